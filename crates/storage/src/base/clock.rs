@@ -1,0 +1,36 @@
+//! The one clock. Nothing else in the crate reads time, so that a simulation can supply its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Monotonic time in nanoseconds since the clock was made.
+#[derive(Clone, Debug)]
+pub struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    Machine(Instant),
+    Virtual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// The machine's monotonic clock.
+    #[allow(clippy::disallowed_methods)]
+    pub fn machine() -> Clock {
+        Clock(Source::Machine(Instant::now()))
+    }
+
+    /// A clock that moves only when `now` is stored to. For simulation.
+    pub fn simulated(now: Arc<AtomicU64>) -> Clock {
+        Clock(Source::Virtual(now))
+    }
+
+    /// Nanoseconds since the clock was made.
+    pub fn now_ns(&self) -> u64 {
+        match &self.0 {
+            Source::Machine(start) => start.elapsed().as_nanos() as u64,
+            Source::Virtual(now) => now.load(Ordering::Relaxed),
+        }
+    }
+}

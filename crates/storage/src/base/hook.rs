@@ -1,0 +1,168 @@
+//! The narrow hook through which storage sees whoever runs it.
+//!
+//! Storage calls out in two kinds of place only. At a *point* a cooperative scheduler may run someone
+//! else; storage holds no latch there. At a *block* the caller must wait until [`Hook::wake`] is called
+//! on its token, from any thread. A wake that comes before the block is remembered.
+
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::clock::Clock;
+
+/// Why a transaction has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BlockReason {
+    /// A lock is held by someone else.
+    Lock,
+    /// A page is being read by someone else.
+    PageRead,
+    /// The log is being flushed.
+    LogFlush,
+    /// The buffer pool or the log has no room until a background service has made some.
+    Room,
+}
+
+/// Where one waiter waits. One token serves one waiter, again and again.
+///
+/// `EMPTY -> WOKEN` by a wake, `WOKEN -> EMPTY` by the block that consumes it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct WaitToken {
+    state: AtomicU32,
+    /// A word that belongs to the scheduler (a fiber's address, say). Storage never looks at it.
+    pub scheduler_word: AtomicUsize,
+    thread: Mutex<Option<Thread>>,
+}
+
+const EMPTY: u32 = 0;
+const WOKEN: u32 = 1;
+const PARKED: u32 = 2;
+
+impl WaitToken {
+    /// A token nobody has woken.
+    pub fn new() -> WaitToken {
+        WaitToken::default()
+    }
+
+    /// Takes a pending wake; false if there is none.
+    #[must_use]
+    pub fn try_consume(&self) -> bool {
+        self.state.compare_exchange(WOKEN, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Leaves a wake; true if a parked thread has to be unparked.
+    fn leave(&self) -> bool {
+        self.state.swap(WOKEN, Ordering::Release) == PARKED
+    }
+
+    /// Leaves a wake for schedulers that poll with [`WaitToken::try_consume`] and park nobody.
+    pub fn set_woken(&self) {
+        self.state.store(WOKEN, Ordering::Release);
+    }
+}
+
+/// Whoever runs storage. The default is [`ThreadHook`].
+pub trait Hook: Send + Sync + std::fmt::Debug {
+    /// Whether points lead anywhere. Asked once, at open.
+    fn is_cooperative(&self) -> bool {
+        false
+    }
+
+    /// A place where someone else may run. The caller holds no latch.
+    fn point(&self, _site: u32) {}
+
+    /// Returns once `token` has been woken, and consumes the wake.
+    fn block(&self, token: &WaitToken, reason: BlockReason);
+
+    /// Like [`Hook::block`] but gives up after `limit`; false if it did. Used by waits that re-check a condition.
+    fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool;
+
+    /// Wakes the waiter of `token`, now or when it blocks.
+    fn wake(&self, token: &WaitToken);
+}
+
+/// Plain threads: spin for at most 20 us, then park.
+#[derive(Debug)]
+pub struct ThreadHook {
+    clock: Clock,
+    spin_ns: u64,
+}
+
+impl Default for ThreadHook {
+    fn default() -> Self {
+        // On one core a spinning waiter only keeps the other from finishing.
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        ThreadHook { clock: Clock::machine(), spin_ns: if cores > 1 { 20_000 } else { 0 } }
+    }
+}
+
+impl ThreadHook {
+    fn spin(&self, token: &WaitToken) -> bool {
+        if token.try_consume() {
+            return true;
+        }
+        let until = self.clock.now_ns() + self.spin_ns;
+        loop {
+            for _ in 0..32 {
+                if token.try_consume() {
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            if self.clock.now_ns() >= until {
+                return false;
+            }
+        }
+    }
+
+    fn wait(&self, token: &WaitToken, limit: Option<Duration>) -> bool {
+        if self.spin(token) {
+            return true;
+        }
+        let until = limit.map(|d| self.clock.now_ns() + d.as_nanos() as u64);
+        *token.thread.lock() = Some(thread::current());
+        if token.state.compare_exchange(EMPTY, PARKED, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            token.state.store(EMPTY, Ordering::Relaxed);
+            return true;
+        }
+        loop {
+            match until {
+                None => thread::park(),
+                Some(until) => {
+                    let now = self.clock.now_ns();
+                    if now >= until {
+                        // Either we take back the parked mark, or a wake came first and is consumed.
+                        let gone = token.state.compare_exchange(PARKED, EMPTY, Ordering::AcqRel, Ordering::Acquire);
+                        return gone.is_err() && token.try_consume();
+                    }
+                    thread::park_timeout(Duration::from_nanos(until - now));
+                }
+            }
+            if token.try_consume() {
+                return true;
+            }
+        }
+    }
+}
+
+impl Hook for ThreadHook {
+    fn block(&self, token: &WaitToken, _reason: BlockReason) {
+        self.wait(token, None);
+    }
+
+    fn block_for(&self, token: &WaitToken, _reason: BlockReason, limit: Duration) -> bool {
+        self.wait(token, Some(limit))
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        if token.leave()
+            && let Some(thread) = token.thread.lock().as_ref()
+        {
+            thread.unpark();
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What every other module may use: identifiers, errors, options, the clock and the scheduler hook.
+
+pub(crate) mod clock;
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod hook;
+pub(crate) mod ids;
+pub(crate) mod poison;

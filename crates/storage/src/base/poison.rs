@@ -1,0 +1,45 @@
+//! The instance's one-way switch from "working" to "closed to commits".
+//!
+//! After a failed write or fsync nobody knows what the disk holds (the kernel may have dropped the dirty
+//! pages and the error is reported once), so nothing that would be acknowledged afterwards can be believed.
+//! fsync is never retried; the way out is to reopen, which recovers from what is on disk.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::error::StorageError;
+use super::ids::Lsn;
+
+/// Shared by log, pool and transactions.
+#[derive(Debug, Default)]
+pub struct Poison {
+    closed: AtomicBool,
+    cause: OnceLock<(Arc<str>, Lsn)>,
+}
+
+impl Poison {
+    /// Closes the instance; the first cause is kept.
+    pub fn close(&self, cause: &StorageError, durable: Lsn) {
+        let _ = self.cause.set((cause.to_string().into(), durable));
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// `Err(Poisoned)` once the instance is closed.
+    #[inline]
+    pub fn check(&self) -> Result<(), StorageError> {
+        if self.closed.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
+    }
+
+    /// Whether the instance is closed.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    #[cold]
+    fn error(&self) -> StorageError {
+        let (cause, durable) = self.cause.get().cloned().unwrap_or(("unknown".into(), Lsn::ZERO));
+        StorageError::Poisoned { cause, durable }
+    }
+}
