@@ -1,1 +1,4 @@
-//! (empty)
+//! The buffer pool.
+
+pub(crate) mod arena;
+pub(crate) mod frame;
