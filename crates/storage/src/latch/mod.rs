@@ -278,6 +278,7 @@ mod tests {
         // SAFETY: the cell's content is only touched under the latch, or read optimistically as in pages.
         unsafe impl Sync for Cell {}
         let cell = Cell(Latch::default(), std::cell::UnsafeCell::new([0; 8]));
+        let cell = &cell;
         let rounds: u64 = if cfg!(miri) { 50 } else { 20_000 };
         std::thread::scope(|s| {
             for _ in 0..2 {

@@ -2,5 +2,6 @@
 
 pub(crate) mod access;
 pub(crate) mod header;
+pub(crate) mod slotted;
 
 pub(crate) use access::{PageBytes, PageMut, PageRef};
