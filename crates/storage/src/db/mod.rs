@@ -1,1 +1,10 @@
-//! (empty)
+//! The public face: databases, tables, transactions.
+
+pub(crate) mod bulk;
+pub(crate) mod cursor;
+pub(crate) mod database;
+pub(crate) mod options;
+pub(crate) mod raw;
+pub(crate) mod services;
+pub(crate) mod table;
+pub(crate) mod transaction;
