@@ -1,0 +1,162 @@
+//! A data file and a log in memory, with faults on demand, for tests of this module and those above.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::file::{PageFile, PageImage, WriteAhead};
+use super::{BufferPool, PoolOptions};
+use crate::base::error::StorageError;
+use crate::base::hook::ThreadHook;
+use crate::base::ids::{Lsn, PAGE_SIZE};
+use crate::base::poison::Poison;
+
+/// A file that is a vector.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryFile {
+    pub(crate) bytes: Mutex<Vec<u8>>,
+    /// The content as of the last sync.
+    pub(crate) synced: Mutex<Vec<u8>>,
+    pub(crate) fail_reads: AtomicBool,
+    pub(crate) fail_writes: AtomicBool,
+    pub(crate) fail_syncs: AtomicBool,
+    /// Longest possible length in bytes; 0 for no limit.
+    pub(crate) limit: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+}
+
+impl MemoryFile {
+    fn broken(&self, flag: &AtomicBool, op: &'static str, offset: u64) -> Result<(), StorageError> {
+        if flag.load(Ordering::Relaxed) {
+            return Err(StorageError::io(op, self.show(), offset, io::Error::other("injected")));
+        }
+        Ok(())
+    }
+}
+
+impl PageFile for MemoryFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError> {
+        self.broken(&self.fail_reads, "read", offset)?;
+        let bytes = self.bytes.lock();
+        let at = offset as usize;
+        match bytes.get(at..at + buf.len()) {
+            Some(from) => buf.copy_from_slice(from),
+            None => return Err(StorageError::io("read", self.show(), offset, io::ErrorKind::UnexpectedEof.into())),
+        }
+        Ok(())
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
+        self.broken(&self.fail_writes, "write", offset)?;
+        let at = offset as usize;
+        self.bytes.lock()[at..at + buf.len()].copy_from_slice(buf);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.broken(&self.fail_syncs, "sync", 0)?;
+        let bytes = self.bytes.lock();
+        self.synced.lock().clone_from(&bytes);
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64, StorageError> {
+        Ok(self.bytes.lock().len() as u64)
+    }
+
+    fn extend_to(&self, bytes: u64) -> Result<(), StorageError> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        if limit != 0 && bytes > limit {
+            return Err(StorageError::io("extend", self.show(), bytes, io::ErrorKind::StorageFull.into()));
+        }
+        let mut all = self.bytes.lock();
+        let len = all.len().max(bytes as usize);
+        all.resize(len, 0);
+        Ok(())
+    }
+
+    fn show(&self) -> String {
+        "pages.0".into()
+    }
+}
+
+/// A log that hands out LSNs and remembers images.
+#[derive(Debug)]
+pub(crate) struct MemoryLog {
+    tail: AtomicU64,
+    durable: AtomicU64,
+    pub(crate) fail: AtomicBool,
+    /// The last durable or pending image of each page: end of it, page LSN, content.
+    pub(crate) images: Mutex<std::collections::HashMap<u32, (Lsn, Lsn, Vec<u8>)>>,
+}
+
+impl Default for MemoryLog {
+    fn default() -> Self {
+        MemoryLog {
+            tail: AtomicU64::new(100),
+            durable: AtomicU64::new(100),
+            fail: AtomicBool::new(false),
+            images: Mutex::default(),
+        }
+    }
+}
+
+impl MemoryLog {
+    /// Where the next record will lie.
+    pub(crate) fn tail(&self) -> Lsn {
+        Lsn(self.tail.load(Ordering::SeqCst))
+    }
+
+    /// Appends a record of `bytes` bytes; returns its LSN.
+    pub(crate) fn append(&self, bytes: u64) -> Lsn {
+        Lsn(self.tail.fetch_add(bytes, Ordering::SeqCst))
+    }
+}
+
+impl WriteAhead for MemoryLog {
+    fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::SeqCst))
+    }
+
+    fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
+        assert!(lsn <= self.tail());
+        self.durable.fetch_max(lsn.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError> {
+        if self.fail.load(Ordering::Relaxed) {
+            return Err(StorageError::NoSpace { file: "log.0".into() });
+        }
+        for (id, lsn, bytes) in images {
+            let end = Lsn(self.append(PAGE_SIZE as u64).0 + PAGE_SIZE as u64);
+            self.images.lock().insert(id.0, (end, lsn, bytes.to_vec()));
+        }
+        Ok(self.tail())
+    }
+}
+
+/// A pool over memory, and what it stands on.
+#[derive(Debug)]
+pub(crate) struct TestPool {
+    pub(crate) pool: BufferPool,
+    pub(crate) file: Arc<MemoryFile>,
+    pub(crate) log: Arc<MemoryLog>,
+    pub(crate) poison: Arc<Poison>,
+}
+
+/// A pool of `frames` frames over an empty file.
+pub(crate) fn pool(frames: usize) -> TestPool {
+    pool_over(Arc::default(), PoolOptions::new(frames))
+}
+
+/// A pool over a file that exists.
+pub(crate) fn pool_over(file: Arc<MemoryFile>, options: PoolOptions) -> TestPool {
+    let (log, poison) = (Arc::new(MemoryLog::default()), Arc::new(Poison::default()));
+    let hook = Arc::new(ThreadHook::default());
+    let pool = BufferPool::open(file.clone(), options, log.clone(), poison.clone(), hook).unwrap();
+    TestPool { pool, file, log, poison }
+}
