@@ -3,12 +3,14 @@
 //! It works for two goals, in this order:
 //! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by
 //!   evicting what `replace` names next, and dirty pages among that are written, so that a miss finds a
-//!   free frame and does not write. While some frames have never been used there is nothing to do.
+//!   free frame and does not write. Frames that have never been used count as free.
 //! * *Log*: pages whose first unwritten change is older than the caller asks for are written, oldest
 //!   first, and the file is synced, so that the log may be cut off there.
 //!
 //! A database that fits in memory, with a log short enough, sees neither.
 
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::BufferPool;
@@ -65,7 +67,7 @@ impl BufferPool {
     pub(crate) fn clean_step(&self, now_ns: u64, goal: CleanGoal) -> Result<StepResult, StorageError> {
         let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(StepResult::Idle) };
         self.poison.check()?;
-        self.cleaner_called.store(false, std::sync::atomic::Ordering::Release);
+        self.cleaner_called.store(false, Ordering::Release);
         if let Some(pages) = self.make_room()? {
             return Ok(StepResult::Worked { pages });
         }
@@ -80,7 +82,9 @@ impl BufferPool {
 
     /// The goal *room*; the number of pages written, or `None` if there is room enough.
     fn make_room(&self) -> Result<Option<usize>, StorageError> {
-        if !self.all_used() || self.shards.iter().all(|shard| shard.lock().free.len() >= self.reserve_low) {
+        let enough = self.unused_frames() >= self.reserve_low * self.shards.len()
+            || self.shards.iter().all(|shard| shard.lock().free.len() >= self.reserve_low);
+        if enough {
             return Ok(None);
         }
         let share = BATCH / self.shards.len();
@@ -122,9 +126,8 @@ impl BufferPool {
         }
         plan.sort_unstable_by(|a, b| b.cmp(a));
         for window in plan.rchunks_mut(WINDOW) {
-            window.sort_unstable_by_key(|(_, index)| {
-                std::cmp::Reverse(self.frames.as_slice()[*index as usize].page_id())
-            });
+            // Cached, because a number may change during the sort.
+            window.sort_by_cached_key(|(_, index)| Reverse(self.frames.as_slice()[*index as usize].page_id()));
         }
     }
 
@@ -156,7 +159,7 @@ impl BufferPool {
                 todo.push((lsn, index as u32));
             }
         }
-        todo.sort_unstable_by_key(|(_, index)| frames[*index as usize].page_id());
+        todo.sort_by_cached_key(|(_, index)| frames[*index as usize].page_id());
 
         let token = WaitToken::new();
         while !todo.is_empty() {

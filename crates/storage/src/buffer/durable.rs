@@ -94,6 +94,9 @@ impl BufferPool {
         if id.0 < self.file_pages.load(Ordering::Acquire) {
             return Ok(());
         }
+        if id.0 >= self.options.max_pages {
+            return Err(StorageError::NoSpace { file: self.file.show() });
+        }
         let _one_at_a_time = self.grow_lock.lock();
         let pages = self.file_pages.load(Ordering::Acquire);
         if id.0 < pages {
@@ -101,7 +104,7 @@ impl BufferPool {
         }
         let step = self.options.grow_pages.max(1).max(pages / 16);
         let least = u64::from(id.0) + 1;
-        let wanted = least.max(u64::from(pages) + u64::from(step));
+        let wanted = least.max((u64::from(pages) + u64::from(step)).min(u64::from(self.options.max_pages)));
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
         // Where there is no room for a whole step there may be room for the page.
         let grown = match self.file.extend_to(bytes(wanted)) {
@@ -112,7 +115,7 @@ impl BufferPool {
             }
             Err(error) => return Err(error),
         };
-        self.file_pages.store(grown.min(u64::from(u32::MAX)) as u32, Ordering::Release);
+        self.file_pages.store(grown as u32, Ordering::Release);
         Ok(())
     }
 

@@ -90,7 +90,6 @@ impl BufferPool {
 
     /// Frames that hold no page.
     pub(crate) fn free_frames(&self) -> usize {
-        let unused = self.frame_count() - self.used_frames().len();
-        unused + self.shards.iter().map(|shard| shard.lock().free.len()).sum::<usize>()
+        self.unused_frames() + self.shards.iter().map(|shard| shard.lock().free.len()).sum::<usize>()
     }
 }

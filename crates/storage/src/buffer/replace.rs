@@ -110,14 +110,22 @@ pub(super) fn is_inner(frame: &Frame) -> bool {
 
 impl BufferPool {
     /// Empties frames of a shard into its free list until it has `want`, `washing` has `wash`, or `limit`
-    /// frames have been looked at.
-    pub(super) fn evict_clean(&self, queues: &mut Queues, want: usize, wash: usize, mut limit: usize) {
+    /// frames have been looked at. False if that led nowhere: no page went, was put to the wash or aged.
+    pub(super) fn evict_clean(&self, queues: &mut Queues, want: usize, wash: usize, mut limit: usize) -> bool {
         let frames = self.frames.as_slice();
+        let mut moved = false;
         while queues.free.len() < want && queues.washing.len() < wash {
-            let Some((index, from)) = queues.victim(frames, &mut limit) else { return };
+            let before = limit;
+            let victim = queues.victim(frames, &mut limit);
+            moved |= before - limit > 1;
+            let Some((index, from)) = victim else { break };
             match self.try_evict(index, from) {
-                Evicted::Yes => queues.free.push(index),
+                Evicted::Yes => {
+                    moved = true;
+                    queues.free.push(index);
+                }
                 Evicted::Dirty => {
+                    moved = true;
                     // Uses from now on keep it.
                     frames[index as usize].uses.store(0, Ordering::Relaxed);
                     queues.washing.push_back(index);
@@ -125,6 +133,7 @@ impl BufferPool {
                 Evicted::Busy => queues.enter(index, from),
             }
         }
+        moved
     }
 
     /// Takes the page out of a frame that is in no queue, if it is clean and nobody holds its latch.

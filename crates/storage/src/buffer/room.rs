@@ -13,11 +13,11 @@ use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{Lsn, PageId};
 use crate::page::header;
 
-/// Frames looked at for a clean one before a worker writes dirty ones itself.
-const LOOKED_AT: usize = 64;
+/// Frames of one shard that a worker looks at for a clean one at a time.
+const LOOKED_AT: usize = 256;
 /// Pages that a worker writes at once when it has to.
 const WASH: usize = 32;
-/// Rounds in search of a frame, the later ones a wait of up to 5 ms apart, before the pool counts as exhausted.
+/// Rounds that lead nowhere, a wait of up to 5 ms apart, before the pool counts as exhausted.
 const ROUNDS: u32 = 200;
 
 /// A frame without a page, in nobody else's hands. It goes back when dropped.
@@ -138,22 +138,23 @@ impl BufferPool {
     /// A frame without a page, preferably of the shard `hint`. The caller holds no latch.
     pub(super) fn take_frame(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
         let token = WaitToken::new();
-        for round in 0..ROUNDS {
+        let mut stuck = 0;
+        while stuck < ROUNDS {
             if let Some(free) = self.free_frame(hint) {
                 return Ok(free);
             }
-            self.call_cleaner();
-            if let Some(free) = self.evict_one(hint) {
+            let mut moved = false;
+            if let Some(free) = self.evict_one(hint, &mut moved) {
                 return Ok(free);
             }
             self.poison.check()?;
-            let washed = self.wash(hint, WASH)?;
-            if washed > 0 {
+            if self.wash(hint, WASH)? > 0 {
                 add(&self.counters.writes_by_workers, 1);
-            } else if round > 2 {
+            } else if !moved {
                 // All pages are latched or being written by others. They do not need us to finish.
-                let limit = Duration::from_micros(20 << u64::from(round.min(8)));
+                let limit = Duration::from_micros(20 << stuck.min(8));
                 self.hook.block_for(&token, BlockReason::Room, limit);
+                stuck += 1;
             }
         }
         Err(StorageError::PoolExhausted { frames: self.frames.as_slice().len() })
@@ -162,18 +163,18 @@ impl BufferPool {
     /// A frame that is free already.
     pub(super) fn free_frame(&self, hint: usize) -> Option<FreeFrame<'_>> {
         let shard = &self.shards[hint % self.shards.len()];
-        {
-            let mut queues = shard.lock();
-            if let Some(index) = queues.free.pop() {
-                let low = queues.free.len() < self.reserve_low;
-                drop(queues);
-                if low && self.all_used() {
-                    self.call_cleaner();
-                }
-                return Some(FreeFrame { pool: self, index });
-            }
+        let mut queues = shard.lock();
+        let popped = queues.free.pop();
+        let left = queues.free.len();
+        drop(queues);
+        let unused = self.unused_frames();
+        if left < self.reserve_low && unused < self.reserve_low * self.shards.len() {
+            self.call_cleaner();
         }
-        if !self.all_used() {
+        if let Some(index) = popped {
+            return Some(FreeFrame { pool: self, index });
+        }
+        if unused > 0 {
             let index = self.never_used.fetch_add(1, Ordering::AcqRel);
             if (index as usize) < self.frames.as_slice().len() {
                 return Some(FreeFrame { pool: self, index });
@@ -184,18 +185,18 @@ impl BufferPool {
         None
     }
 
-    /// Whether every frame has had a page.
-    pub(super) fn all_used(&self) -> bool {
-        self.never_used.load(Ordering::Relaxed) as usize >= self.frames.as_slice().len()
+    /// Frames that have never had a page.
+    pub(super) fn unused_frames(&self) -> usize {
+        self.frames.as_slice().len().saturating_sub(self.never_used.load(Ordering::Relaxed) as usize)
     }
 
     /// A frame from eviction of a clean page, or a free one of another shard.
-    fn evict_one(&self, hint: usize) -> Option<FreeFrame<'_>> {
+    fn evict_one(&self, hint: usize, moved: &mut bool) -> Option<FreeFrame<'_>> {
         for i in 0..self.shards.len() {
             let shard = &self.shards[(hint + i) % self.shards.len()];
             let mut queues = shard.lock();
             let wash = queues.washing.len() + WASH;
-            self.evict_clean(&mut queues, 1, wash, LOOKED_AT);
+            *moved |= self.evict_clean(&mut queues, 1, wash, LOOKED_AT);
             if let Some(index) = queues.free.pop() {
                 return Some(FreeFrame { pool: self, index });
             }

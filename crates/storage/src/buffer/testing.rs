@@ -1,6 +1,7 @@
 //! A data file and a log in memory, with faults on demand, for tests of this module and those above.
 
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,6 +26,10 @@ pub(crate) struct MemoryFile {
     /// Longest possible length in bytes; 0 for no limit.
     pub(crate) limit: AtomicU64,
     pub(crate) syncs: AtomicU64,
+    /// A write that has more bytes than this writes only so many and fails; 0 for none.
+    pub(crate) tear_write_after: AtomicU64,
+    /// Microseconds that a read takes.
+    pub(crate) read_delay_us: AtomicU64,
 }
 
 impl MemoryFile {
@@ -38,6 +43,10 @@ impl MemoryFile {
 
 impl PageFile for MemoryFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError> {
+        let delay = self.read_delay_us.load(Ordering::Relaxed);
+        if delay > 0 {
+            std::thread::sleep(std::time::Duration::from_micros(delay));
+        }
         self.broken(&self.fail_reads, "read", offset)?;
         let bytes = self.bytes.lock();
         let at = offset as usize;
@@ -50,7 +59,11 @@ impl PageFile for MemoryFile {
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
         self.broken(&self.fail_writes, "write", offset)?;
-        let at = offset as usize;
+        let (at, tear) = (offset as usize, self.tear_write_after.load(Ordering::Relaxed) as usize);
+        if tear > 0 && buf.len() > tear {
+            self.bytes.lock()[at..at + tear].copy_from_slice(&buf[..tear]);
+            return Err(StorageError::io("write", self.show(), offset, io::Error::other("injected tear")));
+        }
         self.bytes.lock()[at..at + buf.len()].copy_from_slice(buf);
         Ok(())
     }
@@ -83,6 +96,47 @@ impl PageFile for MemoryFile {
     }
 }
 
+/// A file of the file system, for measurements.
+#[derive(Debug)]
+pub(crate) struct DiskFile(std::fs::File);
+
+impl DiskFile {
+    pub(crate) fn create(path: &std::path::Path) -> io::Result<DiskFile> {
+        let mut options = std::fs::OpenOptions::new();
+        Ok(DiskFile(options.read(true).write(true).create(true).truncate(true).open(path)?))
+    }
+
+    fn told<T>(&self, op: &'static str, offset: u64, result: io::Result<T>) -> Result<T, StorageError> {
+        result.map_err(|e| StorageError::io(op, self.show(), offset, e))
+    }
+}
+
+impl PageFile for DiskFile {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError> {
+        self.told("read", offset, self.0.read_exact_at(buf, offset))
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
+        self.told("write", offset, self.0.write_all_at(buf, offset))
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.told("sync", 0, self.0.sync_data())
+    }
+
+    fn len(&self) -> Result<u64, StorageError> {
+        self.told("stat", 0, self.0.metadata().map(|m| m.len()))
+    }
+
+    fn extend_to(&self, bytes: u64) -> Result<(), StorageError> {
+        self.told("extend", bytes, self.0.set_len(bytes))
+    }
+
+    fn show(&self) -> String {
+        "pages.0".into()
+    }
+}
+
 /// A log that hands out LSNs and remembers images.
 #[derive(Debug)]
 pub(crate) struct MemoryLog {
@@ -108,6 +162,11 @@ impl MemoryLog {
     /// Where the next record will lie.
     pub(crate) fn tail(&self) -> Lsn {
         Lsn(self.tail.load(Ordering::SeqCst))
+    }
+
+    /// Everything below is durable.
+    pub(crate) fn durable_lsn(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::SeqCst))
     }
 
     /// Appends a record of `bytes` bytes; returns its LSN.

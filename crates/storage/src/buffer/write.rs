@@ -26,6 +26,7 @@ pub(super) const BATCH: usize = 128;
 pub(super) struct Batch {
     /// What to write; emptied by writing.
     pub(super) frames: Vec<u32>,
+    order: Vec<(PageId, u32)>,
     copies: Vec<Copied>,
     /// `copies[i]` has bytes `i * PAGE_SIZE..`. Touched only as far as batches were long.
     bytes: Vec<u8>,
@@ -44,6 +45,7 @@ impl Batch {
     pub(super) fn new() -> Batch {
         Batch {
             frames: Vec::with_capacity(BATCH),
+            order: Vec::with_capacity(BATCH),
             copies: Vec::with_capacity(BATCH),
             bytes: vec![0; BATCH * PAGE_SIZE],
         }
@@ -87,8 +89,12 @@ impl BufferPool {
     fn copy_pages(&self, batch: &mut Batch) {
         let frames = self.frames.as_slice();
         batch.copies.clear();
-        batch.frames.sort_unstable_by_key(|index| frames[*index as usize].page_id());
-        for index in batch.frames.drain(..).take(BATCH) {
+        // Each number is looked at once: it may change, and a sort does not bear that.
+        batch.order.clear();
+        batch.order.extend(batch.frames.drain(..).map(|index| (frames[index as usize].page_id(), index)));
+        batch.order.sort_unstable();
+        debug_assert!(batch.order.len() <= BATCH);
+        for (_, index) in batch.order.drain(..) {
             let frame = &frames[index as usize];
             if frame.writing.swap(true, Ordering::AcqRel) {
                 continue;
