@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::base::config::LatchKind;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
@@ -20,12 +20,15 @@ use crate::page::{PageMut, PageRef};
 /// | `latch` | anyone |
 /// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share) |
 /// | `uses` | anyone, any time: a hint for replacement |
+/// | `writing` | whoever swapped it from false, until he stores false: one write of a page at a time |
 #[repr(C, align(64))]
 pub(crate) struct Frame {
     pub(super) latch: Latch,
     page_id: AtomicU32,
     /// Saturating count of recent uses; see `replace`.
     pub(super) uses: AtomicU8,
+    /// A copy of the page is on its way to the disk. Such a frame keeps its page.
+    pub(super) writing: AtomicBool,
     /// LSN at or before the first change that is not on disk; 0 when the page is clean.
     pub(super) recovery_lsn: AtomicU64,
     page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
