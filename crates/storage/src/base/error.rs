@@ -193,3 +193,73 @@ impl TxnError {
         }
     }
 }
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no database here, and none was to be created.
+    #[error("{directory}: no database here")]
+    Missing {
+        /// The directory.
+        directory: String,
+    },
+    /// The directory holds something else.
+    #[error("{directory}: not a database ({why})")]
+    NotADatabase {
+        /// The directory.
+        directory: String,
+        /// What was found.
+        why: String,
+    },
+    /// Another process has it open.
+    #[error("{directory}: in use by process {holder}; stop it or choose another directory")]
+    InUse {
+        /// The directory.
+        directory: String,
+        /// The process, as far as known.
+        holder: String,
+    },
+    /// The directory cannot be used at all.
+    #[error("{directory}: {source}")]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// The system's own word.
+        source: io::Error,
+    },
+    /// A setting that cannot work.
+    #[error("{setting}: {what}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The recovery callback broke off. Nothing but redo has happened; a later open goes on.
+    #[error("{directory}: recovery was cancelled; a later open goes on")]
+    Cancelled {
+        /// The directory.
+        directory: String,
+    },
+    /// The catalog cannot be understood.
+    #[error(transparent)]
+    Catalog(#[from] TxnError),
+    /// Something below failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl OpenError {
+    /// A directory that cannot be used.
+    pub(crate) fn directory(directory: &std::path::Path, source: io::Error) -> OpenError {
+        let shown = directory.display().to_string();
+        match source.kind() {
+            io::ErrorKind::NotFound => OpenError::Missing { directory: shown },
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+                OpenError::NotADatabase { directory: shown, why: "it is not a directory".into() }
+            }
+            _ => OpenError::Directory { directory: shown, source },
+        }
+    }
+}

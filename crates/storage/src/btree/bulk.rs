@@ -66,7 +66,7 @@ impl Extent {
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             ops::put_space(rec, SPACE_PAGE, end, PageId(free));
             write.mark_dirty(pages.log.tail());
-            let lsn = pages.log.append_reserved(pages.slot, rec, write.page().lsn())?;
+            let lsn = pages.log.append_redo_only(pages.slot, rec, write.page().lsn())?;
             let mut page = write.page_mut();
             page.put_u32(ops::space::END, end);
             page.set_lsn(lsn);
@@ -145,6 +145,12 @@ pub(crate) struct Builder<'a> {
     scratch: Box<PageBytes>,
     /// LSN that the new pages carry: that of the log when the load began.
     lsn: Lsn,
+}
+
+impl std::fmt::Debug for Builder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("tree", &self.tree).field("rows", &self.rows).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Builder<'a> {
@@ -236,7 +242,7 @@ impl<'a> Builder<'a> {
         self.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         ops::put_image(&mut self.rec, self.tree.root, self.scratch.as_bytes(), crate::page::PageRef::of(&self.scratch));
         root.mark_dirty(self.pages.log.tail());
-        let lsn = self.pages.log.append_reserved(self.pages.slot, &mut self.rec, after)?;
+        let lsn = self.pages.log.append_redo_only(self.pages.slot, &mut self.rec, after)?;
         root.page_mut().bytes().copy_from_slice(self.scratch.as_bytes());
         root.page_mut().set_lsn(lsn);
         Ok(self.rows)

@@ -74,7 +74,7 @@ impl Tree {
             });
             split::put_image(rec, &frame);
             taken.log(rec);
-            let lsn = pages.log.append_reserved(pages.slot, rec, Lsn::ZERO)?;
+            let lsn = pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO)?;
             frame.page_mut().set_lsn(lsn);
             taken.finish(lsn);
             return Ok(Tree { index, root });

@@ -46,7 +46,7 @@ impl Tree {
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         ops::put_purge(rec, leaf.frame().page_id(), &gone);
         leaf.mark_dirty(pages.log.tail());
-        let lsn = pages.log.append_reserved(pages.slot, rec, leaf.page().lsn())?;
+        let lsn = pages.log.append_redo_only(pages.slot, rec, leaf.page().lsn())?;
         for section in ops::Sections::new(rec.body()) {
             let done = ops::apply(&section, &mut leaf.page_mut());
             debug_assert!(done);
@@ -110,7 +110,7 @@ impl Tree {
         ops::put_drop_child(rec, parent.frame().page_id(), position, left_id);
         let Some(free) = FreeOne::log(pages, right_id, rec) else { return Ok(false) };
         let after = parent.page().lsn().max(left.page().lsn()).max(right.page().lsn());
-        let lsn = pages.log.append_reserved(pages.slot, rec, after)?;
+        let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
         left.page_mut().bytes().copy_from_slice(merged.as_bytes());
         left.page_mut().set_lsn(lsn);
         let done = ops::apply(&Section::DropChild { page: self.root, position, child: left_id }, &mut parent.page_mut());
@@ -151,7 +151,7 @@ impl Tree {
         PageMut::of(&mut image).put_u32(header::ID, self.root.0);
         ops::put_image(rec, self.root, image.as_bytes(), PageRef::of(&image));
         let Some(free) = FreeOne::log(pages, only, rec) else { return Ok(()) };
-        let lsn = pages.log.append_reserved(pages.slot, rec, after)?;
+        let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
         root.page_mut().bytes().copy_from_slice(image.as_bytes());
         root.page_mut().set_lsn(lsn);
         free.finish(&mut child, lsn);

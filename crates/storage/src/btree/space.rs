@@ -187,7 +187,7 @@ pub(crate) fn give_back(pages: Pages<'_>, rec: &mut RecordBuf, page: PageId) -> 
         let mut freed = frames.create(page);
         let Some(free) = FreeOne::log(pages, page, rec) else { continue };
         freed.mark_dirty(pages.log.tail());
-        let lsn = pages.log.append_reserved(pages.slot, rec, Lsn::ZERO)?;
+        let lsn = pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO)?;
         free.finish(&mut freed, lsn);
         return Ok(());
     }

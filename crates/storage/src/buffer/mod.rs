@@ -3,6 +3,7 @@
 
 pub(crate) mod arena;
 mod cleaner;
+mod direct;
 mod durable;
 pub(crate) mod file;
 pub(crate) mod frame;

@@ -237,7 +237,7 @@ impl BufferPool {
     }
 
     /// Number of a frame of this pool.
-    pub(super) fn index_of(&self, frame: &Frame) -> u32 {
+    pub(crate) fn index_of(&self, frame: &Frame) -> u32 {
         let base = self.frames.as_slice().as_ptr().addr();
         ((std::ptr::from_ref(frame).addr() - base) / size_of::<Frame>()) as u32
     }

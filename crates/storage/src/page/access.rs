@@ -37,6 +37,15 @@ impl<'a> PageRef<'a> {
         PageRef { base: bytes.0.as_ptr().cast(), _page: PhantomData }
     }
 
+    /// Bytes of a page in ordinary memory.
+    ///
+    /// # Panics
+    /// If they are not aligned to 8.
+    pub(crate) fn of_bytes(bytes: &'a [u8; PAGE_SIZE]) -> PageRef<'a> {
+        assert!(bytes.as_ptr().addr().is_multiple_of(8), "page buffers are aligned");
+        PageRef { base: bytes.as_ptr(), _page: PhantomData }
+    }
+
     /// The byte at `at`.
     #[inline]
     pub(crate) fn u8(self, at: usize) -> u8 {

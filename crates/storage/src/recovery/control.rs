@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::base::checksum::crc32c;
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
-use crate::io::{Disk, DiskFile, OpenMode, read_at_most, sync_file, write_all_at};
+use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
 
 /// Version of all files. A build reads exactly one.
 pub(crate) const FORMAT: u32 = 1;
@@ -97,7 +97,7 @@ impl ControlFile {
         let mut newest: Option<Control> = None;
         for copy in 0..2 {
             let mut bytes = [0; COPY];
-            let n = read_at_most(&*self.file, &self.show, &mut bytes, copy * APART)?;
+            let n = read_up_to_at(&*self.file, &mut bytes, copy * APART)?;
             if let Some(control) = Control::decode(&bytes[..n], &self.show)?
                 && newest.is_none_or(|n| n.number < control.number)
             {
@@ -116,7 +116,7 @@ impl ControlFile {
     /// When the system refuses: the older copy then still holds.
     pub(crate) fn write(&self, control: &Control) -> Result<(), StorageError> {
         let at = (control.number % 2) * APART;
-        write_all_at(&*self.file, &self.show, &control.encode(), at)?;
-        sync_file(&*self.file, &self.show)
+        write_all_at(&*self.file, &control.encode(), at)?;
+        sync_file(&*self.file)
     }
 }

@@ -74,7 +74,7 @@ impl Txn<'_> {
         // The largest key conflicts with whatever a smaller one conflicts with.
         let prefix = Prefix::of(rows[n - 1].0);
         let Some(mut leaf) = leaf.read.upgrade() else { return Ok(0) };
-        if self.claim.context().owner.check_insert(index.lock_table, next, prefix) != InsertCheck::Granted {
+        if self.claim.context().owner.check_insert(next, prefix) != InsertCheck::Granted {
             leaf.release_unchanged();
             return Ok(0);
         }

@@ -103,7 +103,7 @@ impl Txn<'_> {
         let prefix = Prefix::of(key);
         let cx = self.claim.context();
         let next = index.name_at(leaf.page(), position, &mut cx.key);
-        let own_gap = match cx.owner.check_insert(index.lock_table, next, prefix) {
+        let own_gap = match cx.owner.check_insert(next, prefix) {
             InsertCheck::Granted => None,
             InsertCheck::OwnGap(low) => Some(low),
             InsertCheck::Blocked => {
@@ -188,7 +188,7 @@ impl Txn<'_> {
         let (key_buffer, rec) = (&mut cx.key, &mut cx.rec);
         let mut gap_is_free = |leaf: PageRef<'_>| {
             next = index.name_at(leaf, leaf.count(), key_buffer);
-            owner.check_insert(index.lock_table, next, prefix) == InsertCheck::Granted
+            owner.check_insert(next, prefix) == InsertCheck::Granted
         };
         let made = index.tree.split(pages, rec, key, 0, value_len, &mut gap_is_free)?;
         if made == Made::GapLocked {

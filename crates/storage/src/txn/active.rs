@@ -13,10 +13,12 @@
 #![allow(unsafe_code)]
 
 use std::cell::{Cell, UnsafeCell};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::context::Context;
 use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::lock::LockTable;
 
 /// One place in the table.
 #[derive(Debug)]
@@ -60,13 +62,13 @@ fn hint_for_new_thread() -> usize {
 
 impl Slots {
     /// `n` places.
-    pub(crate) fn new(n: usize) -> Slots {
+    pub(crate) fn new(n: usize, locks: &Arc<LockTable>) -> Slots {
         let slot = |i: usize| Slot {
             claimed: AtomicBool::new(false),
             state: AtomicU64::new(0),
             first: AtomicU64::new(0),
             last: AtomicU64::new(0),
-            context: UnsafeCell::new(Context::new(SlotId(i as u16))),
+            context: UnsafeCell::new(Context::new(locks.attach(SlotId(i as u16)))),
         };
         Slots { slots: (0..n).map(slot).collect() }
     }
@@ -190,7 +192,8 @@ mod tests {
 
     #[test]
     fn a_slot_has_one_claimer_and_shows_what_it_announces() {
-        let slots = Slots::new(2);
+        let hook = Arc::new(crate::base::hook::ThreadHook::default());
+        let slots = Slots::new(2, &LockTable::new(crate::lock::LockOptions::default(), hook));
         let a = slots.claim().unwrap();
         let b = slots.claim().unwrap();
         assert!(slots.claim().is_none());

@@ -1,19 +1,20 @@
 //! What all transactions of a database share, and the life of one: begin, commit, roll back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::active::{Claim, Slots};
 use super::undo::{Victim, roll_back};
 use crate::base::clock::Clock;
-use crate::base::config::{Background, Durability, Isolation, LatchKind};
+use crate::base::config::{Durability, Isolation, LatchKind};
 use crate::base::error::StorageError;
-use crate::base::hook::Hook;
+use crate::base::hook::{Hook, WaitToken};
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::poison::Poison;
 use crate::btree::Pages;
 use crate::buffer::BufferPool;
 use crate::lock::LockTable;
-use crate::log::{Appended, Log, RecordKind};
+use crate::log::{Log, RecordKind};
 
 /// The engine below the tables.
 #[derive(Debug)]
@@ -28,7 +29,8 @@ pub(crate) struct Core {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) latches: LatchKind,
-    pub(crate) background: Background,
+    /// Whether threads drive the log and the cleaner; if not, whoever waits does.
+    pub(crate) driven: Arc<AtomicBool>,
 }
 
 /// A running transaction, below the public [`Transaction`](crate::Transaction). Rolled back on drop unless ended.
@@ -55,6 +57,21 @@ impl Core {
         cx.end = Lsn::ZERO;
         cx.owner.begin(age.unwrap_or_else(crate::base::clock::stamp));
         Ok(Txn { core: self, claim, isolation, ended: false })
+    }
+
+    /// Returns when everything before `end` is on disk.
+    ///
+    /// # Errors
+    /// When the instance is closed to commits.
+    pub(crate) fn make_durable(&self, end: Lsn) -> Result<(), StorageError> {
+        if self.log.durable() >= end {
+            return Ok(());
+        }
+        if self.driven.load(Ordering::Acquire) {
+            self.log.wait_durable(end, &WaitToken::new(), &*self.hook)
+        } else {
+            self.log.wait_durable_inline(end)
+        }
     }
 
     #[cold]
@@ -86,17 +103,10 @@ impl<'db> Txn<'db> {
     #[inline]
     pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, StorageError> {
         let cx = self.claim.context();
-        let appended = self.core.log.append(cx.slot, &mut cx.rec, after)?;
-        self.note(appended);
-        Ok(appended.start)
-    }
-
-    #[inline]
-    fn note(&mut self, appended: Appended) {
-        let cx = self.claim.context();
-        cx.last = appended.start;
-        cx.end = appended.end;
-        self.claim.advance(appended.start);
+        let lsn = self.core.log.append(cx.slot, &mut cx.rec, after)?;
+        (cx.last, cx.end) = (lsn, cx.rec.end());
+        self.claim.advance(lsn);
+        Ok(lsn)
     }
 
     /// A place in the transaction to come back to: see [`Txn::rollback_to`].
@@ -120,9 +130,10 @@ impl<'db> Txn<'db> {
             self.claim.ending(txn);
             let cx = self.claim.context();
             cx.rec.begin(RecordKind::Commit as u8, txn, last);
-            let appended = self.core.log.append_record(cx.slot, &mut cx.rec, Lsn::ZERO)?;
+            self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO)?;
+            end = cx.rec.end();
+            self.core.log.end_txn(cx.slot);
             self.claim.ended();
-            end = appended.end;
         }
         self.claim.context().owner.release_all();
         self.ended = true;
@@ -176,9 +187,11 @@ impl<'db> Txn<'db> {
         self.claim.ending(txn);
         let cx = self.claim.context();
         cx.rec.begin(RecordKind::End as u8, txn, last);
-        let appended = self.core.log.append_record(cx.slot, &mut cx.rec, Lsn::ZERO);
+        let appended = self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO);
+        let end = cx.rec.end();
+        self.core.log.end_txn(cx.slot);
         self.claim.ended();
-        Ok(appended?.end)
+        appended.map(|_| end)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::base::ids::{Lsn, TxnId};
 use crate::btree::ops::{self, Place, Section, Sections};
 use crate::btree::{Pages, Tree};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{Appended, RecordBuf, RecordKind};
+use crate::log::{RecordBuf, RecordKind};
 
 /// A transaction being rolled back.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +40,8 @@ pub(crate) fn roll_back(
                 for (i, section) in sections.iter().enumerate().rev() {
                     let next = if i == 0 { record.prev } else { at };
                     let undoing = Undoing { txn: victim.txn, last: victim.last, next };
-                    if let Some(appended) = undo(pages, section, rec, undoing)? {
-                        (victim.last, victim.end) = (appended.start, appended.end);
+                    if undo(pages, section, rec, undoing)? {
+                        (victim.last, victim.end) = (rec.start(), rec.end());
                     }
                 }
                 record.prev
@@ -64,17 +64,17 @@ pub(crate) struct Undoing {
     pub(crate) next: Lsn,
 }
 
-/// Undoes a section. Returns the compensation record's place, or `None` if there was nothing to undo: a
+/// Undoes a section; `rec` then holds the compensation record. False if there was nothing to undo: a
 /// record with several sections is undone from its end, and after a crash begun again; the sections that
 /// were undone before are recognised by their effect.
 ///
 /// # Errors
 /// When a page cannot be read, or there is no space for a split.
-pub(crate) fn undo(pages: Pages<'_>, section: &Section<'_>, rec: &mut RecordBuf, undoing: Undoing) -> Result<Option<Appended>, StorageError> {
+pub(crate) fn undo(pages: Pages<'_>, section: &Section<'_>, rec: &mut RecordBuf, undoing: Undoing) -> Result<bool, StorageError> {
     let (tree, key) = match section {
         Section::Insert { at, .. } | Section::Patch { at, .. } | Section::Replace { at, .. } | Section::Mark { at, .. } => (at.tree, at.key),
         // The other sections are redo only.
-        _ => return Ok(None),
+        _ => return Ok(false),
     };
     loop {
         let leaf = tree.find(pages.pool, key)?;
@@ -89,7 +89,7 @@ pub(crate) fn undo(pages: Pages<'_>, section: &Section<'_>, rec: &mut RecordBuf,
             // Undone before the crash, and the ghost perhaps taken out since.
             Section::Insert { .. } => {
                 leaf.release_unchanged();
-                return Ok(None);
+                return Ok(false);
             }
             _ if !exact => return Err(missing(pages, tree, leaf)),
             Section::Mark { ghost, .. } => ops::put_mark(rec, &place, !ghost),
@@ -111,21 +111,21 @@ pub(crate) fn undo(pages: Pages<'_>, section: &Section<'_>, rec: &mut RecordBuf,
             }
             _ => unreachable!("redo-only sections returned above"),
         }
-        let appended = write(pages, rec, &mut leaf)?;
-        return Ok(Some(appended));
+        write(pages, rec, &mut leaf)?;
+        return Ok(true);
     }
 }
 
 /// Appends the compensation record and does what it says.
-fn write(pages: Pages<'_>, rec: &mut RecordBuf, leaf: &mut FrameWrite<'_>) -> Result<Appended, StorageError> {
+fn write(pages: Pages<'_>, rec: &mut RecordBuf, leaf: &mut FrameWrite<'_>) -> Result<(), StorageError> {
     leaf.mark_dirty(pages.log.tail());
-    let appended = pages.log.append_record(pages.slot, rec, leaf.page().lsn())?;
+    let lsn = pages.log.append_reserved(pages.slot, rec, leaf.page().lsn())?;
     for section in ops::Sections::new(rec.body().get(8..).unwrap_or_default()) {
         let done = ops::apply(&section, &mut leaf.page_mut());
         debug_assert!(done, "a section built for this page fits it");
     }
-    leaf.page_mut().set_lsn(appended.start);
-    Ok(appended)
+    leaf.page_mut().set_lsn(lsn);
+    Ok(())
 }
 
 #[cold]
