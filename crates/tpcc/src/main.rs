@@ -1,4 +1,5 @@
 //! `tpcc`.
+mod check;
 mod driver;
 mod engine;
 mod floor;
