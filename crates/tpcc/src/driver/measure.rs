@@ -1,0 +1,239 @@
+//! What a worker counts. Each has its own; they are merged when all have ended.
+
+use hdrhistogram::Histogram;
+
+use crate::engine::{Abort, AbortCause};
+use crate::generate::deck::Kind;
+use crate::generate::input::{Input, Who};
+use crate::schema::TableId;
+
+/// Times of one kind of transaction, nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    histogram: Histogram<u32>,
+    sum: u64,
+    max: u64,
+    count: u64,
+}
+
+impl Times {
+    fn new() -> Times {
+        // 16 ns to 2 minutes with three digits: 100 KiB. The bounds are constants that the library accepts.
+        #[allow(clippy::unwrap_used)]
+        let histogram = Histogram::new_with_bounds(16, 120_000_000_000, 3).unwrap();
+        Times { histogram, sum: 0, max: 0, count: 0 }
+    }
+
+    #[inline]
+    fn record(&mut self, ns: u64) {
+        self.histogram.saturating_record(ns);
+        self.sum += ns;
+        self.max = self.max.max(ns);
+        self.count += 1;
+    }
+
+    fn merge(&mut self, other: &Times) {
+        // Equal bounds, so that nothing can be out of range.
+        let _ = self.histogram.add(&other.histogram);
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+        self.count += other.count;
+    }
+
+    /// Microseconds; none when nothing was recorded.
+    pub(crate) fn mean_us(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64 / 1e3)
+    }
+
+    /// Microseconds below or at which this share of the values lies; none when nothing was recorded.
+    pub(crate) fn quantile_us(&self, quantile: f64) -> Option<f64> {
+        (self.count > 0).then(|| self.histogram.value_at_quantile(quantile).min(self.max) as f64 / 1e3)
+    }
+
+    /// Microseconds; none when nothing was recorded.
+    pub(crate) fn max_us(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.max as f64 / 1e3)
+    }
+}
+
+/// Figures of one kind of transaction.
+#[derive(Clone, Debug)]
+pub(crate) struct KindStats {
+    /// Completed, rolled-back ones included.
+    pub(crate) count: u64,
+    /// Completed by rolling back.
+    pub(crate) rolled_back: u64,
+    /// From first begin to acknowledgement.
+    pub(crate) service: Times,
+    /// From when the terminal was ready to acknowledgement.
+    pub(crate) response: Times,
+}
+
+/// What the generator drew: cheap proof that it is right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Drawn {
+    /// New-Orders.
+    pub(crate) new_orders: u64,
+    /// Of these with an unused item number.
+    pub(crate) rollbacks: u64,
+    /// Lines of New-Orders.
+    pub(crate) lines: u64,
+    /// Of these supplied by another warehouse.
+    pub(crate) remote_lines: u64,
+    /// Payments.
+    pub(crate) payments: u64,
+    /// Of these by a customer of another warehouse.
+    pub(crate) remote_payments: u64,
+    /// Payments and Order-Statuses.
+    pub(crate) customers: u64,
+    /// Of these by last name.
+    pub(crate) by_name: u64,
+}
+
+impl Drawn {
+    #[inline]
+    fn count(&mut self, input: &Input) {
+        match input {
+            Input::NewOrder(order) => {
+                self.new_orders += 1;
+                self.rollbacks += u64::from(order.rolls_back);
+                self.lines += order.lines.len() as u64;
+                let home = order.customer.w;
+                self.remote_lines += order.lines.iter().filter(|line| line.supply_w != home).count() as u64;
+            }
+            Input::Payment(payment) => {
+                self.payments += 1;
+                self.remote_payments += u64::from(payment.is_remote());
+                self.customers += 1;
+                self.by_name += u64::from(matches!(payment.who, Who::Name(..)));
+            }
+            Input::OrderStatus(status) => {
+                self.customers += 1;
+                self.by_name += u64::from(matches!(status.who, Who::Name(..)));
+            }
+            Input::Delivery(_) | Input::StockLevel(_) => {}
+        }
+    }
+
+    fn merge(&mut self, other: &Drawn) {
+        self.new_orders += other.new_orders;
+        self.rollbacks += other.rollbacks;
+        self.lines += other.lines;
+        self.remote_lines += other.remote_lines;
+        self.payments += other.payments;
+        self.remote_payments += other.remote_payments;
+        self.customers += other.customers;
+        self.by_name += other.by_name;
+    }
+}
+
+/// Aborts by cause and table; the last column is "table not known".
+type Aborts = [[u64; TableId::ALL.len() + 1]; AbortCause::ALL.len()];
+
+/// Everything a worker counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Stats {
+    /// By [`Kind`], in its order.
+    pub(crate) kinds: [KindStats; 5],
+    /// What the generator drew.
+    pub(crate) drawn: Drawn,
+    /// Districts without an order to deliver.
+    pub(crate) skipped_deliveries: u64,
+    aborts: Aborts,
+    /// First and last moment measured, nanoseconds of the run's clock.
+    span: Option<(u64, u64)>,
+}
+
+impl Stats {
+    /// Nothing yet.
+    pub(crate) fn new() -> Stats {
+        Stats {
+            kinds: std::array::from_fn(|_| KindStats {
+                count: 0,
+                rolled_back: 0,
+                service: Times::new(),
+                response: Times::new(),
+            }),
+            drawn: Drawn::default(),
+            skipped_deliveries: 0,
+            aborts: Aborts::default(),
+            span: None,
+        }
+    }
+
+    /// A transaction has run to its end.
+    #[inline]
+    pub(super) fn ran(&mut self, input: &Input, rolled_back: bool, skipped: usize) {
+        self.drawn.count(input);
+        self.kinds[input.kind() as usize].rolled_back += u64::from(rolled_back);
+        self.skipped_deliveries += skipped as u64;
+    }
+
+    /// Its answer has reached the terminal.
+    #[inline]
+    pub(super) fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {
+        let stats = &mut self.kinds[kind as usize];
+        stats.count += 1;
+        stats.service.record(service_ns);
+        stats.response.record(response_ns);
+    }
+
+    pub(super) fn aborted(&mut self, abort: Abort) {
+        let table = abort.table.map_or(TableId::ALL.len(), |table| table as usize);
+        self.aborts[abort.cause as usize][table] += 1;
+    }
+
+    pub(super) fn measured(&mut self, from_ns: u64, to_ns: u64) {
+        self.span = Some((from_ns, to_ns));
+    }
+
+    /// Adds what another worker counted.
+    pub(crate) fn merge(&mut self, other: &Stats) {
+        for (to, from) in self.kinds.iter_mut().zip(&other.kinds) {
+            to.count += from.count;
+            to.rolled_back += from.rolled_back;
+            to.service.merge(&from.service);
+            to.response.merge(&from.response);
+        }
+        self.drawn.merge(&other.drawn);
+        self.skipped_deliveries += other.skipped_deliveries;
+        for (to, from) in self.aborts.as_flattened_mut().iter_mut().zip(other.aborts.as_flattened()) {
+            *to += from;
+        }
+        self.span = match (self.span, other.span) {
+            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
+            (a, b) => a.or(b),
+        };
+    }
+
+    /// Seconds from the first worker's first moment to the last one's last.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.span.map_or(0.0, |(from, to)| (to - from) as f64 / 1e9)
+    }
+
+    /// Completed transactions, rolled-back ones included.
+    pub(crate) fn completed(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.count).sum()
+    }
+
+    /// Completed by rolling back.
+    pub(crate) fn rolled_back(&self) -> u64 {
+        self.kinds.iter().map(|kind| kind.rolled_back).sum()
+    }
+
+    /// Victims in all.
+    pub(crate) fn aborts_in_all(&self) -> u64 {
+        self.aborts.as_flattened().iter().sum()
+    }
+
+    /// Victims by cause and table, where there were any.
+    pub(crate) fn aborts(&self) -> impl Iterator<Item = (AbortCause, Option<TableId>, u64)> + '_ {
+        AbortCause::ALL.into_iter().flat_map(move |cause| {
+            let row = &self.aborts[cause as usize];
+            row.iter()
+                .enumerate()
+                .filter(|&(_, &n)| n > 0)
+                .map(move |(table, &n)| (cause, TableId::ALL.get(table).copied(), n))
+        })
+    }
+}

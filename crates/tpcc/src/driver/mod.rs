@@ -1,0 +1,351 @@
+//! Runs terminals on an engine and measures them.
+//!
+//! Each worker is a thread with terminals of its own ([`worker`]). It does not wait for its commits to reach the disk: an
+//! answer leaves when its ticket is durable, and the worker meanwhile serves other terminals. The main thread only looks
+//! on: it moves the phases and samples the workers' counters once a second.
+
+pub(crate) mod measure;
+pub(crate) mod terminal;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::engine::{Engine, EngineFigures, Session, Transaction};
+use crate::generate::Random;
+use crate::generate::deck::Mix;
+use crate::generate::input::World;
+use crate::generate::nurand::Constants;
+use crate::ops::Ops;
+use crate::schema::meta::{Fact, Loaded};
+use crate::schema::rows::When;
+use crate::schema::tables::Meta;
+use crate::txn::Steps;
+use measure::Stats;
+use terminal::Terminal;
+use worker::Worker;
+
+/// How long a run lasts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Length {
+    /// Time before measuring starts.
+    pub(crate) warmup: Duration,
+    /// Time measured; without limit when none.
+    pub(crate) duration: Option<Duration>,
+    /// Exactly this many transactions are measured; without limit when none.
+    pub(crate) transactions: Option<u64>,
+}
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Warehouses that take part.
+    pub(crate) warehouses: u32,
+    /// Threads.
+    pub(crate) workers: usize,
+    /// Terminals in all.
+    pub(crate) terminals: u32,
+    /// Shares.
+    pub(crate) mix: Mix,
+    /// Order of steps.
+    pub(crate) steps: Steps,
+    /// When it ends.
+    pub(crate) length: Length,
+    /// Everything random follows from it.
+    pub(crate) seed: u64,
+}
+
+/// What a run gave.
+pub(crate) struct Measured {
+    /// Everything the workers counted, merged.
+    pub(crate) stats: Stats,
+    /// Seconds measured.
+    pub(crate) seconds: f64,
+    /// Completed transactions a second, over each whole second.
+    pub(crate) series: Vec<Sample>,
+    /// Whether the user ended it.
+    pub(crate) interrupted: bool,
+    /// The engine's counters at both ends.
+    pub(crate) figures: (EngineFigures, EngineFigures),
+}
+
+/// A second of the run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// End of the second, since measuring began.
+    pub(crate) t_s: f64,
+    /// Completed in it, per second.
+    pub(crate) throughput_per_s: f64,
+}
+
+/// What the main thread sees each second.
+pub(crate) struct Tick<'a> {
+    /// Seconds since the phase began.
+    pub(crate) elapsed: f64,
+    /// Whether this is still the warm-up.
+    pub(crate) is_warmup: bool,
+    /// Completed in the last second, per second.
+    pub(crate) throughput_per_s: f64,
+    /// Completed since the workers started.
+    pub(crate) completed: u64,
+    /// Victims since the workers started.
+    pub(crate) aborted: u64,
+    /// The engine's counters: before this second and now.
+    pub(crate) figures: (&'a EngineFigures, &'a EngineFigures),
+}
+
+/// Set by the user's Ctrl-C.
+pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// One clock for a run: nanoseconds since its start, and the date that goes with them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+    start_unix_us: u64,
+}
+
+impl Clock {
+    /// Starts now.
+    pub(crate) fn start() -> Clock {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Clock { start: Instant::now(), start_unix_us: since.as_micros() as u64 }
+    }
+
+    /// Nanoseconds since the start.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// The date of a reading of [`Self::now_ns`].
+    #[inline]
+    pub(crate) fn date(&self, ns: u64) -> When {
+        When::at(self.start_unix_us + ns / 1_000)
+    }
+}
+
+/// Which part of a run it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Phase {
+    Warmup,
+    Measure,
+    Stop,
+}
+
+/// What the main thread tells the workers. Written a few times in a run, so that each worker keeps a copy in its cache.
+struct Control {
+    phase: AtomicU8,
+    finished: AtomicUsize,
+}
+
+impl Control {
+    #[inline]
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Warmup,
+            1 => Phase::Measure,
+            _ => Phase::Stop,
+        }
+    }
+
+    fn set(&self, phase: Phase) {
+        // Never back: a worker that failed may have set Stop.
+        self.phase.fetch_max(phase as u8, Ordering::Relaxed);
+    }
+}
+
+/// A worker's counters for the main thread, alone in their cache lines; only the worker writes them.
+#[derive(Default)]
+#[repr(align(128))]
+struct Board {
+    completed: AtomicU64,
+    aborted: AtomicU64,
+}
+
+impl Board {
+    #[inline]
+    fn add(counter: &AtomicU64, n: u64) {
+        counter.store(counter.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+}
+
+/// Takes the next run number from the database, for good.
+pub(crate) fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
+    let mut session = engine.session(0)?;
+    let mut transaction = session.begin()?;
+    let run = transaction.update::<Meta, _>(&Fact::Runs.key(), |hot, ()| {
+        hot.value.set(hot.value.get() + 1);
+        hot.value.get()
+    })?;
+    let ticket = transaction.commit()?;
+    session.wait_for(ticket)?;
+    Ok(run.unwrap_or(1) as u32)
+}
+
+/// Runs `plan` on a loaded engine. `look` is called once a second. An error is a message for the user.
+pub(crate) fn run<E: Engine>(
+    engine: &E,
+    loaded: &Loaded,
+    plan: &Plan,
+    mut look: impl FnMut(&Tick<'_>),
+) -> Result<Measured, String> {
+    let run = next_run(engine).map_err(|e| e.to_string())?;
+    let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
+    let world = World { scale: loaded.scale, warehouses: plan.warehouses, constants };
+    let clock = Clock::start();
+    let control = Control { phase: AtomicU8::new(Phase::Warmup as u8), finished: AtomicUsize::new(0) };
+    if plan.length.warmup.is_zero() {
+        control.set(Phase::Measure);
+    }
+    let boards: Vec<Board> = (0..plan.workers).map(|_| Board::default()).collect();
+    let mut terminals: Vec<Vec<Terminal>> = (0..plan.workers).map(|_| Vec::new()).collect();
+    for number in 0..plan.terminals {
+        let terminal = Terminal::new(number, run, plan, &loaded.scale);
+        terminals[terminal.worker(plan)].push(terminal);
+    }
+    let quotas = quotas(plan.length.transactions, &terminals);
+    let main = std::thread::current();
+
+    std::thread::scope(|scope| {
+        let (control, boards, world, main) = (&control, &boards, &world, &main);
+        let workers: Vec<_> = terminals
+            .into_iter()
+            .zip(quotas)
+            .enumerate()
+            .map(|(number, (terminals, quota))| {
+                let work = move || {
+                    let _end = Finished { control, main };
+                    let session = engine.session(number).map_err(|e| e.to_string())?;
+                    Worker::new(session, terminals, quota, plan.steps, world, control, &boards[number], clock).run()
+                };
+                std::thread::Builder::new().name(format!("worker {number}")).spawn_scoped(scope, work)
+            })
+            .collect();
+        let mut failure = None;
+        if workers.iter().any(Result::is_err) {
+            control.set(Phase::Stop);
+            failure = Some("cannot start a thread for each worker; pass a smaller --workers".to_owned());
+        }
+        let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look);
+        let mut stats = Stats::new();
+        for worker in workers.into_iter().flatten() {
+            match worker.join() {
+                Ok(Ok(part)) => stats.merge(&part),
+                Ok(Err(message)) => failure = failure.or(Some(message)),
+                Err(_) => failure = failure.or(Some("a worker panicked; this is a fault of the program".to_owned())),
+            }
+        }
+        match failure {
+            Some(message) => Err(message),
+            None => Ok(Measured { seconds: stats.seconds(), stats, series, interrupted, figures }),
+        }
+    })
+}
+
+/// Divides the transactions among the workers that have terminals.
+fn quotas(transactions: Option<u64>, terminals: &[Vec<Terminal>]) -> Vec<Option<u64>> {
+    let Some(all) = transactions else { return vec![None; terminals.len()] };
+    let busy = terminals.iter().filter(|t| !t.is_empty()).count().max(1) as u64;
+    let mut rest = all % busy;
+    terminals
+        .iter()
+        .map(|t| {
+            if t.is_empty() {
+                return Some(0);
+            }
+            let one_more = u64::from(rest > 0);
+            rest -= one_more;
+            Some(all / busy + one_more)
+        })
+        .collect()
+}
+
+/// Tells the main thread that a worker has ended, however it ended.
+struct Finished<'a> {
+    control: &'a Control,
+    main: &'a std::thread::Thread,
+}
+
+impl Drop for Finished<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.control.set(Phase::Stop);
+        }
+        self.control.finished.fetch_add(1, Ordering::Release);
+        self.main.unpark();
+    }
+}
+
+/// Moves the phases and samples the counters until all workers have ended.
+fn look_on<E: Engine>(
+    engine: &E,
+    plan: &Plan,
+    control: &Control,
+    boards: &[Board],
+    clock: Clock,
+    look: &mut impl FnMut(&Tick<'_>),
+) -> (Vec<Sample>, bool, (EngineFigures, EngineFigures)) {
+    const SECOND: u64 = 1_000_000_000;
+    let sum = |counter: fn(&Board) -> &AtomicU64| -> u64 {
+        boards.iter().map(|board| counter(board).load(Ordering::Relaxed)).sum()
+    };
+    let mut series = Vec::new();
+    let mut interrupted = false;
+    let first = engine.figures();
+    let (mut figures_at_start, mut figures_before) = (first, first);
+    let mut phase_start = clock.now_ns();
+    let (mut last_ns, mut last_count) = (phase_start, 0);
+    let mut is_warmup = control.phase() == Phase::Warmup;
+    loop {
+        let phase_ends = if is_warmup { Some(plan.length.warmup) } else { plan.length.duration }
+            .map(|d| phase_start.saturating_add(d.as_nanos() as u64));
+        let now = clock.now_ns();
+        let wake = phase_ends.unwrap_or(u64::MAX).min(last_ns + SECOND);
+        if control.finished.load(Ordering::Acquire) == boards.len() || control.phase() == Phase::Stop {
+            break;
+        }
+        if INTERRUPTED.load(Ordering::Relaxed) {
+            interrupted = true;
+            control.set(Phase::Stop);
+            break;
+        }
+        if now < wake {
+            std::thread::park_timeout(Duration::from_nanos(wake - now));
+            continue;
+        }
+        if now >= last_ns + SECOND {
+            let count = sum(|b| &b.completed);
+            let throughput_per_s = (count - last_count) as f64 * 1e9 / (now - last_ns) as f64;
+            if !is_warmup {
+                series.push(Sample { t_s: (now - phase_start) as f64 / 1e9, throughput_per_s });
+            }
+            let figures = engine.figures();
+            look(&Tick {
+                elapsed: (now - phase_start) as f64 / 1e9,
+                is_warmup,
+                throughput_per_s,
+                completed: count,
+                aborted: sum(|b| &b.aborted),
+                figures: (&figures_before, &figures),
+            });
+            figures_before = figures;
+            (last_ns, last_count) = (now, count);
+        }
+        if phase_ends.is_some_and(|end| now >= end) {
+            if !is_warmup {
+                control.set(Phase::Stop);
+                break;
+            }
+            control.set(Phase::Measure);
+            is_warmup = false;
+            figures_at_start = engine.figures();
+            phase_start = now;
+            (last_ns, last_count) = (now, sum(|b| &b.completed));
+        }
+    }
+    while control.finished.load(Ordering::Acquire) < boards.len() {
+        std::thread::park_timeout(Duration::from_millis(100));
+    }
+    (series, interrupted, (figures_at_start, engine.figures()))
+}

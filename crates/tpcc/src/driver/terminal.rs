@@ -1,0 +1,109 @@
+//! An emulated terminal: a home, a random stream, a deck of cards.
+
+use super::{Clock, Plan};
+use crate::generate::Random;
+use crate::generate::deck::{Deck, Kind};
+use crate::generate::input::{Input, World};
+use crate::schema::Scale;
+use crate::schema::keys::HistoryKey;
+
+/// One terminal. No keying or think time: it is ready again as soon as it has its answer.
+pub(crate) struct Terminal {
+    number: u32,
+    home: (u32, u8),
+    random: Random,
+    deck: Deck,
+    history: HistoryKey,
+    /// Since when it waits for a worker, in nanoseconds of the run's clock.
+    pub(super) ready_since: u64,
+}
+
+impl Terminal {
+    /// Terminal `number` of a run; terminals are dealt to the warehouses in turn, and a warehouse's to its districts.
+    pub(crate) fn new(number: u32, run: u32, plan: &Plan, scale: &Scale) -> Terminal {
+        let w = number % plan.warehouses + 1;
+        let d = (number / plan.warehouses % u32::from(scale.districts)) as u8 + 1;
+        Terminal {
+            number,
+            home: (w, d),
+            random: Random::stream(plan.seed, u64::from(number)),
+            deck: Deck::new(plan.mix),
+            history: HistoryKey { run, terminal: number, sequence: 0 },
+            ready_since: 0,
+        }
+    }
+
+    /// Which worker serves it: home warehouse mod workers. Where there are more workers than warehouses, those that share
+    /// a warehouse divide its terminals.
+    pub(super) fn worker(&self, plan: &Plan) -> usize {
+        let (w, warehouses) = (self.home.0 as usize - 1, plan.warehouses as usize);
+        let first = w % plan.workers;
+        let sharing = (plan.workers - first).div_ceil(warehouses).max(1);
+        if plan.workers <= warehouses {
+            return first;
+        }
+        first + warehouses * (self.number as usize / warehouses % sharing)
+    }
+
+    /// What it asks for next.
+    #[inline]
+    pub(crate) fn next(&mut self, world: &World, clock: &Clock, now_ns: u64) -> Input {
+        let kind = self.deck.draw(&mut self.random);
+        if kind == Kind::Payment {
+            self.history.sequence += 1;
+        }
+        world.input(&mut self.random, kind, self.home, clock.date(now_ns), self.history)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::driver::Length;
+    use crate::generate::deck::Mix;
+    use crate::txn::Steps;
+
+    fn plan(warehouses: u32, workers: usize, terminals: u32) -> Plan {
+        let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1) };
+        Plan { warehouses, workers, terminals, mix: Mix::Standard, steps: Steps::HotLast, length, seed: 1 }
+    }
+
+    fn spread(plan: &Plan) -> Vec<Vec<(u32, u8)>> {
+        let mut workers = vec![Vec::new(); plan.workers];
+        for number in 0..plan.terminals {
+            let terminal = Terminal::new(number, 1, plan, &Scale::FULL);
+            workers[terminal.worker(plan)].push(terminal.home);
+        }
+        workers
+    }
+
+    #[test]
+    fn ten_terminals_use_ten_districts() {
+        let workers = spread(&plan(2, 1, 20));
+        for w in [1, 2] {
+            let mut districts: Vec<u8> = workers[0].iter().filter(|home| home.0 == w).map(|home| home.1).collect();
+            districts.sort_unstable();
+            assert_eq!(districts, (1..=10).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn workers_own_warehouses() {
+        for (warehouses, workers) in [(2, 2), (20, 2), (5, 3), (7, 7)] {
+            let plan = plan(warehouses, workers, 10 * warehouses);
+            for (number, homes) in spread(&plan).iter().enumerate() {
+                assert!(homes.iter().all(|home| (home.0 as usize - 1) % workers == number));
+                assert!(!homes.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn workers_share_when_warehouses_are_few() {
+        assert!(spread(&plan(1, 2, 10)).iter().all(|homes| homes.len() == 5));
+        assert!(spread(&plan(2, 5, 20)).iter().all(|homes| homes.len() >= 3));
+        assert!(spread(&plan(3, 4, 30)).iter().all(|homes| homes.len() >= 5));
+    }
+}

@@ -1,0 +1,140 @@
+//! Which transaction comes next: a deck of cards per terminal (5.2.4.2), so that shares are exact over each deck.
+
+use super::Random;
+
+/// The five transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Enter an order.
+    NewOrder,
+    /// Take a payment.
+    Payment,
+    /// Look an order up.
+    OrderStatus,
+    /// Deliver the oldest order of each district.
+    Delivery,
+    /// Count items of recent orders that run short.
+    StockLevel,
+}
+
+impl Kind {
+    /// All of them, in the order of reports.
+    pub(crate) const ALL: [Kind; 5] =
+        [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
+
+    /// As printed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::NewOrder => "new-order",
+            Kind::Payment => "payment",
+            Kind::OrderStatus => "order-status",
+            Kind::Delivery => "delivery",
+            Kind::StockLevel => "stock-level",
+        }
+    }
+}
+
+/// What a deck consists of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Mix {
+    /// 45% new-order, 43% payment, 4% each of the others
+    Standard,
+    /// the standard mix without delivery
+    NoDelivery,
+    /// payment alone
+    Payment,
+    /// new-order alone
+    NewOrder,
+    /// delivery alone
+    Delivery,
+    /// stock-level alone
+    StockLevel,
+    /// order-status alone
+    OrderStatus,
+}
+
+impl Mix {
+    /// As printed and as typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Mix::Standard => "standard",
+            Mix::NoDelivery => "no-delivery",
+            Mix::Payment => "payment",
+            Mix::NewOrder => "new-order",
+            Mix::Delivery => "delivery",
+            Mix::StockLevel => "stock-level",
+            Mix::OrderStatus => "order-status",
+        }
+    }
+
+    /// Cards of each kind in a deck. The standard deck's 200 cards give the exact 45/43/4/4/4.
+    fn cards(self) -> [(Kind, usize); 5] {
+        let alone = |kind: Kind| Kind::ALL.map(|k| (k, usize::from(k == kind)));
+        match self {
+            Mix::Standard | Mix::NoDelivery => [
+                (Kind::NewOrder, 90),
+                (Kind::Payment, 86),
+                (Kind::OrderStatus, 8),
+                (Kind::Delivery, if self == Mix::Standard { 8 } else { 0 }),
+                (Kind::StockLevel, 8),
+            ],
+            Mix::Payment => alone(Kind::Payment),
+            Mix::NewOrder => alone(Kind::NewOrder),
+            Mix::Delivery => alone(Kind::Delivery),
+            Mix::StockLevel => alone(Kind::StockLevel),
+            Mix::OrderStatus => alone(Kind::OrderStatus),
+        }
+    }
+}
+
+/// A shuffled deck; dealt to the end, then shuffled again.
+#[derive(Debug)]
+pub(crate) struct Deck {
+    cards: Box<[Kind]>,
+    next: usize,
+}
+
+impl Deck {
+    /// A new deck of `mix`, shuffled at the first draw.
+    pub(crate) fn new(mix: Mix) -> Deck {
+        let cards: Box<[Kind]> = mix.cards().into_iter().flat_map(|(kind, n)| std::iter::repeat_n(kind, n)).collect();
+        let next = cards.len();
+        Deck { cards, next }
+    }
+
+    /// The next card.
+    #[inline]
+    pub(crate) fn draw(&mut self, random: &mut Random) -> Kind {
+        if self.next == self.cards.len() {
+            random.shuffle(&mut self.cards);
+            self.next = 0;
+        }
+        let card = self.cards[self.next];
+        self.next += 1;
+        card
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_deck_holds_the_exact_shares() {
+        let mut random = Random::stream(5, 5);
+        let mut deck = Deck::new(Mix::Standard);
+        let mut orders = Vec::new();
+        for _ in 0..3 {
+            let dealt: Vec<Kind> = (0..200).map(|_| deck.draw(&mut random)).collect();
+            let count = |k| dealt.iter().filter(|&&d| d == k).count();
+            assert_eq!(Kind::ALL.map(count), [90, 86, 8, 8, 8]);
+            orders.push(dealt);
+        }
+        assert!(orders[0] != orders[1] && orders[1] != orders[2]);
+        let mut payments = Deck::new(Mix::Payment);
+        assert!((0..10).all(|_| payments.draw(&mut random) == Kind::Payment));
+        let mut four = Deck::new(Mix::NoDelivery);
+        assert!((0..192).all(|_| four.draw(&mut random) != Kind::Delivery));
+    }
+}

@@ -1,0 +1,120 @@
+//! NURand (2.1.6) and its constants.
+
+use super::Random;
+
+/// C_LAST.
+const A_LAST: u32 = 255;
+/// C_ID.
+const A_CUSTOMER: u32 = 1_023;
+/// OL_I_ID.
+const A_ITEM: u32 = 8_191;
+
+/// (((random(0..a) | random(low..high)) + c) mod (high - low + 1)) + low.
+#[inline]
+fn nurand(random: &mut Random, a: u32, c: u32, low: u32, high: u32) -> u32 {
+    // a + 1 is a power of two for every a in use.
+    debug_assert!((a + 1).is_power_of_two());
+    let left = (random.bits() >> 32) as u32 & a;
+    let right = random.within(low, high);
+    combine(left, right, c, low, high)
+}
+
+#[inline]
+fn combine(left: u32, right: u32, c: u32, low: u32, high: u32) -> u32 {
+    ((left | right) + c) % (high - low + 1) + low
+}
+
+/// The three constants C. One set holds for all terminals of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Constants {
+    /// For last names: as a number, 0..=255.
+    pub(crate) last: u32,
+    /// For customer numbers, 0..=1023.
+    pub(crate) customer: u32,
+    /// For item numbers, 0..=8191.
+    pub(crate) item: u32,
+}
+
+impl Constants {
+    /// Constants of a load.
+    pub(crate) fn for_load(random: &mut Random) -> Constants {
+        Constants { last: random.within(0, A_LAST), customer: random.within(0, A_CUSTOMER), item: random.within(0, A_ITEM) }
+    }
+
+    /// Constants of a run on data that was loaded with `c_load`: the distance of the two constants for last names has to
+    /// be legal (2.1.6.1), else the run would ask for other names than the load made frequent.
+    pub(crate) fn for_run(random: &mut Random, c_load: u32) -> Constants {
+        let mut constants = Self::for_load(random);
+        // Every c_load in 0..=255 has at least 50 legal partners.
+        while !legal(c_load, constants.last) {
+            constants.last = random.within(0, A_LAST);
+        }
+        constants
+    }
+
+    /// A last name's number, 0..names.
+    #[inline]
+    pub(crate) fn last_name(&self, random: &mut Random, names: u32) -> u32 {
+        nurand(random, A_LAST, self.last, 0, names - 1)
+    }
+
+    /// A customer's number, 1..=customers.
+    #[inline]
+    pub(crate) fn customer(&self, random: &mut Random, customers: u32) -> u32 {
+        nurand(random, A_CUSTOMER, self.customer, 1, customers)
+    }
+
+    /// An item's number, 1..=items.
+    #[inline]
+    pub(crate) fn item(&self, random: &mut Random, items: u32) -> u32 {
+        nurand(random, A_ITEM, self.item, 1, items)
+    }
+}
+
+/// Whether a run may use `c_run` on data loaded with `c_load`.
+pub(crate) fn legal(c_load: u32, c_run: u32) -> bool {
+    let delta = c_load.abs_diff(c_run);
+    (65..=119).contains(&delta) && delta != 96 && delta != 112
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Draws must follow the exact distribution, which small cases give by enumeration.
+    #[test]
+    fn frequencies_are_exact() {
+        for (a, c, low, high) in [(255, 123, 0, 999), (255, 0, 0, 29), (1_023, 700, 1, 300), (15, 9, 1, 10)] {
+            let span = (high - low + 1) as usize;
+            let mut exact = vec![0u64; span];
+            for left in 0..=a {
+                for right in low..=high {
+                    exact[(combine(left, right, c, low, high) - low) as usize] += 1;
+                }
+            }
+            let pairs = (u64::from(a) + 1) * span as u64;
+            let draws = 1_000_000u64;
+            let mut random = Random::stream(u64::from(a), u64::from(c));
+            let mut seen = vec![0u64; span];
+            for _ in 0..draws {
+                seen[(nurand(&mut random, a, c, low, high) - low) as usize] += 1;
+            }
+            for (value, (&seen, &exact)) in seen.iter().zip(&exact).enumerate() {
+                let p = exact as f64 / pairs as f64;
+                let deviation = (draws as f64 * p * (1.0 - p)).sqrt();
+                let off = (seen as f64 - draws as f64 * p).abs();
+                assert!(off <= 5.5 * deviation + 1.0, "A {a} C {c} value {value}: {seen}, expected {}", draws as f64 * p);
+            }
+        }
+    }
+
+    #[test]
+    fn every_load_has_a_legal_run() {
+        for c_load in 0..=255 {
+            assert!((0..=255).filter(|&c| legal(c_load, c)).count() >= 50, "{c_load}");
+            let run = Constants::for_run(&mut Random::stream(c_load.into(), 0), c_load);
+            assert!(legal(c_load, run.last));
+        }
+        assert!(legal(157, 223) && !legal(0, 96) && !legal(200, 88) && !legal(0, 64) && !legal(0, 120));
+    }
+}
