@@ -18,7 +18,7 @@ pub use base::config::{Background, Durability, Isolation, LatchKind};
 pub use base::error::{OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 pub use base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
-pub use db::bulk::BulkLoad;
+pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::options::{MIN_POOL_BYTES, Options, Recovery, RecoveryPass};

@@ -92,7 +92,10 @@ impl Tree {
         let (mut left, mut right) = (left, right);
         let fence = right.page().low_fence().unwrap_or_default();
         let keeps_name = right.page().count() > 0 && right.page().key(0) == fence;
-        let fits = merged_bytes(left.page(), right.page()) <= MERGE_UPTO;
+        // An empty page goes wherever it fits at all; otherwise some room stays, so that the next insert does not split.
+        let empty = left.page().count() == 0 || right.page().count() == 0;
+        let upto = if empty { PAGE_SIZE - header::SLOTS } else { MERGE_UPTO };
+        let fits = merged_bytes(left.page(), right.page()) <= upto;
         if !fits || (!keeps_name && referenced(&fence)) {
             right.release_unchanged();
             left.release_unchanged();

@@ -29,6 +29,27 @@ pub struct BulkLoad<'db, K, V> {
     types: PhantomData<fn(K, V)>,
 }
 
+/// One tree of a table being loaded on its own: the rows without their index entries, or the entries of one index.
+/// For programs that can produce each in order, which saves the memory in which [`BulkLoad`] sorts entries; they
+/// answer for the two being consistent.
+#[derive(Debug)]
+pub struct BulkPart<'db> {
+    db: &'db Database,
+    table: &'db TableInfo,
+    txn: Txn<'db>,
+    builder: Builder<'db>,
+}
+
+/// Which tree of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The rows.
+    Rows,
+    /// The entries of a secondary index, counted in the order of declaration: what the index extracts (and, unless it
+    /// is unique, the primary key behind it), with the primary key as value.
+    Index(usize),
+}
+
 /// Entries of an index, to be sorted.
 #[derive(Debug, Default)]
 struct Entries {
@@ -51,6 +72,50 @@ impl Database {
         let builder = Builder::new(info.primary.tree, pages).map_err(|e| bulk_error(e, info))?;
         let entries = info.secondaries.iter().map(|_| Entries::default()).collect();
         Ok(BulkLoad { db: self, table: info, txn, builder, entries, key: Vec::new(), row: Vec::new(), types: PhantomData })
+    }
+}
+
+impl Database {
+    /// Begins to load one tree of a table, which must be empty. Several may be loaded at once, each by its thread.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the tree is not empty or there is none.
+    pub fn bulk_load_part<K, V>(&self, table: &OpenTable<K, V>, part: Part) -> Result<BulkPart<'_>, TxnError> {
+        let info = self.catalog.table(table.number).ok_or(TxnError::Ended)?;
+        let tree = match part {
+            Part::Rows => Some(info.primary.tree),
+            Part::Index(i) => info.secondaries.get(i).map(|s| s.index.tree),
+        };
+        let Some(tree) = tree else {
+            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no {part:?}") });
+        };
+        let mut txn = self.core.begin(self.core.isolation, None)?;
+        txn.lock_whole(info, TableMode::IX)?;
+        let pages = self.core.pages(txn.claim.peek().slot);
+        let builder = Builder::new(tree, pages).map_err(|e| bulk_error(e, info))?;
+        Ok(BulkPart { db: self, table: info, txn, builder })
+    }
+}
+
+impl BulkPart<'_> {
+    /// Adds an entry; keys must ascend.
+    ///
+    /// # Errors
+    /// As [`BulkLoad::push_raw`].
+    #[inline]
+    pub fn push_raw(&mut self, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
+        self.builder.push(key, value).map_err(|e| bulk_error(e, self.table))
+    }
+
+    /// Makes the tree durable; returns the number of entries.
+    ///
+    /// # Errors
+    /// No space, a failed write.
+    pub fn finish(self) -> Result<u64, TxnError> {
+        let rows = self.builder.finish().map_err(|e| bulk_error(e, self.table))?;
+        self.txn.commit()?;
+        self.db.core.make_durable(self.db.core.log.tail())?;
+        Ok(rows)
     }
 }
 

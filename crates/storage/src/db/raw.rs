@@ -20,6 +20,13 @@ fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut Vec<u8>) -
     indexed
 }
 
+/// Whether an update may have changed what some index extracts.
+#[inline]
+fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
+    let concerns = |s: &Secondary| before.len() != after.len() || before.get(s.columns_from..) != after.get(s.columns_from..);
+    table.secondaries.iter().any(concerns)
+}
+
 impl Txn<'_> {
     /// Inserts a row and its index entries. On an error nothing of it stays.
     pub(crate) fn insert_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
@@ -76,7 +83,7 @@ impl Txn<'_> {
         cx.after.clear();
         cx.after.extend_from_slice(&cx.before);
         let answer = change(&mut cx.after);
-        if table.secondaries.is_empty() {
+        if !concerns_indexes(table, &cx.before, &cx.after) {
             self.store(&table.primary, key)?;
             return Ok(Some(answer));
         }

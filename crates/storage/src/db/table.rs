@@ -59,11 +59,12 @@ impl<K, V> Table<K, V> {
     /// # Panics
     /// (At compile time, in a constant.) When there are eight already.
     pub const fn with_index<I: SecondaryIndex<Key = K, Row = V>>(self) -> Table<K, V> {
-        self.with_raw_index(I::NAME, I::UNIQUE, extract::<I>)
+        self.with_raw_index(I::NAME, I::UNIQUE, 0, extract::<I>)
     }
 
     /// The table with a secondary index whose key is computed from the encoded primary key and row: `extract`
-    /// appends it and says whether the row is indexed at all. For programs with codecs of their own.
+    /// appends it and says whether the row is indexed at all. It must not depend on the first `columns_from` bytes of
+    /// the row, so that updates in place of those need not ask it. For programs with codecs of their own.
     ///
     /// # Panics
     /// (At compile time, in a constant.) When there are eight already.
@@ -71,13 +72,14 @@ impl<K, V> Table<K, V> {
         mut self,
         name: &'static str,
         unique: bool,
+        columns_from: usize,
         extract: fn(&[u8], &[u8], &mut Vec<u8>) -> bool,
     ) -> Table<K, V> {
         let mut i = 0;
         while self.specs[i].is_some() {
             i += 1;
         }
-        self.specs[i] = Some(IndexSpec { name, unique, extract });
+        self.specs[i] = Some(IndexSpec { name, unique, columns_from, extract });
         self
     }
 

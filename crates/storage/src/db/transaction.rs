@@ -78,10 +78,7 @@ impl<'db> Transaction<'db> {
             return Err(TxnError::Ended);
         }
         let number = table.number(self.db)?;
-        self.db.catalog.table(number).ok_or(TxnError::Schema {
-            table: number.to_string().into(),
-            what: "the handle is of another database".into(),
-        })
+        self.db.catalog.table(number).ok_or_else(|| foreign(number))
     }
 
     /// Notes what an error means for the transaction.
@@ -433,6 +430,12 @@ impl Transaction<'_> {
         self.txn.prefetch(&info.primary, keys, row_bytes);
         Ok(())
     }
+}
+
+/// The error for a handle that this database did not give.
+#[cold]
+fn foreign(number: u32) -> TxnError {
+    TxnError::Schema { table: number.to_string().into(), what: "the handle is of another database".into() }
 }
 
 /// The error for bytes that are no row of this type.

@@ -15,6 +15,8 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
+use super::header::SLOTS;
+use super::slotted::SLOT;
 use crate::base::ids::PAGE_SIZE;
 
 /// A page to read, perhaps while it changes.
@@ -68,6 +70,24 @@ impl<'a> PageRef<'a> {
         assert!(at + 4 <= PAGE_SIZE && at.is_multiple_of(4));
         // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
+    }
+
+    /// A word of slot `i`, at byte 0, 4 or 8 of it; of the last possible slot if `i` is beyond.
+    #[inline]
+    pub(crate) fn slot_word(self, i: usize, byte: usize) -> u32 {
+        const LAST: usize = (PAGE_SIZE - SLOTS) / SLOT - 2;
+        debug_assert!(byte <= 8);
+        let at = SLOTS + i.min(LAST) * SLOT + (byte & 12);
+        // SAFETY: slot LAST and the word behind it end within the page; slots begin at a multiple of 4.
+        u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
+    }
+
+    /// The sixteen words at `at`, which begins a cache line. They may be of different moments.
+    #[inline]
+    pub(crate) fn line(self, at: usize) -> [u32; 16] {
+        assert!(at + 64 <= PAGE_SIZE && at.is_multiple_of(64));
+        // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
+        unsafe { self.base.add(at).cast::<[u32; 16]>().read() }
     }
 
     /// The little-endian 64-bit value at `at`, a multiple of 8.

@@ -31,7 +31,7 @@ pub(crate) const SLOT: usize = 12;
 /// Bytes of a record before its key: the row's version, or the child.
 pub(crate) const RECORD_HEAD: usize = 4;
 /// Most slots a page can have.
-const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT;
+const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
 /// Hint keys of a page.
 const HINT_COUNT: usize = 16;
 /// Fewer slots than this are searched without hints.
@@ -116,11 +116,10 @@ impl<'a> PageRef<'a> {
         self.u8(LEVEL) == 0
     }
 
-    /// The slot at `i`, which must be below 672.
+    /// The slot at `i`; any slot at all if `i` is beyond what a page can have.
     #[inline]
     pub(crate) fn slot(self, i: usize) -> Slot {
-        let at = SLOTS + i * SLOT;
-        let (head, place, lens) = (self.u32(at), self.u32(at + 4), self.u32(at + 8));
+        let (head, place, lens) = (self.slot_word(i, 0), self.slot_word(i, 4), self.slot_word(i, 8));
         Slot {
             head,
             offset: (place & 0xFFFF) as usize,
@@ -132,7 +131,7 @@ impl<'a> PageRef<'a> {
 
     #[inline]
     fn head(self, i: usize) -> u32 {
-        self.u32(SLOTS + i * SLOT)
+        self.slot_word(i, 0)
     }
 
     #[inline]
@@ -140,12 +139,9 @@ impl<'a> PageRef<'a> {
         key.get(usize::from(self.u16(PREFIX_LEN))..).unwrap_or(&[])
     }
 
+    /// Compares the key of slot `i` with one whose head is equal.
     #[inline]
-    fn compare_slot(self, i: usize, head: u32, rest: &[u8]) -> Ordering {
-        let slot_head = self.head(i);
-        if slot_head != head {
-            return slot_head.cmp(&head);
-        }
+    fn compare_rest(self, i: usize, rest: &[u8]) -> Ordering {
         let slot = self.slot(i);
         if slot.key_len <= 4 && rest.len() <= 4 {
             return slot.key_len.cmp(&rest.len());
@@ -159,19 +155,16 @@ impl<'a> PageRef<'a> {
         if count < HINTS_FROM {
             return (0, count);
         }
-        let mut hints = [0u32; HINT_COUNT];
-        for (i, pair) in hints.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-            let two = self.u64(HINTS + 8 * i);
-            *pair = [two as u32, (two >> 32) as u32];
-        }
-        let (mut below, mut upto) = (0, 0);
+        let hints = self.line(HINTS);
+        let (mut below, mut upto) = (0u32, 0u32);
         for hint in hints {
-            below += usize::from(hint < head);
-            upto += usize::from(hint <= head);
+            let hint = u32::from_le(hint);
+            below += u32::from(hint < head);
+            upto += u32::from(hint <= head);
         }
         let step = count / (HINT_COUNT + 1);
-        let from = below * step;
-        let to = if upto == HINT_COUNT { count } else { ((upto + 1) * step).min(count) };
+        let from = below as usize * step;
+        let to = if upto as usize == HINT_COUNT { count } else { ((upto as usize + 1) * step).min(count) };
         (from, to)
     }
 
@@ -192,10 +185,35 @@ impl<'a> PageRef<'a> {
     pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
         let rest = self.rest(key);
         let head = head_of(rest);
-        let (mut from, mut to) = self.segment(head, self.count());
+        let count = self.count();
+        let (mut from, to) = self.segment(head, count);
+        // Without a branch on what is found, which could not be predicted.
+        let mut len = to.saturating_sub(from);
+        while len > 0 {
+            let half = len.div_ceil(2);
+            let below = self.head(from + half - 1) < head;
+            from += if below { half } else { 0 };
+            len -= half;
+        }
+        if from >= count || self.head(from) != head {
+            return (from, false);
+        }
+        self.lower_bound_among_equals(from, count, head, rest)
+    }
+
+    /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.
+    #[inline]
+    fn lower_bound_among_equals(self, mut from: usize, count: usize, head: u32, rest: &[u8]) -> (usize, bool) {
+        match self.compare_rest(from, rest) {
+            Ordering::Equal => return (from, true),
+            Ordering::Greater => return (from, false),
+            Ordering::Less => from += 1,
+        }
+        let mut to = count;
         while from < to {
             let middle = (from + to) / 2;
-            match self.compare_slot(middle, head, rest) {
+            let order = if self.head(middle) != head { Ordering::Greater } else { self.compare_rest(middle, rest) };
+            match order {
                 Ordering::Less => from = middle + 1,
                 Ordering::Greater => to = middle,
                 Ordering::Equal => return (middle, true),

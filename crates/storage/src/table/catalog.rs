@@ -33,6 +33,8 @@ pub(crate) type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 pub(crate) struct IndexSpec {
     pub(crate) name: &'static str,
     pub(crate) unique: bool,
+    /// Bytes of the row before this one do not matter to the index.
+    pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
 }
 
@@ -41,6 +43,8 @@ pub(crate) struct IndexSpec {
 pub(crate) struct Secondary {
     pub(crate) index: Index,
     pub(crate) unique: bool,
+    /// See [`IndexSpec::columns_from`].
+    pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
 }
 
@@ -182,6 +186,7 @@ impl Catalog {
                 .map(|((name, unique, tree), spec)| Secondary {
                     index: index(name.as_str().into(), *tree),
                     unique: *unique,
+                    columns_from: spec.columns_from,
                     extract: spec.extract,
                 })
                 .collect(),

@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 
 use super::index::{Got, Index, Want};
 use crate::base::error::TxnError;
+use crate::base::ids::PageId;
 use crate::lock::{LockName, Prefix, RecordMode};
 use crate::page::PageRef;
 use crate::txn::context::Batch;
@@ -49,6 +50,13 @@ impl End<'_> {
 
 /// Ghosts in one leaf that make a scan take them out.
 const MANY_GHOSTS: usize = 12;
+
+/// Whether a scan that comes by should take ghosts out, or the whole leaf: there are many, or nothing else.
+#[inline]
+fn wants_purge(page: PageRef<'_>) -> bool {
+    let ghosts = page.ghosts();
+    ghosts >= MANY_GHOSTS || ghosts >= page.count()
+}
 
 /// How the work on one leaf ended.
 #[derive(Debug)]
@@ -105,9 +113,13 @@ impl Txn<'_> {
         mut visit: impl FnMut(&mut Self, &Batch, Option<(u32, crate::latch::Version)>) -> Result<ControlFlow<()>, TxnError>,
     ) -> Result<(), TxnError> {
         self.intend(index, wanted.want)?;
-        let mut batch = std::mem::take(&mut self.claim.context().batch);
-        let result = self.scan_with(index, wanted, &mut batch, &mut visit);
-        self.claim.context().batch = batch;
+        let cx = self.claim.context();
+        let mut batch = std::mem::take(&mut cx.batch);
+        let (mut cursor, mut next) = std::mem::take(&mut cx.cursors);
+        let result = self.scan_with(index, wanted, &mut batch, &mut cursor, &mut next, &mut visit);
+        let cx = self.claim.context();
+        cx.batch = batch;
+        cx.cursors = (cursor, next);
         result
     }
 
@@ -116,27 +128,35 @@ impl Txn<'_> {
         index: &Index,
         wanted: Wanted<'_>,
         batch: &mut Batch,
+        cursor: &mut Vec<u8>,
+        next: &mut Vec<u8>,
         visit: &mut impl FnMut(&mut Self, &Batch, Option<(u32, crate::latch::Version)>) -> Result<ControlFlow<()>, TxnError>,
     ) -> Result<(), TxnError> {
-        let mut cursor: Option<Vec<u8>> = None;
+        let mut started = false;
         let mut likely = wanted.likely.max(1);
         let mut low = Prefix::of(wanted.from);
+        // The leaf whose ghosts this scan has tried to take out.
+        let mut purged = PageId::NONE;
         loop {
-            let at = cursor.as_deref().unwrap_or(wanted.from);
+            let at = if started { cursor.as_slice() } else { wanted.from };
             let leaf = index.tree.find(&self.core.pool, at)?;
-            let mut next = Vec::new();
-            let stop = self.gather(index, &wanted, leaf.read.page(), leaf.position, low, likely, batch, &mut next)?;
+            // Before any of them is locked: a ghost that is locked stays.
+            let page = leaf.read.frame().page_id();
+            if purged != page && page != index.tree.root && wants_purge(leaf.read.page()) {
+                drop(leaf);
+                purged = page;
+                self.purge_leaf(index, at)?;
+                continue;
+            }
+            next.clear();
+            let stop = self.gather(index, &wanted, leaf.read.page(), leaf.position, low, likely, batch, next)?;
             if !leaf.read.is_valid() {
                 continue;
             }
-            let ghosts = leaf.read.page().ghosts();
             let place = (self.core.pool.index_of(leaf.read.frame()), leaf.read.version());
             drop(leaf);
             if batch.len() > 0 && visit(self, batch, Some(place))?.is_break() {
                 return Ok(());
-            }
-            if ghosts >= MANY_GHOSTS {
-                self.purge_leaf(index, at, MANY_GHOSTS)?;
             }
             match stop {
                 Stop::End => return Ok(()),
@@ -153,7 +173,8 @@ impl Txn<'_> {
             if !matches!(stop, Stop::Wait(..)) || batch.len() > 0 {
                 low = Prefix::MIN;
             }
-            cursor = Some(next);
+            std::mem::swap(cursor, next);
+            started = true;
         }
     }
 

@@ -176,7 +176,7 @@ impl Txn<'_> {
     /// Takes unneeded ghosts out of the leaf of `key`, or splits it.
     #[cold]
     fn make_room(&mut self, index: &Index, key: &[u8], value_len: usize) -> Result<(), TxnError> {
-        if self.purge_leaf(index, key, 1)? > 0 {
+        if self.purge_leaf(index, key)? > 0 {
             return Ok(());
         }
         let core = self.core;
@@ -197,20 +197,26 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Takes out the ghosts of the leaf of `key` that no lock refers to, if it has at least `least`; returns how many went.
-    pub(crate) fn purge_leaf(&mut self, index: &Index, key: &[u8], least: usize) -> Result<usize, TxnError> {
+    /// Takes out the ghosts of the leaf of `key` that no lock refers to, and the leaf if nothing is left; returns how
+    /// many went.
+    pub(crate) fn purge_leaf(&mut self, index: &Index, key: &[u8]) -> Result<usize, TxnError> {
         let core = self.core;
         let cx = self.claim.context();
         let pages = core.pages(cx.slot);
         let mut referenced = |key: &[u8]| core.locks.is_referenced(LockName::new(index.tree.index, key));
         let leaf = index.tree.leaf(&core.pool, key)?;
-        if leaf.page().ghosts() < least.max(1) {
-            return Ok(0);
+        let mut gone = 0;
+        let nearly_empty;
+        if leaf.page().ghosts() > 0 {
+            let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
+            gone = index.tree.purge(pages, &mut cx.rec, &mut leaf, &mut referenced)?;
+            nearly_empty = leaf.page().used_bytes() < crate::base::ids::PAGE_SIZE / 8;
+            if gone == 0 {
+                leaf.release_unchanged();
+            }
+        } else {
+            nearly_empty = leaf.page().count() == 0 && leaf.is_valid();
         }
-        let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
-        let gone = index.tree.purge(pages, &mut cx.rec, &mut leaf, &mut referenced)?;
-        let nearly_empty = leaf.page().used_bytes() < crate::base::ids::PAGE_SIZE / 8;
-        drop(leaf);
         if nearly_empty {
             index.tree.try_merge(pages, &mut cx.rec, key, &mut referenced)?;
         }

@@ -42,6 +42,8 @@ pub(crate) struct Context {
     pub(crate) after: Vec<u8>,
     /// Rows of a scan, copied out of a leaf.
     pub(crate) batch: Batch,
+    /// Where a scan is, and where it goes on.
+    pub(crate) cursors: (Vec<u8>, Vec<u8>),
     memos: Box<[Memo; MEMOS]>,
 }
 
@@ -59,6 +61,7 @@ impl Context {
             before: Vec::new(),
             after: Vec::new(),
             batch: Batch::default(),
+            cursors: Default::default(),
             memos: Box::new([NO_MEMO; MEMOS]),
         }
     }
