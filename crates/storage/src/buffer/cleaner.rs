@@ -87,11 +87,10 @@ impl BufferPool {
         if enough {
             return Ok(None);
         }
-        let share = BATCH / self.shards.len();
         let (mut washing, mut short) = (0, false);
         for shard in &self.shards {
             let mut queues = shard.lock();
-            self.evict_clean(&mut queues, self.reserve_high, share, LOOKED_AT);
+            self.evict_clean(&mut queues, self.reserve_high, self.washing_limit, LOOKED_AT);
             washing += queues.washing.len();
             short |= queues.free.len() < self.reserve_high;
         }

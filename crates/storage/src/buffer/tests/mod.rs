@@ -1,6 +1,7 @@
 //! Tests of the pool as a whole.
 
 mod faults;
+mod larger;
 mod model;
 mod scan;
 mod threads;
