@@ -6,7 +6,9 @@ use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+#[cfg(not(miri))]
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, madvise};
 
 /// A zero-initialised array of `T` in a mapping of its own. `T` must be valid when all its bytes are zero.
 #[derive(Debug)]
@@ -35,7 +37,10 @@ impl<T: ZeroValid> Arena<T> {
     /// When the system refuses the address space.
     pub(crate) fn new(len: usize, huge: bool) -> io::Result<Arena<T>> {
         let bytes = (len * size_of::<T>()).max(1);
+        #[cfg(miri)]
+        let base = miri::map(bytes);
         // SAFETY: a fresh private mapping that overlaps nothing.
+        #[cfg(not(miri))]
         let base = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -44,7 +49,7 @@ impl<T: ZeroValid> Arena<T> {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         }?;
-        if huge {
+        if huge && !cfg!(miri) {
             // SAFETY: the range is the mapping just made. Advice may be refused: then pages are small.
             let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
         }
@@ -67,7 +72,30 @@ impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
         // SAFETY: the mapping was made in `new` with this length and nobody borrows from it any more.
         // Elements have no destructors worth running: see `ZeroValid`'s implementors (atomics and bytes).
+        #[cfg(not(miri))]
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        #[cfg(miri)]
+        miri::unmap(self.base.as_ptr().cast(), self.bytes);
+    }
+}
+
+/// Miri has no system calls of our own making; the allocator serves.
+#[cfg(miri)]
+mod miri {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 4096).expect("a small arena")
+    }
+
+    pub(super) fn map(bytes: usize) -> *mut std::ffi::c_void {
+        // SAFETY: `bytes` is not 0.
+        unsafe { alloc_zeroed(layout(bytes)) }.cast()
+    }
+
+    pub(super) fn unmap(base: *mut u8, bytes: usize) {
+        // SAFETY: `base` came from `map` with the same size, once.
+        unsafe { dealloc(base, layout(bytes)) }
     }
 }
 

@@ -24,6 +24,8 @@ const LOOKED_AT: usize = 1024;
 /// Pages that go together, in the order of the file, when the oldest are written: large enough to find
 /// neighbours, small enough to let the log advance early.
 const WINDOW: usize = 2048;
+/// Plans are made no oftener than this, in nanoseconds.
+const PLAN_EVERY_NS: u64 = 200_000_000;
 /// Written pages are synced after this long even if nobody asks: an idle database comes to rest on disk.
 const SYNC_AFTER_NS: u64 = 30_000_000_000;
 
@@ -42,7 +44,7 @@ pub(crate) enum StepResult {
     Idle,
     /// Something; there may be more.
     Worked {
-        /// Pages written.
+        /// Pages written or, if that is more, evicted after that.
         pages: usize,
     },
 }
@@ -52,6 +54,12 @@ pub(crate) enum StepResult {
 pub(super) struct Cleaner {
     /// Frames to write for the goal `log`, next one last.
     plan: Vec<(Lsn, u32)>,
+    /// When the plan was made, and for what goal.
+    planned_at: Option<u64>,
+    planned_for: Lsn,
+    /// A page of the plan has changes below the goal yet: someone else was writing it, or it changed
+    /// while it was written.
+    left: bool,
     /// No dirty page has a recovery LSN below this; new ones get larger ones.
     none_below: Lsn,
     /// When pages were first seen to be unsynced.
@@ -72,7 +80,7 @@ impl BufferPool {
             return Ok(StepResult::Worked { pages });
         }
         if goal.write_before > cleaner.none_below || !cleaner.plan.is_empty() {
-            let pages = self.write_oldest(&mut cleaner, goal.write_before)?;
+            let pages = self.write_oldest(&mut cleaner, now_ns, goal.write_before)?;
             if pages > 0 {
                 return Ok(StepResult::Worked { pages });
             }
@@ -87,32 +95,47 @@ impl BufferPool {
         if enough {
             return Ok(None);
         }
-        let share = BATCH / self.shards.len();
-        let (mut washing, mut short) = (0, false);
+        let (mut washing, mut short, mut moved) = (0, false, false);
         for shard in &self.shards {
             let mut queues = shard.lock();
-            self.evict_clean(&mut queues, self.reserve_high, share, LOOKED_AT);
+            moved |= self.evict_clean(&mut queues, self.reserve_high, self.washing_limit, LOOKED_AT);
             washing += queues.washing.len();
             short |= queues.free.len() < self.reserve_high;
         }
-        if washing > 0 && short { self.wash(0, BATCH).map(Some) } else { Ok(Some(0)) }
+        let pages = if washing > 0 && short { self.wash(0, BATCH)? } else { 0 };
+        // If all pages are held by others there is nothing to be done now.
+        Ok((moved || pages > 0).then_some(pages))
     }
 
     /// The goal *log*: the next batch of the plan, made anew when it has come to its end.
-    fn write_oldest(&self, cleaner: &mut Cleaner, before: Lsn) -> Result<usize, StorageError> {
+    fn write_oldest(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<usize, StorageError> {
         if cleaner.plan.is_empty() {
-            self.plan(&mut cleaner.plan, before);
-            if cleaner.plan.is_empty() {
-                cleaner.none_below = before;
+            // Callers let the goal follow the log's tail. Looking at every frame for each few new pages
+            // would keep a core busy and write small batches.
+            if cleaner.planned_at.is_some_and(|then| now_ns.saturating_sub(then) < PLAN_EVERY_NS) {
                 return Ok(0);
             }
+            self.plan(&mut cleaner.plan, before);
+            (cleaner.planned_at, cleaner.planned_for, cleaner.left) = (Some(now_ns), before, false);
         }
-        let mut batch = self.batch();
-        let rest = cleaner.plan.len().saturating_sub(BATCH);
-        batch.frames.extend(cleaner.plan.drain(rest..).map(|(_, frame)| frame));
-        let written = self.write_batch(&mut batch);
-        self.keep(batch);
-        written
+        // Others may have written what comes next; then the batch after it is tried.
+        let mut written = 0;
+        while written == 0 && !cleaner.plan.is_empty() {
+            let rest = cleaner.plan.len().saturating_sub(BATCH);
+            let mut batch = self.batch();
+            batch.frames.extend(cleaner.plan[rest..].iter().map(|(_, frame)| *frame));
+            let result = self.write_batch(&mut batch);
+            self.keep(batch);
+            written = result?;
+            for (_, frame) in cleaner.plan.drain(rest..) {
+                let lsn = Self::recovery_lsn(&self.frames.as_slice()[frame as usize]);
+                cleaner.left |= lsn.is_some_and(|lsn| lsn < cleaner.planned_for);
+            }
+        }
+        if cleaner.plan.is_empty() && !cleaner.left {
+            cleaner.none_below = cleaner.planned_for;
+        }
+        Ok(written)
     }
 
     /// Finds the dirty pages with changes below `before`.

@@ -55,6 +55,10 @@ impl BufferPool {
     /// # Errors
     /// A failed sync closes the instance.
     pub(crate) fn sync_file(&self) -> Result<(), StorageError> {
+        // One sync at a time: the system tells of a failure once, and whoever hears of it closes the
+        // instance before another can take the next, successful, sync for the truth.
+        let _one_at_a_time = self.sync_lock.lock();
+        self.poison.check()?;
         self.file.sync().inspect_err(|e| self.poison.close(e, self.wal.durable()))
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use super::BufferPool;
 use super::frame::{Frame, MAX_USES};
 use super::page_table::{Absent, Place};
-use super::replace::{Entry, is_inner};
+use super::replace::{Entry, GHOST_PART, is_inner};
 use super::room::FreeFrame;
 use super::stats::add;
 use crate::base::error::StorageError;
@@ -111,7 +111,7 @@ impl BufferPool {
         }
         frame.uses.store(0, Ordering::Relaxed);
         let now = self.counters.evictions.load(Ordering::Relaxed) as u32;
-        if seen.age(now).is_some_and(|age| (age as usize) < self.frames.as_slice().len()) {
+        if seen.age(now).is_some_and(|age| (age as usize) < self.frame_count() / GHOST_PART) {
             add(&self.counters.ghost_hits, 1);
             return Entry::Proven;
         }

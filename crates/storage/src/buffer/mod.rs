@@ -35,7 +35,7 @@ use self::load::Waiter;
 use self::page_table::PageTable;
 use self::replace::Queues;
 use self::stats::Counters;
-use self::write::Batch;
+use self::write::{BATCH, Batch};
 use crate::base::config::LatchKind;
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
@@ -92,6 +92,9 @@ pub(crate) struct BufferPool {
     /// Free frames per shard below which the cleaner is called, and up to which it fills.
     reserve_low: usize,
     reserve_high: usize,
+    /// Pages per shard that may wait to be written before no more are put aside for it. Without a bound
+    /// the clean pages would have to go in place of the dirty ones, however hot.
+    washing_limit: usize,
     options: PoolOptions,
     file: Arc<dyn PageFile>,
     wal: Arc<dyn WriteAhead>,
@@ -143,6 +146,7 @@ impl BufferPool {
             kind: options.latches,
             reserve_low: reserve_high / 2,
             reserve_high,
+            washing_limit: (per_shard / 8).clamp(1, 2 * BATCH / shards),
             options,
             file,
             wal,

@@ -8,11 +8,14 @@
 //! only, and what had proved itself stays.
 //!
 //! Differences from the paper:
-//! * The ghost queue lies in the absent entries of the page table, as eviction numbers.
+//! * The ghost queue lies in the absent entries of the page table, as eviction numbers. It reaches back half
+//!   as far as the paper's: 5% fewer misses on the page uses of TPC-C (`tests/larger.rs`).
 //! * A miss counts as the first use, because the reader that caused it touches the page when it has come.
 //! * Inner pages of trees enter the main queue, with all their uses: a leaf that stays without its
 //!   parent saves nothing.
-//! * A page that should go but is dirty waits in a third queue, `washing`, until it is written.
+//! * A page that should go but is dirty waits in a third queue, `washing`, until it is written. That
+//!   queue is short: when it was not, clean pages went in place of dirty ones, and TPC-C in a pool of a
+//!   third of the database had seven times the misses.
 //! * Queues are sharded by frame number; a page takes a frame of its own shard when there is one.
 
 use std::collections::VecDeque;
@@ -26,6 +29,9 @@ use crate::page::header::{KIND, Kind};
 
 /// Uses that take a page from probation to the main queue: the miss itself, and another.
 pub(super) const PROVEN_USES: u8 = 2;
+
+/// A page that comes back within `frames / GHOST_PART` evictions has proved itself.
+pub(super) const GHOST_PART: usize = 2;
 
 /// One shard's frames. Each frame is in exactly one of the queues, or never used yet, or in the hands of
 /// the thread that took it out.

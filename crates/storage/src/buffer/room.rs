@@ -195,8 +195,7 @@ impl BufferPool {
         for i in 0..self.shards.len() {
             let shard = &self.shards[(hint + i) % self.shards.len()];
             let mut queues = shard.lock();
-            let wash = queues.washing.len() + WASH;
-            *moved |= self.evict_clean(&mut queues, 1, wash, LOOKED_AT);
+            *moved |= self.evict_clean(&mut queues, 1, self.washing_limit, LOOKED_AT);
             if let Some(index) = queues.free.pop() {
                 return Some(FreeFrame { pool: self, index });
             }

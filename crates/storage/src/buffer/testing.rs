@@ -1,5 +1,6 @@
 //! A data file and a log in memory, with faults on demand, for tests of this module and those above.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -137,14 +138,17 @@ impl PageFile for DiskFile {
     }
 }
 
+/// An image in the log: its end, the page's LSN, its content.
+type Image = (Lsn, Lsn, Vec<u8>);
+
 /// A log that hands out LSNs and remembers images.
 #[derive(Debug)]
 pub(crate) struct MemoryLog {
     tail: AtomicU64,
     durable: AtomicU64,
     pub(crate) fail: AtomicBool,
-    /// The last durable or pending image of each page: end of it, page LSN, content.
-    pub(crate) images: Mutex<std::collections::HashMap<u32, (Lsn, Lsn, Vec<u8>)>>,
+    /// The last image of each page.
+    pub(crate) images: Mutex<HashMap<u32, Image>>,
 }
 
 impl Default for MemoryLog {

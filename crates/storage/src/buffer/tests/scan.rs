@@ -31,7 +31,6 @@ fn one_long_scan_does_not_push_out_what_is_used() {
     for _ in 0..20_000 {
         hit(&t, rng.random_range(1..=hot));
     }
-    // Each page of the scan is touched twice in a row, as by a cursor that comes back to it.
     let (mut hits, mut reads) = (0, 0);
     for id in 1000..12_000 {
         hit(&t, id);
@@ -82,6 +81,28 @@ fn skewed_use_hits_more_than_lru() {
     }
     println!("hits of {all}: {ours}, least recently used {theirs}");
     assert!(ours > theirs);
+}
+
+/// Dirty pages cannot go at once. Clean ones must not go in their place, however many misses find no
+/// cleaner at work.
+#[test]
+fn hot_clean_pages_do_not_pay_for_dirty_ones() {
+    let t = database(6_000);
+    let mut rng = Pcg64::seed_from_u64(4);
+    let (mut hits, mut reads) = (0, 0);
+    for round in 0..40_000 {
+        let page = rng.random_range(1001..=6000);
+        t.set(page, u64::from(page));
+        let read = hit(&t, rng.random_range(1..=200));
+        if round > 10_000 {
+            hits += u32::from(read);
+            reads += 1;
+        }
+    }
+    let rate = f64::from(hits) / f64::from(reads);
+    println!("hit rate of clean hot pages beside dirty ones: {rate:.4}");
+    assert!(rate > 0.99, "{rate}");
+    assert!(t.pool.stats().writes > 20_000);
 }
 
 #[test]

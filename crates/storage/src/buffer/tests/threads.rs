@@ -107,10 +107,12 @@ fn run(latches: LatchKind, seed: u64, rounds: u32) {
             .collect();
         let cleaner = s.spawn(|| {
             let mut rng = Pcg64::seed_from_u64(seed);
+            let mut now = 0;
             while !done.load(Ordering::Relaxed) {
                 let old = rng.random_bool(0.3);
                 let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO } };
-                if t.pool.clean_step(0, goal).unwrap() == StepResult::Idle {
+                now += 50_000_000;
+                if t.pool.clean_step(now, goal).unwrap() == StepResult::Idle {
                     std::thread::yield_now();
                 }
                 if rng.random_bool(0.01) {
