@@ -129,6 +129,7 @@ impl Open {
             to.insert(i, &self.bytes[from..key_end], *word, &self.bytes[key_end..end], 0);
             from = end;
         }
+        to.share_more();
     }
 }
 

@@ -163,64 +163,64 @@ pub(crate) struct Found<'p> {
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Descends for up to [`GROUP`] keys in step: while one key's next lines are on their way from
-    /// memory, the others' are worked on. Brings each key's row into the cache and says where it is;
-    /// a key whose page is not in the pool is left out.
-    pub(crate) fn find_group<'p, 'k>(
+    /// Finds up to [`GROUP`] keys in step: while the lines of one key's leaf are on their way from memory, the
+    /// others are worked on. Brings each row into the cache and says where it is. Inner pages are few and near;
+    /// each key passes them alone. A key whose page is not in the pool is left out.
+    pub(crate) fn find_group<'p>(
         &self,
         pool: &'p BufferPool,
-        keys: &[&'k [u8]],
+        keys: &[&[u8]],
         row_bytes: usize,
         mut found: impl FnMut(usize, Found<'p>),
     ) {
         debug_assert!(keys.len() <= GROUP);
-        let Some(root) = pool.get(self.root) else { return };
-        let mut at: [Option<&'p Frame>; GROUP] = [None; GROUP];
-        at[..keys.len()].fill(Some(root));
-        let mut levels = root.bytes().level();
-        while levels > 0 {
-            for (slot, key) in at.iter_mut().zip(keys) {
-                let Some(frame) = *slot else { continue };
-                let version = frame.latch_version();
-                let page = frame.bytes();
-                let child = page.child(page.child_position(key));
-                let level = page.level();
-                *slot = if level == levels && frame.is_still(version) { pool.get(child) } else { None };
-                if let Some(next) = *slot {
-                    next.bytes().prefetch(0);
-                    next.bytes().prefetch(64);
-                    next.bytes().prefetch(128);
-                }
-            }
-            for (slot, key) in at.iter().zip(keys) {
-                if let Some(frame) = slot {
-                    frame.bytes().prefetch_segment(key);
-                }
-            }
-            levels -= 1;
+        let mut leaves: [Option<&'p Frame>; GROUP] = [None; GROUP];
+        for (leaf, key) in leaves.iter_mut().zip(keys) {
+            *leaf = self.leaf_hint(pool, key);
         }
-        let mut leaves: [Option<Found<'p>>; GROUP] = [None; GROUP];
-        for ((slot, key), leaf) in at.iter().zip(keys).zip(&mut leaves) {
-            let Some(frame) = *slot else { continue };
+        for (leaf, key) in leaves.iter().zip(keys) {
+            if let Some(frame) = leaf {
+                frame.bytes().prefetch_segment(key);
+            }
+        }
+        for (i, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
+            let Some(frame) = *leaf else { continue };
             let version = frame.latch_version();
             let page = frame.bytes();
             if !page.is_leaf() || page.index() != self.index || !page.covers(key) {
                 continue;
             }
             let (position, exact) = page.lower_bound(key);
-            let row = page.slot(position.min(600)).offset;
+            let row = page.slot(position).offset;
             for line in 0..=(row_bytes / 64) {
                 page.prefetch(row + 64 * line);
             }
             if frame.is_still(version) {
                 frame.touch();
-                *leaf = Some(Found { frame, version, position, exact });
+                found(i, Found { frame, version, position, exact });
             }
         }
-        for (i, leaf) in leaves.iter().enumerate() {
-            if let Some(leaf) = leaf {
-                found(i, *leaf);
+    }
+
+    /// The leaf of a key, most probably, its first lines asked for but not looked at.
+    #[inline]
+    fn leaf_hint<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<&'p Frame> {
+        let mut frame = pool.get(self.root)?;
+        let mut level = frame.bytes().level();
+        while level > 0 {
+            let version = frame.latch_version();
+            let page = frame.bytes();
+            let child = page.child(page.child_position(key));
+            if page.level() != level || !frame.is_still(version) {
+                return None;
             }
+            frame = pool.get(child)?;
+            level -= 1;
         }
+        let page = frame.bytes();
+        page.prefetch(0);
+        page.prefetch(64);
+        page.prefetch(128);
+        Some(frame)
     }
 }

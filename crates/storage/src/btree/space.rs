@@ -16,6 +16,7 @@ use crate::buffer::Reserved;
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::PageRef;
+use crate::page::header::Kind;
 
 /// The allocator's page.
 pub(crate) const SPACE_PAGE: PageId = PageId(1);
@@ -37,6 +38,15 @@ fn latch_space(pages: Pages<'_>) -> Option<FrameWrite<'_>> {
     }
     space.release_unchanged();
     None
+}
+
+/// The free page behind this one, if this one is in memory.
+fn next_free(pages: Pages<'_>, free: PageId) -> Option<PageId> {
+    let frame = pages.pool.get(free)?;
+    let read = frame.read(pages.pool.latches());
+    let next = read.page().right();
+    let is_free = read.page().kind() == Some(Kind::Free);
+    (frame.page_id() == free && is_free && read.is_valid()).then_some(next)
 }
 
 /// Room for a few pages: space in the file and frames in the pool.
@@ -66,7 +76,12 @@ impl<'a> Grant<'a> {
                 if free.is_none() {
                     break;
                 }
-                free = pages.pool.get_or_load(free)?.bytes().right();
+                pages.pool.get_or_load(free)?;
+                match next_free(pages, free) {
+                    Some(next) => free = next,
+                    // It has left the pool again, or has just been taken: whoever takes will see.
+                    None => break,
+                }
             }
             return Ok(Grant { frames: pages.pool.reserve(n)?, n });
         }
@@ -80,7 +95,7 @@ impl<'a> Grant<'a> {
         let (mut end, mut free) = state(space.page());
         let mut ids = [PageId::NONE; MOST];
         for i in 0..self.n {
-            let next = if free.is_none() { None } else { pages.pool.get(free).map(|f| f.bytes().right()) };
+            let next = if free.is_none() { None } else { next_free(pages, free) };
             if let Some(next) = next {
                 ids[i] = free;
                 free = next;

@@ -91,6 +91,29 @@ impl Txn<'_> {
         Ok(Some(answer))
     }
 
+    /// Lets `change` edit the first `len` bytes of the row of `key`, seeing the rest; `None` if there is no row, or it is
+    /// shorter. No index may look at those bytes.
+    #[inline]
+    pub(crate) fn update_head<R>(
+        &mut self,
+        table: &TableInfo,
+        key: &[u8],
+        len: usize,
+        change: impl FnOnce(&mut [u8], &[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= len));
+        if !self.fetch_for_write(&table.primary, key)? {
+            return Ok(None);
+        }
+        let cx = self.claim.context();
+        let Some((head, rest)) = cx.before.split_at_checked(len) else { return Ok(None) };
+        cx.after.clear();
+        cx.after.extend_from_slice(head);
+        let answer = change(&mut cx.after, rest);
+        self.store_head(&table.primary, key)?;
+        Ok(Some(answer))
+    }
+
     /// Stores `after` over `before` and moves the index entries that this changes.
     fn store_indexed(&mut self, table: &TableInfo, key: &[u8]) -> Result<(), TxnError> {
         let savepoint = self.savepoint();

@@ -4,7 +4,7 @@
 //! its own drives each; under [`Background::Inline`] whoever commits or waits does.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -18,6 +18,8 @@ use crate::txn::core::Core;
 
 /// How long the cleaner sleeps when it has nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
+/// How often a checkpoint is thought of.
+const LOOK_EVERY_NS: u64 = 200_000_000;
 
 /// Everything the services need.
 #[derive(Debug)]
@@ -26,13 +28,15 @@ pub(crate) struct Services {
     pub(crate) checkpointer: Checkpointer,
     /// Log bytes between two checkpoints.
     pub(crate) every: u64,
+    /// When the cleaner last looked for what a checkpoint would gain.
+    looked_ns: AtomicU64,
     stop: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Services {
     pub(crate) fn new(core: Arc<Core>, checkpointer: Checkpointer, every: u64) -> Arc<Services> {
-        Arc::new(Services { core, checkpointer, every, stop: AtomicBool::new(false), threads: Mutex::default() })
+        Arc::new(Services { core, checkpointer, every, looked_ns: AtomicU64::new(0), stop: AtomicBool::new(false), threads: Mutex::default() })
     }
 
     /// One step of cleaning and checkpointing; false if there was nothing to do.
@@ -48,11 +52,22 @@ impl Services {
         if step != StepResult::Idle {
             return Ok(true);
         }
-        if distance > self.every / 2 && self.progress_possible(tail) {
+        let now = self.core.clock.now_ns();
+        if distance > self.every / 2 && self.due(now) && self.progress_possible(tail) {
             self.checkpointer.take(&self.core)?;
             return Ok(true);
         }
         Ok(false)
+    }
+
+    /// Whether it is time to look (at every frame) for what a checkpoint would gain.
+    fn due(&self, now: u64) -> bool {
+        let last = self.looked_ns.load(Ordering::Relaxed);
+        let due = now.saturating_sub(last) >= LOOK_EVERY_NS;
+        if due {
+            self.looked_ns.store(now, Ordering::Relaxed);
+        }
+        due
     }
 
     /// Whether a checkpoint now would let a restart begin notably later than the last one did.

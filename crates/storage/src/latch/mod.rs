@@ -83,6 +83,7 @@ impl Latch {
     #[inline]
     pub(crate) fn upgrade(&self, version: Version) -> bool {
         if self.0.compare_exchange(version.0, version.0 | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            writes_follow();
             return true;
         }
         self.upgrade_slow(version)
@@ -99,6 +100,7 @@ impl Latch {
             if word & READERS == 0
                 && self.0.compare_exchange_weak(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
+                writes_follow();
                 return true;
             }
             backoff.pause();
@@ -117,8 +119,12 @@ impl Latch {
     #[inline]
     pub(crate) fn try_lock_exclusive(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
-        word & (EXCLUSIVE | READERS) == 0
-            && self.0.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        let taken = word & (EXCLUSIVE | READERS) == 0
+            && self.0.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            writes_follow();
+        }
+        taken
     }
 
     /// Gives the exclusive mode back; the version moves on. Only its holder may call this.
@@ -167,6 +173,13 @@ impl Latch {
         let before = self.0.fetch_sub(READER, Ordering::Release);
         debug_assert!(before & READERS != 0);
     }
+}
+
+/// Keeps the holder's writes behind the word that announces them: an optimistic reader that sees one of them must
+/// also see the word. (The acquire of a compare-and-swap orders only what follows its load.)
+#[inline]
+fn writes_follow() {
+    fence(Ordering::Release);
 }
 
 /// A reader's hold on a latch: a noted version, and a share under [`LatchKind::Plain`].

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod header;
+pub(crate) mod hints;
 pub(crate) mod slotted;
 
 pub(crate) use access::{PageBytes, PageMut, PageRef};

@@ -14,6 +14,10 @@
 //! The **fences** bound what keys may come to lie here: `low <= key < high`, both stored whole, either
 //! may be infinite. All keys share the fences' common prefix, which is stored once.
 //!
+//! A page at the edge of its tree (so the root) has an infinite fence and thus no prefix. Its keys may still have
+//! their first bytes in common; so that heads tell them apart, heads there begin behind as many bytes as the
+//! keys share (`SKIP`), and a search first compares those with the first key's.
+//!
 //! The 16 **hints** are heads of evenly spaced slots in one cache line: a search looks at the header's
 //! line, the hints' line, one segment of the slots and then the record.
 //!
@@ -24,6 +28,7 @@ use std::cmp::Ordering;
 
 use super::access::{PageBytes, PageMut, PageRef};
 use super::header::*;
+use super::hints::{self, HINT_COUNT};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 
 /// Bytes of a slot.
@@ -32,8 +37,6 @@ pub(crate) const SLOT: usize = 12;
 pub(crate) const RECORD_HEAD: usize = 4;
 /// Most slots a page can have.
 const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
-/// Hint keys of a page.
-const HINT_COUNT: usize = 16;
 /// Fewer slots than this are searched without hints.
 const HINTS_FROM: usize = 2 * HINT_COUNT;
 
@@ -81,15 +84,19 @@ impl Slot {
     }
 }
 
-/// The head of a key's rest.
+/// The head of a key's rest, which begins behind `prefix` bytes.
 #[inline]
-fn head_of(rest: &[u8]) -> u32 {
-    if let Some(first) = rest.first_chunk::<4>() {
+fn head_of(key: &[u8], prefix: usize) -> u32 {
+    if let Some(first) = key.get(prefix..).and_then(|rest| rest.first_chunk::<4>()) {
         return u32::from_be_bytes(*first);
     }
-    let mut padded = [0; 4];
-    padded[..rest.len()].copy_from_slice(rest);
-    u32::from_be_bytes(padded)
+    // Shorter than a head: the key's last bytes, padded with zeros.
+    let rest = key.len().saturating_sub(prefix);
+    let last = match key.last_chunk::<4>() {
+        Some(last) => u32::from_be_bytes(*last),
+        None => key.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)),
+    };
+    (u64::from(last) << (8 * (4 - rest))) as u32
 }
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
@@ -135,8 +142,8 @@ impl<'a> PageRef<'a> {
     }
 
     #[inline]
-    fn rest<'k>(self, key: &'k [u8]) -> &'k [u8] {
-        key.get(usize::from(self.u16(PREFIX_LEN))..).unwrap_or(&[])
+    fn prefix_len(self) -> usize {
+        usize::from(self.u16(PREFIX_LEN))
     }
 
     /// Compares the key of slot `i` with one whose head is equal.
@@ -155,23 +162,17 @@ impl<'a> PageRef<'a> {
         if count < HINTS_FROM {
             return (0, count);
         }
-        let hints = self.line(HINTS);
-        let (mut below, mut upto) = (0u32, 0u32);
-        for hint in hints {
-            let hint = u32::from_le(hint);
-            below += u32::from(hint < head);
-            upto += u32::from(hint <= head);
-        }
+        let (below, upto) = hints::ranks(self, head);
         let step = count / (HINT_COUNT + 1);
-        let from = below as usize * step;
-        let to = if upto as usize == HINT_COUNT { count } else { ((upto as usize + 1) * step).min(count) };
-        (from, to)
+        let to = if upto == HINT_COUNT { count } else { ((upto + 1) * step).min(count) };
+        (below * step, to)
     }
 
     /// Asks the processor for the part of the slots where `key` would lie.
     #[inline]
     pub(crate) fn prefetch_segment(self, key: &[u8]) {
-        let (from, to) = self.segment(head_of(self.rest(key)), self.count());
+        let head = head_of(key, self.prefix_len() + usize::from(self.u16(SKIP)));
+        let (from, to) = self.segment(head, self.count());
         let mut at = SLOTS + from * SLOT;
         let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
         while at <= end {
@@ -183,22 +184,37 @@ impl<'a> PageRef<'a> {
     /// The first slot whose key is not below `key`, and whether it is equal.
     #[inline]
     pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
-        let rest = self.rest(key);
-        let head = head_of(rest);
+        let prefix = self.prefix_len();
+        let skip = usize::from(self.u16(SKIP));
         let count = self.count();
+        if skip > 0 {
+            match self.compare_skipped(key, prefix, skip) {
+                Ordering::Less => return (count, false),
+                Ordering::Greater => return (0, false),
+                Ordering::Equal => {}
+            }
+        }
+        let head = head_of(key, prefix + skip);
         let (mut from, to) = self.segment(head, count);
         // Without a branch on what is found, which could not be predicted.
         let mut len = to.saturating_sub(from);
         while len > 0 {
-            let half = len.div_ceil(2);
+            let half = len - len / 2;
             let below = self.head(from + half - 1) < head;
-            from += if below { half } else { 0 };
+            from = std::hint::select_unpredictable(below, from + half, from);
             len -= half;
         }
         if from >= count || self.head(from) != head {
             return (from, false);
         }
-        self.lower_bound_among_equals(from, count, head, rest)
+        self.lower_bound_among_equals(from, count, head, key.get(prefix..).unwrap_or(&[]))
+    }
+
+    /// Compares the bytes that all keys here share with the same ones of `key`.
+    #[inline(never)]
+    fn compare_skipped(self, key: &[u8], prefix: usize, skip: usize) -> Ordering {
+        let same = key.get(prefix..).unwrap_or(&[]);
+        self.compare(self.slot(0).offset + RECORD_HEAD, skip, &same[..skip.min(same.len())])
     }
 
     /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.
@@ -396,6 +412,7 @@ impl PageMut<'_> {
     pub(crate) fn insert(&mut self, position: usize, key: &[u8], word: u32, value: &[u8], flags: u16) {
         let rest_from = usize::from(self.read().u16(PREFIX_LEN));
         let rest = &key[rest_from..];
+        self.share_less(rest);
         let offset = self.claim(SLOT + RECORD_HEAD + rest.len() + value.len(), SLOT);
         self.put_u32(offset, word);
         self.put(offset + RECORD_HEAD, rest);
@@ -403,7 +420,8 @@ impl PageMut<'_> {
         let count = self.read().count();
         let at = SLOTS + position * SLOT;
         self.shift(at, (count - position) * SLOT, at + SLOT);
-        self.put_u32(at, head_of(rest));
+        let skip = usize::from(self.read().u16(SKIP));
+        self.put_u32(at, head_of(rest, skip));
         self.put_u16(at + 4, offset as u16);
         self.put_u16(at + 6, rest.len() as u16);
         self.put_u16(at + 8, value.len() as u16);
@@ -413,6 +431,49 @@ impl PageMut<'_> {
             self.add_ghosts(1);
         }
         self.update_hints(position, count);
+        if matches!(count + 1, 16 | 64 | 256) {
+            self.share_more();
+        }
+    }
+
+    /// Lets heads begin earlier if a new key does not share what the others do.
+    #[inline]
+    fn share_less(&mut self, rest: &[u8]) {
+        let skip = usize::from(self.read().u16(SKIP));
+        if skip > 0 && self.read().compare(self.read().slot(0).offset + RECORD_HEAD, skip, rest.get(..skip).unwrap_or(rest)).is_ne() {
+            let first = self.rest_of(0);
+            self.set_skip(common_prefix(&first, rest).min(skip));
+        }
+    }
+
+    /// Lets heads begin behind all that the keys share, on a page at the edge of its tree.
+    pub(crate) fn share_more(&mut self) {
+        let count = self.read().count();
+        let edge = self.read().u16(FLAGS) & (flags::LOW_INFINITE | flags::HIGH_INFINITE) != 0;
+        if edge && count > 1 {
+            let shared = common_prefix(&self.rest_of(0), &self.rest_of(count - 1));
+            if shared != usize::from(self.read().u16(SKIP)) {
+                self.set_skip(shared);
+            }
+        }
+    }
+
+    /// The key of a slot behind the prefix.
+    fn rest_of(&self, i: usize) -> Vec<u8> {
+        let slot = self.read().slot(i);
+        let mut rest = Vec::with_capacity(slot.key_len);
+        let _ = self.read().append_to(slot.offset + RECORD_HEAD, slot.key_len, &mut rest);
+        rest
+    }
+
+    /// Lets heads begin behind `skip` bytes that all keys share.
+    fn set_skip(&mut self, skip: usize) {
+        self.put_u16(SKIP, skip as u16);
+        for i in 0..self.read().count() {
+            let head = head_of(&self.rest_of(i), skip);
+            self.put_u32(SLOTS + i * SLOT, head);
+        }
+        self.rebuild_hints();
     }
 
     /// Takes `bytes - slots` bytes from the heap, so that `slots` bytes stay free beyond the slots.
@@ -547,6 +608,7 @@ impl PageMut<'_> {
             let position = self.read().count();
             self.insert(position, &key, from.row_version(slot), &value, slot.flags);
         }
+        self.share_more();
     }
 
     fn add_heap_free(&mut self, bytes: usize) {

@@ -207,6 +207,16 @@ pub(crate) fn redo(
             return Err(StorageError::CorruptFile { file: "log".into(), what }.into());
         }
     }
+    // A page may have been torn whose changes all lie before the start of redo: its image has them.
+    for id in analysis_images.keys() {
+        if !missing.contains_key(id) && matches!(bring(pool, log, analysis_images, *id, &mut scratch), Err(StorageError::CorruptPage { .. })) {
+            missing.insert(*id, StorageError::CorruptPage {
+                file: pool.file_name(),
+                page: *id,
+                what: "is damaged, and so is its image in the log".into(),
+            });
+        }
+    }
     match missing.into_values().next() {
         Some(error) => Err(error.into()),
         None => Ok((report.state.records, report.state.bytes)),

@@ -20,23 +20,20 @@ use crate::txn::core::Txn;
 
 /// The bytes in which two rows of equal length differ: first and behind the last. Empty when they are equal.
 pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
-    let words = before.len() / 8;
-    let word = |row: &[u8], i: usize| row[8 * i..8 * i + 8].first_chunk::<8>().map(|b| u64::from_ne_bytes(*b));
-    let mut from = 0;
-    while from < words && word(before, from) == word(after, from) {
-        from += 1;
-    }
-    from *= 8;
-    while from < before.len() && before[from] == after[from] {
-        from += 1;
-    }
-    let mut to = before.len();
-    while to >= from + 8 && before[to - 8..to] == after[to - 8..to] {
-        to -= 8;
-    }
-    while to > from && before[to - 1] == after[to - 1] {
-        to -= 1;
-    }
+    let word = |chunk: &[u8; 8]| u64::from_le_bytes(*chunk);
+    let ((a, a_tail), (b, b_tail)) = (before.as_chunks::<8>(), after.as_chunks::<8>());
+    let from = match a.iter().zip(b).position(|(a, b)| a != b) {
+        Some(i) => 8 * i + (word(&a[i]) ^ word(&b[i])).trailing_zeros() as usize / 8,
+        None => match a_tail.iter().zip(b_tail).position(|(a, b)| a != b) {
+            Some(i) => 8 * a.len() + i,
+            None => return (before.len(), before.len()),
+        },
+    };
+    let ((a_head, a), (b_head, b)) = (before.as_rchunks::<8>(), after.as_rchunks::<8>());
+    let to = match a.iter().zip(b).rposition(|(a, b)| a != b) {
+        Some(i) => a_head.len() + 8 * i + 8 - (word(&a[i]) ^ word(&b[i])).leading_zeros() as usize / 8,
+        None => a_head.iter().zip(b_head).rposition(|(a, b)| a != b).map_or(from, |i| i + 1),
+    };
     (from, to)
 }
 
@@ -243,7 +240,17 @@ impl Txn<'_> {
         if cx.before.len() != cx.after.len() {
             return self.store_resized(index, key);
         }
-        let (from, to) = difference(&cx.before, &cx.after);
+        self.store_head(index, key)
+    }
+
+    /// Writes `after` over the first bytes of the row of `key`, which is locked for writing and equal to `before`.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub(crate) fn store_head(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+        let cx = self.claim.peek();
+        let (from, to) = difference(&cx.before[..cx.after.len()], &cx.after);
         if from == to {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
+use zerocopy::FromBytes;
 use storage::{Database, Durability, Isolation, Lsn, OpenTable, Table, TxnError};
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
@@ -295,7 +296,17 @@ impl Ops for StoreTransaction<'_> {
         key: &T::Key,
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, StoreError> {
-        self.rewrite::<T, R>(key, |row| f(&mut row.hot, &row.cold))
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<T>();
+        let change = |hot: &mut [u8], cold: &[u8]| {
+            let hot = T::Hot::mut_from_bytes(hot).ok()?;
+            Some(f(hot, T::Cold::ref_from_bytes(cold).ok()?))
+        };
+        match self.tx.update_head_raw(&table, bytes.get::<T::Key>(), size_of::<T::Hot>(), change)? {
+            None => Ok(None),
+            Some(None) => Err(layout::<T>()),
+            Some(found) => Ok(found),
+        }
     }
 
     #[inline]
