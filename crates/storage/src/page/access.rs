@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 
 use super::header::SLOTS;
-use super::slotted::SLOT;
+use super::slotted::{MAX_SLOTS, SLOT};
 use crate::base::ids::PAGE_SIZE;
 
 /// A page to read, perhaps while it changes.
@@ -80,6 +80,23 @@ impl<'a> PageRef<'a> {
         let at = SLOTS + i.min(LAST) * SLOT + (byte & 12);
         // SAFETY: slot LAST and the word behind it end within the page; slots begin at a multiple of 4.
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
+    }
+
+    /// The first of the slots `from..to` whose head is not below `head`. Heads ascend; `to` must not be beyond what a
+    /// page can have. Without a branch on what is found, which could not be predicted.
+    #[inline]
+    pub(crate) fn heads_below(self, head: u32, mut from: usize, to: usize) -> usize {
+        assert!(to <= MAX_SLOTS);
+        let mut len = to.saturating_sub(from);
+        while len > 0 {
+            let half = len - len / 2;
+            let at = SLOTS + (from + half - 1) * SLOT;
+            // SAFETY: `from + half <= to <= MAX_SLOTS`, so the slot lies in the page; slots are aligned to 4.
+            let probe = u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() });
+            from = std::hint::select_unpredictable(probe < head, from + half, from);
+            len -= half;
+        }
+        from
     }
 
     /// The sixteen words at `at`, which begins a cache line. They may be of different moments.

@@ -16,7 +16,7 @@
 //!
 //! A page at the edge of its tree (so the root) has an infinite fence and thus no prefix. Its keys may still have
 //! their first bytes in common; so that heads tell them apart, heads there begin behind as many bytes as the
-//! keys share (`SKIP`), and a search first compares those with the first key's.
+//! keys share (`SKIP`, `SHARED`), and a search first compares those.
 //!
 //! The 16 **hints** are heads of evenly spaced slots in one cache line: a search looks at the header's
 //! line, the hints' line, one segment of the slots and then the record.
@@ -36,7 +36,7 @@ pub(crate) const SLOT: usize = 12;
 /// Bytes of a record before its key: the row's version, or the child.
 pub(crate) const RECORD_HEAD: usize = 4;
 /// Most slots a page can have.
-const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
+pub(crate) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
 /// Fewer slots than this are searched without hints.
 const HINTS_FROM: usize = 2 * HINT_COUNT;
 
@@ -47,6 +47,9 @@ pub(crate) mod flags {
     /// There is no high fence.
     pub(crate) const HIGH_INFINITE: u16 = 2;
 }
+
+/// Longest key rest and value together.
+const RECORD_MAX: usize = PAGE_SIZE;
 
 /// Bit of a slot's flags: the row is deleted, its key still parts two gaps.
 pub(crate) const GHOST: u16 = 1;
@@ -98,6 +101,9 @@ fn head_of(key: &[u8], prefix: usize) -> u32 {
     };
     (u64::from(last) << (8 * (4 - rest))) as u32
 }
+
+/// The first bytes of a head, as many as are shared.
+const SHARED_MASK: [u32; 5] = [0, 0xFF00_0000, 0xFFFF_0000, 0xFFFF_FF00, 0xFFFF_FFFF];
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
@@ -171,7 +177,7 @@ impl<'a> PageRef<'a> {
     /// Asks the processor for the part of the slots where `key` would lie.
     #[inline]
     pub(crate) fn prefetch_segment(self, key: &[u8]) {
-        let head = head_of(key, self.prefix_len() + usize::from(self.u16(SKIP)));
+        let head = head_of(key, self.prefix_len() + usize::from(self.u16(SKIP)).min(4));
         let (from, to) = self.segment(head, self.count());
         let mut at = SLOTS + from * SLOT;
         let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
@@ -185,36 +191,22 @@ impl<'a> PageRef<'a> {
     #[inline]
     pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
         let prefix = self.prefix_len();
-        let skip = usize::from(self.u16(SKIP));
+        let skip = usize::from(self.u16(SKIP)).min(4);
         let count = self.count();
         if skip > 0 {
-            match self.compare_skipped(key, prefix, skip) {
-                Ordering::Less => return (count, false),
-                Ordering::Greater => return (0, false),
-                Ordering::Equal => {}
+            // The shared bytes as a number: the keys here are all above or below a key that differs there.
+            let (shared, same) = (self.u32(SHARED), head_of(key, prefix) & SHARED_MASK[skip]);
+            if shared != same {
+                return (if shared < same { count } else { 0 }, false);
             }
         }
         let head = head_of(key, prefix + skip);
-        let (mut from, to) = self.segment(head, count);
-        // Without a branch on what is found, which could not be predicted.
-        let mut len = to.saturating_sub(from);
-        while len > 0 {
-            let half = len - len / 2;
-            let below = self.head(from + half - 1) < head;
-            from = std::hint::select_unpredictable(below, from + half, from);
-            len -= half;
-        }
+        let (from, to) = self.segment(head, count);
+        let from = self.heads_below(head, from, to);
         if from >= count || self.head(from) != head {
             return (from, false);
         }
         self.lower_bound_among_equals(from, count, head, key.get(prefix..).unwrap_or(&[]))
-    }
-
-    /// Compares the bytes that all keys here share with the same ones of `key`.
-    #[inline(never)]
-    fn compare_skipped(self, key: &[u8], prefix: usize, skip: usize) -> Ordering {
-        let same = key.get(prefix..).unwrap_or(&[]);
-        self.compare(self.slot(0).offset + RECORD_HEAD, skip, &same[..skip.min(same.len())])
     }
 
     /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.
@@ -440,18 +432,18 @@ impl PageMut<'_> {
     #[inline]
     fn share_less(&mut self, rest: &[u8]) {
         let skip = usize::from(self.read().u16(SKIP));
-        if skip > 0 && self.read().compare(self.read().slot(0).offset + RECORD_HEAD, skip, rest.get(..skip).unwrap_or(rest)).is_ne() {
+        if skip > 0 && (rest.len() < skip || head_of(rest, 0) & SHARED_MASK[skip.min(4)] != self.read().u32(SHARED)) {
             let first = self.rest_of(0);
             self.set_skip(common_prefix(&first, rest).min(skip));
         }
     }
 
-    /// Lets heads begin behind all that the keys share, on a page at the edge of its tree.
+    /// Lets heads begin behind what the keys share, on a page at the edge of its tree.
     pub(crate) fn share_more(&mut self) {
         let count = self.read().count();
         let edge = self.read().u16(FLAGS) & (flags::LOW_INFINITE | flags::HIGH_INFINITE) != 0;
         if edge && count > 1 {
-            let shared = common_prefix(&self.rest_of(0), &self.rest_of(count - 1));
+            let shared = common_prefix(&self.rest_of(0), &self.rest_of(count - 1)).min(4);
             if shared != usize::from(self.read().u16(SKIP)) {
                 self.set_skip(shared);
             }
@@ -468,7 +460,9 @@ impl PageMut<'_> {
 
     /// Lets heads begin behind `skip` bytes that all keys share.
     fn set_skip(&mut self, skip: usize) {
+        let shared = head_of(&self.rest_of(0), 0) & SHARED_MASK[skip];
         self.put_u16(SKIP, skip as u16);
+        self.put_u32(SHARED, shared);
         for i in 0..self.read().count() {
             let head = head_of(&self.rest_of(i), skip);
             self.put_u32(SLOTS + i * SLOT, head);
@@ -597,17 +591,44 @@ impl PageMut<'_> {
         }
     }
 
-    /// Appends all records of `from`, whose keys all follow those here and lie within the fences.
+    /// Appends records of `from`, whose keys all follow those here and lie within the fences.
     pub(crate) fn append_all(&mut self, from: PageRef<'_>, range: std::ops::Range<usize>) {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        for i in range {
-            key.clear();
-            value.clear();
-            let slot = from.slot(i);
-            let _ = from.append_key(i, &mut key) && from.append_value(slot, &mut value);
-            let position = self.read().count();
-            self.insert(position, &key, from.row_version(slot), &value, slot.flags);
+        let (old, new) = (from.prefix_len(), self.read().prefix_len());
+        // The bytes of the old prefix that are not in the new one stand before every key.
+        let mut lead = Vec::new();
+        if old > new {
+            let _ = from.append_to(usize::from(from.u16(LOW_OFFSET)) + new, old - new, &mut lead);
         }
+        let dropped = new.saturating_sub(old);
+        let mut heap = usize::from(self.read().u16(HEAP_START));
+        let mut at = SLOTS + self.read().count() * SLOT;
+        let (mut ghosts, mut record) = (0, [0; RECORD_MAX]);
+        for i in range.clone() {
+            let slot = from.slot(i);
+            let key_len = slot.key_len + lead.len() - dropped;
+            let rest = slot.key_len - dropped + slot.value_len;
+            heap -= RECORD_HEAD + key_len + slot.value_len;
+            debug_assert!(heap >= at + SLOT, "the caller checked for room");
+            self.put_u32(heap, from.row_version(slot));
+            self.put(heap + RECORD_HEAD, &lead);
+            let tail = &mut record[..rest];
+            let _ = from.copy_to(slot.offset + RECORD_HEAD + dropped, tail);
+            self.put(heap + RECORD_HEAD + lead.len(), tail);
+            let head = head_of(&self.bytes()[heap + RECORD_HEAD..heap + RECORD_HEAD + key_len], 0);
+            self.put_u32(at, head);
+            self.put_u16(at + 4, heap as u16);
+            self.put_u16(at + 6, key_len as u16);
+            self.put_u16(at + 8, slot.value_len as u16);
+            self.put_u16(at + 10, slot.flags);
+            at += SLOT;
+            ghosts += i32::from(slot.is_ghost());
+        }
+        self.put_u16(HEAP_START, heap as u16);
+        let count = self.read().count() + range.len();
+        self.put_u16(COUNT, count as u16);
+        self.add_ghosts(ghosts);
+        self.put_u16(SKIP, 0);
+        self.rebuild_hints();
         self.share_more();
     }
 

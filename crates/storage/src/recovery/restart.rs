@@ -165,6 +165,8 @@ pub(crate) fn redo(
             continue;
         }
         let mut all = sections(&record);
+        // A record may change one page several times: its sections follow each other, and all apply or none.
+        let mut begun = PageId::NONE;
         for section in all.by_ref() {
             let id = section.page();
             let whole = matches!(section, Section::Image { .. } | Section::Free { .. });
@@ -191,10 +193,11 @@ pub(crate) fn redo(
                 }
                 Err(error) => return Err(error.into()),
             };
-            if frame.page().lsn() >= record.lsn {
+            if frame.page().lsn() >= record.lsn && begun != id {
                 frame.release_unchanged();
                 continue;
             }
+            begun = id;
             frame.mark_dirty(record.lsn);
             if !ops::apply(&section, &mut frame.page_mut()) {
                 let what = format!("does not fit its log record at position {}", record.lsn);
