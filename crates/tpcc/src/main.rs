@@ -1,31 +1,55 @@
-//! `tpcc`.
+//! `tpcc`: a workload derived from TPC-C, and the engines it runs on. Not a TPC-C result.
+
 mod check;
+mod cmd;
+mod config;
+mod database;
 mod driver;
 mod engine;
+mod error;
+mod flags;
 mod floor;
 mod generate;
+mod interrupt;
 mod load;
 mod ops;
+mod progress;
+mod report;
 mod schema;
 mod txn;
 
-fn main() {
-    use std::time::{Duration, Instant};
-    let t = Instant::now();
-    let plan = load::Plan::new(1, schema::Scale::FULL, 42, schema::rows::When::at(1));
-    let loading = floor::Loading::new();
-    let r = load::populate(&plan, &loading, 1, &load::Progress::default());
-    println!("{r:?} load {:?}", t.elapsed());
-    let loaded = plan.loaded();
-    let t = Instant::now();
-    let floor = floor::Floor::new(loading, &loaded);
-    println!("into {:?}", t.elapsed());
-    let length = driver::Length { warmup: Duration::from_secs(1), duration: Some(Duration::from_secs(5)), transactions: None };
-    let plan = driver::Plan { warehouses: 1, workers: 1, terminals: 10, mix: generate::deck::Mix::Standard, steps: txn::Steps::HotLast, length, seed: 1 };
-    match driver::run(&floor, &loaded, &plan, |t| println!("{}", t.throughput_per_s)) {
-        Ok(m) => { println!("{} {}", m.stats.completed() as f64 / m.seconds, m.stats.completed());
-        for k in generate::deck::Kind::ALL { let s = &m.stats.kinds[k as usize]; println!("{} {} {:?} {:?}", k.name(), s.count, s.service.mean_us(), s.service.quantile_us(0.99)); }
-        println!("{:?}", m.stats.drawn);}
-        Err(e) => println!("{e}"),
+use std::process::ExitCode;
+
+use cmd::Ended;
+use flags::{Command, Parsed};
+
+/// Status of a run or check that failed.
+const FAILED: u8 = 1;
+
+fn main() -> ExitCode {
+    let command = match flags::parse() {
+        Ok(Parsed::Command(command)) => command,
+        Ok(Parsed::Text(text)) => {
+            // A reader who has gone away is no failure.
+            let _ = text.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return fail(&error),
+    };
+    interrupt::install();
+    let ended = match command {
+        Command::Run(flags) => cmd::run::run(flags),
+        Command::Load(flags) => cmd::load::run(flags),
+        Command::Check(flags) => cmd::check::run(flags),
+    };
+    match ended {
+        Ok(Ended::Well) => ExitCode::SUCCESS,
+        Ok(Ended::CheckFailed) => ExitCode::from(FAILED),
+        Err(error) => fail(&error),
     }
+}
+
+fn fail(error: &error::Error) -> ExitCode {
+    eprintln!("{error}");
+    ExitCode::from(error.status())
 }
