@@ -10,6 +10,8 @@ use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
 use crate::txn::Steps;
 
+/// Directory of the database unless another is named.
+const DATA: &str = "tpcc-data";
 /// Least buffer pool, MiB: below this a worker's transaction may not find room for its pages.
 pub(crate) const LEAST_POOL_MIB: u64 = 16;
 /// Most warehouses: their numbers share 32 bits with a table's number in random streams.
@@ -168,7 +170,7 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
         duration: duration.or((!counted).then_some(Duration::from_secs(10))),
         transactions,
     };
-    let mut store = store(&flags.data.data, &flags.engine, &flags.machine)?;
+    let mut store = store(flags.data.data.as_deref(), &flags.engine, &flags.machine)?;
     if flags.engine.engine == EngineKind::Floor {
         store.workers = 1;
     }
@@ -199,7 +201,7 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
 pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
     no_floor(&flags.engine, "load")?;
     Ok(LoadConfig {
-        store: store(&flags.data.data, &flags.engine, &flags.machine)?,
+        store: store(flags.data.data.as_deref(), &flags.engine, &flags.machine)?,
         warehouses: warehouses(&flags.data)?.unwrap_or(1),
         replace: flags.replace,
         seed: flags.seed.unwrap_or_else(fresh_seed),
@@ -210,10 +212,10 @@ pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
 /// Resolves `tpcc check`.
 pub(crate) fn check(flags: flags::Check) -> Result<CheckConfig, Error> {
     no_floor(&flags.engine, "check")?;
-    Ok(CheckConfig { store: store(&flags.data, &flags.engine, &flags.machine)?, json: flags.output.json })
+    Ok(CheckConfig { store: store(flags.data.as_deref(), &flags.engine, &flags.machine)?, json: flags.output.json })
 }
 
-fn store(data: &Path, engine: &flags::Engine, machine: &flags::Machine) -> Result<StoreConfig, Error> {
+fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) -> Result<StoreConfig, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = match machine.workers {
         Some(n) => number("--workers", n, 1, MOST_WORKERS)? as usize,
@@ -221,8 +223,10 @@ fn store(data: &Path, engine: &flags::Engine, machine: &flags::Machine) -> Resul
     };
     let buffer_pool_mib = match engine.buffer_pool {
         Some(n) if n < LEAST_POOL_MIB as i64 => {
-            return Err(Error::usage(format!("--buffer-pool {n}: at least {LEAST_POOL_MIB} MiB for {workers} workers"))
-                .help("1024 MiB hold about ten warehouses"));
+            return Err(Error::usage(format!(
+                "--buffer-pool {n}: at least {LEAST_POOL_MIB} MiB for {workers} workers"
+            ))
+            .help("1024 MiB hold about ten warehouses"));
         }
         Some(n) => number("--buffer-pool", n, LEAST_POOL_MIB, 1 << 24)?,
         None => 1_024,
@@ -232,7 +236,7 @@ fn store(data: &Path, engine: &flags::Engine, machine: &flags::Machine) -> Resul
         None => 2_048,
     };
     Ok(StoreConfig {
-        data: data.to_owned(),
+        data: data.unwrap_or(Path::new(DATA)).to_owned(),
         workers,
         buffer_pool_mib,
         durability: Durability::Sync,
@@ -266,8 +270,9 @@ fn number(flag: &str, given: i64, least: impl Into<i128>, most: i64) -> Result<u
 fn no_floor(engine: &flags::Engine, command: &str) -> Result<(), Error> {
     match engine.engine {
         EngineKind::Storage => Ok(()),
-        EngineKind::Floor => Err(Error::usage("--engine floor: keeps nothing on disk")
-            .help(format!("'tpcc run --engine floor' loads, runs and checks in memory; 'tpcc {command}' is for storage"))),
+        EngineKind::Floor => Err(Error::usage("--engine floor: keeps nothing on disk").help(format!(
+            "'tpcc run --engine floor' loads, runs and checks in memory; 'tpcc {command}' is for storage"
+        ))),
     }
 }
 
@@ -279,6 +284,7 @@ fn floor_has_no(flags: &flags::Run) -> Result<(), Error> {
     }
     let (engine, how) = (&flags.engine, &flags.transactions);
     let given = [
+        ("--data", flags.data.data.is_some()),
         ("--durability", how.durability.is_some()),
         ("--isolation", how.isolation.is_some()),
         ("--latches", how.latches.is_some()),

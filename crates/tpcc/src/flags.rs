@@ -69,16 +69,16 @@ pub(crate) struct Load {
     #[command(flatten)]
     pub(crate) output: Output,
     /// Seed of everything random [default: a new one, printed]
-    #[arg(long, value_name = "N", help_heading = "Load")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
     pub(crate) seed: Option<u64>,
 }
 
 /// `tpcc check`.
 #[derive(Args, Debug)]
 pub(crate) struct Check {
-    /// Directory of the database
-    #[arg(long, value_name = "DIR", default_value = "tpcc-data", help_heading = "Data")]
-    pub(crate) data: PathBuf,
+    /// Directory of the database [default: tpcc-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) engine: Engine,
     #[command(flatten)]
@@ -91,9 +91,9 @@ pub(crate) struct Check {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
 pub(crate) struct Data {
-    /// Directory of the database
-    #[arg(long, value_name = "DIR", default_value = "tpcc-data")]
-    pub(crate) data: PathBuf,
+    /// Directory of the database [default: tpcc-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
     /// Warehouses [default: what is loaded, or 1]
     ///
     /// One warehouse is about 100 MB. A run may use fewer than are loaded.
@@ -126,7 +126,7 @@ pub(crate) struct Work {
     #[arg(long, value_enum, default_value = "standard", value_name = "MIX")]
     pub(crate) mix: Mix,
     /// Seed of everything random [default: a new one, printed]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 }
 
@@ -225,9 +225,14 @@ macro_rules! choice {
     )*};
 }
 
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
 choice! {
-    /// On or off.
-    Switch { On = "on", Off = "off" }
     /// Which engine.
     EngineKind { Storage = "storage", Floor = "floor" }
     /// When a commit is answered.
@@ -259,7 +264,7 @@ impl Switch {
 /// What the command line comes to.
 pub(crate) enum Parsed {
     /// A command to carry out.
-    Command(Command),
+    Command(Box<Command>),
     /// Help or version, to print.
     Text(clap::Error),
 }
@@ -267,7 +272,7 @@ pub(crate) enum Parsed {
 /// Parses the command line.
 pub(crate) fn parse() -> Result<Parsed, Error> {
     match Cli::try_parse() {
-        Ok(cli) => Ok(Parsed::Command(cli.command)),
+        Ok(cli) => Ok(Parsed::Command(Box::new(cli.command))),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Text(error))
         }
@@ -291,7 +296,8 @@ fn in_our_words(error: &clap::Error) -> Error {
             Error::usage(format!("{flag}: needs a value")).help(one_of(choices, &flag))
         }
         (ErrorKind::InvalidValue, Some(flag), Some(value)) => {
-            Error::usage(format!("{flag} {value}: not one of its values, or not built yet")).help(one_of(choices, &flag))
+            Error::usage(format!("{flag} {value}: not one of its values, or not built yet"))
+                .help(one_of(choices, &flag))
         }
         (ErrorKind::ValueValidation, Some(flag), Some(value)) => {
             Error::usage(format!("{flag} {value}: not a number in its range")).help("'tpcc run --help' gives the units")
@@ -301,7 +307,9 @@ fn in_our_words(error: &clap::Error) -> Error {
                 Some(other) => format!("did you mean {other}?"),
                 None => "'tpcc run -h' lists the flags".to_owned(),
             }),
-        (ErrorKind::ArgumentConflict, Some(flag), _) => Error::usage(format!("{flag}: given twice")).help("pass it once"),
+        (ErrorKind::ArgumentConflict, Some(flag), _) => {
+            Error::usage(format!("{flag}: given twice")).help("pass it once")
+        }
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
             Error::usage(format!("{name}: no such command, or not built yet")).help("one of run, load, check")

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Err(error) => return fail(&error),
     };
     interrupt::install();
-    let ended = match command {
+    let ended = match *command {
         Command::Run(flags) => cmd::run::run(flags),
         Command::Load(flags) => cmd::load::run(flags),
         Command::Check(flags) => cmd::check::run(flags),

@@ -52,8 +52,7 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
     let written = file.map(|file| file.write(&report)).transpose()?;
     let rows: Vec<String> =
         rows.into_iter().flatten().map(|(table, rows)| format!("{table} {}", grouped(rows))).collect();
-    let mut text =
-        format!("{}\ncheck     {}\nrows      {}\n", report::NOTICE, check_line(&checked), rows.join(", "));
+    let mut text = format!("{}\ncheck     {}\nrows      {}\n", report::NOTICE, check_line(&checked), rows.join(", "));
     if let Some(path) = written {
         text += &format!("written   {}\n", path.display());
     }

@@ -6,6 +6,8 @@
 
 pub(crate) mod measure;
 pub(crate) mod terminal;
+#[cfg(test)]
+mod tests;
 mod worker;
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};

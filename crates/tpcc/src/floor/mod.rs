@@ -347,7 +347,6 @@ impl Ops for FloorTransaction<'_> {
     fn prefetch<T: TableDef>(&mut self, _keys: &[T::Key]) {}
 }
 
-
 impl Database for Floor {
     fn open(_: &StoreConfig, _: &mut dyn FnMut(&str)) -> Result<Option<(Self, Loaded)>, Error> {
         Ok(None)

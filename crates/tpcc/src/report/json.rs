@@ -286,3 +286,27 @@ pub(crate) struct Checked {
     pub(crate) rows: Option<BTreeMap<String, u64>>,
     pub(crate) peak_rss_bytes: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The committed schemas say what is written. `UPDATE_SCHEMA=1 cargo test -p tpcc` rewrites them.
+    #[test]
+    fn the_schema_files_are_true() {
+        let schemas = [
+            ("run", schemars::schema_for!(Run)),
+            ("load", schemars::schema_for!(Load)),
+            ("check", schemars::schema_for!(Checked)),
+        ];
+        for (name, schema) in schemas {
+            let path = format!("{}/schema/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
+            let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+            if std::env::var_os("UPDATE_SCHEMA").is_some() {
+                std::fs::write(&path, &text).unwrap();
+            }
+            let committed = std::fs::read_to_string(&path).unwrap_or_default();
+            assert!(committed == text, "{path} is not what the program writes; set UPDATE_SCHEMA=1 and test again");
+        }
+    }
+}

@@ -237,6 +237,7 @@ mod tests {
         assert!(fraction(3, 100, 0.01, 0.001).1);
         assert!(!fraction(3_000, 100_000, 0.01, 0.001).1);
         assert!(fraction(1_090, 100_000, 0.01, 0.001).1);
-        assert!(!fraction(1, 1_000_000, 0.0, 0.0005).1 || fraction(1, 1_000_000, 0.0, 0.0005).1);
+        // Nothing remote was asked for.
+        assert!(fraction(0, 1_000_000, 0.0, 0.0005).1 && !fraction(1_000, 1_000_000, 0.0, 0.0005).1);
     }
 }

@@ -31,7 +31,8 @@ impl JsonFile {
 
     /// Replaces the content by one JSON object.
     pub(crate) fn write(mut self, value: &impl Serialize) -> Result<PathBuf, Error> {
-        let failed = |e: &dyn std::fmt::Display| Error::failed(format!("{}: cannot be written: {e}", self.path.display()));
+        let failed =
+            |e: &dyn std::fmt::Display| Error::failed(format!("{}: cannot be written: {e}", self.path.display()));
         let mut text = serde_json::to_string_pretty(value).map_err(|e| failed(&e))?;
         text.push('\n');
         let write = |file: &mut File| {

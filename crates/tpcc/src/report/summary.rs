@@ -15,12 +15,7 @@ pub(crate) fn run(run: &json::Run, checked: Option<&Checked>, written: Option<&s
     text
 }
 
-fn write_run(
-    to: &mut String,
-    run: &json::Run,
-    checked: Option<&Checked>,
-    written: Option<&str>,
-) -> std::fmt::Result {
+fn write_run(to: &mut String, run: &json::Run, checked: Option<&Checked>, written: Option<&str>) -> std::fmt::Result {
     let config = &run.config;
     writeln!(to, "{NOTICE}")?;
     let seed = config.seed.unwrap_or_default();
@@ -129,7 +124,8 @@ fn transactions(to: &mut String, run: &json::Run) -> std::fmt::Result {
     for kind in Kind::ALL {
         let Some(t) = run.transactions.get(kind.name()) else { continue };
         let share = 100.0 * t.count as f64 / all.max(1) as f64;
-        let us = |v: Option<f64>| v.map_or("-".to_owned(), |v| if v < 1000.0 { format!("{v:.1}") } else { whole(Some(v)) });
+        let us =
+            |v: Option<f64>| v.map_or("-".to_owned(), |v| if v < 1000.0 { format!("{v:.1}") } else { whole(Some(v)) });
         writeln!(
             to,
             "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>12}",
