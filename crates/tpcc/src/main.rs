@@ -10,6 +10,7 @@ mod error;
 mod flags;
 mod floor;
 mod generate;
+mod glue;
 mod interrupt;
 mod load;
 mod ops;

@@ -34,3 +34,20 @@ impl Clock {
         }
     }
 }
+
+/// A number that grows with time, comparable between threads: how old transactions are. Costs a few
+/// nanoseconds, where [`Clock::now_ns`] costs twenty.
+#[inline]
+#[allow(unsafe_code)]
+pub(crate) fn stamp() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: every x86-64 processor has the instruction.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        static START: std::sync::OnceLock<Clock> = std::sync::OnceLock::new();
+        START.get_or_init(Clock::machine).now_ns()
+    }
+}

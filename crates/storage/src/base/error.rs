@@ -71,6 +71,15 @@ pub enum StorageError {
         /// Frames in the pool.
         frames: usize,
     },
+    /// More transactions at once than the database was opened for.
+    #[error("{limit} transactions are running, as many as the database was opened for; end one, or open with more slots")]
+    TooManyTransactions {
+        /// The limit.
+        limit: usize,
+    },
+    /// The database is being closed.
+    #[error("the database is being closed")]
+    Closing,
     /// A log record larger than the log can take at once.
     #[error("log record of {bytes} bytes is larger than the limit of {limit}")]
     RecordTooLarge {
@@ -93,6 +102,164 @@ impl StorageError {
 
     /// Whether the same call may succeed later without anyone repairing anything.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, StorageError::NoSpace { .. } | StorageError::PoolExhausted { .. })
+        matches!(self, StorageError::NoSpace { .. } | StorageError::PoolExhausted { .. } | StorageError::TooManyTransactions { .. })
+    }
+}
+
+/// What can go wrong in a statement of a transaction.
+///
+/// Unless said otherwise the statement had no effect and the transaction is still open.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum TxnError {
+    /// Transactions waited for each other in a ring and this one was chosen to give way. It has to be
+    /// rolled back (dropping it does that) and may be run again.
+    #[error("{table}: deadlock; the transaction was chosen to give way: roll back and run it again")]
+    Deadlock {
+        /// Table in which it waited.
+        table: Arc<str>,
+    },
+    /// A row with this key is there already.
+    #[error("{table}: {index} already has this key")]
+    DuplicateKey {
+        /// The table.
+        table: Arc<str>,
+        /// The index that must stay unique: the table's own name for the primary key.
+        index: Arc<str>,
+    },
+    /// A key longer than 512 bytes.
+    #[error("{table}: key of {bytes} bytes; at most {limit} are possible")]
+    KeyTooLong {
+        /// The table.
+        table: Arc<str>,
+        /// Length of the key.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A row longer than 4,000 bytes.
+    #[error("{table}: row of {bytes} bytes; at most {limit} are possible")]
+    RowTooLarge {
+        /// The table.
+        table: Arc<str>,
+        /// Length of the row.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// Keys of a run that do not ascend.
+    #[error("{table}: keys of a run must ascend")]
+    NotAscending {
+        /// The table.
+        table: Arc<str>,
+    },
+    /// The transaction holds as many locks as one may; roll back, or lock the table first.
+    #[error("{table}: the transaction holds too many locks; lock the table first")]
+    TooManyLocks {
+        /// Table in which one more was wanted.
+        table: Arc<str>,
+    },
+    /// Bytes of a row or key that the codec does not understand: the table was written with another type.
+    #[error("{table}: a row does not decode as {expected}; was the table written with another type?")]
+    Decode {
+        /// The table.
+        table: Arc<str>,
+        /// The type wanted.
+        expected: &'static str,
+    },
+    /// A statement of this transaction failed in a way that leaves only rolling back.
+    #[error("an earlier error ended this transaction; roll back")]
+    Ended,
+    /// There is no table of this name, or it has other indexes.
+    #[error("{table}: {what}")]
+    Schema {
+        /// The name asked for.
+        table: Arc<str>,
+        /// What does not fit.
+        what: String,
+    },
+    /// Something below failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl TxnError {
+    /// Whether running the whole transaction again may succeed.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            TxnError::Deadlock { .. } => true,
+            TxnError::Storage(error) => error.is_retryable(),
+            _ => false,
+        }
+    }
+}
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no database here, and none was to be created.
+    #[error("{directory}: no database here")]
+    Missing {
+        /// The directory.
+        directory: String,
+    },
+    /// The directory holds something else.
+    #[error("{directory}: not a database ({why})")]
+    NotADatabase {
+        /// The directory.
+        directory: String,
+        /// What was found.
+        why: String,
+    },
+    /// Another process has it open.
+    #[error("{directory}: in use by process {holder}; stop it or choose another directory")]
+    InUse {
+        /// The directory.
+        directory: String,
+        /// The process, as far as known.
+        holder: String,
+    },
+    /// The directory cannot be used at all.
+    #[error("{directory}: {source}")]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// The system's own word.
+        source: io::Error,
+    },
+    /// A setting that cannot work.
+    #[error("{setting}: {what}")]
+    Setting {
+        /// Which.
+        setting: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The recovery callback broke off. Nothing but redo has happened; a later open goes on.
+    #[error("{directory}: recovery was cancelled; a later open goes on")]
+    Cancelled {
+        /// The directory.
+        directory: String,
+    },
+    /// The catalog cannot be understood.
+    #[error(transparent)]
+    Catalog(#[from] TxnError),
+    /// Something below failed.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+impl OpenError {
+    /// A directory that cannot be used.
+    pub(crate) fn directory(directory: &std::path::Path, source: io::Error) -> OpenError {
+        let shown = directory.display().to_string();
+        match source.kind() {
+            io::ErrorKind::NotFound => OpenError::Missing { directory: shown },
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+                OpenError::NotADatabase { directory: shown, why: "it is not a directory".into() }
+            }
+            _ => OpenError::Directory { directory: shown, source },
+        }
     }
 }

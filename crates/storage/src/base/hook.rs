@@ -101,6 +101,11 @@ impl Default for ThreadHook {
 }
 
 impl ThreadHook {
+    /// Parks at once: for service threads, which wait for long and must not take a core from workers.
+    pub fn parking() -> ThreadHook {
+        ThreadHook { clock: Clock::machine(), spin_ns: 0 }
+    }
+
     fn spin(&self, token: &WaitToken) -> bool {
         if token.try_consume() {
             return true;

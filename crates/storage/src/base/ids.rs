@@ -6,7 +6,7 @@ use std::fmt;
 pub const PAGE_SIZE: usize = 8192;
 
 /// Number of a page in the data file: the page lies at byte `id * PAGE_SIZE` of `pages.0`.
-/// Page 0 is the allocator's; no tree ever points at it, so 0 doubles as "none".
+/// Page 0 is the file's own header; nothing ever points at it, so 0 doubles as "none".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct PageId(pub u32);
 

@@ -1,1 +1,83 @@
-//! (empty)
+//! B+trees: sorted rows by key, on slotted pages in the buffer pool.
+//!
+//! The tree takes no locks and knows no transactions: it finds a leaf and hands out a latched or
+//! optimistic position; the layer above locks keys and gaps, validates, and writes.
+
+pub(crate) mod bulk;
+pub(crate) mod ops;
+pub(crate) mod purge;
+pub(crate) mod search;
+pub(crate) mod space;
+pub(crate) mod split;
+
+use crate::base::error::StorageError;
+use crate::base::ids::{IndexId, Lsn, PageId, SlotId, TxnId};
+use crate::buffer::BufferPool;
+use crate::log::{Log, RecordBuf, RecordKind};
+use crate::page::slotted::Format;
+
+/// Longest key, in bytes.
+pub(crate) const MAX_KEY: usize = 512;
+/// Longest row, in bytes.
+pub(crate) const MAX_ROW: usize = 4000;
+/// More levels than any tree can have: a longer descent means damaged pages.
+pub(crate) const MAX_LEVELS: usize = 24;
+
+/// A tree. Its root page never changes its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tree {
+    /// Names the tree's pages and its lock space.
+    pub(crate) index: IndexId,
+    /// The root.
+    pub(crate) root: PageId,
+}
+
+/// What a change of structure needs: pages, log, and the slot under which the log is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Pages<'a> {
+    pub(crate) pool: &'a BufferPool,
+    pub(crate) log: &'a Log,
+    pub(crate) slot: SlotId,
+}
+
+impl Tree {
+    /// The error for a page that cannot be what the tree says it is.
+    #[cold]
+    pub(crate) fn damaged(&self, pool: &BufferPool, page: PageId, what: &str) -> StorageError {
+        StorageError::CorruptPage {
+            file: pool.file_name(),
+            page,
+            what: format!("{what} (index {}); run 'check --structure'", self.index),
+        }
+    }
+
+    /// Makes the empty tree on a new root page. Redo only: a tree that no committed catalog row names is garbage.
+    ///
+    /// # Errors
+    /// No space, or a failed read of the allocator's page.
+    pub(crate) fn create(index: IndexId, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<Tree, StorageError> {
+        loop {
+            let grant = space::Grant::prepare(pages, 1)?;
+            let Some(mut taken) = grant.take(pages) else { continue };
+            let root = taken.page(0);
+            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            let mut frame = taken.create(0);
+            frame.mark_dirty(pages.log.tail());
+            frame.page_mut().format(&Format {
+                id: root,
+                index,
+                level: 0,
+                low: None,
+                high: None,
+                right: PageId::NONE,
+                upper: PageId::NONE,
+            });
+            split::put_image(rec, &frame);
+            taken.log(rec);
+            let lsn = pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO)?;
+            frame.page_mut().set_lsn(lsn);
+            taken.finish(lsn);
+            return Ok(Tree { index, root });
+        }
+    }
+}

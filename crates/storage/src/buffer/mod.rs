@@ -1,1 +1,232 @@
-//! (empty)
+//! The buffer pool.
+#![doc = include_str!("README.md")]
+
+pub(crate) mod arena;
+mod cleaner;
+mod direct;
+mod durable;
+pub(crate) mod file;
+pub(crate) mod frame;
+mod load;
+mod page_table;
+mod prefetch;
+mod replace;
+mod room;
+mod stats;
+mod write;
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crossbeam::utils::CachePadded;
+use parking_lot::Mutex;
+
+use self::arena::Arena;
+use self::cleaner::Cleaner;
+use self::durable::Unsynced;
+use self::file::{PageFile, WriteAhead};
+use self::frame::Frame;
+use self::load::Waiter;
+use self::page_table::PageTable;
+use self::replace::Queues;
+use self::stats::Counters;
+use self::write::{BATCH, Batch};
+use crate::base::config::LatchKind;
+use crate::base::error::StorageError;
+use crate::base::hook::Hook;
+use crate::base::ids::{PAGE_SIZE, PageId};
+use crate::base::poison::Poison;
+
+pub(crate) use self::cleaner::{CleanGoal, StepResult};
+pub(crate) use self::frame::{FrameRead, FrameWrite};
+pub(crate) use self::room::Reserved;
+pub(crate) use self::stats::PoolStats;
+
+/// Frames per shard at which another shard pays.
+const SHARD_FRAMES: usize = 2048;
+const MAX_SHARDS: usize = 8;
+const WAITER_SHARDS: usize = 16;
+/// Least number of frames of a pool.
+pub(crate) const MIN_FRAMES: usize = 16;
+
+/// How a pool is to be.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolOptions {
+    /// Frames, each of 8,256 bytes of memory; at least [`MIN_FRAMES`].
+    pub(crate) frames: usize,
+    /// How readers keep writers away.
+    pub(crate) latches: LatchKind,
+    /// Whether pages are checked when they are read. They are sealed in any case.
+    pub(crate) checksums: bool,
+    /// Pages the file may ever have: 4 bytes of address space each.
+    pub(crate) max_pages: u32,
+    /// Pages by which the file grows at least.
+    pub(crate) grow_pages: u32,
+}
+
+impl PoolOptions {
+    /// Settings for a pool of `frames` frames.
+    pub(crate) fn new(frames: usize) -> PoolOptions {
+        PoolOptions {
+            frames,
+            latches: LatchKind::Optimistic,
+            checksums: true,
+            max_pages: if cfg!(miri) { 1 << 16 } else { 1 << 28 },
+            grow_pages: 256,
+        }
+    }
+}
+
+/// Pages in memory. See the module's documentation.
+pub(crate) struct BufferPool {
+    // What a hit reads comes first; none of it is ever written after opening.
+    table: PageTable,
+    frames: Arena<Frame>,
+    /// How readers of frames keep writers away.
+    pub(crate) kind: LatchKind,
+    /// Free frames per shard below which the cleaner is called, and up to which it fills.
+    reserve_low: usize,
+    reserve_high: usize,
+    /// Pages per shard that may wait to be written before no more are put aside for it. Without a bound
+    /// the clean pages would have to go in place of the dirty ones, however hot.
+    washing_limit: usize,
+    options: PoolOptions,
+    file: Arc<dyn PageFile>,
+    wal: Arc<dyn WriteAhead>,
+    poison: Arc<Poison>,
+    hook: Arc<dyn Hook>,
+    cleaner_wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+
+    shards: Box<[CachePadded<Mutex<Queues>>]>,
+    waiters: [CachePadded<Mutex<Vec<Waiter>>>; WAITER_SHARDS],
+    /// Frames from this one on have never had a page; they are in no queue and their memory is untouched.
+    never_used: CachePadded<AtomicU32>,
+    /// Shard that the next reservation begins with.
+    next_shard: CachePadded<AtomicU32>,
+    /// Pages in the file.
+    file_pages: AtomicU32,
+    cleaner_called: AtomicBool,
+    grow_lock: Mutex<()>,
+    sync_lock: Mutex<()>,
+    unsynced: Mutex<Unsynced>,
+    batches: Mutex<Vec<Batch>>,
+    cleaner: Mutex<Cleaner>,
+    counters: Counters,
+}
+
+impl BufferPool {
+    /// A pool over `file`; reads nothing yet.
+    ///
+    /// # Errors
+    /// When the system refuses the address space or the file's length.
+    pub(crate) fn open(
+        file: Arc<dyn PageFile>,
+        options: PoolOptions,
+        wal: Arc<dyn WriteAhead>,
+        poison: Arc<Poison>,
+        hook: Arc<dyn Hook>,
+    ) -> Result<BufferPool, StorageError> {
+        let count = options.frames.clamp(MIN_FRAMES, (1 << 31) - 2);
+        let reserve = |e| StorageError::io("reserve memory for", "buffer pool", 0, e);
+        let frames = Arena::new(count, true).map_err(reserve)?;
+        let table = PageTable::new(options.max_pages).map_err(reserve)?;
+        let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
+
+        let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
+        let per_shard = count / shards;
+        let reserve_high = (per_shard / 32).clamp(2, 256);
+        Ok(BufferPool {
+            table,
+            frames,
+            kind: options.latches,
+            reserve_low: reserve_high / 2,
+            reserve_high,
+            washing_limit: (per_shard / 8).clamp(1, 2 * BATCH / shards),
+            options,
+            file,
+            wal,
+            poison,
+            hook,
+            cleaner_wake: OnceLock::new(),
+            shards: (0..shards).map(|_| CachePadded::new(Mutex::new(Queues::new(per_shard)))).collect(),
+            waiters: Default::default(),
+            never_used: CachePadded::default(),
+            next_shard: CachePadded::default(),
+            file_pages: AtomicU32::new(pages as u32),
+            cleaner_called: AtomicBool::new(false),
+            grow_lock: Mutex::default(),
+            sync_lock: Mutex::default(),
+            unsynced: Mutex::new(Unsynced::new()),
+            batches: Mutex::default(),
+            cleaner: Mutex::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The frame that holds the page, if one does.
+    ///
+    /// Between this and the caller's beginning to read the frame may get another page. So: begin to read
+    /// ([`Frame::read`]), *then* compare [`Frame::page_id`] with `id`, and start over if they differ.
+    #[inline]
+    pub(crate) fn get(&self, id: PageId) -> Option<&Frame> {
+        self.frames.as_slice().get(self.table.frame_of(id))
+    }
+
+    /// Frames in the pool.
+    pub(crate) fn frame_count(&self) -> usize {
+        self.frames.as_slice().len()
+    }
+
+    /// What the pool has done so far.
+    pub(crate) fn stats(&self) -> PoolStats {
+        self.counters.read()
+    }
+
+    /// Who is to be called when free frames run low: whoever drives [`BufferPool::clean_step`]. Called on
+    /// miss paths, at most once until the next step. Can be set once.
+    pub(crate) fn on_cleaner_wanted(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.cleaner_wake.set(wake);
+    }
+
+    fn call_cleaner(&self) {
+        if let Some(wake) = self.cleaner_wake.get()
+            && !self.cleaner_called.load(Ordering::Relaxed)
+            && !self.cleaner_called.swap(true, Ordering::AcqRel)
+        {
+            wake();
+        }
+    }
+
+    /// Frames that have had a page.
+    fn used_frames(&self) -> &[Frame] {
+        let used = self.never_used.load(Ordering::Acquire) as usize;
+        &self.frames.as_slice()[..used.min(self.frame_count())]
+    }
+
+    fn shard_of_frame(&self, index: u32) -> &Mutex<Queues> {
+        &self.shards[index as usize % self.shards.len()]
+    }
+
+    fn shard_of_page(&self, id: PageId) -> usize {
+        id.0 as usize % self.shards.len()
+    }
+
+    fn waiters_for(&self, id: PageId) -> &Mutex<Vec<Waiter>> {
+        &self.waiters[id.0 as usize % WAITER_SHARDS]
+    }
+}
+
+impl std::fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BufferPool")
+            .field("file", &self.file.show())
+            .field("frames", &self.frame_count())
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,1 +1,12 @@
-//! (empty)
+//! The public face: databases, tables, transactions.
+
+pub(crate) mod bulk;
+pub(crate) mod cursor;
+pub(crate) mod database;
+pub(crate) mod files;
+pub(crate) mod options;
+pub(crate) mod raw;
+pub(crate) mod services;
+pub(crate) mod table;
+pub(crate) mod transaction;
+pub(crate) mod verify;

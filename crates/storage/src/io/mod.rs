@@ -1,1 +1,176 @@
-//! (empty)
+//! The one door to files. Nothing else in the crate touches `std::fs`.
+//!
+//! A [`Disk`] is one directory, a [`DiskFile`] an open file of it. Three of them exist: [`FileDisk`] (the
+//! real thing), [`MemDisk`] (memory, for in-memory databases and tests) and [`SimDisk`] (memory that can
+//! lose what was not synced, tear, flip and fail, from a seed).
+//!
+//! What a caller may rely on, on every disk: a write is seen by every later read at once; it is *durable*
+//! only after [`DiskFile::sync`] has returned `Ok`; a new, renamed or removed name is durable only after
+//! [`Disk::sync_dir`] has; transfers may be short or interrupted, which the helpers below hide.
+
+mod file;
+mod mem;
+mod sim;
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+use crate::base::error::StorageError;
+
+pub use file::FileDisk;
+pub use mem::MemDisk;
+pub use sim::{Call, Crash, Fault, SimDisk, When};
+
+/// How [`Disk::open`] treats a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenMode {
+    /// The file must exist.
+    Existing,
+    /// Opens the file, or creates it empty.
+    Create,
+    /// The file must not exist.
+    CreateNew,
+}
+
+/// One directory of files.
+pub trait Disk: Send + Sync + Debug {
+    /// Opens a file for reading and writing.
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Names of all files, in no particular order.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Removes a name. Files that are open stay readable.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Gives a file another name, replacing whoever had it, atomically.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Makes all creations, renames and removals durable.
+    fn sync_dir(&self) -> io::Result<()>;
+
+    /// Claims the directory for this process (and, within it, for one owner) until the lock is dropped.
+    fn lock(&self) -> Result<DiskLock, LockError>;
+
+    /// The file as the user would find it, for messages.
+    fn show(&self, name: &str) -> String;
+}
+
+/// One open file. All calls may be made from any thread at once.
+pub trait DiskFile: Send + Sync + Debug {
+    /// Reads at `off`; may be short, 0 at the end of the file.
+    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize>;
+
+    /// Writes at `off`, growing the file if needed; may be short.
+    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize>;
+
+    /// Makes all bytes written so far durable, and the length (`fdatasync`). After an error nobody knows
+    /// what is durable: never call it again, never trust the file until it has been recovered.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Bytes in the file.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Cuts the file, or grows it by zeros that take no space yet.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Takes space for the range now, growing the file by zeros if it ends before the range does, so that
+    /// later writes there need no more space. Bytes already in the file stay.
+    fn allocate(&self, off: u64, len: u64) -> io::Result<()>;
+
+    /// The file as the user would find it, for messages.
+    fn name(&self) -> &str;
+}
+
+/// Exclusive ownership of a directory, until dropped.
+#[derive(Debug)]
+#[must_use = "the directory is free again when this is dropped"]
+pub struct DiskLock(#[allow(dead_code, reason = "held for its drop")] Box<dyn Held>);
+
+trait Held: Any + Send + Sync + Debug {}
+impl<T: Any + Send + Sync + Debug> Held for T {}
+
+/// Why a directory could not be claimed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Somebody has it.
+    #[error("{dir}: in use by {}", holder(.pid))]
+    Held {
+        /// The directory.
+        dir: String,
+        /// The holder, if it could be found out.
+        pid: Option<u32>,
+    },
+    /// The lock file cannot be used.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
+fn holder(pid: &Option<u32>) -> String {
+    pid.map_or("another process".into(), |pid| format!("process {pid}"))
+}
+
+/// Reads exactly `buf.len()` bytes at `off`.
+///
+/// # Errors
+/// `Io` with `UnexpectedEof` if the file ends before.
+pub fn read_exact_at(file: &dyn DiskFile, buf: &mut [u8], off: u64) -> Result<(), StorageError> {
+    let got = read_up_to_at(file, buf, off)?;
+    if got < buf.len() {
+        return Err(StorageError::io("read", file.name(), off + got as u64, io::ErrorKind::UnexpectedEof.into()));
+    }
+    Ok(())
+}
+
+/// Reads until `buf` is full or the file ends; returns the bytes read.
+pub fn read_up_to_at(file: &dyn DiskFile, buf: &mut [u8], off: u64) -> Result<usize, StorageError> {
+    let mut got = 0;
+    while got < buf.len() {
+        match file.read_at(&mut buf[got..], off + got as u64) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(StorageError::io("read", file.name(), off + got as u64, e)),
+        }
+    }
+    Ok(got)
+}
+
+/// Writes all of `buf` at `off`. After an error some of it may have been written.
+pub fn write_all_at(file: &dyn DiskFile, buf: &[u8], off: u64) -> Result<(), StorageError> {
+    let mut put = 0;
+    while put < buf.len() {
+        match file.write_at(&buf[put..], off + put as u64) {
+            Ok(0) => {
+                return Err(StorageError::io("write", file.name(), off + put as u64, io::ErrorKind::WriteZero.into()));
+            }
+            Ok(n) => put += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(StorageError::io("write", file.name(), off + put as u64, e)),
+        }
+    }
+    Ok(())
+}
+
+/// Writes zeros over a range, in pieces of at most 1 MiB.
+pub fn write_zeros_at(file: &dyn DiskFile, off: u64, len: u64) -> Result<(), StorageError> {
+    static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+    let mut done = 0;
+    while done < len {
+        let piece = (len - done).min(ZEROS.len() as u64);
+        write_all_at(file, &ZEROS[..piece as usize], off + done)?;
+        done += piece;
+    }
+    Ok(())
+}
+
+/// Makes a file's bytes durable. Never retried, not even after `EINTR`: see [`DiskFile::sync`].
+pub fn sync_file(file: &dyn DiskFile) -> Result<(), StorageError> {
+    file.sync().map_err(|e| StorageError::io("sync", file.name(), 0, e))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,174 @@
-//! (empty)
+#![doc = include_str!("README.md")]
+
+mod deadlock;
+mod escalate;
+mod insert;
+mod intent;
+mod mode;
+mod name;
+mod owner;
+mod queue;
+mod request;
+mod stats;
+mod sync;
+mod table;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::AtomicUsize;
+
+use crate::base::hook::Hook;
+use crate::base::ids::SlotId;
+
+pub(crate) use insert::InsertCheck;
+pub(crate) use mode::{KeyMode, RecordMode, TableMode};
+pub(crate) use name::{LockName, Prefix};
+pub(crate) use owner::{Acquired, LockOwner, Refused};
+pub(crate) use stats::LockStats;
+
+use deadlock::Detector;
+use intent::Tables;
+use sync::{Arc, AtomicBool, Mutex, Ordering};
+use table::Buckets;
+use wait::Slot;
+
+/// Sizes of a lock table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LockOptions {
+    /// Buckets of the hash table of record locks, 8 bytes each; rounded up to a power of two.
+    pub(crate) buckets: usize,
+    /// Owners (running transactions) there may be at once.
+    pub(crate) slots: usize,
+    /// Table numbers lie below this; number 0 is the database itself.
+    pub(crate) tables: usize,
+    /// Record locks that one owner may have at once, rounded up to whole chunks of 64.
+    pub(crate) records_per_owner: usize,
+    /// Record locks of one owner in one table at which it tries to lock the table instead.
+    pub(crate) escalate_at: u32,
+}
+
+impl Default for LockOptions {
+    fn default() -> Self {
+        LockOptions { buckets: 1 << 15, slots: 1024, tables: 1024, records_per_owner: 1 << 20, escalate_at: 5000 }
+    }
+}
+
+/// Why a lock was not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum LockError {
+    /// The transaction was chosen to break a deadlock. It must roll back, and may then be run again.
+    #[error("deadlock: rolled back so that others can go on; run the transaction again")]
+    Deadlock {
+        /// The table where it waited; 0 is the database.
+        table: u32,
+    },
+    /// The transaction has as many record locks as one may have.
+    #[error("more than {limit} record locks in one transaction; lock the table, or commit more often")]
+    TooManyLocks {
+        /// The limit, of [`LockOptions::records_per_owner`].
+        limit: usize,
+    },
+    /// The lock table was closed while the transaction waited.
+    #[error("the database is closing")]
+    Closed,
+}
+
+/// All locks of a database.
+pub(crate) struct LockTable {
+    buckets: Buckets,
+    slots: Box<[Slot]>,
+    /// Slots below this have been attached at some time.
+    used: AtomicUsize,
+    tables: Tables,
+    detector: Mutex<Detector>,
+    closed: AtomicBool,
+    hook: Arc<dyn Hook>,
+    options: LockOptions,
+}
+
+impl LockTable {
+    /// An empty lock table whose waits go through `hook`.
+    ///
+    /// # Panics
+    /// If `options` asks for more than 65,000 slots.
+    pub(crate) fn new(options: LockOptions, hook: Arc<dyn Hook>) -> Arc<LockTable> {
+        assert!(options.slots <= 65_000, "{} lock owners; slots are numbered in 16 bits", options.slots);
+        Arc::new(LockTable {
+            buckets: Buckets::new(options.buckets),
+            slots: (0..options.slots).map(|_| Slot::new()).collect(),
+            used: AtomicUsize::new(0),
+            tables: Tables::new(options.tables),
+            detector: Mutex::new(Detector::default()),
+            closed: AtomicBool::new(false),
+            hook,
+            options,
+        })
+    }
+
+    /// The owner that belongs to `slot`, for as many transactions, one after the other, as are run there.
+    ///
+    /// # Panics
+    /// If `slot` is out of range or has an owner already.
+    pub(crate) fn attach(self: &Arc<Self>, slot: SlotId) -> LockOwner {
+        let shared = &self.slots[usize::from(slot.0)];
+        assert!(!shared.attached.swap(true, Ordering::AcqRel), "slot {slot} has an owner already");
+        self.used.fetch_max(usize::from(slot.0) + 1, Ordering::AcqRel);
+        LockOwner::new(self.clone(), slot)
+    }
+
+    /// Brings the bucket of `name` into this core's cache, for a lock that will be taken soon.
+    #[inline]
+    pub(crate) fn prefetch(&self, name: LockName) {
+        self.buckets.prefetch(name);
+    }
+
+    /// Whether anyone holds or waits for `name`, or a name in place of which it stands. The caller has the page latched
+    /// on which the key lies, so that no new reference can be made on the strength of what the page holds.
+    pub(crate) fn is_referenced(&self, name: LockName) -> bool {
+        self.is_referenced_by(name, |_| true)
+    }
+
+    /// As [`LockTable::is_referenced`], by another owner than `owner`.
+    pub(crate) fn is_referenced_by_others(&self, owner: &LockOwner, name: LockName) -> bool {
+        self.is_referenced_by(name, |other| other != owner.slot())
+    }
+
+    #[inline]
+    fn is_referenced_by(&self, name: LockName, counts: impl Fn(SlotId) -> bool) -> bool {
+        let bucket = self.buckets.of(name);
+        !bucket.is_empty_now() && bucket.latch().iter().any(|r| r.name.get() == name && counts(r.owner))
+    }
+
+    /// Ends all waits, now and from now on, with [`LockError::Closed`]. Locks that are held stay so.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.withdraw_all();
+    }
+
+    /// What happened so far, over all owners.
+    pub(crate) fn stats(&self) -> LockStats {
+        let mut sum = LockStats::default();
+        for slot in &self.slots[..self.used.load(Ordering::Acquire)] {
+            sum += slot.counters.read();
+        }
+        sum
+    }
+
+    /// What happened so far in one table.
+    pub(crate) fn table_stats(&self, table: u32) -> LockStats {
+        self.tables.counters[table as usize].read()
+    }
+
+    fn slot(&self, owner: SlotId) -> &Slot {
+        &self.slots[usize::from(owner.0)]
+    }
+}
+
+impl std::fmt::Debug for LockTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockTable").field("options", &self.options).field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}

@@ -1,1 +1,435 @@
-//! (empty)
+#![doc = include_str!("README.md")]
+
+mod bell;
+mod files;
+mod flush;
+mod kind;
+mod reader;
+mod record;
+mod reserve;
+mod ring;
+mod segment;
+mod sync;
+mod waiters;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::thread;
+
+use crossbeam::utils::CachePadded;
+use parking_lot::Mutex;
+
+use crate::base::error::StorageError;
+use crate::base::hook::Hook;
+use crate::base::ids::{Lsn, SlotId};
+use crate::base::poison::Poison;
+use crate::io::{Disk, read_up_to_at};
+
+use bell::Bell;
+use files::{End, Segments};
+use flush::SyncState;
+use reserve::Reservations;
+use ring::Ring;
+use segment::{Geometry, HEADER_BYTES};
+use waiters::Waiters;
+
+pub(crate) use flush::StepResult;
+pub(crate) use kind::RecordKind;
+pub(crate) use reader::LogReader;
+pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
+pub(crate) use segment::LogFiles;
+
+/// Where the first record of a new log begins.
+pub(crate) const FIRST_LSN: Lsn = Lsn(4096);
+
+/// How a log is laid out and how much memory it takes.
+#[derive(Clone, Debug)]
+pub(crate) struct LogOptions {
+    /// Size of one file in bytes, a multiple of 4096, at least 8192. An existing log keeps its own.
+    pub(crate) segment_bytes: u64,
+    /// Bytes of the ring, rounded up to a power of two. A record may take a quarter of it, and at most
+    /// [`MAX_RECORD`].
+    pub(crate) ring_bytes: usize,
+    /// Slots of appenders: one more than the largest `SlotId` in use.
+    pub(crate) slots: usize,
+    /// Bytes that user records leave free in ready segments besides what running transactions need to be
+    /// undone. At most half a segment.
+    pub(crate) reserve_bytes: u64,
+    /// Truncated segments that are kept to be recycled.
+    pub(crate) spare_segments: usize,
+    /// Write zeros into new segments (cheap syncs later) or only allocate them (cheap to make).
+    pub(crate) zero_segments: bool,
+    /// Id of the database, in every segment's header.
+    pub(crate) database: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions {
+            segment_bytes: 16 << 20,
+            ring_bytes: 8 << 20,
+            slots: 256,
+            reserve_bytes: 4 << 20,
+            spare_segments: 8,
+            zero_segments: true,
+            database: 0,
+        }
+    }
+}
+
+/// Counters since open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogStats {
+    /// Bytes appended.
+    pub(crate) bytes: u64,
+    /// Records appended.
+    pub(crate) records: u64,
+    /// Syncs of the log that made something durable.
+    pub(crate) flushes: u64,
+    /// Segments made ready.
+    pub(crate) segments: u64,
+    /// Of these, recycled ones.
+    pub(crate) recycled: u64,
+}
+
+/// The log of one open database.
+#[derive(Debug)]
+pub(crate) struct Log {
+    reserve: Reservations,
+    ring: Ring,
+    /// Written by flusher and makers, read by every append: one line that is nearly always shared.
+    written: CachePadded<AtomicU64>,
+    /// User records may be appended up to here; 0 once poisoned.
+    user_limit: AtomicU64,
+    durable: AtomicU64,
+    /// Somebody asked for durability up to here.
+    requested: CachePadded<AtomicU64>,
+    /// A part of the ring has filled since the flusher slept.
+    hurry: AtomicBool,
+    hurry_making: AtomicBool,
+    /// The maker found no space when it last looked.
+    disk_full: AtomicBool,
+    bell: Bell,
+    maker_bell: Bell,
+    /// The right to move `written`. Taken before the locks of `segments`.
+    writer: Mutex<()>,
+    /// The right to move `durable`. Never taken together with `writer`.
+    syncer: Mutex<SyncState>,
+    segments: Segments,
+    waiters: Waiters,
+    poison: Arc<Poison>,
+    options: LogOptions,
+    /// Where this run began to append: nothing before is in the ring.
+    opened_at: u64,
+    record_limit: u64,
+    flushes: AtomicU64,
+}
+
+/// What an append may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// Free space, and as much again is kept for its undo.
+    Undoable,
+    /// Free space.
+    Plain,
+    /// What is kept.
+    Kept,
+}
+
+impl Log {
+    /// A new, empty log. Whatever log is in the directory is removed: the caller knows that there is no
+    /// database.
+    pub(crate) fn create(
+        disk: Arc<dyn Disk>,
+        options: LogOptions,
+        poison: Arc<Poison>,
+        hook: Arc<dyn Hook>,
+    ) -> Result<Log, StorageError> {
+        let geometry = Geometry { segment_bytes: options.segment_bytes.max(8192) & !4095, database: options.database };
+        let segments = Segments::create(disk, geometry, options.zero_segments, options.spare_segments)?;
+        Ok(Log::with(segments, FIRST_LSN.0, options, poison, hook))
+    }
+
+    /// Goes on with a log that a [`LogReader`] has read to its end. Makes durable all that was read and
+    /// clears what lies behind, so nothing may be done about any record read before this has returned.
+    ///
+    /// # Errors
+    /// Any error leaves the files such that a later open can do the same again.
+    pub(crate) fn open(
+        reader: LogReader,
+        options: LogOptions,
+        poison: Arc<Poison>,
+        hook: Arc<dyn Hook>,
+    ) -> Result<Log, StorageError> {
+        let (files, at, synced) = reader.into_end();
+        let end = End { at: at.0, synced: synced.0 };
+        let segments = Segments::adopt(files, &end, options.zero_segments, options.spare_segments)?;
+        Ok(Log::with(segments, at.0, options, poison, hook))
+    }
+
+    fn with(segments: Segments, at: u64, mut options: LogOptions, poison: Arc<Poison>, hook: Arc<dyn Hook>) -> Log {
+        let ring = Ring::new(options.ring_bytes);
+        options.reserve_bytes = options.reserve_bytes.min(segments.geometry().payload() / 2);
+        let log = Log {
+            reserve: Reservations::new(at, options.slots),
+            written: CachePadded::new(AtomicU64::new(at)),
+            user_limit: AtomicU64::new(0),
+            durable: AtomicU64::new(at),
+            requested: CachePadded::new(AtomicU64::new(at)),
+            hurry: AtomicBool::new(false),
+            hurry_making: AtomicBool::new(false),
+            disk_full: AtomicBool::new(false),
+            bell: Bell::new(),
+            maker_bell: Bell::new(),
+            writer: Mutex::new(()),
+            syncer: Mutex::default(),
+            segments,
+            waiters: Waiters::new(hook),
+            poison,
+            opened_at: at,
+            record_limit: (ring.capacity() / 4).min(MAX_RECORD as u64),
+            flushes: AtomicU64::new(0),
+            ring,
+            options,
+        };
+        log.refresh_limit();
+        log
+    }
+
+    /// End of the last record appended: everything appended so far is durable when this is.
+    #[inline]
+    pub(crate) fn tail(&self) -> Lsn {
+        Lsn(self.reserve.tail())
+    }
+
+    /// Appends a record that may have to be undone, and returns where it begins ([`RecordBuf::end`] says
+    /// where it ends). Room for as many bytes of compensation is kept until [`Log::end_txn`], or until the
+    /// slot's next record with `prev` zero.
+    ///
+    /// `slot` is used by one thread at a time. `after` is the LSN of the page changed (the record must be
+    /// later, which one tail for all guarantees). The caller may hold page latches.
+    ///
+    /// # Errors
+    /// `NoSpace` if the disk is full (nothing was appended; roll back), `RecordTooLarge`, `Poisoned`.
+    #[inline]
+    pub(crate) fn append(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
+        self.append_to(slot, rec, after, Room::Undoable)
+    }
+
+    /// Appends a record that is never undone (a page image, a checkpoint), with the same errors.
+    #[inline]
+    pub(crate) fn append_redo_only(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
+        self.append_to(slot, rec, after, Room::Plain)
+    }
+
+    /// Appends a compensation, commit or rollback record: one that a full disk must not stop.
+    ///
+    /// # Errors
+    /// `Poisoned`, `RecordTooLarge`.
+    #[inline]
+    pub(crate) fn append_reserved(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
+        self.append_to(slot, rec, after, Room::Kept)
+    }
+
+    /// The slot's transaction has ended: nothing needs to be kept for its undo.
+    #[inline]
+    pub(crate) fn end_txn(&self, slot: SlotId) {
+        self.reserve.owe(slot, 0, true);
+    }
+
+    #[inline]
+    fn append_to(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn, room: Room) -> Result<Lsn, StorageError> {
+        rec.prepare(Lsn(self.durable.load(Ordering::Relaxed)));
+        let bytes = rec.extent();
+        record::check_len(bytes, self.record_limit)?;
+        match room {
+            Room::Kept => self.reserve.repay(slot, bytes),
+            Room::Plain | Room::Undoable => {
+                if self.reserve.tail() + bytes > self.user_limit.load(Ordering::Relaxed) {
+                    self.admit(bytes)?;
+                }
+                if room == Room::Undoable {
+                    // Before the reservation: whoever sees the tail moved sees what is owed for it.
+                    self.reserve.owe(slot, bytes, rec.prev() == Lsn::ZERO);
+                }
+            }
+        }
+        let start = self.reserve.reserve(slot, bytes);
+        debug_assert!(start > after.0, "log position {start} does not exceed {after}");
+        let end = start + bytes;
+        if end > self.written.load(Ordering::Acquire) + self.ring.capacity() {
+            self.wait_for_room(slot, start, end)?;
+        }
+        let (head, rest) = rec.placed(Lsn(start));
+        self.ring.copy_in(start, head, rest);
+        self.reserve.done(slot);
+        // Once for each quarter of the ring.
+        if (start ^ end) & !(self.ring.capacity() / 4 - 1) != 0 {
+            self.hurry();
+        }
+        Ok(Lsn(start))
+    }
+
+    #[cold]
+    fn hurry(&self) {
+        self.hurry.store(true, Ordering::Relaxed);
+        self.bell.ring();
+    }
+
+    /// The limit for user records is reached: moves it, making a segment if there is no other way.
+    #[cold]
+    fn admit(&self, bytes: u64) -> Result<(), StorageError> {
+        let fits = || self.reserve.tail() + bytes <= self.user_limit.load(Ordering::Relaxed);
+        loop {
+            self.poison.check()?;
+            self.refresh_limit();
+            if fits() {
+                return Ok(());
+            }
+            let made = self.segments.make_if(|| {
+                self.refresh_limit();
+                !fits()
+            });
+            match made {
+                Ok(()) => {}
+                Err(e @ StorageError::NoSpace { .. }) => return Err(e),
+                Err(e) => self.close(&e),
+            }
+        }
+    }
+
+    /// The ring is full of what has not been written. The caller may hold page latches, so this neither
+    /// lets a scheduler run anyone else nor waits for whoever might need them: it writes out itself. It
+    /// ends, because the first of all unfinished records only needs those before it to be written, and they
+    /// are whole: every appender that waits here has raised its slot to its record's own position.
+    #[cold]
+    fn wait_for_room(&self, slot: SlotId, start: u64, end: u64) -> Result<(), StorageError> {
+        const PIECE: u64 = 1 << 20;
+        self.reserve.raise(slot, start);
+        while end > self.written.load(Ordering::Acquire) + self.ring.capacity() {
+            match self.write_out(PIECE) {
+                Ok(true) => {}
+                // Someone else is copying.
+                Ok(false) => thread::yield_now(),
+                Err(e) => {
+                    self.reserve.give_up(slot, start);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the record at `lsn` back, from the ring if it is still there, else from the files. `lsn` is
+    /// the start of a record that was appended, by this thread or seen through something it published, and
+    /// not truncated. `out` is overwritten.
+    ///
+    /// # Errors
+    /// `CorruptFile` if there is no sound record, `Io`, `Poisoned`.
+    pub(crate) fn read_at<'a>(&self, lsn: Lsn, out: &'a mut Vec<u8>) -> Result<RecordView<'a>, StorageError> {
+        if !self.read_ring(lsn.0, out) {
+            self.read_files(lsn.0, out)?;
+        }
+        record::decode(out, lsn).ok_or_else(|| self.no_record(lsn.0))
+    }
+
+    fn no_record(&self, at: u64) -> StorageError {
+        let what = format!("no sound record at log position {at}; restore a copy");
+        StorageError::CorruptFile { file: self.segments.show(self.segments.geometry().number(at)), what }
+    }
+
+    /// Copies the record out of the ring; false if it is not there (any more).
+    ///
+    /// A byte at `p` is replaced only by an appender that reserved beyond `p + capacity`. The copy is good if
+    /// the tail, read after it, is not there yet: had we read a word of such an appender, the fence after
+    /// its reservation and ours before the second look would make us see its tail.
+    fn read_ring(&self, at: u64, out: &mut Vec<u8>) -> bool {
+        let still_there = || {
+            let tail = self.reserve.tail();
+            at >= self.opened_at && at < tail && tail <= at + self.ring.capacity()
+        };
+        if !still_there() {
+            return false;
+        }
+        out.clear();
+        self.ring.copy_out(at, RECORD_HEADER, out);
+        if let Some(len) = record::claimed_len(out) {
+            let extent = record::extent(len).min(self.ring.capacity() as usize);
+            self.ring.copy_out(at + RECORD_HEADER as u64, extent - RECORD_HEADER, out);
+        }
+        fence(Ordering::Acquire);
+        still_there()
+    }
+
+    fn read_files(&self, at: u64, out: &mut Vec<u8>) -> Result<(), StorageError> {
+        if at >= self.reserve.tail() {
+            return Err(self.no_record(at));
+        }
+        out.clear();
+        self.copy_files(at, RECORD_HEADER, out)?;
+        let len = record::claimed_len(out).ok_or_else(|| self.no_record(at))?;
+        self.copy_files(at + RECORD_HEADER as u64, record::extent(len) - RECORD_HEADER, out)
+    }
+
+    /// Appends stream bytes to `out`, from the files.
+    fn copy_files(&self, mut at: u64, bytes: usize, out: &mut Vec<u8>) -> Result<(), StorageError> {
+        let geometry = self.segments.geometry();
+        let end = at + bytes as u64;
+        while self.written.load(Ordering::Acquire) < end.min(self.reserve.tail()) {
+            // Still in the ring, though its place has been reserved again.
+            if !self.write_out(u64::MAX)? {
+                thread::yield_now();
+            }
+        }
+        while at < end {
+            let (offset, left) = geometry.place(at);
+            let file = self.segments.file(geometry.number(at)).ok_or_else(|| self.no_record(at))?;
+            let from = out.len();
+            out.resize(from + left.min(end - at) as usize, 0);
+            if read_up_to_at(&*file, &mut out[from..], offset)? < out.len() - from {
+                return Err(self.no_record(at));
+            }
+            at += (out.len() - from) as u64;
+        }
+        Ok(())
+    }
+
+    /// A reader of the files, from `from`: sees what has been written before this call.
+    pub(crate) fn reader(&self, from: Lsn) -> LogReader {
+        LogReader::new(&self.segments.found(), from, Lsn::ZERO)
+    }
+
+    /// Gives up what lies before `lsn`, in whole segments: recycles or removes them. Nobody will read there
+    /// again. At most up to the durable end, whatever is asked.
+    pub(crate) fn truncate_before(&self, lsn: Lsn) -> Result<(), StorageError> {
+        self.poison.check()?;
+        self.segments.truncate_before(lsn.min(self.durable()).0).inspect_err(|e| self.close(e))
+    }
+
+    /// Makes everything durable and the log as small as it can be, for a clean end. The service threads have
+    /// been stopped; nothing may be appended afterwards.
+    pub(crate) fn shut_down(&self) -> Result<(), StorageError> {
+        self.wait_durable_inline(self.tail())?;
+        self.segments.shrink(self.tail().0)
+    }
+
+    /// Counters since open.
+    pub(crate) fn stats(&self) -> LogStats {
+        let (segments, recycled) = self.segments.made();
+        LogStats {
+            bytes: self.tail().0 - self.opened_at,
+            records: self.reserve.records(),
+            flushes: self.flushes.load(Ordering::Relaxed),
+            segments,
+            recycled,
+        }
+    }
+
+    /// Bytes that the log's ready files take.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.segments.found().files.len() as u64 * (self.segments.geometry().payload() + HEADER_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,7 @@
-//! (empty)
+//! Pages: how 8 KiB are laid out, and the one accessor through which they are read and written.
+
+pub(crate) mod access;
+pub(crate) mod header;
+pub(crate) mod slotted;
+
+pub(crate) use access::{PageBytes, PageMut, PageRef};

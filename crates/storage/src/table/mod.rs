@@ -1,1 +1,10 @@
-//! (empty)
+//! Tables: rows under keys, with locks, secondary indexes and types on top of the trees.
+
+pub(crate) mod catalog;
+pub(crate) mod codec;
+pub(crate) mod index;
+pub(crate) mod locate;
+pub(crate) mod point;
+pub(crate) mod run;
+pub(crate) mod scan;
+pub(crate) mod write;

@@ -1,0 +1,141 @@
+//! CRC-32C (Castagnoli), the one checksum of every file.
+//!
+//! Two lengths matter: log records of 60-300 bytes, where the CPU's own instruction is as fast as anything
+//! (17 ns for 100 bytes) and streaming costs nothing, and pages of 8 KiB, where folding with wide
+//! carry-less multiplications is ten times faster than the instruction (88 against 860 ns). So short
+//! pieces take the instruction and long ones take `crc-fast`.
+#![allow(unsafe_code)]
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// From this many bytes on folding beats the instruction, its set-up included.
+const FOLD_FROM: usize = 384;
+
+/// Checksum of a page or any other whole block.
+#[inline]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    if bytes.len() >= FOLD_FROM { crc_fast::crc32_iscsi(bytes) } else { Crc::new().bytes(bytes).finish() }
+}
+
+/// A CRC-32C under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crc(u32);
+
+impl Default for Crc {
+    fn default() -> Self {
+        Crc::new()
+    }
+}
+
+impl Crc {
+    /// Nothing summed yet.
+    #[inline]
+    pub fn new() -> Crc {
+        Crc(!0)
+    }
+
+    /// Adds `bytes`.
+    #[inline]
+    #[must_use]
+    pub fn bytes(self, bytes: &[u8]) -> Crc {
+        if bytes.len() >= FOLD_FROM { self.fold(bytes) } else { Crc(short(self.0, bytes)) }
+    }
+
+    /// Adds the eight bytes of `word`, lowest first: one instruction.
+    #[inline]
+    #[must_use]
+    pub fn word(self, word: u64) -> Crc {
+        Crc(short(self.0, &word.to_le_bytes()))
+    }
+
+    /// The checksum.
+    #[inline]
+    pub fn finish(self) -> u32 {
+        !self.0
+    }
+
+    #[inline(never)]
+    fn fold(self, bytes: &[u8]) -> Crc {
+        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.0));
+        digest.update(bytes);
+        Crc(digest.get_state() as u32)
+    }
+}
+
+/// Adds a short piece to the raw (inverted) state.
+#[inline]
+fn short(state: u32, bytes: &[u8]) -> u32 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if std::arch::is_x86_feature_detected!("sse4.2") {
+        // SAFETY: the CPU has SSE 4.2, as was just asked (one cached load).
+        return unsafe { instruction(state, bytes) };
+    }
+    table(state, bytes)
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[target_feature(enable = "sse4.2")]
+fn instruction(state: u32, bytes: &[u8]) -> u32 {
+    use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut wide = u64::from(state);
+    for word in words {
+        wide = _mm_crc32_u64(wide, u64::from_le_bytes(*word));
+    }
+    rest.iter().fold(wide as u32, |state, byte| _mm_crc32_u8(state, *byte))
+}
+
+/// For CPUs without the instruction, and for Miri.
+fn table(state: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(state, |state, byte| (state >> 8) ^ TABLE[(state as u8 ^ byte) as usize])
+}
+
+static TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut entry = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            entry = if entry & 1 == 1 { (entry >> 1) ^ 0x82F6_3B78 } else { entry >> 1 };
+            bit += 1;
+        }
+        table[index] = entry;
+        index += 1;
+    }
+    table
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|i| (i * 31 + i / 7) as u8).collect()
+    }
+
+    #[test]
+    fn the_check_value_of_the_catalogue() {
+        assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+        assert_eq!(!table(!0, b"123456789"), 0xE306_9283);
+    }
+
+    #[test]
+    fn every_way_gives_the_same_sum() {
+        for len in [0, 1, 7, 8, 9, 63, 64, 255, 383, 384, 385, 1000, 4096, 8192, 100_001] {
+            let data = bytes(len);
+            let expected = !table(!0, &data);
+            assert_eq!(crc32c(&data), expected, "whole, {len} bytes");
+            for cut in [0, 1, len / 3, len / 2, len] {
+                let (a, b) = data.split_at(cut);
+                assert_eq!(Crc::new().bytes(a).bytes(b).finish(), expected, "{len} bytes cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_word_is_its_bytes_from_the_lowest() {
+        let word = 0x0102_0304_0506_0708_u64;
+        assert_eq!(Crc::new().word(word).finish(), crc32c(&word.to_le_bytes()));
+    }
+}

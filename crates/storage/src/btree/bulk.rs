@@ -1,0 +1,350 @@
+//! Building a tree from sorted rows: pages are filled one after the other and written past the pool.
+//!
+//! Nothing is logged but the taking of the pages and, at the end, the new content of the root. The pages are on
+//! disk (synced) before the root's record is appended, so a crash leaves either the empty tree or the full one.
+
+use super::ops;
+use super::space::SPACE_PAGE;
+use super::{MAX_KEY, MAX_ROW, Pages, Tree};
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
+use crate::log::{RecordBuf, RecordKind};
+use crate::page::header::{SLOTS, seal};
+use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
+use crate::page::{PageBytes, PageMut};
+
+/// Pages taken from the allocator and written at a time.
+const EXTENT: usize = 64;
+/// Inner pages are filled up to here, so that the first splits below do not split them at once.
+const INNER_FILL: usize = (PAGE_SIZE - SLOTS) * 9 / 10;
+
+/// What keeps rows from being loaded.
+#[derive(Debug)]
+pub(crate) enum BulkError {
+    /// The key is not above the one before.
+    Order,
+    /// Key or row longer than a page can take.
+    TooLarge,
+    /// The tree already has rows.
+    NotEmpty,
+    /// Something below failed.
+    Storage(StorageError),
+}
+
+impl From<StorageError> for BulkError {
+    fn from(error: StorageError) -> BulkError {
+        BulkError::Storage(error)
+    }
+}
+
+/// Pages in a row, being filled.
+struct Extent {
+    first: u32,
+    used: usize,
+    bytes: Vec<u8>,
+}
+
+impl Extent {
+    /// Takes fresh pages from the end of the file.
+    fn take(pages: Pages<'_>, rec: &mut RecordBuf) -> Result<Extent, StorageError> {
+        let space = pages.pool.get_or_load(SPACE_PAGE)?;
+        loop {
+            let wanted = u64::from(space.bytes().u32(ops::space::END)) + EXTENT as u64;
+            pages.pool.ensure_file(wanted)?;
+            let mut write = space.write();
+            if write.frame().page_id() != SPACE_PAGE {
+                drop(write);
+                pages.pool.get_or_load(SPACE_PAGE)?;
+                continue;
+            }
+            let (first, free) = (write.page().u32(ops::space::END), write.page().u32(ops::space::FREE));
+            let end = first + EXTENT as u32;
+            if !pages.pool.file_holds(u64::from(end)) {
+                write.release_unchanged();
+                continue;
+            }
+            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            ops::put_space(rec, SPACE_PAGE, end, PageId(free));
+            write.mark_dirty(pages.log.tail());
+            let lsn = pages.log.append_redo_only(pages.slot, rec, write.page().lsn())?;
+            let mut page = write.page_mut();
+            page.put_u32(ops::space::END, end);
+            page.set_lsn(lsn);
+            return Ok(Extent { first, used: 0, bytes: Vec::with_capacity(EXTENT * PAGE_SIZE) });
+        }
+    }
+}
+
+/// A page being filled, of any level: rows, or separators with children.
+struct Open {
+    id: PageId,
+    low: Option<Vec<u8>>,
+    /// Keys and values one after the other.
+    bytes: Vec<u8>,
+    /// Ends of each key and value in `bytes`; a child's number in place of a value.
+    rows: Vec<(u32, u32, u32)>,
+    used: usize,
+    /// An inner page's last child so far.
+    upper: PageId,
+}
+
+impl Open {
+    fn new(id: PageId, low: Option<Vec<u8>>) -> Open {
+        let used = low.as_ref().map_or(0, Vec::len);
+        Open { id, low, bytes: Vec::new(), rows: Vec::new(), used, upper: PageId::NONE }
+    }
+
+    fn add(&mut self, key: &[u8], word: u32, value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(value);
+        self.rows.push((key_end, self.bytes.len() as u32, word));
+        self.used += SLOT + RECORD_HEAD + key.len() + value.len();
+    }
+
+    fn restart(&mut self, id: PageId, low: Option<Vec<u8>>) {
+        self.bytes.clear();
+        self.rows.clear();
+        self.used = low.as_ref().map_or(0, Vec::len);
+        self.low = low;
+        self.id = id;
+        self.upper = PageId::NONE;
+    }
+
+    fn build(&self, tree: Tree, level: u8, high: Option<&[u8]>, right: PageId, lsn: Lsn, to: &mut PageMut<'_>) {
+        to.bytes().fill(0);
+        to.format(&Format {
+            id: self.id,
+            index: tree.index,
+            level,
+            low: self.low.as_deref(),
+            high,
+            right,
+            upper: self.upper,
+        });
+        to.set_lsn(lsn);
+        let mut from = 0;
+        for (i, (key_end, end, word)) in self.rows.iter().enumerate() {
+            let (key_end, end) = (*key_end as usize, *end as usize);
+            to.insert(i, &self.bytes[from..key_end], *word, &self.bytes[key_end..end], 0);
+            from = end;
+        }
+    }
+}
+
+/// Builds one tree.
+pub(crate) struct Builder<'a> {
+    tree: Tree,
+    pages: Pages<'a>,
+    rec: RecordBuf,
+    leaf: Open,
+    inner: Vec<Open>,
+    extent: Extent,
+    last_key: Vec<u8>,
+    rows: u64,
+    scratch: Box<PageBytes>,
+    /// LSN that the new pages carry: that of the log when the load began.
+    lsn: Lsn,
+}
+
+impl std::fmt::Debug for Builder<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("tree", &self.tree).field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Builder<'a> {
+    /// Begins to load an empty tree.
+    ///
+    /// # Errors
+    /// [`BulkError::NotEmpty`]; no space.
+    pub(crate) fn new(tree: Tree, pages: Pages<'a>) -> Result<Builder<'a>, BulkError> {
+        let root = pages.pool.get_or_load(tree.root)?.read(pages.pool.latches());
+        let empty = root.page().is_leaf() && root.page().count() == 0;
+        if !root.is_valid() || !empty {
+            return Err(BulkError::NotEmpty);
+        }
+        drop(root);
+        let mut rec = RecordBuf::new();
+        let mut extent = Extent::take(pages, &mut rec)?;
+        let first = PageId(extent.first);
+        extent.used = 1;
+        Ok(Builder {
+            tree,
+            pages,
+            rec,
+            leaf: Open::new(first, None),
+            inner: Vec::new(),
+            extent,
+            last_key: Vec::new(),
+            rows: 0,
+            scratch: PageBytes::boxed(),
+            lsn: pages.log.tail(),
+        })
+    }
+
+    /// Adds a row; keys must ascend.
+    ///
+    /// # Errors
+    /// See [`BulkError`].
+    pub(crate) fn push(&mut self, key: &[u8], row: &[u8]) -> Result<(), BulkError> {
+        if self.rows > 0 && key <= self.last_key.as_slice() {
+            return Err(BulkError::Order);
+        }
+        if key.len() > MAX_KEY || row.len() > MAX_ROW {
+            return Err(BulkError::TooLarge);
+        }
+        let need = SLOT + RECORD_HEAD + key.len() + row.len();
+        // The key may become the high fence, so it must fit once more.
+        if self.leaf.used + need + key.len() > PAGE_SIZE - SLOTS && !self.leaf.rows.is_empty() {
+            self.close_leaf(Some(key))?;
+        }
+        self.leaf.add(key, 0, row);
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Rows pushed so far.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Writes what is left, syncs it, and makes it the tree.
+    ///
+    /// # Errors
+    /// See [`BulkError`].
+    pub(crate) fn finish(mut self) -> Result<u64, BulkError> {
+        if self.rows == 0 {
+            self.extent.used = 0;
+            self.write_extent()?;
+            return Ok(0);
+        }
+        self.close_leaf(None)?;
+        let mut level = 0;
+        while level + 1 < self.inner.len() {
+            self.close_inner(level, None)?;
+            level += 1;
+        }
+        let Some(mut top) = self.inner.pop() else { return Ok(self.rows) };
+        self.write_extent()?;
+        self.pages.pool.sync_file()?;
+        let root = self.pages.pool.get_or_load(self.tree.root)?;
+        let mut root = root.write();
+        if root.frame().page_id() != self.tree.root || root.page().count() != 0 || !root.page().is_leaf() {
+            root.release_unchanged();
+            return Err(BulkError::NotEmpty);
+        }
+        top.id = self.tree.root;
+        let after = root.page().lsn();
+        top.build(self.tree, self.inner.len() as u8 + 1, None, PageId::NONE, after, &mut PageMut::of(&mut self.scratch));
+        self.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        ops::put_image(&mut self.rec, self.tree.root, self.scratch.as_bytes(), crate::page::PageRef::of(&self.scratch));
+        root.mark_dirty(self.pages.log.tail());
+        let lsn = self.pages.log.append_redo_only(self.pages.slot, &mut self.rec, after)?;
+        root.page_mut().bytes().copy_from_slice(self.scratch.as_bytes());
+        root.page_mut().set_lsn(lsn);
+        Ok(self.rows)
+    }
+
+    /// The number of the next page.
+    fn next_page(&mut self) -> Result<PageId, StorageError> {
+        if self.extent.used == EXTENT {
+            return Ok(PageId(u32::MAX));
+        }
+        let id = self.extent.first + self.extent.used as u32;
+        self.extent.used += 1;
+        Ok(PageId(id))
+    }
+
+    fn close_leaf(&mut self, next: Option<&[u8]>) -> Result<(), BulkError> {
+        let right = if next.is_some() { self.claim_page()? } else { PageId::NONE };
+        let (id, low) = (self.leaf.id, self.leaf.low.take());
+        self.leaf.low = low.clone();
+        self.leaf.build(self.tree, 0, next, right, self.lsn, &mut PageMut::of(&mut self.scratch));
+        self.write_page(id)?;
+        self.add_child(0, low, id)?;
+        if let Some(next) = next {
+            self.leaf.restart(right, Some(next.to_vec()));
+        }
+        Ok(())
+    }
+
+    /// Adds a child whose keys begin at `low` to the inner page open at `level`.
+    fn add_child(&mut self, level: usize, low: Option<Vec<u8>>, child: PageId) -> Result<(), BulkError> {
+        if self.inner.len() == level {
+            self.inner.push(Open::new(PageId::NONE, None));
+        }
+        let open = &mut self.inner[level];
+        if open.upper.is_none() {
+            open.upper = child;
+            return Ok(());
+        }
+        // Every child but the very first has a low fence: it was some page's high fence before.
+        let separator = low.unwrap_or_default();
+        if open.used + SLOT + RECORD_HEAD + 2 * separator.len() > INNER_FILL {
+            self.close_inner(level, Some(&separator))?;
+            self.inner[level].upper = child;
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut open.upper, child);
+        open.add(&separator, before.0, &[]);
+        Ok(())
+    }
+
+    fn close_inner(&mut self, level: usize, next: Option<&[u8]>) -> Result<(), BulkError> {
+        let id = self.claim_page()?;
+        let mut open = std::mem::replace(&mut self.inner[level], Open::new(PageId::NONE, next.map(<[u8]>::to_vec)));
+        open.id = id;
+        open.build(self.tree, level as u8 + 1, next, PageId::NONE, self.lsn, &mut PageMut::of(&mut self.scratch));
+        self.write_page(id)?;
+        self.add_child(level + 1, open.low.take(), id)
+    }
+
+    /// A page number; takes a new extent when the old one is used up.
+    fn claim_page(&mut self) -> Result<PageId, StorageError> {
+        let id = self.next_page()?;
+        if id.0 != u32::MAX {
+            return Ok(id);
+        }
+        let fresh = Extent::take(self.pages, &mut self.rec)?;
+        let full = std::mem::replace(&mut self.extent, fresh);
+        // One page of the full extent may still be open: it is written on its own later.
+        self.write_out(full)?;
+        self.next_page()
+    }
+
+    fn write_page(&mut self, id: PageId) -> Result<(), StorageError> {
+        seal(self.scratch.as_bytes_mut());
+        let at = id.0.wrapping_sub(self.extent.first) as usize;
+        if at >= EXTENT {
+            return self.pages.pool.write_direct(id, self.scratch.as_bytes());
+        }
+        let end = (at + 1) * PAGE_SIZE;
+        if self.extent.bytes.len() < end {
+            self.extent.bytes.resize(end, 0);
+        }
+        self.extent.bytes[end - PAGE_SIZE..end].copy_from_slice(self.scratch.as_bytes());
+        Ok(())
+    }
+
+    fn write_extent(&mut self) -> Result<(), StorageError> {
+        // What the extent has left stays unused: pages of zeros that nothing refers to go to the free list.
+        let empty = Extent { first: u32::MAX, used: EXTENT, bytes: Vec::new() };
+        let last = std::mem::replace(&mut self.extent, empty);
+        let (from, to) = (last.first + last.used as u32, last.first + EXTENT as u32);
+        self.write_out(last)?;
+        for id in from..to {
+            super::space::give_back(self.pages, &mut self.rec, PageId(id))?;
+        }
+        Ok(())
+    }
+
+    fn write_out(&self, extent: Extent) -> Result<(), StorageError> {
+        if extent.bytes.is_empty() {
+            return Ok(());
+        }
+        self.pages.pool.write_direct(PageId(extent.first), &extent.bytes)
+    }
+}

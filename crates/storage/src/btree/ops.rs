@@ -1,0 +1,504 @@
+//! Page operations: what a log record says was done to a page, and how it is done (again).
+//!
+//! The body of a data, compensation or system record is a row of *sections*, one page each:
+//!
+//! ```text
+//! op u8 | 0 u8 | bytes u16 (of the whole section) | page u32 | payload, padded to 4
+//! ```
+//!
+//! Redo applies a section when the page's LSN is older than the record: positions are physical, because
+//! the page is then exactly as it was. Undo goes by the key, because the row may have moved since.
+//! The engine itself changes pages through [`apply`] wherever it can, so that doing and redoing are one code.
+
+use super::Tree;
+use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
+use crate::log::RecordBuf;
+use crate::page::header::{COUNT, HEAP_START, ID, KIND, Kind, RIGHT};
+use crate::page::slotted::{Format, SLOT};
+use crate::page::{PageBytes, PageMut, PageRef, header};
+
+/// Which operation a section holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Op {
+    /// A row was inserted. Undone by marking it deleted.
+    Insert = 1,
+    /// Bytes of a row were overwritten. Undone by the bytes before.
+    Patch = 2,
+    /// A row's whole value (and ghost mark) was replaced. Undone by the value before.
+    Replace = 3,
+    /// A row was marked deleted, or no longer so. Undone by the opposite.
+    Mark = 4,
+    /// The page is this. Redo only, like all that follow.
+    Image = 16,
+    /// The upper slots left for a new right neighbour.
+    Truncate = 17,
+    /// A separator and a right child came into an inner page.
+    AddChild = 18,
+    /// A separator left an inner page with the child to its right.
+    DropChild = 19,
+    /// Ghosts were taken out.
+    Purge = 20,
+    /// The allocator's state.
+    Space = 21,
+    /// The page was given back.
+    Free = 22,
+}
+
+impl Op {
+    fn from(byte: u8) -> Option<Op> {
+        Some(match byte {
+            1 => Op::Insert,
+            2 => Op::Patch,
+            3 => Op::Replace,
+            4 => Op::Mark,
+            16 => Op::Image,
+            17 => Op::Truncate,
+            18 => Op::AddChild,
+            19 => Op::DropChild,
+            20 => Op::Purge,
+            21 => Op::Space,
+            22 => Op::Free,
+            _ => return None,
+        })
+    }
+}
+
+/// Where a row is, as a section tells it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) page: PageId,
+    /// Root included, so that undo needs no catalog.
+    pub(crate) tree: Tree,
+    pub(crate) position: usize,
+    pub(crate) key: &'a [u8],
+}
+
+/// A section, decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Section<'a> {
+    Insert { at: Place<'a>, value: &'a [u8] },
+    Patch { at: Place<'a>, offset: usize, before: &'a [u8], after: &'a [u8] },
+    Replace { at: Place<'a>, before: &'a [u8], was_ghost: bool, after: &'a [u8], is_ghost: bool },
+    Mark { at: Place<'a>, ghost: bool },
+    Image { page: PageId, hole: (usize, usize), bytes: &'a [u8] },
+    Truncate { page: PageId, position: usize, right: PageId, high: &'a [u8] },
+    AddChild { page: PageId, position: usize, key: &'a [u8], left: PageId, right: PageId },
+    DropChild { page: PageId, position: usize, child: PageId },
+    Purge { page: PageId, positions: &'a [u8] },
+    Space { page: PageId, end: u32, free: PageId },
+    Free { page: PageId, next: PageId },
+}
+
+impl Section<'_> {
+    /// The page it speaks of.
+    pub(crate) fn page(&self) -> PageId {
+        match *self {
+            Section::Insert { at, .. }
+            | Section::Patch { at, .. }
+            | Section::Replace { at, .. }
+            | Section::Mark { at, .. } => at.page,
+            Section::Image { page, .. }
+            | Section::Truncate { page, .. }
+            | Section::AddChild { page, .. }
+            | Section::DropChild { page, .. }
+            | Section::Purge { page, .. }
+            | Section::Space { page, .. }
+            | Section::Free { page, .. } => page,
+        }
+    }
+}
+
+fn open(rec: &mut RecordBuf, op: Op, page: PageId) -> usize {
+    let at = rec.body().len();
+    rec.put_u8(op as u8);
+    rec.put_u8(0);
+    rec.put_u16(0);
+    rec.put_u32(page.0);
+    at
+}
+
+fn close(rec: &mut RecordBuf, at: usize) {
+    while !(rec.body().len() - at).is_multiple_of(4) {
+        rec.put_u8(0);
+    }
+    let bytes = rec.body().len() - at;
+    rec.patch_u16(at + 2, bytes as u16);
+}
+
+fn put_place(rec: &mut RecordBuf, at: &Place<'_>) {
+    rec.put_u32(at.tree.index.0);
+    rec.put_u32(at.tree.root.0);
+    rec.put_u16(at.position as u16);
+    rec.put_u16(at.key.len() as u16);
+}
+
+/// Adds an insert of `value` under the place's key.
+pub(crate) fn put_insert(rec: &mut RecordBuf, at: &Place<'_>, value: &[u8]) {
+    let start = open(rec, Op::Insert, at.page);
+    put_place(rec, at);
+    rec.put_u32(value.len() as u32);
+    rec.put(at.key);
+    rec.put(value);
+    close(rec, start);
+}
+
+/// Adds an overwrite of bytes within a row.
+#[inline]
+pub(crate) fn put_patch(rec: &mut RecordBuf, at: &Place<'_>, offset: usize, before: &[u8], after: &[u8]) {
+    debug_assert_eq!(before.len(), after.len());
+    let start = open(rec, Op::Patch, at.page);
+    put_place(rec, at);
+    rec.put_u16(offset as u16);
+    rec.put_u16(before.len() as u16);
+    rec.put(at.key);
+    rec.put(before);
+    rec.put(after);
+    close(rec, start);
+}
+
+/// Adds a replacement of a row's value and ghost mark.
+pub(crate) fn put_replace(rec: &mut RecordBuf, at: &Place<'_>, before: (&[u8], bool), after: (&[u8], bool)) {
+    let start = open(rec, Op::Replace, at.page);
+    put_place(rec, at);
+    rec.put_u16(before.0.len() as u16 | u16::from(before.1) << 15);
+    rec.put_u16(after.0.len() as u16 | u16::from(after.1) << 15);
+    rec.put(at.key);
+    rec.put(before.0);
+    rec.put(after.0);
+    close(rec, start);
+}
+
+/// Adds the setting or clearing of a ghost mark.
+pub(crate) fn put_mark(rec: &mut RecordBuf, at: &Place<'_>, ghost: bool) {
+    let start = open(rec, Op::Mark, at.page);
+    put_place(rec, at);
+    rec.put_u32(u32::from(ghost));
+    rec.put(at.key);
+    close(rec, start);
+}
+
+/// The bytes that mean nothing between slots and heap.
+fn hole(page: PageRef<'_>) -> (usize, usize) {
+    let kind = page.kind();
+    if matches!(kind, Some(Kind::Leaf | Kind::Inner)) {
+        (header::SLOTS + page.count() * SLOT, usize::from(page.u16(HEAP_START)))
+    } else {
+        (header::SLOTS, PAGE_SIZE)
+    }
+}
+
+/// Adds a page as it is.
+pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, bytes: &[u8; PAGE_SIZE], page: PageRef<'_>) {
+    let (from, to) = hole(page);
+    let start = open(rec, Op::Image, id);
+    rec.put_u16(from as u16);
+    rec.put_u16(to as u16);
+    rec.put(&bytes[..from]);
+    rec.put(&bytes[to..]);
+    close(rec, start);
+}
+
+/// Adds the departure of the slots from `position` on.
+pub(crate) fn put_truncate(rec: &mut RecordBuf, page: PageId, position: usize, right: PageId, high: &[u8]) {
+    let start = open(rec, Op::Truncate, page);
+    rec.put_u16(position as u16);
+    rec.put_u16(high.len() as u16);
+    rec.put_u32(right.0);
+    rec.put(high);
+    close(rec, start);
+}
+
+/// Adds the arrival of separator `key` at `position` with `left` before and `right` behind it.
+pub(crate) fn put_add_child(rec: &mut RecordBuf, page: PageId, position: usize, key: &[u8], left: PageId, right: PageId) {
+    let start = open(rec, Op::AddChild, page);
+    rec.put_u16(position as u16);
+    rec.put_u16(key.len() as u16);
+    rec.put_u32(left.0);
+    rec.put_u32(right.0);
+    rec.put(key);
+    close(rec, start);
+}
+
+/// Adds the departure of the separator at `position`; `child` takes both places.
+pub(crate) fn put_drop_child(rec: &mut RecordBuf, page: PageId, position: usize, child: PageId) {
+    let start = open(rec, Op::DropChild, page);
+    rec.put_u32(position as u32);
+    rec.put_u32(child.0);
+    close(rec, start);
+}
+
+/// Adds the removal of ghosts; positions fall.
+pub(crate) fn put_purge(rec: &mut RecordBuf, page: PageId, positions: &[u16]) {
+    let start = open(rec, Op::Purge, page);
+    rec.put_u32(positions.len() as u32);
+    for p in positions {
+        rec.put_u16(*p);
+    }
+    close(rec, start);
+}
+
+/// Adds the allocator's state.
+pub(crate) fn put_space(rec: &mut RecordBuf, page: PageId, end: u32, free: PageId) {
+    let start = open(rec, Op::Space, page);
+    rec.put_u32(end);
+    rec.put_u32(free.0);
+    close(rec, start);
+}
+
+/// Adds the return of a page; `next` follows it in the free list.
+pub(crate) fn put_free(rec: &mut RecordBuf, page: PageId, next: PageId) {
+    let start = open(rec, Op::Free, page);
+    rec.put_u32(next.0);
+    close(rec, start);
+}
+
+/// Goes through the sections of a body. Ends early at bytes that make no sense; see [`Sections::is_whole`].
+#[derive(Clone, Debug)]
+pub(crate) struct Sections<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Sections<'a> {
+    /// The sections of a body.
+    pub(crate) fn new(body: &'a [u8]) -> Sections<'a> {
+        Sections { rest: body }
+    }
+
+    /// After the last section: whether every byte was understood.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.rest.len() < 8
+    }
+}
+
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, tail) = self.0.split_at_checked(n)?;
+        self.0 = tail;
+        Some(head)
+    }
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_le_bytes(*self.take(2)?.first_chunk()?))
+    }
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(*self.take(4)?.first_chunk()?))
+    }
+}
+
+impl<'a> Iterator for Sections<'a> {
+    type Item = Section<'a>;
+
+    fn next(&mut self) -> Option<Section<'a>> {
+        let mut head = Cursor(self.rest);
+        let op = Op::from(*head.take(2)?.first()?)?;
+        let bytes = usize::from(head.u16()?);
+        let page = PageId(head.u32()?);
+        let (section, rest) = self.rest.split_at_checked(bytes)?;
+        let mut c = Cursor(section.get(8..)?);
+        let place = |c: &mut Cursor<'a>| -> Option<(Tree, usize, usize)> {
+            let tree = Tree { index: IndexId(c.u32()?), root: PageId(c.u32()?) };
+            Some((tree, usize::from(c.u16()?), usize::from(c.u16()?)))
+        };
+        let decoded = match op {
+            Op::Insert => {
+                let (tree, position, key_len) = place(&mut c)?;
+                let value_len = c.u32()? as usize;
+                let key = c.take(key_len)?;
+                Section::Insert { at: Place { page, tree, position, key }, value: c.take(value_len)? }
+            }
+            Op::Patch => {
+                let (tree, position, key_len) = place(&mut c)?;
+                let (offset, len) = (usize::from(c.u16()?), usize::from(c.u16()?));
+                let at = Place { page, tree, position, key: c.take(key_len)? };
+                Section::Patch { at, offset, before: c.take(len)?, after: c.take(len)? }
+            }
+            Op::Replace => {
+                let (tree, position, key_len) = place(&mut c)?;
+                let (before, after) = (c.u16()?, c.u16()?);
+                let at = Place { page, tree, position, key: c.take(key_len)? };
+                Section::Replace {
+                    at,
+                    before: c.take(usize::from(before & 0x7FFF))?,
+                    was_ghost: before >> 15 != 0,
+                    after: c.take(usize::from(after & 0x7FFF))?,
+                    is_ghost: after >> 15 != 0,
+                }
+            }
+            Op::Mark => {
+                let (tree, position, key_len) = place(&mut c)?;
+                let ghost = c.u32()? != 0;
+                Section::Mark { at: Place { page, tree, position, key: c.take(key_len)? }, ghost }
+            }
+            Op::Image => {
+                let (from, to) = (usize::from(c.u16()?), usize::from(c.u16()?));
+                if from > to || to > PAGE_SIZE {
+                    return None;
+                }
+                Section::Image { page, hole: (from, to), bytes: c.take(PAGE_SIZE - (to - from))? }
+            }
+            Op::Truncate => {
+                let (position, len) = (usize::from(c.u16()?), usize::from(c.u16()?));
+                Section::Truncate { page, position, right: PageId(c.u32()?), high: c.take(len)? }
+            }
+            Op::AddChild => {
+                let (position, len) = (usize::from(c.u16()?), usize::from(c.u16()?));
+                let (left, right) = (PageId(c.u32()?), PageId(c.u32()?));
+                Section::AddChild { page, position, key: c.take(len)?, left, right }
+            }
+            Op::DropChild => {
+                Section::DropChild { page, position: c.u32()? as usize, child: PageId(c.u32()?) }
+            }
+            Op::Purge => {
+                let n = c.u32()? as usize;
+                Section::Purge { page, positions: c.take(n.checked_mul(2)?)? }
+            }
+            Op::Space => Section::Space { page, end: c.u32()?, free: PageId(c.u32()?) },
+            Op::Free => Section::Free { page, next: PageId(c.u32()?) },
+        };
+        self.rest = rest;
+        Some(decoded)
+    }
+}
+
+/// Does what the section says to its page. False, and the page is untouched or partly changed, if the
+/// section does not fit the page: the log and the page are then not of one history.
+#[must_use]
+pub(crate) fn apply(section: &Section<'_>, page: &mut PageMut<'_>) -> bool {
+    let count = page.read().count();
+    match *section {
+        Section::Insert { at, value } => {
+            if at.position > count || !page.read().has_room(at.key.len(), value.len()) {
+                return false;
+            }
+            page.insert(at.position, at.key, 0, value, 0);
+            page.note_insert(at.position);
+        }
+        Section::Patch { at, offset, after, .. } => {
+            if at.position >= count || offset + after.len() > page.read().slot(at.position).value_len {
+                return false;
+            }
+            patch(page, at.position, offset, after);
+        }
+        Section::Replace { at, after, is_ghost, .. } => {
+            if at.position >= count {
+                return false;
+            }
+            replace(page, at.position, after, is_ghost);
+        }
+        Section::Mark { at, ghost } => {
+            if at.position >= count {
+                return false;
+            }
+            mark(page, at.position, ghost);
+        }
+        Section::Image { hole: (from, to), bytes, .. } => {
+            let all = page.bytes();
+            all[..from].copy_from_slice(&bytes[..from]);
+            all[from..to].fill(0);
+            all[to..].copy_from_slice(&bytes[from..]);
+        }
+        Section::Truncate { position, right, high, .. } => {
+            if position > count {
+                return false;
+            }
+            truncate(page, position, right, high);
+        }
+        Section::AddChild { position, key, left, right, .. } => {
+            if position > count || !page.read().has_room(key.len(), 0) {
+                return false;
+            }
+            page.insert(position, key, left.0, &[], 0);
+            page.set_child(position + 1, right);
+        }
+        Section::DropChild { position, child, .. } => {
+            if position >= count {
+                return false;
+            }
+            page.remove(position);
+            page.set_child(position, child);
+        }
+        Section::Purge { positions, .. } => {
+            for pair in positions.as_chunks::<2>().0 {
+                let position = usize::from(u16::from_le_bytes(*pair));
+                if position >= page.read().count() {
+                    return false;
+                }
+                page.remove(position);
+            }
+            page.bump_splits();
+        }
+        Section::Space { page: id, end, free } => {
+            page.put_u32(ID, id.0);
+            page.put_u8(KIND, Kind::Meta as u8);
+            page.put_u32(space::END, end);
+            page.put_u32(space::FREE, free.0);
+        }
+        Section::Free { page: id, next } => {
+            let lsn = page.read().lsn();
+            page.bytes().fill(0);
+            page.set_lsn(lsn);
+            page.put_u32(ID, id.0);
+            page.put_u8(KIND, Kind::Free as u8);
+            page.put_u32(RIGHT, next.0);
+        }
+    }
+    true
+}
+
+/// Overwrites bytes of a row.
+#[inline]
+pub(crate) fn patch(page: &mut PageMut<'_>, position: usize, offset: usize, after: &[u8]) {
+    let slot = page.read().slot(position);
+    page.put(slot.value_at() + offset, after);
+    page.bump_row_version(slot);
+}
+
+/// Replaces a row's value and ghost mark.
+pub(crate) fn replace(page: &mut PageMut<'_>, position: usize, after: &[u8], ghost: bool) {
+    page.set_value(position, after);
+    page.set_ghost(position, ghost);
+    let slot = page.read().slot(position);
+    page.bump_row_version(slot);
+}
+
+/// Sets or clears a row's ghost mark.
+pub(crate) fn mark(page: &mut PageMut<'_>, position: usize, ghost: bool) {
+    page.set_ghost(position, ghost);
+    let slot = page.read().slot(position);
+    page.bump_row_version(slot);
+}
+
+/// Keeps the slots before `position`, under a new high fence.
+fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8]) {
+    let mut copy = PageBytes::boxed();
+    copy.as_bytes_mut().copy_from_slice(page.bytes());
+    let old = PageRef::of(&copy);
+    let splits = old.u32(header::SPLITS);
+    let low = old.low_fence();
+    // In an inner page the child before the separator becomes the last one.
+    let upper = if old.level() == 0 { PageId::NONE } else { old.child(position) };
+    page.format(&Format {
+        id: old.id(),
+        index: old.index(),
+        level: old.level(),
+        low: low.as_deref(),
+        high: Some(high),
+        right,
+        upper,
+    });
+    page.append_all(old, 0..position);
+    page.put_u32(header::SPLITS, splits.wrapping_add(1));
+    debug_assert_eq!(usize::from(page.read().u16(COUNT)), position);
+}
+
+/// Fields of page 0.
+pub(crate) mod space {
+    use crate::page::header;
+
+    /// Pages in use or in the free list: the number of the first page never used.
+    pub(crate) const END: usize = header::HINTS;
+    /// First page of the free list.
+    pub(crate) const FREE: usize = header::HINTS + 4;
+}

@@ -1,0 +1,226 @@
+//! Finding the leaf of a key, alone or for a group of keys at once.
+//!
+//! A descent notes the version of each page, reads the child's number, notes the child's version and
+//! validates the parent: from then on nothing about the parent matters any more. Under `plain` latches
+//! the same code holds shares, so a page is left only after the next one is held (latch coupling).
+//!
+//! A page that is not in memory ends the descent: whatever was held is let go, the page is loaded, and
+//! the descent begins again. So no latch is ever held during I/O.
+
+use super::{MAX_LEVELS, Tree};
+use crate::base::error::StorageError;
+use crate::base::ids::PageId;
+use crate::buffer::BufferPool;
+use crate::buffer::frame::{Frame, FrameRead};
+use crate::latch::Version;
+use crate::page::PageRef;
+use crate::page::header::Kind;
+
+/// A leaf and the place of a key in it, valid while the guard is.
+#[derive(Debug)]
+pub(crate) struct LeafAt<'p> {
+    pub(crate) read: FrameRead<'p>,
+    /// First slot whose key is not below the one looked for.
+    pub(crate) position: usize,
+    /// Whether that slot has the very key (it may be a ghost).
+    pub(crate) exact: bool,
+}
+
+/// Why a descent did not arrive.
+enum Stop {
+    /// Something changed on the way.
+    Again,
+    /// A page is not in memory.
+    Miss(PageId),
+    /// A page is not what it should be, although nothing changed.
+    Damaged(PageId, &'static str),
+}
+
+/// An inner page on the way, and the position of the child that was followed.
+pub(crate) struct Step<'p> {
+    pub(crate) read: FrameRead<'p>,
+    pub(crate) position: usize,
+}
+
+impl Tree {
+    /// The leaf of `key` and its place there. The caller validates the guard before believing.
+    ///
+    /// # Errors
+    /// When a page cannot be read or is damaged.
+    #[inline]
+    pub(crate) fn find<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
+        let read = self.leaf(pool, key)?;
+        let (position, exact) = read.page().lower_bound(key);
+        Ok(LeafAt { read, position, exact })
+    }
+
+    /// The leaf that covers `key`.
+    #[inline]
+    pub(crate) fn leaf<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<FrameRead<'p>, StorageError> {
+        self.retrying(pool, || self.descend(pool, |page| page.child_position(key), 0).map(|(leaf, _)| leaf))
+    }
+
+    /// The leaf that covers the keys just below `key` (`None`: the last leaf), for going backwards.
+    pub(crate) fn leaf_before<'p>(&self, pool: &'p BufferPool, key: Option<&[u8]>) -> Result<FrameRead<'p>, StorageError> {
+        self.retrying(pool, || {
+            let child = |page: PageRef<'_>| key.map_or_else(|| page.count(), |key| page.lower_bound(key).0);
+            self.descend(pool, child, 0).map(|(leaf, _)| leaf)
+        })
+    }
+
+    /// The page of `key` at `level`, and its parent unless it is the root.
+    pub(crate) fn with_parent<'p>(
+        &self,
+        pool: &'p BufferPool,
+        key: &[u8],
+        level: u8,
+    ) -> Result<(FrameRead<'p>, Option<Step<'p>>), StorageError> {
+        self.retrying(pool, || self.descend(pool, |page| page.child_position(key), level))
+    }
+
+    #[inline]
+    fn retrying<'p, T>(&self, pool: &'p BufferPool, attempt: impl Fn() -> Result<T, Stop>) -> Result<T, StorageError> {
+        loop {
+            match attempt() {
+                Ok(found) => return Ok(found),
+                Err(Stop::Again) => std::hint::spin_loop(),
+                Err(stop) => self.resolve(pool, stop)?,
+            }
+        }
+    }
+
+    #[cold]
+    fn resolve(&self, pool: &BufferPool, stop: Stop) -> Result<(), StorageError> {
+        match stop {
+            Stop::Again => Ok(()),
+            Stop::Miss(page) => pool.load(page),
+            Stop::Damaged(page, what) => Err(self.damaged(pool, page, what)),
+        }
+    }
+
+    #[inline]
+    fn descend<'p>(
+        &self,
+        pool: &'p BufferPool,
+        child_of: impl Fn(PageRef<'_>) -> usize,
+        level: u8,
+    ) -> Result<(FrameRead<'p>, Option<Step<'p>>), Stop> {
+        let mut id = self.root;
+        let mut read = self.enter(pool, id)?;
+        let mut parent = None;
+        for _ in 0..MAX_LEVELS {
+            let page = read.page();
+            let at = page.level();
+            if at <= level {
+                if !read.is_valid() {
+                    return Err(Stop::Again);
+                }
+                if at < level || page.index() != self.index {
+                    return Err(Stop::Damaged(id, "belongs to another place"));
+                }
+                read.frame().touch();
+                return Ok((read, parent));
+            }
+            let position = child_of(page);
+            let child = page.child(position);
+            if !read.is_valid() {
+                return Err(Stop::Again);
+            }
+            if child.is_none() || page.kind() != Some(Kind::Inner) {
+                return Err(Stop::Damaged(id, "is no inner page"));
+            }
+            let next = self.enter(pool, child)?;
+            if !read.is_valid() {
+                return Err(Stop::Again);
+            }
+            read.frame().touch();
+            parent = Some(Step { read, position });
+            read = next;
+            id = child;
+        }
+        Err(Stop::Damaged(id, "lies too deep"))
+    }
+
+    #[inline]
+    fn enter<'p>(&self, pool: &'p BufferPool, id: PageId) -> Result<FrameRead<'p>, Stop> {
+        let frame = pool.get(id).ok_or(Stop::Miss(id))?;
+        let read = frame.read(pool.latches());
+        // The frame may have been given to another page since the translation was read.
+        if frame.page_id() != id { Err(Stop::Again) } else { Ok(read) }
+    }
+}
+
+/// Where a key was found by a group descent: a hint, good while the frame's version stays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'p> {
+    pub(crate) frame: &'p Frame,
+    pub(crate) version: Version,
+    pub(crate) position: usize,
+    pub(crate) exact: bool,
+}
+
+/// Most keys of one group descent.
+pub(crate) const GROUP: usize = 16;
+
+impl Tree {
+    /// Descends for up to [`GROUP`] keys in step: while one key's next lines are on their way from
+    /// memory, the others' are worked on. Brings each key's row into the cache and says where it is;
+    /// a key whose page is not in the pool is left out.
+    pub(crate) fn find_group<'p, 'k>(
+        &self,
+        pool: &'p BufferPool,
+        keys: &[&'k [u8]],
+        row_bytes: usize,
+        mut found: impl FnMut(usize, Found<'p>),
+    ) {
+        debug_assert!(keys.len() <= GROUP);
+        let Some(root) = pool.get(self.root) else { return };
+        let mut at: [Option<&'p Frame>; GROUP] = [None; GROUP];
+        at[..keys.len()].fill(Some(root));
+        let mut levels = root.bytes().level();
+        while levels > 0 {
+            for (slot, key) in at.iter_mut().zip(keys) {
+                let Some(frame) = *slot else { continue };
+                let version = frame.latch_version();
+                let page = frame.bytes();
+                let child = page.child(page.child_position(key));
+                let level = page.level();
+                *slot = if level == levels && frame.is_still(version) { pool.get(child) } else { None };
+                if let Some(next) = *slot {
+                    next.bytes().prefetch(0);
+                    next.bytes().prefetch(64);
+                    next.bytes().prefetch(128);
+                }
+            }
+            for (slot, key) in at.iter().zip(keys) {
+                if let Some(frame) = slot {
+                    frame.bytes().prefetch_segment(key);
+                }
+            }
+            levels -= 1;
+        }
+        let mut leaves: [Option<Found<'p>>; GROUP] = [None; GROUP];
+        for ((slot, key), leaf) in at.iter().zip(keys).zip(&mut leaves) {
+            let Some(frame) = *slot else { continue };
+            let version = frame.latch_version();
+            let page = frame.bytes();
+            if !page.is_leaf() || page.index() != self.index || !page.covers(key) {
+                continue;
+            }
+            let (position, exact) = page.lower_bound(key);
+            let row = page.slot(position.min(600)).offset;
+            for line in 0..=(row_bytes / 64) {
+                page.prefetch(row + 64 * line);
+            }
+            if frame.is_still(version) {
+                frame.touch();
+                *leaf = Some(Found { frame, version, position, exact });
+            }
+        }
+        for (i, leaf) in leaves.iter().enumerate() {
+            if let Some(leaf) = leaf {
+                found(i, *leaf);
+            }
+        }
+    }
+}

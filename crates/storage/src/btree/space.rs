@@ -1,0 +1,194 @@
+//! Pages to use: the allocator on page 1.
+//!
+//! Page 1 holds the number of the first page never used and the head of the list of free pages; each free
+//! page names the next. Taking and giving back are parts of the system record that also links the page
+//! into (or out of) its tree, so a crash never loses or doubles a page.
+//!
+//! A change of structure first *prepares*: with no latch held it makes the file long enough, sets frames
+//! aside and loads the free pages it may take. Then, with its tree pages latched, it *takes* the pages,
+//! which cannot fail for want of room. Page 1 is latched last and never held while waiting for another page.
+
+use super::ops;
+use super::Pages;
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PageId, TxnId};
+use crate::buffer::Reserved;
+use crate::buffer::frame::FrameWrite;
+use crate::log::{RecordBuf, RecordKind};
+use crate::page::PageRef;
+
+/// The allocator's page.
+pub(crate) const SPACE_PAGE: PageId = PageId(1);
+/// First page that the allocator hands out.
+pub(crate) const FIRST_PAGE: u32 = 2;
+/// Most pages of one change.
+const MOST: usize = 4;
+
+/// The allocator's state, read from its page.
+fn state(page: PageRef<'_>) -> (u32, PageId) {
+    (page.u32(ops::space::END), PageId(page.u32(ops::space::FREE)))
+}
+
+/// The allocator's page, exclusively, if it is in memory: the caller may hold other latches.
+fn latch_space(pages: Pages<'_>) -> Option<FrameWrite<'_>> {
+    let space = pages.pool.get(SPACE_PAGE)?.write();
+    if space.frame().page_id() == SPACE_PAGE {
+        return Some(space);
+    }
+    space.release_unchanged();
+    None
+}
+
+/// Room for a few pages: space in the file and frames in the pool.
+pub(crate) struct Grant<'a> {
+    frames: Reserved<'a>,
+    n: usize,
+}
+
+impl<'a> Grant<'a> {
+    /// Makes sure that `n` pages can be taken. No latch may be held.
+    ///
+    /// # Errors
+    /// No space on the device, no frames, a free page that cannot be read.
+    pub(crate) fn prepare(pages: Pages<'a>, n: usize) -> Result<Grant<'a>, StorageError> {
+        debug_assert!(n <= MOST);
+        let space = pages.pool.get_or_load(SPACE_PAGE)?;
+        loop {
+            let read = space.read(pages.pool.latches());
+            let (end, mut free) = state(read.page());
+            if !read.is_valid() {
+                continue;
+            }
+            drop(read);
+            // Others may take pages meanwhile: be generous.
+            pages.pool.ensure_file(u64::from(end) + 16 * n as u64)?;
+            for _ in 0..n {
+                if free.is_none() {
+                    break;
+                }
+                free = pages.pool.get_or_load(free)?.bytes().right();
+            }
+            return Ok(Grant { frames: pages.pool.reserve(n)?, n });
+        }
+    }
+
+    /// Takes the pages; the allocator stays latched until [`Taken::finish`].
+    ///
+    /// `None` when other threads have used up what was prepared: let go of all latches and prepare again.
+    pub(crate) fn take(self, pages: Pages<'a>) -> Option<Taken<'a>> {
+        let space = latch_space(pages)?;
+        let (mut end, mut free) = state(space.page());
+        let mut ids = [PageId::NONE; MOST];
+        for i in 0..self.n {
+            let next = if free.is_none() { None } else { pages.pool.get(free).map(|f| f.bytes().right()) };
+            if let Some(next) = next {
+                ids[i] = free;
+                free = next;
+            } else {
+                ids[i] = PageId(end);
+                end += 1;
+            }
+        }
+        if !pages.pool.file_holds(u64::from(end)) {
+            space.release_unchanged();
+            return None;
+        }
+        Some(Taken { pages, space, frames: self.frames, ids, end, free })
+    }
+}
+
+/// Pages taken for a change of structure that is being built.
+pub(crate) struct Taken<'a> {
+    pages: Pages<'a>,
+    space: FrameWrite<'a>,
+    frames: Reserved<'a>,
+    ids: [PageId; MOST],
+    end: u32,
+    free: PageId,
+}
+
+impl<'a> Taken<'a> {
+    /// The number of page `i`.
+    pub(crate) fn page(&self, i: usize) -> PageId {
+        self.ids[i]
+    }
+
+    /// A latched frame for page `i`.
+    pub(crate) fn create(&mut self, i: usize) -> FrameWrite<'a> {
+        let id = self.ids[i];
+        match self.pages.pool.get(id) {
+            // A page of the free list that is in memory keeps its frame.
+            Some(frame) => {
+                let write = frame.write();
+                if frame.page_id() == id { write } else { drop(write); self.frames.create(id) }
+            }
+            None => self.frames.create(id),
+        }
+    }
+
+    /// Adds the allocator's new state to the record.
+    pub(crate) fn log(&mut self, rec: &mut RecordBuf) {
+        ops::put_space(rec, SPACE_PAGE, self.end, self.free);
+        self.space.mark_dirty(self.pages.log.tail());
+    }
+
+    /// Makes the new state that of the page, under the record's LSN, and lets go of it.
+    pub(crate) fn finish(mut self, lsn: Lsn) {
+        let mut page = self.space.page_mut();
+        page.put_u32(ops::space::END, self.end);
+        page.put_u32(ops::space::FREE, self.free.0);
+        page.set_lsn(lsn);
+    }
+}
+
+/// Gives one page back as part of a change: adds the sections, and returns what [`FreeOne::finish`] needs.
+pub(crate) struct FreeOne<'a> {
+    space: FrameWrite<'a>,
+    page: PageId,
+    next: PageId,
+    end: u32,
+}
+
+impl<'a> FreeOne<'a> {
+    /// Latches the allocator and adds the return of `page` to the record.
+    ///
+    /// `None` if the allocator's page has left the pool: let go of all latches, load it, begin again.
+    pub(crate) fn log(pages: Pages<'a>, page: PageId, rec: &mut RecordBuf) -> Option<FreeOne<'a>> {
+        let mut space = latch_space(pages)?;
+        let (end, next) = state(space.page());
+        space.mark_dirty(pages.log.tail());
+        ops::put_space(rec, SPACE_PAGE, end, page);
+        ops::put_free(rec, page, next);
+        Some(FreeOne { space, page, next, end })
+    }
+
+    /// Makes the change under the record's LSN. `freed` is the page itself, latched.
+    pub(crate) fn finish(mut self, freed: &mut FrameWrite<'_>, lsn: Lsn) {
+        let mut page = freed.page_mut();
+        let applied = ops::apply(&ops::Section::Free { page: self.page, next: self.next }, &mut page);
+        debug_assert!(applied);
+        page.set_lsn(lsn);
+        let mut space = self.space.page_mut();
+        space.put_u32(ops::space::END, self.end);
+        space.put_u32(ops::space::FREE, self.page.0);
+        space.set_lsn(lsn);
+    }
+}
+
+/// Gives back a page that no tree has ever used.
+///
+/// # Errors
+/// No frame, or a log that takes no more.
+pub(crate) fn give_back(pages: Pages<'_>, rec: &mut RecordBuf, page: PageId) -> Result<(), StorageError> {
+    loop {
+        pages.pool.get_or_load(SPACE_PAGE)?;
+        let mut frames = pages.pool.reserve(1)?;
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        let mut freed = frames.create(page);
+        let Some(free) = FreeOne::log(pages, page, rec) else { continue };
+        freed.mark_dirty(pages.log.tail());
+        let lsn = pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO)?;
+        free.finish(&mut freed, lsn);
+        return Ok(());
+    }
+}

@@ -1,0 +1,221 @@
+//! Making room: splits, and roots that grow.
+//!
+//! One change of structure is one system record with a section per page, appended while all the pages
+//! are latched: after a crash it has happened as a whole or not at all, and no undo ever touches it
+//! (a nested top action in one record).
+//!
+//! **What separates two leaves is always the whole key of an existing row** (the first that moves
+//! right). The gap before that row is then named by the same key before and after the split, first as
+//! the gap before a row, then as the gap before the left leaf's high fence: locks on gaps stay right
+//! without being moved. The one exception, a leaf with a single row that the new key follows, asks
+//! first whether anybody has locked the gap.
+
+use super::ops::{self, Section};
+use super::space::Grant;
+use super::{Pages, Tree};
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PageId, TxnId};
+use crate::buffer::frame::FrameWrite;
+use crate::log::{RecordBuf, RecordKind};
+use crate::page::header::{LAST_INSERT, RUN};
+use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
+use crate::page::{PageMut, PageRef};
+
+/// Ascending inserts in a row that make a page split at the insertion point.
+const ASCENDING: u16 = 3;
+
+/// How a split ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// There may be room now.
+    Room,
+    /// Someone reads the gap that would have to be parted: wait as for an insert into it.
+    GapLocked,
+}
+
+/// Adds a latched page as it is to a record.
+pub(crate) fn put_image(rec: &mut RecordBuf, frame: &FrameWrite<'_>) {
+    ops::put_image(rec, frame.frame().page_id(), frame.stable(), frame.page());
+}
+
+impl Tree {
+    /// Splits the page of `key` at `level`, and what must be split above it, unless a record of this
+    /// size fits there by now. No latch may be held.
+    ///
+    /// `gap_is_free` is asked, with the leaf latched, whether the gap at the leaf's end may be parted.
+    ///
+    /// # Errors
+    /// No space, no frames, a page that cannot be read.
+    pub(crate) fn split(
+        &self,
+        pages: Pages<'_>,
+        rec: &mut RecordBuf,
+        key: &[u8],
+        level: u8,
+        value_len: usize,
+        gap_is_free: &mut dyn FnMut(PageRef<'_>) -> bool,
+    ) -> Result<Made, StorageError> {
+        loop {
+            let grant = Grant::prepare(pages, 1)?;
+            let (node, parent) = self.with_parent(pages.pool, key, level)?;
+            let fits = node.page().has_room(key.len(), value_len);
+            if !node.is_valid() {
+                continue;
+            }
+            if fits {
+                return Ok(Made::Room);
+            }
+            let Some(parent) = parent else {
+                if let Some(root) = node.upgrade() {
+                    self.grow(pages, rec, root, grant)?;
+                }
+                continue;
+            };
+            let cut = Cut::choose(node.page(), key);
+            let parent_fits = parent.read.page().has_room(cut.separator.len(), 0);
+            if !node.is_valid() || !parent.read.is_valid() {
+                continue;
+            }
+            if !parent_fits {
+                drop((node, parent, grant));
+                self.split(pages, rec, key, level + 1, 0, gap_is_free)?;
+                continue;
+            }
+            let position = parent.position;
+            let (Some(mut parent), Some(mut node)) = (parent.read.upgrade(), node.upgrade()) else { continue };
+            if cut.parts_a_gap && !gap_is_free(node.page()) {
+                node.release_unchanged();
+                parent.release_unchanged();
+                return Ok(Made::GapLocked);
+            }
+            let Some(mut taken) = grant.take(pages) else { continue };
+            let (left_id, right_id) = (node.frame().page_id(), taken.page(0));
+            let mut right = taken.create(0);
+            let tail = pages.log.tail();
+            for frame in [&mut parent, &mut node, &mut right] {
+                frame.mark_dirty(tail);
+            }
+            cut.fill_right(node.page(), &mut right.page_mut(), right_id);
+            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            put_image(rec, &right);
+            ops::put_truncate(rec, left_id, cut.position, if level == 0 { right_id } else { PageId::NONE }, &cut.separator);
+            ops::put_add_child(rec, parent.frame().page_id(), position, &cut.separator, left_id, right_id);
+            taken.log(rec);
+            let after = node.page().lsn().max(parent.page().lsn());
+            let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
+            for section in ops::Sections::new(rec.body()) {
+                let frame = match section {
+                    Section::Truncate { .. } => &mut node,
+                    Section::AddChild { .. } => &mut parent,
+                    _ => continue,
+                };
+                let done = ops::apply(&section, &mut frame.page_mut());
+                debug_assert!(done, "a section built for this page fits it");
+            }
+            for frame in [&mut parent, &mut node, &mut right] {
+                frame.page_mut().set_lsn(lsn);
+            }
+            taken.finish(lsn);
+            return Ok(Made::Room);
+        }
+    }
+
+    /// Moves the root's content into a new child; the root becomes an inner page over it.
+    fn grow(&self, pages: Pages<'_>, rec: &mut RecordBuf, mut root: FrameWrite<'_>, grant: Grant<'_>) -> Result<(), StorageError> {
+        let Some(mut taken) = grant.take(pages) else { return Ok(()) };
+        let id = taken.page(0);
+        let mut child = taken.create(0);
+        let tail = pages.log.tail();
+        root.mark_dirty(tail);
+        child.mark_dirty(tail);
+        let level = root.page().level();
+        {
+            let mut to = child.page_mut();
+            to.bytes().copy_from_slice(root.stable());
+            to.put_u32(crate::page::header::ID, id.0);
+        }
+        root.page_mut().format(&Format {
+            id: self.root,
+            index: self.index,
+            level: level + 1,
+            low: None,
+            high: None,
+            right: PageId::NONE,
+            upper: id,
+        });
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        put_image(rec, &child);
+        put_image(rec, &root);
+        taken.log(rec);
+        let lsn = pages.log.append_redo_only(pages.slot, rec, root.page().lsn())?;
+        child.page_mut().set_lsn(lsn);
+        root.page_mut().set_lsn(lsn);
+        taken.finish(lsn);
+        Ok(())
+    }
+}
+
+/// Where a page is cut in two.
+struct Cut {
+    /// Slots from here on move right (in an inner page, the slot here moves up).
+    position: usize,
+    separator: Vec<u8>,
+    /// The separator is no existing row's key.
+    parts_a_gap: bool,
+}
+
+impl Cut {
+    /// Chooses for a page that may be changing: the caller validates.
+    fn choose(page: PageRef<'_>, key: &[u8]) -> Cut {
+        let count = page.count();
+        let (at, _) = page.lower_bound(key);
+        if page.is_leaf() && count <= 1 {
+            return if at == 0 && count == 1 {
+                Cut { position: 0, separator: page.key(0), parts_a_gap: false }
+            } else {
+                Cut { position: count, separator: key.to_vec(), parts_a_gap: true }
+            };
+        }
+        let ascending = page.u16(RUN) >= ASCENDING && usize::from(page.u16(LAST_INSERT)) + 1 == at;
+        let position = if ascending && at > 0 { at.min(count - 1) } else { Self::middle(page, count) };
+        Cut { position, separator: page.key(position), parts_a_gap: false }
+    }
+
+    /// The slot that halves the bytes, neither first nor beyond the last.
+    fn middle(page: PageRef<'_>, count: usize) -> usize {
+        let size = |i: usize| {
+            let slot = page.slot(i);
+            SLOT + RECORD_HEAD + slot.key_len + slot.value_len
+        };
+        let total: usize = (0..count).map(size).sum();
+        let mut sum = 0;
+        let half = (0..count).find(|i| {
+            sum += size(*i);
+            sum * 2 >= total
+        });
+        half.unwrap_or(count / 2).clamp(1, count.max(2) - 1)
+    }
+
+    /// Formats the right page and copies what moves there.
+    fn fill_right(&self, node: PageRef<'_>, right: &mut PageMut<'_>, id: PageId) {
+        let high = node.high_fence();
+        let leaf = node.is_leaf();
+        right.format(&Format {
+            id,
+            index: node.index(),
+            level: node.level(),
+            low: Some(&self.separator),
+            high: high.as_deref(),
+            right: if leaf { node.right() } else { PageId::NONE },
+            upper: if leaf { PageId::NONE } else { node.child(node.count()) },
+        });
+        let from = self.position + usize::from(!leaf);
+        right.append_all(node, from..node.count());
+        right.bump_splits();
+        if leaf && usize::from(node.u16(LAST_INSERT)) >= self.position {
+            // The run of ascending inserts goes on in the right page.
+            right.put_u16(LAST_INSERT, node.u16(LAST_INSERT) - self.position as u16);
+            right.put_u16(RUN, node.u16(RUN));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Memory of the pool: reserved at once, given by the system when first touched.
+
+#![allow(unsafe_code)]
+
+use std::io;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+#[cfg(not(miri))]
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::mm::{Advice, madvise};
+
+/// A zero-initialised array of `T` in a mapping of its own. `T` must be valid when all its bytes are zero.
+#[derive(Debug)]
+pub(crate) struct Arena<T> {
+    base: NonNull<T>,
+    len: usize,
+    bytes: usize,
+    _owns: PhantomData<T>,
+}
+
+// SAFETY: an arena owns its elements like a `Box<[T]>`.
+unsafe impl<T: Send> Send for Arena<T> {}
+// SAFETY: as above; it hands out only shared references.
+unsafe impl<T: Sync> Sync for Arena<T> {}
+
+/// Types for which all-zero bytes are a valid value.
+///
+/// # Safety
+/// The implementor promises just that.
+pub(crate) unsafe trait ZeroValid {}
+
+impl<T: ZeroValid> Arena<T> {
+    /// Reserves `len` elements; asks for large pages if `huge`.
+    ///
+    /// # Errors
+    /// When the system refuses the address space.
+    pub(crate) fn new(len: usize, huge: bool) -> io::Result<Arena<T>> {
+        let bytes = (len * size_of::<T>()).max(1);
+        #[cfg(miri)]
+        let base = miri::map(bytes);
+        // SAFETY: a fresh private mapping that overlaps nothing.
+        #[cfg(not(miri))]
+        let base = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        }?;
+        if huge && !cfg!(miri) {
+            // SAFETY: the range is the mapping just made. Advice may be refused: then pages are small.
+            let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Arena { base, len, bytes, _owns: PhantomData })
+    }
+}
+
+impl<T> Arena<T> {
+    /// The elements.
+    #[inline]
+    pub(crate) fn as_slice(&self) -> &[T] {
+        // SAFETY: the mapping holds `len` elements, zero is valid for them (`ZeroValid`), mappings are
+        // page-aligned, and it lives until drop.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for Arena<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this length and nobody borrows from it any more.
+        // Elements have no destructors worth running: see `ZeroValid`'s implementors (atomics and bytes).
+        #[cfg(not(miri))]
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        #[cfg(miri)]
+        miri::unmap(self.base.as_ptr().cast(), self.bytes);
+    }
+}
+
+/// Miri has no system calls of our own making; the allocator serves.
+#[cfg(miri)]
+mod miri {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 4096).expect("a small arena")
+    }
+
+    pub(super) fn map(bytes: usize) -> *mut std::ffi::c_void {
+        // SAFETY: `bytes` is not 0.
+        unsafe { alloc_zeroed(layout(bytes)) }.cast()
+    }
+
+    pub(super) fn unmap(base: *mut u8, bytes: usize) {
+        // SAFETY: `base` came from `map` with the same size, once.
+        unsafe { dealloc(base, layout(bytes)) }
+    }
+}
+
+// SAFETY: a frame is atomics, a latch (an atomic) and bytes.
+unsafe impl ZeroValid for super::frame::Frame {}
+// SAFETY: an atomic integer.
+unsafe impl ZeroValid for std::sync::atomic::AtomicU32 {}

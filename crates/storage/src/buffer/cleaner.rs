@@ -1,0 +1,205 @@
+//! The background cleaner, one bounded step at a time, and writing everything out.
+//!
+//! It works for two goals, in this order:
+//! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by
+//!   evicting what `replace` names next, and dirty pages among that are written, so that a miss finds a
+//!   free frame and does not write. Frames that have never been used count as free.
+//! * *Log*: pages whose first unwritten change is older than the caller asks for are written, oldest
+//!   first, and the file is synced, so that the log may be cut off there.
+//!
+//! A database that fits in memory, with a log short enough, sees neither.
+
+use std::cmp::Reverse;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::BufferPool;
+use super::write::BATCH;
+use crate::base::error::StorageError;
+use crate::base::hook::{BlockReason, WaitToken};
+use crate::base::ids::Lsn;
+
+/// Frames looked at in one shard in one step.
+const LOOKED_AT: usize = 1024;
+/// Pages that go together, in the order of the file, when the oldest are written: large enough to find
+/// neighbours, small enough to let the log advance early.
+const WINDOW: usize = 2048;
+/// Plans are made no oftener than this, in nanoseconds.
+const PLAN_EVERY_NS: u64 = 200_000_000;
+/// Written pages are synced after this long even if nobody asks: an idle database comes to rest on disk.
+const SYNC_AFTER_NS: u64 = 30_000_000_000;
+
+/// What is asked of the cleaner besides making room.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct CleanGoal {
+    /// Changes below this LSN are to reach the disk; `Lsn::ZERO` for none. At most the log's tail.
+    pub(crate) write_before: Lsn,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum StepResult {
+    /// Nothing to do, or nothing that can be done at the moment: wait a little.
+    Idle,
+    /// Something; there may be more.
+    Worked {
+        /// Pages written or, if that is more, evicted after that.
+        pages: usize,
+    },
+}
+
+/// What the cleaner remembers between steps.
+#[derive(Debug, Default)]
+pub(super) struct Cleaner {
+    /// Frames to write for the goal `log`, next one last.
+    plan: Vec<(Lsn, u32)>,
+    /// When the plan was made, and for what goal.
+    planned_at: Option<u64>,
+    planned_for: Lsn,
+    /// A page of the plan has changes below the goal yet: someone else was writing it, or it changed
+    /// while it was written.
+    left: bool,
+    /// No dirty page has a recovery LSN below this; new ones get larger ones.
+    none_below: Lsn,
+    /// When pages were first seen to be unsynced.
+    unsynced_since: Option<u64>,
+}
+
+impl BufferPool {
+    /// One step: writes at most one batch of pages, or syncs the file. The caller holds no latch. A step
+    /// begun while another is under way (by another thread or fiber) does nothing.
+    ///
+    /// # Errors
+    /// A failed write or sync closes the instance. [`StorageError::NoSpace`] leaves everything as it was.
+    pub(crate) fn clean_step(&self, now_ns: u64, goal: CleanGoal) -> Result<StepResult, StorageError> {
+        let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(StepResult::Idle) };
+        self.poison.check()?;
+        self.cleaner_called.store(false, Ordering::Release);
+        if let Some(pages) = self.make_room()? {
+            return Ok(StepResult::Worked { pages });
+        }
+        if goal.write_before > cleaner.none_below || !cleaner.plan.is_empty() {
+            let pages = self.write_oldest(&mut cleaner, now_ns, goal.write_before)?;
+            if pages > 0 {
+                return Ok(StepResult::Worked { pages });
+            }
+        }
+        self.sync_if_due(&mut cleaner, now_ns, goal.write_before)
+    }
+
+    /// The goal *room*; the number of pages written, or `None` if there is room enough.
+    fn make_room(&self) -> Result<Option<usize>, StorageError> {
+        let enough = self.unused_frames() >= self.reserve_low * self.shards.len()
+            || self.shards.iter().all(|shard| shard.lock().free.len() >= self.reserve_low);
+        if enough {
+            return Ok(None);
+        }
+        let (mut washing, mut short, mut moved) = (0, false, false);
+        for shard in &self.shards {
+            let mut queues = shard.lock();
+            moved |= self.evict_clean(&mut queues, self.reserve_high, self.washing_limit, LOOKED_AT);
+            washing += queues.washing.len();
+            short |= queues.free.len() < self.reserve_high;
+        }
+        let pages = if washing > 0 && short { self.wash(0, BATCH)? } else { 0 };
+        // If all pages are held by others there is nothing to be done now.
+        Ok((moved || pages > 0).then_some(pages))
+    }
+
+    /// The goal *log*: the next batch of the plan, made anew when it has come to its end.
+    fn write_oldest(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<usize, StorageError> {
+        if cleaner.plan.is_empty() {
+            // Callers let the goal follow the log's tail. Looking at every frame for each few new pages
+            // would keep a core busy and write small batches.
+            if cleaner.planned_at.is_some_and(|then| now_ns.saturating_sub(then) < PLAN_EVERY_NS) {
+                return Ok(0);
+            }
+            self.plan(&mut cleaner.plan, before);
+            (cleaner.planned_at, cleaner.planned_for, cleaner.left) = (Some(now_ns), before, false);
+        }
+        // Others may have written what comes next; then the batch after it is tried.
+        let mut written = 0;
+        while written == 0 && !cleaner.plan.is_empty() {
+            let rest = cleaner.plan.len().saturating_sub(BATCH);
+            let mut batch = self.batch();
+            batch.frames.extend(cleaner.plan[rest..].iter().map(|(_, frame)| *frame));
+            let result = self.write_batch(&mut batch);
+            self.keep(batch);
+            written = result?;
+            for (_, frame) in cleaner.plan.drain(rest..) {
+                let lsn = Self::recovery_lsn(&self.frames.as_slice()[frame as usize]);
+                cleaner.left |= lsn.is_some_and(|lsn| lsn < cleaner.planned_for);
+            }
+        }
+        if cleaner.plan.is_empty() && !cleaner.left {
+            cleaner.none_below = cleaner.planned_for;
+        }
+        Ok(written)
+    }
+
+    /// Finds the dirty pages with changes below `before`.
+    fn plan(&self, plan: &mut Vec<(Lsn, u32)>, before: Lsn) {
+        for (index, frame) in self.used_frames().iter().enumerate() {
+            if let Some(lsn) = Self::recovery_lsn(frame)
+                && lsn < before
+            {
+                plan.push((lsn, index as u32));
+            }
+        }
+        plan.sort_unstable_by(|a, b| b.cmp(a));
+        for window in plan.rchunks_mut(WINDOW) {
+            // Cached, because a number may change during the sort.
+            window.sort_by_cached_key(|(_, index)| Reverse(self.frames.as_slice()[*index as usize].page_id()));
+        }
+    }
+
+    fn sync_if_due(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<StepResult, StorageError> {
+        let oldest = self.unsynced.lock().oldest();
+        if oldest == Lsn::MAX {
+            cleaner.unsynced_since = None;
+            return Ok(StepResult::Idle);
+        }
+        let since = *cleaner.unsynced_since.get_or_insert(now_ns);
+        if oldest >= before && now_ns.saturating_sub(since) < SYNC_AFTER_NS {
+            return Ok(StepResult::Idle);
+        }
+        self.sync()?;
+        cleaner.unsynced_since = None;
+        Ok(StepResult::Worked { pages: 0 })
+    }
+
+    /// Writes every page that is dirty now and syncs the file: afterwards all changes made before the
+    /// call are on the disk. Work may go on meanwhile. The caller holds no latch.
+    ///
+    /// # Errors
+    /// As [`BufferPool::clean_step`].
+    pub(crate) fn flush_all(&self) -> Result<(), StorageError> {
+        let frames = self.frames.as_slice();
+        let mut todo: Vec<(Lsn, u32)> = Vec::new();
+        for (index, frame) in self.used_frames().iter().enumerate() {
+            if let Some(lsn) = Self::recovery_lsn(frame) {
+                todo.push((lsn, index as u32));
+            }
+        }
+        todo.sort_by_cached_key(|(_, index)| frames[*index as usize].page_id());
+
+        let token = WaitToken::new();
+        while !todo.is_empty() {
+            let mut written = 0;
+            for some in todo.chunks(BATCH) {
+                let mut batch = self.batch();
+                batch.frames.extend(some.iter().map(|(_, index)| *index));
+                let result = self.write_batch(&mut batch);
+                self.keep(batch);
+                written += result?;
+            }
+            // A page whose oldest change is another one now has been written, by us or by someone else.
+            todo.retain(|(lsn, index)| Self::recovery_lsn(&frames[*index as usize]) == Some(*lsn));
+            if written == 0 && !todo.is_empty() {
+                self.hook.block_for(&token, BlockReason::Room, Duration::from_millis(1));
+            }
+        }
+        self.sync()
+    }
+}

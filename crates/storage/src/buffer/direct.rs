@@ -1,0 +1,91 @@
+//! Past the frames: the file itself, for bulk loads, and frames by number, for remembered places.
+
+#![allow(unsafe_code)]
+
+use super::BufferPool;
+use super::frame::{Frame, FrameWrite};
+use crate::base::config::LatchKind;
+use crate::base::error::StorageError;
+use crate::base::ids::{PAGE_SIZE, PageId};
+use crate::latch::Version;
+
+impl BufferPool {
+    /// How readers keep writers away.
+    #[inline]
+    pub(crate) fn latches(&self) -> LatchKind {
+        self.kind
+    }
+
+    /// The frame of this number, whatever page it holds now.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    #[inline]
+    pub(crate) fn frame(&self, number: u32) -> &Frame {
+        &self.frames.as_slice()[number as usize]
+    }
+
+    /// Makes sure the file holds the pages below `end`; see [`BufferPool::grow_to_hold`].
+    ///
+    /// # Errors
+    /// No space.
+    pub(crate) fn ensure_file(&self, end: u64) -> Result<(), StorageError> {
+        match u32::try_from(end.saturating_sub(1)) {
+            Ok(last) => self.grow_to_hold(PageId(last)),
+            Err(_) => Err(StorageError::NoSpace { file: self.file.show() }),
+        }
+    }
+
+    /// Whether the file holds the pages below `end`.
+    pub(crate) fn file_holds(&self, end: u64) -> bool {
+        u64::from(self.file_pages()) >= end
+    }
+
+    /// Writes sealed pages that were never in a frame, from page `first` on. Not durable before [`BufferPool::sync_file`].
+    ///
+    /// # Errors
+    /// A failed write closes the instance, because the space was there.
+    pub(crate) fn write_direct(&self, first: PageId, pages: &[u8]) -> Result<(), StorageError> {
+        debug_assert!(pages.len().is_multiple_of(PAGE_SIZE));
+        self.file.write_all_at(pages, first.offset()).inspect_err(|e| self.poison.close(e, self.wal.durable()))
+    }
+
+    /// Syncs the file, whatever the pool has written.
+    ///
+    /// # Errors
+    /// A failed sync closes the instance.
+    pub(crate) fn sync_file(&self) -> Result<(), StorageError> {
+        // One sync at a time: the system tells of a failure once, and whoever hears of it closes the
+        // instance before another can take the next, successful, sync for the truth.
+        let _one_at_a_time = self.sync_lock.lock();
+        self.poison.check()?;
+        self.file.sync().inspect_err(|e| self.poison.close(e, self.wal.durable()))
+    }
+
+    /// The file's name as the user would find it.
+    pub(crate) fn file_name(&self) -> String {
+        self.file.show()
+    }
+}
+
+impl Frame {
+    /// The version, to read under; see [`crate::latch`].
+    #[inline]
+    pub(crate) fn latch_version(&self) -> Version {
+        self.latch.optimistic()
+    }
+
+    /// Whether nothing has been written since the version was noted.
+    #[inline]
+    pub(crate) fn is_still(&self, version: Version) -> bool {
+        self.latch.validate(version)
+    }
+}
+
+impl FrameWrite<'_> {
+    /// The bytes as a slice.
+    pub(crate) fn stable(&self) -> &[u8; PAGE_SIZE] {
+        // SAFETY: the exclusive latch is held.
+        unsafe { self.page().stable() }
+    }
+}

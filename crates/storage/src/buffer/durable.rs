@@ -1,0 +1,126 @@
+//! What of the data file is known to be on the disk, and how far back a restart has to begin.
+
+use std::sync::atomic::Ordering;
+
+use super::BufferPool;
+use super::stats::add;
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+
+/// Pages that were written to the file but may not be on the disk yet, by their oldest change.
+#[derive(Debug)]
+pub(super) struct Unsynced {
+    /// Written since the last sync began.
+    written: Lsn,
+    /// Written before it began; `MAX` when no sync is under way. After a failed one this stays.
+    syncing: Lsn,
+    /// Pages in `written`.
+    pages: usize,
+}
+
+impl Unsynced {
+    pub(super) fn new() -> Unsynced {
+        Unsynced { written: Lsn::MAX, syncing: Lsn::MAX, pages: 0 }
+    }
+
+    pub(super) fn add(&mut self, oldest: Lsn, pages: usize) {
+        self.written = self.written.min(oldest);
+        self.pages += pages;
+    }
+
+    pub(super) fn oldest(&self) -> Lsn {
+        self.written.min(self.syncing)
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.pages
+    }
+}
+
+impl BufferPool {
+    /// Returns when every page written before is on the disk; does nothing if no page was written.
+    ///
+    /// # Errors
+    /// A failed sync closes the instance and is never tried again.
+    pub(crate) fn sync(&self) -> Result<(), StorageError> {
+        let _one_at_a_time = self.sync_lock.lock();
+        self.poison.check()?;
+        {
+            let mut unsynced = self.unsynced.lock();
+            if unsynced.oldest() == Lsn::MAX {
+                return Ok(());
+            }
+            unsynced.syncing = unsynced.oldest();
+            unsynced.written = Lsn::MAX;
+            unsynced.pages = 0;
+        }
+        if let Err(error) = self.file.sync() {
+            self.poison.close(&error, self.wal.durable());
+            return Err(error);
+        }
+        add(&self.counters.syncs, 1);
+        self.unsynced.lock().syncing = Lsn::MAX;
+        Ok(())
+    }
+
+    /// A lower bound of the LSNs of all changes that are not on the disk; `None` if there are none.
+    ///
+    /// Changes made while this runs may be missed: the caller reads the log's tail first and takes the
+    /// smaller of the two. Looks at every frame: for checkpoints.
+    pub(crate) fn oldest_recovery_lsn(&self) -> Option<Lsn> {
+        let mut oldest = Lsn::MAX;
+        self.for_each_dirty(|_, lsn| oldest = oldest.min(lsn));
+        // After the frames: a page that was written meanwhile is entered here before it is marked clean.
+        oldest = oldest.min(self.unsynced.lock().oldest());
+        (oldest != Lsn::MAX).then_some(oldest)
+    }
+
+    /// Calls `f` with each dirty page and its recovery LSN. Pages that are written but not synced are not
+    /// among them, so restart must not skip pages because they are not listed.
+    pub(crate) fn for_each_dirty(&self, mut f: impl FnMut(PageId, Lsn)) {
+        for frame in self.used_frames() {
+            if let Some(lsn) = Self::recovery_lsn(frame) {
+                f(frame.page_id(), lsn);
+            }
+        }
+    }
+
+    /// Makes sure that the file holds page `id`, growing it in steps. Called where pages are allocated,
+    /// so that the transaction that needs the space is the one that hears of its lack.
+    ///
+    /// # Errors
+    /// [`StorageError::NoSpace`]; the file is usable as before.
+    pub(crate) fn grow_to_hold(&self, id: PageId) -> Result<(), StorageError> {
+        if id.0 < self.file_pages.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        if id.0 >= self.options.max_pages {
+            return Err(StorageError::NoSpace { file: self.file.show() });
+        }
+        let _one_at_a_time = self.grow_lock.lock();
+        let pages = self.file_pages.load(Ordering::Acquire);
+        if id.0 < pages {
+            return Ok(());
+        }
+        let step = self.options.grow_pages.max(1).max(pages / 16);
+        let least = u64::from(id.0) + 1;
+        let wanted = least.max((u64::from(pages) + u64::from(step)).min(u64::from(self.options.max_pages)));
+        let bytes = |pages: u64| pages * PAGE_SIZE as u64;
+        // Where there is no room for a whole step there may be room for the page.
+        let grown = match self.file.extend_to(bytes(wanted)) {
+            Ok(()) => wanted,
+            Err(StorageError::NoSpace { .. }) => {
+                self.file.extend_to(bytes(least))?;
+                least
+            }
+            Err(error) => return Err(error),
+        };
+        self.file_pages.store(grown as u32, Ordering::Release);
+        Ok(())
+    }
+
+    /// Pages in the file.
+    pub(crate) fn file_pages(&self) -> u32 {
+        self.file_pages.load(Ordering::Acquire)
+    }
+}

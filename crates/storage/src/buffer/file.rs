@@ -1,0 +1,47 @@
+//! What the pool needs from outside: a file of pages, and the log in front of it.
+
+use std::fmt::Debug;
+
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+
+/// The data file. All offsets and lengths are in bytes.
+pub(crate) trait PageFile: Send + Sync + Debug {
+    /// Fills `buf` from `offset`.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError>;
+
+    /// Writes all of `buf` at `offset`, within the file's length.
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError>;
+
+    /// Returns when all earlier writes are on the disk.
+    fn sync(&self) -> Result<(), StorageError>;
+
+    /// Bytes in the file.
+    fn len(&self) -> Result<u64, StorageError>;
+
+    /// Makes the file at least `bytes` long, with space allocated, so that later writes there cannot
+    /// run out of it. [`StorageError::NoSpace`] leaves the file usable as it was.
+    fn extend_to(&self, bytes: u64) -> Result<(), StorageError>;
+
+    /// The file's name as the user would find it.
+    fn show(&self) -> String;
+}
+
+/// A page's content as it goes to the log before it is written in place: number, page LSN, bytes.
+pub(crate) type PageImage<'a> = (PageId, Lsn, &'a [u8; PAGE_SIZE]);
+
+/// The log, as far as the pool is concerned.
+///
+/// Both calls that may wait do so through the [hook](crate::base::hook::Hook); the pool holds no latch
+/// and no lock then. `log_images` must not wait for a checkpoint or for the cleaner: it is the cleaner
+/// that calls it, so the log keeps room for a batch of images in reserve.
+pub(crate) trait WriteAhead: Send + Sync + Debug {
+    /// Everything below is on disk.
+    fn durable(&self) -> Lsn;
+
+    /// Returns when everything below `lsn` is on disk.
+    fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError>;
+
+    /// Appends the images; returns the end of the last one.
+    fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError>;
+}

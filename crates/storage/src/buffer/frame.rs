@@ -1,0 +1,205 @@
+//! Frames: the places of pages in memory.
+
+#![allow(unsafe_code)]
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::base::config::LatchKind;
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::latch::{Latch, ReadGuard};
+use crate::page::{PageMut, PageRef};
+
+/// A page in memory and what the pool knows of it.
+///
+/// The header is one cache line in front of the page. Together they are 129 lines, an odd number,
+/// so that page headers spread over all cache sets; 8 KiB apart they would meet in a few of them.
+///
+/// | field | who may change it |
+/// | --- | --- |
+/// | `latch` | anyone |
+/// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share) |
+/// | `uses` | anyone, any time: a hint for replacement |
+/// | `writing` | whoever swapped it from false, until he stores false: one write of a page at a time |
+#[repr(C, align(64))]
+pub(crate) struct Frame {
+    pub(super) latch: Latch,
+    page_id: AtomicU32,
+    /// Saturating count of recent uses; see `replace`.
+    pub(super) uses: AtomicU8,
+    /// A copy of the page is on its way to the disk. Such a frame keeps its page.
+    pub(super) writing: AtomicBool,
+    /// LSN at or before the first change that is not on disk; 0 when the page is clean.
+    pub(super) recovery_lsn: AtomicU64,
+    page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
+}
+
+// SAFETY: `page` is written only under the exclusive latch. Readers either hold a share or are
+// optimistic: they read through `PageRef`, which makes no assumption about the bytes, and validate.
+unsafe impl Sync for Frame {}
+// SAFETY: nothing in a frame belongs to a thread.
+unsafe impl Send for Frame {}
+
+/// Uses are counted up to this.
+pub(super) const MAX_USES: u8 = 3;
+
+impl Frame {
+    /// The page that lies here, or none.
+    #[inline]
+    pub(crate) fn page_id(&self) -> PageId {
+        PageId(self.page_id.load(Ordering::Relaxed))
+    }
+
+    /// Gives the frame to a page. The caller holds the exclusive latch.
+    pub(super) fn set_page_id(&self, id: PageId) {
+        self.page_id.store(id.0, Ordering::Relaxed);
+    }
+
+    /// Begins to read.
+    #[inline]
+    pub(crate) fn read(&self, kind: LatchKind) -> FrameRead<'_> {
+        FrameRead { frame: self, guard: ReadGuard::new(&self.latch, kind) }
+    }
+
+    /// Waits for the exclusive latch.
+    pub(crate) fn write(&self) -> FrameWrite<'_> {
+        self.latch.lock_exclusive();
+        FrameWrite { frame: self }
+    }
+
+    /// The exclusive latch, if it is free.
+    pub(crate) fn try_write(&self) -> Option<FrameWrite<'_>> {
+        self.latch.try_lock_exclusive().then(|| FrameWrite { frame: self })
+    }
+
+    /// The exclusive latch, if nothing has been written since `version`.
+    #[inline]
+    pub(crate) fn write_at(&self, version: crate::latch::Version) -> Option<FrameWrite<'_>> {
+        self.latch.upgrade(version).then(|| FrameWrite { frame: self })
+    }
+
+    /// Counts a use for the replacement policy. Writes only when that changes something, because the
+    /// line is shared by all workers.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        let uses = self.uses.load(Ordering::Relaxed);
+        if uses < MAX_USES {
+            self.uses.store(uses + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes as an optimistic reader sees them.
+    #[inline]
+    pub(crate) fn bytes(&self) -> PageRef<'_> {
+        // SAFETY: the pointer is to this frame's page, which lives as long as `self`.
+        unsafe { PageRef::new(self.page.get().cast()) }
+    }
+
+    /// Address of the page, for prefetching only.
+    #[inline]
+    pub(crate) fn address(&self) -> *const u8 {
+        self.page.get().cast()
+    }
+
+    /// Whether the page has changes that are not on disk.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.recovery_lsn.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// A reader of a frame.
+#[derive(Debug)]
+pub(crate) struct FrameRead<'a> {
+    frame: &'a Frame,
+    guard: ReadGuard<'a>,
+}
+
+impl std::fmt::Debug for Frame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frame").field("page", &self.page_id()).field("latch", &self.latch).finish_non_exhaustive()
+    }
+}
+
+impl<'a> FrameRead<'a> {
+    /// The frame.
+    #[inline]
+    pub(crate) fn frame(&self) -> &'a Frame {
+        self.frame
+    }
+
+    /// The bytes; torn unless the guard is valid afterwards.
+    #[inline]
+    pub(crate) fn page(&self) -> PageRef<'a> {
+        self.frame.bytes()
+    }
+
+    /// Whether all that was read so far was stable.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        self.guard.is_valid()
+    }
+
+    /// The version noted.
+    #[inline]
+    pub(crate) fn version(&self) -> crate::latch::Version {
+        self.guard.version()
+    }
+
+    /// Exchanges reading for writing, if nothing has changed meanwhile.
+    #[inline]
+    pub(crate) fn upgrade(self) -> Option<FrameWrite<'a>> {
+        let frame = self.frame;
+        self.guard.upgrade().then(|| FrameWrite { frame })
+    }
+}
+
+/// The one writer of a frame.
+#[derive(Debug)]
+pub(crate) struct FrameWrite<'a> {
+    frame: &'a Frame,
+}
+
+impl<'a> FrameWrite<'a> {
+    /// The frame.
+    #[inline]
+    pub(crate) fn frame(&self) -> &'a Frame {
+        self.frame
+    }
+
+    /// The bytes, stable while the guard lives.
+    #[inline]
+    pub(crate) fn page(&self) -> PageRef<'_> {
+        self.frame.bytes()
+    }
+
+    /// The bytes, to change. Mark the page dirty first.
+    #[inline]
+    pub(crate) fn page_mut(&mut self) -> PageMut<'_> {
+        // SAFETY: the exclusive latch is held by this guard, of which there is one; `&mut self` keeps
+        // a second `PageMut` away. Optimistic readers go through `PageRef`, whose reads are volatile.
+        unsafe { PageMut::new(self.frame.page.get().cast()) }
+    }
+
+    /// Notes that the page differs from the disk by changes at or after `lsn`. Call it before the
+    /// change's log record is appended, with a lower bound of the record's LSN (the log's tail), so that
+    /// a checkpoint that sees the record also sees the page.
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, lsn: Lsn) {
+        if self.frame.recovery_lsn.load(Ordering::Relaxed) == 0 {
+            self.frame.recovery_lsn.store(lsn.0.max(1), Ordering::Release);
+        }
+    }
+
+    /// Lets go of a page that was not changed: optimistic readers need not notice.
+    pub(crate) fn release_unchanged(self) {
+        self.frame.latch.unlock_unchanged();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for FrameWrite<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.frame.latch.unlock_exclusive();
+    }
+}

@@ -1,0 +1,152 @@
+//! Where a page lies: a flat array, indexed by page number.
+//!
+//! One 4-byte entry per page that the data file may ever have, in an arena that costs only the parts in
+//! use (4 KiB for each 8 MiB of data file). An entry is one of
+//!
+//! | value | meaning | who may change it |
+//! | --- | --- | --- |
+//! | 0 | not in memory | whoever claims it (compare-and-swap) |
+//! | 1 to 2^31 - 1 | in the frame of this number, less one | the holder of that frame's exclusive latch |
+//! | 2^31 + stamp | not in memory, left the probation queue at `stamp` | as 0 |
+//! | 2^32 - 1 | being read from the file | the one who claimed it |
+//!
+//! The stamps are the ghost list of the replacement policy (see `replace`): they cost no memory of
+//! their own and no lookup.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::arena::Arena;
+use crate::base::ids::PageId;
+
+const LOADING: u32 = u32::MAX;
+const GHOST: u32 = 1 << 31;
+const STAMP: u32 = (1 << 30) - 1;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct PageTable {
+    entries: Arena<AtomicU32>,
+}
+
+/// Content of an entry whose page is not in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Absent(u32);
+
+/// Where a page is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// Not in memory.
+    Absent(Absent),
+    /// Someone is reading it.
+    Loading,
+    /// In this frame.
+    Frame(u32),
+}
+
+impl PageTable {
+    /// A table for pages below `pages`.
+    pub(super) fn new(pages: u32) -> io::Result<PageTable> {
+        Ok(PageTable { entries: Arena::new(pages as usize, true)? })
+    }
+
+    /// Number of the page's frame; not below 2^31 - 1 if it has none.
+    #[inline]
+    pub(super) fn frame_of(&self, id: PageId) -> usize {
+        match self.entries.as_slice().get(id.0 as usize) {
+            Some(entry) => (entry.load(Ordering::Acquire) as usize).wrapping_sub(1),
+            None => usize::MAX,
+        }
+    }
+
+    /// Where the page is; `None` for a number that no page can have.
+    pub(super) fn place(&self, id: PageId) -> Option<Place> {
+        let entry = self.entry(id)?.load(Ordering::Acquire);
+        Some(match entry {
+            LOADING => Place::Loading,
+            0 | GHOST.. => Place::Absent(Absent(entry)),
+            _ => Place::Frame(entry - 1),
+        })
+    }
+
+    /// Claims an absent page for reading; false if it is no longer as `seen`.
+    #[must_use]
+    pub(super) fn claim(&self, id: PageId, seen: Absent) -> bool {
+        self.change(id, seen.0, LOADING)
+    }
+
+    /// Gives a claim up: the page stays absent.
+    pub(super) fn give_up(&self, id: PageId, seen: Absent) {
+        let changed = self.change(id, LOADING, seen.0);
+        debug_assert!(changed, "{id:?} was claimed by someone else");
+    }
+
+    /// Ends a claim: the page is in the frame.
+    pub(super) fn publish(&self, id: PageId, frame: u32) {
+        let changed = self.change(id, LOADING, frame + 1);
+        debug_assert!(changed, "{id:?} was claimed by someone else");
+    }
+
+    /// Puts an absent page into the frame at once; false if it is no longer as `seen`.
+    #[must_use]
+    pub(super) fn install(&self, id: PageId, seen: Absent, frame: u32) -> bool {
+        self.change(id, seen.0, frame + 1)
+    }
+
+    /// The page leaves its frame, whose exclusive latch the caller holds. With a stamp it leaves a ghost.
+    pub(super) fn remove(&self, id: PageId, frame: u32, stamp: Option<u32>) {
+        let changed = self.change(id, frame + 1, stamp.map_or(0, |s| GHOST | (s & STAMP)));
+        debug_assert!(changed, "{id:?} was not in frame {frame}");
+    }
+
+    fn entry(&self, id: PageId) -> Option<&AtomicU32> {
+        if id.is_none() { None } else { self.entries.as_slice().get(id.0 as usize) }
+    }
+
+    fn change(&self, id: PageId, from: u32, to: u32) -> bool {
+        self.entry(id).is_some_and(|e| e.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok())
+    }
+}
+
+impl Absent {
+    /// Stamps between the page's leaving and `now`; `None` if it left no ghost.
+    pub(super) fn age(self, now: u32) -> Option<u32> {
+        (self.0 >= GHOST).then(|| now.wrapping_sub(self.0) & STAMP)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn absent(table: &PageTable, id: PageId) -> Absent {
+        match table.place(id) {
+            Some(Place::Absent(a)) => a,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_page_comes_and_goes() {
+        let table = PageTable::new(1000).unwrap();
+        let id = PageId(7);
+        let seen = absent(&table, id);
+        assert_eq!(seen.age(5), None);
+        assert!(table.frame_of(id) >= u32::MAX as usize);
+        assert!(table.claim(id, seen));
+        assert!(!table.claim(id, seen));
+        assert_eq!(table.place(id), Some(Place::Loading));
+        assert!(table.frame_of(id) >= (1 << 31) - 1);
+        table.publish(id, 0);
+        assert_eq!((table.place(id), table.frame_of(id)), (Some(Place::Frame(0)), 0));
+        table.remove(id, 0, Some(STAMP - 1));
+        assert!(table.frame_of(id) >= (1 << 31) - 1);
+        let ghost = absent(&table, id);
+        assert_eq!(ghost.age(3), Some(5), "stamps wrap around");
+        assert!(!table.install(id, seen, 4));
+        assert!(table.install(id, ghost, 4));
+        assert_eq!(table.place(id), Some(Place::Frame(4)));
+        assert_eq!(table.place(PageId(1000)), None);
+        assert_eq!(table.place(PageId::NONE), None);
+    }
+}

@@ -1,0 +1,95 @@
+//! Reading ahead: a page's first lines into the cache, a whole database into the pool.
+
+use super::BufferPool;
+use super::page_table::{Absent, Place};
+use super::replace::Entry;
+use super::room::FreeFrame;
+use super::stats::add;
+use crate::base::error::StorageError;
+use crate::base::ids::{PAGE_SIZE, PageId};
+use crate::page::access::prefetch_read;
+use crate::page::header;
+
+/// Pages that `preload` reads at once.
+const CHUNK: u32 = 128;
+
+impl BufferPool {
+    /// A hint that the page is about to be searched: asks for the frame's head and the page's first three
+    /// lines (header, hints, first slots) if the page is in memory. Looks at the page table only.
+    #[inline]
+    pub(crate) fn prefetch_page(&self, id: PageId) {
+        if let Some(frame) = self.get(id) {
+            prefetch_read(std::ptr::from_ref(frame).cast());
+            frame.bytes().prefetch(0);
+            frame.bytes().prefetch(header::HINTS);
+            frame.bytes().prefetch(header::SLOTS);
+        }
+    }
+
+    /// Reads pages 1 to `pages` - 1 into free frames with large reads, in order, until the pool is nearly
+    /// full; evicts nothing. Returns how many pages came in. Damaged pages are left for whoever needs
+    /// them to complain about. The caller holds no latch.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub(crate) fn preload(&self, pages: u32) -> Result<u32, StorageError> {
+        let pages = pages.min(self.file_pages());
+        let mut buffer = vec![0; CHUNK as usize * PAGE_SIZE];
+        let mut claimed = Vec::with_capacity(CHUNK as usize);
+        let mut loaded = 0;
+        for first in (1..pages).step_by(CHUNK as usize) {
+            let count = CHUNK.min(pages - first);
+            if self.free_frames() < (CHUNK as usize + self.shards.len() * self.reserve_high).min(self.frame_count() / 4) {
+                break;
+            }
+            self.claim_chunk(first, count, &mut claimed);
+            if claimed.is_empty() {
+                continue;
+            }
+            let bytes = &mut buffer[..count as usize * PAGE_SIZE];
+            let read = self.file.read_exact_at(bytes, PageId(first).offset());
+            let (contents, _) = bytes.as_chunks::<PAGE_SIZE>();
+            for (id, seen, free) in claimed.drain(..) {
+                let content = &contents[(id.0 - first) as usize];
+                if read.is_ok() && header::damage(content, id, self.options.checksums).is_none() {
+                    self.put_in(id, seen, free, content);
+                    loaded += 1;
+                } else {
+                    self.table.give_up(id, seen);
+                }
+                self.wake_waiters(id);
+            }
+            read?;
+        }
+        Ok(loaded)
+    }
+
+    /// Claims the absent pages of a chunk, as far as there are free frames.
+    fn claim_chunk<'a>(&'a self, first: u32, count: u32, claimed: &mut Vec<(PageId, Absent, FreeFrame<'a>)>) {
+        for id in (first..first + count).map(PageId) {
+            if let Some(Place::Absent(seen)) = self.table.place(id) {
+                let Some(free) = self.free_frame(self.shard_of_page(id)) else { return };
+                if self.table.claim(id, seen) {
+                    claimed.push((id, seen, free));
+                }
+            }
+        }
+    }
+
+    fn put_in(&self, id: PageId, seen: Absent, free: FreeFrame<'_>, content: &[u8; PAGE_SIZE]) {
+        let frame = free.frame();
+        let mut write = frame.write();
+        write.page_mut().put(0, content);
+        self.settle(frame, id, seen);
+        self.table.publish(id, free.index());
+        drop(write);
+        add(&self.counters.reads, 1);
+        // The small queue is for what comes one by one.
+        free.enter(Entry::Proven);
+    }
+
+    /// Frames that hold no page.
+    pub(crate) fn free_frames(&self) -> usize {
+        self.unused_frames() + self.shards.iter().map(|shard| shard.lock().free.len()).sum::<usize>()
+    }
+}

@@ -1,0 +1,251 @@
+//! Where free frames come from, and reservations of them.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::BufferPool;
+use super::frame::{Frame, FrameWrite};
+use super::page_table::Place;
+use super::replace::{Entry, Evicted};
+use super::stats::add;
+use crate::base::error::StorageError;
+use crate::base::hook::{BlockReason, WaitToken};
+use crate::base::ids::{Lsn, PageId};
+use crate::page::header;
+
+/// Frames of one shard that a worker looks at for a clean one at a time.
+const LOOKED_AT: usize = 256;
+/// Pages that a worker writes at once when it has to.
+const WASH: usize = 32;
+/// Rounds that lead nowhere, a wait of up to 5 ms apart, before the pool counts as exhausted.
+const ROUNDS: u32 = 200;
+
+/// A frame without a page, in nobody else's hands. It goes back when dropped.
+#[derive(Debug)]
+pub(super) struct FreeFrame<'a> {
+    pool: &'a BufferPool,
+    index: u32,
+}
+
+impl<'a> FreeFrame<'a> {
+    pub(super) fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(super) fn frame(&self) -> &'a Frame {
+        &self.pool.frames.as_slice()[self.index as usize]
+    }
+
+    /// The frame has got a page: it joins the queues.
+    pub(super) fn enter(self, entry: Entry) {
+        self.pool.shard_of_frame(self.index).lock().enter(self.index, entry);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for FreeFrame<'_> {
+    fn drop(&mut self) {
+        self.pool.shard_of_frame(self.index).lock().free.push(self.index);
+    }
+}
+
+/// Frames taken out of circulation by [`BufferPool::reserve`]; the unused ones go back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved<'a> {
+    pool: &'a BufferPool,
+    frames: Vec<FreeFrame<'a>>,
+}
+
+impl<'a> Reserved<'a> {
+    /// Frames left.
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The page `id`, which is being allocated: zeros but for its number, exclusively latched, to be
+    /// found by others as soon as the latch is released. Whatever it held before does not matter. The
+    /// caller formats it, sets its LSN and marks it dirty.
+    ///
+    /// Waits for latches only (others may have found the page's former incarnation), and, if someone
+    /// follows a stale reference to that at this moment, for the end of his read.
+    ///
+    /// # Panics
+    /// If no frame is left, or `id` is no number of a page.
+    pub(crate) fn create(&mut self, id: PageId) -> FrameWrite<'a> {
+        let pool = self.pool;
+        loop {
+            match pool.table.place(id) {
+                None => panic!("page {id} cannot be created: the table ends before it"),
+                Some(Place::Loading) => std::thread::yield_now(),
+                Some(Place::Frame(index)) => {
+                    let write = pool.frames.as_slice()[index as usize].write();
+                    if write.frame().page_id() == id {
+                        return begin(write, id);
+                    }
+                    write.release_unchanged();
+                }
+                Some(Place::Absent(seen)) => {
+                    let free = self.frames.last().expect("a reservation of fewer pages than were created");
+                    let write = free.frame().write();
+                    if !pool.table.install(id, seen, free.index()) {
+                        write.release_unchanged();
+                        continue;
+                    }
+                    let frame = write.frame();
+                    frame.set_page_id(id);
+                    frame.recovery_lsn.store(0, Ordering::Relaxed);
+                    frame.uses.store(0, Ordering::Relaxed);
+                    add(&pool.counters.creates, 1);
+                    if let Some(free) = self.frames.pop() {
+                        free.enter(Entry::Probation);
+                    }
+                    return begin(write, id);
+                }
+            }
+        }
+    }
+}
+
+fn begin(mut write: FrameWrite<'_>, id: PageId) -> FrameWrite<'_> {
+    let mut page = write.page_mut();
+    page.bytes().fill(0);
+    page.put_u32(header::ID, id.0);
+    write
+}
+
+impl BufferPool {
+    /// Takes `n` free frames out of circulation. The caller holds no latch: this may evict, write and wait.
+    ///
+    /// # Errors
+    /// What writing dirty pages may meet; [`StorageError::PoolExhausted`] when no frame came free for long.
+    pub(crate) fn reserve(&self, n: usize) -> Result<Reserved<'_>, StorageError> {
+        let mut frames = Vec::with_capacity(n);
+        for _ in 0..n {
+            let hint = self.next_shard.fetch_add(1, Ordering::Relaxed);
+            frames.push(self.take_frame(hint as usize)?);
+        }
+        Ok(Reserved { pool: self, frames })
+    }
+
+    /// Reserves one frame and creates a page in it. The caller holds no latch.
+    ///
+    /// # Errors
+    /// As [`BufferPool::reserve`].
+    pub(crate) fn create(&self, id: PageId) -> Result<FrameWrite<'_>, StorageError> {
+        Ok(self.reserve(1)?.create(id))
+    }
+
+    /// A frame without a page, preferably of the shard `hint`. The caller holds no latch.
+    pub(super) fn take_frame(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
+        let token = WaitToken::new();
+        let mut stuck = 0;
+        while stuck < ROUNDS {
+            if let Some(free) = self.free_frame(hint) {
+                return Ok(free);
+            }
+            let mut moved = false;
+            if let Some(free) = self.evict_one(hint, &mut moved) {
+                return Ok(free);
+            }
+            self.poison.check()?;
+            if self.wash(hint, WASH)? > 0 {
+                add(&self.counters.writes_by_workers, 1);
+            } else if !moved {
+                // All pages are latched or being written by others. They do not need us to finish.
+                let limit = Duration::from_micros(20 << stuck.min(8));
+                self.hook.block_for(&token, BlockReason::Room, limit);
+                stuck += 1;
+            }
+        }
+        Err(StorageError::PoolExhausted { frames: self.frames.as_slice().len() })
+    }
+
+    /// A frame that is free already.
+    pub(super) fn free_frame(&self, hint: usize) -> Option<FreeFrame<'_>> {
+        let shard = &self.shards[hint % self.shards.len()];
+        let mut queues = shard.lock();
+        let popped = queues.free.pop();
+        let left = queues.free.len();
+        drop(queues);
+        let unused = self.unused_frames();
+        if left < self.reserve_low && unused < self.reserve_low * self.shards.len() {
+            self.call_cleaner();
+        }
+        if let Some(index) = popped {
+            return Some(FreeFrame { pool: self, index });
+        }
+        if unused > 0 {
+            let index = self.never_used.fetch_add(1, Ordering::AcqRel);
+            if (index as usize) < self.frames.as_slice().len() {
+                return Some(FreeFrame { pool: self, index });
+            }
+            // Kept from wrapping around: only the racers of one moment get here.
+            self.never_used.store(self.frames.as_slice().len() as u32, Ordering::Relaxed);
+        }
+        None
+    }
+
+    /// Frames that have never had a page.
+    pub(super) fn unused_frames(&self) -> usize {
+        self.frames.as_slice().len().saturating_sub(self.never_used.load(Ordering::Relaxed) as usize)
+    }
+
+    /// A frame from eviction of a clean page, or a free one of another shard.
+    fn evict_one(&self, hint: usize, moved: &mut bool) -> Option<FreeFrame<'_>> {
+        for i in 0..self.shards.len() {
+            let shard = &self.shards[(hint + i) % self.shards.len()];
+            let mut queues = shard.lock();
+            *moved |= self.evict_clean(&mut queues, 1, self.washing_limit, LOOKED_AT);
+            if let Some(index) = queues.free.pop() {
+                return Some(FreeFrame { pool: self, index });
+            }
+        }
+        None
+    }
+
+    /// Writes up to `n` pages that wait to be written so that they can go, and evicts those that nobody
+    /// has used meanwhile. Returns how many pages were written or evicted, whichever is more.
+    pub(super) fn wash(&self, hint: usize, n: usize) -> Result<usize, StorageError> {
+        let mut batch = self.batch();
+        for i in 0..self.shards.len() {
+            let mut queues = self.shards[(hint + i) % self.shards.len()].lock();
+            while batch.frames.len() < n {
+                let Some(index) = queues.washing.pop_front() else { break };
+                batch.frames.push(index);
+            }
+        }
+        let mut washed = std::mem::take(&mut batch.frames);
+        batch.frames.extend_from_slice(&washed);
+        let result = if washed.is_empty() { Ok(0) } else { self.write_batch(&mut batch) };
+        let mut freed = 0;
+        for index in washed.drain(..) {
+            let used = self.frames.as_slice()[index as usize].uses.load(Ordering::Relaxed) > 0;
+            let evicted = if used { Evicted::Busy } else { self.try_evict(index, Entry::Probation) };
+            let mut queues = self.shard_of_frame(index).lock();
+            match evicted {
+                Evicted::Yes => {
+                    freed += 1;
+                    queues.free.push(index);
+                }
+                Evicted::Dirty => queues.washing.push_back(index),
+                Evicted::Busy => queues.enter(index, Entry::Proven),
+            }
+        }
+        self.keep(batch);
+        result.map(|written| written.max(freed))
+    }
+
+    /// Number of a frame of this pool.
+    pub(crate) fn index_of(&self, frame: &Frame) -> u32 {
+        let base = self.frames.as_slice().as_ptr().addr();
+        ((std::ptr::from_ref(frame).addr() - base) / size_of::<Frame>()) as u32
+    }
+
+    /// Smallest LSN at which a restart would have to begin on account of this frame; `None` if it is clean.
+    pub(super) fn recovery_lsn(frame: &Frame) -> Option<Lsn> {
+        match frame.recovery_lsn.load(Ordering::Acquire) {
+            0 => None,
+            lsn => Some(Lsn(lsn)),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Faults of the disk under the pool.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::base::ids::PAGE_SIZE;
+use crate::page::header::damage;
+
+#[test]
+fn a_failed_write_closes_the_instance() {
+    let t = pool(16);
+    t.make(1, 1);
+    t.file.fail_writes.store(true, Ordering::Relaxed);
+    let error = t.pool.flush_all().unwrap_err();
+    assert!(error.to_string().contains("write at byte 8192 failed"), "{error}");
+    assert!(t.poison.is_closed());
+    assert!(t.pool.oldest_recovery_lsn().is_some(), "the change is still not on disk");
+    t.file.fail_writes.store(false, Ordering::Relaxed);
+    assert!(matches!(t.pool.flush_all(), Err(StorageError::Poisoned { .. })));
+    assert!(matches!(t.pool.clean_step(0, CleanGoal::default()), Err(StorageError::Poisoned { .. })));
+    assert_eq!(t.value(1), 1, "reading goes on");
+}
+
+#[test]
+fn a_failed_sync_closes_the_instance_and_is_not_tried_again() {
+    let t = pool(16);
+    t.make(1, 1);
+    t.file.fail_syncs.store(true, Ordering::Relaxed);
+    assert!(t.pool.flush_all().is_err());
+    assert!(t.poison.is_closed());
+    let oldest = t.pool.oldest_recovery_lsn();
+    assert_eq!(oldest, Some(Lsn(100)), "written, clean, but not known to be on disk");
+    t.file.fail_syncs.store(false, Ordering::Relaxed);
+    assert!(matches!(t.pool.sync(), Err(StorageError::Poisoned { .. })));
+    assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
+    assert_eq!(t.pool.oldest_recovery_lsn(), oldest);
+}
+
+#[test]
+fn a_full_disk_is_told_and_gets_better() {
+    let t = pool(16);
+    t.file.limit.store(20 * PAGE_SIZE as u64, Ordering::Relaxed);
+    let mut made = 0;
+    for id in 1..100 {
+        match t.pool.grow_to_hold(PageId(id)) {
+            Ok(()) => {
+                t.make(id, 7);
+                made = id;
+            }
+            Err(error) => {
+                assert!(error.is_retryable() && error.to_string().contains("pages.0"), "{error}");
+                break;
+            }
+        }
+    }
+    assert_eq!(made, 19, "to the last page that fits");
+    // Even if nobody asked for the space first.
+    let mut page = t.pool.create(PageId(60)).unwrap();
+    page.mark_dirty(t.log.tail());
+    drop(page);
+    assert!(matches!(t.pool.flush_all(), Err(StorageError::NoSpace { .. })));
+    assert!(!t.poison.is_closed());
+    t.file.limit.store(0, Ordering::Relaxed);
+    t.pool.flush_all().unwrap();
+    assert_eq!(t.pool.oldest_recovery_lsn(), None);
+    for id in 1..=19 {
+        assert_eq!(t.value(id), 7);
+    }
+}
+
+#[test]
+fn a_log_that_refuses_images_leaves_pages_dirty() {
+    let t = pool(16);
+    for id in 1..=12 {
+        t.make(id, 1);
+    }
+    let before = t.file.bytes.lock().clone();
+    t.log.fail.store(true, Ordering::Relaxed);
+    assert!(matches!(t.pool.flush_all(), Err(StorageError::NoSpace { .. })));
+    assert!(*t.file.bytes.lock() == before, "nothing is written in place before its image is logged");
+    // A miss that would have to write fails as well, and takes no frame with it.
+    for _ in 0..50 {
+        assert!(t.pool.reserve(10).is_err());
+    }
+    t.log.fail.store(false, Ordering::Relaxed);
+    assert_eq!(t.pool.reserve(10).unwrap().len(), 10);
+    t.pool.flush_all().unwrap();
+    for id in 1..=12 {
+        assert_eq!(t.value(id), 1);
+    }
+}
+
+#[test]
+fn a_torn_page_has_its_image_in_the_durable_log() {
+    let t = pool(16);
+    for id in 1..=9 {
+        t.make(id, 1);
+    }
+    t.pool.flush_all().unwrap();
+    for id in 1..=9 {
+        t.set(id, 2);
+    }
+    // The write tears in the middle of page 5: 1 to 4 are new, 6 to 9 old, 5 is half and half.
+    t.file.tear_write_after.store(4 * PAGE_SIZE as u64 + 4096, Ordering::Relaxed);
+    for id in 1..=9u32 {
+        // Something to change in both halves.
+        let mut page = t.pool.get(PageId(id)).unwrap().write();
+        page.page_mut().put_u64(PAGE_SIZE - 8, 2);
+    }
+    assert!(t.pool.flush_all().is_err());
+    assert!(t.poison.is_closed());
+    let disk = t.file.bytes.lock().clone();
+    let images = t.log.images.lock();
+    let mut damaged = 0;
+    for id in 1..=9u32 {
+        let at = id as usize * PAGE_SIZE;
+        let page: &[u8; PAGE_SIZE] = disk[at..at + PAGE_SIZE].try_into().unwrap();
+        if damage(page, PageId(id), true).is_some() {
+            damaged += 1;
+        }
+        let (end, _, image) = &images[&id];
+        assert!(*end <= t.log.durable_lsn(), "page {id} may be torn, its image is not durable");
+        let image: &[u8; PAGE_SIZE] = image.as_slice().try_into().unwrap();
+        assert_eq!(damage(image, PageId(id), true), None);
+        assert_eq!(image[VALUE], 2);
+        assert!(t.pool.oldest_recovery_lsn().unwrap() < *end, "restart begins early enough to find it");
+    }
+    assert_eq!(damaged, 1);
+}

@@ -1,0 +1,358 @@
+//! Tests of the pool as a whole.
+
+mod faults;
+mod larger;
+mod model;
+mod scan;
+mod threads;
+mod timing;
+
+use std::sync::atomic::Ordering;
+
+use super::testing::{TestPool, pool, pool_over};
+use super::*;
+use crate::base::ids::Lsn;
+
+/// Where the tests keep a page's content.
+const VALUE: usize = 512;
+
+impl TestPool {
+    /// Makes a page with a value.
+    fn make(&self, id: u32, value: u64) {
+        self.pool.grow_to_hold(PageId(id)).unwrap();
+        let mut page = self.pool.create(PageId(id)).unwrap();
+        page.mark_dirty(self.log.tail());
+        let lsn = self.log.append(64);
+        page.page_mut().put_u64(VALUE, value);
+        page.page_mut().set_lsn(lsn);
+    }
+
+    /// Sets a page's value; returns the LSN.
+    fn set(&self, id: u32, value: u64) -> Lsn {
+        loop {
+            let frame = self.pool.get_or_load(PageId(id)).unwrap();
+            let mut page = frame.write();
+            if frame.page_id() != PageId(id) {
+                page.release_unchanged();
+                continue;
+            }
+            frame.touch();
+            page.mark_dirty(self.log.tail());
+            let lsn = self.log.append(64);
+            page.page_mut().put_u64(VALUE, value);
+            page.page_mut().set_lsn(lsn);
+            return lsn;
+        }
+    }
+
+    /// Reads a page's value the way a tree does.
+    fn value(&self, id: u32) -> u64 {
+        self.try_value(id).unwrap()
+    }
+
+    fn lsn_of(&self, id: u32) -> Lsn {
+        self.pool.get(PageId(id)).unwrap().bytes().lsn()
+    }
+
+    /// Every page whose last change (as given) lies below what the pool reports is on the disk with it.
+    fn check_recovery(&self, pages: impl Iterator<Item = (u32, Lsn)>) {
+        let oldest = self.pool.oldest_recovery_lsn().unwrap_or(Lsn::MAX);
+        let synced = self.file.synced.lock();
+        for (id, lsn) in pages.filter(|(_, lsn)| *lsn < oldest) {
+            let at = id as usize * PAGE_SIZE + 8;
+            let on_disk = synced.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()));
+            assert!(on_disk >= lsn.0, "page {id}: {lsn:?} is below {oldest:?}, the disk has {on_disk}");
+        }
+    }
+
+    fn try_value(&self, id: u32) -> Result<u64, StorageError> {
+        loop {
+            let frame = self.pool.get_or_load(PageId(id))?;
+            let read = frame.read(self.pool.kind);
+            if frame.page_id() != PageId(id) {
+                continue;
+            }
+            let value = read.page().u64(VALUE);
+            if read.is_valid() {
+                frame.touch();
+                return Ok(value);
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_survive_eviction() {
+    let t = pool(16);
+    for id in 1..200 {
+        t.make(id, u64::from(id) * 7);
+    }
+    for round in 0..3 {
+        for id in 1..200 {
+            assert_eq!(t.value(id), u64::from(id) * 7, "round {round}");
+        }
+    }
+    let stats = t.pool.stats();
+    assert!(stats.evictions > 500 && stats.reads > 500, "{stats:?}");
+    assert_eq!(stats.images, stats.writes);
+}
+
+#[test]
+fn a_pool_reopened_finds_what_was_flushed() {
+    let t = pool(64);
+    for id in 1..50 {
+        t.make(id, u64::from(id));
+    }
+    assert_eq!(t.pool.oldest_recovery_lsn(), Some(Lsn(100)));
+    t.pool.flush_all().unwrap();
+    assert_eq!(t.pool.oldest_recovery_lsn(), None);
+    let again = pool_over(t.file.clone(), PoolOptions::new(16));
+    for id in 1..50 {
+        assert_eq!(again.value(id), u64::from(id));
+    }
+}
+
+#[test]
+fn pages_that_do_not_exist_or_are_damaged_are_told() {
+    let t = pool(16);
+    let message = |r: Result<u64, StorageError>| r.unwrap_err().to_string();
+    assert!(message(t.try_value(5)).contains("page 5 is referred to but does not exist"));
+    assert!(message(t.try_value(0)).contains("does not exist"));
+    t.make(1, 1);
+    t.pool.flush_all().unwrap();
+    let t = pool_over(t.file.clone(), PoolOptions::new(16));
+    t.file.bytes.lock()[8192 + 4000] ^= 1;
+    assert!(message(t.try_value(1)).contains("page 1 fails its checksum"));
+    // A hole.
+    assert!(message(t.try_value(3)).contains("fails its checksum"));
+    t.file.bytes.lock()[8192 + 4000] ^= 1;
+    assert_eq!(t.value(1), 1);
+    t.file.fail_reads.store(true, Ordering::Relaxed);
+    assert_eq!(t.value(1), 1, "resident");
+    let t = pool_over(t.file.clone(), PoolOptions::new(16));
+    assert!(message(t.try_value(1)).contains("read at byte 8192 failed"));
+    t.file.fail_reads.store(false, Ordering::Relaxed);
+    assert_eq!(t.value(1), 1, "a failed read is tried again by the next one");
+    assert!(!t.poison.is_closed());
+}
+
+#[test]
+fn a_reservation_cannot_fail_later_and_gives_back_what_it_did_not_use() {
+    let t = pool(16);
+    for id in 1..=40 {
+        t.make(id, 1);
+    }
+    t.pool.grow_to_hold(PageId(60)).unwrap();
+    let mut reserved = t.pool.reserve(5).unwrap();
+    assert_eq!(reserved.len(), 5);
+    let first = reserved.create(PageId(50));
+    assert_eq!(first.page().u32(crate::page::header::ID), 50);
+    let second = reserved.create(PageId(51));
+    assert_eq!(reserved.len(), 3);
+    // The rest of the pool goes on working meanwhile.
+    assert_eq!(t.value(3), 1);
+    drop((first, second, reserved));
+    assert!(t.pool.free_frames() >= 3);
+    assert!(matches!(t.pool.reserve(17), Err(StorageError::PoolExhausted { frames: 16 })));
+    assert_eq!(t.value(4), 1);
+}
+
+#[test]
+fn a_page_created_again_is_empty_wherever_its_former_self_is() {
+    let t = pool(16);
+    for id in 1..=30 {
+        t.make(id, 9);
+    }
+    t.pool.flush_all().unwrap();
+    assert_eq!(t.value(2), 9);
+    for id in [2, 17] {
+        let resident = t.pool.get(PageId(id)).is_some();
+        let page = t.pool.create(PageId(id)).unwrap();
+        assert_eq!(page.page().u64(VALUE), 0, "page {id}, resident: {resident}");
+        assert_eq!(page.page().id(), PageId(id));
+        page.release_unchanged();
+    }
+}
+
+#[test]
+fn readers_who_slept_through_eviction_notice() {
+    let t = pool(16);
+    t.make(1, 1);
+    t.pool.flush_all().unwrap();
+    let frame = t.pool.get(PageId(1)).unwrap();
+    let read = frame.read(LatchKind::Optimistic);
+    let mut seen = std::collections::HashSet::new();
+    let mut owners = 0;
+    for id in 2..400 {
+        t.make(id, 1);
+        t.pool.flush_all().unwrap();
+        if frame.page_id() == PageId(1) {
+            assert!(read.is_valid());
+            continue;
+        }
+        owners += 1;
+        assert!(!read.is_valid(), "the frame has got another page");
+        seen.insert((frame.page_id(), format!("{:?}", frame.latch.optimistic())));
+    }
+    assert!(owners > 100);
+    assert!(frame.write_at(read.version()).is_none());
+    let versions: std::collections::HashSet<_> = seen.iter().map(|(_, version)| version).collect();
+    assert_eq!(versions.len(), seen.len(), "two pages have had one version of the frame");
+}
+
+#[test]
+fn eviction_alone_is_noticed_before_the_frame_is_used_again() {
+    let t = pool(16);
+    for id in 1..=16 {
+        t.make(id, 1);
+    }
+    t.pool.flush_all().unwrap();
+    let frames: Vec<_> = (1..=16).map(|id| t.pool.get(PageId(id)).unwrap()).collect();
+    let reads: Vec<_> = frames.iter().map(|frame| frame.read(LatchKind::Optimistic)).collect();
+    let _reserved = t.pool.reserve(8).unwrap();
+    let mut gone = 0;
+    for id in 1..=16u32 {
+        let (frame, read) = (frames[id as usize - 1], &reads[id as usize - 1]);
+        assert_eq!(read.is_valid(), t.pool.get(PageId(id)).is_some());
+        assert_eq!(frame.page_id() == PageId(id), read.is_valid());
+        gone += u32::from(!read.is_valid());
+    }
+    assert!(gone >= 8);
+}
+
+#[test]
+fn a_forgotten_page_goes_only_if_it_is_on_disk() {
+    let t = pool(16);
+    t.make(1, 5);
+    t.pool.forget(PageId(1));
+    assert!(t.pool.get(PageId(1)).is_some(), "dirty");
+    t.pool.flush_all().unwrap();
+    t.pool.forget(PageId(1));
+    assert!(t.pool.get(PageId(1)).is_none());
+    assert_eq!(t.value(1), 5);
+    t.pool.forget(PageId(7));
+    // Its frame, without a page, has stayed in its queue; it must come out of it free.
+    t.pool.forget(PageId(1));
+    for id in 2..200 {
+        t.make(id, 5);
+    }
+    assert_eq!(t.pool.reserve(12).unwrap().len(), 12);
+}
+
+#[test]
+fn the_cleaner_rests_when_all_fits() {
+    let t = pool(64);
+    for id in 1..60 {
+        t.make(id, 1);
+    }
+    for now in 0..100 {
+        assert_eq!(t.pool.clean_step(now, CleanGoal::default()).unwrap(), StepResult::Idle);
+    }
+    assert_eq!(t.pool.stats().writes, 0);
+}
+
+#[test]
+fn the_cleaner_keeps_frames_free() {
+    let t = pool(256);
+    let wanted = Arc::new(AtomicU32::new(0));
+    let count = wanted.clone();
+    t.pool.on_cleaner_wanted(Box::new(move || _ = count.fetch_add(1, Ordering::Relaxed)));
+    for id in 1..=3000 {
+        t.make(id, 1);
+        if wanted.swap(0, Ordering::Relaxed) > 0 {
+            while t.pool.clean_step(0, CleanGoal::default()).unwrap() != StepResult::Idle {}
+            assert!(t.pool.free_frames() >= t.pool.reserve_low);
+        }
+    }
+    let stats = t.pool.stats();
+    assert_eq!(stats.writes_by_workers, 0, "{stats:?}");
+    assert!(stats.writes > 2000 && stats.write_calls < stats.writes / 2, "neighbours share a write: {stats:?}");
+}
+
+#[test]
+fn the_cleaner_writes_the_oldest_first_and_then_syncs() {
+    let t = pool(2048);
+    for id in 1..=1000 {
+        t.make(id, 1);
+    }
+    let goal = CleanGoal { write_before: t.log.tail() };
+    for id in 1..=10 {
+        t.set(id, 2);
+    }
+    let before = t.pool.oldest_recovery_lsn().unwrap();
+    let mut steps = 0;
+    let mut last = before;
+    loop {
+        match t.pool.clean_step(0, goal).unwrap() {
+            StepResult::Idle => break,
+            StepResult::Worked { pages } => {
+                steps += 1;
+                assert!(pages <= write::BATCH);
+                let now = t.pool.oldest_recovery_lsn();
+                assert!(now.is_none_or(|now| now >= last));
+                last = now.unwrap_or(Lsn::MAX);
+                assert!(last == before || t.file.syncs.load(Ordering::Relaxed) > 0, "nothing counts before the sync");
+            }
+        }
+    }
+    assert_eq!(steps, 1000usize.div_ceil(write::BATCH) + 1);
+    assert_eq!(t.pool.oldest_recovery_lsn(), None);
+    assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
+    // Nothing is left to do for this goal, and finding that out is cheap.
+    t.set(5, 3);
+    assert_eq!(t.pool.clean_step(0, goal).unwrap(), StepResult::Idle);
+}
+
+#[test]
+fn a_goal_that_follows_the_log_is_not_chased() {
+    let t = pool(64);
+    let mut now = 0;
+    for round in 0..1000u64 {
+        let id = 1 + (round % 40) as u32;
+        if round < 40 { t.make(id, round) } else { _ = t.set(id, round) }
+        now += 1_000_000;
+        let goal = CleanGoal { write_before: t.log.tail() };
+        while t.pool.clean_step(now, goal).unwrap() != StepResult::Idle {}
+    }
+    // A second in all: five plans, each of the pages that had become dirty meanwhile.
+    let stats = t.pool.stats();
+    assert!(stats.writes <= 5 * 40, "{stats:?}");
+    assert!(stats.writes >= 4 * 40, "{stats:?}");
+}
+
+#[test]
+fn an_idle_database_is_synced_in_the_end() {
+    let t = pool(16);
+    for id in 1..100 {
+        t.make(id, 1);
+    }
+    while t.pool.clean_step(5, CleanGoal::default()).unwrap() != StepResult::Idle {}
+    assert_eq!(t.file.syncs.load(Ordering::Relaxed), 0);
+    let late = 40_000_000_000;
+    while t.pool.clean_step(late, CleanGoal::default()).unwrap() != StepResult::Idle {}
+    assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn preload_fills_the_pool_and_no_more() {
+    let t = pool(1024);
+    for id in 1..=900 {
+        t.make(id, u64::from(id));
+    }
+    t.pool.flush_all().unwrap();
+    t.file.bytes.lock()[300 * PAGE_SIZE + 999] ^= 1;
+    let big = pool_over(t.file.clone(), PoolOptions::new(2048));
+    assert_eq!(big.pool.preload(901).unwrap(), 899);
+    let reads = big.pool.stats().reads;
+    for id in (1..=900).filter(|id| *id != 300) {
+        assert_eq!(big.value(id), u64::from(id));
+    }
+    assert_eq!(big.pool.stats().reads, reads);
+    assert!(big.try_value(300).is_err());
+
+    let small = pool_over(t.file.clone(), PoolOptions::new(400));
+    let loaded = small.pool.preload(901).unwrap();
+    assert!((200..400).contains(&loaded), "{loaded}");
+    assert_eq!(small.pool.stats().evictions, 0);
+    assert_eq!(small.value(899), 899);
+}

@@ -1,0 +1,96 @@
+//! Random single-threaded histories against a map.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Debug, Clone)]
+enum Op {
+    Make(u32, u64),
+    Set(u32, u64),
+    Get(u32),
+    Forget(u32),
+    Reserve(usize),
+    Step { old: bool },
+    Flush,
+    Sync,
+    LogFull(bool),
+    Reopen,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let id = 1..80u32;
+    prop_oneof![
+        4 => (id.clone(), any::<u64>()).prop_map(|(id, v)| Op::Make(id, v)),
+        8 => (id.clone(), any::<u64>()).prop_map(|(id, v)| Op::Set(id, v)),
+        8 => id.clone().prop_map(Op::Get),
+        1 => id.prop_map(Op::Forget),
+        1 => (0..12usize).prop_map(Op::Reserve),
+        2 => any::<bool>().prop_map(|old| Op::Step { old }),
+        1 => Just(Op::Flush),
+        1 => Just(Op::Sync),
+        1 => any::<bool>().prop_map(Op::LogFull),
+        1 => Just(Op::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 200 }))]
+    #[test]
+    fn the_pool_is_a_map(ops in proptest::collection::vec(op(), 1..400)) {
+        let mut t = pool(16);
+        let mut model: HashMap<u32, (u64, Lsn)> = HashMap::new();
+        let mut now = 0;
+        for op in ops {
+            now += 1_000_000_000;
+            // With the log full, whatever has to write fails; it must fail cleanly.
+            let full = t.log.fail.load(Ordering::Relaxed);
+            match op {
+                Op::Make(id, value) => {
+                    if !full {
+                        t.make(id, value);
+                        model.insert(id, (value, t.lsn_of(id)));
+                    }
+                }
+                Op::Set(id, value) => {
+                    if model.contains_key(&id) && t.pool.get_or_load(PageId(id)).is_ok() {
+                        let lsn = t.set(id, value);
+                        model.insert(id, (value, lsn));
+                    }
+                }
+                Op::Get(id) => match (t.try_value(id), model.get(&id)) {
+                    (Ok(value), Some((expected, _))) => prop_assert_eq!(value, *expected),
+                    (Err(StorageError::NoSpace { .. }), _) => prop_assert!(full),
+                    (Err(StorageError::CorruptPage { .. }), None) => {}
+                    (got, expected) => prop_assert!(false, "page {}: {:?} instead of {:?}", id, got, expected),
+                },
+                Op::Forget(id) => t.pool.forget(PageId(id)),
+                Op::Reserve(n) => prop_assert!(full || t.pool.reserve(n).unwrap().len() == n),
+                Op::Step { old } => {
+                    let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO } };
+                    let step = t.pool.clean_step(now, goal);
+                    prop_assert!(full || step.is_ok());
+                }
+                Op::Flush => {
+                    let flushed = t.pool.flush_all();
+                    prop_assert!(full || flushed.is_ok());
+                    prop_assert!(flushed.is_err() || t.pool.oldest_recovery_lsn().is_none());
+                }
+                Op::Sync => t.pool.sync().unwrap(),
+                Op::LogFull(yes) => t.log.fail.store(yes, Ordering::Relaxed),
+                Op::Reopen => {
+                    if !full {
+                        t.pool.flush_all().unwrap();
+                        t = pool_over(t.file.clone(), PoolOptions::new(16));
+                        t.log.append(1 << 40);
+                    }
+                }
+            }
+            t.check_recovery(model.iter().map(|(id, (_, lsn))| (*id, *lsn)));
+            prop_assert!(!t.poison.is_closed());
+        }
+    }
+}

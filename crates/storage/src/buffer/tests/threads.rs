@@ -1,0 +1,244 @@
+//! Several threads at once.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::*;
+use crate::base::ids::PAGE_SIZE;
+
+const PAGES: u32 = 120;
+
+/// What pages should hold. `values[id]` moves within the exclusive latch of the page.
+struct Shadow {
+    values: Vec<AtomicU64>,
+    histories: Vec<Mutex<Vec<Lsn>>>,
+}
+
+fn update(t: &TestPool, shadow: &Shadow, id: u32) {
+    loop {
+        let frame = t.pool.get_or_load(PageId(id)).unwrap();
+        let mut page = frame.write();
+        if frame.page_id() != PageId(id) {
+            page.release_unchanged();
+            continue;
+        }
+        frame.touch();
+        let value = page.page().u64(VALUE) + 1;
+        assert_eq!(value, shadow.values[id as usize].load(Ordering::Relaxed) + 1, "page {id} lost an update");
+        page.mark_dirty(t.log.tail());
+        let lsn = t.log.append(64);
+        let mut bytes = page.page_mut();
+        bytes.put_u64(VALUE, value);
+        bytes.put_u64(PAGE_SIZE - 8, value);
+        bytes.set_lsn(lsn);
+        shadow.histories[id as usize].lock().push(lsn);
+        shadow.values[id as usize].store(value, Ordering::Release);
+        return;
+    }
+}
+
+fn read(t: &TestPool, shadow: &Shadow, id: u32) {
+    loop {
+        let least = shadow.values[id as usize].load(Ordering::Acquire);
+        let frame = t.pool.get_or_load(PageId(id)).unwrap();
+        let read = frame.read(t.pool.kind);
+        if frame.page_id() != PageId(id) {
+            continue;
+        }
+        let (first, last) = (read.page().u64(VALUE), read.page().u64(PAGE_SIZE - 8));
+        if read.is_valid() {
+            frame.touch();
+            let most = shadow.values[id as usize].load(Ordering::Acquire) + 1;
+            assert_eq!(first, last, "page {id} is torn");
+            assert!((least..=most).contains(&first), "page {id} is not what was written: {least} {first} {most}");
+            return;
+        }
+    }
+}
+
+/// Every change below what the pool reports is in the file as of its last sync.
+fn check_nothing_forgotten(t: &TestPool, shadow: &Shadow) {
+    let tail = t.log.tail();
+    let oldest = t.pool.oldest_recovery_lsn().unwrap_or(Lsn::MAX).min(tail);
+    let synced = t.file.synced.lock();
+    for id in 1..=PAGES {
+        let history = shadow.histories[id as usize].lock();
+        let Some(last) = history.iter().rev().find(|lsn| **lsn < oldest) else { continue };
+        let at = id as usize * PAGE_SIZE + 8;
+        let on_disk = synced.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()));
+        assert!(on_disk >= last.0, "page {id}: {last:?} is below {oldest:?}, the disk has {on_disk}");
+    }
+}
+
+fn run(latches: LatchKind, seed: u64, rounds: u32) {
+    println!("seed {seed}, {latches:?}");
+    let t = pool_over(Arc::default(), PoolOptions { latches, ..PoolOptions::new(24) });
+    let shadow = Shadow {
+        values: (0..=PAGES).map(|_| AtomicU64::new(0)).collect(),
+        histories: (0..=PAGES).map(|_| Mutex::default()).collect(),
+    };
+    for id in 1..=PAGES {
+        t.make(id, 0);
+    }
+    t.pool.flush_all().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let (t, shadow) = (&t, &shadow);
+                s.spawn(move || {
+                    let mut rng = Pcg64::seed_from_u64(seed * 10 + worker);
+                    for _ in 0..rounds {
+                        // Some pages more than others, so that threads meet.
+                        let id = 1 + rng.random_range(0..PAGES).min(rng.random_range(0..PAGES));
+                        match rng.random_range(0..100) {
+                            0..50 => read(t, shadow, id),
+                            50..96 => update(t, shadow, id),
+                            96 => drop(t.pool.reserve(rng.random_range(1..4)).unwrap()),
+                            97 => t.pool.forget(PageId(id)),
+                            98 => t.pool.prefetch_page(PageId(id)),
+                            _ => drop(t.pool.load(PageId(id))),
+                        }
+                    }
+                })
+            })
+            .collect();
+        let cleaner = s.spawn(|| {
+            let mut rng = Pcg64::seed_from_u64(seed);
+            let mut now = 0;
+            while !done.load(Ordering::Relaxed) {
+                let old = rng.random_bool(0.3);
+                let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO } };
+                now += 50_000_000;
+                if t.pool.clean_step(now, goal).unwrap() == StepResult::Idle {
+                    std::thread::yield_now();
+                }
+                if rng.random_bool(0.01) {
+                    t.pool.flush_all().unwrap();
+                }
+                if rng.random_bool(0.05) {
+                    t.pool.sync().unwrap();
+                }
+            }
+        });
+        let checker = s.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                check_nothing_forgotten(&t, &shadow);
+                std::thread::yield_now();
+            }
+        });
+        let results: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        let others = [cleaner.join(), checker.join()];
+        results.into_iter().chain(others).for_each(|r| r.unwrap());
+    });
+    for id in 1..=PAGES {
+        assert_eq!(t.value(id), shadow.values[id as usize].load(Ordering::Relaxed));
+    }
+    let (free, stats) = (t.pool.free_frames(), t.pool.stats());
+    println!("{free} free, {stats:?}");
+    t.pool.flush_all().unwrap();
+    check_nothing_forgotten(&t, &shadow);
+    // No frame was lost on the way.
+    assert_eq!(t.pool.reserve(24).unwrap().len(), 24);
+    let again = pool_over(t.file.clone(), PoolOptions::new(16));
+    for id in 1..=PAGES {
+        assert_eq!(again.value(id), shadow.values[id as usize].load(Ordering::Relaxed));
+    }
+}
+
+#[test]
+fn updates_reads_and_evictions_agree_optimistic() {
+    for seed in 0..4 {
+        run(LatchKind::Optimistic, seed, 8_000);
+    }
+}
+
+#[test]
+fn updates_reads_and_evictions_agree_plain() {
+    for seed in 10..14 {
+        run(LatchKind::Plain, seed, if cfg!(miri) { 50 } else { 8_000 });
+    }
+}
+
+#[test]
+fn a_page_wanted_by_many_is_read_once() {
+    let t = pool(16);
+    for id in 1..=400 {
+        t.make(id, u64::from(id));
+    }
+    t.pool.flush_all().unwrap();
+    let t = pool_over(t.file.clone(), PoolOptions::new(512));
+    t.file.read_delay_us.store(200, Ordering::Relaxed);
+    let barrier = std::sync::Barrier::new(4);
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for id in 1..=100 {
+                    barrier.wait();
+                    assert_eq!(t.value(id), u64::from(id));
+                }
+            });
+        }
+    });
+    let stats = t.pool.stats();
+    println!("{stats:?}");
+    assert_eq!(stats.reads, 100);
+    assert!(stats.load_waits > 0);
+}
+
+#[test]
+fn waiters_hear_of_a_failed_read() {
+    let t = pool(16);
+    t.make(1, 1);
+    t.pool.flush_all().unwrap();
+    t.file.read_delay_us.store(2_000, Ordering::Relaxed);
+    for _ in 0..20 {
+        let t = pool_over(t.file.clone(), PoolOptions::new(16));
+        t.file.fail_reads.store(true, Ordering::Relaxed);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| assert!(matches!(t.try_value(1), Err(StorageError::Io { op: "read", .. }))));
+            }
+        });
+        t.file.fail_reads.store(false, Ordering::Relaxed);
+        assert_eq!(t.value(1), 1);
+        assert_eq!(t.pool.reserve(15).unwrap().len(), 15, "no frame was lost");
+    }
+}
+
+#[test]
+fn pages_created_while_stale_readers_load_them_are_the_new_ones() {
+    let t = pool(32);
+    for id in 1..=60 {
+        t.make(id, 1);
+    }
+    t.pool.flush_all().unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut rng = Pcg64::seed_from_u64(9);
+            while !done.load(Ordering::Relaxed) {
+                // Whatever it finds, it must not disturb.
+                let _ = t.try_value(rng.random_range(1..=60));
+            }
+        });
+        s.spawn(|| {
+            for value in 2..400u64 {
+                for id in 1..=60 {
+                    if id % 3 == 0 {
+                        t.make(id, value);
+                    }
+                }
+                for id in 1..=60 {
+                    if id % 3 == 0 {
+                        assert_eq!(t.value(id), value, "page {id}");
+                    }
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+    });
+}

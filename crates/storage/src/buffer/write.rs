@@ -1,0 +1,167 @@
+//! Writing dirty pages in place, a batch at a time.
+//!
+//! 1. Copy each page under a share of its latch; note its LSN, its recovery LSN and the latch's version.
+//! 2. Log the copies (torn-page protection) and make the log durable to their end; that end lies after
+//!    every change that the copies contain, so this is also the write-ahead rule.
+//! 3. Seal the copies and write them in place, neighbours with one call.
+//! 4. Enter the smallest recovery LSN among the unsynced ones, and only then mark the pages clean:
+//!    [`BufferPool::oldest_recovery_lsn`] finds it in one place or the other.
+//!
+//! A page that has changed since its copy stays dirty, from the LSN after its copy's.
+
+use std::sync::atomic::Ordering;
+
+use super::BufferPool;
+use super::stats::add;
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::latch::Version;
+use crate::page::header;
+
+/// Pages written at once.
+pub(super) const BATCH: usize = 128;
+
+/// Frames to write, and room for the copies.
+#[derive(Debug)]
+pub(super) struct Batch {
+    /// What to write; emptied by writing.
+    pub(super) frames: Vec<u32>,
+    order: Vec<(PageId, u32)>,
+    copies: Vec<Copied>,
+    /// `copies[i]` has bytes `i * PAGE_SIZE..`. Touched only as far as batches were long.
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Copied {
+    frame: u32,
+    id: PageId,
+    lsn: Lsn,
+    recovery: Lsn,
+    version: Version,
+}
+
+impl Batch {
+    pub(super) fn new() -> Batch {
+        Batch {
+            frames: Vec::with_capacity(BATCH),
+            order: Vec::with_capacity(BATCH),
+            copies: Vec::with_capacity(BATCH),
+            bytes: vec![0; BATCH * PAGE_SIZE],
+        }
+    }
+}
+
+impl BufferPool {
+    /// An empty batch, to be given back with [`BufferPool::keep`].
+    pub(super) fn batch(&self) -> Batch {
+        self.batches.lock().pop().unwrap_or_else(Batch::new)
+    }
+
+    /// Keeps a batch's memory for the next one.
+    pub(super) fn keep(&self, mut batch: Batch) {
+        batch.frames.clear();
+        let mut kept = self.batches.lock();
+        if kept.len() < 4 {
+            kept.push(batch);
+        }
+    }
+
+    /// Writes those of `batch.frames` (at most [`BATCH`]) that are dirty and that nobody else is writing;
+    /// returns how many. The caller holds no latch and no lock: this waits for the log.
+    ///
+    /// # Errors
+    /// A failed write closes the instance. When the file cannot grow or the log refuses, the pages
+    /// simply stay dirty.
+    pub(super) fn write_batch(&self, batch: &mut Batch) -> Result<usize, StorageError> {
+        self.copy_pages(batch);
+        let result = if batch.copies.is_empty() { Ok(()) } else { self.write_copies(batch) };
+        if result.is_ok() {
+            self.mark_clean(batch);
+        }
+        for copied in &batch.copies {
+            self.frames.as_slice()[copied.frame as usize].writing.store(false, Ordering::Release);
+        }
+        result.map(|()| batch.copies.len())
+    }
+
+    /// Step 1.
+    fn copy_pages(&self, batch: &mut Batch) {
+        let frames = self.frames.as_slice();
+        batch.copies.clear();
+        // Each number is looked at once: it may change, and a sort does not bear that.
+        batch.order.clear();
+        batch.order.extend(batch.frames.drain(..).map(|index| (frames[index as usize].page_id(), index)));
+        batch.order.sort_unstable();
+        debug_assert!(batch.order.len() <= BATCH);
+        for (_, index) in batch.order.drain(..) {
+            let frame = &frames[index as usize];
+            if frame.writing.swap(true, Ordering::AcqRel) {
+                continue;
+            }
+            let version = frame.latch.lock_shared();
+            let (id, recovery) = (frame.page_id(), frame.recovery_lsn.load(Ordering::Relaxed));
+            let wanted = recovery != 0 && !id.is_none();
+            if wanted {
+                let at = batch.copies.len() * PAGE_SIZE;
+                let copied = frame.bytes().copy_to(0, &mut batch.bytes[at..at + PAGE_SIZE]);
+                debug_assert!(copied);
+                let lsn = frame.bytes().lsn();
+                debug_assert_eq!(frame.bytes().id(), id, "a page to be written has lost its number");
+                batch.copies.push(Copied { frame: index, id, lsn, recovery: Lsn(recovery), version });
+            }
+            frame.latch.unlock_shared();
+            if !wanted {
+                frame.writing.store(false, Ordering::Release);
+            }
+        }
+    }
+
+    /// Steps 2 and 3.
+    fn write_copies(&self, batch: &mut Batch) -> Result<(), StorageError> {
+        self.poison.check()?;
+        let Batch { copies, bytes, .. } = batch;
+        let last = copies.iter().map(|c| c.id).max().unwrap_or_default();
+        self.grow_to_hold(last)?;
+
+        let (pages, _) = bytes[..copies.len() * PAGE_SIZE].as_chunks_mut::<PAGE_SIZE>();
+        for page in pages.iter_mut() {
+            header::seal(page);
+        }
+        let mut images = copies.iter().zip(pages.iter()).map(|(copied, page)| (copied.id, copied.lsn, page));
+        let end = self.wal.log_images(&mut images)?;
+        self.wal.make_durable(end)?;
+        add(&self.counters.images, copies.len());
+
+        let mut from = 0;
+        while from < copies.len() {
+            let mut to = from + 1;
+            while to < copies.len() && copies[to].id.0 == copies[to - 1].id.0 + 1 {
+                to += 1;
+            }
+            let run = &bytes[from * PAGE_SIZE..to * PAGE_SIZE];
+            if let Err(error) = self.file.write_all_at(run, copies[from].id.offset()) {
+                self.poison.close(&error, self.wal.durable());
+                return Err(error);
+            }
+            add(&self.counters.write_calls, 1);
+            from = to;
+        }
+        add(&self.counters.writes, copies.len());
+        Ok(())
+    }
+
+    /// Step 4.
+    fn mark_clean(&self, batch: &Batch) {
+        let Some(oldest) = batch.copies.iter().map(|c| c.recovery).min() else { return };
+        self.unsynced.lock().add(oldest, batch.copies.len());
+        for copied in &batch.copies {
+            let frame = &self.frames.as_slice()[copied.frame as usize];
+            // Under a share nobody can mark it dirty at the same time.
+            let unchanged = frame.latch.lock_shared() == copied.version;
+            let recovery = if unchanged { 0 } else { copied.recovery.0.max(copied.lsn.0 + 1) };
+            frame.recovery_lsn.store(recovery, Ordering::Release);
+            frame.latch.unlock_shared();
+        }
+    }
+}

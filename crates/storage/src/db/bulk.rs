@@ -1,0 +1,206 @@
+//! Loading many sorted rows into an empty table at once.
+
+use std::marker::PhantomData;
+
+use super::database::Database;
+use super::table::OpenTable;
+use crate::base::error::TxnError;
+use crate::btree::bulk::{BulkError, Builder};
+use crate::lock::TableMode;
+use crate::table::catalog::TableInfo;
+use crate::table::codec::{Key, Row};
+use crate::txn::core::Txn;
+
+/// Loads rows, in the order of their keys, into an empty table: fills pages one after the other and writes
+/// them past the buffer pool and, but for the last step, past the log.
+///
+/// Nobody else may use the table meanwhile. The rows appear when [`BulkLoad::finish`] has returned, and are
+/// durable then. Dropped before, the table stays empty; the space taken is lost until the database is rebuilt.
+#[derive(Debug)]
+pub struct BulkLoad<'db, K, V> {
+    db: &'db Database,
+    table: &'db TableInfo,
+    txn: Txn<'db>,
+    builder: Builder<'db>,
+    /// Index entries by index: key, value, one after the other with their ends.
+    entries: Vec<Entries>,
+    key: Vec<u8>,
+    row: Vec<u8>,
+    types: PhantomData<fn(K, V)>,
+}
+
+/// One tree of a table being loaded on its own: the rows without their index entries, or the entries of one index.
+/// For programs that can produce each in order, which saves the memory in which [`BulkLoad`] sorts entries; they
+/// answer for the two being consistent.
+#[derive(Debug)]
+pub struct BulkPart<'db> {
+    db: &'db Database,
+    table: &'db TableInfo,
+    txn: Txn<'db>,
+    builder: Builder<'db>,
+}
+
+/// Which tree of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The rows.
+    Rows,
+    /// The entries of a secondary index, counted in the order of declaration: what the index extracts (and, unless it
+    /// is unique, the primary key behind it), with the primary key as value.
+    Index(usize),
+}
+
+/// Entries of an index, to be sorted.
+#[derive(Debug, Default)]
+struct Entries {
+    bytes: Vec<u8>,
+    /// Begin, end of key, end of value.
+    places: Vec<(u64, u32, u32)>,
+}
+
+impl Database {
+    /// Begins to load a table, which must be empty.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if it is not.
+    pub fn bulk_load<K, V>(&self, table: &OpenTable<K, V>) -> Result<BulkLoad<'_, K, V>, TxnError> {
+        let number = table.number;
+        let info = self.catalog.table(number).ok_or(TxnError::Ended)?;
+        let mut txn = self.core.begin(self.core.isolation, None)?;
+        txn.lock_whole(info, TableMode::X)?;
+        let pages = self.core.pages(txn.claim.peek().slot);
+        let builder = Builder::new(info.primary.tree, pages).map_err(|e| bulk_error(e, info))?;
+        let entries = info.secondaries.iter().map(|_| Entries::default()).collect();
+        Ok(BulkLoad { db: self, table: info, txn, builder, entries, key: Vec::new(), row: Vec::new(), types: PhantomData })
+    }
+}
+
+impl Database {
+    /// Begins to load one tree of a table, which must be empty. Several may be loaded at once, each by its thread.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the tree is not empty or there is none.
+    pub fn bulk_load_part<K, V>(&self, table: &OpenTable<K, V>, part: Part) -> Result<BulkPart<'_>, TxnError> {
+        let info = self.catalog.table(table.number).ok_or(TxnError::Ended)?;
+        let tree = match part {
+            Part::Rows => Some(info.primary.tree),
+            Part::Index(i) => info.secondaries.get(i).map(|s| s.index.tree),
+        };
+        let Some(tree) = tree else {
+            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no {part:?}") });
+        };
+        let mut txn = self.core.begin(self.core.isolation, None)?;
+        txn.lock_whole(info, TableMode::IX)?;
+        let pages = self.core.pages(txn.claim.peek().slot);
+        let builder = Builder::new(tree, pages).map_err(|e| bulk_error(e, info))?;
+        Ok(BulkPart { db: self, table: info, txn, builder })
+    }
+}
+
+impl BulkPart<'_> {
+    /// Adds an entry; keys must ascend.
+    ///
+    /// # Errors
+    /// As [`BulkLoad::push_raw`].
+    #[inline]
+    pub fn push_raw(&mut self, key: &[u8], value: &[u8]) -> Result<(), TxnError> {
+        self.builder.push(key, value).map_err(|e| bulk_error(e, self.table))
+    }
+
+    /// Makes the tree durable; returns the number of entries.
+    ///
+    /// # Errors
+    /// No space, a failed write.
+    pub fn finish(self) -> Result<u64, TxnError> {
+        let rows = self.builder.finish().map_err(|e| bulk_error(e, self.table))?;
+        self.txn.commit()?;
+        self.db.core.make_durable(self.db.core.log.tail())?;
+        Ok(rows)
+    }
+}
+
+impl<K, V> BulkLoad<'_, K, V> {
+    /// Adds a row, encoded; keys must ascend.
+    ///
+    /// # Errors
+    /// [`TxnError::NotAscending`], sizes, no space.
+    pub fn push_raw(&mut self, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
+        self.builder.push(key, row).map_err(|e| bulk_error(e, self.table))?;
+        for (secondary, entries) in self.table.secondaries.iter().zip(&mut self.entries) {
+            let begin = entries.bytes.len();
+            if !(secondary.extract)(key, row, &mut entries.bytes) {
+                entries.bytes.truncate(begin);
+                continue;
+            }
+            if !secondary.unique {
+                entries.bytes.extend_from_slice(key);
+            }
+            let key_len = entries.bytes.len() - begin;
+            entries.bytes.extend_from_slice(key);
+            let len = entries.bytes.len() - begin;
+            entries.places.push((begin as u64, key_len as u32, len as u32));
+        }
+        Ok(())
+    }
+
+    /// Builds the indexes and makes everything durable; returns the number of rows.
+    ///
+    /// # Errors
+    /// [`TxnError::DuplicateKey`] if two rows have one value in a unique index; no space.
+    pub fn finish(self) -> Result<u64, TxnError> {
+        let BulkLoad { db, table, txn, builder, entries, .. } = self;
+        let pages = db.core.pages(txn.claim.peek().slot);
+        let mut trees = Vec::new();
+        for (secondary, mut entries) in table.secondaries.iter().zip(entries) {
+            let key = |p: &(u64, u32, u32)| &entries.bytes[p.0 as usize..p.0 as usize + p.1 as usize];
+            entries.places.sort_unstable_by(|a, b| key(a).cmp(key(b)));
+            let mut tree = Builder::new(secondary.index.tree, pages).map_err(|e| bulk_error(e, table))?;
+            for (begin, key_len, len) in &entries.places {
+                let (begin, key_end) = (*begin as usize, *begin as usize + *key_len as usize);
+                let pushed = tree.push(&entries.bytes[begin..key_end], &entries.bytes[key_end..begin + *len as usize]);
+                pushed.map_err(|e| match e {
+                    BulkError::Order => TxnError::DuplicateKey {
+                        table: secondary.index.table.clone(),
+                        index: secondary.index.name.clone(),
+                    },
+                    other => bulk_error(other, table),
+                })?;
+            }
+            trees.push(tree);
+        }
+        for tree in trees {
+            tree.finish().map_err(|e| bulk_error(e, table))?;
+        }
+        let rows = builder.finish().map_err(|e| bulk_error(e, table))?;
+        txn.commit()?;
+        db.core.make_durable(db.core.log.tail())?;
+        Ok(rows)
+    }
+}
+
+impl<K: Key, V: Row> BulkLoad<'_, K, V> {
+    /// Adds a row; keys must ascend.
+    ///
+    /// # Errors
+    /// As [`BulkLoad::push_raw`].
+    pub fn push(&mut self, key: &K, row: &V) -> Result<(), TxnError> {
+        let (mut k, mut r) = (std::mem::take(&mut self.key), std::mem::take(&mut self.row));
+        k.clear();
+        r.clear();
+        key.encode(&mut k);
+        row.encode(&mut r);
+        let result = self.push_raw(&k, &r);
+        (self.key, self.row) = (k, r);
+        result
+    }
+}
+
+fn bulk_error(error: BulkError, table: &TableInfo) -> TxnError {
+    let name = table.primary.table.clone();
+    match error {
+        BulkError::Order => TxnError::NotAscending { table: name },
+        BulkError::TooLarge => TxnError::RowTooLarge { table: name, bytes: 0, limit: crate::btree::MAX_ROW },
+        BulkError::NotEmpty => TxnError::Schema { table: name, what: "is not empty: only an empty table can be loaded".into() },
+        BulkError::Storage(error) => TxnError::Storage(error),
+    }
+}

@@ -1,0 +1,179 @@
+//! Cursors: the rows of a range, one by one, from both ends.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ops::{Bound, ControlFlow, RangeBounds};
+
+use super::transaction::{Transaction, decoded_key, undecodable};
+use crate::base::error::TxnError;
+use crate::table::catalog::TableInfo;
+use crate::table::codec::{Key, Row};
+use crate::table::index::{Index, Want};
+use crate::table::scan::{End, Wanted};
+
+/// Rows fetched at a time.
+const FETCH: usize = 64;
+
+/// The rows of a range, in order. `next` takes them from the front, `next_back` from the back.
+///
+/// Rows are locked as they are fetched, up to 64 at a time. After an error the cursor is at its end.
+#[derive(Debug)]
+pub struct Cursor<'tx, 'db, K, V> {
+    tx: &'tx mut Transaction<'db>,
+    table: &'db TableInfo,
+    /// The secondary index whose order is followed.
+    by: Option<&'db Index>,
+    /// What is left to fetch: from here,
+    from: Vec<u8>,
+    /// up to here.
+    to: Option<Vec<u8>>,
+    front: VecDeque<(Vec<u8>, Vec<u8>)>,
+    back: VecDeque<(Vec<u8>, Vec<u8>)>,
+    done: bool,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+/// A range of keys as bytes: first key, and the first key behind it (`None`: to the end).
+pub(crate) fn bounds_of<K: Key>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option<Vec<u8>>) {
+    let mut from = Vec::new();
+    match range.start_bound() {
+        Bound::Included(key) => key.encode(&mut from),
+        Bound::Excluded(key) => {
+            key.encode(&mut from);
+            behind(&mut from);
+        }
+        Bound::Unbounded => {}
+    }
+    let mut to = Vec::new();
+    match range.end_bound() {
+        Bound::Included(key) => {
+            key.encode(&mut to);
+            behind(&mut to);
+        }
+        Bound::Excluded(key) => key.encode(&mut to),
+        Bound::Unbounded => return (from, None),
+    }
+    (from, Some(to))
+}
+
+/// Turns a key into the least byte string above everything that begins with it. Keys of one type are of a form in which
+/// none is the beginning of another, so nothing else lies in between; index entries that carry the primary key behind
+/// the value do.
+fn behind(key: &mut Vec<u8>) {
+    while let Some(last) = key.pop() {
+        if last < u8::MAX {
+            key.push(last + 1);
+            return;
+        }
+    }
+    // All bytes were 255: nothing but longer strings of that kind lies above.
+    key.extend_from_slice(&[u8::MAX; 513]);
+}
+
+impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
+    pub(crate) fn primary(tx: &'tx mut Transaction<'db>, table: &'db TableInfo, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
+        Cursor {
+            tx,
+            table,
+            by: None,
+            from,
+            to,
+            front: VecDeque::new(),
+            back: VecDeque::new(),
+            done: false,
+            types: PhantomData,
+        }
+    }
+
+    pub(crate) fn secondary(
+        tx: &'tx mut Transaction<'db>,
+        table: &'db TableInfo,
+        by: &'db Index,
+        from: Vec<u8>,
+        to: Option<Vec<u8>>,
+    ) -> Self {
+        Cursor { by: Some(by), ..Cursor::primary(tx, table, from, to) }
+    }
+
+    fn index(&self) -> &'db Index {
+        self.by.unwrap_or(&self.table.primary)
+    }
+
+    fn fetch(&mut self, from_back: bool) -> Result<(), TxnError> {
+        let mut rows = Vec::with_capacity(FETCH);
+        let mut visit = |key: &[u8], row: &[u8]| {
+            rows.push((key.to_vec(), row.to_vec()));
+            if rows.len() < FETCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let end = self.to.as_deref().map_or(End::Never, End::Before);
+        let index = self.index();
+        if self.to.as_ref().is_some_and(|to| *to <= self.from) {
+            self.done = true;
+            return Ok(());
+        }
+        if from_back {
+            self.tx.txn.scan_backward(index, end, End::With(&self.from), Want::Read, &mut visit)?;
+        } else {
+            let wanted = Wanted { from: &self.from, to: end, want: Want::Read, likely: FETCH };
+            self.tx.txn.scan(index, wanted, &mut visit)?;
+        }
+        self.done = rows.len() < FETCH;
+        if let Some((key, _)) = rows.last() {
+            if from_back {
+                self.to = Some(key.clone());
+            } else {
+                self.from.clone_from(key);
+                self.from.push(0);
+            }
+        }
+        let side = if from_back { &mut self.back } else { &mut self.front };
+        side.extend(rows);
+        Ok(())
+    }
+
+    fn step(&mut self, from_back: bool) -> Result<Option<(K, V)>, TxnError> {
+        if (if from_back { &self.back } else { &self.front }).is_empty() && !self.done {
+            self.fetch(from_back)?;
+        }
+        let row = if from_back {
+            self.back.pop_front().or_else(|| self.front.pop_back())
+        } else {
+            self.front.pop_front().or_else(|| self.back.pop_back())
+        };
+        let Some((key, row)) = row else { return Ok(None) };
+        if self.by.is_none() {
+            let decoded = V::decode(&row).ok_or_else(|| undecodable::<V>(self.index()))?;
+            return Ok(Some((decoded_key(&key, self.index())?, decoded)));
+        }
+        // The entry's value is the primary key, and the entry is locked: the row is there.
+        let primary = &self.table.primary;
+        let found = self.tx.txn.read(primary, &row, Want::Read, V::decode)?;
+        let Some(decoded) = found.flatten() else { return Err(undecodable::<V>(primary)) };
+        Ok(Some((decoded_key(&row, primary)?, decoded)))
+    }
+
+    fn stop_at_error(&mut self, step: Result<Option<(K, V)>, TxnError>) -> Option<Result<(K, V), TxnError>> {
+        if step.is_err() {
+            self.done = true;
+            self.front.clear();
+            self.back.clear();
+        }
+        step.transpose()
+    }
+}
+
+impl<K: Key, V: Row> Iterator for Cursor<'_, '_, K, V> {
+    type Item = Result<(K, V), TxnError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let step = self.step(false);
+        self.stop_at_error(step)
+    }
+}
+
+impl<K: Key, V: Row> DoubleEndedIterator for Cursor<'_, '_, K, V> {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        let step = self.step(true);
+        self.stop_at_error(step)
+    }
+}

@@ -1,0 +1,392 @@
+//! Opening and closing a database, and running transactions on it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::files::{self, Found, LogFront};
+use super::options::Options;
+use super::services::Services;
+use super::table::{OpenTable, Table};
+use super::transaction::Transaction;
+use crate::base::clock::{Clock, stamp};
+use crate::base::config::{Background, Isolation};
+use crate::base::error::{OpenError, StorageError, TxnError};
+use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
+use crate::base::poison::Poison;
+use crate::buffer::{BufferPool, PoolOptions};
+use crate::io::{Disk, DiskLock, LockError};
+use crate::lock::{LockOptions, LockTable};
+use crate::log::{Log, LogOptions, RecordBuf};
+use crate::recovery::checkpoint::Checkpointer;
+use crate::recovery::control::ControlFile;
+use crate::recovery::restart::{self, Reporter};
+use crate::table::catalog::{Catalog, MAX_TABLES};
+use crate::table::codec::{Key, Row};
+use crate::txn::active::Slots;
+use crate::txn::core::Core;
+
+/// An open database. Share it between threads by reference or in an [`Arc`]; dropping it closes it.
+pub struct Database {
+    pub(crate) core: Arc<Core>,
+    pub(crate) catalog: Catalog,
+    services: Arc<Services>,
+    /// Table numbers by name, for statements that name a table.
+    names: RwLock<HashMap<&'static str, u32>>,
+    reruns: u32,
+    closed: Mutex<bool>,
+    directory: String,
+    _lock: DiskLock,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+/// A number that no other database is likely to have.
+fn new_id() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
+    hasher.write_u64(COUNT.fetch_add(1, Ordering::Relaxed));
+    hasher.finish() | 1
+}
+
+impl Database {
+    /// Opens the database in a directory with these settings; creates it if there is none.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(directory: impl AsRef<std::path::Path>, options: Options) -> Result<Database, OpenError> {
+        options.open(directory)
+    }
+
+    pub(crate) fn open_with(disk: Arc<dyn Disk>, mut options: Options) -> Result<Database, OpenError> {
+        let directory = files::directory(&*disk);
+        if options.pool_bytes < super::options::MIN_POOL_BYTES {
+            let what = format!("{} bytes; at least {} are needed", options.pool_bytes, super::options::MIN_POOL_BYTES);
+            return Err(OpenError::Setting { setting: "buffer_pool", what });
+        }
+        let found = files::look(&*disk)?;
+        if found == Found::Nothing && !options.create {
+            return Err(OpenError::Missing { directory });
+        }
+        let lock = disk.lock().map_err(|e| match e {
+            LockError::Held { dir, pid } => {
+                OpenError::InUse { directory: dir, holder: pid.map_or("another".into(), |p| p.to_string()) }
+            }
+            LockError::Storage(error) => error.into(),
+        })?;
+        let found = files::look(&*disk)?;
+        let poison = Arc::new(Poison::default());
+        let log_options = |database| LogOptions {
+            segment_bytes: options.segment_bytes,
+            ring_bytes: options.ring_bytes,
+            // One slot for each transaction, one for the cleaner, one for checkpoints and restart.
+            slots: options.transactions + 2,
+            reserve_bytes: options.segment_bytes / 4,
+            database,
+            ..LogOptions::default()
+        };
+        let mut on_recovery = options.on_recovery.take();
+        let mut report = Reporter::new(on_recovery.as_mut(), directory.clone());
+        let (file, control, log, analysis) = if found == Found::Nothing {
+            let database = new_id();
+            let log = Log::create(Arc::clone(&disk), log_options(database), Arc::clone(&poison), Arc::clone(&options.hook))?;
+            let (file, control) = files::create(&*disk, database)?;
+            (file, control, log, None)
+        } else {
+            let file = ControlFile::open(&*disk, false)?;
+            let control = file.read()?;
+            let analysis = restart::analyse(&disk, &control, &mut report)?;
+            let (redo, clean) = (analysis.redo, analysis.clean);
+            let (losers, images, reader) = analysis.into_parts();
+            let log = Log::open(reader, log_options(control.database), Arc::clone(&poison), Arc::clone(&options.hook))?;
+            (file, control, log, Some((redo, clean, losers, images)))
+        };
+        let log = Arc::new(log);
+        let own_slot = SlotId(options.transactions as u16);
+        let service_slot = SlotId(options.transactions as u16 + 1);
+        let driven = Arc::new(AtomicBool::new(false));
+        let front = LogFront {
+            log: Arc::clone(&log),
+            hook: Arc::clone(&options.hook),
+            driven: Arc::clone(&driven),
+            slot: own_slot,
+            rec: Mutex::new(RecordBuf::new()),
+        };
+        let frames = (options.pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
+        let pool = BufferPool::open(
+            Arc::new(files::open_pages(&*disk, control.database)?),
+            PoolOptions { latches: options.latches, checksums: options.page_checksums, ..PoolOptions::new(frames) },
+            Arc::new(front),
+            Arc::clone(&poison),
+            Arc::clone(&options.hook),
+        )?;
+        let pool = Arc::new(pool);
+        let mut redo_from = log.tail();
+        let mut work = None;
+        if let Some((redo, clean, losers, images)) = analysis {
+            redo_from = redo;
+            if !clean {
+                let (records, bytes) = restart::redo(&pool, &log, &images, log.reader(redo), &mut report)?;
+                restart::undo(&pool, &log, &losers, service_slot, &mut report)?;
+                work = Some((records, bytes));
+            }
+        }
+        let core = Self::core(&options, pool, log, poison, driven);
+        let checkpointer = Checkpointer::new(file, control, redo_from, service_slot);
+        if let Some((records, bytes)) = work {
+            core.pool.flush_all()?;
+            checkpointer.take(&core)?;
+            report.done(records, bytes);
+        }
+        let catalog = Catalog::load(&core)?;
+        let services = Services::new(Arc::clone(&core), checkpointer, options.checkpoint_bytes);
+        if options.background == Background::Threads {
+            services.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
+        }
+        Ok(Database {
+            core,
+            catalog,
+            services,
+            names: RwLock::default(),
+            reruns: options.reruns,
+            closed: Mutex::new(false),
+            directory,
+            _lock: lock,
+        })
+    }
+
+    fn core(options: &Options, pool: Arc<BufferPool>, log: Arc<Log>, poison: Arc<Poison>, driven: Arc<AtomicBool>) -> Arc<Core> {
+        let locks = LockTable::new(
+            LockOptions {
+                slots: options.transactions,
+                tables: MAX_TABLES + 2,
+                escalate_at: options.escalate_at,
+                ..LockOptions::default()
+            },
+            Arc::clone(&options.hook),
+        );
+        Arc::new(Core {
+            pool,
+            log,
+            slots: Slots::new(options.transactions, &locks),
+            locks,
+            poison,
+            hook: Arc::clone(&options.hook),
+            clock: Clock::machine(),
+            durability: options.durability,
+            isolation: options.isolation,
+            latches: options.latches,
+            driven,
+        })
+    }
+
+    /// Begins a transaction at the database's isolation level. It is rolled back when dropped.
+    ///
+    /// # Errors
+    /// When too many are running, or the instance is closed to commits.
+    #[inline]
+    pub fn begin(&self) -> Result<Transaction<'_>, TxnError> {
+        self.begin_at(self.core.isolation)
+    }
+
+    /// Begins a transaction at an isolation level of its own.
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    #[inline]
+    pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
+        Ok(Transaction::new(self, self.core.begin(isolation, None)?))
+    }
+
+    /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
+    /// again, as often as [`Options::reruns`] says, so `work` must have no effect but through the transaction.
+    ///
+    /// # Errors
+    /// What `work` returns, and what commit may return.
+    pub fn transact<T, E: From<TxnError>>(&self, mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>) -> Result<T, E> {
+        // A victim that runs again keeps its age: sooner or later it is the oldest and wins.
+        let age = stamp();
+        let mut runs = 0;
+        loop {
+            let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
+            let mut transaction = Transaction::new(self, txn);
+            match work(&mut transaction) {
+                Ok(value) => {
+                    transaction.commit().map_err(TxnError::from)?;
+                    return Ok(value);
+                }
+                Err(_) if transaction.is_victim() && runs < self.reruns => runs += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The handle of a table, which is created if there is none of its name.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the table exists with other indexes.
+    pub fn table<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
+        self.open_raw(table).map(OpenTable::new)
+    }
+
+    /// As [`Database::table`], for key and row types without codecs: only the statements on bytes work.
+    ///
+    /// # Errors
+    /// As [`Database::table`].
+    pub fn raw_table<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
+        self.open_raw(table).map(OpenTable::new)
+    }
+
+    fn open_raw<K, V>(&self, table: &Table<K, V>) -> Result<u32, TxnError> {
+        if let Some(number) = self.names.read().get(table.name()) {
+            return Ok(*number);
+        }
+        let number = self.catalog.open(&self.core, table.name(), &table.specs(), true)?;
+        self.names.write().insert(table.name(), number);
+        Ok(number)
+    }
+
+    /// Names of all tables.
+    pub fn table_names(&self) -> Vec<String> {
+        self.catalog.names()
+    }
+
+    /// Everything committed before this position is on disk. See [`Transaction::commit_async`].
+    #[inline]
+    pub fn durable(&self) -> Lsn {
+        self.core.log.durable()
+    }
+
+    /// Asks for the log to be flushed up to a commit's position, and does not wait.
+    #[inline]
+    pub fn request_flush(&self, commit: Lsn) {
+        self.core.log.request_flush(commit);
+    }
+
+    /// Returns when everything before a commit's position is on disk.
+    ///
+    /// # Errors
+    /// When the instance is closed to commits.
+    pub fn wait_durable(&self, commit: Lsn) -> Result<(), StorageError> {
+        self.core.make_durable(commit)
+    }
+
+    /// Takes a checkpoint now: a restart from here on is short.
+    ///
+    /// # Errors
+    /// When writing fails.
+    pub fn checkpoint(&self) -> Result<(), StorageError> {
+        self.core.pool.flush_all()?;
+        self.services.checkpointer.take(&self.core)
+    }
+
+    /// Does some of the background services' work; for databases opened with [`Background::Inline`], which
+    /// nobody else serves.
+    ///
+    /// # Errors
+    /// Those of the services.
+    pub fn step(&self) -> Result<(), StorageError> {
+        self.services.step_inline()
+    }
+
+    /// Reads the database into the pool, as far as it fits; returns the pages that came in.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub fn preload(&self) -> Result<u32, StorageError> {
+        self.core.pool.preload(self.core.pool.file_pages())
+    }
+
+    /// Reads every page in use and verifies it; returns how many there are.
+    ///
+    /// # Errors
+    /// [`StorageError::CorruptPage`] names the first page that is damaged.
+    pub fn verify_pages(&self) -> Result<u64, StorageError> {
+        super::verify::verify_pages(&self.core)
+    }
+
+    /// Counters since open.
+    pub fn stats(&self) -> Stats {
+        let (log, pool, locks) = (self.core.log.stats(), self.core.pool.stats(), self.core.locks.stats());
+        Stats {
+            log_bytes: log.bytes,
+            log_flushes: log.flushes,
+            pool_reads: pool.reads,
+            pool_writes: pool.writes,
+            pool_evictions: pool.evictions,
+            image_bytes: pool.images * PAGE_SIZE as u64,
+            lock_waits: locks.waits,
+            deadlocks: locks.deadlocks,
+            escalations: locks.escalations,
+            checkpoints: self.services.checkpointer.taken(),
+        }
+    }
+
+    /// Where the files are.
+    pub fn directory(&self) -> &str {
+        &self.directory
+    }
+
+    /// Closes the database: writes everything out, so that the next open has nothing to recover. Dropping does
+    /// the same and keeps the error to itself.
+    ///
+    /// # Errors
+    /// When something could not be written; the next open recovers.
+    pub fn close(self) -> Result<(), StorageError> {
+        self.shut_down()
+    }
+
+    fn shut_down(&self) -> Result<(), StorageError> {
+        let mut closed = self.closed.lock();
+        if std::mem::replace(&mut *closed, true) {
+            return Ok(());
+        }
+        self.core.locks.close();
+        self.services.stop();
+        self.core.log.wait_durable_inline(self.core.log.tail())?;
+        self.core.pool.flush_all()?;
+        self.services.checkpointer.take(&self.core)?;
+        self.core.log.shut_down()
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `close`; a later open recovers what is missing.
+        let _ = self.shut_down();
+    }
+}
+
+/// Counters of a database since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Bytes appended to the log.
+    pub log_bytes: u64,
+    /// Times the log was made durable.
+    pub log_flushes: u64,
+    /// Pages read.
+    pub pool_reads: u64,
+    /// Pages written.
+    pub pool_writes: u64,
+    /// Pages dropped to make room.
+    pub pool_evictions: u64,
+    /// Bytes of page images in the log, a part of `log_bytes`: torn-page protection.
+    pub image_bytes: u64,
+    /// Times a transaction waited for a lock.
+    pub lock_waits: u64,
+    /// Deadlocks broken.
+    pub deadlocks: u64,
+    /// Record locks exchanged for a table's.
+    pub escalations: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+}
+

@@ -1,0 +1,222 @@
+//! How a database is opened.
+
+use std::fmt::{Debug, Formatter};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::database::Database;
+use crate::base::config::{Background, Durability, Isolation, LatchKind};
+use crate::base::error::OpenError;
+use crate::base::hook::{Hook, ThreadHook};
+use crate::io::{Disk, FileDisk};
+
+/// What restart has done so far, as its callback hears it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// Which of the three passes is under way.
+    pub pass: RecoveryPass,
+    /// Log records looked at in this pass.
+    pub records: u64,
+    /// Log bytes looked at in this pass.
+    pub bytes: u64,
+    /// Transactions that had not ended, known once analysis is over.
+    pub losers: u64,
+}
+
+/// The passes of restart (ARIES).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryPass {
+    /// Finding the log's end and the transactions that had not ended.
+    Analysis,
+    /// Repeating history.
+    Redo,
+    /// Rolling back the losers.
+    Undo,
+    /// Over: the figures are those of the whole restart.
+    Done,
+}
+
+pub(crate) type OnRecovery = Box<dyn FnMut(&Recovery) -> ControlFlow<()> + Send>;
+
+/// Settings of a database. Every method returns the settings, changed.
+///
+/// ```
+/// use storage::{Durability, Options};
+/// # let directory = std::env::temp_dir().join(format!("lockstep-options-{}", std::process::id()));
+/// let db = Options::new().buffer_pool(64 << 20).durability(Durability::Async).open(&directory)?;
+/// # drop(db); std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Options {
+    pub(crate) pool_bytes: u64,
+    pub(crate) durability: Durability,
+    pub(crate) isolation: Isolation,
+    pub(crate) latches: LatchKind,
+    pub(crate) background: Background,
+    pub(crate) checkpoint_bytes: u64,
+    pub(crate) page_checksums: bool,
+    pub(crate) transactions: usize,
+    pub(crate) escalate_at: u32,
+    pub(crate) create: bool,
+    pub(crate) reruns: u32,
+    pub(crate) segment_bytes: u64,
+    pub(crate) ring_bytes: usize,
+    pub(crate) hook: Arc<dyn Hook>,
+    pub(crate) on_recovery: Option<OnRecovery>,
+}
+
+/// Smallest buffer pool, in bytes.
+pub const MIN_POOL_BYTES: u64 = 1 << 20;
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            pool_bytes: 256 << 20,
+            durability: Durability::default(),
+            isolation: Isolation::default(),
+            latches: LatchKind::default(),
+            background: Background::default(),
+            checkpoint_bytes: 2048 << 20,
+            page_checksums: true,
+            transactions: 128,
+            escalate_at: 5000,
+            create: true,
+            reruns: 100,
+            segment_bytes: 16 << 20,
+            ring_bytes: 8 << 20,
+            hook: Arc::new(ThreadHook::default()),
+            on_recovery: None,
+        }
+    }
+}
+
+impl Options {
+    /// The defaults: 256 MiB of pool, `sync`, serializable, created if absent.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Memory for pages, in bytes; at least [`MIN_POOL_BYTES`]. Reserved at once, taken as it is used.
+    pub fn buffer_pool(mut self, bytes: u64) -> Options {
+        self.pool_bytes = bytes;
+        self
+    }
+
+    /// When commits are acknowledged.
+    pub fn durability(mut self, durability: Durability) -> Options {
+        self.durability = durability;
+        self
+    }
+
+    /// Isolation of transactions that do not ask for their own.
+    pub fn isolation(mut self, isolation: Isolation) -> Options {
+        self.isolation = isolation;
+        self
+    }
+
+    /// How readers of pages keep writers away.
+    pub fn latches(mut self, latches: LatchKind) -> Options {
+        self.latches = latches;
+        self
+    }
+
+    /// Who drives the background services.
+    pub fn background(mut self, background: Background) -> Options {
+        self.background = background;
+        self
+    }
+
+    /// Log written between two checkpoints, in bytes: what a restart reads is about this.
+    pub fn checkpoint_every(mut self, bytes: u64) -> Options {
+        self.checkpoint_bytes = bytes.max(1 << 20);
+        self
+    }
+
+    /// Whether pages are verified when they are read. Off for measurement only: damage then goes unnoticed.
+    pub fn page_checksums(mut self, on: bool) -> Options {
+        self.page_checksums = on;
+        self
+    }
+
+    /// Most transactions at once, 1 to 1,000.
+    pub fn transactions(mut self, limit: usize) -> Options {
+        self.transactions = limit.clamp(1, 1000);
+        self
+    }
+
+    /// Record locks of one transaction in one table above which the table is locked instead.
+    pub fn escalate_at(mut self, locks: u32) -> Options {
+        self.escalate_at = locks.max(1);
+        self
+    }
+
+    /// Whether a database is created where there is none; otherwise that is [`OpenError::Missing`].
+    pub fn create(mut self, create: bool) -> Options {
+        self.create = create;
+        self
+    }
+
+    /// How often [`Database::transact`] runs a deadlock's victim again before it gives up.
+    pub fn reruns(mut self, times: u32) -> Options {
+        self.reruns = times;
+        self
+    }
+
+    /// Size of one log file in bytes, 64 KiB to 1 GiB.
+    pub fn log_segment(mut self, bytes: u64) -> Options {
+        self.segment_bytes = bytes.clamp(64 << 10, 1 << 30);
+        self
+    }
+
+    /// Memory for log records on their way to the disk, in bytes.
+    pub fn log_buffer(mut self, bytes: usize) -> Options {
+        self.ring_bytes = bytes.clamp(64 << 10, 1 << 30);
+        self
+    }
+
+    /// Who runs the storage engine: the scheduler behind its waits.
+    pub fn hook(mut self, hook: Arc<dyn Hook>) -> Options {
+        self.hook = hook;
+        self
+    }
+
+    /// Hears of restart as it goes, if there is one. A break cancels the open: redo may have happened, which a
+    /// later open repeats without harm.
+    pub fn on_recovery(mut self, hear: impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static) -> Options {
+        self.on_recovery = Some(Box::new(hear));
+        self
+    }
+
+    /// Opens the database in a directory of files.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<Database, OpenError> {
+        let directory = directory.as_ref();
+        let disk = if self.create { FileDisk::create(directory) } else { FileDisk::open(directory) };
+        let disk = disk.map_err(|source| OpenError::directory(directory, source))?;
+        self.open_on(Arc::new(disk))
+    }
+
+    /// Opens the database on any disk: in memory, or simulated.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<Database, OpenError> {
+        Database::open_with(disk, self)
+    }
+}
+
+impl Debug for Options {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("pool_bytes", &self.pool_bytes)
+            .field("durability", &self.durability)
+            .field("isolation", &self.isolation)
+            .field("latches", &self.latches)
+            .field("background", &self.background)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,118 @@
+//! The background services: flusher, segment maker, cleaner with checkpointer.
+//!
+//! Each is a state machine that does one bounded step at a time. Under [`Background::Threads`] a thread of
+//! its own drives each; under [`Background::Inline`] whoever commits or waits does.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::base::error::StorageError;
+use crate::base::ids::Lsn;
+use crate::buffer::{CleanGoal, StepResult};
+use crate::recovery::checkpoint::Checkpointer;
+use crate::txn::core::Core;
+
+/// How long the cleaner sleeps when it has nothing to do.
+const IDLE: Duration = Duration::from_millis(50);
+
+/// Everything the services need.
+#[derive(Debug)]
+pub(crate) struct Services {
+    pub(crate) core: Arc<Core>,
+    pub(crate) checkpointer: Checkpointer,
+    /// Log bytes between two checkpoints.
+    pub(crate) every: u64,
+    stop: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Services {
+    pub(crate) fn new(core: Arc<Core>, checkpointer: Checkpointer, every: u64) -> Arc<Services> {
+        Arc::new(Services { core, checkpointer, every, stop: AtomicBool::new(false), threads: Mutex::default() })
+    }
+
+    /// One step of cleaning and checkpointing; false if there was nothing to do.
+    ///
+    /// # Errors
+    /// Those of the pool and the log.
+    pub(crate) fn clean(&self) -> Result<bool, StorageError> {
+        let tail = self.core.log.tail();
+        let distance = self.checkpointer.distance(tail);
+        // From half-way on the oldest pages are written, so that the checkpoint finds the way free.
+        let goal = if distance > self.every / 2 { Lsn(tail.0.saturating_sub(self.every / 4)) } else { Lsn::ZERO };
+        let step = self.core.pool.clean_step(self.core.clock.now_ns(), CleanGoal { write_before: goal })?;
+        if step != StepResult::Idle {
+            return Ok(true);
+        }
+        if distance > self.every / 2 && self.progress_possible(tail) {
+            self.checkpointer.take(&self.core)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Whether a checkpoint now would let a restart begin notably later than the last one did.
+    fn progress_possible(&self, tail: Lsn) -> bool {
+        let oldest = self.core.pool.oldest_recovery_lsn().unwrap_or(tail);
+        tail.0.saturating_sub(oldest.0) + self.every / 8 < self.checkpointer.distance(tail)
+    }
+
+    /// Drives what is due, for [`Background::Inline`](crate::Background::Inline): a bounded amount of work.
+    pub(crate) fn step_inline(&self) -> Result<(), StorageError> {
+        let now = self.core.clock.now_ns();
+        self.core.log.make_step(now);
+        self.core.log.step(now);
+        self.clean().map(drop)
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        let spawn = |name: &str, run: fn(&Services)| {
+            let services = Arc::clone(self);
+            std::thread::Builder::new().name(name.into()).stack_size(512 << 10).spawn(move || run(&services))
+        };
+        let mut threads = self.threads.lock();
+        threads.push(spawn("log-flusher", |s| s.core.log.run_flusher(&s.core.clock, &s.stop))?);
+        threads.push(spawn("log-maker", |s| s.core.log.run_maker(&s.core.clock, &s.stop))?);
+        let cleaner = spawn("cleaner", Services::run_cleaner)?;
+        let wake: Thread = cleaner.thread().clone();
+        self.core.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
+        threads.push(cleaner);
+        self.core.driven.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn run_cleaner(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            match self.clean() {
+                Ok(true) => {}
+                // A full disk passes; a closed instance stays closed. Either way there is no hurry.
+                Ok(false) | Err(_) => self.rest(),
+            }
+        }
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn rest(&self) {
+        std::thread::park_timeout(IDLE);
+    }
+
+    /// Ends the threads; what was appended is then durable, unless the instance is closed.
+    pub(crate) fn stop(&self) {
+        self.core.driven.store(false, Ordering::Release);
+        self.stop.store(true, Ordering::Release);
+        self.core.log.nudge();
+        for thread in self.threads.lock().drain(..) {
+            thread.thread().unpark();
+            // A service that panicked has said so; there is nothing more to learn from its result.
+            let _ = thread.join();
+        }
+    }
+}

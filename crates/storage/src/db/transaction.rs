@@ -1,0 +1,450 @@
+//! Transactions as programs see them.
+
+use std::ops::{ControlFlow, RangeBounds};
+
+use super::cursor::{Cursor, bounds_of};
+use super::database::Database;
+use super::table::{AsTable, SecondaryIndex};
+use crate::base::config::{Durability, Isolation};
+use crate::base::error::TxnError;
+use crate::base::ids::Lsn;
+use crate::lock::TableMode;
+use crate::table::catalog::TableInfo;
+use crate::table::codec::{Key, Row, key_from};
+use crate::table::index::{Index, Want};
+use crate::table::scan::{End, Wanted};
+use crate::txn::core::Txn;
+
+/// A transaction. Rolled back when dropped; ended by [`Transaction::commit`] or [`Transaction::rollback`].
+///
+/// ```
+/// # use storage::{Database, Options, Table};
+/// # let directory = std::env::temp_dir().join(format!("lockstep-txn-{}", std::process::id()));
+/// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+/// let db = Database::open(&directory, Options::new())?;
+/// let mut tx = db.begin()?;
+/// tx.put(&ACCOUNTS, &1, &100)?;
+/// tx.put(&ACCOUNTS, &2, &50)?;
+/// tx.commit()?;
+/// # drop(db); std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Transaction<'db> {
+    db: &'db Database,
+    pub(crate) txn: Txn<'db>,
+    /// It was chosen as a deadlock's victim: nothing but rolling back is left.
+    victim: bool,
+    /// A key being encoded.
+    key: Vec<u8>,
+    /// A row being encoded.
+    row: Vec<u8>,
+}
+
+/// A lock on a whole table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TableLock {
+    /// Rows will be read and locked one by one.
+    IntentShared,
+    /// Rows will be written and locked one by one.
+    IntentExclusive,
+    /// The table will be read as a whole.
+    Shared,
+    /// The table will be read as a whole and rows of it written.
+    SharedIntentExclusive,
+    /// The table is this transaction's alone.
+    Exclusive,
+}
+
+impl<'db> Transaction<'db> {
+    #[inline]
+    pub(crate) fn new(db: &'db Database, txn: Txn<'db>) -> Transaction<'db> {
+        Transaction { db, txn, victim: false, key: Vec::new(), row: Vec::new() }
+    }
+
+    /// Whether the transaction was chosen to give way in a deadlock: roll back, then run it again.
+    pub fn is_victim(&self) -> bool {
+        self.victim
+    }
+
+    /// The isolation level.
+    pub fn isolation(&self) -> Isolation {
+        self.txn.isolation
+    }
+
+    #[inline]
+    fn info<K, V>(&self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
+        if self.victim {
+            return Err(TxnError::Ended);
+        }
+        let number = table.number(self.db)?;
+        self.db.catalog.table(number).ok_or_else(|| foreign(number))
+    }
+
+    /// Notes what an error means for the transaction.
+    #[inline]
+    fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
+        if let Err(TxnError::Deadlock { .. }) = &result {
+            self.victim = true;
+        }
+        result
+    }
+
+    fn with_key<K: Key, T>(&mut self, key: &K, f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>) -> Result<T, TxnError> {
+        let mut bytes = std::mem::take(&mut self.key);
+        bytes.clear();
+        key.encode(&mut bytes);
+        let result = f(self, &bytes);
+        self.key = bytes;
+        self.noted(result)
+    }
+
+    fn with_row<V: Row, T>(&mut self, row: &V, f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>) -> Result<T, TxnError> {
+        let mut bytes = std::mem::take(&mut self.row);
+        bytes.clear();
+        row.encode(&mut bytes);
+        let result = f(self, &bytes);
+        self.row = bytes;
+        result
+    }
+
+    /// Reads a row.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn get<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<Option<V>, TxnError> {
+        self.get_for(table, key, Want::Read)
+    }
+
+    /// Reads a row that will probably be written: others may still read it, but nobody else who means to write
+    /// gets it, so that two who do this wait for each other instead of deadlocking.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn get_for_update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<Option<V>, TxnError> {
+        self.get_for(table, key, Want::Update)
+    }
+
+    fn get_for<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, want: Want) -> Result<Option<V>, TxnError> {
+        let info = self.info(table)?;
+        self.with_key(key, |tx, key| match tx.txn.read(&info.primary, key, want, V::decode)? {
+            Some(None) => Err(undecodable::<V>(&info.primary)),
+            found => Ok(found.flatten()),
+        })
+    }
+
+    /// Inserts a row under a key that must be new.
+    ///
+    /// # Errors
+    /// [`TxnError::DuplicateKey`] if it is not, or a unique index has its value; the transaction stays open.
+    pub fn insert<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.insert_row(info, key, row)))
+    }
+
+    /// Inserts a row or replaces the one that is there.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn put<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.put_row(info, key, row)))
+    }
+
+    /// Replaces a row; false if there is none.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<bool, TxnError> {
+        let info = self.info(table)?;
+        self.with_key(key, |tx, key| {
+            tx.with_row(row, |tx, row| {
+                let replaced = tx.txn.update_row(info, key, |old| {
+                    old.clear();
+                    old.extend_from_slice(row);
+                })?;
+                Ok(replaced.is_some())
+            })
+        })
+    }
+
+    /// Deletes a row; false if there is none.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<bool, TxnError> {
+        let info = self.info(table)?;
+        self.with_key(key, |tx, key| tx.txn.delete_row(info, key))
+    }
+
+    /// The rows of a range of keys, from both ends as the caller likes.
+    ///
+    /// # Errors
+    /// The items of the cursor are results: see [`TxnError`].
+    pub fn range<'tx, K: Key, V: Row>(
+        &'tx mut self,
+        table: &impl AsTable<K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
+        let info = self.info(table)?;
+        let (from, to) = bounds_of(&range);
+        Ok(Cursor::primary(self, info, from, to))
+    }
+
+    /// The rows whose value in a secondary index lies in a range, in the index's order.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the table has no such index.
+    pub fn range_by<'tx, I: SecondaryIndex>(
+        &'tx mut self,
+        table: &impl AsTable<I::Key, I::Row>,
+        range: impl RangeBounds<I::By>,
+    ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
+        let info = self.info(table)?;
+        let Some(secondary) = info.secondaries.iter().find(|s| *s.index.name == *I::NAME) else {
+            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {}", I::NAME) });
+        };
+        let (from, to) = bounds_of(&range);
+        Ok(Cursor::secondary(self, info, &secondary.index, from, to))
+    }
+
+    /// Locks a whole table until the end of the transaction.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn lock_table<K, V>(&mut self, table: &impl AsTable<K, V>, mode: TableLock) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        let mode = match mode {
+            TableLock::IntentShared => TableMode::IS,
+            TableLock::IntentExclusive => TableMode::IX,
+            TableLock::Shared => TableMode::S,
+            TableLock::SharedIntentExclusive => TableMode::SIX,
+            TableLock::Exclusive => TableMode::X,
+        };
+        let result = self.txn.lock_whole(info, mode);
+        self.noted(result)
+    }
+
+    /// Brings rows that will be needed into the processor's caches, many at a time. Changes and locks nothing.
+    ///
+    /// # Errors
+    /// Only if the table cannot be found.
+    pub fn prefetch<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        let encoded: Vec<Vec<u8>> = keys
+            .iter()
+            .map(|key| {
+                let mut bytes = Vec::new();
+                key.encode(&mut bytes);
+                bytes
+            })
+            .collect();
+        self.txn.prefetch(&info.primary, encoded.iter().map(Vec::as_slice), 256);
+        Ok(())
+    }
+
+    /// Commits. With [`Durability::Sync`] it returns when the commit, and every commit that this transaction
+    /// read from, is on disk.
+    ///
+    /// # Errors
+    /// When the instance is closed to commits. The commit may then be on disk or not: the next open tells.
+    pub fn commit(self) -> Result<(), TxnError> {
+        let core = &self.db.core;
+        let end = self.commit_async()?;
+        if core.durability == Durability::Sync {
+            core.make_durable(end)?;
+        }
+        Ok(())
+    }
+
+    /// Commits and returns at once. The answer may leave the program when [`Database::durable`] has reached the
+    /// position returned; until then a crash may undo the commit, and with it all that built on it. Locks are
+    /// released at once (early lock release: Johnson et al., "Aether", VLDB 2010).
+    ///
+    /// # Errors
+    /// When the instance is closed to commits.
+    #[inline]
+    pub fn commit_async(self) -> Result<Lsn, TxnError> {
+        if self.victim {
+            return Err(TxnError::Ended);
+        }
+        Ok(self.txn.commit()?)
+    }
+
+    /// Takes everything back. Returns the position that must be durable before an answer that tells of what
+    /// was read may leave.
+    ///
+    /// # Errors
+    /// When a page cannot be read: the instance is then closed to commits and the next open rolls back.
+    pub fn rollback(self) -> Result<Lsn, TxnError> {
+        Ok(self.txn.rollback()?)
+    }
+}
+
+/// Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
+impl Transaction<'_> {
+    /// Shows the bytes of a row to `f`.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn read_raw<K, V, R>(&mut self, table: &impl AsTable<K, V>, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, TxnError> {
+        let info = self.info(table)?;
+        let result = self.txn.read(&info.primary, key, Want::Read, f);
+        self.noted(result)
+    }
+
+    /// Lets `change` edit the bytes of a row, locked for writing; `None` if there is no row.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn update_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        change: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let info = self.info(table)?;
+        let result = self.txn.update_row(info, key, change);
+        self.noted(result)
+    }
+
+    /// Inserts a row under a key that must be new.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        let result = self.txn.insert_row(info, key, row);
+        self.noted(result)
+    }
+
+    /// Inserts rows whose keys ascend; neighbours are placed in one descent. On an error none of them stays.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn insert_run_raw<K, V>(&mut self, table: &impl AsTable<K, V>, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        let result = self.txn.insert_rows(info, rows);
+        self.noted(result)
+    }
+
+    /// Deletes a row; false if there is none.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
+        let info = self.info(table)?;
+        let result = self.txn.delete_row(info, key);
+        self.noted(result)
+    }
+
+    /// Deletes the first row of `[from, to]` and returns its key.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn take_first_raw<K, V>(&mut self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
+        let info = self.info(table)?;
+        let result = self.txn.take_first_row(info, from, End::With(to));
+        self.noted(result)
+    }
+
+    /// Shows the rows of `[from, to]` to `visit` in ascending order until it breaks.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn scan_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        let wanted = Wanted { from, to: End::With(to), want: Want::Read, likely: usize::MAX };
+        let result = self.txn.scan(&info.primary, wanted, visit);
+        self.noted(result)
+    }
+
+    /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns how many there were.
+    /// For tables without secondary indexes; rows keep their length.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn update_run_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        change: impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<usize, TxnError> {
+        let info = self.info(table)?;
+        if !info.secondaries.is_empty() {
+            let what = "has secondary indexes: update its rows one by one".into();
+            return Err(TxnError::Schema { table: info.primary.table.clone(), what });
+        }
+        let result = self.txn.modify_run(&info.primary, from, End::With(to), change);
+        self.noted(result)
+    }
+
+    /// Shows the entries of a secondary index, as (value in the index, primary key), from `from` up to `to`, until
+    /// `visit` breaks. `index` counts the table's indexes in the order of their declaration.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if there is no such index.
+    pub fn scan_index_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        index: usize,
+        from: &[u8],
+        to: &[u8],
+        descending: bool,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        let Some(secondary) = info.secondaries.get(index) else {
+            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
+        };
+        let result = if descending {
+            self.txn.scan_backward(&secondary.index, End::With(to), End::With(from), Want::Read, visit)
+        } else {
+            let wanted = Wanted { from, to: End::With(to), want: Want::Read, likely: 8 };
+            self.txn.scan(&secondary.index, wanted, visit)
+        };
+        self.noted(result)
+    }
+
+    /// Brings the rows of these keys into the processor's caches, many at a time, with the first `row_bytes` bytes of
+    /// each. Changes and locks nothing.
+    ///
+    /// # Errors
+    /// Only if the table cannot be found.
+    pub fn prefetch_raw<'k, K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        keys: impl Iterator<Item = &'k [u8]>,
+        row_bytes: usize,
+    ) -> Result<(), TxnError> {
+        let info = self.info(table)?;
+        self.txn.prefetch(&info.primary, keys, row_bytes);
+        Ok(())
+    }
+}
+
+/// The error for a handle that this database did not give.
+#[cold]
+fn foreign(number: u32) -> TxnError {
+    TxnError::Schema { table: number.to_string().into(), what: "the handle is of another database".into() }
+}
+
+/// The error for bytes that are no row of this type.
+#[cold]
+pub(crate) fn undecodable<V>(index: &Index) -> TxnError {
+    TxnError::Decode { table: index.table.clone(), expected: std::any::type_name::<V>() }
+}
+
+/// Decodes a key that an index holds.
+pub(crate) fn decoded_key<K: Key>(bytes: &[u8], index: &Index) -> Result<K, TxnError> {
+    key_from(bytes).ok_or_else(|| undecodable::<K>(index))
+}

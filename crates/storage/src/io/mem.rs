@@ -1,0 +1,189 @@
+//! A directory in memory: every write is durable for as long as the disk lives.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::{Disk, DiskFile, DiskLock, LockError, OpenMode};
+
+/// Bytes of one piece of a file. Pieces grow a file without moving what is there, and threads that use
+/// different pieces do not meet.
+const PIECE: usize = 256 << 10;
+
+/// A directory in memory. Clones are the same directory.
+#[derive(Clone, Debug, Default)]
+pub struct MemDisk(Arc<Directory>);
+
+#[derive(Debug, Default)]
+struct Directory {
+    files: Mutex<BTreeMap<String, Arc<MemFile>>>,
+    claim: Claim,
+}
+
+impl MemDisk {
+    /// An empty directory.
+    pub fn new() -> MemDisk {
+        MemDisk::default()
+    }
+}
+
+impl Disk for MemDisk {
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut files = self.0.files.lock();
+        if let Some(file) = files.get(name) {
+            return if mode == OpenMode::CreateNew { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(file.clone()) };
+        }
+        if mode == OpenMode::Existing {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let file = Arc::new(MemFile { name: self.show(name), len: AtomicU64::new(0), pieces: RwLock::default() });
+        files.insert(name.to_owned(), file.clone());
+        Ok(file)
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.files.lock().keys().cloned().collect())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.files.lock().remove(name).map(|_| ()).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = self.0.files.lock();
+        let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<DiskLock, LockError> {
+        self.0.claim.take("(memory)")
+    }
+
+    fn show(&self, name: &str) -> String {
+        format!("(memory)/{name}")
+    }
+}
+
+#[derive(Debug)]
+struct MemFile {
+    name: String,
+    /// Changed under the write lock of `pieces` only.
+    len: AtomicU64,
+    /// Cover at least `len`; bytes beyond it are zero.
+    pieces: RwLock<Vec<RwLock<Box<[u8]>>>>,
+}
+
+impl MemFile {
+    fn grow(&self, len: u64) {
+        let mut pieces = self.pieces.write();
+        let count = usize::try_from(len).map_or(usize::MAX, |len| len.div_ceil(PIECE));
+        if pieces.len() < count {
+            pieces.resize_with(count, || RwLock::new(vec![0; PIECE].into_boxed_slice()));
+        }
+        self.len.fetch_max(len, Ordering::Release);
+    }
+}
+
+/// The part of one piece that a transfer at `off` may use.
+fn place(off: u64, want: usize) -> (usize, usize, usize) {
+    let within = (off % PIECE as u64) as usize;
+    ((off / PIECE as u64) as usize, within, want.min(PIECE - within))
+}
+
+impl DiskFile for MemFile {
+    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
+        let pieces = self.pieces.read();
+        let left = self.len.load(Ordering::Acquire).saturating_sub(off);
+        let total = left.min(buf.len() as u64) as usize;
+        let mut done = 0;
+        while done < total {
+            let (piece, from, n) = place(off + done as u64, total - done);
+            buf[done..done + n].copy_from_slice(&pieces[piece].read()[from..from + n]);
+            done += n;
+        }
+        Ok(total)
+    }
+
+    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
+        let end = off.checked_add(buf.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if self.len.load(Ordering::Acquire) < end {
+            self.grow(end);
+        }
+        let pieces = self.pieces.read();
+        let mut done = 0;
+        while done < buf.len() {
+            let (piece, from, n) = place(off + done as u64, buf.len() - done);
+            // A file cut by somebody else meanwhile: what is left of the write is lost with the cut.
+            let Some(piece) = pieces.get(piece) else { break };
+            piece.write()[from..from + n].copy_from_slice(&buf[done..done + n]);
+            done += n;
+        }
+        Ok(buf.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len.load(Ordering::Acquire))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        if len >= self.len.load(Ordering::Acquire) {
+            self.grow(len);
+            return Ok(());
+        }
+        let mut pieces = self.pieces.write();
+        let (last, within, _) = place(len, 0);
+        pieces.truncate(last + usize::from(within > 0));
+        if within > 0 {
+            pieces[last].write()[within..].fill(0);
+        }
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
+        self.grow(off.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?);
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Exclusivity within this process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Claim(Arc<AtomicBool>);
+
+impl Claim {
+    pub(super) fn take(&self, dir: &str) -> Result<DiskLock, LockError> {
+        if self.0.swap(true, Ordering::Acquire) {
+            return Err(LockError::Held { dir: dir.to_owned(), pid: Some(process::id()) });
+        }
+        Ok(DiskLock(Box::new(Claimed(self.clone()))))
+    }
+}
+
+#[derive(Debug)]
+struct Claimed(Claim);
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
+    }
+}

@@ -1,0 +1,229 @@
+//! One simulated file: what is durable, and what has been written since, sector by sector.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Rng;
+
+/// The unit a disk writes whole, or tears.
+pub(super) const SECTOR: u64 = 512;
+
+/// Versions of one sector that wait for a sync; older ones are forgotten (a disk has seen them replaced).
+const VERSIONS_MAX: usize = 4;
+
+/// Contents of a sector; `None` is all zeros, so that empty space takes no memory.
+type Sector = Option<Arc<[u8; SECTOR as usize]>>;
+type Versions = BTreeMap<u64, Vec<Sector>>;
+
+/// What a read finds is the newest of `pending`, `adrift`, `durable`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inode {
+    durable: BTreeMap<u64, Sector>,
+    /// Written and not yet synced, oldest first.
+    pending: Versions,
+    /// Written before a sync that failed: still in the cache, maybe on the disk, and no later sync will
+    /// write it (what Linux does with pages whose writeback failed).
+    adrift: Versions,
+    len: u64,
+    /// Lengths the file has had since the last sync, the durable one first; never empty once crashed or synced.
+    lens: Vec<u64>,
+    /// Open handles.
+    pub(super) open: usize,
+}
+
+fn bytes(sector: &Sector) -> [u8; SECTOR as usize] {
+    sector.as_ref().map_or([0; SECTOR as usize], |bytes| **bytes)
+}
+
+fn pack(bytes: [u8; SECTOR as usize]) -> Sector {
+    if bytes == [0; SECTOR as usize] { None } else { Some(Arc::new(bytes)) }
+}
+
+impl Inode {
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn newest(&self, sector: u64) -> Sector {
+        let newest = |of: &Versions| of.get(&sector).and_then(|versions| versions.last()).cloned();
+        newest(&self.pending)
+            .or_else(|| newest(&self.adrift))
+            .or_else(|| self.durable.get(&sector).cloned())
+            .unwrap_or(None)
+    }
+
+    fn put(&mut self, sector: u64, contents: Sector) {
+        if self.newest(sector) == contents {
+            return;
+        }
+        let versions = self.pending.entry(sector).or_default();
+        if versions.len() == VERSIONS_MAX {
+            versions.remove(0);
+        }
+        versions.push(contents);
+    }
+
+    fn durable_len(&self) -> u64 {
+        self.lens.first().copied().unwrap_or(0)
+    }
+
+    fn change_len(&mut self, len: u64) {
+        if self.lens.is_empty() {
+            self.lens.push(0);
+        }
+        if self.len != len {
+            self.len = len;
+            self.lens.push(len);
+        }
+    }
+
+    pub(super) fn read(&self, buf: &mut [u8], off: u64) -> usize {
+        let total = self.len.saturating_sub(off).min(buf.len() as u64) as usize;
+        each_sector(off, total, |sector, within, range| {
+            let contents = self.newest(sector);
+            match contents {
+                None => buf[range].fill(0),
+                Some(bytes) => {
+                    let n = range.len();
+                    buf[range].copy_from_slice(&bytes[within..within + n]);
+                }
+            }
+        });
+        total
+    }
+
+    pub(super) fn write(&mut self, buf: &[u8], off: u64) {
+        each_sector(off, buf.len(), |sector, within, range| {
+            let n = range.len();
+            let mut contents = if n == SECTOR as usize { [0; SECTOR as usize] } else { bytes(&self.newest(sector)) };
+            contents[within..within + n].copy_from_slice(&buf[range]);
+            self.put(sector, pack(contents));
+        });
+        self.change_len(self.len.max(off + buf.len() as u64));
+    }
+
+    pub(super) fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            // What lies beyond the cut reads as zeros if the file grows again.
+            let known = [&self.pending, &self.adrift].into_iter().flat_map(BTreeMap::keys).chain(self.durable.keys());
+            let beyond: Vec<u64> = known.copied().filter(|sector| (sector + 1) * SECTOR > len).collect();
+            for sector in beyond {
+                let keep = len.saturating_sub(sector * SECTOR).min(SECTOR) as usize;
+                let mut contents = bytes(&self.newest(sector));
+                contents[keep..].fill(0);
+                self.put(sector, pack(contents));
+            }
+        }
+        self.change_len(len);
+    }
+
+    pub(super) fn sync(&mut self) {
+        for (sector, mut versions) in std::mem::take(&mut self.pending) {
+            self.adrift.remove(&sector);
+            store(&mut self.durable, sector, versions.pop().unwrap_or(None));
+        }
+        self.lens = vec![self.len];
+    }
+
+    pub(super) fn sync_failed(&mut self) {
+        for (sector, versions) in std::mem::take(&mut self.pending) {
+            self.adrift.entry(sector).or_default().extend(versions);
+        }
+    }
+
+    /// The file after power loss. `keep` says for how much of what was not synced: all, nothing, or (with
+    /// numbers to draw from) a random part, some sectors torn between two versions.
+    pub(super) fn crash(&self, keep: &mut Keep<'_>) -> Inode {
+        let mut durable = self.durable.clone();
+        let mut candidates = self.adrift.clone();
+        for (sector, versions) in &self.pending {
+            candidates.entry(*sector).or_default().extend(versions.iter().cloned());
+        }
+        let len = match keep {
+            Keep::All => self.len,
+            Keep::None => self.durable_len(),
+            Keep::Some(rng) => self.lens.get(rng.below(self.lens.len() as u64) as usize).copied().unwrap_or(0),
+        };
+        for (sector, versions) in candidates {
+            let old = durable.get(&sector).cloned().unwrap_or(None);
+            let survivor = match keep {
+                Keep::All => versions.last().cloned().unwrap_or(None),
+                Keep::None => continue,
+                Keep::Some(rng) => {
+                    let mut all = vec![old];
+                    all.extend(versions);
+                    let pick = rng.below(all.len() as u64) as usize;
+                    if pick > 0 && rng.below(8) == 0 { torn(&all[pick - 1], &all[pick], rng) } else { all[pick].clone() }
+                }
+            };
+            store(&mut durable, sector, survivor);
+        }
+        let mut file = Inode { durable, lens: vec![len], ..Inode::default() };
+        file.cut_durable(len);
+        file
+    }
+
+    /// Bytes beyond the length do not survive.
+    fn cut_durable(&mut self, len: u64) {
+        self.len = len;
+        let first_gone = len.div_ceil(SECTOR);
+        self.durable.split_off(&first_gone);
+        if len % SECTOR != 0
+            && let Some(last) = self.durable.get_mut(&(len / SECTOR))
+        {
+            let mut contents = bytes(last);
+            contents[(len % SECTOR) as usize..].fill(0);
+            *last = pack(contents);
+        }
+    }
+
+    /// Changes a byte in every version there is: damage, not a write.
+    pub(super) fn damage(&mut self, off: u64, change: impl Fn(u8) -> u8) {
+        let (sector, within) = (off / SECTOR, (off % SECTOR) as usize);
+        let damaged = |version: &Sector| {
+            let mut contents = bytes(version);
+            contents[within] = change(contents[within]);
+            pack(contents)
+        };
+        let old = self.durable.get(&sector).cloned().unwrap_or(None);
+        store(&mut self.durable, sector, damaged(&old));
+        for versions in [self.adrift.get_mut(&sector), self.pending.get_mut(&sector)].into_iter().flatten() {
+            versions.iter_mut().for_each(|version| *version = damaged(version));
+        }
+    }
+}
+
+/// How much of what was not synced survives.
+pub(super) enum Keep<'a> {
+    All,
+    None,
+    Some(&'a mut Rng),
+}
+
+fn store(durable: &mut BTreeMap<u64, Sector>, sector: u64, contents: Sector) {
+    if contents.is_none() {
+        durable.remove(&sector);
+    } else {
+        durable.insert(sector, contents);
+    }
+}
+
+/// The first bytes of the newer version, the rest of the older.
+fn torn(older: &Sector, newer: &Sector, rng: &mut Rng) -> Sector {
+    let cut = 1 + rng.below(SECTOR - 1) as usize;
+    let mut contents = bytes(older);
+    contents[..cut].copy_from_slice(&bytes(newer)[..cut]);
+    pack(contents)
+}
+
+/// Calls `f(sector, offset within it, range of the buffer)` for each sector of a transfer.
+fn each_sector(off: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let at = off + done as u64;
+        let within = (at % SECTOR) as usize;
+        let n = (len - done).min(SECTOR as usize - within);
+        f(at / SECTOR, within, done..done + n);
+        done += n;
+    }
+}

@@ -1,0 +1,521 @@
+//! A simulated disk that survives, loses and lies as real ones do.
+//!
+//! Every file keeps its durable image apart from what was written since its last sync, at the granularity
+//! of 512-byte sectors, and the directory keeps creations, renames and removals apart until it is synced.
+//! [`SimDisk::crash`] makes the disk that a machine finds after power loss: any subset of unsynced sectors,
+//! in any order, some torn; any subset of unsynced directory changes. Faults are planned with
+//! [`SimDisk::plan`]. All of it follows from the seed: same calls, same outcome ([`SimDisk::trace`]).
+//!
+//! Not simulated: space of files that are removed but still open (it is free at once); sparse files (a
+//! file takes its length from the capacity).
+
+mod inode;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::mem::Claim;
+use super::{Disk, DiskFile, DiskLock, LockError, OpenMode};
+use crate::base::checksum::Crc;
+use inode::{Inode, Keep};
+
+/// Kinds of calls, for counting and for planning faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "named like the calls")]
+pub enum Call {
+    Open,
+    List,
+    Read,
+    Write,
+    Sync,
+    SetLen,
+    Allocate,
+    Remove,
+    Rename,
+    SyncDir,
+}
+
+const CALLS: usize = Call::SyncDir as usize + 1;
+
+/// Which calls a fault hits, counted from when it is planned; 1 is the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// The n-th only.
+    Once(u64),
+    /// The n-th and all after it, until [`SimDisk::heal`].
+    From(u64),
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The call fails with EIO. A write has changed nothing; a sync has lost what it should have written
+    /// (later syncs will not write it either), unless the crash is kind.
+    Eio,
+    /// The call fails with ENOSPC and has changed nothing.
+    Enospc,
+    /// A read or write transfers a part only.
+    Short,
+    /// One random bit of what is read or written is wrong.
+    Flip,
+    /// A write lands this many bytes beyond its place.
+    Misdirect(u64),
+}
+
+/// What survives of everything that was not synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// All of it, as after killing the process.
+    All,
+    /// Nothing.
+    Nothing,
+    /// A subset drawn from this seed; some sectors torn.
+    Random(u64),
+}
+
+/// A directory on the simulated disk. Clones are the same directory.
+#[derive(Clone, Debug)]
+pub struct SimDisk(Arc<Machine>);
+
+#[derive(Debug)]
+struct Machine {
+    state: Mutex<State>,
+    claim: Claim,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: Rng,
+    inodes: BTreeMap<u64, Inode>,
+    next_inode: u64,
+    /// The directory as it is seen, as it is durable, and what lies between.
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    unsynced: Vec<NameChange>,
+    counts: [u64; CALLS],
+    faults: Vec<Planned>,
+    capacity: u64,
+    drop_syncs: bool,
+    /// Changing calls until the power goes.
+    power: Option<u64>,
+    trace: Crc,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Put(String, u64),
+    Remove(String, u64),
+    Rename { from: String, to: String, inode: u64 },
+}
+
+#[derive(Debug)]
+struct Planned {
+    call: Option<Call>,
+    left: u64,
+    forever: bool,
+    fault: Fault,
+}
+
+impl SimDisk {
+    /// An empty directory without faults.
+    pub fn new(seed: u64) -> SimDisk {
+        SimDisk::with(Rng(seed), BTreeMap::new(), BTreeMap::new(), 1, u64::MAX)
+    }
+
+    fn with(
+        rng: Rng,
+        inodes: BTreeMap<u64, Inode>,
+        names: BTreeMap<String, u64>,
+        next_inode: u64,
+        capacity: u64,
+    ) -> SimDisk {
+        let state = State {
+            rng,
+            inodes,
+            next_inode,
+            durable_names: names.clone(),
+            names,
+            unsynced: Vec::new(),
+            counts: [0; CALLS],
+            faults: Vec::new(),
+            capacity,
+            drop_syncs: false,
+            power: None,
+            trace: Crc::new(),
+        };
+        SimDisk(Arc::new(Machine { state: Mutex::new(state), claim: Claim::default() }))
+    }
+
+    /// Plans a fault for calls of one kind, or of any kind with `None`. Of several that hit the same call
+    /// the first planned counts.
+    pub fn plan(&self, call: Option<Call>, when: When, fault: Fault) {
+        let (left, forever) = match when {
+            When::Once(n) => (n, false),
+            When::From(n) => (n, true),
+        };
+        self.0.state.lock().faults.push(Planned { call, left: left.max(1), forever, fault });
+    }
+
+    /// Planned faults that will still hit.
+    pub fn planned(&self) -> usize {
+        self.0.state.lock().faults.len()
+    }
+
+    /// Forgets all planned faults.
+    pub fn heal(&self) {
+        self.0.state.lock().faults.clear();
+    }
+
+    /// Limits the bytes of all files together; growing beyond gives ENOSPC.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.0.state.lock().capacity = bytes;
+    }
+
+    /// Bytes of all files together.
+    pub fn used(&self) -> u64 {
+        self.0.state.lock().used()
+    }
+
+    /// The canary: from now on syncs of files and of the directory succeed and do nothing. Whoever tests
+    /// durability must find out.
+    pub fn drop_syncs(&self, on: bool) {
+        self.0.state.lock().drop_syncs = on;
+    }
+
+    /// Lets `calls` more changing calls (all but reads and lists) have their effect; after them every
+    /// call fails until [`SimDisk::crash`] gives the disk that is found when the power is back.
+    pub fn power_off_after(&self, calls: u64) {
+        self.0.state.lock().power = Some(calls);
+    }
+
+    /// Whether the power is gone.
+    pub fn is_off(&self) -> bool {
+        self.0.state.lock().power == Some(0)
+    }
+
+    /// Calls of one kind so far, failed ones included.
+    pub fn count(&self, call: Call) -> u64 {
+        self.0.state.lock().counts[call as usize]
+    }
+
+    /// A checksum of all calls so far with their data: equal runs have equal ones.
+    pub fn trace(&self) -> u32 {
+        self.0.state.lock().trace.finish()
+    }
+
+    /// The disk after power loss now. This one is not changed, so that one moment can be tried many ways.
+    pub fn crash(&self, how: Crash) -> SimDisk {
+        let state = self.0.state.lock();
+        let mut rng = Rng(match how {
+            Crash::Random(seed) => seed,
+            _ => 0,
+        });
+        let mut names = state.durable_names.clone();
+        // Journals keep the order of directory changes, plain directories do not: try both.
+        let in_order = rng.below(2) == 0;
+        let survive = rng.below(state.unsynced.len() as u64 + 1) as usize;
+        for (index, change) in state.unsynced.iter().enumerate() {
+            let keep = match how {
+                Crash::All => true,
+                Crash::Nothing => false,
+                Crash::Random(_) if in_order => index < survive,
+                Crash::Random(_) => rng.below(2) == 0,
+            };
+            if keep {
+                change.apply(&mut names);
+            }
+        }
+        let mut inodes = BTreeMap::new();
+        for inode in names.values() {
+            let mut keep = match how {
+                Crash::All => Keep::All,
+                Crash::Nothing => Keep::None,
+                Crash::Random(_) => Keep::Some(&mut rng),
+            };
+            inodes.insert(*inode, state.inodes[inode].crash(&mut keep));
+        }
+        SimDisk::with(Rng(rng.next()), inodes, names, state.next_inode, state.capacity)
+    }
+
+    /// Flips one bit of a file, durable and cached: damage, not a write. False if there is no such byte.
+    pub fn flip(&self, name: &str, off: u64, bit: u8) -> bool {
+        self.damage(name, off, |byte| byte ^ (1 << (bit & 7)))
+    }
+
+    /// Replaces one byte of a file, durable and cached. False if there is no such byte.
+    pub fn poke(&self, name: &str, off: u64, byte: u8) -> bool {
+        self.damage(name, off, |_| byte)
+    }
+
+    fn damage(&self, name: &str, off: u64, change: impl Fn(u8) -> u8) -> bool {
+        let state = &mut *self.0.state.lock();
+        let inode = state.names.get(name).and_then(|inode| state.inodes.get_mut(inode));
+        match inode {
+            Some(inode) if off < inode.len() => {
+                inode.damage(off, change);
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+impl State {
+    fn used(&self) -> u64 {
+        self.names.values().map(|inode| self.inodes[inode].len()).sum()
+    }
+
+    /// Counts a call, decides whether it may happen, and says what goes wrong in it without failing it.
+    fn enter(&mut self, call: Call, facts: [u64; 3], data: &[u8]) -> io::Result<Option<Fault>> {
+        self.counts[call as usize] += 1;
+        self.trace = facts.iter().fold(self.trace.word(call as u64), |crc, fact| crc.word(*fact)).bytes(data);
+        if let Some(left) = &mut self.power {
+            if *left == 0 {
+                return Err(io::Error::other("the power is off"));
+            }
+            if !matches!(call, Call::Read | Call::List) {
+                *left -= 1;
+            }
+        }
+        let mut hit = None;
+        self.faults.retain_mut(|planned| {
+            if planned.call.is_some_and(|c| c != call) {
+                return true;
+            }
+            planned.left = planned.left.saturating_sub(1);
+            if planned.left > 0 {
+                return true;
+            }
+            hit = hit.or(Some(planned.fault));
+            planned.forever
+        });
+        match hit {
+            Some(Fault::Eio) => Err(io::Error::from_raw_os_error(5)),
+            Some(Fault::Enospc) => Err(no_space()),
+            other => Ok(other),
+        }
+    }
+
+    fn inode(&mut self, inode: u64) -> &mut Inode {
+        self.inodes.entry(inode).or_default()
+    }
+
+    fn room_for(&self, inode: u64, len: u64) -> io::Result<()> {
+        let grown = len.saturating_sub(self.inodes.get(&inode).map_or(0, Inode::len));
+        if grown > 0 && self.capacity != u64::MAX && self.used().saturating_add(grown) > self.capacity {
+            return Err(no_space());
+        }
+        Ok(())
+    }
+
+    fn change_name(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.unsynced.push(change);
+    }
+}
+
+fn no_space() -> io::Error {
+    io::Error::from_raw_os_error(28)
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            NameChange::Put(name, inode) => {
+                names.insert(name.clone(), *inode);
+            }
+            NameChange::Remove(name, inode) => {
+                if names.get(name) == Some(inode) {
+                    names.remove(name);
+                }
+            }
+            NameChange::Rename { from, to, inode } => {
+                if names.get(from) == Some(inode) {
+                    names.remove(from);
+                }
+                names.insert(to.clone(), *inode);
+            }
+        }
+    }
+}
+
+/// A number that stands for a name in the trace.
+fn name_fact(name: &str) -> u64 {
+    u64::from(Crc::new().bytes(name.as_bytes()).finish())
+}
+
+impl Disk for SimDisk {
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.0.state.lock();
+        state.enter(Call::Open, [name_fact(name), mode as u64, 0], &[])?;
+        let inode = match (state.names.get(name).copied(), mode) {
+            (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (None, OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
+            (Some(inode), _) => inode,
+            (None, _) => {
+                let inode = state.next_inode;
+                state.next_inode += 1;
+                state.inodes.insert(inode, Inode::default());
+                state.change_name(NameChange::Put(name.to_owned(), inode));
+                inode
+            }
+        };
+        state.inode(inode).open += 1;
+        Ok(Arc::new(SimFile { disk: self.clone(), inode, name: self.show(name) }))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut state = self.0.state.lock();
+        state.enter(Call::List, [0; 3], &[])?;
+        Ok(state.names.keys().cloned().collect())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.0.state.lock();
+        state.enter(Call::Remove, [name_fact(name), 0, 0], &[])?;
+        let inode = *state.names.get(name).ok_or(io::ErrorKind::NotFound)?;
+        state.change_name(NameChange::Remove(name.to_owned(), inode));
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.0.state.lock();
+        state.enter(Call::Rename, [name_fact(from), name_fact(to), 0], &[])?;
+        let inode = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        state.change_name(NameChange::Rename { from: from.to_owned(), to: to.to_owned(), inode });
+        Ok(())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        let state = &mut *self.0.state.lock();
+        state.enter(Call::SyncDir, [0; 3], &[])?;
+        if state.drop_syncs {
+            return Ok(());
+        }
+        state.durable_names = state.names.clone();
+        state.unsynced.clear();
+        // Nobody can find these again.
+        let names = &state.names;
+        state.inodes.retain(|inode, file| file.open > 0 || names.values().any(|n| n == inode));
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<DiskLock, LockError> {
+        self.0.claim.take("(simulated)")
+    }
+
+    fn show(&self, name: &str) -> String {
+        format!("(simulated)/{name}")
+    }
+}
+
+#[derive(Debug)]
+struct SimFile {
+    disk: SimDisk,
+    inode: u64,
+    name: String,
+}
+
+impl SimFile {
+    fn grow(&self, call: Call, len: u64, max: bool) -> io::Result<()> {
+        let mut state = self.disk.0.state.lock();
+        state.enter(call, [self.inode, len, 0], &[])?;
+        state.room_for(self.inode, len)?;
+        let inode = state.inode(self.inode);
+        inode.set_len(if max { len.max(inode.len()) } else { len });
+        Ok(())
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        self.disk.0.state.lock().inode(self.inode).open -= 1;
+    }
+}
+
+impl DiskFile for SimFile {
+    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
+        let mut state = self.disk.0.state.lock();
+        let fault = state.enter(Call::Read, [self.inode, off, buf.len() as u64], &[])?;
+        let want = if fault == Some(Fault::Short) { buf.len().div_ceil(2) } else { buf.len() };
+        let got = state.inode(self.inode).read(&mut buf[..want], off);
+        if fault == Some(Fault::Flip) && got > 0 {
+            buf[state.rng.below(got as u64) as usize] ^= 1 << state.rng.below(8);
+        }
+        Ok(got)
+    }
+
+    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
+        let mut state = self.disk.0.state.lock();
+        let fault = state.enter(Call::Write, [self.inode, off, buf.len() as u64], buf)?;
+        let n = if fault == Some(Fault::Short) { buf.len().div_ceil(2) } else { buf.len() };
+        let off = match fault {
+            Some(Fault::Misdirect(by)) => off.saturating_add(by),
+            _ => off,
+        };
+        let end = off.checked_add(n as u64).ok_or(io::ErrorKind::FileTooLarge)?;
+        state.room_for(self.inode, end)?;
+        if fault == Some(Fault::Flip) && n > 0 {
+            let mut wrong = buf[..n].to_vec();
+            wrong[state.rng.below(n as u64) as usize] ^= 1 << state.rng.below(8);
+            state.inode(self.inode).write(&wrong, off);
+        } else {
+            state.inode(self.inode).write(&buf[..n], off);
+        }
+        Ok(n)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.disk.0.state.lock();
+        let entered = state.enter(Call::Sync, [self.inode, 0, 0], &[]);
+        let power_is_on = state.power != Some(0) || entered.is_ok();
+        if let Err(e) = entered {
+            if power_is_on {
+                state.inode(self.inode).sync_failed();
+            }
+            return Err(e);
+        }
+        if !state.drop_syncs {
+            state.inode(self.inode).sync();
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.disk.0.state.lock().inode(self.inode).len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.grow(Call::SetLen, len, false)
+    }
+
+    fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
+        self.grow(Call::Allocate, off.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?, true)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// SplitMix64: short, and the same on every machine.
+#[derive(Clone, Debug)]
+pub(super) struct Rng(u64);
+
+impl Rng {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Less than `limit`; 0 if that is 0.
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
+        if limit == 0 { 0 } else { self.next() % limit }
+    }
+}

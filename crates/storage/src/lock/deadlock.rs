@@ -1,0 +1,220 @@
+//! Deadlocks: found by whoever has to wait, broken by sending the youngest home.
+//!
+//! A cycle of waits can only be closed by someone who begins to wait, since those who run wait for nobody and a grant
+//! makes its owner run. So the requester, once queued, follows the waits-for edges from itself until no cycle goes
+//! through it any more. Of two who begin at the same time the later one into the mutex sees the other's wait.
+//! Nearest owners come first: in a long queue behind one holder everybody waits for everybody ahead, and if the holder in
+//! turn waits for the last of them, the cycle to break is that of these two, not the longest way round the queue.
+//!
+//! The search latches one bucket (or table queue) at a time, and the edges it sees may never have existed together. So
+//! before anyone is harmed the places of all members of the cycle are latched together, in ascending order, queues
+//! before buckets, and every edge is looked at again: those who wait cannot go away while their queues are latched.
+
+use std::ops::ControlFlow;
+
+use super::LockTable;
+use super::queue::{self, Ask};
+use super::sync::{MutexGuard, Ordering};
+use super::intent::TableQueue;
+use super::table::Latched;
+use super::wait::{Outcome, WaitsFor, Wakes};
+use crate::base::ids::SlotId;
+
+/// What a search needs to remember; kept between searches so that it allocates nothing.
+#[derive(Default)]
+pub(super) struct Detector {
+    /// By slot: whether the search has met the owner.
+    met: Vec<bool>,
+    /// Owners met, nearest first, each with the place in this list of the one that waits for it.
+    reached: Vec<(SlotId, usize)>,
+    /// The cycle found: each waits for the next, the last for the first.
+    cycle: Vec<SlotId>,
+}
+
+/// The queues that a cycle's members wait in, all held.
+#[derive(Default)]
+struct Held<'a> {
+    tables: Vec<(u32, MutexGuard<'a, TableQueue>)>,
+    buckets: Vec<(usize, Latched<'a>)>,
+}
+
+impl LockTable {
+    /// Breaks every deadlock that `requester`, just queued, is part of: for each cycle, ends the wait of one member.
+    pub(super) fn resolve_deadlocks(&self, requester: SlotId) {
+        let mut wakes = Wakes::default();
+        {
+            let mut detector = self.detector.lock();
+            if self.closed.load(Ordering::Acquire) {
+                self.withdraw(requester, Outcome::Closed, &mut wakes);
+            }
+            while detector.find_cycle(self, requester) {
+                self.break_cycle(&detector.cycle, &mut wakes);
+            }
+        }
+        self.deliver(wakes);
+    }
+
+    /// Ends all waits because the table is closed.
+    pub(super) fn withdraw_all(&self) {
+        let mut wakes = Wakes::default();
+        {
+            // Who queues later takes this mutex later, and sees `closed`.
+            let _detector = self.detector.lock();
+            for slot in 0..self.used.load(Ordering::Acquire) {
+                self.withdraw(SlotId(slot as u16), Outcome::Closed, &mut wakes);
+            }
+        }
+        self.deliver(wakes);
+    }
+
+    /// Ends the wait of `owner`, if it has not ended, because nobody waits any more.
+    pub(super) fn withdraw_one(&self, owner: SlotId) {
+        let mut wakes = Wakes::default();
+        self.withdraw(owner, Outcome::Closed, &mut wakes);
+        self.deliver(wakes);
+    }
+
+    fn withdraw(&self, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
+        let mut held = self.hold([self.slot(owner).waits_for()].into_iter());
+        self.withdraw_held(&mut held, owner, outcome, wakes);
+    }
+
+    fn withdraw_held(&self, held: &mut Held<'_>, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
+        match self.slot(owner).waits_for() {
+            WaitsFor::Nothing => {}
+            WaitsFor::Record(name) => {
+                if let Some(list) = held.list(self.buckets.index_of(name))
+                    && let Some(request) = queue::find_waiting(list, owner, name)
+                {
+                    queue::withdraw(list, request, outcome, wakes);
+                }
+            }
+            WaitsFor::Table(table) => {
+                if let Some(queue) = held.queue(table) {
+                    queue.withdraw(self, table, owner, outcome, wakes);
+                }
+            }
+        }
+    }
+
+    /// Ends the wait of the youngest member of `cycle`, if it really is one.
+    fn break_cycle(&self, cycle: &[SlotId], wakes: &mut Wakes) {
+        let mut held = self.hold(cycle.iter().map(|&owner| self.slot(owner).waits_for()));
+        let next = cycle.iter().cycle().skip(1);
+        if cycle.iter().zip(next).all(|(&owner, &next)| held.waits(self, owner, next)) {
+            let victim = cycle.iter().copied().max_by_key(|&owner| (self.slot(owner).age.load(Ordering::Relaxed), owner));
+            if let Some(victim) = victim {
+                self.withdraw_held(&mut held, victim, Outcome::Deadlock, wakes);
+            }
+        }
+    }
+
+    fn hold(&self, waits: impl Iterator<Item = WaitsFor>) -> Held<'_> {
+        let (mut tables, mut buckets) = (Vec::new(), Vec::new());
+        for wait in waits {
+            match wait {
+                WaitsFor::Nothing => {}
+                WaitsFor::Record(name) => buckets.push(self.buckets.index_of(name)),
+                WaitsFor::Table(table) => tables.push(table),
+            }
+        }
+        tables.sort_unstable();
+        tables.dedup();
+        buckets.sort_unstable();
+        buckets.dedup();
+        Held {
+            tables: tables.into_iter().map(|table| (table, self.tables.queues[table as usize].lock())).collect(),
+            buckets: buckets.into_iter().map(|bucket| (bucket, self.buckets.at(bucket).latch())).collect(),
+        }
+    }
+
+    /// Calls `found` with whomever `owner` seems to wait for.
+    fn edges_of(&self, owner: SlotId, found: impl FnMut(SlotId) -> ControlFlow<()>) {
+        match self.slot(owner).waits_for() {
+            WaitsFor::Nothing => {}
+            WaitsFor::Record(name) => {
+                let list = self.buckets.of(name).latch();
+                if let Some(request) = queue::find_waiting(&list, owner, name) {
+                    Ask::of(request).blockers(&list, found);
+                }
+            }
+            WaitsFor::Table(table) => self.tables.queues[table as usize].lock().blockers_of(self, table, owner, found),
+        }
+    }
+}
+
+impl Detector {
+    /// Looks for a shortest cycle through `requester`.
+    fn find_cycle(&mut self, locks: &LockTable, requester: SlotId) -> bool {
+        self.met.clear();
+        self.met.resize(locks.slots.len(), false);
+        self.reached.clear();
+        self.reached.push((requester, 0));
+        let mut at = 0;
+        while let Some(&(owner, _)) = self.reached.get(at) {
+            let mut closed = false;
+            locks.edges_of(owner, |other| {
+                if other == requester {
+                    closed = true;
+                    return ControlFlow::Break(());
+                }
+                if !std::mem::replace(&mut self.met[usize::from(other.0)], true) {
+                    self.reached.push((other, at));
+                }
+                ControlFlow::Continue(())
+            });
+            if closed {
+                self.trace_back(at);
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+
+    fn trace_back(&mut self, mut at: usize) {
+        self.cycle.clear();
+        while at != 0 {
+            let (owner, waiter) = self.reached[at];
+            self.cycle.push(owner);
+            at = waiter;
+        }
+        self.cycle.push(self.reached[0].0);
+        self.cycle.reverse();
+    }
+}
+
+impl<'a> Held<'a> {
+    fn list(&self, bucket: usize) -> Option<&Latched<'a>> {
+        self.buckets.iter().find(|(at, _)| *at == bucket).map(|(_, list)| list)
+    }
+
+    fn queue(&mut self, table: u32) -> Option<&mut TableQueue> {
+        self.tables.iter_mut().find(|(at, _)| *at == table).map(|(_, queue)| &mut **queue)
+    }
+
+    /// Whether `owner` waits for `other`, as the queues that are held have it.
+    fn waits(&mut self, locks: &LockTable, owner: SlotId, other: SlotId) -> bool {
+        let mut waits = false;
+        let found = |blocker: SlotId| {
+            waits |= blocker == other;
+            if waits { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        match locks.slot(owner).waits_for() {
+            WaitsFor::Nothing => {}
+            WaitsFor::Record(name) => {
+                if let Some(list) = self.list(locks.buckets.index_of(name))
+                    && let Some(request) = queue::find_waiting(list, owner, name)
+                {
+                    Ask::of(request).blockers(list, found);
+                }
+            }
+            WaitsFor::Table(table) => {
+                if let Some(queue) = self.queue(table) {
+                    queue.blockers_of(locks, table, owner, found);
+                }
+            }
+        }
+        waits
+    }
+}

@@ -1,0 +1,90 @@
+//! Inserts: may a key appear in this gap?
+//!
+//! A wish to insert leaves nothing behind when it is granted at once: the new key's own X lock, taken under the same page
+//! latch, protects the key from then on. When it has to wait, it is queued on the name of the next larger key like
+//! any other request, and stays there, granted, until the transaction ends: readers whose ranges include the new key
+//! keep behind it instead of taking the gap again before the inserter is back. They lose nothing, since they would have to wait for the
+//! new key itself.
+
+use super::mode::{Claim, KeyMode, RecordMode};
+use super::name::{LockName, Prefix};
+use super::owner::{Attempt, IfBlocked, LockOwner, Pending};
+use super::queue::Ask;
+use super::wait::WaitsFor;
+use super::LockError;
+
+/// Whether a key may be inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum InsertCheck {
+    /// Nobody has read the place. Lock the new key in mode X.
+    Granted,
+    /// Nobody else has read the place, but the inserter itself has, from this prefix up. The new key splits the gap, so
+    /// lock it in mode X *and* its gap, with this prefix.
+    OwnGap(Prefix),
+    /// Others have read the place. Let go of the page, call [`LockOwner::wait_insert`], then start again.
+    Blocked,
+}
+
+impl LockOwner {
+    /// Whether a key with the prefix `key` may be inserted below `next`, the name of the next larger key (or of the
+    /// supremum). Never waits and leaves nothing behind. The caller has the page latched exclusively on which the new key will
+    /// lie, since before it found out what the next key is, and keeps it until the new key is there and locked.
+    #[inline]
+    pub(crate) fn check_insert(&self, next: LockName, key: Prefix) -> InsertCheck {
+        if self.locks.buckets.of(next).is_empty_now() { InsertCheck::Granted } else { self.check_insert_slow(next, key) }
+    }
+
+    #[inline(never)]
+    fn check_insert_slow(&self, next: LockName, key: Prefix) -> InsertCheck {
+        let list = self.locks.buckets.of(next).latch();
+        if self.insert_ask(next, key).is_blocked(&list) {
+            return InsertCheck::Blocked;
+        }
+        let own = list.iter().find(|r| r.owner == self.slot && r.name.get() == next && r.held.get().gap());
+        match own.map(|r| r.low.get()) {
+            Some(low) if low <= key => InsertCheck::OwnGap(low),
+            _ => InsertCheck::Granted,
+        }
+    }
+
+    fn insert_ask(&self, next: LockName, key: Prefix) -> Ask<'static> {
+        let claim = Claim { mode: RecordMode::INSERT, low: key };
+        Ask { owner: self.slot, name: next, claim, converting: false, queued: None }
+    }
+
+    /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch, and looks for the
+    /// place and calls [`LockOwner::check_insert`] again afterwards.
+    pub(crate) fn wait_insert(&mut self, table: u32, next: LockName, key: Prefix) -> Result<(), LockError> {
+        match self.attempt_insert(table, next, key, IfBlocked::Queue)? {
+            Attempt::Done(()) | Attempt::Blocked => Ok(()),
+            Attempt::Queued => self.finish_wait().map(|_| ()),
+        }
+    }
+
+    pub(super) fn attempt_insert(&mut self, table: u32, next: LockName, key: Prefix, blocked: IfBlocked) -> Result<Attempt<()>, LockError> {
+        if self.covers(table, KeyMode::X, true) {
+            return Ok(Attempt::Done(()));
+        }
+        let ask = self.insert_ask(next, key);
+        self.arena.reserve();
+        let list = self.locks.buckets.of(next).latch();
+        if !ask.is_blocked(&list) {
+            return Ok(Attempt::Done(()));
+        }
+        if blocked == IfBlocked::GiveUp {
+            return Ok(Attempt::Blocked);
+        }
+        let Some(request) = self.arena.take() else {
+            return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
+        };
+        request.name.set(next);
+        request.table.set(table);
+        request.held.set(RecordMode::NONE);
+        request.set_wanted(ask.claim);
+        list.push_waiter(request);
+        self.pending = Some(Pending::New(request.position));
+        self.locks.slot(self.slot).start_wait(WaitsFor::Record(next));
+        Ok(Attempt::Queued)
+    }
+}

@@ -1,0 +1,351 @@
+//! Table and database locks. Intentions do not meet.
+//!
+//! IS and IX are what every transaction takes on every table it touches, and they never exclude each other. So each is only
+//! a byte in the owner's own row ([`Slot::modes`]), and granted as long as the table's `strong` word is 0. Who asks for S, SIX or X
+//! takes the table's mutex, raises `strong`, and then sweeps the rows of all owners.
+//!
+//! **The handshake.** The owner writes its byte, changes its slot's `handshake`, reads `strong`. The other raises `strong`,
+//! changes every slot's `handshake`, reads the bytes. The two changes of one slot's `handshake` have an order, and the
+//! later acquires what the earlier released: either the owner sees `strong` raised and takes its byte back, or the
+//! sweep sees the byte. The same order makes a release safe: either the sweep sees the byte gone, or the owner
+//! sees `strong` and comes to look after the queue.
+//!
+//! While `strong` is not 0 all requests and releases for the table go through its queue, in order of arrival.
+
+use std::ops::ControlFlow;
+
+use super::mode::{KeyMode, TableMode};
+use super::owner::{Acquired, Attempt, IfBlocked, LockOwner, Pending};
+use super::stats::TableCounters;
+use super::sync::{Arc, AtomicU32, Mutex, Ordering};
+use super::wait::{Outcome, Slot, WaitsFor, Wakes};
+use super::{LockError, LockTable};
+use crate::base::ids::SlotId;
+
+/// The owner's own book on one table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableUse {
+    /// Record locks held there.
+    pub(super) records: u32,
+    /// Below this a record lock needs no second thought: `escalate_at`, or 0 while a table lock covers record locks.
+    pub(super) limit: u32,
+    /// Record locks at which the next attempt to escalate is due.
+    pub(super) escalate_at: u32,
+}
+
+/// What all owners share about tables.
+pub(super) struct Tables {
+    /// By table number; not 0 while S, SIX or X is held or anyone waits. One array, because a transaction
+    /// looks at as many words as it touches tables, and these then lie in a line or two.
+    pub(super) strong: Arc<[AtomicU32]>,
+    pub(super) queues: Box<[Mutex<TableQueue>]>,
+    pub(super) counters: Box<[TableCounters]>,
+}
+
+impl Tables {
+    pub(super) fn new(tables: usize) -> Tables {
+        Tables {
+            strong: (0..tables).map(|_| AtomicU32::new(0)).collect(),
+            queues: (0..tables).map(|_| Mutex::default()).collect(),
+            counters: (0..tables).map(|_| TableCounters::default()).collect(),
+        }
+    }
+}
+
+/// Who holds a table in S, SIX or X, and who waits for it in any mode, conversions first, in order of arrival.
+#[derive(Default)]
+pub(super) struct TableQueue {
+    granted: Vec<(SlotId, TableMode)>,
+    waiters: Vec<TableWaiter>,
+}
+
+#[derive(Clone, Copy)]
+struct TableWaiter {
+    owner: SlotId,
+    held: TableMode,
+    want: TableMode,
+}
+
+impl TableWaiter {
+    fn converts(&self) -> bool {
+        self.held != TableMode::None
+    }
+}
+
+impl TableQueue {
+    /// Calls `found` with every owner whom `ask` must wait for; `ahead` waiters are before it. The rules are those of
+    /// [`super::queue::Ask::blockers`].
+    fn blockers(&self, locks: &LockTable, table: u32, ask: TableWaiter, ahead: usize, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
+        if ask.want.is_strong() {
+            for (owner, slot) in locks.swept_slots() {
+                if owner != ask.owner && !slot.mode(table).compatible(ask.want) && found(owner).is_break() {
+                    return;
+                }
+            }
+        } else {
+            for &(owner, mode) in &self.granted {
+                if owner != ask.owner && !mode.compatible(ask.want) && found(owner).is_break() {
+                    return;
+                }
+            }
+        }
+        for other in &self.waiters[..ahead] {
+            let excluded = !other.want.compatible(ask.want)
+                && (other.converts() || !ask.converts())
+                && ask.held.compatible(other.want);
+            if excluded && found(other.owner).is_break() {
+                return;
+            }
+        }
+    }
+
+    fn is_blocked(&self, locks: &LockTable, table: u32, ask: TableWaiter, ahead: usize) -> bool {
+        let mut blocked = false;
+        self.blockers(locks, table, ask, ahead, |_| {
+            blocked = true;
+            ControlFlow::Break(())
+        });
+        blocked
+    }
+
+    fn give(&mut self, slot: &Slot, table: u32, ask: TableWaiter) {
+        slot.set_mode(table, ask.want);
+        if ask.want.is_strong() {
+            self.granted.retain(|&(owner, _)| owner != ask.owner);
+            self.granted.push((ask.owner, ask.want));
+        }
+    }
+
+    fn grant(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
+        let mut at = 0;
+        while let Some(&ask) = self.waiters.get(at) {
+            if self.is_blocked(locks, table, ask, at) {
+                at += 1;
+            } else {
+                self.waiters.remove(at);
+                self.give(locks.slot(ask.owner), table, ask);
+                wakes.push(ask.owner, Outcome::Granted);
+            }
+        }
+    }
+
+    fn enqueue(&mut self, ask: TableWaiter) {
+        let at = if ask.converts() { self.waiters.iter().position(|w| !w.converts()) } else { None };
+        self.waiters.insert(at.unwrap_or(self.waiters.len()), ask);
+    }
+
+    fn waiter(&self, owner: SlotId) -> Option<usize> {
+        self.waiters.iter().position(|w| w.owner == owner)
+    }
+
+    /// Whom the waiting `owner` waits for; nobody if it does not wait here.
+    pub(super) fn blockers_of(&self, locks: &LockTable, table: u32, owner: SlotId, found: impl FnMut(SlotId) -> ControlFlow<()>) {
+        if let Some(at) = self.waiter(owner) {
+            self.blockers(locks, table, self.waiters[at], at, found);
+        }
+    }
+
+
+    /// Ends the wait of `owner`, if it waits here, without a grant.
+    pub(super) fn withdraw(&mut self, locks: &LockTable, table: u32, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
+        if let Some(at) = self.waiter(owner) {
+            self.waiters.remove(at);
+            wakes.push(owner, outcome);
+            self.look_after(locks, table, wakes);
+        }
+    }
+
+    /// Grants what can be granted and says in `strong` whether the queue still matters. Ends every section under the mutex.
+    fn look_after(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
+        self.grant(locks, table, wakes);
+        let strong = self.granted.len() + self.waiters.len();
+        locks.tables.strong[table as usize].store(strong as u32, Ordering::Release);
+    }
+}
+
+impl LockTable {
+    /// The slots that may have a mode in some table, each after its half of the handshake.
+    fn swept_slots(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+        // A change as well, for the owner that is being attached: it sees `strong`, or is seen here.
+        let used = self.used.fetch_max(0, Ordering::AcqRel);
+        self.slots[..used].iter().enumerate().map(|(i, slot)| {
+            slot.handshake.fetch_add(1, Ordering::AcqRel);
+            (SlotId(i as u16), slot)
+        })
+    }
+}
+
+impl LockOwner {
+    /// Announces that records of `table` will be read (`IS`) or written (`IX`). Waits while others have locked the whole table,
+    /// or the whole database, so the caller holds no latch.
+    ///
+    /// # Panics
+    /// If `table` is not below [`super::LockOptions::tables`].
+    #[inline]
+    pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+        debug_assert!(!mode.is_strong());
+        if self.mode(table).covers(mode) { Ok(()) } else { self.intent_first(table, mode) }
+    }
+
+    #[inline(never)]
+    fn intent_first(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+        let (held, parent) = (self.mode(table), self.mode(0));
+        let (want, want_parent) = (held.union(mode), parent.union(mode));
+        if want.is_strong() || want_parent.is_strong() && want_parent != parent {
+            self.lock_slowly(0, mode)?;
+            return self.lock_slowly(table, mode);
+        }
+        self.set_mode(table, want);
+        self.set_mode(0, want_parent);
+        self.shared().handshake.fetch_add(1, Ordering::AcqRel);
+        let is_clear = |table: u32| self.strong[table as usize].load(Ordering::Acquire) == 0;
+        if is_clear(table) && (want_parent == parent || is_clear(0)) {
+            if parent == TableMode::None {
+                self.touched.push(0);
+            }
+            if held == TableMode::None {
+                self.touched.push(table);
+                self.usage(table);
+            }
+            if parent.is_strong() {
+                self.refresh_limit(table);
+            }
+            return Ok(());
+        }
+        // Somebody may be waiting for what was only a try; `lock_slowly` looks after both queues.
+        self.set_mode(table, held);
+        self.set_mode(0, parent);
+        self.lock_slowly(0, mode)?;
+        self.lock_slowly(table, mode)
+    }
+
+    /// Locks all of `table` in `mode`, waiting while others are in the way, and announces that in the database. With
+    /// `table` 0 the database itself is locked. The caller holds no latch. See [`LockOwner::covers`] for what that spares.
+    ///
+    /// # Panics
+    /// If `table` is not below [`super::LockOptions::tables`].
+    pub(crate) fn lock_table_in(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+        if self.mode(table).covers(mode) {
+            return Ok(());
+        }
+        if table != 0 {
+            self.lock_slowly(0, mode.parent())?;
+        }
+        self.lock_slowly(table, mode)
+    }
+
+    fn lock_slowly(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+        match self.attempt_table(table, mode, IfBlocked::Queue) {
+            Attempt::Done(_) | Attempt::Blocked => Ok(()),
+            Attempt::Queued => self.finish_wait().map(|_| ()),
+        }
+    }
+
+    /// Locks `table` through its queue, or finds out that it cannot.
+    #[cold]
+    pub(super) fn attempt_table(&mut self, table: u32, mode: TableMode, blocked: IfBlocked) -> Attempt<Acquired> {
+        let held = self.mode(table);
+        let ask = TableWaiter { owner: self.slot, held, want: held.union(mode) };
+        let locks = self.locks.clone();
+        let mut wakes = Wakes::default();
+        let attempt = {
+            let mut queue = locks.tables.queues[table as usize].lock();
+            if ask.want.is_strong() {
+                locks.tables.strong[table as usize].store(1, Ordering::Relaxed);
+            }
+            let ahead = if ask.converts() { queue.waiters.partition_point(TableWaiter::converts) } else { queue.waiters.len() };
+            let attempt = if ask.want == held {
+                Attempt::Done(Acquired::Already)
+            } else if !queue.is_blocked(&locks, table, ask, ahead) {
+                queue.give(self.shared(), table, ask);
+                Attempt::Done(Acquired::Converted)
+            } else if blocked == IfBlocked::Queue {
+                queue.enqueue(ask);
+                self.pending = Some(Pending::Table(table));
+                self.shared().start_wait(WaitsFor::Table(table));
+                Attempt::Queued
+            } else {
+                Attempt::Blocked
+            };
+            queue.look_after(&locks, table, &mut wakes);
+            attempt
+        };
+        locks.deliver(wakes);
+        if matches!(attempt, Attempt::Done(_)) {
+            self.settle_table(table);
+        }
+        attempt
+    }
+
+    /// Keeps the owner's books after a table's mode may have changed.
+    pub(super) fn settle_table(&mut self, table: u32) {
+        if self.mode(table) != TableMode::None && !self.touched.contains(&table) {
+            self.touched.push(table);
+        }
+        if table == 0 {
+            for at in 0..self.touched.len() {
+                self.refresh_limit(self.touched[at]);
+            }
+        }
+        self.refresh_limit(table);
+    }
+
+    /// The book on `table`.
+    #[inline]
+    pub(super) fn usage(&mut self, table: u32) -> &mut TableUse {
+        if self.tables.len() <= table as usize {
+            self.grow_tables(table);
+        }
+        &mut self.tables[table as usize]
+    }
+
+    #[cold]
+    fn grow_tables(&mut self, table: u32) {
+        let unused = TableUse { records: 0, limit: self.locks.options.escalate_at, escalate_at: self.locks.options.escalate_at };
+        self.tables.resize(table as usize + 1, unused);
+    }
+
+    pub(super) fn refresh_limit(&mut self, table: u32) {
+        let covered = self.covers(table, KeyMode::S, true);
+        let usage = self.usage(table);
+        usage.limit = if covered { 0 } else { usage.escalate_at };
+    }
+
+    #[inline]
+    fn set_mode(&self, table: u32, mode: TableMode) {
+        self.modes[table as usize].store(mode as u8, Ordering::Release);
+    }
+
+    /// Gives up all table locks and forgets about record locks.
+    #[inline]
+    pub(super) fn release_tables(&mut self) {
+        let escalate_at = self.locks.options.escalate_at;
+        for &table in &self.touched {
+            self.modes[table as usize].store(TableMode::None as u8, Ordering::Release);
+            if let Some(usage) = self.tables.get_mut(table as usize) {
+                *usage = TableUse { records: 0, limit: escalate_at, escalate_at };
+            }
+        }
+        self.shared().handshake.fetch_add(1, Ordering::AcqRel);
+        for &table in &self.touched {
+            if self.strong[table as usize].load(Ordering::Acquire) != 0 {
+                self.locks.leave(self.slot, table);
+            }
+        }
+        self.touched.clear();
+    }
+}
+
+impl LockTable {
+    /// Looks after the queue of `table`, in which `owner` has just given up what it held.
+    #[cold]
+    fn leave(&self, owner: SlotId, table: u32) {
+        let mut wakes = Wakes::default();
+        {
+            let mut queue = self.tables.queues[table as usize].lock();
+            queue.granted.retain(|&(holder, _)| holder != owner);
+            queue.look_after(self, table, &mut wakes);
+        }
+        self.deliver(wakes);
+    }
+}

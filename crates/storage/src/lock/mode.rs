@@ -1,0 +1,337 @@
+//! Lock modes and the matrices that say which may be held together.
+
+use super::name::Prefix;
+
+/// What a record lock says about the record itself.
+///
+/// | requested, beside held: | none | S | U | X |
+/// | --- | --- | --- | --- | --- |
+/// | **S** | yes | yes | no | no |
+/// | **U** | yes | yes | no | no |
+/// | **X** | yes | no | no | no |
+///
+/// U announces a later X: it is granted beside readers, but no reader is granted beside it, so that its holder's
+/// conversion to X waits only for readers that were there before. Two readers that both want X deadlock; two U cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(u8)]
+pub(crate) enum KeyMode {
+    /// The record is not locked (a lock on the gap alone).
+    #[default]
+    None = 0,
+    /// Read.
+    S = 1,
+    /// Read now, probably write later.
+    U = 2,
+    /// Write.
+    X = 3,
+}
+
+/// Key part and gap part of a record lock.
+///
+/// The gap part covers the open interval below the named key, down to the next smaller key that exists. It is shared
+/// with every other gap and key part and excludes only inserts by others, from the request's [`Prefix`] upwards.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub(crate) struct RecordMode(u8);
+
+const KEY: u8 = 0b0011;
+const GAP: u8 = 0b0100;
+const INSERT: u8 = 0b1000;
+
+impl RecordMode {
+    /// Nothing.
+    pub(crate) const NONE: RecordMode = RecordMode(0);
+    /// The record, to read it.
+    pub(crate) const S: RecordMode = RecordMode(1);
+    /// The record, to read it now and probably write it later.
+    pub(crate) const U: RecordMode = RecordMode(2);
+    /// The record, to write it.
+    pub(crate) const X: RecordMode = RecordMode(3);
+    /// The gap below the key alone: a read that found nothing.
+    pub(crate) const GAP: RecordMode = RecordMode(GAP);
+    /// The record and the gap below it: one step of a range read.
+    pub(crate) const S_GAP: RecordMode = RecordMode(1 | GAP);
+    /// As [`RecordMode::S_GAP`], with a later write announced.
+    pub(crate) const U_GAP: RecordMode = RecordMode(2 | GAP);
+    /// A record to be written in a range that was read.
+    pub(crate) const X_GAP: RecordMode = RecordMode(3 | GAP);
+    /// The wish to insert into the gap below the key. Never asked for by callers.
+    pub(super) const INSERT: RecordMode = RecordMode(INSERT);
+
+    /// Key part `key`, with the gap below it if `gap`.
+    pub(crate) const fn new(key: KeyMode, gap: bool) -> RecordMode {
+        RecordMode(key as u8 | if gap { GAP } else { 0 })
+    }
+
+    /// The key part.
+    #[inline]
+    pub(crate) const fn key(self) -> KeyMode {
+        match self.0 & KEY {
+            0 => KeyMode::None,
+            1 => KeyMode::S,
+            2 => KeyMode::U,
+            _ => KeyMode::X,
+        }
+    }
+
+    /// Whether the gap below the key is locked.
+    #[inline]
+    pub(crate) const fn gap(self) -> bool {
+        self.0 & GAP != 0
+    }
+
+    /// Whether this is nothing at all.
+    #[inline]
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether this is the wish to insert.
+    #[inline]
+    pub(super) const fn is_insert(self) -> bool {
+        self.0 & INSERT != 0
+    }
+
+    /// The weakest mode that covers both.
+    #[inline]
+    pub(crate) fn union(self, other: RecordMode) -> RecordMode {
+        RecordMode((self.0 & KEY).max(other.0 & KEY) | ((self.0 | other.0) & !KEY))
+    }
+}
+
+impl std::fmt::Debug for RecordMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let gap = if self.gap() { "+gap" } else { "" };
+        let insert = if self.is_insert() { "+insert" } else { "" };
+        write!(f, "{:?}{gap}{insert}", self.key())
+    }
+}
+
+/// A mode with the place in the gap that it is about: for a gap part the lowest prefix that was read, for an insert
+/// the prefix of the new key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) mode: RecordMode,
+    pub(super) low: Prefix,
+}
+
+impl Claim {
+    /// Whether `self`, held or queued ahead, keeps `later` of another owner waiting.
+    #[inline]
+    pub(super) fn excludes(self, later: Claim) -> bool {
+        // Bit r of entry h: key part h excludes a request for key part r.
+        const EXCLUDES: [u8; 4] = [0b0000, 0b1000, 0b1110, 0b1110];
+        let keys = EXCLUDES[usize::from(self.mode.0 & KEY)] >> (later.mode.0 & KEY) & 1 != 0;
+        keys || (self.mode.gap() && later.mode.is_insert() && later.low >= self.low)
+            || (self.mode.is_insert() && later.mode.gap() && self.low >= later.low)
+    }
+
+    /// Whether holding `self` makes asking for `other` unnecessary.
+    #[inline]
+    pub(super) fn covers(self, other: Claim) -> bool {
+        self.mode.0 & KEY >= other.mode.0 & KEY && (!other.mode.gap() || (self.mode.gap() && self.low <= other.low))
+    }
+
+    /// What `self` asks for beyond `held`. A key part that is held already has not to be compared with others again:
+    /// a reader may have had a U granted beside it since, and would wait for it in vain.
+    pub(super) fn beyond(self, held: Claim) -> Claim {
+        let mut mode = self.mode.0;
+        if mode & KEY <= held.mode.0 & KEY {
+            mode &= !KEY;
+        }
+        if self.mode.gap() && held.mode.gap() && held.low <= self.low {
+            mode &= !GAP;
+        }
+        Claim { mode: RecordMode(mode), low: self.low }
+    }
+
+    /// The weakest claim that covers both.
+    #[inline]
+    pub(super) fn union(self, other: Claim) -> Claim {
+        let low = match (self.mode.gap(), other.mode.gap()) {
+            (true, true) => self.low.min(other.low),
+            (true, false) => self.low,
+            (false, _) => other.low,
+        };
+        Claim { mode: self.mode.union(other.mode), low }
+    }
+}
+
+/// Modes of a table and of the database.
+///
+/// | beside | IS | IX | S | SIX | X |
+/// | --- | --- | --- | --- | --- | --- |
+/// | **IS** | yes | yes | yes | yes | no |
+/// | **IX** | yes | yes | no | no | no |
+/// | **S** | yes | no | yes | no | no |
+/// | **SIX** | yes | no | no | no | no |
+/// | **X** | no | no | no | no | no |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[repr(u8)]
+#[allow(clippy::upper_case_acronyms)] // the names every textbook uses
+pub(crate) enum TableMode {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// Some records will be read.
+    IS = 1,
+    /// Some records will be written.
+    IX = 2,
+    /// The whole table is read.
+    S = 3,
+    /// The whole table is read and some records will be written.
+    SIX = 4,
+    /// The whole table is written.
+    X = 5,
+}
+
+use TableMode::{IS, IX, S, SIX, X};
+
+const TABLE_MODES: [TableMode; 6] = [TableMode::None, IS, IX, S, SIX, X];
+
+/// Bit b of entry a: a and b may be held together.
+const TOGETHER: [u8; 6] = [0b111111, 0b011111, 0b000111, 0b001011, 0b000011, 0b000001];
+
+/// Bit b of entry a: a allows everything that b allows.
+const COVERS: [u8; 6] = [0b000001, 0b000011, 0b000111, 0b001011, 0b011111, 0b111111];
+
+impl TableMode {
+    /// The mode that a slot's byte stands for.
+    #[inline]
+    pub(super) fn from_byte(byte: u8) -> TableMode {
+        TABLE_MODES[usize::from(byte)]
+    }
+
+    /// Whether two owners may hold `self` and `other` at the same time.
+    #[inline]
+    pub(crate) fn compatible(self, other: TableMode) -> bool {
+        TOGETHER[self as usize] >> other as u8 & 1 != 0
+    }
+
+    /// Whether a holder of `self` has no need to ask for `other`.
+    #[inline]
+    pub(crate) fn covers(self, other: TableMode) -> bool {
+        COVERS[self as usize] >> other as u8 & 1 != 0
+    }
+
+    /// The weakest mode that covers both.
+    pub(crate) fn union(self, other: TableMode) -> TableMode {
+        match (self, other) {
+            (IX, S) | (S, IX) => SIX,
+            _ if self.covers(other) => self,
+            _ => other,
+        }
+    }
+
+    /// Whether it needs the table's queue even when nobody else is there.
+    #[inline]
+    pub(super) fn is_strong(self) -> bool {
+        self as u8 >= S as u8
+    }
+
+    /// What the database must at least be locked in before a table is locked in `self`.
+    pub(super) fn parent(self) -> TableMode {
+        match self {
+            TableMode::None => TableMode::None,
+            IS | S => IS,
+            IX | SIX | X => IX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEYS: [KeyMode; 4] = [KeyMode::None, KeyMode::S, KeyMode::U, KeyMode::X];
+
+    fn claim(mode: RecordMode, low: u8) -> Claim {
+        Claim { mode, low: Prefix::of(&[low]) }
+    }
+
+    #[test]
+    fn key_matrix() {
+        for held in KEYS {
+            for asked in KEYS {
+                let expected = match (held, asked) {
+                    (KeyMode::None, _) | (_, KeyMode::None) => false,
+                    (KeyMode::S, KeyMode::S | KeyMode::U) => false,
+                    (KeyMode::S, KeyMode::X) | (KeyMode::U | KeyMode::X, _) => true,
+                };
+                for gaps in 0..4 {
+                    let held = claim(RecordMode::new(held, gaps & 1 != 0), 0);
+                    let asked = claim(RecordMode::new(asked, gaps & 2 != 0), 0);
+                    assert_eq!(held.excludes(asked), expected, "{held:?} {asked:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn insert_meets_only_gaps_that_reach_down_to_it() {
+        for key in KEYS {
+            for low in [0, 4, 5, 6, 9] {
+                let insert = claim(RecordMode::INSERT, 5);
+                let gap = claim(RecordMode::new(key, true), low);
+                assert_eq!(gap.excludes(insert), low <= 5);
+                assert_eq!(insert.excludes(gap), low <= 5);
+                let no_gap = claim(RecordMode::new(key, false), low);
+                assert!(!no_gap.excludes(insert) && !insert.excludes(no_gap));
+                assert!(!insert.excludes(insert));
+            }
+        }
+    }
+
+    #[test]
+    fn union_is_the_weakest_cover() {
+        let all: Vec<Claim> =
+            KEYS.iter().flat_map(|&k| [claim(RecordMode::new(k, false), 0), claim(RecordMode::new(k, true), 3), claim(RecordMode::new(k, true), 7)]).collect();
+        for &a in &all {
+            for &b in &all {
+                let u = a.union(b);
+                assert!(u.covers(a) && u.covers(b), "{a:?} {b:?} {u:?}");
+                for &c in &all {
+                    if c.covers(a) && c.covers(b) {
+                        assert!(c.covers(u), "{a:?} {b:?} {u:?} {c:?}");
+                    }
+                    // Covering is right: whoever is kept out by the weaker claim is kept out by the stronger.
+                    if a.covers(b) && b.excludes(c) {
+                        assert!(a.excludes(c), "{a:?} {b:?} {c:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn table_matrix() {
+        let yes = [(IS, IS), (IS, IX), (IS, S), (IS, SIX), (IX, IX), (S, S)];
+        for a in TABLE_MODES {
+            for b in TABLE_MODES {
+                let expected = a == TableMode::None || b == TableMode::None || yes.contains(&(a, b)) || yes.contains(&(b, a));
+                assert_eq!(a.compatible(b), expected, "{a:?} {b:?}");
+            }
+            assert_eq!(TableMode::from_byte(a as u8), a);
+        }
+    }
+
+    #[test]
+    fn table_union_is_the_weakest_cover() {
+        for a in TABLE_MODES {
+            for b in TABLE_MODES {
+                let u = a.union(b);
+                assert!(u.covers(a) && u.covers(b), "{a:?} {b:?} {u:?}");
+                assert_eq!(u, b.union(a));
+                for c in TABLE_MODES {
+                    if c.covers(a) && c.covers(b) {
+                        assert!(c.covers(u), "{a:?} {b:?} {u:?} {c:?}");
+                    }
+                    if a.covers(b) && a.compatible(c) {
+                        assert!(b.compatible(c), "{a:?} {b:?} {c:?}");
+                    }
+                }
+            }
+        }
+        assert_eq!(S.union(IX), SIX);
+        assert_eq!(IS.union(IX), IX);
+    }
+}

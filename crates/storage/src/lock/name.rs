@@ -1,0 +1,157 @@
+//! Names of record locks and places in gaps.
+
+use std::hash::Hasher;
+
+use foldhash::SharedSeed;
+use foldhash::fast::FoldHasher;
+
+use crate::base::ids::IndexId;
+
+/// The name of one key of one index, or of the end of an index: index and key hashed into 64 bits.
+///
+/// Two keys with one name share their locks; they wait for each other more than they must, never less. The hash has a
+/// fixed seed, so that a run can be repeated; names are never stored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct LockName(pub(super) u64);
+
+const KEY_SEED: u64 = 0x243f_6a88_85a3_08d3;
+const SUPREMUM_SEED: u64 = 0x1319_8a2e_0370_7344;
+const INDEX_ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl LockName {
+    /// The name of nothing that is ever locked (but for a chance of 2^-64).
+    pub(crate) const NONE: LockName = LockName(0);
+
+    /// Some bits of the name, for small tables of one's own.
+    #[inline]
+    pub(crate) fn low_bits(self) -> usize {
+        self.0 as usize & 0xFFFF
+    }
+
+    /// The name of `key` in `index`.
+    #[inline]
+    pub(crate) fn new(index: IndexId, key: &[u8]) -> LockName {
+        let seed = KEY_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
+        let mut hasher = FoldHasher::with_seed(seed, SharedSeed::global_fixed());
+        hasher.write(key);
+        LockName(hasher.finish())
+    }
+
+    /// The name of the end of `index`: the gap below it lies above every key.
+    #[inline]
+    pub(crate) fn supremum(index: IndexId) -> LockName {
+        let seed = SUPREMUM_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
+        let mut hasher = FoldHasher::with_seed(seed, SharedSeed::global_fixed());
+        hasher.write(b"supremum");
+        LockName(hasher.finish())
+    }
+}
+
+impl std::fmt::Debug for LockName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LockName({:016x})", self.0)
+    }
+}
+
+/// The first 16 bytes of a key, zero padded, ordered as keys are: how far down a gap lock reaches, and where an insert
+/// goes.
+///
+/// Keys that differ only after byte 16 have one prefix, so an insert may wait for a reader that stopped just above it;
+/// it never passes a reader that read its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct Prefix(u128);
+
+impl Prefix {
+    /// Below every key: the whole gap.
+    pub(crate) const MIN: Prefix = Prefix(0);
+
+    /// The prefix of `key`.
+    #[inline]
+    pub(crate) fn of(key: &[u8]) -> Prefix {
+        if let Some(first) = key.first_chunk::<16>() {
+            return Prefix(u128::from_be_bytes(*first));
+        }
+        if let (Some(first), Some(last)) = (key.first_chunk::<8>(), key.last_chunk::<8>()) {
+            // `last` overlaps `first` by 16 - len bytes; shifting in two steps because it may be all 64 bits.
+            let half = 4 * (16 - key.len() as u32);
+            let low = u64::from_be_bytes(*last) << half << half;
+            return Prefix(u128::from(u64::from_be_bytes(*first)) << 64 | u128::from(low));
+        }
+        let high = key.iter().fold(0u64, |high, &byte| high << 8 | u64::from(byte));
+        let shift = 64 - 8 * key.len() as u32;
+        Prefix(u128::from(high.checked_shl(shift).unwrap_or(0)) << 64)
+    }
+
+    /// The prefix made of these bytes.
+    #[inline]
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Prefix {
+        Prefix(u128::from_be_bytes(bytes))
+    }
+
+    /// The bytes of the prefix.
+    #[inline]
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl std::fmt::Debug for Prefix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Prefix({:032x})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn prefix_is_the_zero_padded_key() {
+        for len in 0..40 {
+            let key: Vec<u8> = (0..len).map(|i| (i * 37 + 11) as u8).collect();
+            let mut padded = [0; 16];
+            for (to, from) in padded.iter_mut().zip(&key) {
+                *to = *from;
+            }
+            assert_eq!(Prefix::of(&key).to_bytes(), padded, "length {len}");
+            assert_eq!(Prefix::from_bytes(padded), Prefix::of(&key));
+        }
+    }
+
+    #[test]
+    fn prefixes_never_contradict_the_order_of_keys() {
+        let keys: Vec<Vec<u8>> = (0..400u32).map(|i| i.wrapping_mul(2654435761).to_be_bytes()[..(i % 5) as usize].repeat((i % 7) as usize)).collect();
+        for a in &keys {
+            for b in &keys {
+                if a <= b {
+                    assert!(Prefix::of(a) <= Prefix::of(b), "{a:?} {b:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_spread_over_buckets() {
+        // Composite keys of several widths, in two indexes.
+        let mut names = HashSet::new();
+        let mut buckets = vec![0u32; 1 << 15];
+        let mut add = |name: LockName| {
+            assert!(names.insert(name), "two keys with one name");
+            buckets[(name.0 >> 49) as usize] += 1;
+        };
+        for index in [IndexId(1), IndexId(2)] {
+            add(LockName::supremum(index));
+            for n in 0..16_000u32 {
+                let (w, d, o) = (n / 4000, n / 400 % 10, n % 400);
+                add(LockName::new(index, &n.to_be_bytes()));
+                add(LockName::new(index, &[w << 16 | d, o].map(u32::to_be_bytes).concat()));
+                add(LockName::new(index, &[w, d, o].map(u32::to_be_bytes).concat()));
+                add(LockName::new(index, &[w, d, o, 7, 9].map(u32::to_be_bytes).concat()));
+            }
+        }
+        let load = names.len() as f64 / buckets.len() as f64;
+        let empty = buckets.iter().filter(|&&n| n == 0).count() as f64 / buckets.len() as f64;
+        assert!((empty - (-load).exp()).abs() < 0.01, "{empty} of the buckets empty, a random spread leaves {}", (-load).exp());
+    }
+}

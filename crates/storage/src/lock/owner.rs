@@ -1,0 +1,426 @@
+//! The record locks of one transaction after another: acquire, wait, release.
+
+use super::intent::TableUse;
+use super::mode::{Claim, KeyMode, RecordMode, TableMode};
+use super::name::{LockName, Prefix};
+use super::queue::{self, Ask};
+use super::request::{Arena, Request};
+use super::stats::LockStats;
+use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
+use super::wait::{Outcome, Slot, WaitsFor, Wakes};
+use super::{LockError, LockTable};
+use crate::base::ids::SlotId;
+
+/// How a lock came to be held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Acquired {
+    /// The owner had no lock on the name. [`LockOwner::release_one`] may take it back.
+    New,
+    /// What the owner had is enough; nothing has changed.
+    Already,
+    /// What the owner had was made stronger.
+    Converted,
+    /// The owner's lock on the table is enough; there is no record lock.
+    Covered,
+}
+
+/// Why a lock was not granted at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Refused {
+    /// Others are in the way. Let go of all latches, call the waiting twin, then look at the data again.
+    WouldBlock,
+    /// The owner has as many record locks as it may have.
+    TooManyLocks,
+}
+
+/// What an attempt came to.
+#[must_use]
+pub(super) enum Attempt<T> {
+    Done(T),
+    /// Others are in the way; nothing was changed.
+    Blocked,
+    /// Others are in the way; the wish is queued, and [`LockOwner::finish_wait`] must follow.
+    Queued,
+}
+
+/// What to do when others are in the way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfBlocked {
+    GiveUp,
+    Queue,
+}
+
+/// The wait that an owner is in.
+#[derive(Clone, Copy)]
+pub(super) enum Pending {
+    /// For the new request at this position of the arena.
+    New(u32),
+    /// For the request at this position of the arena to become stronger.
+    Conversion(u32),
+    /// For this table.
+    Table(u32),
+}
+
+/// How many requests before its release the bucket of one is fetched.
+const RELEASE_AHEAD: usize = 8;
+
+/// One slot's hold on the lock table: whatever its transaction has locked. Used by one thread or fiber at a time.
+///
+/// Dropping it releases everything.
+pub(crate) struct LockOwner {
+    pub(super) arena: Arena,
+    pub(super) locks: Arc<LockTable>,
+    pub(super) slot: SlotId,
+    /// The slot's row of table modes.
+    pub(super) modes: Arc<[AtomicU8]>,
+    /// See [`super::intent::Tables`].
+    pub(super) strong: Arc<[AtomicU32]>,
+    /// By table number, as far as tables were used.
+    pub(super) tables: Vec<TableUse>,
+    /// Tables with a mode, the database among them.
+    pub(super) touched: Vec<u32>,
+    pub(super) pending: Option<Pending>,
+}
+
+impl LockOwner {
+    pub(super) fn new(locks: Arc<LockTable>, slot: SlotId) -> LockOwner {
+        LockOwner {
+            arena: Arena::new(slot, locks.options.records_per_owner),
+            modes: locks.slot(slot).modes(locks.options.tables).clone(),
+            strong: locks.tables.strong.clone(),
+            tables: Vec::new(),
+            touched: Vec::new(),
+            pending: None,
+            slot,
+            locks,
+        }
+    }
+
+    /// The slot it belongs to.
+    pub(crate) fn slot(&self) -> SlotId {
+        self.slot
+    }
+
+    /// The lock table it belongs to.
+    pub(crate) fn lock_table(&self) -> &Arc<LockTable> {
+        &self.locks
+    }
+
+    /// Starts a transaction. Of a deadlock the one with the largest `age` is the victim; a transaction that is run
+    /// again after a deadlock keeps its age, so that it is not the victim for ever.
+    #[inline]
+    pub(crate) fn begin(&mut self, age: u64) {
+        debug_assert!(self.touched.is_empty() && self.arena.iter().next().is_none(), "the last transaction's locks");
+        self.shared().age.store(age, Ordering::Relaxed);
+    }
+
+    /// Locks the record `name` of table `table` in `mode` if nobody is in the way. Never waits, so it may be called under
+    /// page latches. `low` says how far down the gap part of `mode` reaches; without a gap part it means nothing.
+    ///
+    /// The owner must hold an intention on the table ([`LockOwner::intent`]).
+    #[inline]
+    pub(crate) fn try_acquire(&mut self, table: u32, name: LockName, mode: RecordMode, low: Prefix) -> Result<Acquired, Refused> {
+        let claim = Claim { mode, low };
+        if let Some(usage) = self.tables.get_mut(table as usize)
+            && usage.records < usage.limit
+        {
+            let bucket = self.locks.buckets.of(name);
+            if bucket.looks_used() {
+                if let Some(head) = bucket.own_head(&self.arena)
+                    && head.name.get() == name
+                    && head.holds().covers(claim)
+                {
+                    return Ok(Acquired::Already);
+                }
+            } else if let Some(request) = self.arena.peek_next() {
+                fill(request, table, name, claim);
+                if bucket.install(request) {
+                    self.arena.take_next();
+                    usage.records += 1;
+                    return Ok(Acquired::New);
+                }
+            }
+        }
+        self.try_acquire_slow(table, name, claim)
+    }
+
+    #[inline(never)]
+    fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: Claim) -> Result<Acquired, Refused> {
+        match self.attempt(table, name, claim, IfBlocked::GiveUp) {
+            Ok(Attempt::Done(acquired)) => Ok(acquired),
+            Ok(Attempt::Blocked | Attempt::Queued) => Err(Refused::WouldBlock),
+            Err(_) => Err(Refused::TooManyLocks),
+        }
+    }
+
+    /// As [`LockOwner::try_acquire`], but waits while others are in the way. The caller holds no latch.
+    pub(crate) fn acquire_wait(&mut self, table: u32, name: LockName, mode: RecordMode, low: Prefix) -> Result<Acquired, LockError> {
+        match self.attempt(table, name, Claim { mode, low }, IfBlocked::Queue)? {
+            Attempt::Done(acquired) => Ok(acquired),
+            Attempt::Blocked | Attempt::Queued => self.finish_wait(),
+        }
+    }
+
+    /// Whether the owner could lock `name` in mode S now. Leaves nothing behind: a record that is read between two
+    /// such answers, or validated after one, was committed.
+    #[inline]
+    pub(crate) fn try_instant_s(&self, table: u32, name: LockName) -> bool {
+        let bucket = self.locks.buckets.of(name);
+        bucket.is_empty_now() || self.instant_s_slow(table, name)
+    }
+
+    #[inline(never)]
+    fn instant_s_slow(&self, table: u32, name: LockName) -> bool {
+        if self.covers(table, KeyMode::S, false) {
+            return true;
+        }
+        let wish = Claim { mode: RecordMode::S, low: Prefix::MIN };
+        let list = self.locks.buckets.of(name).latch();
+        list.iter()
+            .filter(|r| r.name.get() == name && !r.held.get().is_none())
+            .all(|r| r.owner == self.slot || !r.holds().excludes(wish))
+    }
+
+    /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Then others may be
+    /// first again: a reader that must not starve takes S with [`LockOwner::acquire_wait`], reads, and gives it back with
+    /// [`LockOwner::release_one`] if it was [`Acquired::New`].
+    pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockError> {
+        if self.acquire_wait(table, name, RecordMode::S, Prefix::MIN)? == Acquired::New {
+            self.release_one(name);
+        }
+        Ok(())
+    }
+
+    /// What the owner holds on `name` by record locks.
+    #[inline]
+    pub(crate) fn held(&self, name: LockName) -> RecordMode {
+        let bucket = self.locks.buckets.of(name);
+        if !bucket.looks_used() {
+            return RecordMode::NONE;
+        }
+        match bucket.own_head(&self.arena) {
+            Some(head) if head.name.get() == name && !head.held.get().is_insert() => head.held.get(),
+            _ => queue::find_held(&bucket.latch(), self.slot, name).map_or(RecordMode::NONE, |r| r.held.get()),
+        }
+    }
+
+    /// Gives up what the owner holds on `name` before the transaction ends: what a read at read-committed, or a key that
+    /// turned out not to match, does not need any more. False if there is nothing.
+    pub(crate) fn release_one(&mut self, name: LockName) -> bool {
+        let bucket = self.locks.buckets.of(name);
+        let head = bucket.own_head(&self.arena).filter(|r| r.name.get() == name && !r.held.get().is_insert());
+        let position = match head {
+            Some(request) => Some(request.position),
+            None => queue::find_held(&bucket.latch(), self.slot, name).map(|r| r.position),
+        };
+        if let Some(position) = position {
+            self.release_at(position);
+        }
+        position.is_some()
+    }
+
+    /// Releases the held request at `position`.
+    pub(super) fn release_at(&mut self, position: u32) {
+        let request = self.arena.at(position);
+        if !self.locks.buckets.of(request.name.get()).remove_only(request) {
+            self.locks.release_shared(request);
+        }
+        let table = request.table.get();
+        self.tables[table as usize].records -= 1;
+        self.arena.give_back(position);
+    }
+
+    /// Releases everything: the end of the transaction.
+    #[inline]
+    pub(crate) fn release_all(&mut self) {
+        if self.pending.is_some() {
+            self.abandon_wait();
+        }
+        for requests in self.arena.chunks() {
+            for (i, request) in requests.iter().enumerate() {
+                // The locks are spread over a table that the work since has pushed out of the nearest cache.
+                if let Some(later) = requests.get(i + RELEASE_AHEAD) {
+                    self.locks.buckets.prefetch(later.name.get());
+                }
+                if !request.is_free() && !self.locks.buckets.of(request.name.get()).remove_only(request) {
+                    self.locks.release_shared(request);
+                }
+            }
+        }
+        self.arena.reset();
+        if !self.touched.is_empty() {
+            self.release_tables();
+        }
+    }
+
+    /// What happened to this owner since it was attached.
+    pub(crate) fn stats(&self) -> LockStats {
+        self.shared().counters.read()
+    }
+
+    pub(super) fn shared(&self) -> &Slot {
+        self.locks.slot(self.slot)
+    }
+
+    /// The owner's mode in `table`.
+    #[inline]
+    pub(super) fn mode(&self, table: u32) -> TableMode {
+        TableMode::from_byte(self.modes[table as usize].load(Ordering::Relaxed))
+    }
+
+    /// Locks `name`, or finds out that it cannot.
+    pub(super) fn attempt(&mut self, table: u32, name: LockName, claim: Claim, blocked: IfBlocked) -> Result<Attempt<Acquired>, LockError> {
+        if self.is_covered(table, claim) {
+            return Ok(Attempt::Done(Acquired::Covered));
+        }
+        self.arena.reserve();
+        let list = self.locks.buckets.of(name).latch();
+        let held = queue::find_held(&list, self.slot, name);
+        let (target, beyond) = match held.map(Request::holds) {
+            Some(holds) if holds.covers(claim) => return Ok(Attempt::Done(Acquired::Already)),
+            Some(holds) => (holds.union(claim), claim.beyond(holds)),
+            None => (claim, claim),
+        };
+        let ask = Ask { owner: self.slot, name, claim: beyond, converting: held.is_some(), queued: None };
+        let is_blocked = ask.is_blocked(&list);
+        if is_blocked && blocked == IfBlocked::GiveUp {
+            return Ok(Attempt::Blocked);
+        }
+        let (request, acquired) = match held {
+            Some(request) => (request, Acquired::Converted),
+            None => {
+                let Some(request) = self.arena.take() else {
+                    return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
+                };
+                fill(request, table, name, Claim { mode: RecordMode::NONE, low: claim.low });
+                if is_blocked { list.push_waiter(request) } else { list.push_held(request) }
+                (request, Acquired::New)
+            }
+        };
+        if is_blocked {
+            request.set_wanted(target);
+            if held.is_some() {
+                list.move_converting(request);
+            }
+            let position = request.position;
+            self.pending = Some(if held.is_some() { Pending::Conversion(position) } else { Pending::New(position) });
+            self.locks.slot(self.slot).start_wait(WaitsFor::Record(name));
+            return Ok(Attempt::Queued);
+        }
+        request.set_held(target);
+        if acquired == Acquired::New {
+            drop(list);
+            self.tables[table as usize].records += 1;
+        }
+        Ok(Attempt::Done(acquired))
+    }
+
+    /// Waits for what is pending; what it became.
+    #[cold]
+    pub(super) fn finish_wait(&mut self) -> Result<Acquired, LockError> {
+        self.count_wait();
+        self.locks.resolve_deadlocks(self.slot);
+        let outcome = self.shared().block(&*self.locks.hook);
+        self.settle(outcome)
+    }
+
+    fn count_wait(&self) {
+        self.shared().counters.waits.increment();
+        self.locks.tables.counters[self.pending_table() as usize].waits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Puts the owner's own books in order after a wait.
+    pub(super) fn settle(&mut self, outcome: Outcome) -> Result<Acquired, LockError> {
+        self.shared().end_wait();
+        let table = self.pending_table();
+        let acquired = match self.pending.take() {
+            Some(Pending::New(position)) => {
+                self.settle_new(position, outcome);
+                Acquired::New
+            }
+            // If it failed, what was held before still is.
+            Some(Pending::Conversion(_)) => Acquired::Converted,
+            Some(Pending::Table(table)) => {
+                self.settle_table(table);
+                Acquired::Converted
+            }
+            None => Acquired::Already,
+        };
+        match outcome {
+            Outcome::Waiting | Outcome::Granted => Ok(acquired),
+            Outcome::Closed => Err(LockError::Closed),
+            Outcome::Deadlock => {
+                self.shared().counters.deadlocks.increment();
+                self.locks.tables.counters[table as usize].deadlocks.fetch_add(1, Ordering::Relaxed);
+                Err(LockError::Deadlock { table })
+            }
+        }
+    }
+
+    fn settle_new(&mut self, position: u32, outcome: Outcome) {
+        if outcome == Outcome::Granted {
+            let table = self.arena.at(position).table.get();
+            self.usage(table).records += 1;
+        } else {
+            self.arena.give_back(position);
+        }
+    }
+
+    fn pending_table(&self) -> u32 {
+        match self.pending {
+            Some(Pending::New(position) | Pending::Conversion(position)) => self.arena.at(position).table.get(),
+            Some(Pending::Table(table)) => table,
+            None => 0,
+        }
+    }
+
+    /// Takes back a wait that nobody will finish: its fiber or thread was unwound.
+    #[cold]
+    fn abandon_wait(&mut self) {
+        self.locks.withdraw_one(self.slot);
+        let mut backoff = super::sync::Backoff::default();
+        while self.shared().outcome() == Outcome::Waiting {
+            backoff.snooze();
+        }
+        let outcome = self.shared().outcome();
+        let _ = self.settle(outcome);
+    }
+}
+
+/// Sets what a request says when it is linked.
+#[inline]
+fn fill(request: &Request, table: u32, name: LockName, claim: Claim) {
+    request.name.set(name);
+    request.table.set(table);
+    request.set_held(claim);
+}
+
+impl LockTable {
+    /// Releases a request that is not alone in its bucket.
+    #[cold]
+    fn release_shared(&self, request: &Request) {
+        let mut wakes = Wakes::default();
+        queue::release(&self.buckets.of(request.name.get()).latch(), request, &mut wakes);
+        self.deliver(wakes);
+    }
+
+    #[inline]
+    pub(super) fn deliver(&self, wakes: Wakes) {
+        wakes.deliver(&self.slots, &*self.hook);
+    }
+}
+
+impl Drop for LockOwner {
+    fn drop(&mut self) {
+        self.release_all();
+        self.shared().attached.store(false, Ordering::Release);
+    }
+}
+
+impl std::fmt::Debug for LockOwner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockOwner").field("slot", &self.slot).field("touched", &self.touched).finish_non_exhaustive()
+    }
+}

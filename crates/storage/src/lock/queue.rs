@@ -1,0 +1,124 @@
+//! The rules of the queue of one name: who waits for whom, and who is next. Pure logic on a latched list.
+
+use std::ops::ControlFlow;
+
+use super::mode::{Claim, RecordMode};
+use super::name::LockName;
+use super::request::Request;
+use super::table::Latched;
+use super::wait::{Outcome, Wakes};
+use crate::base::ids::SlotId;
+
+/// A wish, queued or about to be.
+pub(super) struct Ask<'a> {
+    pub(super) owner: SlotId,
+    pub(super) name: LockName,
+    /// What it asks beyond what it has.
+    pub(super) claim: Claim,
+    /// The owner holds a weaker lock on the name: it goes before new requests.
+    pub(super) converting: bool,
+    /// The request itself if it is in the list; those behind it do not matter to it.
+    pub(super) queued: Option<&'a Request>,
+}
+
+impl<'a> Ask<'a> {
+    /// What a waiting request asks.
+    pub(super) fn of(request: &'a Request) -> Ask<'a> {
+        Ask {
+            owner: request.owner,
+            name: request.name.get(),
+            claim: request.asks(),
+            converting: !request.is_new_waiter(),
+            queued: Some(request),
+        }
+    }
+
+    /// Calls `found` with every owner that the asker has to wait for (some of them twice), until it breaks.
+    ///
+    /// That is whoever holds what excludes the claim, and, so that nobody starves, whoever waits ahead for what would
+    /// exclude it; a conversion looks only at conversions there. One who waits ahead *because of what the asker holds*
+    /// is passed, else both would wait for ever.
+    pub(super) fn blockers(&self, list: &Latched<'_>, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
+        let mut ahead = true;
+        for other in list.iter() {
+            if self.queued.is_some_and(|me| std::ptr::eq(me, other)) {
+                ahead = false;
+                continue;
+            }
+            if other.name.get() != self.name || other.owner == self.owner {
+                continue;
+            }
+            let holds = !other.held.get().is_none();
+            let excluded = (holds && other.holds().excludes(self.claim))
+                || (ahead
+                    && other.waiting.get()
+                    && (holds || !self.converting)
+                    && other.wants().excludes(self.claim)
+                    && !self.detains(list, other));
+            if excluded && found(other.owner).is_break() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the asker holds what keeps `other` waiting.
+    fn detains(&self, list: &Latched<'_>, other: &Request) -> bool {
+        list.iter().any(|mine| {
+            mine.owner == self.owner
+                && mine.name.get() == self.name
+                && !mine.held.get().is_none()
+                && mine.holds().excludes(other.asks())
+        })
+    }
+
+    /// Whether the asker has to wait.
+    pub(super) fn is_blocked(&self, list: &Latched<'_>) -> bool {
+        let mut blocked = false;
+        self.blockers(list, |_| {
+            blocked = true;
+            ControlFlow::Break(())
+        });
+        blocked
+    }
+}
+
+/// The request by which `owner` holds `name`, wishes to insert aside.
+pub(super) fn find_held<'a>(list: &'a Latched<'_>, owner: SlotId, name: LockName) -> Option<&'a Request> {
+    list.iter().find(|r| r.owner == owner && r.name.get() == name && !r.held.get().is_none() && !r.held.get().is_insert())
+}
+
+/// The request by which `owner` waits for `name`.
+pub(super) fn find_waiting<'a>(list: &'a Latched<'_>, owner: SlotId, name: LockName) -> Option<&'a Request> {
+    list.iter().find(|r| r.owner == owner && r.name.get() == name && r.waiting.get())
+}
+
+/// Grants what can be granted for `name`, in order, after something was given up. The list has conversions before new
+/// requests, so one pass does it: a grant never frees the way for someone further ahead.
+pub(super) fn grant(list: &Latched<'_>, name: LockName, wakes: &mut Wakes) {
+    for request in list.iter() {
+        if request.waiting.get() && request.name.get() == name && !Ask::of(request).is_blocked(list) {
+            request.set_held(request.wants());
+            request.waiting.set(false);
+            wakes.push(request.owner, Outcome::Granted);
+        }
+    }
+}
+
+/// Ends the wait of `request` without a grant: a new request disappears, a conversion keeps what it has. Whoever
+/// stood behind it may be granted.
+pub(super) fn withdraw(list: &Latched<'_>, request: &Request, outcome: Outcome, wakes: &mut Wakes) {
+    let name = request.name.get();
+    request.waiting.set(false);
+    wakes.push(request.owner, outcome);
+    if request.held.get().is_none() {
+        list.unlink(request);
+    }
+    grant(list, name, wakes);
+}
+
+/// Takes a held request out of the list and grants what that allows.
+pub(super) fn release(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) {
+    list.unlink(request);
+    request.held.set(RecordMode::NONE);
+    grant(list, request.name.get(), wakes);
+}

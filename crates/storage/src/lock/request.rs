@@ -1,0 +1,305 @@
+//! Lock requests, and the arena of each owner that they come from.
+//!
+//! A request is *linked* from the moment a bucket list holds it until it has been unlinked. Who may touch which field:
+//!
+//! | field | rule |
+//! | --- | --- |
+//! | `owner`, `position` | written once, when the chunk is made |
+//! | `next` | its owner before it is linked; under the bucket's latch after |
+//! | `name`, `table` | written by the owner before it is linked; readable under the latch, and by the owner always |
+//! | `held`, `low` | written under the latch, by the owner, or by whoever grants it while `waiting`; the owner may read them without the latch while it is not waiting |
+//! | `want`, `want_low`, `waiting` | under the latch; by the owner when it is not linked |
+//!
+//! The fields are `Cell`s: the latch is what orders accesses, and a `&Request` claims nothing about them.
+//! A request that has been given back has `held` none; one that is not linked is not `waiting`. Whoever takes a request
+//! sets all other fields before it links it.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use super::mode::{Claim, RecordMode};
+use super::name::{LockName, Prefix};
+use crate::base::ids::SlotId;
+
+/// One owner's lock on one name, or its wish for one.
+#[repr(C, align(64))]
+pub(super) struct Request {
+    pub(super) next: Cell<*const Request>,
+    pub(super) name: Cell<LockName>,
+    pub(super) low: Cell<Prefix>,
+    pub(super) want_low: Cell<Prefix>,
+    pub(super) table: Cell<u32>,
+    pub(super) position: u32,
+    pub(super) owner: SlotId,
+    pub(super) held: Cell<RecordMode>,
+    pub(super) want: Cell<RecordMode>,
+    pub(super) waiting: Cell<bool>,
+}
+
+const _: () = assert!(size_of::<Request>() == 64);
+
+impl Request {
+    /// What its owner has.
+    #[inline]
+    pub(super) fn holds(&self) -> Claim {
+        Claim { mode: self.held.get(), low: self.low.get() }
+    }
+
+    /// What its owner waits for; meaningful while `waiting`.
+    #[inline]
+    pub(super) fn wants(&self) -> Claim {
+        Claim { mode: self.want.get(), low: self.want_low.get() }
+    }
+
+    /// What its owner waits for beyond what it has.
+    pub(super) fn asks(&self) -> Claim {
+        self.wants().beyond(self.holds())
+    }
+
+    #[inline]
+    pub(super) fn set_held(&self, claim: Claim) {
+        self.held.set(claim.mode);
+        self.low.set(claim.low);
+    }
+
+    pub(super) fn set_wanted(&self, claim: Claim) {
+        self.want.set(claim.mode);
+        self.want_low.set(claim.low);
+        self.waiting.set(true);
+    }
+
+    /// Whether it waits and holds nothing yet (a waiting conversion does hold something).
+    #[inline]
+    pub(super) fn is_new_waiter(&self) -> bool {
+        self.waiting.get() && self.held.get().is_none()
+    }
+
+    /// Whether it is neither held nor waited for.
+    #[inline]
+    pub(super) fn is_free(&self) -> bool {
+        self.held.get().is_none() && !self.waiting.get()
+    }
+}
+
+/// Requests of a chunk (4 KiB). Few under Miri, so that chunk ends are met.
+const CHUNK: usize = if cfg!(miri) { 4 } else { 64 };
+
+/// Chunks an idle owner keeps (64 KiB).
+const KEPT: usize = 16;
+
+/// Memory of `CHUNK` requests at addresses that do not change.
+struct Chunk(NonNull<[Request; CHUNK]>);
+
+impl Chunk {
+    fn new(owner: SlotId, first: u32) -> Chunk {
+        let requests: Box<[Request; CHUNK]> = Box::new(std::array::from_fn(|i| Request {
+            next: Cell::new(ptr::null()),
+            name: Cell::default(),
+            low: Cell::default(),
+            want_low: Cell::default(),
+            table: Cell::new(0),
+            position: first + i as u32,
+            owner,
+            held: Cell::default(),
+            want: Cell::default(),
+            waiting: Cell::new(false),
+        }));
+        let chunk = NonNull::from(Box::leak(requests));
+        // The bucket words keep the owner's slot in the bits above (see `table`).
+        assert!(chunk.addr().get() >> super::table::TAG_SHIFT == 0, "memory above the 48 bits that a bucket word has room for");
+        Chunk(chunk)
+    }
+
+    fn start(&self) -> *const Request {
+        self.0.as_ptr().cast_const().cast()
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: `new` leaked exactly this box, and nobody else frees it. No bucket list refers to the requests any
+        // more: the arena drops a chunk only when its owner has unlinked all of its requests, and others follow
+        // pointers only under the latch of a bucket whose list holds them.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// The requests of one owner. They are handed out in ascending order, which [`Arena::iter`] and [`Arena::reset`] rely
+/// on: the end of a transaction walks memory in order.
+pub(super) struct Arena {
+    /// First unused request of the chunk in use, and its end.
+    next: *const Request,
+    end: *const Request,
+    chunks: Vec<Chunk>,
+    /// Chunks that are at least partly handed out.
+    started: usize,
+    /// Requests returned before the end, linked by `next`.
+    free: *const Request,
+    limit: usize,
+    owner: SlotId,
+}
+
+// SAFETY: the pointers lead only into `chunks`, which the arena owns; nothing in it is tied to a thread. Linked requests
+// are shared with other threads only through bucket lists, whose latches order all accesses.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// An arena for at most about `limit` requests (whole chunks).
+    pub(super) fn new(owner: SlotId, limit: usize) -> Arena {
+        Arena { next: ptr::null(), end: ptr::null(), chunks: Vec::new(), started: 0, free: ptr::null(), limit, owner }
+    }
+
+    pub(super) fn owner(&self) -> SlotId {
+        self.owner
+    }
+
+    /// The request that [`Arena::take_next`] would take, if that needs no new chunk.
+    #[inline]
+    pub(super) fn peek_next(&self) -> Option<&Request> {
+        // SAFETY: `next` lies below `end`, so it is a request of a chunk that `self` owns and that lives at least as
+        // long as this borrow of the arena.
+        if self.next != self.end { Some(unsafe { &*self.next }) } else { None }
+    }
+
+    /// Takes what [`Arena::peek_next`] showed.
+    #[inline]
+    pub(super) fn take_next(&mut self) {
+        debug_assert!(self.next != self.end);
+        // SAFETY: `next` lies below `end`, so one further is at most one past the chunk.
+        self.next = unsafe { self.next.add(1) };
+    }
+
+    /// Makes sure that the next [`Arena::take`] allocates nothing.
+    #[inline]
+    pub(super) fn reserve(&mut self) {
+        if self.next == self.end && self.free.is_null() {
+            self.start_chunk();
+        }
+    }
+
+    /// Takes a request; `None` if the owner has as many as it may have.
+    pub(super) fn take(&mut self) -> Option<&Request> {
+        self.reserve();
+        if self.next != self.end {
+            let next = self.next;
+            self.take_next();
+            // SAFETY: `next` was below `end`: a request of a chunk that `self` owns.
+            return Some(unsafe { &*next });
+        }
+        // SAFETY: `free` and what hangs on it are null or requests of chunks that `self` owns, none of them linked.
+        let request = unsafe { self.free.as_ref() }?;
+        self.free = request.next.get();
+        Some(request)
+    }
+
+    #[cold]
+    fn start_chunk(&mut self) -> bool {
+        if self.started == self.chunks.len() {
+            if self.started * CHUNK >= self.limit {
+                return false;
+            }
+            self.chunks.push(Chunk::new(self.owner, (self.started * CHUNK) as u32));
+        }
+        self.next = self.chunks[self.started].start();
+        // SAFETY: one past the end of the same chunk.
+        self.end = unsafe { self.next.add(CHUNK) };
+        self.started += 1;
+        true
+    }
+
+    /// The request at `position`.
+    #[inline]
+    pub(super) fn at(&self, position: u32) -> &Request {
+        let chunk = self.chunks[position as usize / CHUNK].start();
+        // SAFETY: the remainder is below CHUNK, so this is a request of that chunk, which lives as long as this borrow.
+        unsafe { &*chunk.add(position as usize % CHUNK) }
+    }
+
+    /// Returns the request at `position`, which is not linked any more.
+    pub(super) fn give_back(&mut self, position: u32) {
+        let request = ptr::from_ref(self.at(position));
+        // SAFETY: as in `at`; `request` is no borrow, so that `self` can be changed.
+        let fields = unsafe { &*request };
+        fields.held.set(RecordMode::NONE);
+        fields.waiting.set(false);
+        // The last one out goes back where it came from: locks held for a moment never build a list.
+        if position as usize / CHUNK + 1 == self.started && request.wrapping_add(1) == self.next {
+            self.next = request;
+        } else {
+            fields.next.set(self.free);
+            self.free = request;
+        }
+    }
+
+    /// Every request handed out since the last [`Arena::reset`], also those given back (they are free), chunk by chunk.
+    #[inline]
+    pub(super) fn chunks(&self) -> impl Iterator<Item = &[Request]> {
+        let last = self.started.wrapping_sub(1);
+        self.chunks[..self.started].iter().enumerate().map(move |(i, chunk)| {
+            let start = chunk.start();
+            // SAFETY: `next` lies in, or one past, the chunk that was started last.
+            let used = if i == last { unsafe { self.next.offset_from_unsigned(start) } } else { CHUNK };
+            // SAFETY: `used` requests of a chunk that lives as long as this borrow.
+            unsafe { std::slice::from_raw_parts(start, used) }
+        })
+    }
+
+    /// The same one by one.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.chunks().flatten()
+    }
+
+    /// Takes all requests back; none is linked any more.
+    #[inline]
+    pub(super) fn reset(&mut self) {
+        if self.started > 1 {
+            self.chunks.truncate(KEPT);
+        }
+        self.free = ptr::null();
+        if let Some(first) = self.chunks.first() {
+            self.next = first.start();
+            // SAFETY: one past the end of the same chunk.
+            self.end = unsafe { self.next.add(CHUNK) };
+            self.started = 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hands_out_in_order_reuses_and_respects_the_limit() {
+        let mut arena = Arena::new(SlotId(3), CHUNK * 2);
+        for round in 0..3 {
+            for i in 0..2 * CHUNK as u32 {
+                assert_eq!(arena.take().unwrap().position, i, "round {round}");
+                arena.at(i).held.set(RecordMode::S);
+            }
+            assert!(arena.take().is_none());
+            assert_eq!(arena.iter().count(), 2 * CHUNK);
+            arena.give_back(1);
+            arena.give_back(2 * CHUNK as u32 - 1);
+            arena.give_back(0);
+            assert_eq!(arena.iter().filter(|r| r.is_free()).count(), 2);
+            let mut again: Vec<_> = std::iter::from_fn(|| arena.take().map(|r| r.position)).collect();
+            again.sort_unstable();
+            assert_eq!(again, [0, 1, 2 * CHUNK as u32 - 1]);
+            assert!(arena.iter().all(|r| r.owner == SlotId(3)));
+            arena.reset();
+        }
+    }
+
+    #[test]
+    fn an_idle_arena_keeps_little() {
+        let mut arena = Arena::new(SlotId(0), 1 << 20);
+        for _ in 0..10 * KEPT * CHUNK {
+            arena.take().unwrap();
+        }
+        arena.reset();
+        assert_eq!(arena.chunks.len(), KEPT);
+        assert_eq!(arena.take().unwrap().position, 0);
+    }
+}

@@ -1,0 +1,258 @@
+//! The hash table of record locks: one word per bucket, which is at once the head of a list of requests and its latch.
+//!
+//! ```text
+//!  63        48 47                              6 5      2   1      0
+//! +------------+---------------------------------+--------+------+-------+
+//! | slot + 1   | address of the first request    |   0    | MANY | LATCH |
+//! +------------+---------------------------------+--------+------+-------+
+//! ```
+//!
+//! An empty list is the word 0 (or `LATCH`). The slot is that of the first request's owner, so that an owner
+//! recognises its own request without touching a stranger's memory. `MANY` is set unless the list is exactly one
+//! request that does not wait. So the two steps that matter need no latch at all: `0 -> mine` acquires, `mine -> 0`
+//! releases, one compare-and-swap each; no `next` has to be looked at, because without `MANY` and `LATCH` there is none.
+//!
+//! Everything else happens under the latch ([`Latched`]). The list holds, in this order, for each name: requests that
+//! are held, some of them waiting to be converted, these in order of arrival; then new requests that wait, in order of
+//! arrival. Requests of different names mix freely.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ptr;
+
+use super::name::LockName;
+use super::request::{Arena, Request};
+use super::sync::{AtomicPtr, Backoff, Ordering};
+use crate::base::ids::SlotId;
+
+const LATCH: usize = 1;
+const MANY: usize = 2;
+const FLAGS: usize = LATCH | MANY;
+
+/// Where the owner's slot begins in a bucket word; user addresses end below.
+pub(super) const TAG_SHIFT: u32 = 48;
+
+const ADDRESS: usize = (1 << TAG_SHIFT) - 1 - FLAGS;
+
+/// The word of a list that is exactly this request, held and not waiting.
+#[inline]
+fn word_of(request: *const Request, owner: SlotId) -> *mut Request {
+    request.cast_mut().map_addr(|address| address | tag(owner))
+}
+
+#[inline]
+fn tag(owner: SlotId) -> usize {
+    (usize::from(owner.0) + 1) << TAG_SHIFT
+}
+
+#[inline]
+fn head_of(word: *mut Request) -> *const Request {
+    word.map_addr(|address| address & ADDRESS).cast_const()
+}
+
+/// All buckets.
+pub(super) struct Buckets {
+    buckets: Box<[Bucket]>,
+    shift: u32,
+}
+
+impl Buckets {
+    /// `count` buckets, rounded up to a power of two and to at least two.
+    pub(super) fn new(count: usize) -> Buckets {
+        let count = count.max(2).next_power_of_two();
+        let buckets = (0..count).map(|_| Bucket { word: AtomicPtr::new(ptr::null_mut()) }).collect();
+        Buckets { buckets, shift: 64 - count.trailing_zeros() }
+    }
+
+    /// Which bucket `name` falls into.
+    #[inline]
+    pub(super) fn index_of(&self, name: LockName) -> usize {
+        (name.0 >> self.shift) as usize
+    }
+
+    /// The bucket of `name`.
+    #[inline]
+    pub(super) fn of(&self, name: LockName) -> &Bucket {
+        let index = self.index_of(name);
+        debug_assert!(index < self.buckets.len());
+        // SAFETY: there are 2^(64 - shift) buckets, and a 64-bit number shifted right by `shift` is below that.
+        unsafe { self.buckets.get_unchecked(index) }
+    }
+
+    /// The bucket at `index`, of [`Buckets::index_of`].
+    pub(super) fn at(&self, index: usize) -> &Bucket {
+        &self.buckets[index]
+    }
+
+    /// Brings the bucket of `name` into this core's cache, for writing.
+    #[inline]
+    pub(super) fn prefetch(&self, name: LockName) {
+        let bucket = ptr::from_ref(self.of(name));
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: a prefetch changes nothing that a program can see and faults on no address; on processors without
+        // this form the instruction does nothing.
+        unsafe {
+            std::arch::asm!("prefetchw [{}]", in(reg) bucket, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = bucket;
+    }
+}
+
+/// One list of requests.
+pub(super) struct Bucket {
+    word: AtomicPtr<Request>,
+}
+
+impl Bucket {
+    /// Makes `request`, whose fields are set, the only one in an empty bucket, held. False if the bucket is not empty.
+    #[inline]
+    pub(super) fn install(&self, request: &Request) -> bool {
+        request.next.set(ptr::null());
+        let word = word_of(request, request.owner);
+        // Release: whoever finds the request sees its fields. Acquire: what the last holder did is seen by this one.
+        self.word.compare_exchange(ptr::null_mut(), word, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes out `request` if it is the only one in the bucket; false if it is not, then nothing has happened.
+    #[inline]
+    pub(super) fn remove_only(&self, request: &Request) -> bool {
+        let word = word_of(request, request.owner);
+        // The word can only be this if the list is just this request, however often that has changed meanwhile.
+        // Acquire: whatever others did to the request's fields under the latch happened before its reuse.
+        self.word.compare_exchange(word, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether the bucket may be anything but empty now. Only a hint.
+    #[inline]
+    pub(super) fn looks_used(&self) -> bool {
+        !self.word.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether no request is in the bucket, ordered after everything this thread did before, notably its locking of a
+    /// page: either this sees the request that a reader has installed, or the reader, when it checks the page's version
+    /// afterwards, sees the page locked.
+    #[inline]
+    pub(super) fn is_empty_now(&self) -> bool {
+        // On x86-64 the reader's compare-and-swap here and the writer's on the page are full barriers, so of the two
+        // loads that follow them at least one sees the other side. Elsewhere (and under Miri) both sides change this
+        // word, so one of them comes first and the other acquires what it released.
+        if cfg!(all(target_arch = "x86_64", not(miri))) {
+            self.word.load(Ordering::SeqCst).is_null()
+        } else {
+            self.word.compare_exchange(ptr::null_mut(), ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        }
+    }
+
+    /// The first request, if it is `arena`'s owner's; no latch is taken. It is linked, and it does not wait, because
+    /// its owner, who is calling, does not. Sees at least the owner's own last change.
+    #[inline]
+    pub(super) fn own_head<'a>(&self, arena: &'a Arena) -> Option<&'a Request> {
+        let word = self.word.load(Ordering::Relaxed);
+        if word.addr() & !(ADDRESS | FLAGS) != tag(arena.owner()) {
+            return None;
+        }
+        // SAFETY: the tag says that the head is a request of `arena`'s owner, who has one arena (see `LockTable::attach`),
+        // and the caller, who borrows that arena, is this owner. The word may be old, but not older than the owner's last
+        // change of this bucket, nor than a change by others that the owner has learnt of; requests of its own are
+        // unlinked by nobody else. So this one is still linked, and its memory kept. The caller reads only what just
+        // the owner writes while it does not wait (see `request`).
+        Some(unsafe { &*head_of(word) })
+    }
+
+    /// Takes the latch. Sections under it are tens of nanoseconds; they must not block.
+    #[inline]
+    pub(super) fn latch(&self) -> Latched<'_> {
+        let mut backoff = Backoff::default();
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word.addr() & LATCH == 0 {
+                let latched = word.map_addr(|address| address | LATCH);
+                if self.word.compare_exchange_weak(word, latched, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return Latched { bucket: self, head: Cell::new(head_of(word)) };
+                }
+            }
+            backoff.snooze();
+        }
+    }
+}
+
+/// A bucket whose latch this holds; dropping it lets go.
+pub(super) struct Latched<'a> {
+    bucket: &'a Bucket,
+    head: Cell<*const Request>,
+}
+
+impl Latched<'_> {
+    /// The requests in list order.
+    #[inline]
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
+        let mut at = self.head.get();
+        std::iter::from_fn(move || {
+            // SAFETY: `at` is null or linked in this bucket; while the latch is held nobody else unlinks, and a linked
+            // request's memory is kept by its arena. Callers that unlink while they iterate do so through `self` and
+            // only requests already yielded, whose `next` has been read.
+            let request = unsafe { at.as_ref() }?;
+            at = request.next.get();
+            Some(request)
+        })
+    }
+
+    /// The link that points to `request`, or to the end of the list for null.
+    fn link_to(&self, request: *const Request) -> &Cell<*const Request> {
+        let mut link = &self.head;
+        // SAFETY: as in `iter`.
+        while let Some(here) = unsafe { link.get().as_ref() } {
+            if ptr::eq(here, request) {
+                break;
+            }
+            link = &here.next;
+        }
+        link
+    }
+
+    /// Links a request that is held.
+    pub(super) fn push_held(&self, request: &Request) {
+        request.next.set(self.head.get());
+        self.head.set(request);
+    }
+
+    /// Links a new request that waits, behind all others.
+    pub(super) fn push_waiter(&self, request: &Request) {
+        request.next.set(ptr::null());
+        self.link_to(ptr::null()).set(request);
+    }
+
+    /// Moves a request that is linked and held, and now waits to be converted, behind those that do so already.
+    pub(super) fn move_converting(&self, request: &Request) {
+        self.unlink(request);
+        let name = request.name.get();
+        let behind = self.iter().find(|r| r.name.get() == name && r.is_new_waiter());
+        let link = self.link_to(behind.map_or(ptr::null(), ptr::from_ref));
+        request.next.set(link.get());
+        link.set(request);
+    }
+
+    /// Takes a linked request out of the list. Its memory is its owner's alone from the moment the latch is let go.
+    pub(super) fn unlink(&self, request: &Request) {
+        let link = self.link_to(request);
+        debug_assert!(!link.get().is_null());
+        link.set(request.next.get());
+    }
+}
+
+impl Drop for Latched<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let head = self.head.get();
+        // SAFETY: as in `iter`.
+        let word = match unsafe { head.as_ref() } {
+            None => ptr::null_mut(),
+            Some(first) => {
+                let many = !first.next.get().is_null() || first.waiting.get();
+                word_of(head, first.owner).map_addr(|address| if many { address | MANY } else { address })
+            }
+        };
+        self.bucket.word.store(word, Ordering::Release);
+    }
+}

@@ -1,0 +1,155 @@
+//! Tests of the lock manager as a whole.
+
+mod deadlocks;
+mod fibers;
+mod gaps;
+mod model;
+mod records;
+mod stress;
+mod table_model;
+mod tables;
+mod timing;
+
+use std::time::Duration;
+
+use super::name::{LockName, Prefix};
+use super::owner::{Acquired, Attempt, IfBlocked, LockOwner};
+use super::sync::Arc;
+use super::wait::Outcome;
+use super::{LockError, LockOptions, LockTable, RecordMode, TableMode};
+use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
+use crate::base::ids::{IndexId, SlotId};
+
+/// For tests on one thread that step through waits themselves: whoever blocks has not done that.
+#[derive(Debug)]
+struct NeverBlock;
+
+impl Hook for NeverBlock {
+    fn block(&self, _: &WaitToken, _: BlockReason) {
+        panic!("blocks although nothing should be in the way");
+    }
+
+    fn block_for(&self, token: &WaitToken, reason: BlockReason, _: Duration) -> bool {
+        self.block(token, reason);
+        false
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        token.set_woken();
+    }
+}
+
+/// `n` random cases, few under Miri. A failure prints its smallest input, which is the test to write down.
+fn cases(n: u32) -> proptest::prelude::ProptestConfig {
+    proptest::prelude::ProptestConfig { cases: if cfg!(miri) { 5 } else { n }, failure_persistence: None, ..Default::default() }
+}
+
+/// Options for tests: few buckets, so that names meet in them.
+fn small() -> LockOptions {
+    LockOptions { buckets: 2, slots: 16, tables: 8, ..LockOptions::default() }
+}
+
+/// `n` owners on this thread; owner i has age i.
+fn owners(options: LockOptions, n: u16) -> Vec<LockOwner> {
+    let locks = LockTable::new(options, Arc::new(NeverBlock));
+    attach(&locks, n)
+}
+
+fn attach(locks: &Arc<LockTable>, n: u16) -> Vec<LockOwner> {
+    (0..n)
+        .map(|slot| {
+            let mut owner = locks.attach(SlotId(slot));
+            owner.begin(slot.into());
+            owner
+        })
+        .collect()
+}
+
+fn on_threads(options: LockOptions) -> Arc<LockTable> {
+    LockTable::new(options, Arc::new(ThreadHook::default()))
+}
+
+const TABLE: u32 = 1;
+
+/// The name of a one-byte key.
+fn key(key: u8) -> LockName {
+    LockName::new(IndexId(1), &[key])
+}
+
+fn at(key: u8) -> Prefix {
+    Prefix::of(&[key])
+}
+
+impl LockOwner {
+    /// Starts to acquire; `None` if that waits.
+    fn start(&mut self, name: LockName, mode: RecordMode, low: Prefix) -> Option<Result<Acquired, LockError>> {
+        let claim = super::mode::Claim { mode, low };
+        match self.attempt(TABLE, name, claim, IfBlocked::Queue) {
+            Ok(Attempt::Done(acquired)) => Some(Ok(acquired)),
+            Ok(_) => self.queued(),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Starts to wait for a place to insert; `None` if that waits.
+    fn start_insert(&mut self, next: LockName, at: Prefix) -> Option<Result<Acquired, LockError>> {
+        match self.attempt_insert(TABLE, next, at, IfBlocked::Queue) {
+            Ok(Attempt::Done(())) => Some(Ok(Acquired::Already)),
+            Ok(_) => self.queued(),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// Starts to lock a table (not the database above it); `None` if that waits.
+    fn start_table(&mut self, table: u32, mode: TableMode) -> Option<Result<Acquired, LockError>> {
+        match self.attempt_table(table, mode, IfBlocked::Queue) {
+            Attempt::Done(acquired) => Some(Ok(acquired)),
+            _ => self.queued(),
+        }
+    }
+
+    fn queued(&mut self) -> Option<Result<Acquired, LockError>> {
+        self.locks.resolve_deadlocks(self.slot);
+        self.poll()
+    }
+
+    /// How the wait ended; `None` while it goes on.
+    fn poll(&mut self) -> Option<Result<Acquired, LockError>> {
+        assert!(self.pending.is_some(), "does not wait");
+        match self.shared().outcome() {
+            Outcome::Waiting => None,
+            over => Some(self.settle(over)),
+        }
+    }
+
+    /// Acquires, which must not wait.
+    fn take(&mut self, name: LockName, mode: RecordMode) {
+        assert!(self.try_acquire(TABLE, name, mode, Prefix::MIN).is_ok(), "{name:?} {mode:?} is refused");
+    }
+}
+
+/// Everything is free: no request in any bucket, no table held or waited for.
+fn assert_idle(locks: &LockTable) {
+    for at in 0..locks.options.buckets.next_power_of_two() {
+        assert_eq!(locks.buckets.at(at).latch().iter().count(), 0, "bucket {at}");
+    }
+    for table in 0..locks.options.tables as u32 {
+        assert_eq!(locks.tables.strong[table as usize].load(super::sync::Ordering::SeqCst), 0, "table {table}");
+        for slot in &locks.slots {
+            assert_eq!(slot.mode(table), TableMode::None, "table {table}");
+        }
+    }
+}
+
+/// Whether the victims can have been chosen in some order, each from `candidates` at its time.
+fn explain<M: Clone>(model: &M, victims: &[usize], candidates: impl Fn(&M) -> Vec<usize> + Copy, withdraw: impl Fn(&mut M, usize) + Copy) -> Option<M> {
+    if victims.is_empty() {
+        return Some(model.clone());
+    }
+    let just = candidates(model);
+    (0..victims.len()).filter(|&i| just.contains(&victims[i])).find_map(|i| {
+        let (mut then, mut rest) = (model.clone(), victims.to_vec());
+        withdraw(&mut then, rest.swap_remove(i));
+        explain(&then, &rest, candidates, withdraw)
+    })
+}

@@ -1,0 +1,225 @@
+//! Threads that lock at random, and counters that would show two where one may be.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+
+use super::*;
+use crate::lock::InsertCheck;
+
+const THREADS: u16 = 4;
+const SEED: u64 = 20_261_107;
+
+fn rounds(n: u32) -> u32 {
+    if cfg!(miri) { n / 500 + 2 } else { n }
+}
+
+/// Who is inside: a writer counts 1000, an announced writer 50 and a reader 1.
+#[derive(Default)]
+struct Inside(AtomicI64);
+
+impl Inside {
+    const READ: i64 = 1;
+    const ANNOUNCED: i64 = 50;
+    const WRITE: i64 = 1000;
+
+    fn enter(&self, weight: i64) {
+        let sum = self.0.fetch_add(weight, Ordering::Relaxed) + weight;
+        if weight >= Self::WRITE {
+            assert_eq!(sum, weight, "a writer is not alone");
+        }
+        assert!(sum < Self::WRITE || sum == Self::WRITE, "someone is inside beside a writer");
+        assert!(sum % Self::WRITE < 2 * Self::ANNOUNCED, "two have announced a write");
+    }
+
+    fn leave(&self, weight: i64) {
+        self.0.fetch_sub(weight, Ordering::Relaxed);
+    }
+}
+
+fn threads(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) + Sync) {
+    thread::scope(|scope| {
+        for slot in 0..THREADS {
+            let body = &body;
+            let mut owner = locks.attach(SlotId(slot));
+            scope.spawn(move || {
+                let mut random = Pcg64Mcg::seed_from_u64(SEED + u64::from(slot));
+                body(&mut owner, &mut random);
+            });
+        }
+    });
+    assert_idle(locks);
+}
+
+#[test]
+fn records_exclude_as_their_modes_say() {
+    for (names, buckets) in [(4u8, 2), (40, 1024)] {
+        let locks = on_threads(LockOptions { buckets, ..small() });
+        let inside: Vec<Inside> = (0..names).map(|_| Inside::default()).collect();
+        let age = AtomicU64::new(0);
+        threads(&locks, |owner, random| {
+            for _ in 0..rounds(20_000) {
+                owner.begin(age.fetch_add(1, Ordering::Relaxed));
+                let mut weights = vec![0i64; names.into()];
+                for _ in 0..random.random_range(1..5) {
+                    let name = random.random_range(0..names);
+                    let (mode, weight) = [
+                        (RecordMode::S, Inside::READ),
+                        (RecordMode::S_GAP, Inside::READ),
+                        (RecordMode::U, Inside::ANNOUNCED),
+                        (RecordMode::X, Inside::WRITE),
+                    ][random.random_range(0..4)];
+                    let mut got = owner.try_acquire(TABLE, key(name), mode, at(name)).map_err(|_| LockError::Closed);
+                    if got.is_err() && random.random_bool(0.8) {
+                        got = owner.acquire_wait(TABLE, key(name), mode, at(name));
+                        if got.is_err() {
+                            break;
+                        }
+                    }
+                    let had = &mut weights[usize::from(name)];
+                    if got.is_ok() && weight > *had {
+                        inside[usize::from(name)].leave(*had);
+                        inside[usize::from(name)].enter(weight);
+                        *had = weight;
+                    }
+                    if got == Ok(Acquired::New) && random.random_bool(0.1) {
+                        inside[usize::from(name)].leave(std::mem::take(had));
+                        assert!(owner.release_one(key(name)));
+                    }
+                }
+                for (name, weight) in weights.into_iter().enumerate() {
+                    inside[name].leave(weight);
+                }
+                owner.release_all();
+            }
+        });
+        let stats = locks.stats();
+        assert!(cfg!(miri) || names > 10 || (stats.waits > 0 && stats.deadlocks > 0), "nothing happened: {stats:?}");
+    }
+}
+
+#[test]
+fn tables_exclude_as_their_modes_say() {
+    // Readers and writers of records (IS, IX) against readers and writers of the whole.
+    let locks = on_threads(small());
+    let (readers, writers) = (AtomicI64::new(0), AtomicI64::new(0));
+    let (all_readers, all_writers) = (AtomicI64::new(0), AtomicI64::new(0));
+    let age = AtomicU64::new(0);
+    threads(&locks, |owner, random| {
+        for _ in 0..rounds(100_000) {
+            owner.begin(age.fetch_add(1, Ordering::Relaxed));
+            let above = random.random_bool(0.2);
+            let mode = match random.random_range(0..40) {
+                0 => TableMode::S,
+                1 => TableMode::X,
+                n if n % 2 == 0 => TableMode::IS,
+                _ => TableMode::IX,
+            };
+            let got = if mode == TableMode::S || mode == TableMode::X {
+                owner.lock_table_in(if above { 0 } else { 2 }, mode)
+            } else {
+                owner.intent(2, mode)
+            };
+            if got.is_ok() {
+                let count = match mode {
+                    TableMode::IS => &readers,
+                    TableMode::IX => &writers,
+                    TableMode::S => &all_readers,
+                    _ => &all_writers,
+                };
+                count.fetch_add(1, Ordering::SeqCst);
+                let [r, w, s, x] = [&readers, &writers, &all_readers, &all_writers].map(|c| c.load(Ordering::SeqCst));
+                match mode {
+                    TableMode::IS => assert_eq!(x, 0),
+                    TableMode::IX => assert_eq!((s, x), (0, 0)),
+                    TableMode::S => assert_eq!((w, x), (0, 0)),
+                    _ => assert_eq!((r, w, s, x), (0, 0, 0, 1)),
+                }
+                count.fetch_sub(1, Ordering::SeqCst);
+            }
+            owner.release_all();
+        }
+    });
+    assert!(locks.stats().waits > 0);
+}
+
+#[test]
+fn no_insert_into_a_range_that_is_being_read() {
+    // A page version stands for the latch: readers lock the gap, then check the version; writers make it odd, then
+    // check the gap. Never may a reader find a new key in the range it has locked.
+    let locks = on_threads(small());
+    let (version, keys) = (AtomicU64::new(0), AtomicU64::new(0));
+    let age = AtomicU64::new(0);
+    threads(&locks, |owner, random| {
+        for _ in 0..rounds(50_000) {
+            owner.begin(age.fetch_add(1, Ordering::Relaxed));
+            if random.random_bool(0.5) {
+                let before = version.load(Ordering::SeqCst);
+                if before % 2 == 0 {
+                    let got = match owner.try_acquire(TABLE, key(10), RecordMode::GAP, at(3)) {
+                        Ok(_) => true,
+                        Err(_) => owner.acquire_wait(TABLE, key(10), RecordMode::GAP, at(3)).is_ok(),
+                    };
+                    let now = version.load(Ordering::SeqCst);
+                    if got && now % 2 == 0 {
+                        let seen = keys.load(Ordering::SeqCst);
+                        for _ in 0..random.random_range(0..50) {
+                            std::hint::spin_loop();
+                        }
+                        if now == before {
+                            assert_eq!(keys.load(Ordering::SeqCst), seen, "a phantom");
+                        }
+                    }
+                }
+            } else {
+                let place = at(random.random_range(0..8));
+                loop {
+                    let even = version.load(Ordering::SeqCst) & !1;
+                    if version.compare_exchange(even, even + 1, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+                        thread::yield_now();
+                        continue;
+                    }
+                    let check = owner.check_insert(key(10), place);
+                    if check != InsertCheck::Blocked && place >= at(3) {
+                        keys.fetch_add(1, Ordering::SeqCst);
+                    }
+                    version.store(even + 2, Ordering::SeqCst);
+                    if check != InsertCheck::Blocked || owner.wait_insert(TABLE, key(10), place).is_err() {
+                        break;
+                    }
+                }
+            }
+            owner.release_all();
+        }
+    });
+    assert!(cfg!(miri) || locks.stats().waits > 0);
+}
+
+#[test]
+fn a_writer_gets_in_among_readers_that_never_stop() {
+    let locks = on_threads(small());
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        for slot in 1..4 {
+            let (locks, stop) = (&locks, &stop);
+            scope.spawn(move || {
+                let mut owner = locks.attach(SlotId(slot));
+                while !stop.load(Ordering::Relaxed) {
+                    owner.acquire_wait(TABLE, key(1), RecordMode::S, Prefix::MIN).unwrap();
+                    thread::sleep(Duration::from_micros(200));
+                    owner.release_all();
+                }
+            });
+        }
+        let mut owner = locks.attach(SlotId(0));
+        for _ in 0..rounds(200) {
+            owner.acquire_wait(TABLE, key(1), RecordMode::X, Prefix::MIN).unwrap();
+            owner.release_all();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert_idle(&locks);
+}

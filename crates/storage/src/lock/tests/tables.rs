@@ -1,0 +1,182 @@
+//! Table and database locks, one step after the other; covering; escalation.
+
+use super::*;
+use crate::lock::{KeyMode, Refused};
+use TableMode::{IS, IX, S, SIX, X};
+
+const MODES: [TableMode; 5] = [IS, IX, S, SIX, X];
+
+#[test]
+fn every_pair_of_modes() {
+    for held in MODES {
+        for asked in MODES {
+            let mut o = owners(small(), 2);
+            o[0].lock_table_in(3, held).unwrap();
+            assert_eq!(o[1].start_table(3, asked).is_some(), held.compatible(asked), "{held:?} {asked:?}");
+            o[0].release_all();
+            if o[1].pending.is_some() {
+                assert!(o[1].poll().unwrap().is_ok());
+            }
+            assert_eq!(o[1].mode(3), asked);
+            o[1].release_all();
+            assert_idle(&o[0].locks);
+        }
+    }
+}
+
+#[test]
+fn every_conversion() {
+    for first in MODES {
+        for second in MODES {
+            for other in MODES.into_iter().filter(|&m| first.compatible(m)) {
+                let mut o = owners(small(), 2);
+                o[0].lock_table_in(3, first).unwrap();
+                o[1].lock_table_in(3, other).unwrap();
+                let to = first.union(second);
+                let got = o[0].start_table(3, second);
+                assert_eq!(got.is_some(), to == first || to.compatible(other), "{first:?} to {second:?} beside {other:?}");
+                assert_eq!(o[0].mode(3), if got.is_some() { to } else { first });
+                o[1].release_all();
+                if o[0].pending.is_some() {
+                    assert!(o[0].poll().unwrap().is_ok());
+                }
+                assert_eq!(o[0].mode(3), to);
+            }
+        }
+    }
+}
+
+#[test]
+fn intentions_queue_behind_a_waiting_strong_request() {
+    let mut o = owners(small(), 4);
+    o[0].intent(3, IX).unwrap();
+    assert_eq!(o[1].start_table(3, X), None);
+    assert_eq!(o[2].start_table(3, IS), None);
+    assert_eq!(o[3].start_table(3, IX), None);
+    // The holder may still strengthen what it has, and repeat it.
+    o[0].intent(3, IX).unwrap();
+    o[0].release_all();
+    assert!(o[1].poll().unwrap().is_ok());
+    assert!(o[2].poll().is_none() && o[3].poll().is_none());
+    o[1].release_all();
+    assert!(o[2].poll().unwrap().is_ok() && o[3].poll().unwrap().is_ok());
+    // Nothing strong is left: the fast path is open again.
+    assert_eq!(o[0].locks.tables.strong[3].load(crate::lock::sync::Ordering::SeqCst), 0);
+    o[0].intent(3, IX).unwrap();
+}
+
+#[test]
+fn a_lock_on_the_database_meets_intentions_on_its_tables() {
+    let mut o = owners(small(), 3);
+    o[0].intent(3, IX).unwrap();
+    assert_eq!(o[1].start_table(0, S), None);
+    o[0].release_all();
+    assert!(o[1].poll().unwrap().is_ok());
+    o[2].intent(4, IS).unwrap();
+    assert_eq!(o[0].start_table(0, IX), None);
+    o[1].release_all();
+    assert!(o[0].poll().unwrap().is_ok());
+}
+
+#[test]
+fn what_a_table_lock_covers() {
+    let mut o = owners(small(), 2);
+    for (mode, reads, writes) in [(IS, false, false), (IX, false, false), (S, true, false), (SIX, true, false), (X, true, true)] {
+        for table in [3, 0] {
+            o[0].lock_table_in(table, mode).unwrap();
+            o[0].intent(3, if mode == IS || mode == S { IS } else { IX }).unwrap();
+            assert_eq!(o[0].covers(3, KeyMode::S, true), reads);
+            assert_eq!(o[0].covers(3, KeyMode::U, false), writes);
+            assert_eq!(o[0].covers(3, KeyMode::X, true), writes);
+            let got = |o: &mut LockOwner, mode| o.try_acquire(3, key(1), mode, Prefix::MIN);
+            assert_eq!(got(&mut o[0], RecordMode::S_GAP), Ok(if reads { Acquired::Covered } else { Acquired::New }));
+            assert_eq!(got(&mut o[0], RecordMode::X_GAP), Ok(if writes { Acquired::Covered } else if reads { Acquired::New } else { Acquired::Converted }));
+            assert_eq!(o[0].locks.is_referenced(key(1)), !writes);
+            o[0].release_all();
+            assert_eq!(got(&mut o[1], RecordMode::X), Ok(Acquired::New), "the cover ends with the transaction");
+            o[1].release_all();
+        }
+    }
+    assert_idle(&o[0].locks);
+}
+
+fn row(i: u32) -> LockName {
+    LockName::new(IndexId(1), &i.to_be_bytes())
+}
+
+fn lock_rows(o: &mut LockOwner, rows: std::ops::Range<u32>, mode: RecordMode) -> u32 {
+    rows.filter(|&i| o.try_acquire(3, row(i), mode, Prefix::MIN).unwrap() == Acquired::New).count() as u32
+}
+
+#[test]
+fn many_reads_become_one_table_lock() {
+    let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 2);
+    o[0].intent(3, IS).unwrap();
+    o[0].intent(4, IX).unwrap();
+    assert!(o[0].try_acquire(4, key(200), RecordMode::X, Prefix::MIN).is_ok());
+    assert_eq!(lock_rows(&mut o[0], 0..100, RecordMode::S_GAP), 100);
+    assert_eq!(o[0].mode(3), IS);
+    assert_eq!(lock_rows(&mut o[0], 100..300, RecordMode::S_GAP), 0);
+    assert_eq!(o[0].mode(3), S);
+    assert!(!o[0].locks.is_referenced(row(5)), "the record locks are gone");
+    assert!(o[0].locks.is_referenced(key(200)), "those of other tables are not");
+    assert_eq!((o[0].stats().escalations, o[0].locks.table_stats(3).escalations), (1, 1));
+    o[1].intent(3, IS).unwrap();
+    assert_eq!(o[1].start_table(3, IX), None);
+    o[0].release_all();
+    assert!(o[1].poll().unwrap().is_ok());
+}
+
+#[test]
+fn many_writes_become_one_table_lock() {
+    let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 2);
+    o[0].intent(3, IX).unwrap();
+    lock_rows(&mut o[0], 0..50, RecordMode::S);
+    lock_rows(&mut o[0], 50..101, RecordMode::X);
+    assert_eq!(o[0].mode(3), X);
+    assert!(!o[0].locks.is_referenced(row(70)) && !o[0].locks.is_referenced(row(5)));
+    assert_eq!(o[1].start_table(3, IS), None);
+    o[0].release_all();
+    assert!(o[1].poll().unwrap().is_ok());
+    o[1].release_all();
+    assert_idle(&o[0].locks);
+}
+
+#[test]
+fn reads_under_ix_escalate_to_six_then_writes_to_x() {
+    let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 1);
+    o[0].intent(3, IX).unwrap();
+    lock_rows(&mut o[0], 0..101, RecordMode::S);
+    assert_eq!(o[0].mode(3), SIX);
+    assert_eq!(lock_rows(&mut o[0], 0..100, RecordMode::X), 100);
+    assert_eq!(o[0].mode(3), SIX);
+    assert_eq!(lock_rows(&mut o[0], 100..101, RecordMode::X), 0);
+    assert_eq!(o[0].mode(3), X);
+    assert_eq!(o[0].stats().escalations, 2);
+    o[0].release_all();
+    assert_idle(&o[0].locks);
+}
+
+#[test]
+fn escalation_never_waits_and_tries_again_later() {
+    let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 2);
+    o[0].intent(3, IX).unwrap();
+    o[1].intent(3, IX).unwrap();
+    assert_eq!(lock_rows(&mut o[0], 0..150, RecordMode::X), 150);
+    assert_eq!(o[0].mode(3), IX);
+    o[1].release_all();
+    assert_eq!(lock_rows(&mut o[0], 150..200, RecordMode::X), 50, "not due yet");
+    assert_eq!(lock_rows(&mut o[0], 200..201, RecordMode::X), 0);
+    assert_eq!(o[0].mode(3), X);
+    assert_eq!(o[0].stats().escalations, 1);
+}
+
+#[test]
+fn a_record_refused_to_the_reader_is_not_covered_by_its_table_lock() {
+    // Under SIX of one owner another may read records; a U of the owner must still be a record lock.
+    let mut o = owners(small(), 2);
+    o[0].lock_table_in(3, SIX).unwrap();
+    o[1].intent(3, IS).unwrap();
+    assert_eq!(o[0].try_acquire(3, key(1), RecordMode::X, Prefix::MIN), Ok(Acquired::New));
+    assert_eq!(o[1].try_acquire(3, key(1), RecordMode::S, Prefix::MIN), Err(Refused::WouldBlock));
+}

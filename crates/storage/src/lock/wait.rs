@@ -1,0 +1,157 @@
+//! The shared side of an owner: where it waits, for what, and how the wait ended.
+//!
+//! A wait: under the latch (or the table's mutex) its owner links the request, writes what it waits for and sets
+//! [`Outcome::Waiting`]; then it lets go, looks for deadlocks, and blocks until the outcome changes. Whoever grants
+//! or withdraws the request does so under the same latch, which makes it the only one to end this wait; it posts the outcome
+//! and wakes the token after the latch is let go ([`Wakes`]). Wakes may come late or twice; only the outcome counts.
+
+use super::mode::TableMode;
+use super::name::LockName;
+use super::stats::OwnerCounters;
+use super::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceLock, Ordering};
+use crate::base::hook::{BlockReason, Hook, WaitToken};
+use crate::base::ids::SlotId;
+
+/// How a wait stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Outcome {
+    Waiting,
+    Granted,
+    /// Chosen as the victim of a deadlock.
+    Deadlock,
+    /// The lock table was closed.
+    Closed,
+}
+
+const OUTCOMES: [Outcome; 4] = [Outcome::Waiting, Outcome::Granted, Outcome::Deadlock, Outcome::Closed];
+
+/// What an owner waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitsFor {
+    Nothing,
+    Record(LockName),
+    Table(u32),
+}
+
+const NOTHING: u32 = u32::MAX;
+const RECORD: u32 = u32::MAX - 1;
+
+/// What others see of one owner.
+#[repr(align(128))]
+pub(super) struct Slot {
+    /// Changed by the owner between writing its intentions and reading `strong`, and by whoever raised `strong`
+    /// before reading the intentions: one of the two changes comes first, and the other sees what came before it.
+    pub(super) handshake: AtomicU32,
+    /// Whether an owner uses the slot.
+    pub(super) attached: AtomicBool,
+    /// The owner's table modes by table number, a [`TableMode`] each; entry 0 is the database. Written by the owner
+    /// while it runs, by whoever grants it a table lock while it waits.
+    /// Absent until the slot is first used.
+    modes: OnceLock<Arc<[AtomicU8]>>,
+    /// When the transaction began; larger is younger.
+    pub(super) age: AtomicU64,
+    /// `NOTHING`, `RECORD` or a table's number. What is read here may be old: it is proved under the latch it leads to.
+    waits_for: AtomicU32,
+    waits_for_name: AtomicU64,
+    outcome: AtomicU8,
+    pub(super) token: WaitToken,
+    pub(super) counters: OwnerCounters,
+}
+
+impl Slot {
+    pub(super) fn new() -> Slot {
+        Slot {
+            handshake: AtomicU32::new(0),
+            attached: AtomicBool::new(false),
+            modes: OnceLock::new(),
+            age: AtomicU64::new(0),
+            waits_for: AtomicU32::new(NOTHING),
+            waits_for_name: AtomicU64::new(0),
+            outcome: AtomicU8::new(Outcome::Granted as u8),
+            token: WaitToken::new(),
+            counters: OwnerCounters::default(),
+        }
+    }
+
+    /// The row of table modes, made for `tables` tables if it is absent.
+    pub(super) fn modes(&self, tables: usize) -> &Arc<[AtomicU8]> {
+        self.modes.get_or_init(|| (0..tables).map(|_| AtomicU8::new(0)).collect())
+    }
+
+    /// The owner's mode in `table`.
+    pub(super) fn mode(&self, table: u32) -> TableMode {
+        self.modes.get().map_or(TableMode::None, |row| TableMode::from_byte(row[table as usize].load(Ordering::Acquire)))
+    }
+
+    /// Sets the owner's mode in `table`; the owner waits for it.
+    pub(super) fn set_mode(&self, table: u32, mode: TableMode) {
+        if let Some(row) = self.modes.get() {
+            row[table as usize].store(mode as u8, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that the owner is about to wait. Under the latch or mutex of what it waits for.
+    pub(super) fn start_wait(&self, what: WaitsFor) {
+        self.outcome.store(Outcome::Waiting as u8, Ordering::Relaxed);
+        match what {
+            WaitsFor::Nothing => self.waits_for.store(NOTHING, Ordering::Release),
+            WaitsFor::Record(name) => {
+                self.waits_for_name.store(name.0, Ordering::Relaxed);
+                self.waits_for.store(RECORD, Ordering::Release);
+            }
+            WaitsFor::Table(table) => self.waits_for.store(table, Ordering::Release),
+        }
+    }
+
+    /// Says that the owner goes on.
+    pub(super) fn end_wait(&self) {
+        self.waits_for.store(NOTHING, Ordering::Relaxed);
+    }
+
+    /// What the owner waits for, if nothing has changed meanwhile.
+    pub(super) fn waits_for(&self) -> WaitsFor {
+        match self.waits_for.load(Ordering::Acquire) {
+            NOTHING => WaitsFor::Nothing,
+            RECORD => WaitsFor::Record(LockName(self.waits_for_name.load(Ordering::Relaxed))),
+            table => WaitsFor::Table(table),
+        }
+    }
+
+    /// How the wait stands.
+    pub(super) fn outcome(&self) -> Outcome {
+        OUTCOMES[usize::from(self.outcome.load(Ordering::Acquire))]
+    }
+
+    /// Blocks until the wait is over.
+    pub(super) fn block(&self, hook: &dyn Hook) -> Outcome {
+        loop {
+            match self.outcome() {
+                Outcome::Waiting => hook.block(&self.token, BlockReason::Lock),
+                over => return over,
+            }
+        }
+    }
+}
+
+/// Waits that ended while a latch was held, to be told when it is not.
+#[derive(Default)]
+#[must_use]
+pub(super) struct Wakes {
+    over: Vec<(SlotId, Outcome)>,
+}
+
+impl Wakes {
+    pub(super) fn push(&mut self, owner: SlotId, outcome: Outcome) {
+        self.over.push((owner, outcome));
+    }
+
+    /// Tells them, in order. No latch and no mutex is held.
+    pub(super) fn deliver(self, slots: &[Slot], hook: &dyn Hook) {
+        for (owner, outcome) in self.over {
+            let slot = &slots[usize::from(owner.0)];
+            slot.outcome.store(outcome as u8, Ordering::Release);
+            hook.wake(&slot.token);
+        }
+    }
+}

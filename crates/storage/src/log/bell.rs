@@ -1,0 +1,46 @@
+//! How a service thread sleeps: it can be woken at the price of one load while it is awake.
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
+
+#[derive(Debug)]
+pub(super) struct Bell {
+    asleep: AtomicBool,
+    token: WaitToken,
+    hook: ThreadHook,
+}
+
+impl Bell {
+    pub(super) fn new() -> Bell {
+        Bell { asleep: AtomicBool::new(false), token: WaitToken::new(), hook: ThreadHook::parking() }
+    }
+
+    /// Wakes the sleeper, if there is one. What it shall find must have been stored before.
+    #[inline]
+    pub(super) fn ring(&self) {
+        // With the fence in `sleep`: either the sleeper sees what was stored, or we see it asleep.
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if self.asleep.swap(false, Ordering::AcqRel) {
+            self.hook.wake(&self.token);
+        }
+    }
+
+    /// Sleeps until the bell rings or `limit` has passed, unless there is work already.
+    pub(super) fn sleep(&self, limit: Duration, has_work: impl Fn() -> bool) {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !has_work() {
+            self.hook.block_for(&self.token, BlockReason::LogFlush, limit);
+        }
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+}

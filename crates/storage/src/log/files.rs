@@ -1,0 +1,350 @@
+//! The segments a running log writes to: making them ahead of need, recycling, removing.
+//!
+//! *Ready* segments are contiguous and reach beyond everything reserved so far. A new one is made in small
+//! slices by a background step: a truncated segment is renamed and gets a new header; without one to
+//! recycle, a file is allocated and written with zeros, because a sync into space that was allocated but
+//! never written has to write metadata as well and takes twice as long. Only then is it ready.
+//!
+//! Lock order: `maker`, then `ready`. Nothing is written or synced under `ready`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::base::error::StorageError;
+use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at, write_zeros_at};
+
+use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};
+
+/// Zeros written per slice.
+const SLICE: u64 = 1 << 20;
+/// Ready segments kept beyond the one that holds the end of the log, at open.
+const AHEAD_AT_OPEN: u64 = 1;
+
+#[derive(Debug)]
+pub(super) struct Segments {
+    disk: Arc<dyn Disk>,
+    geometry: Geometry,
+    /// Write zeros into new segments, or only allocate them.
+    zero: bool,
+    spares_max: usize,
+    ready: RwLock<Ready>,
+    /// Stream position at which the ready segments end.
+    end: AtomicU64,
+    maker: Mutex<Maker>,
+    made: AtomicU64,
+    recycled: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Ready {
+    first: u64,
+    files: VecDeque<Arc<dyn DiskFile>>,
+}
+
+#[derive(Debug, Default)]
+struct Maker {
+    /// Numbers of truncated segments that wait to be recycled.
+    spares: Vec<u64>,
+    making: Option<Making>,
+}
+
+#[derive(Debug)]
+struct Making {
+    number: u64,
+    file: Arc<dyn DiskFile>,
+    /// Bytes zeroed so far.
+    done: u64,
+}
+
+/// What `Segments::adopt` needs to know about the end of the log.
+pub(super) struct End {
+    /// Where the log goes on.
+    pub(super) at: u64,
+    /// Everything before this was synced by an earlier run.
+    pub(super) synced: u64,
+}
+
+impl Segments {
+    /// A new log's files, the first segment ready. Files of an older log are removed.
+    pub(super) fn create(
+        disk: Arc<dyn Disk>,
+        geometry: Geometry,
+        zero: bool,
+        spares_max: usize,
+    ) -> Result<Segments, StorageError> {
+        for (_, name) in super::segment::list(&*disk)? {
+            disk.remove(&name).map_err(|e| StorageError::io("remove", disk.show(&name), 0, e))?;
+        }
+        let segments = Segments::with(disk, geometry, zero, spares_max, 0, VecDeque::new());
+        segments.make_now()?;
+        Ok(segments)
+    }
+
+    /// Takes over the files of a log that ends at `end`: makes what was read durable, and everything
+    /// behind the end unreadable. Records that were written but not synced before a crash may lie there,
+    /// whole and with their right LSN, and would be read as part of the log after the next crash if the
+    /// records written in between happened to end where they begin.
+    pub(super) fn adopt(found: LogFiles, end: &End, zero: bool, spares_max: usize) -> Result<Segments, StorageError> {
+        let LogFiles { disk, geometry, files } = found;
+        let is_sound = |number: &u64| files.get(number).is_some_and(|found| found.valid);
+        let last_used = geometry.number(end.at);
+        let mut first = last_used;
+        while first > 0 && is_sound(&(first - 1)) {
+            first -= 1;
+        }
+        let mut ready = VecDeque::new();
+        for number in (first..=last_used + AHEAD_AT_OPEN).take_while(is_sound) {
+            ready.push_back(files[&number].file.clone());
+        }
+        let next = first + ready.len() as u64;
+
+        for number in geometry.number(end.synced.min(end.at)).max(first)..next {
+            let file = &*ready[(number - first) as usize];
+            let base = geometry.base(number);
+            if number >= last_used {
+                let from = end.at.max(base) - base;
+                clear(file, HEADER_BYTES + from, geometry.segment_bytes)?;
+            }
+            sync_file(file)?;
+        }
+        let mut spares = Vec::new();
+        for (number, _) in files.into_iter().filter(|(number, _)| !(first..next).contains(number)) {
+            if number < first && spares.len() < spares_max {
+                spares.push(number);
+            } else {
+                let name = name(number);
+                disk.remove(&name).map_err(|e| StorageError::io("remove", disk.show(&name), 0, e))?;
+            }
+        }
+        disk.sync_dir().map_err(|e| StorageError::io("sync", disk.show(""), 0, e))?;
+        let segments = Segments::with(disk, geometry, zero, spares_max, first, ready);
+        segments.maker.lock().spares = spares;
+        if next <= last_used {
+            segments.make_now()?;
+        }
+        Ok(segments)
+    }
+
+    fn with(
+        disk: Arc<dyn Disk>,
+        geometry: Geometry,
+        zero: bool,
+        spares_max: usize,
+        first: u64,
+        files: VecDeque<Arc<dyn DiskFile>>,
+    ) -> Segments {
+        Segments {
+            disk,
+            geometry,
+            zero,
+            spares_max,
+            end: AtomicU64::new(geometry.base(first + files.len() as u64)),
+            ready: RwLock::new(Ready { first, files }),
+            maker: Mutex::default(),
+            made: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Stream position at which the ready segments end.
+    #[inline]
+    pub(super) fn end(&self) -> u64 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// Segments made and, of these, recycled since open.
+    pub(super) fn made(&self) -> (u64, u64) {
+        (self.made.load(Ordering::Relaxed), self.recycled.load(Ordering::Relaxed))
+    }
+
+    /// The file of a ready segment.
+    pub(super) fn file(&self, number: u64) -> Option<Arc<dyn DiskFile>> {
+        let ready = self.ready.read();
+        ready.files.get(number.checked_sub(ready.first)? as usize).cloned()
+    }
+
+    /// The file that `file` would find, as the user would.
+    pub(super) fn show(&self, number: u64) -> String {
+        self.disk.show(&name(number))
+    }
+
+    /// The ready files, for a reader.
+    pub(super) fn found(&self) -> LogFiles {
+        let ready = self.ready.read();
+        let found = ready.files.iter().map(|file| super::segment::Found { file: file.clone(), valid: true });
+        LogFiles { disk: self.disk.clone(), geometry: self.geometry, files: (ready.first..).zip(found).collect() }
+    }
+
+    /// Makes the next segment ready at once. `NoSpace` changes nothing; after any other error the log is
+    /// no longer to be trusted.
+    pub(super) fn make_now(&self) -> Result<(), StorageError> {
+        self.make_if(|| true)
+    }
+
+    /// Does one slice of the work of making the next segment.
+    pub(super) fn make_slice(&self) -> Result<(), StorageError> {
+        self.slice(&mut self.maker.lock())
+    }
+
+    /// Makes the next segment ready if `wanted` still says so once nobody else is making one.
+    pub(super) fn make_if(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
+        let mut maker = self.maker.lock();
+        let end = self.end();
+        if wanted() {
+            while self.end() == end {
+                self.slice(&mut maker)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn slice(&self, maker: &mut Maker) -> Result<(), StorageError> {
+        let Some(making) = &mut maker.making else {
+            let number = self.geometry.number(self.end());
+            if let Some(spare) = maker.spares.pop() {
+                return self.recycle(spare, number);
+            }
+            maker.making = Some(self.start(number)?);
+            return Ok(());
+        };
+        let left = self.geometry.segment_bytes - making.done;
+        if self.zero && left > 0 {
+            let piece = left.min(SLICE);
+            // Synced piece by piece, so that no commit has to wait for one large sync.
+            let written = write_zeros_at(&*making.file, making.done, piece).and_then(|()| sync_file(&*making.file));
+            making.done += piece;
+            return written.map_err(|e| self.abandon(maker, e));
+        }
+        let (number, file) = (making.number, making.file.clone());
+        self.finish(number, &file).map_err(|e| self.abandon(maker, e))?;
+        maker.making = None;
+        self.publish(file);
+        Ok(())
+    }
+
+    /// Creates the file with all its space.
+    fn start(&self, number: u64) -> Result<Making, StorageError> {
+        let name = name(number);
+        let fail = |op, e| StorageError::io(op, self.disk.show(&name), 0, e);
+        let file = self.disk.open(&name, OpenMode::Create).map_err(|e| fail("create", e))?;
+        if let Err(e) = file.set_len(0).and_then(|()| file.allocate(0, self.geometry.segment_bytes)) {
+            // What was taken in vain is given back; whether that works changes nothing.
+            let _ = self.disk.remove(&name);
+            return Err(fail("allocate", e));
+        }
+        Ok(Making { number, file, done: 0 })
+    }
+
+    fn abandon(&self, maker: &mut Maker, error: StorageError) -> StorageError {
+        if let Some(making) = maker.making.take() {
+            let _ = self.disk.remove(&name(making.number));
+        }
+        error
+    }
+
+    fn recycle(&self, spare: u64, number: u64) -> Result<(), StorageError> {
+        let (from, to) = (name(spare), name(number));
+        let fail = |op, e| StorageError::io(op, self.disk.show(&from), 0, e);
+        self.disk.rename(&from, &to).map_err(|e| fail("rename", e))?;
+        let file = self.disk.open(&to, OpenMode::Existing).map_err(|e| fail("open", e))?;
+        if file.len().map_err(|e| fail("length", e))? != self.geometry.segment_bytes {
+            // Not ours, or cut: make a new one in its place.
+            return self.disk.remove(&to).map_err(|e| fail("remove", e));
+        }
+        self.finish(number, &file)?;
+        self.recycled.fetch_add(1, Ordering::Relaxed);
+        self.publish(file);
+        Ok(())
+    }
+
+    /// Header, then everything durable, then the name.
+    fn finish(&self, number: u64, file: &Arc<dyn DiskFile>) -> Result<(), StorageError> {
+        write_all_at(&**file, &self.geometry.header(number), 0)?;
+        sync_file(&**file)?;
+        self.disk.sync_dir().map_err(|e| StorageError::io("sync", self.disk.show(""), 0, e))
+    }
+
+    fn publish(&self, file: Arc<dyn DiskFile>) {
+        self.ready.write().files.push_back(file);
+        self.made.fetch_add(1, Ordering::Relaxed);
+        self.end.fetch_add(self.geometry.payload(), Ordering::AcqRel);
+    }
+
+    /// Gives up segments that end at or before `at`; some are kept to be recycled.
+    pub(super) fn truncate_before(&self, at: u64) -> Result<(), StorageError> {
+        let keep_from = self.geometry.number(at);
+        let mut maker = self.maker.lock();
+        let mut gone = Vec::new();
+        {
+            let mut ready = self.ready.write();
+            // The last one stays whatever `at` is, so that there is always one to write to.
+            while ready.first < keep_from && ready.files.len() > 1 {
+                gone.push(ready.first);
+                ready.files.pop_front();
+                ready.first += 1;
+            }
+        }
+        // The newest are recycled: they are the likeliest to be cached.
+        for number in gone.into_iter().rev() {
+            if maker.spares.len() < self.spares_max {
+                maker.spares.push(number);
+            } else {
+                self.remove(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes spares, and everything behind the segment of `at`. Nothing may be appended afterwards.
+    pub(super) fn shrink(&self, at: u64) -> Result<(), StorageError> {
+        let mut maker = self.maker.lock();
+        if let Some(making) = maker.making.take() {
+            self.remove(making.number)?;
+        }
+        while let Some(spare) = maker.spares.pop() {
+            self.remove(spare)?;
+        }
+        let last = self.geometry.number(at);
+        loop {
+            let beyond = {
+                let mut ready = self.ready.write();
+                let newest = ready.first + ready.files.len() as u64 - 1;
+                if newest <= last || ready.files.len() == 1 {
+                    break;
+                }
+                ready.files.pop_back();
+                newest
+            };
+            self.end.store(self.geometry.base(beyond), Ordering::Release);
+            self.remove(beyond)?;
+        }
+        self.disk.sync_dir().map_err(|e| StorageError::io("sync", self.disk.show(""), 0, e))
+    }
+
+    fn remove(&self, number: u64) -> Result<(), StorageError> {
+        let name = name(number);
+        self.disk.remove(&name).map_err(|e| StorageError::io("remove", self.disk.show(&name), 0, e))
+    }
+}
+
+/// Makes a range zeros, writing only where it is not.
+fn clear(file: &dyn DiskFile, from: u64, to: u64) -> Result<(), StorageError> {
+    let mut buf = vec![0; (to - from).min(SLICE) as usize];
+    let mut at = from;
+    while at < to {
+        let piece = (to - at).min(SLICE);
+        let got = read_up_to_at(file, &mut buf[..piece as usize], at)?;
+        if buf[..got].iter().any(|byte| *byte != 0) || (got as u64) < piece {
+            write_zeros_at(file, at, piece)?;
+        }
+        at += piece;
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! From the ring to the disk: writing, syncing, telling those who wait.
+//!
+//! Three positions follow the tail: *safe* (all records before it are whole, see `reserve`), *written*
+//! (handed to the operating system; its place in the ring may be used again), *durable* (synced). Whoever
+//! holds `writer` moves `written`; whoever holds `syncer` moves `durable`. A sync takes the written end as
+//! it finds it and runs while others write on.
+//!
+//! Making room needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
+//! ring full, and holds page latches, writes it out itself.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::base::clock::Clock;
+use crate::base::error::StorageError;
+use crate::base::hook::{BlockReason, Hook, WaitToken};
+use crate::base::ids::Lsn;
+use crate::io::{sync_file, write_all_at};
+
+use super::Log;
+
+/// Written bytes are synced after this time even if nobody asks.
+const SYNC_EVERY_NS: u64 = 10_000_000;
+/// Pause between writes while there is work and nobody waits.
+const WRITE_EVERY_NS: u64 = 2_000_000;
+/// Pause between looks while there is nothing to do. With `SYNC_EVERY_NS`: async commits are durable
+/// within 20 ms.
+const IDLE_NS: u64 = 10_000_000;
+/// Pause after a full disk or between looks of the segment maker.
+const MAKE_EVERY_NS: u64 = 50_000_000;
+
+/// What a step of a background service has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StepResult {
+    /// Something was done; there may be more.
+    pub(crate) did_work: bool,
+    /// Clock time of the next step at the latest.
+    pub(crate) next_ns: u64,
+}
+
+/// Guarded by `syncer`.
+#[derive(Debug, Default)]
+pub(super) struct SyncState {
+    /// Clock time at which a step first saw unsynced bytes.
+    unsynced_since: Option<u64>,
+}
+
+impl Log {
+    /// Position up to which everything is on disk.
+    #[inline]
+    pub(crate) fn durable(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    fn asked(&self) -> bool {
+        self.requested.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire) && !self.poison.is_closed()
+    }
+
+    /// Asks for everything before `end` to be made durable soon, and does not wait. Costs two loads if
+    /// somebody asked before, else one shared write; a system call only if the flusher's thread sleeps.
+    pub(crate) fn request_flush(&self, end: Lsn) {
+        debug_assert!(end.0 <= self.reserve.tail(), "nothing was appended up to {end}");
+        if self.durable.load(Ordering::Acquire) >= end.0 || self.requested.load(Ordering::Relaxed) >= end.0 {
+            return;
+        }
+        self.requested.fetch_max(end.0, Ordering::AcqRel);
+        self.bell.ring();
+    }
+
+    /// Waits until everything before `end` is durable. A thread or the scheduler drives the flusher. The
+    /// caller holds no latch. Other wakes of `token` meanwhile are swallowed.
+    ///
+    /// # Errors
+    /// `Poisoned` if that will never be.
+    pub(crate) fn wait_durable(&self, end: Lsn, token: &WaitToken, hook: &dyn Hook) -> Result<(), StorageError> {
+        if self.durable() >= end {
+            return Ok(());
+        }
+        let _registered = self.waiters.register(end.0, token);
+        self.request_flush(end);
+        while self.durable() < end {
+            self.poison.check()?;
+            hook.block(token, BlockReason::LogFlush);
+        }
+        Ok(())
+    }
+
+    /// The same where nobody drives the flusher: the caller writes and syncs.
+    pub(crate) fn wait_durable_inline(&self, end: Lsn) -> Result<(), StorageError> {
+        while self.durable() < end {
+            self.write_out(u64::MAX)?;
+            if self.written.load(Ordering::Acquire) < end.0 {
+                // Somebody is still copying a record before it.
+                thread::yield_now();
+                continue;
+            }
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    /// One step of the flusher: writes what is whole; syncs if somebody asked or it is time. After it, if
+    /// work was done, call again at once; else at `next_ns` or when asked.
+    pub(crate) fn step(&self, now_ns: u64) -> StepResult {
+        match self.try_step(now_ns) {
+            Ok(result) => result,
+            Err(_) => {
+                // Poisoned, here or elsewhere. Nobody who waits will be served.
+                self.user_limit.store(0, Ordering::Relaxed);
+                self.waiters.wake(u64::MAX);
+                StepResult { did_work: false, next_ns: now_ns + IDLE_NS }
+            }
+        }
+    }
+
+    fn try_step(&self, now_ns: u64) -> Result<StepResult, StorageError> {
+        self.poison.check()?;
+        let wrote = self.write_out(u64::MAX)?;
+        if self.refresh_limit() && !self.disk_full.load(Ordering::Relaxed) {
+            self.hurry_making.store(true, Ordering::Relaxed);
+            self.maker_bell.ring();
+        }
+        if self.written.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire) {
+            self.syncer.lock().unsynced_since = None;
+            return Ok(StepResult { did_work: false, next_ns: now_ns + IDLE_NS });
+        }
+        let since = *self.syncer.lock().unsynced_since.get_or_insert(now_ns);
+        let due = since + SYNC_EVERY_NS;
+        if self.asked() || now_ns >= due {
+            self.sync()?;
+            return Ok(StepResult { did_work: true, next_ns: now_ns });
+        }
+        let pause = if wrote { WRITE_EVERY_NS } else { IDLE_NS };
+        Ok(StepResult { did_work: false, next_ns: due.min(now_ns + pause) })
+    }
+
+    /// Drives the flusher until `stop` is set (then call [`Log::nudge`]); what was appended before is
+    /// durable when it returns, unless poisoned. For a thread of its own.
+    pub(crate) fn run_flusher(&self, clock: &Clock, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let now = clock.now_ns();
+            let result = self.step(now);
+            if result.did_work {
+                continue;
+            }
+            if self.asked() {
+                // An appender has not finished its copy, and may need this core for it.
+                thread::yield_now();
+                continue;
+            }
+            let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));
+            self.bell.sleep(limit, || self.asked() || self.hurry.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
+            self.hurry.store(false, Ordering::Relaxed);
+        }
+        let _ = self.wait_durable_inline(self.tail());
+        self.waiters.wake(if self.poison.is_closed() { u64::MAX } else { self.durable().0 });
+    }
+
+    /// Drives the making of segments until `stop` is set. For a thread of its own.
+    pub(crate) fn run_maker(&self, clock: &Clock, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let now = clock.now_ns();
+            let result = self.make_step(now);
+            if !result.did_work {
+                let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));
+                self.maker_bell.sleep(limit, || self.hurry_making.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
+                self.hurry_making.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Wakes the service threads, to look at their `stop`.
+    pub(crate) fn nudge(&self) {
+        self.bell.ring();
+        self.maker_bell.ring();
+    }
+
+    /// One step of making segments ahead of need: at most 1 MiB of zeros and one sync. A full disk is no
+    /// error here; it becomes one for whoever needs the space.
+    pub(crate) fn make_step(&self, now_ns: u64) -> StepResult {
+        let later = StepResult { did_work: false, next_ns: now_ns + MAKE_EVERY_NS };
+        if self.poison.is_closed() || !self.refresh_limit() {
+            return later;
+        }
+        let made = self.segments.make_slice();
+        self.disk_full.store(matches!(made, Err(StorageError::NoSpace { .. })), Ordering::Relaxed);
+        match made {
+            Ok(()) => StepResult { did_work: true, next_ns: now_ns },
+            Err(StorageError::NoSpace { .. }) => later,
+            Err(e) => {
+                self.close(&e);
+                later
+            }
+        }
+    }
+
+    /// Recomputes how far user records may go, and says whether another segment should be made.
+    ///
+    /// Of the bytes in ready segments behind the tail, `owed` must stay for undoing what runs and `reserve`
+    /// for what never asks (commits, rollbacks of records appended meanwhile, many appenders at once). Of
+    /// the rest users get half, because each byte of theirs may need one more to be undone.
+    pub(super) fn refresh_limit(&self) -> bool {
+        let tail = self.reserve.tail();
+        let kept = self.reserve.owed() + self.options.reserve_bytes;
+        let room = self.segments.end().saturating_sub(tail + kept);
+        let limit = if self.poison.is_closed() { 0 } else { tail + room / 2 };
+        self.user_limit.store(limit, Ordering::Relaxed);
+        room < self.segments.geometry().payload()
+    }
+
+    /// Writes at most about `most` bytes of what is whole; true if there was any.
+    pub(super) fn write_out(&self, most: u64) -> Result<bool, StorageError> {
+        let _writer = self.writer.lock();
+        self.poison.check()?;
+        let from = self.written.load(Ordering::Relaxed);
+        let to = self.reserve.safe_end().min(from.saturating_add(most));
+        let mut at = from;
+        while at < to {
+            at = self.write_piece(at, to).inspect_err(|e| self.close(e))?;
+            self.written.store(at, Ordering::Release);
+        }
+        Ok(to > from)
+    }
+
+    /// Writes from `from` up to `to`, or to where the ring or the segment ends.
+    #[allow(unsafe_code)]
+    fn write_piece(&self, from: u64, to: u64) -> Result<u64, StorageError> {
+        let geometry = self.segments.geometry();
+        let (offset, left) = geometry.place(from);
+        let number = geometry.number(from);
+        let file = match self.segments.file(number) {
+            Some(file) => file,
+            None => {
+                // Records that never ask have used up the reserve.
+                self.segments.make_if(|| self.segments.end() <= from)?;
+                self.segments.file(number).ok_or_else(|| StorageError::NoSpace { file: self.segments.show(number) })?
+            }
+        };
+        // SAFETY: `from >= written` and `to <= safe_end`: the range has been copied in, which happened
+        // before `safe_end` returned (proof in `reserve`). Nobody copies to the same place for the next lap
+        // before `written` has passed the range, and only we, holding `writer`, move it.
+        let bytes = unsafe { self.ring.bytes(from, to.min(from + left)) };
+        write_all_at(&*file, bytes, offset)?;
+        Ok(from + bytes.len() as u64)
+    }
+
+    /// Makes durable what has been written.
+    pub(super) fn sync(&self) -> Result<(), StorageError> {
+        let mut state = self.syncer.lock();
+        self.poison.check()?;
+        let from = self.durable.load(Ordering::Relaxed);
+        let to = self.written.load(Ordering::Acquire);
+        if to > from {
+            let geometry = self.segments.geometry();
+            for number in geometry.number(from)..=geometry.number(to - 1) {
+                // Written to and not yet synced, so it is ready and not truncated.
+                let file = self.segments.file(number).ok_or_else(|| self.no_record(from));
+                file.and_then(|file| sync_file(&*file)).inspect_err(|e| self.close(e))?;
+            }
+            self.flushes.fetch_add(1, Ordering::Relaxed);
+            self.durable.store(to, Ordering::Release);
+        }
+        state.unsynced_since = None;
+        drop(state);
+        self.waiters.wake(to);
+        Ok(())
+    }
+
+    /// Closes the instance to commits, for good.
+    #[cold]
+    pub(super) fn close(&self, cause: &StorageError) {
+        self.poison.close(cause, self.durable());
+        self.user_limit.store(0, Ordering::Relaxed);
+        self.waiters.wake(u64::MAX);
+    }
+}

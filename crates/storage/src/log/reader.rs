@@ -1,0 +1,219 @@
+//! Reading the log in order, at restart, and finding where it ends.
+//!
+//! The log ends at the first position that holds no sound record. After a crash that is normal: the tail
+//! was being written, and any part of what was not synced may be missing. But a hole in what *was* synced
+//! is damage, and to end the log there would silently drop commits that were acknowledged. What tells them
+//! apart is the `synced` field: a sound record beyond the hole that was prepared when the log was already
+//! durable beyond the hole proves it. So before a reader declares the end it looks for such a record in all
+//! that follows, at every multiple of 8 bytes. It also knows a position that the caller vouches for (the
+//! end of the last checkpoint, or of the log after a clean close).
+//!
+//! What cannot be told: damage to the very last flush before a crash, after which no record was written,
+//! looks like a tail that was never synced.
+
+use crate::base::error::StorageError;
+use crate::base::ids::Lsn;
+use crate::io::read_up_to_at;
+
+use super::record::{self, HEADER, RecordView, claimed_len, claimed_synced, extent};
+use super::segment::{LogFiles, name};
+
+/// Bytes asked from the files at once.
+const CHUNK: usize = 512 << 10;
+
+/// Iterates over records. After `next` has returned `None`, [`LogReader::end`] is the end of the log.
+#[derive(Debug)]
+pub(crate) struct LogReader {
+    stream: Stream,
+    /// Where the next record begins.
+    at: u64,
+    /// Largest `synced` seen: everything before it was durable.
+    synced: u64,
+    /// Everything before this was durable, says the caller.
+    vouched: u64,
+    ended: bool,
+}
+
+impl LogReader {
+    /// Reads from the record that begins at `from`. Everything before `vouched` is known to have been
+    /// durable (`Lsn::ZERO` if nothing is).
+    pub(crate) fn new(files: &LogFiles, from: Lsn, vouched: Lsn) -> LogReader {
+        let stream = Stream { files: files.clone(), buf: Vec::new(), start: from.0 };
+        LogReader { stream, at: from.0, synced: 0, vouched: vouched.0, ended: false }
+    }
+
+    /// The next record; `None` at the end of the log. (Not an `Iterator`: a record borrows the buffer.)
+    ///
+    /// # Errors
+    /// `CorruptFile` if the log is damaged before its end, `Io`. Reading on gives the same again.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordView<'_>>, StorageError> {
+        if self.ended {
+            return Ok(None);
+        }
+        let at = self.at;
+        let Some(len) = self.stream.load_record(at)? else {
+            self.check_end()?;
+            self.ended = true;
+            return Ok(None);
+        };
+        let extent = extent(len);
+        self.stream.check_headers(at, at + extent as u64)?;
+        let view = record::view(self.stream.bytes(at, extent), len, Lsn(at));
+        self.at = view.end.0;
+        self.synced = self.synced.max(view.synced.0);
+        Ok(Some(view))
+    }
+
+    /// End of the last record read, where the log goes on.
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn(self.at)
+    }
+
+    /// Everything before this was durable when the log was written.
+    pub(crate) fn synced(&self) -> Lsn {
+        Lsn(self.synced)
+    }
+
+    /// Files, end, synced.
+    pub(super) fn into_end(self) -> (LogFiles, Lsn, Lsn) {
+        (self.stream.files, Lsn(self.at), Lsn(self.synced))
+    }
+
+    /// An error if the log goes on behind `self.at`.
+    fn check_end(&mut self) -> Result<(), StorageError> {
+        let at = self.at;
+        if at < self.vouched {
+            return Err(self.stream.damaged(at, &format!("it was durable up to {}", self.vouched)));
+        }
+        match self.stream.find_proof(at)? {
+            Some(beyond) => Err(self.stream.damaged(at, &format!("the log goes on at {beyond}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The stream's bytes through a buffer.
+#[derive(Debug)]
+struct Stream {
+    files: LogFiles,
+    /// Bytes from position `start` on.
+    buf: Vec<u8>,
+    start: u64,
+}
+
+impl Stream {
+    fn bytes(&self, at: u64, len: usize) -> &[u8] {
+        let from = (at - self.start) as usize;
+        &self.buf[from..from + len]
+    }
+
+    /// Bytes that are in the buffer from `at` on.
+    fn loaded(&self, at: u64) -> usize {
+        if at < self.start { 0 } else { self.buf.len().saturating_sub((at - self.start) as usize) }
+    }
+
+    /// Reads until `want` bytes from `at` on are in the buffer, or the files end; returns how many are.
+    fn load(&mut self, at: u64, want: usize) -> Result<usize, StorageError> {
+        if self.loaded(at) >= want {
+            return Ok(self.loaded(at));
+        }
+        if at < self.start || self.loaded(at) == 0 {
+            self.buf.clear();
+        } else {
+            self.buf.drain(..(at - self.start) as usize);
+        }
+        self.start = at;
+        let geometry = self.files.geometry;
+        while self.buf.len() < want {
+            let next = at + self.buf.len() as u64;
+            let (offset, left) = geometry.place(next);
+            let Some(found) = self.files.files.get(&geometry.number(next)) else { break };
+            let from = self.buf.len();
+            let piece = (CHUNK as u64).min(left) as usize;
+            self.buf.resize(from + piece, 0);
+            let got = read_up_to_at(&*found.file, &mut self.buf[from..], offset)?;
+            self.buf.truncate(from + got);
+            if got < piece {
+                break;
+            }
+        }
+        Ok(self.buf.len())
+    }
+
+    /// Loads the record at `at` and returns its length; `None` if there is no sound one.
+    fn load_record(&mut self, at: u64) -> Result<Option<usize>, StorageError> {
+        if self.load(at, HEADER)? < HEADER {
+            return Ok(None);
+        }
+        let Some(len) = claimed_len(self.bytes(at, HEADER)) else { return Ok(None) };
+        let extent = extent(len);
+        if self.load(at, extent)? < extent {
+            return Ok(None);
+        }
+        Ok(record::decode(self.bytes(at, extent), Lsn(at)).map(|_| len))
+    }
+
+    /// A sound record proves that its segments were in use, so their headers must be sound as well.
+    fn check_headers(&self, from: u64, to: u64) -> Result<(), StorageError> {
+        let geometry = self.files.geometry;
+        for number in geometry.number(from)..=geometry.number(to - 1) {
+            if self.files.files.get(&number).is_some_and(|found| !found.valid) {
+                let file = self.files.disk.show(&name(number));
+                let what = "its header is damaged; restore a copy (nothing was changed)".to_owned();
+                return Err(StorageError::CorruptFile { file, what });
+            }
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, at: u64, why: &str) -> StorageError {
+        let geometry = self.files.geometry;
+        let file = self.files.disk.show(&name(geometry.number(at)));
+        let what = format!("no sound record at log position {at}, yet {why}; nothing was changed: restore a copy");
+        StorageError::CorruptFile { file, what }
+    }
+
+    /// A sound record behind `at` that was prepared when everything up to beyond `at` was durable.
+    fn find_proof(&mut self, at: u64) -> Result<Option<u64>, StorageError> {
+        let geometry = self.files.geometry;
+        let behind: Vec<u64> = self.files.files.range(geometry.number(at)..).map(|(number, _)| *number).collect();
+        for number in behind {
+            let mut next = (geometry.base(number)).max((at + 8) & !7);
+            let end = geometry.base(number + 1);
+            while next < end {
+                let loaded = self.load(next, HEADER)?;
+                if loaded < HEADER {
+                    break;
+                }
+                match self.scan(next, end, at) {
+                    Ok(stopped) => next = stopped,
+                    Err(candidate) => {
+                        if self.load_record(candidate)?.is_some() {
+                            return Ok(Some(candidate));
+                        }
+                        next = candidate + 8;
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Looks through what is loaded from `from` on, for something that could be a record behind `hole`
+    /// that proves it. `Err` is such a position; `Ok` is where to go on loading.
+    fn scan(&self, from: u64, end: u64, hole: u64) -> Result<u64, u64> {
+        let mut at = from;
+        let bytes = &self.buf[(from - self.start) as usize..];
+        for header in bytes.windows(HEADER).step_by(8) {
+            if at >= end {
+                break;
+            }
+            let synced = claimed_synced(header).0;
+            if synced > hole && synced <= at && header[24] != 0 && claimed_len(header).is_some() {
+                return Err(at);
+            }
+            at += 8;
+        }
+        Ok(at)
+    }
+}

@@ -1,0 +1,272 @@
+//! The record: its 32-byte header, its checksum, and the private buffer it is built in.
+//!
+//! ```text
+//! offset size
+//!      0    4  len     bytes of header and body; the next record starts at this rounded up to 8
+//!      4    4  crc     CRC-32C, see below
+//!      8    8  txn     transaction
+//!     16    8  prev    LSN of the transaction's record before this one (the undo chain), 0 for none
+//!     24    1  kind    what the body is; never 0
+//!     25    1  flags   for whoever owns the kind
+//!     26    6  synced  durable end of the log when the record was prepared, in units of 8 bytes
+//!     32       body, then zeros up to a multiple of 8
+//! ```
+//!
+//! The checksum covers the record with `crc` and `prev` as zero and its padding, then `prev`, then the
+//! record's own LSN. What is known last comes last, so that a record prepared early costs two instructions
+//! more once its place is known; and bytes left over from another lap through a recycled segment are never
+//! a record, for they lie at another LSN. All numbers are little-endian.
+//!
+//! `synced` is how a reader tells the end of the log from a hole in it: see `reader`.
+
+use crate::base::checksum::Crc;
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, TxnId};
+
+/// Bytes of the header.
+pub(crate) const HEADER: usize = 32;
+/// Largest record, header included.
+pub(crate) const MAX_RECORD: usize = 1 << 20;
+
+/// Bytes a record of `len` bytes takes in the stream.
+#[inline]
+pub(super) fn extent(len: usize) -> usize {
+    (len + 7) & !7
+}
+
+/// A record under construction: private to one thread, used again and again.
+#[derive(Debug)]
+pub(crate) struct RecordBuf {
+    /// Header (with `crc` and `prev` zero) and body; zero-padded to a multiple of 8 once prepared.
+    bytes: Vec<u8>,
+    len: usize,
+    prev: Lsn,
+    /// Checksum of all but `prev` and LSN, once prepared.
+    prepared: Option<Crc>,
+    start: Lsn,
+    end: Lsn,
+}
+
+impl Default for RecordBuf {
+    fn default() -> Self {
+        RecordBuf::new()
+    }
+}
+
+impl RecordBuf {
+    /// An empty buffer that holds records of up to 1000 bytes without allocating.
+    pub(crate) fn new() -> RecordBuf {
+        let bytes = Vec::with_capacity(1024);
+        RecordBuf { bytes, len: 0, prev: Lsn::ZERO, prepared: None, start: Lsn::ZERO, end: Lsn::ZERO }
+    }
+
+    /// Starts a record, forgetting what was in the buffer. `kind` is not 0; `prev` is the transaction's
+    /// record before this one, or `Lsn::ZERO` for its first.
+    #[inline]
+    pub(crate) fn begin(&mut self, kind: u8, txn: TxnId, prev: Lsn) {
+        debug_assert_ne!(kind, 0, "kind 0 is no record");
+        let mut header = [0; HEADER];
+        header[8..16].copy_from_slice(&txn.0.to_le_bytes());
+        header[24] = kind;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&header);
+        self.prev = prev;
+        self.prepared = None;
+    }
+
+    /// Sets the flags.
+    #[inline]
+    pub(crate) fn set_flags(&mut self, flags: u8) {
+        debug_assert!(self.prepared.is_none());
+        self.bytes[25] = flags;
+    }
+
+    /// Changes the undo chain; allowed after [`RecordBuf::prepare`] too.
+    #[inline]
+    pub(crate) fn set_prev(&mut self, prev: Lsn) {
+        self.prev = prev;
+    }
+
+    /// Adds bytes to the body.
+    #[inline]
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        debug_assert!(self.prepared.is_none(), "a prepared record does not change");
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Adds one byte.
+    #[inline]
+    pub(crate) fn put_u8(&mut self, value: u8) {
+        self.put(&[value]);
+    }
+
+    /// Adds a number, little-endian.
+    #[inline]
+    pub(crate) fn put_u16(&mut self, value: u16) {
+        self.put(&value.to_le_bytes());
+    }
+
+    /// Adds a number, little-endian.
+    #[inline]
+    pub(crate) fn put_u32(&mut self, value: u32) {
+        self.put(&value.to_le_bytes());
+    }
+
+    /// Adds a number, little-endian.
+    #[inline]
+    pub(crate) fn put_u64(&mut self, value: u64) {
+        self.put(&value.to_le_bytes());
+    }
+
+    /// Overwrites two bytes that are already in the body, at offset `at` of it.
+    ///
+    /// # Panics
+    /// If the body is shorter.
+    #[inline]
+    pub(crate) fn patch_u16(&mut self, at: usize, value: u16) {
+        debug_assert!(self.prepared.is_none(), "a prepared record does not change");
+        self.bytes[HEADER + at..HEADER + at + 2].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// The body so far.
+    pub(crate) fn body(&self) -> &[u8] {
+        let end = if self.prepared.is_some() { self.len } else { self.bytes.len() };
+        &self.bytes[HEADER.min(end)..end]
+    }
+
+    /// Bytes of the body so far: the offset that the next `put` writes to.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.body().len()
+    }
+
+    /// Where the record begins, once appended.
+    #[inline]
+    pub(crate) fn start(&self) -> Lsn {
+        self.start
+    }
+
+    /// Where the record ends, once appended: it is durable when the log is flushed to here.
+    #[inline]
+    pub(crate) fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// Does all that can be done before the record's place is known; `durable` is [`super::Log::durable`]
+    /// now or earlier. Done by `append` if nobody did it before. The body does not change afterwards.
+    #[inline]
+    pub(crate) fn prepare(&mut self, durable: Lsn) {
+        if self.prepared.is_some() {
+            return;
+        }
+        self.len = self.bytes.len();
+        debug_assert!(self.len >= HEADER, "begin comes first");
+        let synced = (u64::from_le_bytes([self.bytes[24], self.bytes[25], 0, 0, 0, 0, 0, 0])) | (durable.0 >> 3) << 16;
+        self.bytes[24..32].copy_from_slice(&synced.to_le_bytes());
+        self.bytes[0..4].copy_from_slice(&(self.len as u32).to_le_bytes());
+        let pad = extent(self.len) - self.len;
+        self.bytes.extend_from_slice(&[0; 8][..pad]);
+        self.prepared = Some(Crc::new().bytes(&self.bytes));
+    }
+
+    /// Bytes the prepared record will take in the stream.
+    #[inline]
+    pub(super) fn extent(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    pub(super) fn prev(&self) -> Lsn {
+        self.prev
+    }
+
+    /// The prepared record with its checksum for `start`: the first three words (which hold what is not
+    /// in the buffer) and the rest of the bytes.
+    #[inline]
+    pub(super) fn placed(&mut self, start: Lsn) -> ([u64; 3], &[u8]) {
+        let crc = self.prepared.unwrap_or_default().word(self.prev.0).word(start.0).finish();
+        self.start = start;
+        self.end = Lsn(start.0 + self.extent());
+        let txn = le_u64(&self.bytes, 8);
+        let first = (self.len as u64) | u64::from(crc) << 32;
+        ([first.to_le(), txn.to_le(), self.prev.0.to_le()], &self.bytes[24..])
+    }
+}
+
+/// A record as read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordView<'a> {
+    /// Where it begins.
+    pub(crate) lsn: Lsn,
+    /// Where the next one begins.
+    pub(crate) end: Lsn,
+    /// The transaction's record before this one, `Lsn::ZERO` for none.
+    pub(crate) prev: Lsn,
+    /// The transaction.
+    pub(crate) txn: TxnId,
+    /// What the body is.
+    pub(crate) kind: u8,
+    /// For whoever owns the kind.
+    pub(crate) flags: u8,
+    /// All before this was durable when the record was prepared.
+    pub(crate) synced: Lsn,
+    /// The body as it was put.
+    pub(crate) body: &'a [u8],
+}
+
+/// The length that a header claims, if a record could have it.
+#[inline]
+pub(super) fn claimed_len(header: &[u8]) -> Option<usize> {
+    let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+    (HEADER..=MAX_RECORD).contains(&len).then_some(len)
+}
+
+/// The `synced` field of a header.
+#[inline]
+pub(super) fn claimed_synced(header: &[u8]) -> Lsn {
+    Lsn((le_u64(header, 24) >> 16) << 3)
+}
+
+/// Decodes the record at `lsn` from bytes that begin with it; `None` if they do not hold a sound one.
+pub(super) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
+    let len = claimed_len(bytes.get(..HEADER)?)?;
+    let whole = bytes.get(..extent(len))?;
+    let crc = Crc::new()
+        .word(len as u64)
+        .word(le_u64(whole, 8))
+        .word(0)
+        .bytes(&whole[24..])
+        .word(le_u64(whole, 16))
+        .word(lsn.0)
+        .finish();
+    (crc.to_le_bytes() == whole[4..8] && whole[24] != 0).then(|| view(whole, len, lsn))
+}
+
+/// The fields of a record of `len` bytes that is known to be sound.
+pub(super) fn view(whole: &[u8], len: usize, lsn: Lsn) -> RecordView<'_> {
+    RecordView {
+        lsn,
+        end: Lsn(lsn.0 + whole.len() as u64),
+        prev: Lsn(le_u64(whole, 16)),
+        txn: TxnId(le_u64(whole, 8)),
+        kind: whole[24],
+        flags: whole[25],
+        synced: claimed_synced(whole),
+        body: &whole[HEADER..len],
+    }
+}
+
+#[inline]
+pub(super) fn le_u64(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// `RecordTooLarge` if the record does not fit.
+#[inline]
+pub(super) fn check_len(extent: u64, limit: u64) -> Result<(), StorageError> {
+    if extent > limit {
+        return Err(StorageError::RecordTooLarge { bytes: extent as usize, limit: limit as usize });
+    }
+    Ok(())
+}

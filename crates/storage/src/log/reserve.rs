@@ -1,0 +1,134 @@
+//! Where a record goes: one `fetch_add` on the tail, and how the flusher knows which records are whole.
+//!
+//! An appender announces in its own slot a lower bound of the position it is about to get, takes the
+//! position, copies, and clears the slot. The flusher reads the tail, then all slots; everything below
+//! the least of them (the *safe end*) has been copied.
+//!
+//! **Proof.** Let record A of slot `s` begin at `a`, and let the flusher have read the tail as `t > a`; we
+//! show that `safe_end <= a` or that A's copy happened before the flusher's use of it.
+//!
+//! 1. `t > a` means that the flusher's acquire load read A's `fetch_add` or a later one. Later ones are
+//!    read-modify-writes and continue A's release sequence, so A's `fetch_add` synchronises with the load,
+//!    and A's announcement, which comes before it in program order, happened before the flusher reads slot
+//!    `s`. So it reads the announcement or something that comes after it in the slot's modification order.
+//! 2. The announcement itself, `b`: the appender had loaded it from the tail before, which only grows, so
+//!    `b <= a`, and `safe_end <= b <= a`.
+//! 3. `a` itself ([`Reservations::raise`]): `safe_end <= a`.
+//! 4. `IDLE`, or a later announcement by whoever uses the slot then: both are release stores after A's copy
+//!    (the slot has one user at a time, and handing it on is itself a happens-before edge), read by an
+//!    acquire load: the copy happened before. QED.
+//!
+//! No appender writes anything shared but the tail, and no fence between announcement and `fetch_add` is
+//! needed: both matter only to a flusher that saw the `fetch_add`.
+
+use super::sync::{AtomicU64, Ordering, fence};
+use crossbeam::utils::CachePadded;
+
+use crate::base::ids::SlotId;
+
+const IDLE: u64 = u64::MAX;
+
+#[derive(Debug)]
+#[repr(align(64))]
+struct Slot {
+    /// Lower bound of the position being copied to, or `IDLE`.
+    inflight: AtomicU64,
+    /// Bytes that undoing the slot's transaction may still need. Written by the slot's user only.
+    undo: AtomicU64,
+    /// Records appended. Written by the slot's user only.
+    records: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(super) struct Reservations {
+    tail: CachePadded<AtomicU64>,
+    /// Start of the first reservation that was given up; nothing from there on may ever be written.
+    hole: CachePadded<AtomicU64>,
+    slots: Box<[Slot]>,
+}
+
+impl Reservations {
+    pub(super) fn new(tail: u64, slots: usize) -> Reservations {
+        let slot = || Slot { inflight: AtomicU64::new(IDLE), undo: AtomicU64::new(0), records: AtomicU64::new(0) };
+        Reservations {
+            tail: CachePadded::new(AtomicU64::new(tail)),
+            hole: CachePadded::new(AtomicU64::new(IDLE)),
+            slots: (0..slots).map(|_| slot()).collect(),
+        }
+    }
+
+    /// End of the last reservation.
+    #[inline]
+    pub(super) fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Acquire)
+    }
+
+    /// Reserves `bytes` and returns their position. The slot is announced until [`Reservations::done`].
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    #[inline]
+    pub(super) fn reserve(&self, slot: SlotId, bytes: u64) -> u64 {
+        let slot = &self.slots[slot.0 as usize];
+        debug_assert_eq!(slot.inflight.load(Ordering::Relaxed), IDLE, "two appenders in one slot");
+        slot.inflight.store(self.tail.load(Ordering::Relaxed), Ordering::Release);
+        let start = self.tail.fetch_add(bytes, Ordering::AcqRel);
+        // For `Log::read_at`: whoever sees a word copied after this fence also sees the tail moved.
+        fence(Ordering::Release);
+        start
+    }
+
+    /// The record has been copied.
+    #[inline]
+    pub(super) fn done(&self, slot: SlotId) {
+        let slot = &self.slots[slot.0 as usize];
+        slot.records.store(slot.records.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        slot.inflight.store(IDLE, Ordering::Release);
+    }
+
+    /// Replaces the lower bound by the position itself. Whoever waits for room must do this first: the
+    /// bound may lie a whole ring behind the position, and a flusher that stops there makes no room.
+    pub(super) fn raise(&self, slot: SlotId, start: u64) {
+        self.slots[slot.0 as usize].inflight.store(start, Ordering::Release);
+    }
+
+    /// Gives a reservation up: it and all that follow will never be written.
+    pub(super) fn give_up(&self, slot: SlotId, start: u64) {
+        self.hole.fetch_min(start, Ordering::AcqRel);
+        // Released after the hole: a flusher that finds the slot idle finds the hole.
+        self.slots[slot.0 as usize].inflight.store(IDLE, Ordering::Release);
+    }
+
+    /// Everything before this has been copied; see the top of the file.
+    pub(super) fn safe_end(&self) -> u64 {
+        let mut end = self.tail.load(Ordering::Acquire);
+        for slot in &self.slots {
+            end = end.min(slot.inflight.load(Ordering::Acquire));
+        }
+        end.min(self.hole.load(Ordering::Acquire))
+    }
+
+    /// Adds to what undoing the slot's transaction may need; `first` forgets the transaction before.
+    #[inline]
+    pub(super) fn owe(&self, slot: SlotId, bytes: u64, first: bool) {
+        let undo = &self.slots[slot.0 as usize].undo;
+        let before = if first { 0 } else { undo.load(Ordering::Relaxed) };
+        undo.store(before + bytes, Ordering::Relaxed);
+    }
+
+    /// Some of it has been undone.
+    #[inline]
+    pub(super) fn repay(&self, slot: SlotId, bytes: u64) {
+        let undo = &self.slots[slot.0 as usize].undo;
+        undo.store(undo.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
+    }
+
+    /// What undoing all transactions may need, for a tail read before.
+    pub(super) fn owed(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.undo.load(Ordering::Relaxed)).sum()
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.records.load(Ordering::Relaxed)).sum()
+    }
+}

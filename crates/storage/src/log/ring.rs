@@ -1,0 +1,87 @@
+//! The ring: the newest bytes of the stream, in memory, where records wait to be written and where
+//! rollback finds them again.
+//!
+//! Byte `p` of the stream lies at byte `p mod capacity`. Records are copied in and out as relaxed atomic
+//! words, so that a reader that is overtaken by a writer reads nonsense (and finds out, see
+//! `Log::read_at`) instead of being undefined. On x86-64 these are ordinary moves.
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(super) struct Ring {
+    words: Box<[AtomicU64]>,
+    /// Words less one; the count is a power of two.
+    mask: usize,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").field("bytes", &self.capacity()).finish()
+    }
+}
+
+impl Ring {
+    /// `bytes` is rounded up to a power of two.
+    pub(super) fn new(bytes: usize) -> Ring {
+        let words = (bytes / 8).next_power_of_two().max(512);
+        Ring { words: (0..words).map(|_| AtomicU64::new(0)).collect(), mask: words - 1 }
+    }
+
+    /// Bytes.
+    #[inline]
+    pub(super) fn capacity(&self) -> u64 {
+        self.words.len() as u64 * 8
+    }
+
+    #[inline]
+    fn index(&self, at: u64) -> usize {
+        (at / 8) as usize & self.mask
+    }
+
+    /// Copies a record in at stream position `at`. The caller has reserved the range and waited until its
+    /// bytes of the lap before were written out.
+    #[inline]
+    pub(super) fn copy_in(&self, at: u64, head: [u64; 3], rest: &[u8]) {
+        let (words, _) = rest.as_chunks::<8>();
+        let index = self.index(at);
+        if let Some(place) = self.words.get(index..index + head.len() + words.len()) {
+            let (first, place) = place.split_at(head.len());
+            for (place, word) in first.iter().zip(head) {
+                place.store(word, Ordering::Relaxed);
+            }
+            for (place, word) in place.iter().zip(words) {
+                place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+            }
+            return;
+        }
+        let words = head.into_iter().chain(words.iter().map(|word| u64::from_ne_bytes(*word)));
+        for (i, word) in words.enumerate() {
+            self.words[(index + i) & self.mask].store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// Appends `bytes` bytes (a multiple of 8) from stream position `at` to `out`, whatever they are now.
+    pub(super) fn copy_out(&self, at: u64, bytes: usize, out: &mut Vec<u8>) {
+        let index = self.index(at);
+        out.reserve(bytes);
+        for i in 0..bytes / 8 {
+            let word = self.words[(index + i) & self.mask].load(Ordering::Relaxed);
+            out.extend_from_slice(&word.to_ne_bytes());
+        }
+    }
+
+    /// The bytes from `from` up to `to`, or up to where the ring wraps.
+    ///
+    /// # Safety
+    /// As long as the slice lives nobody may `copy_in` to the range (or the same range of another lap),
+    /// and what was copied in before happened before this call.
+    pub(super) unsafe fn bytes(&self, from: u64, to: u64) -> &[u8] {
+        let index = self.index(from);
+        let words = &self.words[index..];
+        let len = ((to - from) as usize).min(words.len() * 8);
+        // SAFETY: an AtomicU64 has the size and representation of a u64, all bytes of which are
+        // initialised; `len` bytes lie within `words`; by the caller's promise nobody writes them meanwhile
+        // (other threads may load them, which does not conflict).
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), len) }
+    }
+}

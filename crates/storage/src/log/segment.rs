@@ -1,0 +1,230 @@
+//! The files `log.N` as they are found: names, headers, and which byte of the stream lies where.
+//!
+//! Every file has the same size, a header block of 4096 bytes and then payload. With `P` payload bytes per
+//! file, byte `p` of the stream lies in file `p / P`, at `4096 + p % P`.
+//!
+//! ```text
+//! offset size
+//!      0    8  magic          "LKSTPLOG"
+//!      8    4  format         1
+//!     12    4  zero
+//!     16    8  number         N, as in the name
+//!     24    8  segment_bytes  size of the file
+//!     32    8  database       id of the database
+//!     40    4  crc            CRC-32C of the 40 bytes before
+//! ```
+//!
+//! A header is written last when a file is made or recycled, and synced with the directory before the
+//! first record goes there. So a file whose header does not fit its name holds no record that counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::base::checksum::crc32c;
+use crate::base::error::StorageError;
+use crate::base::ids::Lsn;
+use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at};
+
+use super::record::le_u64;
+
+/// Bytes before the payload.
+pub(super) const HEADER_BYTES: u64 = 4096;
+/// Format number in every header.
+pub(super) const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"LKSTPLOG";
+const SUMMED: usize = 40;
+
+/// Where stream positions lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Geometry {
+    pub(super) segment_bytes: u64,
+    pub(super) database: u64,
+}
+
+impl Geometry {
+    /// Payload bytes of one segment.
+    #[inline]
+    pub(super) fn payload(self) -> u64 {
+        self.segment_bytes - HEADER_BYTES
+    }
+
+    /// Segment that holds the byte at `at`.
+    #[inline]
+    pub(super) fn number(self, at: u64) -> u64 {
+        at / self.payload()
+    }
+
+    /// Stream position of a segment's first byte.
+    #[inline]
+    pub(super) fn base(self, number: u64) -> u64 {
+        number * self.payload()
+    }
+
+    /// Offset in its file of the byte at `at`, and bytes from there to the file's end.
+    #[inline]
+    pub(super) fn place(self, at: u64) -> (u64, u64) {
+        let within = at % self.payload();
+        (HEADER_BYTES + within, self.payload() - within)
+    }
+
+    /// The header block of a segment.
+    pub(super) fn header(self, number: u64) -> Vec<u8> {
+        let mut block = vec![0; HEADER_BYTES as usize];
+        block[0..8].copy_from_slice(MAGIC);
+        block[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        block[16..24].copy_from_slice(&number.to_le_bytes());
+        block[24..32].copy_from_slice(&self.segment_bytes.to_le_bytes());
+        block[32..40].copy_from_slice(&self.database.to_le_bytes());
+        let crc = crc32c(&block[..SUMMED]);
+        block[40..44].copy_from_slice(&crc.to_le_bytes());
+        block
+    }
+}
+
+/// Name of segment `number`.
+pub(super) fn name(number: u64) -> String {
+    format!("log.{number}")
+}
+
+/// Number of a segment by its name, if it is one.
+fn number_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("log.")?;
+    let number = digits.parse().ok()?;
+    (digits == u64::to_string(&number)).then_some(number)
+}
+
+/// Names and numbers of all files that are called like segments.
+pub(super) fn list(disk: &dyn Disk) -> Result<Vec<(u64, String)>, StorageError> {
+    let names = disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))?;
+    Ok(names.into_iter().filter_map(|name| Some((number_of(&name)?, name))).collect())
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) file: Arc<dyn DiskFile>,
+    /// The header fits the name.
+    pub(super) valid: bool,
+}
+
+/// The log's files as they were found at open; nothing has been changed yet.
+#[derive(Clone, Debug)]
+pub(crate) struct LogFiles {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) geometry: Geometry,
+    pub(super) files: BTreeMap<u64, Found>,
+}
+
+enum Header {
+    Fits { segment_bytes: u64 },
+    OtherFormat(u32),
+    OtherDatabase,
+    Unfit,
+}
+
+fn examine(block: &[u8], number: u64, database: u64) -> Header {
+    if block.len() < SUMMED + 4 || block[..8] != *MAGIC {
+        return Header::Unfit;
+    }
+    let u32_at = |at: usize| (le_u64(block, at - 4) >> 32) as u32;
+    if u32_at(8) != FORMAT && crc32c(&block[..SUMMED]) == u32_at(40) {
+        return Header::OtherFormat(u32_at(8));
+    }
+    let segment_bytes = le_u64(block, 24);
+    let sound = crc32c(&block[..SUMMED]) == u32_at(40)
+        && le_u64(block, 16) == number
+        && segment_bytes % 4096 == 0
+        && segment_bytes > HEADER_BYTES;
+    match sound {
+        true if le_u64(block, 32) != database => Header::OtherDatabase,
+        true => Header::Fits { segment_bytes },
+        false => Header::Unfit,
+    }
+}
+
+impl LogFiles {
+    /// Finds the segments of database `database` and reads their headers.
+    ///
+    /// # Errors
+    /// `Format` for another version's, `CorruptFile` if no file has a header that fits or one belongs to
+    /// another database, `Io`.
+    pub(crate) fn find(disk: Arc<dyn Disk>, database: u64) -> Result<LogFiles, StorageError> {
+        let mut files = BTreeMap::new();
+        let mut size = None;
+        for (number, name) in list(&*disk)? {
+            let shown = disk.show(&name);
+            let file =
+                disk.open(&name, OpenMode::Existing).map_err(|e| StorageError::io("open", shown.clone(), 0, e))?;
+            let mut block = [0; SUMMED + 4];
+            let got = read_up_to_at(&*file, &mut block, 0)?;
+            let corrupt = |what: &str| StorageError::CorruptFile { file: shown.clone(), what: what.to_owned() };
+            let valid = match examine(&block[..got], number, database) {
+                Header::Fits { segment_bytes } if *size.get_or_insert(segment_bytes) == segment_bytes => true,
+                Header::Fits { .. } => {
+                    return Err(corrupt("has another size than the other segments; remove the files of other logs"));
+                }
+                Header::OtherFormat(found) => {
+                    return Err(StorageError::Format { file: shown.clone(), found, expected: FORMAT });
+                }
+                Header::OtherDatabase => {
+                    return Err(corrupt("belongs to another database; put back the database's own log"));
+                }
+                Header::Unfit => false,
+            };
+            // A file has all its space before it gets a header.
+            let len = file.len().map_err(|e| StorageError::io("length", shown.clone(), 0, e))?;
+            if valid && size != Some(len) {
+                return Err(corrupt(&format!("is {len} bytes long, not {}; restore a copy", size.unwrap_or(0))));
+            }
+            files.insert(number, Found { file, valid });
+        }
+        let Some(segment_bytes) = size else {
+            let what = "no segment with a sound header; restore a copy".to_owned();
+            return Err(StorageError::CorruptFile { file: disk.show("log.*"), what });
+        };
+        Ok(LogFiles { disk, geometry: Geometry { segment_bytes, database }, files })
+    }
+
+    /// Stream position at which the oldest sound segment begins.
+    pub(crate) fn first(&self) -> Lsn {
+        let first = self.files.iter().find(|(_, found)| found.valid).map_or(0, |(number, _)| *number);
+        Lsn(self.geometry.base(first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_exact() {
+        assert_eq!(number_of("log.0"), Some(0));
+        assert_eq!(number_of("log.17"), Some(17));
+        for other in ["log.", "log.017", "log.+1", "log.1x", "log", "pages.0", "log.99999999999999999999"] {
+            assert_eq!(number_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_header_fits_only_its_own_place() {
+        let geometry = Geometry { segment_bytes: 1 << 20, database: 77 };
+        let block = geometry.header(5);
+        assert!(matches!(examine(&block, 5, 77), Header::Fits { segment_bytes: 0x10_0000 }));
+        assert!(matches!(examine(&block, 6, 77), Header::Unfit));
+        assert!(matches!(examine(&block, 5, 78), Header::OtherDatabase));
+        assert!(matches!(examine(&block[..20], 5, 77), Header::Unfit));
+        for bit in 0..(SUMMED + 4) * 8 {
+            let mut damaged = block.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!matches!(examine(&damaged, 5, 77), Header::Fits { .. }), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn every_byte_has_one_place() {
+        let geometry = Geometry { segment_bytes: 8192, database: 1 };
+        assert_eq!(geometry.payload(), 4096);
+        assert_eq!((geometry.number(4095), geometry.place(4095)), (0, (8191, 1)));
+        assert_eq!((geometry.number(4096), geometry.place(4096)), (1, (4096, 4096)));
+        assert_eq!(geometry.base(3), 12288);
+    }
+}

@@ -1,0 +1,209 @@
+//! Full disks, failing disks, damaged files.
+
+use super::*;
+use crate::base::hook::WaitToken;
+use crate::io::{Call, Fault, SimDisk, When};
+
+#[test]
+fn a_full_disk_stops_users_and_not_their_rollback() {
+    let disk = SimDisk::new(1);
+    let log = create(&disk, small());
+    disk.set_capacity(5 * (16 << 10));
+    let mut rec = RecordBuf::new();
+    let mut undo = Vec::new();
+    // Four transactions log until there is no space.
+    let full = 'full: loop {
+        for slot in 0..4_u16 {
+            let prev = if undo.len() < 4 { Lsn::ZERO } else { Lsn(1) };
+            let mut logged = build(&mut rec, u64::from(slot), prev, undo.len() as u64, 300);
+            match log.append(SlotId(slot), &mut rec, Lsn::ZERO) {
+                Ok(lsn) => logged.lsn = lsn,
+                Err(e) => break 'full e,
+            }
+            logged.end = rec.end();
+            undo.push((slot, logged));
+            log.step(0);
+            log.make_step(0);
+        }
+    };
+    assert!(matches!(full, StorageError::NoSpace { .. }) && full.is_retryable(), "{full}");
+    assert!(undo.len() > 20, "{}", undo.len());
+    assert!(append(&log, 5, 1, Lsn::ZERO, 1, 300).is_err(), "nor does anybody else get space");
+    // All of it can be undone, with as many bytes again.
+    let mut all: Vec<Logged> = undo.iter().map(|(_, logged)| logged.clone()).collect();
+    for (slot, logged) in undo.iter().rev() {
+        let mut clr = build(&mut rec, logged.txn, Lsn(1), 7, 300);
+        clr.lsn = log.append_reserved(SlotId(*slot), &mut rec, Lsn::ZERO).unwrap();
+        clr.end = rec.end();
+        all.push(clr);
+        log.step(0);
+    }
+    (0..4).for_each(|slot| log.end_txn(SlotId(slot)));
+    log.wait_durable_inline(log.tail()).unwrap();
+    // There is space again, one way or the other.
+    let elsewhere = disk.crash(crate::io::Crash::All);
+    disk.set_capacity(u64::MAX);
+    let more = append(&log, 0, 9, Lsn::ZERO, 1, 300).unwrap();
+    log.wait_durable_inline(log.tail()).unwrap();
+    assert!(log.poison.check().is_ok());
+    all.push(more);
+    assert_eq!(reopen(&disk, FIRST_LSN).0, all);
+    let (_, log) = reopen(&elsewhere, FIRST_LSN);
+    assert!(append(&log, 0, 9, Lsn::ZERO, 1, 1500).is_err(), "full after a restart too");
+    log.truncate_before(log.tail()).unwrap();
+    append(&log, 0, 9, Lsn::ZERO, 1, 1500).unwrap();
+}
+
+#[test]
+fn after_a_failed_write_or_sync_nothing_more_is_durable() {
+    for (call, fault) in [(Call::Write, Fault::Eio), (Call::Sync, Fault::Eio), (Call::Write, Fault::Enospc)] {
+        let disk = SimDisk::new(2);
+        let log = create(&disk, small());
+        let before = append(&log, 0, 1, Lsn::ZERO, 1, 100).unwrap();
+        log.wait_durable_inline(before.end).unwrap();
+        while log.make_step(0).did_work {}
+        disk.plan(Some(call), When::Once(1), fault);
+        let lost = append(&log, 0, 1, before.lsn, 2, 100).unwrap();
+        assert!(log.wait_durable_inline(lost.end).is_err());
+        assert_eq!(log.durable(), before.end, "{call:?}");
+        let calls = (disk.count(Call::Write), disk.count(Call::Sync));
+        let (token, hook) = (WaitToken::new(), ThreadHook::default());
+        assert!(matches!(log.wait_durable(lost.end, &token, &hook), Err(StorageError::Poisoned { .. })));
+        assert!(matches!(append(&log, 0, 1, lost.lsn, 3, 100), Err(StorageError::Poisoned { .. })));
+        for now in 0..10 {
+            assert!(!log.step(now * 100_000_000).did_work && !log.make_step(now).did_work);
+        }
+        assert!(log.shut_down().is_err() && log.wait_durable_inline(lost.end).is_err());
+        assert_eq!((disk.count(Call::Write), disk.count(Call::Sync)), calls, "nothing is tried again");
+        log.wait_durable(before.end, &token, &hook).unwrap();
+        let (read, _) = reopen(&disk.crash(crate::io::Crash::Nothing), FIRST_LSN);
+        assert_eq!(read, [before]);
+    }
+}
+
+#[test]
+fn those_who_wait_are_told_of_a_failure() {
+    let disk = SimDisk::new(3);
+    let log = create(&disk, small());
+    let end = append(&log, 0, 1, Lsn::ZERO, 1, 100).unwrap().end;
+    disk.plan(Some(Call::Sync), When::From(1), Fault::Eio);
+    std::thread::scope(|scope| {
+        let wait = || log.wait_durable(end, &WaitToken::new(), &ThreadHook::default());
+        let waiters: Vec<_> = (0..3).map(|_| scope.spawn(wait)).collect();
+        while log.requested.load(Ordering::Relaxed) < end.0 {
+            std::thread::yield_now();
+        }
+        log.step(0);
+        for waiter in waiters {
+            assert!(matches!(waiter.join().unwrap(), Err(StorageError::Poisoned { .. })));
+        }
+    });
+}
+
+#[test]
+fn appenders_of_a_full_ring_are_told_of_a_failure() {
+    let disk = SimDisk::new(4);
+    let log = create(&disk, small());
+    disk.plan(Some(Call::Write), When::From(1), Fault::Eio);
+    let mut rec = RecordBuf::new();
+    let mut failed = 0;
+    for n in 0..100 {
+        build(&mut rec, 1, Lsn::ZERO, n, 200);
+        failed += u64::from(log.append_reserved(SlotId(0), &mut rec, Lsn::ZERO).is_err());
+    }
+    assert!(failed > 50 && log.durable() == FIRST_LSN);
+}
+
+#[test]
+fn any_call_may_fail() {
+    // EIO and ENOSPC at the n-th call of everything a log does: an error or success, never a lie.
+    for fault in [Fault::Eio, Fault::Enospc] {
+        let mut n = 1;
+        loop {
+            let disk = SimDisk::new(5);
+            disk.plan(None, When::Once(n), fault);
+            let acked = run_script(&disk);
+            let hit = disk.planned() == 0;
+            disk.heal();
+            for how in [crate::io::Crash::Nothing, crate::io::Crash::All, crate::io::Crash::Random(n)] {
+                let crashed = disk.crash(how);
+                match reader(&crashed, FIRST_LSN, Lsn::ZERO) {
+                    Ok(mut reader) => {
+                        let read = read_all(&mut reader).unwrap();
+                        assert!(read.len() >= acked.len(), "{fault:?} at call {n}, {how:?}");
+                        assert_eq!(read[..acked.len()], acked, "{fault:?} at call {n}, {how:?}");
+                        Log::open(reader, small(), Arc::default(), hook()).unwrap();
+                    }
+                    Err(e) => assert!(acked.is_empty(), "{fault:?} at call {n}, {how:?}: {e}"),
+                }
+            }
+            if !hit {
+                break;
+            }
+            n += 1;
+        }
+        assert!(n > 50, "{n} calls");
+    }
+}
+
+/// Creates a log, appends, makes segments, truncates nothing; returns what was acknowledged.
+fn run_script(disk: &SimDisk) -> Vec<Logged> {
+    let Ok(log) = Log::create(Arc::new(disk.clone()), small(), Arc::default(), hook()) else { return Vec::new() };
+    let (mut pending, mut acked) = (Vec::new(), Vec::new());
+    for n in 0..150 {
+        match append(&log, 0, 1, Lsn::ZERO, n, 250) {
+            Ok(logged) => pending.push(logged),
+            Err(_) => continue,
+        }
+        log.make_step(0);
+        if n % 5 == 0 && log.wait_durable_inline(log.tail()).is_ok() {
+            acked.append(&mut pending);
+        }
+    }
+    acked
+}
+
+#[test]
+fn damage_before_the_end_is_not_taken_for_the_end() {
+    let disk = SimDisk::new(6);
+    let log = create(&disk, small());
+    let mut all = Vec::new();
+    for n in 0..300 {
+        all.push(append(&log, 0, 1, Lsn::ZERO, n, 100).unwrap());
+        if n % 10 == 9 {
+            log.wait_durable_inline(log.tail()).unwrap();
+        }
+    }
+    let geometry = log.segments.geometry();
+    let mut numbers = Numbers(77);
+    for _ in 0..300 {
+        let damaged = disk.crash(crate::io::Crash::All);
+        // Nothing was written after the last flush, so damage there cannot be told from a lost tail.
+        let at = FIRST_LSN.0 + numbers.below(all[289].lsn.0 - FIRST_LSN.0);
+        let (offset, _) = geometry.place(at);
+        damaged.flip(&segment::name(geometry.number(at)), offset, numbers.below(8) as u8);
+        let error = read_all(&mut reader(&damaged, FIRST_LSN, Lsn::ZERO).unwrap()).unwrap_err();
+        assert!(matches!(error, StorageError::CorruptFile { .. }), "bit at {at}: {error}");
+    }
+    // In the last flush it can, if the caller knows better.
+    let damaged = disk.crash(crate::io::Crash::All);
+    let (offset, _) = geometry.place(all[295].lsn.0 + 40);
+    damaged.flip(&segment::name(geometry.number(all[295].lsn.0)), offset, 0);
+    assert_eq!(read_all(&mut reader(&damaged, FIRST_LSN, Lsn::ZERO).unwrap()).unwrap(), all[..295]);
+    assert!(read_all(&mut reader(&damaged, FIRST_LSN, log.tail()).unwrap()).is_err());
+    // A missing, cut or headless file.
+    let name = segment::name(1);
+    let cases: [&dyn Fn(&SimDisk); 3] = [
+        &|d| d.remove(&name).unwrap(),
+        &|d| d.open(&name, crate::io::OpenMode::Existing).unwrap().set_len(9000).unwrap(),
+        &|d| assert!(d.flip(&name, 17, 3)),
+    ];
+    for (case, damage) in cases.iter().enumerate() {
+        let damaged = disk.crash(crate::io::Crash::All);
+        damage(&damaged);
+        let error = reader(&damaged, FIRST_LSN, Lsn::ZERO).and_then(|mut reader| read_all(&mut reader)).unwrap_err();
+        assert!(error.to_string().contains("log.1"), "case {case}: {error}");
+    }
+    let other = LogFiles::find(Arc::new(disk), 43).unwrap_err().to_string();
+    assert!(other.contains("another database"), "{other}");
+}

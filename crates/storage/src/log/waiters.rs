@@ -1,0 +1,73 @@
+//! Who waits for the log to be durable, and up to where.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::base::hook::{Hook, WaitToken};
+
+#[derive(Debug)]
+pub(super) struct Waiters {
+    /// In no order: there are as many as workers that are parked, and they come and go.
+    list: Mutex<Vec<Waiter>>,
+    hook: Arc<dyn Hook>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    end: u64,
+    token: *const WaitToken,
+}
+
+// SAFETY: the token behind the pointer is `Sync`, and it is alive as long as the `Waiter` is in the list:
+// `Registered` borrows it and takes the `Waiter` out, under the list's lock, before the borrow ends. A
+// `Waiter` that a wake took out is used and forgotten under the same lock.
+unsafe impl Send for Waiter {}
+
+/// A place in the list, given up when dropped.
+#[derive(Debug)]
+pub(super) struct Registered<'a> {
+    waiters: &'a Waiters,
+    token: &'a WaitToken,
+}
+
+impl Waiters {
+    pub(super) fn new(hook: Arc<dyn Hook>) -> Waiters {
+        Waiters { list: Mutex::default(), hook }
+    }
+
+    /// Asks for a wake of `token` once the log is durable up to `end`. The caller then looks at the
+    /// durable end again, since it may have moved before.
+    pub(super) fn register<'a>(&'a self, end: u64, token: &'a WaitToken) -> Registered<'a> {
+        let registered = Registered { waiters: self, token };
+        self.list.lock().push(Waiter { end, token });
+        registered
+    }
+
+    /// Wakes everyone who waits for `durable` or less, each once.
+    pub(super) fn wake(&self, durable: u64) {
+        let mut list = self.list.lock();
+        list.retain(|waiter| {
+            if waiter.end > durable {
+                return true;
+            }
+            // SAFETY: the waiter is in the list and the list is locked, so its `Registered` has not been
+            // dropped and the token it borrows is alive.
+            self.hook.wake(unsafe { &*waiter.token });
+            false
+        });
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        let mut list = self.waiters.list.lock();
+        let before = list.len();
+        list.retain(|waiter| !std::ptr::eq(waiter.token, self.token));
+        if list.len() == before {
+            // We were woken. If we never blocked, the wake must not be found by whoever waits next.
+            let _ = self.token.try_consume();
+        }
+    }
+}

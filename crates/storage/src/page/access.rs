@@ -1,0 +1,298 @@
+//! The one place where page bytes are read and written.
+//!
+//! An optimistic reader may look at a page while a writer changes it. Such reads go through
+//! [`PageRef`]: single values by volatile reads, runs of bytes by a copy into private memory. Any bytes
+//! are acceptable to it: offsets are checked against the page before use, and whoever reads validates
+//! the latch's version before believing anything.
+//!
+//! By the letter of the language a race between a volatile read and a write is undefined; compilers for
+//! our targets give it the meaning of the machine, and every optimistic engine in C++ and Rust
+//! (crossbeam's `AtomicCell` among them) rests on the same ground. Under Miri and the sanitizers
+//! (`cfg(miri)`, feature `race-free`) readers take shared latches instead, so no race remains to be seen.
+
+#![allow(unsafe_code)]
+
+use std::cmp::Ordering;
+use std::marker::PhantomData;
+
+use super::header::SLOTS;
+use super::slotted::SLOT;
+use crate::base::ids::PAGE_SIZE;
+
+/// A page to read, perhaps while it changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageRef<'a> {
+    base: *const u8,
+    _page: PhantomData<&'a u8>,
+}
+
+impl<'a> PageRef<'a> {
+    /// # Safety
+    /// `base` points at `PAGE_SIZE` bytes, aligned to 8, that stay mapped for `'a`.
+    #[inline]
+    pub(crate) unsafe fn new(base: *const u8) -> PageRef<'a> {
+        PageRef { base, _page: PhantomData }
+    }
+
+    /// A page in ordinary memory.
+    pub(crate) fn of(bytes: &'a PageBytes) -> PageRef<'a> {
+        PageRef { base: bytes.0.as_ptr().cast(), _page: PhantomData }
+    }
+
+    /// Bytes of a page in ordinary memory.
+    ///
+    /// # Panics
+    /// If they are not aligned to 8.
+    pub(crate) fn of_bytes(bytes: &'a [u8; PAGE_SIZE]) -> PageRef<'a> {
+        assert!(bytes.as_ptr().addr().is_multiple_of(8), "page buffers are aligned");
+        PageRef { base: bytes.as_ptr(), _page: PhantomData }
+    }
+
+    /// The byte at `at`.
+    #[inline]
+    pub(crate) fn u8(self, at: usize) -> u8 {
+        assert!(at < PAGE_SIZE);
+        // SAFETY: in bounds by the assertion; mapped by `new`'s contract.
+        unsafe { self.base.add(at).read_volatile() }
+    }
+
+    /// The little-endian 16-bit value at `at`, which is even.
+    #[inline]
+    pub(crate) fn u16(self, at: usize) -> u16 {
+        assert!(at + 2 <= PAGE_SIZE && at.is_multiple_of(2));
+        // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
+        u16::from_le(unsafe { self.base.add(at).cast::<u16>().read_volatile() })
+    }
+
+    /// The little-endian 32-bit value at `at`, a multiple of 4.
+    #[inline]
+    pub(crate) fn u32(self, at: usize) -> u32 {
+        assert!(at + 4 <= PAGE_SIZE && at.is_multiple_of(4));
+        // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
+        u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
+    }
+
+    /// A word of slot `i`, at byte 0, 4 or 8 of it; of the last possible slot if `i` is beyond.
+    #[inline]
+    pub(crate) fn slot_word(self, i: usize, byte: usize) -> u32 {
+        const LAST: usize = (PAGE_SIZE - SLOTS) / SLOT - 2;
+        debug_assert!(byte <= 8);
+        let at = SLOTS + i.min(LAST) * SLOT + (byte & 12);
+        // SAFETY: slot LAST and the word behind it end within the page; slots begin at a multiple of 4.
+        u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
+    }
+
+    /// The sixteen words at `at`, which begins a cache line. They may be of different moments.
+    #[inline]
+    pub(crate) fn line(self, at: usize) -> [u32; 16] {
+        assert!(at + 64 <= PAGE_SIZE && at.is_multiple_of(64));
+        // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
+        unsafe { self.base.add(at).cast::<[u32; 16]>().read() }
+    }
+
+    /// The little-endian 64-bit value at `at`, a multiple of 8.
+    #[inline]
+    pub(crate) fn u64(self, at: usize) -> u64 {
+        assert!(at + 8 <= PAGE_SIZE && at.is_multiple_of(8));
+        // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
+        u64::from_le(unsafe { self.base.add(at).cast::<u64>().read_volatile() })
+    }
+
+    /// The little-endian 32-bit value at any `at`; 0 outside the page.
+    #[inline]
+    pub(crate) fn u32_unaligned(self, at: usize) -> u32 {
+        if at + 4 > PAGE_SIZE {
+            return 0;
+        }
+        // SAFETY: in bounds by the test above.
+        u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_unaligned() })
+    }
+
+    /// Copies `out.len()` bytes from `at`; false, and nothing copied, if they do not lie in the page.
+    #[inline]
+    #[must_use]
+    pub(crate) fn copy_to(self, at: usize, out: &mut [u8]) -> bool {
+        if at + out.len() > PAGE_SIZE {
+            return false;
+        }
+        // SAFETY: the source is in bounds by the test above, the destination is private memory.
+        unsafe { std::ptr::copy_nonoverlapping(self.base.add(at), out.as_mut_ptr(), out.len()) };
+        true
+    }
+
+    /// Appends `len` bytes from `at` to `out`; false, and nothing appended, if they do not lie in the page.
+    #[inline]
+    #[must_use]
+    pub(crate) fn append_to(self, at: usize, len: usize, out: &mut Vec<u8>) -> bool {
+        if at + len > PAGE_SIZE {
+            return false;
+        }
+        out.reserve(len);
+        // SAFETY: the source is in bounds; `reserve` made room for `len` bytes after `out.len()`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(self.base.add(at), out.as_mut_ptr().add(out.len()), len);
+            out.set_len(out.len() + len);
+        }
+        true
+    }
+
+    /// Compares `len` bytes at `at` with `key`; bytes outside the page count as smaller than any key.
+    #[inline]
+    pub(crate) fn compare(self, at: usize, len: usize, key: &[u8]) -> Ordering {
+        if at + len > PAGE_SIZE {
+            return Ordering::Less;
+        }
+        let common = len.min(key.len());
+        let mut i = 0;
+        while i + 8 <= common {
+            // SAFETY: `i + 8 <= len` and `at + len` is in bounds.
+            let mine = u64::from_be(unsafe { self.base.add(at + i).cast::<u64>().read_unaligned() });
+            // SAFETY: `i + 8 <= key.len()`.
+            let theirs = u64::from_be(unsafe { key.as_ptr().add(i).cast::<u64>().read_unaligned() });
+            if mine != theirs {
+                return mine.cmp(&theirs);
+            }
+            i += 8;
+        }
+        while i < common {
+            // SAFETY: `i < len` and `at + len` is in bounds.
+            let mine = unsafe { self.base.add(at + i).read_volatile() };
+            if mine != key[i] {
+                return mine.cmp(&key[i]);
+            }
+            i += 1;
+        }
+        len.cmp(&key.len())
+    }
+
+    /// Bytes of a page that nobody changes meanwhile.
+    ///
+    /// # Safety
+    /// The caller holds a latch on the page (any mode but optimistic), or owns its memory.
+    #[inline]
+    pub(crate) unsafe fn stable(self) -> &'a [u8; PAGE_SIZE] {
+        // SAFETY: mapped by `new`'s contract, unchanged by the caller's promise.
+        unsafe { &*self.base.cast() }
+    }
+
+    /// Asks the processor to fetch the line at `at`.
+    #[inline]
+    pub(crate) fn prefetch(self, at: usize) {
+        prefetch_read(self.base.wrapping_add(at));
+    }
+}
+
+/// Asks the processor to fetch the line at `address`; harmless for any address.
+#[inline(always)]
+pub(crate) fn prefetch_read(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    let _ = address;
+}
+
+/// A page to change, by the holder of its exclusive latch.
+#[derive(Debug)]
+pub(crate) struct PageMut<'a> {
+    bytes: &'a mut [u8; PAGE_SIZE],
+}
+
+impl<'a> PageMut<'a> {
+    /// # Safety
+    /// `base` points at `PAGE_SIZE` bytes, aligned to 8, that only the caller changes during `'a`.
+    #[inline]
+    pub(crate) unsafe fn new(base: *mut u8) -> PageMut<'a> {
+        // SAFETY: the caller's promise.
+        PageMut { bytes: unsafe { &mut *base.cast() } }
+    }
+
+    /// A page in ordinary memory.
+    pub(crate) fn of(bytes: &'a mut PageBytes) -> PageMut<'a> {
+        PageMut { bytes: bytes.as_bytes_mut() }
+    }
+
+    /// The same page, to read.
+    #[inline]
+    pub(crate) fn read(&self) -> PageRef<'_> {
+        PageRef { base: self.bytes.as_ptr(), _page: PhantomData }
+    }
+
+    /// All bytes.
+    #[inline]
+    pub(crate) fn bytes(&mut self) -> &mut [u8; PAGE_SIZE] {
+        self.bytes
+    }
+
+    /// Writes bytes at `at`.
+    #[inline]
+    pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Writes a byte at `at`.
+    #[inline]
+    pub(crate) fn put_u8(&mut self, at: usize, value: u8) {
+        self.bytes[at] = value;
+    }
+
+    /// Writes a little-endian value at `at`.
+    #[inline]
+    pub(crate) fn put_u16(&mut self, at: usize, value: u16) {
+        self.put(at, &value.to_le_bytes());
+    }
+
+    /// Writes a little-endian value at `at`.
+    #[inline]
+    pub(crate) fn put_u32(&mut self, at: usize, value: u32) {
+        self.put(at, &value.to_le_bytes());
+    }
+
+    /// Writes a little-endian value at `at`.
+    #[inline]
+    pub(crate) fn put_u64(&mut self, at: usize, value: u64) {
+        self.put(at, &value.to_le_bytes());
+    }
+
+    /// Moves `len` bytes within the page; the ranges may overlap.
+    #[inline]
+    pub(crate) fn shift(&mut self, from: usize, len: usize, to: usize) {
+        self.bytes.copy_within(from..from + len, to);
+    }
+}
+
+/// A page in ordinary memory, aligned like a frame.
+#[derive(Clone)]
+#[repr(C, align(64))]
+pub(crate) struct PageBytes([u64; PAGE_SIZE / 8]);
+
+impl PageBytes {
+    /// All zeros, on the heap.
+    pub(crate) fn boxed() -> Box<PageBytes> {
+        Box::new(PageBytes([0; PAGE_SIZE / 8]))
+    }
+
+    /// The bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8; PAGE_SIZE] {
+        // SAFETY: the array has exactly this many bytes and `u8` has no alignment.
+        unsafe { &*self.0.as_ptr().cast() }
+    }
+
+    /// The bytes, to change.
+    pub(crate) fn as_bytes_mut(&mut self) -> &mut [u8; PAGE_SIZE] {
+        // SAFETY: as above; any byte pattern is a valid `u64`.
+        unsafe { &mut *self.0.as_mut_ptr().cast() }
+    }
+}
+
+impl std::fmt::Debug for PageBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PageBytes")
+    }
+}

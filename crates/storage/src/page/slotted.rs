@@ -1,0 +1,740 @@
+//! Slotted pages: sorted keys with a value each, prefix truncated, searched through hint keys.
+//!
+//! ```text
+//! 0        64      128            slots grow up ->      <- heap grows down        8192
+//! +--------+-------+------+------+------+----------------+--------+-------+--------+
+//! | header | hints | slot | slot | slot |   free         | record | fence | record |
+//! +--------+-------+------+------+------+----------------+--------+-------+--------+
+//! ```
+//!
+//! A slot is 12 bytes: `head` (first four bytes of the key after the page's prefix, as a number that
+//! orders like the key), the record's offset, key length, value length, flags. A record is four bytes
+//! (a leaf row's version; an inner page's child), the rest of the key, the value.
+//!
+//! The **fences** bound what keys may come to lie here: `low <= key < high`, both stored whole, either
+//! may be infinite. All keys share the fences' common prefix, which is stored once.
+//!
+//! The 16 **hints** are heads of evenly spaced slots in one cache line: a search looks at the header's
+//! line, the hints' line, one segment of the slots and then the record.
+//!
+//! In an inner page, the child in slot `i` holds the keys below the key of slot `i` (and not below that
+//! of slot `i - 1`); the header's `UPPER` child holds the rest.
+
+use std::cmp::Ordering;
+
+use super::access::{PageBytes, PageMut, PageRef};
+use super::header::*;
+use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
+
+/// Bytes of a slot.
+pub(crate) const SLOT: usize = 12;
+/// Bytes of a record before its key: the row's version, or the child.
+pub(crate) const RECORD_HEAD: usize = 4;
+/// Most slots a page can have.
+const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
+/// Hint keys of a page.
+const HINT_COUNT: usize = 16;
+/// Fewer slots than this are searched without hints.
+const HINTS_FROM: usize = 2 * HINT_COUNT;
+
+/// Bits of the header's flags.
+pub(crate) mod flags {
+    /// There is no low fence.
+    pub(crate) const LOW_INFINITE: u16 = 1;
+    /// There is no high fence.
+    pub(crate) const HIGH_INFINITE: u16 = 2;
+}
+
+/// Bit of a slot's flags: the row is deleted, its key still parts two gaps.
+pub(crate) const GHOST: u16 = 1;
+
+/// A slot, decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// First four bytes of the key after the prefix.
+    pub(crate) head: u32,
+    /// Where the record begins.
+    pub(crate) offset: usize,
+    /// Bytes of the key after the prefix.
+    pub(crate) key_len: usize,
+    /// Bytes of the value.
+    pub(crate) value_len: usize,
+    /// See [`GHOST`].
+    pub(crate) flags: u16,
+}
+
+impl Slot {
+    /// Where the value begins.
+    #[inline]
+    pub(crate) fn value_at(self) -> usize {
+        self.offset + RECORD_HEAD + self.key_len
+    }
+
+    /// Whether the row is deleted.
+    #[inline]
+    pub(crate) fn is_ghost(self) -> bool {
+        self.flags & GHOST != 0
+    }
+
+    fn record_len(self) -> usize {
+        RECORD_HEAD + self.key_len + self.value_len
+    }
+}
+
+/// The head of a key's rest.
+#[inline]
+fn head_of(rest: &[u8]) -> u32 {
+    if let Some(first) = rest.first_chunk::<4>() {
+        return u32::from_be_bytes(*first);
+    }
+    let mut padded = [0; 4];
+    padded[..rest.len()].copy_from_slice(rest);
+    u32::from_be_bytes(padded)
+}
+
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+/// Reading. Safe for any bytes; meaningful when they were stable.
+impl<'a> PageRef<'a> {
+    /// Slots in use.
+    #[inline]
+    pub(crate) fn count(self) -> usize {
+        usize::from(self.u16(COUNT)).min(MAX_SLOTS)
+    }
+
+    /// Distance from the leaves.
+    #[inline]
+    pub(crate) fn level(self) -> u8 {
+        self.u8(LEVEL)
+    }
+
+    /// Whether this is a leaf of a tree.
+    #[inline]
+    pub(crate) fn is_leaf(self) -> bool {
+        self.u8(LEVEL) == 0
+    }
+
+    /// The slot at `i`; any slot at all if `i` is beyond what a page can have.
+    #[inline]
+    pub(crate) fn slot(self, i: usize) -> Slot {
+        let (head, place, lens) = (self.slot_word(i, 0), self.slot_word(i, 4), self.slot_word(i, 8));
+        Slot {
+            head,
+            offset: (place & 0xFFFF) as usize,
+            key_len: (place >> 16) as usize,
+            value_len: (lens & 0xFFFF) as usize,
+            flags: (lens >> 16) as u16,
+        }
+    }
+
+    #[inline]
+    fn head(self, i: usize) -> u32 {
+        self.slot_word(i, 0)
+    }
+
+    #[inline]
+    fn rest<'k>(self, key: &'k [u8]) -> &'k [u8] {
+        key.get(usize::from(self.u16(PREFIX_LEN))..).unwrap_or(&[])
+    }
+
+    /// Compares the key of slot `i` with one whose head is equal.
+    #[inline]
+    fn compare_rest(self, i: usize, rest: &[u8]) -> Ordering {
+        let slot = self.slot(i);
+        if slot.key_len <= 4 && rest.len() <= 4 {
+            return slot.key_len.cmp(&rest.len());
+        }
+        self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
+    }
+
+    /// The slots between which a head can lie, by the hints.
+    #[inline]
+    fn segment(self, head: u32, count: usize) -> (usize, usize) {
+        if count < HINTS_FROM {
+            return (0, count);
+        }
+        let hints = self.line(HINTS);
+        let (mut below, mut upto) = (0u32, 0u32);
+        for hint in hints {
+            let hint = u32::from_le(hint);
+            below += u32::from(hint < head);
+            upto += u32::from(hint <= head);
+        }
+        let step = count / (HINT_COUNT + 1);
+        let from = below as usize * step;
+        let to = if upto as usize == HINT_COUNT { count } else { ((upto as usize + 1) * step).min(count) };
+        (from, to)
+    }
+
+    /// Asks the processor for the part of the slots where `key` would lie.
+    #[inline]
+    pub(crate) fn prefetch_segment(self, key: &[u8]) {
+        let (from, to) = self.segment(head_of(self.rest(key)), self.count());
+        let mut at = SLOTS + from * SLOT;
+        let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
+        while at <= end {
+            self.prefetch(at);
+            at += 64;
+        }
+    }
+
+    /// The first slot whose key is not below `key`, and whether it is equal.
+    #[inline]
+    pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
+        let rest = self.rest(key);
+        let head = head_of(rest);
+        let count = self.count();
+        let (mut from, to) = self.segment(head, count);
+        // Without a branch on what is found, which could not be predicted.
+        let mut len = to.saturating_sub(from);
+        while len > 0 {
+            let half = len.div_ceil(2);
+            let below = self.head(from + half - 1) < head;
+            from += if below { half } else { 0 };
+            len -= half;
+        }
+        if from >= count || self.head(from) != head {
+            return (from, false);
+        }
+        self.lower_bound_among_equals(from, count, head, rest)
+    }
+
+    /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.
+    #[inline]
+    fn lower_bound_among_equals(self, mut from: usize, count: usize, head: u32, rest: &[u8]) -> (usize, bool) {
+        match self.compare_rest(from, rest) {
+            Ordering::Equal => return (from, true),
+            Ordering::Greater => return (from, false),
+            Ordering::Less => from += 1,
+        }
+        let mut to = count;
+        while from < to {
+            let middle = (from + to) / 2;
+            let order = if self.head(middle) != head { Ordering::Greater } else { self.compare_rest(middle, rest) };
+            match order {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return (middle, true),
+            }
+        }
+        (from, false)
+    }
+
+    /// Position of the child of an inner page in which `key` lies; `count()` stands for the upper child.
+    #[inline]
+    pub(crate) fn child_position(self, key: &[u8]) -> usize {
+        let (position, equal) = self.lower_bound(key);
+        position + usize::from(equal)
+    }
+
+    /// The child at a position.
+    #[inline]
+    pub(crate) fn child(self, position: usize) -> PageId {
+        if position >= self.count() {
+            return PageId(self.u32(UPPER));
+        }
+        PageId(self.u32_unaligned(self.slot(position).offset))
+    }
+
+    /// Appends the whole key of slot `i` to `out`.
+    #[inline]
+    #[must_use]
+    pub(crate) fn append_key(self, i: usize, out: &mut Vec<u8>) -> bool {
+        let slot = self.slot(i);
+        let prefix = usize::from(self.u16(PREFIX_LEN));
+        self.append_to(usize::from(self.u16(LOW_OFFSET)), prefix, out)
+            && self.append_to(slot.offset + RECORD_HEAD, slot.key_len, out)
+    }
+
+    /// The whole key of slot `i`.
+    pub(crate) fn key(self, i: usize) -> Vec<u8> {
+        let mut key = Vec::new();
+        let _ = self.append_key(i, &mut key);
+        key
+    }
+
+    /// Appends the value of slot `i` to `out`.
+    #[inline]
+    #[must_use]
+    pub(crate) fn append_value(self, slot: Slot, out: &mut Vec<u8>) -> bool {
+        self.append_to(slot.value_at(), slot.value_len, out)
+    }
+
+    /// The version of the row in a slot.
+    #[inline]
+    pub(crate) fn row_version(self, slot: Slot) -> u32 {
+        self.u32_unaligned(slot.offset)
+    }
+
+    /// The low fence, appended to `out`; false when it is infinite.
+    pub(crate) fn append_low(self, out: &mut Vec<u8>) -> bool {
+        self.u16(FLAGS) & flags::LOW_INFINITE == 0
+            && self.append_to(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), out)
+    }
+
+    /// The high fence, appended to `out`; false when it is infinite.
+    #[inline]
+    pub(crate) fn append_high(self, out: &mut Vec<u8>) -> bool {
+        self.u16(FLAGS) & flags::HIGH_INFINITE == 0
+            && self.append_to(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), out)
+    }
+
+    /// The low fence, `None` when infinite.
+    pub(crate) fn low_fence(self) -> Option<Vec<u8>> {
+        let mut fence = Vec::new();
+        self.append_low(&mut fence).then_some(fence)
+    }
+
+    /// The high fence, `None` when infinite.
+    pub(crate) fn high_fence(self) -> Option<Vec<u8>> {
+        let mut fence = Vec::new();
+        self.append_high(&mut fence).then_some(fence)
+    }
+
+    /// Whether `key` may lie here.
+    #[inline]
+    pub(crate) fn covers(self, key: &[u8]) -> bool {
+        let bits = self.u16(FLAGS);
+        (bits & flags::LOW_INFINITE != 0
+            || self.compare(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), key).is_le())
+            && (bits & flags::HIGH_INFINITE != 0
+                || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt())
+    }
+
+    /// Whether every key here is below `key`.
+    #[inline]
+    pub(crate) fn ends_before(self, key: &[u8]) -> bool {
+        self.u16(FLAGS) & flags::HIGH_INFINITE == 0
+            && self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_le()
+    }
+
+    /// A leaf's right neighbour.
+    pub(crate) fn right(self) -> PageId {
+        PageId(self.u32(RIGHT))
+    }
+
+    /// Ghosts on the page.
+    #[inline]
+    pub(crate) fn ghosts(self) -> usize {
+        usize::from(self.u16(GHOSTS))
+    }
+
+    /// Free bytes, holes in the heap included.
+    #[inline]
+    pub(crate) fn free_bytes(self) -> usize {
+        let gap = usize::from(self.u16(HEAP_START)).saturating_sub(SLOTS + self.count() * SLOT);
+        gap + usize::from(self.u16(HEAP_FREE))
+    }
+
+    /// Bytes in use by slots, records and fences.
+    pub(crate) fn used_bytes(self) -> usize {
+        PAGE_SIZE - SLOTS - self.free_bytes()
+    }
+
+    /// Whether a record with this whole key and value length fits.
+    #[inline]
+    pub(crate) fn has_room(self, key_len: usize, value_len: usize) -> bool {
+        let rest = key_len.saturating_sub(usize::from(self.u16(PREFIX_LEN)));
+        SLOT + RECORD_HEAD + rest + value_len <= self.free_bytes() && self.count() < MAX_SLOTS
+    }
+}
+
+/// Everything a page of a tree is formatted with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format<'a> {
+    pub(crate) id: PageId,
+    pub(crate) index: IndexId,
+    /// 0 for a leaf.
+    pub(crate) level: u8,
+    /// `None`: minus infinity.
+    pub(crate) low: Option<&'a [u8]>,
+    /// `None`: plus infinity.
+    pub(crate) high: Option<&'a [u8]>,
+    /// A leaf's right neighbour; none for inner pages.
+    pub(crate) right: PageId,
+    /// An inner page's last child; none for leaves.
+    pub(crate) upper: PageId,
+}
+
+impl PageMut<'_> {
+    /// Makes this an empty page of a tree. The LSN is kept.
+    pub(crate) fn format(&mut self, f: &Format<'_>) {
+        let lsn = self.read().lsn();
+        self.bytes()[..SLOTS].fill(0);
+        self.set_lsn(lsn);
+        self.put_u32(ID, f.id.0);
+        self.put_u8(KIND, if f.level == 0 { Kind::Leaf as u8 } else { Kind::Inner as u8 });
+        self.put_u8(LEVEL, f.level);
+        self.put_u32(INDEX, f.index.0);
+        self.put_u32(RIGHT, f.right.0);
+        self.put_u32(UPPER, f.upper.0);
+        let mut bits = 0;
+        let mut heap = PAGE_SIZE;
+        for (fence, infinite, at, len) in [
+            (f.low, flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN),
+            (f.high, flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN),
+        ] {
+            let bytes = fence.unwrap_or(&[]);
+            heap -= bytes.len();
+            self.put(heap, bytes);
+            self.put_u16(at, heap as u16);
+            self.put_u16(len, bytes.len() as u16);
+            bits |= if fence.is_none() { infinite } else { 0 };
+        }
+        if let (Some(low), Some(high)) = (f.low, f.high) {
+            self.put_u16(PREFIX_LEN, common_prefix(low, high) as u16);
+        }
+        self.put_u16(FLAGS, bits);
+        self.put_u16(HEAP_START, heap as u16);
+    }
+
+    /// Inserts a record at `position`, compacting the heap if need be. There must be room (`has_room`).
+    ///
+    /// `word` is the row's version or the child.
+    pub(crate) fn insert(&mut self, position: usize, key: &[u8], word: u32, value: &[u8], flags: u16) {
+        let rest_from = usize::from(self.read().u16(PREFIX_LEN));
+        let rest = &key[rest_from..];
+        let offset = self.claim(SLOT + RECORD_HEAD + rest.len() + value.len(), SLOT);
+        self.put_u32(offset, word);
+        self.put(offset + RECORD_HEAD, rest);
+        self.put(offset + RECORD_HEAD + rest.len(), value);
+        let count = self.read().count();
+        let at = SLOTS + position * SLOT;
+        self.shift(at, (count - position) * SLOT, at + SLOT);
+        self.put_u32(at, head_of(rest));
+        self.put_u16(at + 4, offset as u16);
+        self.put_u16(at + 6, rest.len() as u16);
+        self.put_u16(at + 8, value.len() as u16);
+        self.put_u16(at + 10, flags);
+        self.put_u16(COUNT, count as u16 + 1);
+        if flags & GHOST != 0 {
+            self.add_ghosts(1);
+        }
+        self.update_hints(position, count);
+    }
+
+    /// Takes `bytes - slots` bytes from the heap, so that `slots` bytes stay free beyond the slots.
+    fn claim(&mut self, bytes: usize, slots: usize) -> usize {
+        let gap = |p: PageRef<'_>| usize::from(p.u16(HEAP_START)) - (SLOTS + p.count() * SLOT);
+        if gap(self.read()) < bytes {
+            self.compact();
+        }
+        debug_assert!(gap(self.read()) >= bytes, "the caller checked for room");
+        let offset = usize::from(self.read().u16(HEAP_START)) - (bytes - slots);
+        self.put_u16(HEAP_START, offset as u16);
+        offset
+    }
+
+    /// Gathers all free bytes between slots and heap.
+    fn compact(&mut self) {
+        let mut copy = PageBytes::boxed();
+        copy.as_bytes_mut().copy_from_slice(self.bytes());
+        let old = PageRef::of(&copy);
+        let mut heap = PAGE_SIZE;
+        let mut keep = |page: &mut Self, from: usize, len: usize| {
+            heap -= len;
+            page.put(heap, &copy.as_bytes()[from..from + len]);
+            heap as u16
+        };
+        for (at, len) in [(LOW_OFFSET, LOW_LEN), (HIGH_OFFSET, HIGH_LEN)] {
+            let place = keep(self, usize::from(old.u16(at)), usize::from(old.u16(len)));
+            self.put_u16(at, place);
+        }
+        for i in 0..old.count() {
+            let slot = old.slot(i);
+            let place = keep(self, slot.offset, slot.record_len());
+            self.put_u16(SLOTS + i * SLOT + 4, place);
+        }
+        self.put_u16(HEAP_START, heap as u16);
+        self.put_u16(HEAP_FREE, 0);
+    }
+
+    /// Removes the slot at `position`.
+    pub(crate) fn remove(&mut self, position: usize) {
+        let slot = self.read().slot(position);
+        let count = self.read().count();
+        let at = SLOTS + position * SLOT;
+        self.shift(at + SLOT, (count - position - 1) * SLOT, at);
+        self.put_u16(COUNT, count as u16 - 1);
+        self.add_heap_free(slot.record_len());
+        if slot.is_ghost() {
+            self.add_ghosts(-1);
+        }
+        self.rebuild_hints();
+    }
+
+    /// Removes every slot from `position` on.
+    pub(crate) fn truncate(&mut self, position: usize) {
+        for i in position..self.read().count() {
+            let slot = self.read().slot(i);
+            self.add_heap_free(slot.record_len());
+            if slot.is_ghost() {
+                self.add_ghosts(-1);
+            }
+        }
+        self.put_u16(COUNT, position as u16);
+        self.rebuild_hints();
+    }
+
+    /// Replaces the value in a slot by one of any length. If it grows, the growth and `RECORD_HEAD` must be free.
+    pub(crate) fn set_value(&mut self, position: usize, value: &[u8]) {
+        let slot = self.read().slot(position);
+        let at = SLOTS + position * SLOT;
+        if value.len() <= slot.value_len {
+            self.put(slot.value_at(), value);
+            self.add_heap_free(slot.value_len - value.len());
+        } else {
+            let rest_at = slot.offset + RECORD_HEAD;
+            let rest = self.bytes()[rest_at..rest_at + slot.key_len].to_vec();
+            let version = self.read().row_version(slot);
+            // Shrunk to a stub first, so that the old bytes count as free when the heap is compacted.
+            self.put_u16(at + 6, 0);
+            self.put_u16(at + 8, 0);
+            self.add_heap_free(slot.record_len() - RECORD_HEAD);
+            let offset = self.claim(RECORD_HEAD + rest.len() + value.len(), 0);
+            self.add_heap_free(RECORD_HEAD);
+            self.put_u32(offset, version);
+            self.put(offset + RECORD_HEAD, &rest);
+            self.put(offset + RECORD_HEAD + rest.len(), value);
+            self.put_u16(at + 4, offset as u16);
+            self.put_u16(at + 6, rest.len() as u16);
+        }
+        self.put_u16(at + 8, value.len() as u16);
+    }
+
+    /// Marks a slot as deleted or not.
+    pub(crate) fn set_ghost(&mut self, position: usize, ghost: bool) {
+        let slot = self.read().slot(position);
+        if slot.is_ghost() != ghost {
+            self.put_u16(SLOTS + position * SLOT + 10, if ghost { slot.flags | GHOST } else { slot.flags & !GHOST });
+            self.add_ghosts(if ghost { 1 } else { -1 });
+        }
+    }
+
+    /// Adds one change to the version of the row in a slot. Versions go up by 4 a change.
+    #[inline]
+    pub(crate) fn bump_row_version(&mut self, slot: Slot) {
+        let version = self.read().row_version(slot).wrapping_add(4);
+        self.put_u32(slot.offset, version);
+    }
+
+    /// Notes that rows have left the page or changed place between pages.
+    pub(crate) fn bump_splits(&mut self) {
+        let splits = self.read().u32(SPLITS).wrapping_add(1);
+        self.put_u32(SPLITS, splits);
+    }
+
+    /// Sets the child at a position of an inner page.
+    pub(crate) fn set_child(&mut self, position: usize, child: PageId) {
+        if position >= self.read().count() {
+            self.put_u32(UPPER, child.0);
+        } else {
+            let offset = self.read().slot(position).offset;
+            self.put_u32(offset, child.0);
+        }
+    }
+
+    /// Appends all records of `from`, whose keys all follow those here and lie within the fences.
+    pub(crate) fn append_all(&mut self, from: PageRef<'_>, range: std::ops::Range<usize>) {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        for i in range {
+            key.clear();
+            value.clear();
+            let slot = from.slot(i);
+            let _ = from.append_key(i, &mut key) && from.append_value(slot, &mut value);
+            let position = self.read().count();
+            self.insert(position, &key, from.row_version(slot), &value, slot.flags);
+        }
+    }
+
+    fn add_heap_free(&mut self, bytes: usize) {
+        let free = usize::from(self.read().u16(HEAP_FREE)) + bytes;
+        self.put_u16(HEAP_FREE, free as u16);
+    }
+
+    fn add_ghosts(&mut self, n: i32) {
+        let ghosts = i32::from(self.read().u16(GHOSTS)) + n;
+        self.put_u16(GHOSTS, ghosts as u16);
+    }
+
+    /// Keeps the hints right after an insert at `position` into a page that had `before` slots.
+    fn update_hints(&mut self, position: usize, before: usize) {
+        let step_before = before / (HINT_COUNT + 1);
+        let step = (before + 1) / (HINT_COUNT + 1);
+        if step != step_before || before + 1 == HINTS_FROM {
+            return self.rebuild_hints();
+        }
+        if step > 0 {
+            // Hints of slots before the position have not moved.
+            self.fill_hints(position / step, step);
+        }
+    }
+
+    fn rebuild_hints(&mut self) {
+        let step = self.read().count() / (HINT_COUNT + 1);
+        if step > 0 {
+            self.fill_hints(0, step);
+        }
+    }
+
+    fn fill_hints(&mut self, from: usize, step: usize) {
+        // Hint `i` is the head of slot `(i + 1) * step`.
+        for i in from.saturating_sub(1)..HINT_COUNT {
+            let head = self.read().head((i + 1) * step);
+            self.put_u32(HINTS + 4 * i, head);
+        }
+    }
+
+    /// Notes an insert for the choice of split points: runs of ascending inserts are recognised.
+    #[inline]
+    pub(crate) fn note_insert(&mut self, position: usize) {
+        let page = self.read();
+        let run = if usize::from(page.u16(LAST_INSERT)) + 1 == position { page.u16(RUN).saturating_add(1) } else { 0 };
+        self.put_u16(LAST_INSERT, position as u16);
+        self.put_u16(RUN, run);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn page(low: Option<&[u8]>, high: Option<&[u8]>) -> Box<PageBytes> {
+        let mut bytes = PageBytes::boxed();
+        PageMut::of(&mut bytes).format(&Format {
+            id: PageId(7),
+            index: IndexId(1),
+            level: 0,
+            low,
+            high,
+            right: PageId::NONE,
+            upper: PageId::NONE,
+        });
+        bytes
+    }
+
+    fn check(page: PageRef<'_>, model: &BTreeMap<Vec<u8>, (Vec<u8>, bool)>) {
+        assert_eq!(page.count(), model.len());
+        assert_eq!(page.ghosts(), model.values().filter(|v| v.1).count());
+        let mut used = usize::from(page.u16(LOW_LEN)) + usize::from(page.u16(HIGH_LEN));
+        for (i, (key, (value, ghost))) in model.iter().enumerate() {
+            assert_eq!(&page.key(i), key);
+            let mut found = Vec::new();
+            assert!(page.append_value(page.slot(i), &mut found));
+            assert_eq!(&found, value);
+            assert_eq!(page.slot(i).is_ghost(), *ghost);
+            assert_eq!(page.lower_bound(key), (i, true), "key {key:?}");
+            let mut after = key.clone();
+            after.push(0);
+            assert_eq!(page.lower_bound(&after), (i + 1, model.contains_key(&after)));
+            used += SLOT + page.slot(i).record_len();
+        }
+        assert_eq!(page.used_bytes(), used);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Op {
+        Insert(Vec<u8>, usize),
+        Remove(usize),
+        Resize(usize, usize),
+        Ghost(usize, bool),
+        Truncate(usize),
+    }
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let op = prop_oneof![
+            8 => (prop::collection::vec(0u8..4, 0..9), 0usize..300).prop_map(|(k, v)| Op::Insert(k, v)),
+            2 => any::<usize>().prop_map(Op::Remove),
+            2 => (any::<usize>(), 0usize..600).prop_map(|(i, n)| Op::Resize(i, n)),
+            1 => (any::<usize>(), any::<bool>()).prop_map(|(i, g)| Op::Ghost(i, g)),
+            1 => any::<usize>().prop_map(Op::Truncate),
+        ];
+        prop::collection::vec(op, 0..if cfg!(miri) { 20 } else { 200 })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, failure_persistence: None, ..Default::default() })]
+        #[test]
+        fn behaves_like_a_sorted_map(ops in ops(), fenced in any::<bool>()) {
+            let (low, high): (Option<&[u8]>, Option<&[u8]>) = if fenced { (Some(b"ab"), Some(b"abz")) } else { (None, None) };
+            let mut bytes = page(low, high);
+            let mut model: BTreeMap<Vec<u8>, (Vec<u8>, bool)> = BTreeMap::new();
+            for (n, op) in ops.into_iter().enumerate() {
+                let mut p = PageMut::of(&mut bytes);
+                let nth = |model: &BTreeMap<Vec<u8>, (Vec<u8>, bool)>, i: usize| (!model.is_empty()).then(|| {
+                    let i = i % model.len();
+                    (i, model.keys().nth(i).cloned().unwrap())
+                });
+                match op {
+                    Op::Insert(rest, len) => {
+                        let key = if fenced { [b"ab".as_slice(), &rest].concat() } else { rest };
+                        let (at, found) = p.read().lower_bound(&key);
+                        prop_assert_eq!(found, model.contains_key(&key));
+                        if !found && p.read().has_room(key.len(), len) {
+                            let value = vec![n as u8; len];
+                            p.insert(at, &key, n as u32, &value, 0);
+                            p.note_insert(at);
+                            model.insert(key, (value, false));
+                        }
+                    }
+                    Op::Remove(i) => if let Some((i, key)) = nth(&model, i) {
+                        p.remove(i);
+                        model.remove(&key);
+                    },
+                    Op::Resize(i, len) => if let Some((i, key)) = nth(&model, i) {
+                        let slot = p.read().slot(i);
+                        if len <= slot.value_len || p.read().free_bytes() >= len - slot.value_len + RECORD_HEAD {
+                            let value = vec![n as u8; len];
+                            p.set_value(i, &value);
+                            model.get_mut(&key).unwrap().0 = value;
+                        }
+                    },
+                    Op::Ghost(i, ghost) => if let Some((i, key)) = nth(&model, i) {
+                        p.set_ghost(i, ghost);
+                        model.get_mut(&key).unwrap().1 = ghost;
+                    },
+                    Op::Truncate(i) => if let Some((i, key)) = nth(&model, i) {
+                        p.truncate(i);
+                        model.split_off(&key);
+                    },
+                }
+                check(p.read(), &model);
+            }
+        }
+    }
+
+    #[test]
+    fn ascending_inserts_are_recognised() {
+        let mut bytes = page(None, None);
+        let mut p = PageMut::of(&mut bytes);
+        for i in 0..40u32 {
+            let (at, _) = p.read().lower_bound(&i.to_be_bytes());
+            p.insert(at, &i.to_be_bytes(), 0, b"row", 0);
+            p.note_insert(at);
+        }
+        assert_eq!(p.read().u16(RUN), 39);
+    }
+
+    #[test]
+    fn any_bytes_can_be_searched() {
+        let mut bytes = PageBytes::boxed();
+        for seed in 0u32..if cfg!(miri) { 3 } else { 2000 } {
+            let mut x = seed.wrapping_mul(0x9E37_79B9) | 1;
+            for b in bytes.as_bytes_mut().iter_mut() {
+                x ^= x << 13;
+                x ^= x >> 17;
+                x ^= x << 5;
+                *b = x as u8;
+            }
+            let p = PageRef::of(&bytes);
+            let (at, _) = p.lower_bound(b"some key");
+            let _ = (p.key(at.min(600)), p.child(at), p.covers(b"k"), p.high_fence(), p.free_bytes());
+        }
+    }
+}

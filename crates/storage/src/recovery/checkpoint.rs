@@ -1,0 +1,131 @@
+//! Fuzzy checkpoints: where a restart may begin, noted while work goes on.
+//!
+//! A checkpoint takes the log's tail, then the oldest change that is not on disk, then the transactions that
+//! have not ended; logs the three; flushes the log; and only then names the record in the control file. What
+//! lies before all of them is given back.
+//!
+//! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
+
+use parking_lot::Mutex;
+
+use super::control::{Control, ControlFile};
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::log::{RecordBuf, RecordKind};
+use crate::txn::active::Active;
+use crate::txn::core::Core;
+
+/// Takes checkpoints. One at a time.
+#[derive(Debug)]
+pub(crate) struct Checkpointer {
+    state: Mutex<State>,
+    slot: SlotId,
+}
+
+#[derive(Debug)]
+struct State {
+    file: ControlFile,
+    control: Control,
+    rec: RecordBuf,
+    taken: u64,
+    /// Where the redo of the newest checkpoint begins.
+    redo: Lsn,
+}
+
+/// A checkpoint's record, decoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CheckpointBody {
+    /// Redo begins here.
+    pub(crate) redo: Lsn,
+    /// Transactions that had not ended.
+    pub(crate) active: Vec<Active>,
+}
+
+impl CheckpointBody {
+    fn put(&self, rec: &mut RecordBuf) {
+        rec.put_u64(self.redo.0);
+        rec.put_u32(self.active.len() as u32);
+        for a in &self.active {
+            rec.put_u64(a.txn.0);
+            rec.put_u64(a.first.0);
+            rec.put_u64(a.last.0);
+        }
+    }
+
+    /// Reads a record's body; `None` if it is not one.
+    pub(crate) fn decode(body: &[u8]) -> Option<CheckpointBody> {
+        let word = |at: usize| body.get(at..at + 8)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
+        let count = u32::from_le_bytes(*body.get(8..12)?.first_chunk()?) as usize;
+        let active = (0..count).map(|i| {
+            let at = 12 + 24 * i;
+            Some(Active { txn: TxnId(word(at)?), first: Lsn(word(at + 8)?), last: Lsn(word(at + 16)?) })
+        });
+        Some(CheckpointBody { redo: Lsn(word(0)?), active: active.collect::<Option<_>>()? })
+    }
+}
+
+impl Checkpointer {
+    /// Goes on from what the control file says. `slot` is this service's own in the log.
+    pub(crate) fn new(file: ControlFile, control: Control, redo: Lsn, slot: SlotId) -> Checkpointer {
+        Checkpointer { state: Mutex::new(State { file, control, rec: RecordBuf::new(), taken: 0, redo }), slot }
+    }
+
+    /// Checkpoints taken since open.
+    pub(crate) fn taken(&self) -> u64 {
+        self.state.lock().taken
+    }
+
+    /// Log bytes that a restart would read now.
+    pub(crate) fn distance(&self, tail: Lsn) -> u64 {
+        tail.0.saturating_sub(self.state.lock().redo.0)
+    }
+
+    /// Takes one now.
+    ///
+    /// # Errors
+    /// A failed write closes the instance; a full disk does not.
+    pub(crate) fn take(&self, core: &Core) -> Result<(), StorageError> {
+        let mut state = self.state.lock();
+        let State { file, control, rec, taken, redo } = &mut *state;
+        core.poison.check()?;
+        // In this order: what is missed by a later look has all its records behind this tail.
+        let tail = core.log.tail();
+        let oldest = core.pool.oldest_recovery_lsn().unwrap_or(tail).min(tail);
+        let active = core.slots.active();
+        let keep = active.iter().map(|a| a.first).min().unwrap_or(oldest).min(oldest);
+        let body = CheckpointBody { redo: oldest, active };
+        rec.begin(RecordKind::Checkpoint as u8, TxnId(0), Lsn::ZERO);
+        body.put(rec);
+        let at = core.log.append_redo_only(self.slot, rec, Lsn::ZERO)?;
+        let end = rec.end();
+        core.make_durable(end)?;
+        let next = Control { number: control.number + 1, checkpoint: at, durable: end, ..*control };
+        file.write(&next).inspect_err(|e| {
+            if !matches!(e, StorageError::NoSpace { .. }) {
+                core.poison.close(e, core.log.durable());
+            }
+        })?;
+        *control = next;
+        *redo = oldest;
+        *taken += 1;
+        core.log.truncate_before(keep)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn body_survives_the_log() {
+        let active = vec![Active { txn: TxnId(3), first: Lsn(5000), last: Lsn(6000) }];
+        let body = CheckpointBody { redo: Lsn(4200), active };
+        let mut rec = RecordBuf::new();
+        rec.begin(RecordKind::Checkpoint as u8, TxnId(0), Lsn::ZERO);
+        body.put(&mut rec);
+        assert_eq!(CheckpointBody::decode(rec.body()), Some(body));
+        for cut in 0..rec.body().len() {
+            assert_eq!(CheckpointBody::decode(&rec.body()[..cut]), None);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The control file: which format, and where the last checkpoint lies.
+//!
+//! Two copies, a page apart, written in turn: a write that is torn leaves the other one.
+//!
+//! | offset | size | meaning |
+//! | --- | --- | --- |
+//! | 0 | 8 | `LOCKSTEP` |
+//! | 8 | 4 | format number |
+//! | 12 | 4 | CRC-32C of the copy with this field zero |
+//! | 16 | 8 | number of the copy: the higher one holds |
+//! | 24 | 8 | database id |
+//! | 32 | 8 | LSN of the last complete checkpoint's record |
+//! | 40 | 8 | everything before this LSN is on disk |
+
+use std::sync::Arc;
+
+use crate::base::checksum::crc32c;
+use crate::base::error::StorageError;
+use crate::base::ids::Lsn;
+use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
+
+/// Version of all files. A build reads exactly one.
+pub(crate) const FORMAT: u32 = 1;
+/// The file's name.
+pub(crate) const CONTROL: &str = "control";
+const MAGIC: &[u8; 8] = b"LOCKSTEP";
+const COPY: usize = 64;
+const APART: u64 = 4096;
+
+/// What the control file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Control {
+    pub(crate) number: u64,
+    pub(crate) database: u64,
+    pub(crate) checkpoint: Lsn,
+    pub(crate) durable: Lsn,
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(crate) struct ControlFile {
+    file: Arc<dyn DiskFile>,
+    show: String,
+}
+
+impl Control {
+    fn encode(&self) -> [u8; COPY] {
+        let mut bytes = [0; COPY];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        for (at, word) in [(16, self.number), (24, self.database), (32, self.checkpoint.0), (40, self.durable.0)] {
+            bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let crc = crc32c(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `Ok(None)` if the copy is damaged.
+    fn decode(bytes: &[u8], show: &str) -> Result<Option<Control>, StorageError> {
+        let Some(bytes) = bytes.first_chunk::<COPY>() else { return Ok(None) };
+        if &bytes[..8] != MAGIC {
+            return Ok(None);
+        }
+        let word = |at: usize| bytes[at..at + 8].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
+        let format = word(8) as u32;
+        let crc = (word(8) >> 32) as u32;
+        let mut zeroed = *bytes;
+        zeroed[12..16].fill(0);
+        if crc32c(&zeroed) != crc {
+            return Ok(None);
+        }
+        if format != FORMAT {
+            return Err(StorageError::Format { file: show.to_owned(), found: format, expected: FORMAT });
+        }
+        Ok(Some(Control { number: word(16), database: word(24), checkpoint: Lsn(word(32)), durable: Lsn(word(40)) }))
+    }
+}
+
+impl ControlFile {
+    /// Opens the file, creating it if asked.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn open(disk: &dyn Disk, create: bool) -> Result<ControlFile, StorageError> {
+        let show = disk.show(CONTROL);
+        let mode = if create { OpenMode::Create } else { OpenMode::Existing };
+        let file = disk.open(CONTROL, mode).map_err(|e| StorageError::io("open", &*show, 0, e))?;
+        Ok(ControlFile { file, show })
+    }
+
+    /// The newest whole copy.
+    ///
+    /// # Errors
+    /// No copy is whole, or another format wrote it.
+    pub(crate) fn read(&self) -> Result<Control, StorageError> {
+        let mut newest: Option<Control> = None;
+        for copy in 0..2 {
+            let mut bytes = [0; COPY];
+            let n = read_up_to_at(&*self.file, &mut bytes, copy * APART)?;
+            if let Some(control) = Control::decode(&bytes[..n], &self.show)?
+                && newest.is_none_or(|n| n.number < control.number)
+            {
+                newest = Some(control);
+            }
+        }
+        newest.ok_or_else(|| StorageError::CorruptFile {
+            file: self.show.clone(),
+            what: "is not the control file of a database, or both its copies are damaged; restore a copy".into(),
+        })
+    }
+
+    /// Writes the next copy and syncs it.
+    ///
+    /// # Errors
+    /// When the system refuses: the older copy then still holds.
+    pub(crate) fn write(&self, control: &Control) -> Result<(), StorageError> {
+        let at = (control.number % 2) * APART;
+        write_all_at(&*self.file, &control.encode(), at)?;
+        sync_file(&*self.file)
+    }
+}

@@ -1,0 +1,127 @@
+//! An index as statements see it: a tree, its names, and how its keys and gaps are locked.
+
+use std::sync::Arc;
+
+use crate::base::config::Isolation;
+use crate::base::error::{StorageError, TxnError};
+use crate::btree::Tree;
+use crate::lock::{LockError, LockName, Prefix, RecordMode, Refused, TableMode};
+use crate::txn::core::Txn;
+
+/// A primary or secondary index.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    pub(crate) tree: Tree,
+    /// The table's number in the lock manager; all indexes of a table share it.
+    pub(crate) lock_table: u32,
+    /// The table's name.
+    pub(crate) table: Arc<str>,
+    /// The index's name; that of the table for the primary one.
+    pub(crate) name: Arc<str>,
+}
+
+/// What a statement wants to do with the rows it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Read.
+    Read,
+    /// Read now, write later: others may still read.
+    Update,
+    /// Write.
+    Write,
+}
+
+/// Whether a lock was there for the taking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Got {
+    /// It is held now (or not needed).
+    Lock,
+    /// Someone else stands in the way: let go of all latches, then [`Txn::wait_for`].
+    MustWait,
+}
+
+impl Index {
+    /// The name under which the gap at position `at` of a leaf, and the key there, are locked.
+    pub(crate) fn name_at(&self, page: crate::page::PageRef<'_>, at: usize, key: &mut Vec<u8>) -> LockName {
+        key.clear();
+        if at < page.count() {
+            // A torn page yields some other name; the lock is then useless but harmless.
+            let _ = page.append_key(at, key);
+            LockName::new(self.tree.index, key)
+        } else if page.append_high(key) {
+            LockName::new(self.tree.index, key)
+        } else {
+            LockName::supremum(self.tree.index)
+        }
+    }
+}
+
+impl Txn<'_> {
+    /// Announces on the table what the statement will do with its rows.
+    #[inline]
+    pub(crate) fn intend(&mut self, index: &Index, want: Want) -> Result<(), TxnError> {
+        let mode = if want == Want::Read { TableMode::IS } else { TableMode::IX };
+        self.claim.context().owner.intent(index.lock_table, mode).map_err(|e| lock_error(e, index))
+    }
+
+    /// The mode in which a row found is locked.
+    #[inline]
+    pub(crate) fn key_mode(&self, want: Want) -> RecordMode {
+        match want {
+            Want::Read => RecordMode::S,
+            Want::Update => RecordMode::U,
+            Want::Write => RecordMode::X,
+        }
+    }
+
+    /// Whether reads protect the gaps they saw.
+    #[inline]
+    pub(crate) fn locks_gaps(&self) -> bool {
+        self.isolation == Isolation::Serializable
+    }
+
+    /// Locks a key, a gap or both if that is possible at once. Latches may be held.
+    #[inline]
+    pub(crate) fn try_lock(&mut self, index: &Index, name: LockName, mode: RecordMode, low: Prefix) -> Result<Got, TxnError> {
+        let instant = mode == RecordMode::S && self.isolation == Isolation::ReadCommitted;
+        let owner = &mut self.claim.context().owner;
+        if instant {
+            return Ok(if owner.try_instant_s(index.lock_table, name) { Got::Lock } else { Got::MustWait });
+        }
+        match owner.try_acquire(index.lock_table, name, mode, low) {
+            Ok(_) => Ok(Got::Lock),
+            Err(Refused::WouldBlock) => Ok(Got::MustWait),
+            Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) }),
+        }
+    }
+
+    /// Waits for a lock. No latch may be held.
+    #[cold]
+    pub(crate) fn wait_for(&mut self, index: &Index, name: LockName, mode: RecordMode, low: Prefix) -> Result<(), TxnError> {
+        let instant = mode == RecordMode::S && self.isolation == Isolation::ReadCommitted;
+        let owner = &mut self.claim.context().owner;
+        let result = if instant {
+            owner.wait_instant_s(index.lock_table, name)
+        } else {
+            owner.acquire_wait(index.lock_table, name, mode, low).map(drop)
+        };
+        result.map_err(|e| lock_error(e, index))
+    }
+
+    /// Waits until an insert of a key with this prefix into the gap below `name` would be possible. No latch may be held.
+    #[cold]
+    pub(crate) fn wait_to_insert(&mut self, index: &Index, name: LockName, prefix: Prefix) -> Result<(), TxnError> {
+        self.claim.context().owner.wait_insert(index.lock_table, name, prefix).map_err(|e| lock_error(e, index))
+    }
+}
+
+/// Tells a lock manager's refusal in terms of the table.
+#[cold]
+pub(crate) fn lock_error(error: LockError, index: &Index) -> TxnError {
+    let table = Arc::clone(&index.table);
+    match error {
+        LockError::Deadlock { .. } => TxnError::Deadlock { table },
+        LockError::TooManyLocks { .. } => TxnError::TooManyLocks { table },
+        LockError::Closed => TxnError::Storage(StorageError::Closing),
+    }
+}

@@ -1,0 +1,64 @@
+//! Reading one row by its key.
+
+use super::index::{Got, Index, Want};
+use crate::base::error::TxnError;
+use crate::lock::{LockName, Prefix, RecordMode};
+use crate::txn::core::Txn;
+
+impl Txn<'_> {
+    /// Locks and reads the row of `key`; `f` sees its bytes. An absent key stays absent until the end of the
+    /// transaction (serializable).
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub(crate) fn read<R>(&mut self, index: &Index, key: &[u8], want: Want, f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, TxnError> {
+        self.intend(index, want)?;
+        let name = LockName::new(index.tree.index, key);
+        self.core.locks.prefetch(name);
+        let mode = self.key_mode(want);
+        loop {
+            let leaf = self.locate(index, name, key)?;
+            if !leaf.exact {
+                let page = leaf.read.page();
+                if !self.locks_gaps() {
+                    if leaf.read.is_valid() {
+                        return Ok(None);
+                    }
+                    continue;
+                }
+                let cx = self.claim.context();
+                let next = index.name_at(page, leaf.position, &mut cx.key);
+                if !leaf.read.is_valid() {
+                    continue;
+                }
+                let low = Prefix::of(key);
+                if self.try_lock(index, next, RecordMode::GAP, low)? == Got::MustWait {
+                    drop(leaf);
+                    self.wait_for(index, next, RecordMode::GAP, low)?;
+                } else if leaf.read.is_valid() {
+                    return Ok(None);
+                }
+                continue;
+            }
+            if self.try_lock(index, name, mode, Prefix::MIN)? == Got::MustWait {
+                drop(leaf);
+                self.wait_for(index, name, mode, Prefix::MIN)?;
+                continue;
+            }
+            let page = leaf.read.page();
+            let slot = page.slot(leaf.position);
+            let cx = self.claim.context();
+            cx.before.clear();
+            let whole = page.append_value(slot, &mut cx.before);
+            if !leaf.read.is_valid() || !whole {
+                continue;
+            }
+            if slot.is_ghost() {
+                return Ok(None);
+            }
+            self.remember(name, &leaf);
+            return Ok(Some(f(&self.claim.peek().before)));
+        }
+    }
+}

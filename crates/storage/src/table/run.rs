@@ -1,0 +1,201 @@
+//! Statements on several rows that lie together: one descent, one latch, one log record per leaf.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::index::{Got, Index, Want};
+use super::scan::{End, Wanted};
+use super::write::difference;
+use crate::base::error::TxnError;
+use crate::btree::ops::{self, Place};
+use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
+use crate::log::RecordKind;
+use crate::page::slotted::{RECORD_HEAD, SLOT};
+use crate::txn::context::Batch;
+use crate::txn::core::Txn;
+
+/// Most rows of one record.
+const MOST: usize = 64;
+
+impl Txn<'_> {
+    /// Inserts rows whose keys ascend. Rows that fall into one gap of one leaf are placed together.
+    ///
+    /// # Errors
+    /// See [`TxnError`]. Rows before the one that failed stay inserted: the caller goes back to a savepoint.
+    pub(crate) fn insert_run(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
+        self.intend(index, Want::Write)?;
+        for (i, (key, row)) in rows.iter().enumerate() {
+            self.check_sizes(index, key, row.len())?;
+            if i > 0 && rows[i - 1].0 >= *key {
+                return Err(TxnError::NotAscending { table: Arc::clone(&index.table) });
+            }
+            self.core.locks.prefetch(LockName::new(index.tree.index, key));
+        }
+        let mut rest = rows;
+        while !rest.is_empty() {
+            let n = self.insert_together(index, &rest[..rest.len().min(MOST)])?;
+            if n == 0 {
+                // A ghost, a reader of the gap or a full leaf is in the way: the general path knows what to do.
+                self.insert(index, rest[0].0, rest[0].1)?;
+            }
+            rest = &rest[n.max(1)..];
+        }
+        Ok(())
+    }
+
+    /// Inserts as many of the rows as one gap of one leaf takes; 0 if the first needs the general path.
+    fn insert_together(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<usize, TxnError> {
+        let leaf = index.tree.find(&self.core.pool, rows[0].0)?;
+        let page = leaf.read.page();
+        let (position, exact) = (leaf.position, leaf.exact);
+        let cx = self.claim.context();
+        let next = index.name_at(page, position, &mut cx.key);
+        let ends = position < page.count() || !cx.key.is_empty();
+        let mut room = page.free_bytes();
+        let mut n = 0;
+        for (key, row) in rows {
+            // At most this much: the page's prefix makes it less.
+            let need = SLOT + RECORD_HEAD + key.len() + row.len();
+            if need > room || (ends && *key >= cx.key.as_slice()) {
+                break;
+            }
+            room -= need;
+            n += 1;
+        }
+        if exact || n == 0 || !leaf.read.is_valid() {
+            return Ok(0);
+        }
+        for (key, _) in &rows[..n] {
+            let name = LockName::new(index.tree.index, key);
+            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == Got::MustWait {
+                return Ok(0);
+            }
+        }
+        // The largest key conflicts with whatever a smaller one conflicts with.
+        let prefix = Prefix::of(rows[n - 1].0);
+        let Some(mut leaf) = leaf.read.upgrade() else { return Ok(0) };
+        if self.claim.context().owner.check_insert(next, prefix) != InsertCheck::Granted {
+            leaf.release_unchanged();
+            return Ok(0);
+        }
+        leaf.mark_dirty(self.core.log.tail());
+        self.begin_record(RecordKind::Data);
+        let id = leaf.frame().page_id();
+        for (i, (key, row)) in rows[..n].iter().enumerate() {
+            let place = Place { page: id, tree: index.tree, position: position + i, key };
+            ops::put_insert(&mut self.claim.context().rec, &place, row);
+        }
+        let lsn = self.append(leaf.page().lsn())?;
+        let mut page = leaf.page_mut();
+        for (i, (key, row)) in rows[..n].iter().enumerate() {
+            page.insert(position + i, key, 0, row, 0);
+            page.note_insert(position + i);
+        }
+        page.set_lsn(lsn);
+        Ok(n)
+    }
+
+    /// Locks every row of `[from, to]` for writing and lets `change` edit it in place; returns how many there were.
+    /// A change must keep the row's length; `rewrite` is called for rows that need more than that.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn modify_run(
+        &mut self,
+        index: &Index,
+        from: &[u8],
+        to: End<'_>,
+        mut change: impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<usize, TxnError> {
+        let wanted = Wanted { from, to, want: Want::Write, likely: usize::MAX / 16 };
+        let mut rows = 0;
+        self.scan_batches(index, wanted, |txn, batch, place| {
+            rows += batch.len();
+            for first in (0..batch.len()).step_by(MOST) {
+                let last = (first + MOST).min(batch.len());
+                txn.modify_batch(index, batch, first..last, if first == 0 { place } else { None }, &mut change)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(rows)
+    }
+
+    /// Changes rows of one leaf, together if the leaf has not changed since they were read.
+    fn modify_batch(
+        &mut self,
+        index: &Index,
+        batch: &Batch,
+        range: std::ops::Range<usize>,
+        place: Option<(u32, crate::latch::Version)>,
+        change: &mut impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<(), TxnError> {
+        // The new rows, one after the other.
+        let mut after = std::mem::take(&mut self.claim.context().after);
+        after.clear();
+        for i in range.clone() {
+            let start = after.len();
+            after.extend_from_slice(batch.value(i));
+            change(batch.key(i), &mut after[start..]);
+        }
+        let result = self.write_batch(index, batch, range, place, &after);
+        self.claim.context().after = after;
+        result
+    }
+
+    fn write_batch(
+        &mut self,
+        index: &Index,
+        batch: &Batch,
+        range: std::ops::Range<usize>,
+        place: Option<(u32, crate::latch::Version)>,
+        after: &[u8],
+    ) -> Result<(), TxnError> {
+        let latched = place.and_then(|(frame, version)| self.core.pool.frame(frame).write_at(version));
+        let Some(mut leaf) = latched else {
+            // Someone has changed the leaf: one by one. The rows themselves are locked.
+            let mut start = 0;
+            for i in range {
+                let row = &after[start..start + batch.value(i).len()];
+                start += row.len();
+                let cx = self.claim.context();
+                cx.before.clear();
+                cx.before.extend_from_slice(batch.value(i));
+                cx.after.clear();
+                cx.after.extend_from_slice(row);
+                self.store(index, batch.key(i))?;
+            }
+            return Ok(());
+        };
+        let id = leaf.frame().page_id();
+        leaf.mark_dirty(self.core.log.tail());
+        self.begin_record(RecordKind::Data);
+        let mut start = 0;
+        let mut patches: [(u16, u16, u32, u16); MOST] = [(0, 0, 0, 0); MOST];
+        let mut n = 0;
+        for i in range {
+            let before = batch.value(i);
+            let row = &after[start..start + before.len()];
+            let (from, to) = difference(before, row);
+            if from < to {
+                let position = batch.row(i).position;
+                let place = Place { page: id, tree: index.tree, position: usize::from(position), key: batch.key(i) };
+                ops::put_patch(&mut self.claim.context().rec, &place, from, &before[from..to], &row[from..to]);
+                patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
+                n += 1;
+            }
+            start += before.len();
+        }
+        if n == 0 {
+            leaf.release_unchanged();
+            return Ok(());
+        }
+        let lsn = self.append(leaf.page().lsn())?;
+        let mut page = leaf.page_mut();
+        for (position, offset, from, len) in &patches[..n] {
+            let from = *from as usize;
+            ops::patch(&mut page, usize::from(*position), usize::from(*offset), &after[from..from + usize::from(*len)]);
+        }
+        page.set_lsn(lsn);
+        Ok(())
+    }
+}

@@ -1,0 +1,340 @@
+//! Reading a range of an index, leaf by leaf, forwards or backwards.
+//!
+//! From each leaf the rows of the range are copied out and their keys and gaps locked, all without
+//! waiting; then the leaf's version is validated, and only then does the caller see the rows. A lock that
+//! somebody else holds ends the batch before it: what came before is delivered, the lock is waited for
+//! with no latch held, and the scan goes on from that key.
+
+use std::ops::ControlFlow;
+
+use super::index::{Got, Index, Want};
+use crate::base::error::TxnError;
+use crate::base::ids::PageId;
+use crate::lock::{LockName, Prefix, RecordMode};
+use crate::page::PageRef;
+use crate::txn::context::Batch;
+use crate::txn::core::Txn;
+
+/// Where a range ends, in the direction of the scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End<'k> {
+    /// With this key.
+    With(&'k [u8]),
+    /// Before this key.
+    Before(&'k [u8]),
+    /// With the index.
+    Never,
+}
+
+impl End<'_> {
+    /// Whether a forward scan stops short of `key`.
+    #[inline]
+    fn stops_before(self, key: &[u8]) -> bool {
+        match self {
+            End::With(end) => key > end,
+            End::Before(end) => key >= end,
+            End::Never => false,
+        }
+    }
+
+    /// Whether a backward scan stops short of `key`.
+    #[inline]
+    fn stops_above(self, key: &[u8]) -> bool {
+        match self {
+            End::With(end) => key < end,
+            End::Before(end) => key <= end,
+            End::Never => false,
+        }
+    }
+}
+
+/// Ghosts in one leaf that make a scan take them out.
+const MANY_GHOSTS: usize = 12;
+
+/// Whether a scan that comes by should take ghosts out, or the whole leaf: there are many, or nothing else.
+#[inline]
+fn wants_purge(page: PageRef<'_>) -> bool {
+    let ghosts = page.ghosts();
+    ghosts >= MANY_GHOSTS || ghosts >= page.count()
+}
+
+/// How the work on one leaf ended.
+#[derive(Debug)]
+enum Stop {
+    /// The range is exhausted.
+    End,
+    /// The leaf is: the scan goes on at the key left in `cursor`.
+    Leaf,
+    /// The batch is full: the scan goes on behind the last row.
+    Full,
+    /// This lock has to be waited for; the scan goes on at the key left in `cursor`.
+    Wait(LockName, RecordMode, Prefix),
+}
+
+/// What a scan was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'k> {
+    /// First key of a forward scan. Ignored by a backward one.
+    pub(crate) from: &'k [u8],
+    /// Where it ends.
+    pub(crate) to: End<'k>,
+    /// What will be done to the rows.
+    pub(crate) want: Want,
+    /// Rows that are likely to be enough.
+    pub(crate) likely: usize,
+}
+
+impl Txn<'_> {
+    /// Visits the rows of a range in ascending order until `visit` breaks.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn scan(
+        &mut self,
+        index: &Index,
+        wanted: Wanted<'_>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        self.scan_batches(index, wanted, |_, batch, _| {
+            for i in 0..batch.len() {
+                if visit(batch.key(i), batch.value(i)).is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    /// Visits the rows of a range in batches, each from one leaf and locked; `visit` may use the transaction.
+    pub(crate) fn scan_batches(
+        &mut self,
+        index: &Index,
+        wanted: Wanted<'_>,
+        mut visit: impl FnMut(&mut Self, &Batch, Option<(u32, crate::latch::Version)>) -> Result<ControlFlow<()>, TxnError>,
+    ) -> Result<(), TxnError> {
+        self.intend(index, wanted.want)?;
+        let cx = self.claim.context();
+        let mut batch = std::mem::take(&mut cx.batch);
+        let (mut cursor, mut next) = std::mem::take(&mut cx.cursors);
+        let result = self.scan_with(index, wanted, &mut batch, &mut cursor, &mut next, &mut visit);
+        let cx = self.claim.context();
+        cx.batch = batch;
+        cx.cursors = (cursor, next);
+        result
+    }
+
+    fn scan_with(
+        &mut self,
+        index: &Index,
+        wanted: Wanted<'_>,
+        batch: &mut Batch,
+        cursor: &mut Vec<u8>,
+        next: &mut Vec<u8>,
+        visit: &mut impl FnMut(&mut Self, &Batch, Option<(u32, crate::latch::Version)>) -> Result<ControlFlow<()>, TxnError>,
+    ) -> Result<(), TxnError> {
+        let mut started = false;
+        let mut likely = wanted.likely.max(1);
+        let mut low = Prefix::of(wanted.from);
+        // The leaf whose ghosts this scan has tried to take out.
+        let mut purged = PageId::NONE;
+        loop {
+            let at = if started { cursor.as_slice() } else { wanted.from };
+            let leaf = index.tree.find(&self.core.pool, at)?;
+            // Before any of them is locked: a ghost that is locked stays.
+            let page = leaf.read.frame().page_id();
+            if purged != page && page != index.tree.root && wants_purge(leaf.read.page()) {
+                drop(leaf);
+                purged = page;
+                self.purge_leaf(index, at)?;
+                continue;
+            }
+            next.clear();
+            let stop = self.gather(index, &wanted, leaf.read.page(), leaf.position, low, likely, batch, next)?;
+            if !leaf.read.is_valid() {
+                continue;
+            }
+            let place = (self.core.pool.index_of(leaf.read.frame()), leaf.read.version());
+            drop(leaf);
+            if batch.len() > 0 && visit(self, batch, Some(place))?.is_break() {
+                return Ok(());
+            }
+            match stop {
+                Stop::End => return Ok(()),
+                Stop::Leaf => {}
+                Stop::Full => {
+                    next.clear();
+                    next.extend_from_slice(batch.key(batch.len() - 1));
+                    next.push(0);
+                    likely = likely.saturating_mul(8);
+                }
+                Stop::Wait(name, mode, low) => self.wait_for(index, name, mode, low)?,
+            }
+            // The gap below the first key of what follows was locked down to here by what came before.
+            if !matches!(stop, Stop::Wait(..)) || batch.len() > 0 {
+                low = Prefix::MIN;
+            }
+            std::mem::swap(cursor, next);
+            started = true;
+        }
+    }
+
+    /// Copies and locks the rows of one leaf from `position` on. The page may be changing.
+    #[allow(clippy::too_many_arguments)]
+    fn gather(
+        &mut self,
+        index: &Index,
+        wanted: &Wanted<'_>,
+        page: PageRef<'_>,
+        position: usize,
+        mut low: Prefix,
+        likely: usize,
+        batch: &mut Batch,
+        next: &mut Vec<u8>,
+    ) -> Result<Stop, TxnError> {
+        let gaps = self.locks_gaps();
+        let key_mode = self.key_mode(wanted.want);
+        let both = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
+        batch.clear();
+        for i in position..page.count() {
+            let slot = page.slot(i);
+            let value = |out: &mut Vec<u8>| slot.is_ghost() || page.append_value(slot, out);
+            if !batch.add(i, |out| page.append_key(i, out), value) {
+                return Ok(Stop::Leaf);
+            }
+            let row = batch.len() - 1;
+            let key = batch.key(row);
+            let beyond = wanted.to.stops_before(key);
+            let mode = if beyond { RecordMode::GAP } else { both };
+            if !beyond || gaps {
+                let name = LockName::new(index.tree.index, key);
+                if self.try_lock(index, name, mode, low)? == Got::MustWait {
+                    next.extend_from_slice(key);
+                    batch.truncate(row);
+                    return Ok(Stop::Wait(name, mode, low));
+                }
+                low = Prefix::MIN;
+            }
+            if beyond || slot.is_ghost() {
+                batch.truncate(row);
+            }
+            if beyond {
+                return Ok(Stop::End);
+            }
+            if batch.len() >= likely {
+                return Ok(Stop::Full);
+            }
+        }
+        let more = page.append_high(next);
+        let over = !more || wanted.to.stops_before(next) || wanted.to == End::Before(next);
+        if gaps {
+            let name = if more { LockName::new(index.tree.index, next) } else { LockName::supremum(index.tree.index) };
+            if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
+                // Gaps never exclude gaps; a waiting insert may stand before us.
+                if !more {
+                    // Come back to this leaf: behind the last key seen, or to where it began.
+                    next.clear();
+                    if batch.len() > 0 {
+                        next.extend_from_slice(batch.key(batch.len() - 1));
+                        next.push(0);
+                    } else {
+                        next.extend_from_slice(wanted.from);
+                    }
+                }
+                return Ok(Stop::Wait(name, RecordMode::GAP, low));
+            }
+        }
+        Ok(if over { Stop::End } else { Stop::Leaf })
+    }
+
+    /// Visits the rows of a range in descending order, from `from` (or the index's end) down, until `visit` breaks.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn scan_backward(
+        &mut self,
+        index: &Index,
+        from: End<'_>,
+        to: End<'_>,
+        want: Want,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        self.intend(index, want)?;
+        let (gaps, mode) = (self.locks_gaps(), self.key_mode(want));
+        let low = match to {
+            End::With(key) | End::Before(key) => Prefix::of(key),
+            End::Never => Prefix::MIN,
+        };
+        // The upper end of what is still to be visited.
+        let mut above: Option<Vec<u8>> = match from {
+            End::With(key) => Some([key, &[0]].concat()),
+            End::Before(key) => Some(key.to_vec()),
+            End::Never => None,
+        };
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let mut gap_above_locked = false;
+        loop {
+            let leaf = index.tree.leaf_before(&self.core.pool, above.as_deref())?;
+            let page = leaf.page();
+            let position = above.as_deref().map_or(page.count(), |a| page.lower_bound(a).0);
+            // One row a round: a backward scan is nearly always for the newest row.
+            let mut waits = None;
+            let mut found = false;
+            let mut ghost = false;
+            if gaps && !gap_above_locked {
+                let name = index.name_at(page, position, &mut key);
+                if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
+                    waits = Some((name, RecordMode::GAP));
+                }
+            }
+            key.clear();
+            value.clear();
+            let mut beyond = false;
+            if waits.is_none() && position > 0 {
+                let slot = page.slot(position - 1);
+                ghost = slot.is_ghost();
+                found = page.append_key(position - 1, &mut key) && page.append_value(slot, &mut value);
+                beyond = found && to.stops_above(&key);
+                if found && !beyond {
+                    let mode = if gaps { mode.union(RecordMode::GAP) } else { mode };
+                    let name = LockName::new(index.tree.index, &key);
+                    if self.try_lock(index, name, mode, low)? == Got::MustWait {
+                        waits = Some((name, mode));
+                    }
+                }
+            }
+            let below = if position == 0 { page.low_fence() } else { None };
+            if !leaf.is_valid() {
+                continue;
+            }
+            drop(leaf);
+            if let Some((name, mode)) = waits {
+                self.wait_for(index, name, mode, low)?;
+                continue;
+            }
+            gap_above_locked = true;
+            if beyond {
+                return Ok(());
+            }
+            if position == 0 {
+                // Nothing left here: on to the leaf on the left, unless this is the first or the range ends here.
+                let Some(fence) = below else { return Ok(()) };
+                let nothing_below = match to {
+                    End::With(key) | End::Before(key) => key >= fence.as_slice(),
+                    End::Never => false,
+                };
+                if nothing_below {
+                    return Ok(());
+                }
+                above = Some(fence);
+                gap_above_locked = false;
+                continue;
+            }
+            if found {
+                if !ghost && visit(&key, &value).is_break() {
+                    return Ok(());
+                }
+                above = Some(key.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Changing one row of one index: insert, update, delete.
+//!
+//! Every change follows the same steps: lock the key; find its leaf; take the leaf's exclusive latch by
+//! one compare-and-swap on the version at which the place was found; log; change; unlatch. A change that
+//! finds the version moved looks for its place again; what was locked stays locked.
+
+use std::sync::Arc;
+
+use super::index::{Got, Index, Want};
+use crate::base::error::{StorageError, TxnError};
+use crate::btree::ops::{self, Place};
+use crate::btree::split::Made;
+use crate::btree::{MAX_KEY, MAX_ROW};
+use crate::buffer::frame::FrameWrite;
+use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
+use crate::log::RecordKind;
+use crate::page::PageRef;
+use crate::page::slotted::RECORD_HEAD;
+use crate::txn::core::Txn;
+
+/// The bytes in which two rows of equal length differ: first and behind the last. Empty when they are equal.
+pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
+    let words = before.len() / 8;
+    let word = |row: &[u8], i: usize| row[8 * i..8 * i + 8].first_chunk::<8>().map(|b| u64::from_ne_bytes(*b));
+    let mut from = 0;
+    while from < words && word(before, from) == word(after, from) {
+        from += 1;
+    }
+    from *= 8;
+    while from < before.len() && before[from] == after[from] {
+        from += 1;
+    }
+    let mut to = before.len();
+    while to >= from + 8 && before[to - 8..to] == after[to - 8..to] {
+        to -= 8;
+    }
+    while to > from && before[to - 1] == after[to - 1] {
+        to -= 1;
+    }
+    (from, to)
+}
+
+/// What became of an attempt to place something in a leaf.
+enum Placed {
+    Done,
+    /// Look for the place again.
+    Again,
+    /// The leaf has no room.
+    Full,
+}
+
+impl Txn<'_> {
+    /// Checks lengths that no page could take.
+    pub(crate) fn check_sizes(&self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
+        if key.len() > MAX_KEY {
+            return Err(TxnError::KeyTooLong { table: Arc::clone(&index.table), bytes: key.len(), limit: MAX_KEY });
+        }
+        if row > MAX_ROW {
+            return Err(TxnError::RowTooLarge { table: Arc::clone(&index.table), bytes: row, limit: MAX_ROW });
+        }
+        Ok(())
+    }
+
+    /// Inserts a row under a key that must be new.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn insert(&mut self, index: &Index, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
+        self.check_sizes(index, key, row.len())?;
+        self.intend(index, Want::Write)?;
+        let name = LockName::new(index.tree.index, key);
+        self.core.locks.prefetch(name);
+        loop {
+            let leaf = self.locate(index, name, key)?;
+            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == Got::MustWait {
+                drop(leaf);
+                self.wait_for(index, name, RecordMode::X, Prefix::MIN)?;
+                continue;
+            }
+            let (position, exact) = (leaf.position, leaf.exact);
+            if exact && !leaf.read.page().slot(position).is_ghost() {
+                if leaf.read.is_valid() {
+                    return Err(TxnError::DuplicateKey { table: Arc::clone(&index.table), index: Arc::clone(&index.name) });
+                }
+                continue;
+            }
+            let Some(leaf) = leaf.read.upgrade() else { continue };
+            let placed = if exact {
+                self.revive(index, key, row, position, leaf)?
+            } else {
+                self.place(index, key, row, position, leaf)?
+            };
+            match placed {
+                Placed::Done => return Ok(()),
+                Placed::Again => {}
+                Placed::Full => self.make_room(index, key, row.len())?,
+            }
+        }
+    }
+
+    /// Inserts at a place in a latched leaf, unless the gap is locked or the leaf full.
+    fn place(&mut self, index: &Index, key: &[u8], row: &[u8], position: usize, mut leaf: FrameWrite<'_>) -> Result<Placed, TxnError> {
+        let prefix = Prefix::of(key);
+        let cx = self.claim.context();
+        let next = index.name_at(leaf.page(), position, &mut cx.key);
+        let own_gap = match cx.owner.check_insert(next, prefix) {
+            InsertCheck::Granted => None,
+            InsertCheck::OwnGap(low) => Some(low),
+            InsertCheck::Blocked => {
+                leaf.release_unchanged();
+                self.wait_to_insert(index, next, prefix)?;
+                return Ok(Placed::Again);
+            }
+        };
+        if let Some(low) = own_gap {
+            // The new key parts a gap that this transaction has read: both halves stay read.
+            let name = LockName::new(index.tree.index, key);
+            if self.try_lock(index, name, RecordMode::X_GAP, low)? == Got::MustWait {
+                leaf.release_unchanged();
+                self.wait_for(index, name, RecordMode::X_GAP, low)?;
+                return Ok(Placed::Again);
+            }
+        }
+        if !leaf.page().has_room(key.len(), row.len()) {
+            leaf.release_unchanged();
+            return Ok(Placed::Full);
+        }
+        leaf.mark_dirty(self.core.log.tail());
+        self.begin_record(RecordKind::Data);
+        let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
+        ops::put_insert(&mut self.claim.context().rec, &place, row);
+        let lsn = self.append(leaf.page().lsn())?;
+        let mut page = leaf.page_mut();
+        page.insert(position, key, 0, row, 0);
+        page.note_insert(position);
+        page.set_lsn(lsn);
+        Ok(Placed::Done)
+    }
+
+    /// Gives a ghost a new row. Its key parts the same gaps as before, so no gap is asked for.
+    fn revive(&mut self, index: &Index, key: &[u8], row: &[u8], position: usize, leaf: FrameWrite<'_>) -> Result<Placed, TxnError> {
+        let slot = leaf.page().slot(position);
+        let cx = self.claim.context();
+        cx.before.clear();
+        let _ = leaf.page().append_value(slot, &mut cx.before);
+        self.replace(index, key, (row, false), true, position, leaf)
+    }
+
+    /// Replaces the value in a slot; the value before is in `before`.
+    fn replace(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        after: (&[u8], bool),
+        was_ghost: bool,
+        position: usize,
+        mut leaf: FrameWrite<'_>,
+    ) -> Result<Placed, TxnError> {
+        let slot = leaf.page().slot(position);
+        if after.0.len() > slot.value_len && leaf.page().free_bytes() < after.0.len() - slot.value_len + RECORD_HEAD {
+            leaf.release_unchanged();
+            return Ok(Placed::Full);
+        }
+        leaf.mark_dirty(self.core.log.tail());
+        self.begin_record(RecordKind::Data);
+        let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
+        let cx = self.claim.context();
+        ops::put_replace(&mut cx.rec, &place, (&cx.before, was_ghost), after);
+        let lsn = self.append(leaf.page().lsn())?;
+        let mut page = leaf.page_mut();
+        ops::replace(&mut page, position, after.0, after.1);
+        page.set_lsn(lsn);
+        Ok(Placed::Done)
+    }
+
+    /// Takes unneeded ghosts out of the leaf of `key`, or splits it.
+    #[cold]
+    fn make_room(&mut self, index: &Index, key: &[u8], value_len: usize) -> Result<(), TxnError> {
+        if self.purge_leaf(index, key)? > 0 {
+            return Ok(());
+        }
+        let core = self.core;
+        let prefix = Prefix::of(key);
+        let cx = self.claim.context();
+        let pages = core.pages(cx.slot);
+        let mut next = LockName::NONE;
+        let owner = &mut cx.owner;
+        let (key_buffer, rec) = (&mut cx.key, &mut cx.rec);
+        let mut gap_is_free = |leaf: PageRef<'_>| {
+            next = index.name_at(leaf, leaf.count(), key_buffer);
+            owner.check_insert(next, prefix) == InsertCheck::Granted
+        };
+        let made = index.tree.split(pages, rec, key, 0, value_len, &mut gap_is_free)?;
+        if made == Made::GapLocked {
+            self.wait_to_insert(index, next, prefix)?;
+        }
+        Ok(())
+    }
+
+    /// Takes out the ghosts of the leaf of `key` that no lock refers to, and the leaf if nothing is left; returns how
+    /// many went.
+    pub(crate) fn purge_leaf(&mut self, index: &Index, key: &[u8]) -> Result<usize, TxnError> {
+        let core = self.core;
+        let cx = self.claim.context();
+        let pages = core.pages(cx.slot);
+        let mut referenced = |key: &[u8]| core.locks.is_referenced(LockName::new(index.tree.index, key));
+        let leaf = index.tree.leaf(&core.pool, key)?;
+        let mut gone = 0;
+        let nearly_empty;
+        if leaf.page().ghosts() > 0 {
+            let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
+            gone = index.tree.purge(pages, &mut cx.rec, &mut leaf, &mut referenced)?;
+            nearly_empty = leaf.page().used_bytes() < crate::base::ids::PAGE_SIZE / 8;
+            if gone == 0 {
+                leaf.release_unchanged();
+            }
+        } else {
+            nearly_empty = leaf.page().count() == 0 && leaf.is_valid();
+        }
+        if nearly_empty {
+            index.tree.try_merge(pages, &mut cx.rec, key, &mut referenced)?;
+        }
+        Ok(gone)
+    }
+
+    /// Locks the row of `key` for writing and copies it to `before`; false if there is none.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
+        // The callback has nothing to do: `read` leaves the row in `before`.
+        self.read(index, key, Want::Write, |_| ()).map(|found| found.is_some())
+    }
+
+    /// Writes `after` over the row of `key`, which is locked for writing and equal to `before`.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub(crate) fn store(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+        let cx = self.claim.peek();
+        if cx.before.len() != cx.after.len() {
+            return self.store_resized(index, key);
+        }
+        let (from, to) = difference(&cx.before, &cx.after);
+        if from == to {
+            return Ok(());
+        }
+        let name = LockName::new(index.tree.index, key);
+        loop {
+            let leaf = self.locate(index, name, key)?;
+            let (position, exact) = (leaf.position, leaf.exact);
+            let Some(mut leaf) = leaf.read.upgrade() else { continue };
+            if !exact {
+                return Err(self.vanished(index, leaf));
+            }
+            leaf.mark_dirty(self.core.log.tail());
+            self.begin_record(RecordKind::Data);
+            let cx = self.claim.context();
+            let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
+            ops::put_patch(&mut cx.rec, &place, from, &cx.before[from..to], &cx.after[from..to]);
+            let lsn = self.append(leaf.page().lsn())?;
+            let mut page = leaf.page_mut();
+            ops::patch(&mut page, position, from, &self.claim.peek().after[from..to]);
+            page.set_lsn(lsn);
+            return Ok(());
+        }
+    }
+
+    #[cold]
+    fn store_resized(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+        let after = std::mem::take(&mut self.claim.context().after);
+        let result = self.store_value(index, key, &after);
+        self.claim.context().after = after;
+        result
+    }
+
+    fn store_value(&mut self, index: &Index, key: &[u8], after: &[u8]) -> Result<(), TxnError> {
+        self.check_sizes(index, key, after.len())?;
+        loop {
+            let leaf = index.tree.find(&self.core.pool, key)?;
+            let (position, exact) = (leaf.position, leaf.exact);
+            let Some(leaf) = leaf.read.upgrade() else { continue };
+            if !exact {
+                return Err(self.vanished(index, leaf));
+            }
+            match self.replace(index, key, (after, false), false, position, leaf)? {
+                Placed::Done => return Ok(()),
+                Placed::Again => {}
+                Placed::Full => self.make_room(index, key, after.len())?,
+            }
+        }
+    }
+
+    /// Deletes the row of `key`, leaving a ghost; false if there is none. The row is left in `before`.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn delete(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
+        if !self.fetch_for_write(index, key)? {
+            return Ok(false);
+        }
+        self.mark_deleted(index, key)?;
+        Ok(true)
+    }
+
+    /// Marks a row deleted that is locked for writing and there.
+    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+        let name = LockName::new(index.tree.index, key);
+        loop {
+            let leaf = self.locate(index, name, key)?;
+            let (position, exact) = (leaf.position, leaf.exact);
+            let Some(mut leaf) = leaf.read.upgrade() else { continue };
+            if !exact {
+                return Err(self.vanished(index, leaf));
+            }
+            leaf.mark_dirty(self.core.log.tail());
+            self.begin_record(RecordKind::Data);
+            let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
+            ops::put_mark(&mut self.claim.context().rec, &place, true);
+            let lsn = self.append(leaf.page().lsn())?;
+            let mut page = leaf.page_mut();
+            ops::mark(&mut page, position, true);
+            page.set_lsn(lsn);
+            return Ok(());
+        }
+    }
+
+    /// A row under our exclusive lock is gone: the pages are damaged.
+    #[cold]
+    fn vanished(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
+        let page = leaf.frame().page_id();
+        leaf.release_unchanged();
+        let error: StorageError = index.tree.damaged(&self.core.pool, page, "lost a row that was locked");
+        error.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn difference_is_tight() {
+        let rows = |n: usize| (0..n).map(|i| i as u8).collect::<Vec<_>>();
+        for n in 0..40 {
+            let a = rows(n);
+            assert_eq!({ let (f, t) = difference(&a, &a); t - f }, 0);
+            for i in 0..n {
+                for j in i..n {
+                    let mut b = a.clone();
+                    b[i] ^= 1;
+                    if j != i {
+                        b[j] ^= 1;
+                    }
+                    assert_eq!(difference(&a, &b), (i, j + 1), "length {n}");
+                }
+            }
+        }
+    }
+}

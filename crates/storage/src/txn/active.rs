@@ -1,0 +1,210 @@
+//! The table of active transactions: one slot each, claimed for the length of a transaction.
+//!
+//! | field | written by | read by |
+//! | --- | --- | --- |
+//! | `claimed` | whoever claims or gives back the slot | all |
+//! | `context` | the claimer alone | the claimer alone |
+//! | `state`, `first`, `last` | the claimer | the checkpointer |
+//!
+//! `state` is the transaction's number, shifted left, with the lowest bit set while its last record
+//! (commit or end) is being appended. The checkpointer waits out that bit: otherwise it could list a
+//! transaction as unfinished whose end lies before the checkpoint.
+
+#![allow(unsafe_code)]
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::context::Context;
+use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::lock::LockTable;
+
+/// One place in the table.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot {
+    claimed: AtomicBool,
+    state: AtomicU64,
+    first: AtomicU64,
+    last: AtomicU64,
+    context: UnsafeCell<Context>,
+}
+
+// SAFETY: `context` is touched only through a `Claim`, of which there is at most one per slot (`claimed`).
+unsafe impl Sync for Slot {}
+
+/// All places.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    slots: Box<[Slot]>,
+}
+
+/// An active transaction as a checkpoint records it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Active {
+    pub(crate) txn: TxnId,
+    /// Its first record: the log must be kept from here.
+    pub(crate) first: Lsn,
+    /// Its last record so far.
+    pub(crate) last: Lsn,
+}
+
+thread_local! {
+    /// Where this thread found a free slot last time.
+    static HINT: Cell<usize> = Cell::new(hint_for_new_thread());
+}
+
+fn hint_for_new_thread() -> usize {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Slots {
+    /// `n` places.
+    pub(crate) fn new(n: usize, locks: &Arc<LockTable>) -> Slots {
+        let slot = |i: usize| Slot {
+            claimed: AtomicBool::new(false),
+            state: AtomicU64::new(0),
+            first: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            context: UnsafeCell::new(Context::new(locks.attach(SlotId(i as u16)))),
+        };
+        Slots { slots: (0..n).map(slot).collect() }
+    }
+
+    /// Takes a free place, preferably the one this thread had before; `None` when all are taken.
+    #[inline]
+    pub(crate) fn claim(&self) -> Option<Claim<'_>> {
+        let hint = HINT.get();
+        if let Some(slot) = self.slots.get(hint)
+            && Self::try_claim(slot)
+        {
+            return Some(Claim { slot });
+        }
+        self.claim_slow(hint)
+    }
+
+    #[cold]
+    fn claim_slow(&self, hint: usize) -> Option<Claim<'_>> {
+        let n = self.slots.len();
+        for i in (0..n).map(|i| (hint + i) % n) {
+            let slot = &self.slots[i];
+            if Self::try_claim(slot) {
+                HINT.set(i);
+                return Some(Claim { slot });
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn try_claim(slot: &Slot) -> bool {
+        !slot.claimed.load(Ordering::Relaxed)
+            && slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// The transactions that have written records and not yet their last. Those that begin meanwhile may be missing:
+    /// all their records come after the log's tail at the call.
+    pub(crate) fn active(&self) -> Vec<Active> {
+        let mut all = Vec::new();
+        for slot in &self.slots {
+            let state = loop {
+                let state = slot.state.load(Ordering::SeqCst);
+                if state & 1 == 0 {
+                    break state;
+                }
+                std::thread::yield_now();
+            };
+            let (first, last) = (slot.first.load(Ordering::Acquire), slot.last.load(Ordering::Acquire));
+            if state != 0 && first != 0 && slot.state.load(Ordering::SeqCst) == state {
+                all.push(Active { txn: TxnId(state >> 1), first: Lsn(first), last: Lsn(last) });
+            }
+        }
+        all
+    }
+
+    /// How many places are taken.
+    pub(crate) fn claimed(&self) -> usize {
+        self.slots.iter().filter(|s| s.claimed.load(Ordering::Relaxed)).count()
+    }
+}
+
+/// A claimed place; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Claim<'a> {
+    slot: &'a Slot,
+}
+
+impl Claim<'_> {
+    /// The transaction's private state.
+    #[inline]
+    pub(crate) fn context(&mut self) -> &mut Context {
+        // SAFETY: the slot is claimed by `self` alone, and `&mut self` makes the borrow the only one.
+        unsafe { &mut *self.slot.context.get() }
+    }
+
+    /// The transaction's private state, to read.
+    #[inline]
+    pub(crate) fn peek(&self) -> &Context {
+        // SAFETY: as above; `&self` allows only shared borrows meanwhile.
+        unsafe { &*self.slot.context.get() }
+    }
+
+    /// Shows the transaction to checkpoints from before its first record on.
+    #[inline]
+    pub(crate) fn announce(&self, txn: TxnId, not_before: Lsn) {
+        self.slot.last.store(not_before.0, Ordering::Relaxed);
+        self.slot.first.store(not_before.0, Ordering::Release);
+        self.slot.state.store(txn.0 << 1, Ordering::SeqCst);
+    }
+
+    /// Notes the transaction's newest record.
+    #[inline]
+    pub(crate) fn advance(&self, last: Lsn) {
+        self.slot.last.store(last.0, Ordering::Release);
+    }
+
+    /// Marks that the last record is about to be appended; [`Claim::ended`] must follow soon.
+    #[inline]
+    pub(crate) fn ending(&self, txn: TxnId) {
+        self.slot.state.store(txn.0 << 1 | 1, Ordering::SeqCst);
+    }
+
+    /// The transaction is over.
+    #[inline]
+    pub(crate) fn ended(&self) {
+        self.slot.first.store(0, Ordering::Relaxed);
+        self.slot.state.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Claim<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.slot.claimed.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_one_claimer_and_shows_what_it_announces() {
+        let hook = Arc::new(crate::base::hook::ThreadHook::default());
+        let slots = Slots::new(2, &LockTable::new(crate::lock::LockOptions::default(), hook));
+        let a = slots.claim().unwrap();
+        let b = slots.claim().unwrap();
+        assert!(slots.claim().is_none());
+        assert!(slots.active().is_empty());
+        a.announce(TxnId(7), Lsn(100));
+        a.advance(Lsn(160));
+        assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn(160) }]);
+        a.ending(TxnId(7));
+        a.ended();
+        assert!(slots.active().is_empty());
+        drop((a, b));
+        assert_eq!(slots.claimed(), 0);
+    }
+}

@@ -1,0 +1,151 @@
+//! The private state of a running transaction: what it has logged, and buffers that are used again and again.
+
+use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::latch::Version;
+use crate::lock::{LockName, LockOwner};
+use crate::log::RecordBuf;
+
+/// Positions remembered: where keys were last found.
+const MEMOS: usize = 64;
+
+/// Where a key was found, good as long as the frame's version stays.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memo {
+    pub(crate) name: LockName,
+    pub(crate) frame: u32,
+    pub(crate) version: Version,
+    pub(crate) position: u16,
+    pub(crate) exact: bool,
+}
+
+const NO_MEMO: Memo =
+    Memo { name: LockName::NONE, frame: 0, version: Version::NEVER, position: 0, exact: false };
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) slot: SlotId,
+    pub(crate) owner: LockOwner,
+    /// Number of transactions begun in this slot.
+    pub(crate) sequence: u64,
+    pub(crate) txn: TxnId,
+    /// The newest record of the running transaction; zero if it has written nothing.
+    pub(crate) last: Lsn,
+    /// The end of that record.
+    pub(crate) end: Lsn,
+    pub(crate) rec: RecordBuf,
+    /// A key being built: a secondary entry's, a scan's.
+    pub(crate) key: Vec<u8>,
+    /// The row as it was.
+    pub(crate) before: Vec<u8>,
+    /// The row as it shall be.
+    pub(crate) after: Vec<u8>,
+    /// Rows of a scan, copied out of a leaf.
+    pub(crate) batch: Batch,
+    /// Where a scan is, and where it goes on.
+    pub(crate) cursors: (Vec<u8>, Vec<u8>),
+    memos: Box<[Memo; MEMOS]>,
+}
+
+impl Context {
+    pub(crate) fn new(owner: LockOwner) -> Context {
+        Context {
+            slot: owner.slot(),
+            owner,
+            sequence: 0,
+            txn: TxnId(0),
+            last: Lsn::ZERO,
+            end: Lsn::ZERO,
+            rec: RecordBuf::new(),
+            key: Vec::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            batch: Batch::default(),
+            cursors: Default::default(),
+            memos: Box::new([NO_MEMO; MEMOS]),
+        }
+    }
+
+    /// Where a key of this name was found last, if remembered.
+    #[inline]
+    pub(crate) fn memo(&self, name: LockName) -> Option<Memo> {
+        let memo = self.memos[name.low_bits() % MEMOS];
+        (memo.name == name).then_some(memo)
+    }
+
+    /// Remembers where a key was found.
+    #[inline]
+    pub(crate) fn remember(&mut self, memo: Memo) {
+        self.memos[memo.name.low_bits() % MEMOS] = memo;
+    }
+}
+
+/// Rows copied out of a leaf, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    bytes: Vec<u8>,
+    rows: Vec<BatchRow>,
+}
+
+/// One row of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchRow {
+    key: (u32, u32),
+    value: (u32, u32),
+    /// Slot in the leaf.
+    pub(crate) position: u16,
+}
+
+impl Batch {
+    /// Forgets all rows.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
+    }
+
+    /// Forgets the rows after the first `n`.
+    pub(crate) fn truncate(&mut self, n: usize) {
+        self.rows.truncate(n);
+    }
+
+    /// Adds a row by letting `fill` append first its key and then its value; false if it could not.
+    #[inline]
+    pub(crate) fn add(&mut self, position: usize, fill_key: impl FnOnce(&mut Vec<u8>) -> bool, fill_value: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+        let start = self.bytes.len() as u32;
+        if !fill_key(&mut self.bytes) {
+            return false;
+        }
+        let middle = self.bytes.len() as u32;
+        if !fill_value(&mut self.bytes) {
+            return false;
+        }
+        let end = self.bytes.len() as u32;
+        self.rows.push(BatchRow { key: (start, middle), value: (middle, end), position: position as u16 });
+        true
+    }
+
+    /// Number of rows.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Row `i`.
+    #[inline]
+    pub(crate) fn row(&self, i: usize) -> BatchRow {
+        self.rows[i]
+    }
+
+    /// Key of row `i`.
+    #[inline]
+    pub(crate) fn key(&self, i: usize) -> &[u8] {
+        let (from, to) = self.rows[i].key;
+        &self.bytes[from as usize..to as usize]
+    }
+
+    /// Value of row `i`.
+    #[inline]
+    pub(crate) fn value(&self, i: usize) -> &[u8] {
+        let (from, to) = self.rows[i].value;
+        &self.bytes[from as usize..to as usize]
+    }
+}

@@ -1,0 +1,205 @@
+//! What all transactions of a database share, and the life of one: begin, commit, roll back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::active::{Claim, Slots};
+use super::undo::{Victim, roll_back};
+use crate::base::clock::Clock;
+use crate::base::config::{Durability, Isolation, LatchKind};
+use crate::base::error::StorageError;
+use crate::base::hook::{Hook, WaitToken};
+use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::base::poison::Poison;
+use crate::btree::Pages;
+use crate::buffer::BufferPool;
+use crate::lock::LockTable;
+use crate::log::{Log, RecordKind};
+
+/// The engine below the tables.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) pool: Arc<BufferPool>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) locks: Arc<LockTable>,
+    pub(crate) slots: Slots,
+    pub(crate) poison: Arc<Poison>,
+    pub(crate) hook: Arc<dyn Hook>,
+    pub(crate) clock: Clock,
+    pub(crate) durability: Durability,
+    pub(crate) isolation: Isolation,
+    pub(crate) latches: LatchKind,
+    /// Whether threads drive the log and the cleaner; if not, whoever waits does.
+    pub(crate) driven: Arc<AtomicBool>,
+}
+
+/// A running transaction, below the public [`Transaction`](crate::Transaction). Rolled back on drop unless ended.
+#[derive(Debug)]
+pub(crate) struct Txn<'db> {
+    pub(crate) core: &'db Core,
+    pub(crate) claim: Claim<'db>,
+    pub(crate) isolation: Isolation,
+    ended: bool,
+}
+
+impl Core {
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// `TooManyTransactions` when every slot is taken.
+    #[inline]
+    pub(crate) fn begin(&self, isolation: Isolation, age: Option<u64>) -> Result<Txn<'_>, StorageError> {
+        let Some(mut claim) = self.slots.claim() else { return Err(self.too_many()) };
+        let cx = claim.context();
+        cx.sequence += 1;
+        cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
+        cx.last = Lsn::ZERO;
+        cx.end = Lsn::ZERO;
+        cx.owner.begin(age.unwrap_or_else(crate::base::clock::stamp));
+        Ok(Txn { core: self, claim, isolation, ended: false })
+    }
+
+    /// Returns when everything before `end` is on disk.
+    ///
+    /// # Errors
+    /// When the instance is closed to commits.
+    pub(crate) fn make_durable(&self, end: Lsn) -> Result<(), StorageError> {
+        if self.log.durable() >= end {
+            return Ok(());
+        }
+        if self.driven.load(Ordering::Acquire) {
+            self.log.wait_durable(end, &WaitToken::new(), &*self.hook)
+        } else {
+            self.log.wait_durable_inline(end)
+        }
+    }
+
+    #[cold]
+    fn too_many(&self) -> StorageError {
+        StorageError::TooManyTransactions { limit: self.slots.claimed() }
+    }
+
+    /// What a change of structure needs.
+    #[inline]
+    pub(crate) fn pages(&self, slot: SlotId) -> Pages<'_> {
+        Pages { pool: &self.pool, log: &self.log, slot }
+    }
+}
+
+impl<'db> Txn<'db> {
+    /// Shows the transaction to checkpoints if this is its first record, and begins a data record.
+    #[inline]
+    pub(crate) fn begin_record(&mut self, kind: RecordKind) {
+        let tail = self.core.log.tail();
+        let cx = self.claim.peek();
+        if cx.last == Lsn::ZERO {
+            self.claim.announce(cx.txn, tail);
+        }
+        let cx = self.claim.context();
+        cx.rec.begin(kind as u8, cx.txn, cx.last);
+    }
+
+    /// Appends the record begun, with a page latched whose LSN is `after`.
+    #[inline]
+    pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, StorageError> {
+        let cx = self.claim.context();
+        let lsn = self.core.log.append(cx.slot, &mut cx.rec, after)?;
+        (cx.last, cx.end) = (lsn, cx.rec.end());
+        self.claim.advance(lsn);
+        Ok(lsn)
+    }
+
+    /// A place in the transaction to come back to: see [`Txn::rollback_to`].
+    pub(crate) fn savepoint(&self) -> Lsn {
+        self.claim.peek().last
+    }
+
+    /// Commits: appends the commit record and releases all locks at once (early lock release). What was read or
+    /// written is durable when the log is flushed up to the returned position.
+    ///
+    /// # Errors
+    /// When the instance is closed to commits; the transaction is then rolled back as far as memory goes.
+    #[inline]
+    pub(crate) fn commit(mut self) -> Result<Lsn, StorageError> {
+        let cx = self.claim.context();
+        let wrote = cx.last != Lsn::ZERO;
+        let mut end = Lsn::ZERO;
+        if wrote {
+            self.core.poison.check()?;
+            let (txn, last) = (cx.txn, cx.last);
+            self.claim.ending(txn);
+            let cx = self.claim.context();
+            cx.rec.begin(RecordKind::Commit as u8, txn, last);
+            self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO)?;
+            end = cx.rec.end();
+            self.core.log.end_txn(cx.slot);
+            self.claim.ended();
+        }
+        self.claim.context().owner.release_all();
+        self.ended = true;
+        if !wrote {
+            // What it read may have been written by a commit that is not on disk yet.
+            end = self.core.log.tail();
+        }
+        Ok(end)
+    }
+
+    /// Takes back everything after the savepoint.
+    ///
+    /// # Errors
+    /// When a page cannot be read, or the log takes no more.
+    pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
+        let core = self.core;
+        let cx = self.claim.context();
+        let mut victim = Victim { txn: cx.txn, last: cx.last, end: cx.end };
+        let mut bytes = std::mem::take(&mut cx.before);
+        let result = roll_back(core.pages(cx.slot), &mut cx.rec, &mut bytes, &mut victim, savepoint);
+        (cx.last, cx.end, cx.before) = (victim.last, victim.end, bytes);
+        self.claim.advance(victim.last);
+        result
+    }
+
+    /// Takes everything back and releases all locks. Returns what must be durable before the answer may leave.
+    ///
+    /// # Errors
+    /// As [`Txn::rollback_to`]. The instance is then closed: the next open rolls back.
+    pub(crate) fn rollback(mut self) -> Result<Lsn, StorageError> {
+        self.roll_back_all()
+    }
+
+    fn roll_back_all(&mut self) -> Result<Lsn, StorageError> {
+        self.ended = true;
+        let mut result = Ok(self.core.log.tail());
+        if self.claim.peek().last != Lsn::ZERO {
+            result = self.undo_all();
+            if let Err(error) = &result {
+                // Half a rollback cannot stay: nothing may see it, and only restart can finish it.
+                self.core.poison.close(error, self.core.log.durable());
+            }
+        }
+        self.claim.context().owner.release_all();
+        result
+    }
+
+    fn undo_all(&mut self) -> Result<Lsn, StorageError> {
+        self.rollback_to(Lsn::ZERO)?;
+        let (txn, last) = (self.claim.peek().txn, self.claim.peek().last);
+        self.claim.ending(txn);
+        let cx = self.claim.context();
+        cx.rec.begin(RecordKind::End as u8, txn, last);
+        let appended = self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO);
+        let end = cx.rec.end();
+        self.core.log.end_txn(cx.slot);
+        self.claim.ended();
+        appended.map(|_| end)
+    }
+}
+
+impl Drop for Txn<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            // The failure, if any, has closed the instance and is told by the next call.
+            let _ = self.roll_back_all();
+        }
+    }
+}

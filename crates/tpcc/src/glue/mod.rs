@@ -1,0 +1,5 @@
+//! The workload on the storage engine: written to be copied by whoever embeds it.
+
+pub(crate) mod codec;
+pub(crate) mod loading;
+pub(crate) mod storage;

@@ -1,0 +1,380 @@
+//! The engine seam: sessions, transactions and record operations on a [`storage::Database`].
+
+use std::ops::ControlFlow;
+
+use arrayvec::ArrayVec;
+use storage::{Database, Durability, Isolation, Lsn, OpenTable, Table, TxnError};
+
+use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
+use crate::engine::{Abort, AbortCause, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
+use crate::ops::{Direction, Ops, Read};
+use crate::schema::tables::TableMaker;
+use crate::schema::{IndexDef, IndexVisitor, PerTable, RowOf, TableDef, TableFamily, TableId};
+
+/// Handles of the open tables.
+pub(super) struct Handles;
+
+impl TableFamily for Handles {
+    type Of<T: TableDef> = OpenTable<(), ()>;
+}
+
+struct Opener<'a>(&'a Database);
+
+impl TableMaker<Handles> for Opener<'_> {
+    type Error = StoreError;
+
+    fn make<T: TableDef>(&mut self) -> Result<OpenTable<(), ()>, StoreError> {
+        let mut declare = Declare { table: Table::new(T::TABLE.name()) };
+        T::indexes(&mut declare);
+        Ok(self.0.raw_table(&declare.table)?)
+    }
+}
+
+struct Declare {
+    table: Table<(), ()>,
+}
+
+impl<T: TableDef> IndexVisitor<T> for Declare {
+    fn visit<I: IndexDef<Table = T>>(&mut self) {
+        let table = std::mem::replace(&mut self.table, Table::new(T::TABLE.name()));
+        // Updates in place touch hot columns only, and indexes look at cold ones.
+        self.table = table.with_raw_index(I::INDEX.name(), true, size_of::<T::Hot>(), extract::<I>);
+    }
+}
+
+/// What the engine could not do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    /// A statement or a transaction failed.
+    #[error(transparent)]
+    Transaction(#[from] TxnError),
+    /// Something below failed.
+    #[error(transparent)]
+    Storage(#[from] storage::StorageError),
+    /// A row or key that is not of this schema.
+    #[error("{table}: holds a row of another layout; load the database anew with this build")]
+    Layout {
+        /// Where.
+        table: &'static str,
+    },
+}
+
+impl EngineError for StoreError {
+    fn abort(&self) -> Option<Abort> {
+        match self {
+            StoreError::Transaction(TxnError::Deadlock { table }) => {
+                let table = TableId::ALL.into_iter().find(|t| t.name() == &**table);
+                Some(Abort { cause: AbortCause::Deadlock, table })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cold]
+fn layout<T: TableDef>() -> StoreError {
+    StoreError::Layout { table: T::TABLE.name() }
+}
+
+/// A loaded database, open.
+pub(crate) struct Store {
+    pub(super) db: Database,
+    pub(super) tables: PerTable<Handles>,
+    isolation: Isolation,
+    durability: Durability,
+    prefetch: bool,
+}
+
+impl Store {
+    /// Opens the tables, creating those that are not there.
+    ///
+    /// # Errors
+    /// When the database holds other tables under these names.
+    pub(crate) fn new(db: Database, isolation: Isolation, durability: Durability, prefetch: bool) -> Result<Store, StoreError> {
+        let tables = PerTable::try_new(&mut Opener(&db))?;
+        Ok(Store { db, tables, isolation, durability, prefetch })
+    }
+
+    /// The database.
+    pub(crate) fn database(&self) -> &Database {
+        &self.db
+    }
+
+    /// Closes the database.
+    ///
+    /// # Errors
+    /// When something could not be written.
+    pub(crate) fn close(self) -> Result<(), storage::StorageError> {
+        self.db.close()
+    }
+}
+
+impl Engine for Store {
+    type Error = StoreError;
+    type Session<'a> = StoreSession<'a>;
+    type Reader<'a> = StoreTransaction<'a>;
+
+    fn session(&self, _worker: usize) -> Result<StoreSession<'_>, StoreError> {
+        Ok(StoreSession { store: self })
+    }
+
+    fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
+        // Nothing runs meanwhile, so rows need not be locked one by one.
+        let tx = self.db.begin_at(Isolation::ReadCommitted)?;
+        Ok(StoreTransaction { store: self, tx })
+    }
+
+    fn figures(&self) -> EngineFigures {
+        let stats = self.db.stats();
+        EngineFigures {
+            log_bytes: Some(stats.log_bytes),
+            log_flushes: Some(stats.log_flushes),
+            pool_hits: None,
+            pool_reads: Some(stats.pool_reads),
+            pool_evictions: Some(stats.pool_evictions),
+            page_writes: Some(stats.pool_writes),
+            checkpoints: Some(stats.checkpoints),
+        }
+    }
+}
+
+/// A worker's part: there is nothing to keep, the engine finds the worker's own slot by its thread.
+pub(crate) struct StoreSession<'a> {
+    store: &'a Store,
+}
+
+impl Session for StoreSession<'_> {
+    type Error = StoreError;
+    type Transaction<'t>
+        = StoreTransaction<'t>
+    where
+        Self: 't;
+
+    #[inline]
+    fn begin(&mut self) -> Result<StoreTransaction<'_>, StoreError> {
+        let tx = self.store.db.begin_at(self.store.isolation)?;
+        Ok(StoreTransaction { store: self.store, tx })
+    }
+
+    #[inline]
+    fn durable(&mut self) -> Ticket {
+        match self.store.durability {
+            Durability::Sync => Ticket(self.store.db.durable().0),
+            Durability::Async => Ticket::ALL,
+        }
+    }
+
+    fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, StoreError> {
+        self.store.db.wait_durable(Lsn(ticket.0))?;
+        Ok(self.durable())
+    }
+}
+
+/// One transaction.
+pub(crate) struct StoreTransaction<'t> {
+    store: &'t Store,
+    tx: storage::Transaction<'t>,
+}
+
+impl StoreTransaction<'_> {
+    #[inline(always)]
+    fn table<T: TableDef>(&self) -> OpenTable<(), ()> {
+        *T::of(&self.store.tables)
+    }
+
+    /// The ticket of an end of a transaction, whose flush is asked for if answers wait for it.
+    #[inline]
+    fn ticket(store: &Store, end: Lsn) -> Ticket {
+        if store.durability == Durability::Sync {
+            store.db.request_flush(end);
+        }
+        Ticket(end.0)
+    }
+}
+
+impl Transaction for StoreTransaction<'_> {
+    #[inline]
+    fn commit(self) -> Result<Ticket, StoreError> {
+        let end = self.tx.commit_async()?;
+        Ok(Self::ticket(self.store, end))
+    }
+
+    fn rollback(self) -> Result<Ticket, StoreError> {
+        let end = self.tx.rollback()?;
+        Ok(Self::ticket(self.store, end))
+    }
+}
+
+/// Which of its table's indexes an index is.
+struct Position<I> {
+    at: usize,
+    found: Option<usize>,
+    index: std::marker::PhantomData<I>,
+}
+
+impl<T: TableDef, I: IndexDef> IndexVisitor<T> for Position<I> {
+    fn visit<J: IndexDef<Table = T>>(&mut self) {
+        if J::INDEX == I::INDEX {
+            self.found = Some(self.at);
+        }
+        self.at += 1;
+    }
+}
+
+/// The number of an index among its table's.
+pub(super) fn position<I: IndexDef>() -> usize {
+    let mut position = Position::<I> { at: 0, found: None, index: std::marker::PhantomData };
+    <I::Table as TableDef>::indexes(&mut position);
+    position.found.unwrap_or(usize::MAX)
+}
+
+impl Read for StoreTransaction<'_> {
+    type Error = StoreError;
+
+    #[inline]
+    fn read<T: TableDef, R>(&mut self, key: &T::Key, mut f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<T>();
+        match self.tx.read_raw(&table, bytes.get::<T::Key>(), |row| row_of::<T>(row).map(&mut f))? {
+            None => Ok(None),
+            Some(None) => Err(layout::<T>()),
+            Some(found) => Ok(found),
+        }
+    }
+
+    #[inline]
+    fn scan<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let table = self.table::<T>();
+        let mut fits = true;
+        self.tx.scan_raw(&table, from.get::<T::Key>(), to.get::<T::Key>(), |key, row| {
+            let (Some(key), Some(row)) = (key_of::<T::Key>(key), row_of::<T>(row)) else {
+                fits = false;
+                return ControlFlow::Break(());
+            };
+            f(&key, row)
+        })?;
+        if fits { Ok(()) } else { Err(layout::<T>()) }
+    }
+
+    #[inline]
+    fn scan_index<I: IndexDef>(
+        &mut self,
+        from: &I::Key,
+        to: &I::Key,
+        direction: Direction,
+        mut f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let table = self.table::<I::Table>();
+        let mut fits = true;
+        let down = direction == Direction::Down;
+        self.tx.scan_index_raw(&table, position::<I>(), from.get::<I::Key>(), to.get::<I::Key>(), down, |key, primary| {
+            let (Some(key), Some(primary)) = (key_of::<I::Key>(key), key_of(primary)) else {
+                fits = false;
+                return ControlFlow::Break(());
+            };
+            f(&key, &primary)
+        })?;
+        if fits { Ok(()) } else { Err(layout::<I::Table>()) }
+    }
+}
+
+/// Most rows of a run placed at once, and most keys of a prefetch.
+const RUN: usize = 16;
+
+impl Ops for StoreTransaction<'_> {
+    #[inline]
+    fn update<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        self.rewrite::<T, R>(key, |row| f(&mut row.hot, &row.cold))
+    }
+
+    #[inline]
+    fn rewrite<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut RowOf<T>) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<T>();
+        match self.tx.update_raw(&table, bytes.get::<T::Key>(), |row| row_mut::<T>(row).map(f))? {
+            None => Ok(None),
+            Some(None) => Err(layout::<T>()),
+            Some(found) => Ok(found),
+        }
+    }
+
+    #[inline]
+    fn update_run<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, StoreError> {
+        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let table = self.table::<T>();
+        let mut fits = true;
+        let rows = self.tx.update_run_raw(&table, from.get::<T::Key>(), to.get::<T::Key>(), |key, row| {
+            match (key_of::<T::Key>(key), row_mut::<T>(row)) {
+                (Some(key), Some(row)) => f(&key, &mut row.hot, &row.cold),
+                _ => fits = false,
+            }
+        })?;
+        if fits { Ok(rows) } else { Err(layout::<T>()) }
+    }
+
+    #[inline]
+    fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<T>();
+        Ok(self.tx.insert_raw(&table, bytes.get::<T::Key>(), bytes_of::<T>(row))?)
+    }
+
+    #[inline]
+    fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), StoreError> {
+        let table = self.table::<T>();
+        for chunk in rows.chunks(RUN) {
+            let keys: ArrayVec<KeyBytes, RUN> = chunk.iter().map(|(key, _)| KeyBytes::of(key)).collect();
+            let pairs = keys.iter().zip(chunk).map(|(key, (_, row))| (key.get::<T::Key>(), bytes_of::<T>(row)));
+            let pairs: ArrayVec<(&[u8], &[u8]), RUN> = pairs.collect();
+            self.tx.insert_run_raw(&table, &pairs)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
+        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let table = self.table::<T>();
+        match self.tx.take_first_raw(&table, from.get::<T::Key>(), to.get::<T::Key>())? {
+            None => Ok(None),
+            Some(key) => key_of(&key).ok_or_else(layout::<T>).map(Some),
+        }
+    }
+
+    #[inline]
+    fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]) {
+        if !self.store.prefetch {
+            return;
+        }
+        let table = self.table::<T>();
+        for chunk in keys.chunks(RUN) {
+            let mut bytes = [KeyBytes::EMPTY; RUN];
+            for (to, key) in bytes.iter_mut().zip(chunk) {
+                *to = KeyBytes::of(key);
+            }
+            let keys = bytes[..chunk.len()].iter().map(|k| k.get::<T::Key>());
+            // A hint: if the table cannot be found, the statement that follows says so.
+            let _ = self.tx.prefetch_raw(&table, keys, size_of::<RowOf<T>>());
+        }
+    }
+}
