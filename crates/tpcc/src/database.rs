@@ -10,9 +10,8 @@ use crate::schema::meta::Loaded;
 /// An engine with the database it runs on.
 pub(crate) trait Database: Engine + Send + Sized {
     /// Opens what `config` names; none when nothing is there yet. An incomplete load, another format and a directory in
-    /// use by another process are errors that name the directory and say what to do. `note` tells the user what takes
-    /// long, such as recovery.
-    fn open(config: &StoreConfig, note: &mut dyn FnMut(&str)) -> Result<Option<(Self, Loaded)>, Error>;
+    /// use by another process are errors that name the directory and say what to do.
+    fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error>;
 
     /// Loads `plan` into an empty place, or, with `replace`, in the place of what is there; durable when it returns, and
     /// marked as complete last of all. None when `progress` was cancelled.
@@ -23,7 +22,7 @@ pub(crate) trait Database: Engine + Send + Sized {
         progress: &load::Progress,
     ) -> Result<Option<Self>, Error>;
 
-    /// Reads the database into memory, if it fits.
+    /// Reads the database into memory, as far as it fits.
     fn preload(&self) -> Result<(), Error>;
 
     /// Reads everything that is allocated, used by a table or not, and proves it undamaged.

@@ -52,6 +52,11 @@ impl Drop for Progress {
     }
 }
 
+/// Tells the user at once about something that takes long.
+pub(crate) fn note(text: &str) {
+    eprintln!("{text}");
+}
+
 /// "412k", "1.2M".
 pub(crate) fn short(number: f64) -> String {
     match number {

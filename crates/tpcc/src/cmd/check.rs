@@ -1,10 +1,11 @@
 //! `tpcc check`: the consistency conditions, on their own.
 
-use super::{Ended, check, note, print};
+use super::{Ended, check, print};
 use crate::config::{self, CheckConfig};
 use crate::database::Database;
 use crate::error::Error;
 use crate::flags;
+use crate::glue::storage::Store;
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::output::JsonFile;
 use crate::report::summary::{broken_rules, check_line, grouped};
@@ -13,14 +14,13 @@ use crate::report::{self, json};
 /// Carries the command out.
 pub(crate) fn run(flags: flags::Check) -> Result<Ended, Error> {
     let config = config::check(flags)?;
-    let _ = check_in::<crate::floor::Floor>;
-    Err(Error::usage(format!("--engine storage: not built yet ({})", config.store.shown())).help("pass --engine floor"))
+    check_in::<Store>(&config)
 }
 
 fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
     let file = config.json.as_deref().map(JsonFile::open).transpose()?;
     let cpu = CpuTime::now();
-    let Some((database, loaded)) = D::open(&config.store, &mut note)? else {
+    let Some((database, loaded)) = D::open(&config.store)? else {
         return Err(Error::failed(format!("{}: no database there", config.store.shown()))
             .help("'tpcc load' makes one; --data names its directory"));
     };

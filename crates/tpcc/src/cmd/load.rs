@@ -7,6 +7,7 @@ use crate::config::{self, LoadConfig};
 use crate::database::Database;
 use crate::error::Error;
 use crate::flags;
+use crate::glue::storage::Store;
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::output::JsonFile;
 use crate::report::summary::{counted, grouped};
@@ -15,8 +16,7 @@ use crate::report::{self, json};
 /// Carries the command out.
 pub(crate) fn run(flags: flags::Load) -> Result<Ended, Error> {
     let config = config::load(flags)?;
-    let _ = load_into::<crate::floor::Floor>;
-    Err(Error::usage(format!("--engine storage: not built yet ({})", config.store.shown())).help("pass --engine floor"))
+    load_into::<Store>(&config)
 }
 
 fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {

@@ -35,11 +35,6 @@ fn print(text: &str) {
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// Tells the user what takes long.
-fn note(text: &str) {
-    eprintln!("{text}");
-}
-
 /// How often progress is looked at.
 const LOOK: Duration = Duration::from_millis(200);
 

@@ -1,12 +1,13 @@
 //! `tpcc run`: load if needed, run, check, print.
 
-use super::{Ended, check, load, note, print};
+use super::{Ended, check, load, print};
 use crate::config::{self, RunConfig};
 use crate::database::Database;
 use crate::driver::{self, Tick};
 use crate::error::Error;
 use crate::flags::{self, EngineKind};
 use crate::floor::Floor;
+use crate::glue::storage::Store;
 use crate::progress::{self, Progress};
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::output::JsonFile;
@@ -17,14 +18,14 @@ pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
     let config = config::run(flags)?;
     match config.engine {
         EngineKind::Floor => run_on::<Floor>(&config),
-        EngineKind::Storage => Err(Error::usage("--engine storage: not built yet").help("pass --engine floor")),
+        EngineKind::Storage => run_on::<Store>(&config),
     }
 }
 
 fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
     let json = config.json.as_deref().map(JsonFile::open).transpose()?;
     let cpu = CpuTime::now();
-    let (database, loaded) = match D::open(&config.store, &mut note)? {
+    let (database, loaded) = match D::open(&config.store)? {
         Some(opened) => opened,
         None => {
             // What does not depend on the database is refused before hours of loading.

@@ -348,7 +348,7 @@ impl Ops for FloorTransaction<'_> {
 }
 
 impl Database for Floor {
-    fn open(_: &StoreConfig, _: &mut dyn FnMut(&str)) -> Result<Option<(Self, Loaded)>, Error> {
+    fn open(_: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
         Ok(None)
     }
 
