@@ -14,6 +14,7 @@ use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flags::{Background, Durability, Isolation, Latches};
+use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
 use crate::{interrupt, load, progress};
@@ -64,12 +65,16 @@ impl Database for Store {
             if !replace {
                 let loaded = Self::open(config)?;
                 let held = loaded.map_or(0, |(_, loaded)| loaded.warehouses);
-                return Err(Error::failed(format!("{shown}: already holds {held} warehouses; nothing was changed"))
+                return Err(Error::failed(format!("{shown}: already holds {}; nothing was changed", counted(held.into(), "warehouse")))
                     .help("'tpcc load --replace' deletes them first; or choose another directory with --data"));
             }
             remove(&config.data)?;
         }
-        let db = options(config)?.open(&config.data).map_err(|error| cannot_open(&error))?;
+        let db = options(config)?.open(&config.data).map_err(|error| match error {
+            OpenError::Missing { .. } => Error::failed(format!("{shown}: cannot be created there"))
+                .help("choose another directory with --data"),
+            error => cannot_open(&error),
+        })?;
         let store = Store::on(db, config)?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
@@ -160,11 +165,16 @@ fn incomplete(shown: &str) -> Error {
     Error::failed(format!("{shown}: incomplete load")).help("'tpcc load --replace' deletes it and loads again")
 }
 
+fn in_use(directory: &str, holder: &str) -> Error {
+    Error::failed(format!("{directory}: in use by process {holder}; stop it or choose another --data"))
+}
+
 fn cannot_open(error: &OpenError) -> Error {
     match error {
         OpenError::Setting { setting: "buffer_pool", what } => {
             Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
         }
+        OpenError::InUse { directory, holder } => in_use(directory, holder),
         OpenError::NotADatabase { .. } => {
             Error::failed(error.to_string()).help("choose another directory with --data; nothing was changed")
         }
@@ -201,7 +211,7 @@ fn remove(data: &Path) -> Result<(), Error> {
     let cannot = |error: io::Error| Error::failed(format!("{shown}: cannot be replaced: {error}"));
     let disk = FileDisk::open(data).map_err(cannot)?;
     let _lock = disk.lock().map_err(|error| match error {
-        LockError::Held { .. } => Error::failed(format!("{error}; stop it or choose another --data")),
+        LockError::Held { dir, pid } => in_use(&dir, &pid.map_or("another".to_owned(), |pid| pid.to_string())),
         _ => Error::failed(error.to_string()),
     })?;
     disk.remove(CONTROL).map_err(cannot)?;
