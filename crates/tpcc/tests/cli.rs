@@ -23,6 +23,7 @@ impl Scratch {
     fn new(name: &str) -> Scratch {
         let path = std::env::temp_dir().join(format!("tpcc-cli-{}-{name}", std::process::id()));
         let _ = std::fs::remove_file(&path);
+        let _ = std::fs::remove_dir_all(&path);
         Scratch(path)
     }
 
@@ -38,6 +39,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -237,4 +239,65 @@ fn ctrl_c_ends_a_run_cleanly() {
     assert_eq!(json["check"]["passed"], Value::Null);
     assert!(json["committed"].as_u64().unwrap() > 0);
     assert!(String::from_utf8_lossy(&output.stdout).contains("ended by Ctrl-C"));
+}
+
+/// Runs the command, which must end with `status` and, when that is not 0, name `want` on stderr.
+fn ends(status: i32, want: &str, args: &[&str]) -> Output {
+    let output = tpcc(args);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {text}");
+    assert!(text.contains(want) && !text.contains("panicked"), "{args:?}: {text}");
+    output
+}
+
+#[test]
+fn a_database_is_loaded_run_and_checked() {
+    let (data, file) = (Scratch::new("data"), Scratch::new("data-json"));
+    let (data, json) = (data.text(), file.text());
+    ends(1, "no database there", &["check", "--data", data]);
+    ends(0, "", &["load", "--data", data, "--seed", "7", "--json", json]);
+    let load = file.json();
+    assert_eq!((&load["config"]["warehouses"], &load["config"]["seed"]), (&Value::from(1), &Value::from(7)));
+    assert!(load["loaded_rows"].as_u64().unwrap() > 500_000 && load["load_s"].as_f64().unwrap() > 0.0);
+    ends(1, "already holds 1 warehouse;", &["load", "--data", data]);
+    ends(2, "--warehouses 7", &["run", "--data", data, "--warehouses", "7"]);
+    let mut orders = 30_000;
+    for durability in ["async", "sync"] {
+        let args = ["run", "--data", data, "--transactions", "2000", "--durability", durability, "--json", json];
+        let output = ends(0, "", &args);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("12 of 12 conditions hold"));
+        let run = file.json();
+        assert_eq!(run["check"]["passed"], true);
+        assert_eq!(run["config"]["durability"], durability);
+        assert_eq!(run["committed"].as_u64().unwrap() + run["rolled_back"].as_u64().unwrap(), 2_000);
+        assert!(run["log"]["bytes"].as_u64().unwrap() > 100_000);
+        orders += run["transactions"]["new-order"]["count"].as_u64().unwrap() - run["rolled_back"].as_u64().unwrap();
+        assert_eq!(run["rows"]["order"].as_u64(), Some(orders));
+    }
+    ends(0, "", &["check", "--data", data, "--json", json]);
+    assert_eq!(file.json()["rows"]["order"].as_u64(), Some(orders));
+    assert_eq!(file.json()["check"]["passed"], true);
+}
+
+#[test]
+fn what_is_no_whole_database_is_said() {
+    ends(1, "Cargo.toml", &["run", "--data", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    let data = Scratch::new("half");
+    let mut load = Command::new(env!("CARGO_BIN_EXE_tpcc"))
+        .args(["load", "--data", data.text(), "--warehouses", "50"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !data.0.join("control").exists() && start.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    ends(1, "in use by process", &["check", "--data", data.text()]);
+    load.kill().unwrap();
+    load.wait().unwrap();
+    ends(1, "incomplete load", &["run", "--data", data.text()]);
+    ends(1, "incomplete load", &["check", "--data", data.text()]);
 }

@@ -65,14 +65,18 @@ impl Database for Store {
             if !replace {
                 let loaded = Self::open(config)?;
                 let held = loaded.map_or(0, |(_, loaded)| loaded.warehouses);
-                return Err(Error::failed(format!("{shown}: already holds {}; nothing was changed", counted(held.into(), "warehouse")))
-                    .help("'tpcc load --replace' deletes them first; or choose another directory with --data"));
+                return Err(Error::failed(format!(
+                    "{shown}: already holds {}; nothing was changed",
+                    counted(held.into(), "warehouse")
+                ))
+                .help("'tpcc load --replace' deletes them first; or choose another directory with --data"));
             }
             remove(&config.data)?;
         }
         let db = options(config)?.open(&config.data).map_err(|error| match error {
-            OpenError::Missing { .. } => Error::failed(format!("{shown}: cannot be created there"))
-                .help("choose another directory with --data"),
+            OpenError::Missing { .. } => {
+                Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
+            }
             error => cannot_open(&error),
         })?;
         let store = Store::on(db, config)?;
