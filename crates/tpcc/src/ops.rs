@@ -23,11 +23,7 @@ pub(crate) trait Read {
     type Error;
 
     /// Shows the row of `key`; none when there is none.
-    fn read<T: TableDef, R>(
-        &mut self,
-        key: &T::Key,
-        f: impl FnMut(&RowOf<T>) -> R,
-    ) -> Result<Option<R>, Self::Error>;
+    fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
 
     /// Shows the rows of `from..=to` in ascending order, each once, until `f` breaks.
     fn scan<T: TableDef>(

@@ -187,8 +187,10 @@ impl<'a, S: Session> Worker<'a, S> {
 
     /// Gives the answers that may be given.
     fn answer(&mut self, now: u64) {
-        while let Some(pending) = self.pending.pop_front_if(|first| first.ticket <= self.durable) {
-            self.acknowledge(&pending, now);
+        while self.pending.front().is_some_and(|first| first.ticket <= self.durable) {
+            if let Some(pending) = self.pending.pop_front() {
+                self.acknowledge(&pending, now);
+            }
         }
     }
 
