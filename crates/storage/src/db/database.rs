@@ -12,7 +12,7 @@ use super::services::Services;
 use super::table::{OpenTable, Table};
 use super::transaction::Transaction;
 use crate::base::clock::{Clock, stamp};
-use crate::base::config::{Background, Isolation};
+use crate::base::config::{Background, Durability, Isolation};
 use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
@@ -90,6 +90,8 @@ impl Database {
             slots: options.transactions + 2,
             reserve_bytes: options.segment_bytes / 4,
             database,
+            // Zeros written ahead make syncs cheap, and nothing else: who does not wait for syncs need not pay for them.
+            zero_segments: options.durability == Durability::Sync,
             ..LogOptions::default()
         };
         let mut on_recovery = options.on_recovery.take();
@@ -103,9 +105,9 @@ impl Database {
             let file = ControlFile::open(&*disk, false)?;
             let control = file.read()?;
             let analysis = restart::analyse(&disk, &control, &mut report)?;
-            let (redo, clean) = (analysis.redo, analysis.clean);
+            let (redo, keep, clean) = (analysis.redo, analysis.keep, analysis.clean);
             let (losers, images, reader) = analysis.into_parts();
-            let log = Log::open(reader, log_options(control.database), Arc::clone(&poison), Arc::clone(&options.hook))?;
+            let log = Log::open(reader, keep, log_options(control.database), Arc::clone(&poison), Arc::clone(&options.hook))?;
             (file, control, log, Some((redo, clean, losers, images)))
         };
         let log = Arc::new(log);

@@ -169,6 +169,9 @@ impl LockTable {
 
 impl std::fmt::Debug for LockTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LockTable").field("options", &self.options).field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("LockTable")
+            .field("options", &self.options)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }

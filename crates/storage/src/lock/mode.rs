@@ -283,8 +283,16 @@ mod tests {
 
     #[test]
     fn union_is_the_weakest_cover() {
-        let all: Vec<Claim> =
-            KEYS.iter().flat_map(|&k| [claim(RecordMode::new(k, false), 0), claim(RecordMode::new(k, true), 3), claim(RecordMode::new(k, true), 7)]).collect();
+        let all: Vec<Claim> = KEYS
+            .iter()
+            .flat_map(|&k| {
+                [
+                    claim(RecordMode::new(k, false), 0),
+                    claim(RecordMode::new(k, true), 3),
+                    claim(RecordMode::new(k, true), 7),
+                ]
+            })
+            .collect();
         for &a in &all {
             for &b in &all {
                 let u = a.union(b);
@@ -307,7 +315,8 @@ mod tests {
         let yes = [(IS, IS), (IS, IX), (IS, S), (IS, SIX), (IX, IX), (S, S)];
         for a in TABLE_MODES {
             for b in TABLE_MODES {
-                let expected = a == TableMode::None || b == TableMode::None || yes.contains(&(a, b)) || yes.contains(&(b, a));
+                let expected =
+                    a == TableMode::None || b == TableMode::None || yes.contains(&(a, b)) || yes.contains(&(b, a));
                 assert_eq!(a.compatible(b), expected, "{a:?} {b:?}");
             }
             assert_eq!(TableMode::from_byte(a as u8), a);

@@ -121,7 +121,9 @@ mod tests {
 
     #[test]
     fn prefixes_never_contradict_the_order_of_keys() {
-        let keys: Vec<Vec<u8>> = (0..400u32).map(|i| i.wrapping_mul(2654435761).to_be_bytes()[..(i % 5) as usize].repeat((i % 7) as usize)).collect();
+        let keys: Vec<Vec<u8>> = (0..400u32)
+            .map(|i| i.wrapping_mul(2654435761).to_be_bytes()[..(i % 5) as usize].repeat((i % 7) as usize))
+            .collect();
         for a in &keys {
             for b in &keys {
                 if a <= b {
@@ -152,6 +154,10 @@ mod tests {
         }
         let load = names.len() as f64 / buckets.len() as f64;
         let empty = buckets.iter().filter(|&&n| n == 0).count() as f64 / buckets.len() as f64;
-        assert!((empty - (-load).exp()).abs() < 0.01, "{empty} of the buckets empty, a random spread leaves {}", (-load).exp());
+        assert!(
+            (empty - (-load).exp()).abs() < 0.01,
+            "{empty} of the buckets empty, a random spread leaves {}",
+            (-load).exp()
+        );
     }
 }

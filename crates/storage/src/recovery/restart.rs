@@ -34,6 +34,8 @@ pub(crate) struct Analysis {
     images: HashMap<PageId, Lsn>,
     /// The log goes on here.
     pub(crate) reader: LogReader,
+    /// Neither redo nor undo wants anything before this.
+    pub(crate) keep: Lsn,
     /// Whether there is anything to repeat or to take back.
     pub(crate) clean: bool,
 }
@@ -88,6 +90,7 @@ pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Repo
     let files = LogFiles::find(Arc::clone(disk), control.database)?;
     let mut losers = HashMap::new();
     let mut redo = control.checkpoint;
+    let mut keep = Lsn::MAX;
     if control.checkpoint != Lsn::ZERO {
         let mut at = LogReader::new(&files, control.checkpoint, control.durable);
         let body = match at.next()? {
@@ -99,6 +102,7 @@ pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Repo
             return Err(StorageError::CorruptFile { file: disk.show("log.*"), what }.into());
         };
         redo = body.redo;
+        keep = body.active.iter().map(|a| a.first).min().unwrap_or(keep);
         losers.extend(body.active.iter().map(|a| (a.txn, a.last)));
     } else {
         redo = crate::log::FIRST_LSN.max(redo);
@@ -131,7 +135,7 @@ pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Repo
     }
     report.state.losers = losers.len() as u64;
     clean &= losers.is_empty();
-    Ok(Analysis { redo, losers, images, reader, clean })
+    Ok(Analysis { redo, losers, images, reader, keep: keep.min(redo), clean })
 }
 
 /// The page sections of a record.
