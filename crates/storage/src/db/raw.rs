@@ -192,6 +192,6 @@ impl Txn<'_> {
     /// Locks the whole table.
     pub(crate) fn lock_whole(&mut self, table: &TableInfo, mode: TableMode) -> Result<(), TxnError> {
         let index = &table.primary;
-        self.claim.context().owner.lock_table_in(index.lock_table, mode).map_err(|e| lock_error(e, index))
+        self.claim.context().owner.lock_table(index.lock_table, mode).map_err(|e| lock_error(e, index))
     }
 }
