@@ -163,9 +163,9 @@ pub(crate) struct Found<'p> {
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys in step: while the lines of one key's leaf are on their way from memory, the
-    /// others are worked on. Brings each row into the cache and says where it is. Inner pages are few and near;
-    /// each key passes them alone. A key whose page is not in the pool is left out.
+    /// Finds up to [`GROUP`] keys in step, from the lowest inner level on: while the lines that one key needs next are
+    /// on their way from memory, the others are worked on. Brings each row into the cache and says where it is. The
+    /// levels above are few pages, and near. A key whose page is not in the pool is left out.
     pub(crate) fn find_group<'p>(
         &self,
         pool: &'p BufferPool,
@@ -174,17 +174,21 @@ impl Tree {
         mut found: impl FnMut(usize, Found<'p>),
     ) {
         debug_assert!(keys.len() <= GROUP);
-        let mut leaves: [Option<&'p Frame>; GROUP] = [None; GROUP];
-        for (leaf, key) in leaves.iter_mut().zip(keys) {
-            *leaf = self.leaf_hint(pool, key);
+        let mut at: [Option<&'p Frame>; GROUP] = [None; GROUP];
+        for (frame, key) in at.iter_mut().zip(keys) {
+            *frame = self.lowest_inner(pool, key);
         }
-        for (leaf, key) in leaves.iter().zip(keys) {
-            if let Some(frame) = leaf {
-                frame.bytes().prefetch_segment(key);
+        prefetch_segments(&at, keys);
+        for (frame, key) in at.iter_mut().zip(keys) {
+            if let Some(inner) = *frame
+                && inner.bytes().level() > 0
+            {
+                *frame = child_hint(pool, inner, key);
             }
         }
-        for (i, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
-            let Some(frame) = *leaf else { continue };
+        prefetch_segments(&at, keys);
+        for (i, (frame, key)) in at.iter().zip(keys).enumerate() {
+            let Some(frame) = *frame else { continue };
             let version = frame.latch_version();
             let page = frame.bytes();
             if !page.is_leaf() || page.index() != self.index || !page.covers(key) {
@@ -202,25 +206,39 @@ impl Tree {
         }
     }
 
-    /// The leaf of a key, most probably, its first lines asked for but not looked at.
+    /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
+    /// asked for but not looked at.
     #[inline]
-    fn leaf_hint<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<&'p Frame> {
+    fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<&'p Frame> {
         let mut frame = pool.get(self.root)?;
         let mut level = frame.bytes().level();
-        while level > 0 {
-            let version = frame.latch_version();
-            let page = frame.bytes();
-            let child = page.child(page.child_position(key));
-            if page.level() != level || !frame.is_still(version) {
-                return None;
-            }
-            frame = pool.get(child)?;
+        while level > 1 {
+            frame = child_hint(pool, frame, key)?;
             level -= 1;
         }
-        let page = frame.bytes();
-        page.prefetch(0);
-        page.prefetch(64);
-        page.prefetch(128);
         Some(frame)
+    }
+}
+
+/// The frame of the child of an inner page in which a key lies, most probably. Its first lines are asked for.
+#[inline]
+fn child_hint<'p>(pool: &'p BufferPool, inner: &Frame, key: &[u8]) -> Option<&'p Frame> {
+    let version = inner.latch_version();
+    let page = inner.bytes();
+    let child = page.child(page.child_position(key));
+    if page.level() == 0 || !inner.is_still(version) {
+        return None;
+    }
+    let frame = pool.get(child)?;
+    frame.prefetch_head();
+    Some(frame)
+}
+
+#[inline]
+fn prefetch_segments(frames: &[Option<&Frame>; GROUP], keys: &[&[u8]]) {
+    for (frame, key) in frames.iter().zip(keys) {
+        if let Some(frame) = frame {
+            frame.bytes().prefetch_segment(key);
+        }
     }
 }

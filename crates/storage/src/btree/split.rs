@@ -184,7 +184,7 @@ impl Cut {
     /// The slot that halves the bytes, neither first nor beyond the last.
     fn middle(page: PageRef<'_>, count: usize) -> usize {
         let size = |i: usize| {
-            let slot = page.slot(i);
+            let slot = page.entry(i);
             SLOT + RECORD_HEAD + slot.key_len + slot.value_len
         };
         let total: usize = (0..count).map(size).sum();

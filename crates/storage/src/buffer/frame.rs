@@ -190,6 +190,14 @@ impl<'a> FrameWrite<'a> {
         }
     }
 
+    /// As [`FrameWrite::mark_dirty`], looking at the log's tail (which all workers write) only if the page is clean.
+    #[inline]
+    pub(crate) fn mark_dirty_at(&mut self, tail: impl FnOnce() -> Lsn) {
+        if self.frame.recovery_lsn.load(Ordering::Relaxed) == 0 {
+            self.mark_dirty(tail());
+        }
+    }
+
     /// Lets go of a page that was not changed: optimistic readers need not notice.
     pub(crate) fn release_unchanged(self) {
         self.frame.latch.unlock_unchanged();

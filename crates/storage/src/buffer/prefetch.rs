@@ -7,7 +7,7 @@ use super::room::FreeFrame;
 use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
-use crate::page::access::prefetch_read;
+use crate::base::prefetch::prefetch_read;
 use crate::page::header;
 
 /// Pages that `preload` reads at once.

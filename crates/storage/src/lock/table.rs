@@ -88,15 +88,7 @@ impl Buckets {
     /// Brings the bucket of `name` into this core's cache, for writing.
     #[inline]
     pub(super) fn prefetch(&self, name: LockName) {
-        let bucket = ptr::from_ref(self.of(name));
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a prefetch changes nothing that a program can see and faults on no address; on processors without
-        // this form the instruction does nothing.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) bucket, options(nostack, preserves_flags, readonly));
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = bucket;
+        crate::base::prefetch::prefetch_write(ptr::from_ref(self.of(name)).cast());
     }
 }
 

@@ -247,6 +247,7 @@ impl Log {
 
     #[inline]
     fn append_to(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn, room: Room) -> Result<Lsn, StorageError> {
+        self.reserve.approach();
         rec.prepare(Lsn(self.durable.load(Ordering::Relaxed)));
         let bytes = rec.extent();
         record::check_len(bytes, self.record_limit)?;

@@ -18,6 +18,7 @@ use std::marker::PhantomData;
 use super::header::SLOTS;
 use super::slotted::{MAX_SLOTS, SLOT};
 use crate::base::ids::PAGE_SIZE;
+use crate::base::prefetch::prefetch_read;
 
 /// A page to read, perhaps while it changes.
 #[derive(Clone, Copy, Debug)]
@@ -197,22 +198,6 @@ impl<'a> PageRef<'a> {
     pub(crate) fn prefetch(self, at: usize) {
         prefetch_read(self.base.wrapping_add(at));
     }
-}
-
-/// Asks the processor to fetch the line at `address`; harmless for any address.
-#[inline(always)]
-pub(crate) fn prefetch_read(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a prefetch never faults.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    let _ = address;
 }
 
 /// A page to change, by the holder of its exclusive latch.

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! A slot is 12 bytes: `head` (first four bytes of the key after the page's prefix, as a number that
-//! orders like the key), the record's offset, key length, value length, flags. A record is four bytes
-//! (a leaf row's version; an inner page's child), the rest of the key, the value.
+//! orders like the key), the record's offset, key length, and then in a leaf value length and flags, in an
+//! inner page the child: whoever has found the slot need not look at the record. A record is four bytes
+//! (a row's version; unused in an inner page), the rest of the key, the value.
 //!
 //! The **fences** bound what keys may come to lie here: `low <= key < high`, both stored whole, either
 //! may be infinite. All keys share the fences' common prefix, which is stored once.
@@ -33,7 +34,7 @@ use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 12;
-/// Bytes of a record before its key: the row's version, or the child.
+/// Bytes of a record before its key: the row's version.
 pub(crate) const RECORD_HEAD: usize = 4;
 /// Most slots a page can have.
 pub(crate) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
@@ -142,6 +143,18 @@ impl<'a> PageRef<'a> {
         }
     }
 
+    /// The slot at `i` of a page of any level; an inner page's has no value and no flags.
+    #[inline]
+    pub(crate) fn entry(self, i: usize) -> Slot {
+        let slot = self.slot(i);
+        if self.is_leaf() { slot } else { Slot { value_len: 0, flags: 0, ..slot } }
+    }
+
+    /// What is kept beside key and value: the row's version, or the child.
+    fn word(self, i: usize) -> u32 {
+        if self.is_leaf() { self.row_version(self.slot(i)) } else { self.slot_word(i, 8) }
+    }
+
     #[inline]
     fn head(self, i: usize) -> u32 {
         self.slot_word(i, 0)
@@ -243,7 +256,7 @@ impl<'a> PageRef<'a> {
         if position >= self.count() {
             return PageId(self.u32(UPPER));
         }
-        PageId(self.u32_unaligned(self.slot(position).offset))
+        PageId(self.slot_word(position, 8))
     }
 
     /// Appends the whole key of slot `i` to `out`.
@@ -406,7 +419,8 @@ impl PageMut<'_> {
         let rest = &key[rest_from..];
         self.share_less(rest);
         let offset = self.claim(SLOT + RECORD_HEAD + rest.len() + value.len(), SLOT);
-        self.put_u32(offset, word);
+        let leaf = self.read().is_leaf();
+        self.put_u32(offset, if leaf { word } else { 0 });
         self.put(offset + RECORD_HEAD, rest);
         self.put(offset + RECORD_HEAD + rest.len(), value);
         let count = self.read().count();
@@ -416,8 +430,7 @@ impl PageMut<'_> {
         self.put_u32(at, head_of(rest, skip));
         self.put_u16(at + 4, offset as u16);
         self.put_u16(at + 6, rest.len() as u16);
-        self.put_u16(at + 8, value.len() as u16);
-        self.put_u16(at + 10, flags);
+        self.put_u32(at + 8, if leaf { value.len() as u32 | u32::from(flags) << 16 } else { word });
         self.put_u16(COUNT, count as u16 + 1);
         if flags & GHOST != 0 {
             self.add_ghosts(1);
@@ -498,7 +511,7 @@ impl PageMut<'_> {
             self.put_u16(at, place);
         }
         for i in 0..old.count() {
-            let slot = old.slot(i);
+            let slot = old.entry(i);
             let place = keep(self, slot.offset, slot.record_len());
             self.put_u16(SLOTS + i * SLOT + 4, place);
         }
@@ -508,7 +521,7 @@ impl PageMut<'_> {
 
     /// Removes the slot at `position`.
     pub(crate) fn remove(&mut self, position: usize) {
-        let slot = self.read().slot(position);
+        let slot = self.read().entry(position);
         let count = self.read().count();
         let at = SLOTS + position * SLOT;
         self.shift(at + SLOT, (count - position - 1) * SLOT, at);
@@ -523,7 +536,7 @@ impl PageMut<'_> {
     /// Removes every slot from `position` on.
     pub(crate) fn truncate(&mut self, position: usize) {
         for i in position..self.read().count() {
-            let slot = self.read().slot(i);
+            let slot = self.read().entry(i);
             self.add_heap_free(slot.record_len());
             if slot.is_ghost() {
                 self.add_ghosts(-1);
@@ -586,8 +599,7 @@ impl PageMut<'_> {
         if position >= self.read().count() {
             self.put_u32(UPPER, child.0);
         } else {
-            let offset = self.read().slot(position).offset;
-            self.put_u32(offset, child.0);
+            self.put_u32(SLOTS + position * SLOT + 8, child.0);
         }
     }
 
@@ -600,16 +612,17 @@ impl PageMut<'_> {
             let _ = from.append_to(usize::from(from.u16(LOW_OFFSET)) + new, old - new, &mut lead);
         }
         let dropped = new.saturating_sub(old);
+        let leaf = from.is_leaf();
         let mut heap = usize::from(self.read().u16(HEAP_START));
         let mut at = SLOTS + self.read().count() * SLOT;
         let (mut ghosts, mut record) = (0, [0; RECORD_MAX]);
         for i in range.clone() {
-            let slot = from.slot(i);
+            let slot = from.entry(i);
             let key_len = slot.key_len + lead.len() - dropped;
             let rest = slot.key_len - dropped + slot.value_len;
             heap -= RECORD_HEAD + key_len + slot.value_len;
             debug_assert!(heap >= at + SLOT, "the caller checked for room");
-            self.put_u32(heap, from.row_version(slot));
+            self.put_u32(heap, if leaf { from.row_version(slot) } else { 0 });
             self.put(heap + RECORD_HEAD, &lead);
             let tail = &mut record[..rest];
             let _ = from.copy_to(slot.offset + RECORD_HEAD + dropped, tail);
@@ -618,8 +631,8 @@ impl PageMut<'_> {
             self.put_u32(at, head);
             self.put_u16(at + 4, heap as u16);
             self.put_u16(at + 6, key_len as u16);
-            self.put_u16(at + 8, slot.value_len as u16);
-            self.put_u16(at + 10, slot.flags);
+            let tail = if leaf { slot.value_len as u32 | u32::from(slot.flags) << 16 } else { from.word(i) };
+            self.put_u32(at + 8, tail);
             at += SLOT;
             ghosts += i32::from(slot.is_ghost());
         }

@@ -78,7 +78,7 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(0);
         }
-        leaf.mark_dirty(self.core.log.tail());
+        leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
         for (i, (key, row)) in rows[..n].iter().enumerate() {
@@ -167,7 +167,7 @@ impl Txn<'_> {
             return Ok(());
         };
         let id = leaf.frame().page_id();
-        leaf.mark_dirty(self.core.log.tail());
+        leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let mut start = 0;
         let mut patches: [(u16, u16, u32, u16); MOST] = [(0, 0, 0, 0); MOST];

@@ -122,7 +122,7 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(Placed::Full);
         }
-        leaf.mark_dirty(self.core.log.tail());
+        leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
         ops::put_insert(&mut self.claim.context().rec, &place, row);
@@ -158,7 +158,7 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(Placed::Full);
         }
-        leaf.mark_dirty(self.core.log.tail());
+        leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
         let cx = self.claim.context();
@@ -262,7 +262,7 @@ impl Txn<'_> {
             if !exact {
                 return Err(self.vanished(index, leaf));
             }
-            leaf.mark_dirty(self.core.log.tail());
+            leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let cx = self.claim.context();
             let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
@@ -322,7 +322,7 @@ impl Txn<'_> {
             if !exact {
                 return Err(self.vanished(index, leaf));
             }
-            leaf.mark_dirty(self.core.log.tail());
+            leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
             ops::put_mark(&mut self.claim.context().rec, &place, true);

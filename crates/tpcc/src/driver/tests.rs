@@ -95,6 +95,8 @@ impl<'a> Session for MoodySession<'a> {
         Ticket(self.durable)
     }
 
+    fn request(&mut self, _ticket: Ticket) {}
+
     fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, MoodError> {
         assert!(ticket.0 <= self.tickets, "waits for a ticket that was never given");
         self.engine.waits.lock().unwrap().push(ticket.0);

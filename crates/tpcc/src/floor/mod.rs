@@ -175,6 +175,8 @@ impl Session for FloorSession<'_> {
         Ticket::ALL
     }
 
+    fn request(&mut self, _ticket: Ticket) {}
+
     fn wait_for(&mut self, _ticket: Ticket) -> Result<Ticket, FloorError> {
         Ok(Ticket::ALL)
     }

@@ -185,6 +185,12 @@ impl Session for StoreSession<'_> {
         }
     }
 
+    fn request(&mut self, ticket: Ticket) {
+        if self.store.durability == Durability::Sync {
+            self.store.db.request_flush(Lsn(ticket.0));
+        }
+    }
+
     fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, StoreError> {
         self.store.db.wait_durable(Lsn(ticket.0))?;
         Ok(self.durable())
@@ -202,27 +208,18 @@ impl StoreTransaction<'_> {
     fn table<T: TableDef>(&self) -> OpenTable<(), ()> {
         *T::of(&self.store.tables)
     }
-
-    /// The ticket of an end of a transaction, whose flush is asked for if answers wait for it.
-    #[inline]
-    fn ticket(store: &Store, end: Lsn) -> Ticket {
-        if store.durability == Durability::Sync {
-            store.db.request_flush(end);
-        }
-        Ticket(end.0)
-    }
 }
 
 impl Transaction for StoreTransaction<'_> {
     #[inline]
     fn commit(self) -> Result<Ticket, StoreError> {
         let end = self.tx.commit_async()?;
-        Ok(Self::ticket(self.store, end))
+        Ok(Ticket(end.0))
     }
 
     fn rollback(self) -> Result<Ticket, StoreError> {
         let end = self.tx.rollback()?;
-        Ok(Self::ticket(self.store, end))
+        Ok(Ticket(end.0))
     }
 }
 
