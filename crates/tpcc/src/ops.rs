@@ -52,6 +52,20 @@ pub(crate) trait Ops: Read {
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
+    /// Updates hot columns of several rows, as [`Self::update`] of each in turn would; `f` is told which key it is. A key
+    /// may occur twice. Returns how many had a row. An engine may lock all of them first and write them together.
+    fn update_many<T: TableDef>(
+        &mut self,
+        keys: &[T::Key],
+        mut f: impl FnMut(usize, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, Self::Error> {
+        let mut rows = 0;
+        for (i, key) in keys.iter().enumerate() {
+            rows += usize::from(self.update::<T, _>(key, |hot, cold| f(i, hot, cold))?.is_some());
+        }
+        Ok(rows)
+    }
+
     /// Like [`Self::update`], but `f` may change every column that is in no index; the row keeps its length.
     fn rewrite<T: TableDef, R>(
         &mut self,

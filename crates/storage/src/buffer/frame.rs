@@ -78,6 +78,12 @@ impl Frame {
         self.latch.upgrade(version).then(|| FrameWrite { frame: self })
     }
 
+    /// As [`Frame::write_at`], but gives up when readers are there too: for those who hold other latches.
+    #[inline]
+    pub(crate) fn try_write_at(&self, version: crate::latch::Version) -> Option<FrameWrite<'_>> {
+        self.latch.try_upgrade(version).then(|| FrameWrite { frame: self })
+    }
+
     /// Counts a use for the replacement policy. Writes only when that changes something, because the
     /// line is shared by all workers.
     #[inline]

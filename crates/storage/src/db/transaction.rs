@@ -326,10 +326,30 @@ impl Transaction<'_> {
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
         if info.secondaries.iter().any(|s| s.columns_from < len) {
-            let what = format!("has an index that depends on its first {len} bytes");
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what });
+            return Err(depends_on_head(info, len));
         }
         let result = self.txn.update_head(info, key, len, change);
+        self.noted(result)
+    }
+
+    /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
+    /// written, and all are written under one log record. `change` is told which key it is called for. A key without a row
+    /// is passed over; returns how many had one.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn update_heads_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        keys: &[&[u8]],
+        len: usize,
+        change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
+        let info = self.info(table)?;
+        if info.secondaries.iter().any(|s| s.columns_from < len) {
+            return Err(depends_on_head(info, len));
+        }
+        let result = self.txn.update_heads(&info.primary, keys, len, change);
         self.noted(result)
     }
 
@@ -453,6 +473,13 @@ impl Transaction<'_> {
         self.txn.prefetch(&info.primary, keys, row_bytes);
         Ok(())
     }
+}
+
+/// The error for an update in place of bytes that an index looks at.
+#[cold]
+fn depends_on_head(info: &TableInfo, len: usize) -> TxnError {
+    let what = format!("has an index that depends on its first {len} bytes");
+    TxnError::Schema { table: info.primary.table.clone(), what }
 }
 
 /// The error for a handle that this database did not give.

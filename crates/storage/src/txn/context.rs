@@ -44,6 +44,8 @@ pub(crate) struct Context {
     pub(crate) batch: Batch,
     /// Where a scan is, and where it goes on.
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
+    /// First bytes of several rows, before and after.
+    pub(crate) heads: Vec<u8>,
     memos: Box<[Memo; MEMOS]>,
 }
 
@@ -62,6 +64,7 @@ impl Context {
             after: Vec::new(),
             batch: Batch::default(),
             cursors: Default::default(),
+            heads: Vec::new(),
             memos: Box::new([NO_MEMO; MEMOS]),
         }
     }

@@ -338,6 +338,28 @@ impl Ops for StoreTransaction<'_> {
     }
 
     #[inline]
+    fn update_many<T: TableDef>(
+        &mut self,
+        keys: &[T::Key],
+        mut f: impl FnMut(usize, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, StoreError> {
+        let table = self.table::<T>();
+        let mut fits = true;
+        let mut rows = 0;
+        for (chunk, keys) in keys.chunks(RUN).enumerate() {
+            let bytes: ArrayVec<KeyBytes, RUN> = keys.iter().map(KeyBytes::of).collect();
+            let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(KeyBytes::get::<T::Key>).collect();
+            rows += self.tx.update_heads_raw(&table, &keys, size_of::<T::Hot>(), |i, hot, cold| {
+                match (T::Hot::mut_from_bytes(hot), T::Cold::ref_from_bytes(cold)) {
+                    (Ok(hot), Ok(cold)) => f(chunk * RUN + i, hot, cold),
+                    _ => fits = false,
+                }
+            })?;
+        }
+        if fits { Ok(rows) } else { Err(layout::<T>()) }
+    }
+
+    #[inline]
     fn rewrite<T: TableDef, R>(
         &mut self,
         key: &T::Key,
