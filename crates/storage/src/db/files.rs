@@ -57,8 +57,20 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
     let ours = |n: &String| n == "lock" || n.starts_with("pages.") || n.starts_with("log.");
     match names.iter().find(|n| !ours(n)) {
         Some(other) => Err(OpenError::NotADatabase { directory: directory(disk), why: format!("it holds '{other}'") }),
+        // Left over from a creation that was broken off, unless there is more than a creation writes.
+        None if names.iter().any(|n| n == PAGES) && holds_data(disk)? => {
+            let what = format!("is missing, but {PAGES} holds data; restore a copy, or remove the files to begin anew");
+            Err(StorageError::CorruptFile { file: disk.show(CONTROL), what }.into())
+        }
         None => Ok(Found::Nothing),
     }
+}
+
+/// Whether the data file has pages that [`create`] did not make.
+fn holds_data(disk: &dyn Disk) -> Result<bool, StorageError> {
+    let file = disk.open(PAGES, OpenMode::Existing).map_err(|e| StorageError::io("open", disk.show(PAGES), 0, e))?;
+    let len = file.len().map_err(|e| StorageError::io("measure", disk.show(PAGES), 0, e))?;
+    Ok(len > u64::from(CATALOG.root.0 + 1) * crate::base::ids::PAGE_SIZE as u64)
 }
 
 /// The directory as the user would find it.
