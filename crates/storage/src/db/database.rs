@@ -100,7 +100,7 @@ impl Database {
             let (file, control) = files::create(&*disk, database)?;
             (file, control, log, None)
         } else {
-            let file = ControlFile::open(&*disk, false)?;
+            let file = ControlFile::open(&*disk)?;
             let control = file.read()?;
             let analysis = restart::analyse(&disk, &control, &mut report)?;
             let (redo, clean) = (analysis.redo, analysis.clean);
