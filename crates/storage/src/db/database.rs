@@ -309,7 +309,7 @@ impl Database {
     /// # Errors
     /// [`StorageError::CorruptPage`] names the first page that is damaged.
     pub fn verify_pages(&self) -> Result<u64, StorageError> {
-        super::verify::verify_pages(&self.core)
+        super::verify::verify_pages(&self.core, &self.catalog)
     }
 
     /// Counters since open.
