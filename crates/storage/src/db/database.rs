@@ -245,9 +245,13 @@ impl Database {
     }
 
     fn open_raw<K, V>(&self, table: &Table<K, V>) -> Result<u32, TxnError> {
-        if let Some(number) = self.names.read().get(table.name()) {
-            return Ok(*number);
+        let known = self.names.read().get(table.name()).copied();
+        if let Some(number) = known
+            && self.catalog.table(number).is_some_and(|info| table.fits(info))
+        {
+            return Ok(number);
         }
+        // Not open yet, or declared otherwise than where it was opened: the catalog says which.
         let number = self.catalog.open(&self.core, table.name(), &table.specs(), true)?;
         self.names.write().insert(table.name(), number);
         Ok(number)
