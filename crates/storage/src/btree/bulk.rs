@@ -4,14 +4,16 @@
 //! disk (synced) before the root's record is appended, so a crash leaves either the empty tree or the full one.
 
 use super::ops;
+use super::purge::try_latch;
 use super::space::SPACE_PAGE;
 use super::{MAX_KEY, MAX_ROW, Pages, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
+use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{SLOTS, seal};
 use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
-use crate::page::{PageBytes, PageMut};
+use crate::page::{PageBytes, PageMut, PageRef};
 
 /// Pages taken from the allocator and written at a time.
 const EXTENT: usize = 64;
@@ -23,8 +25,10 @@ const INNER_FILL: usize = (PAGE_SIZE - SLOTS) * 9 / 10;
 pub(crate) enum BulkError {
     /// The key is not above the one before.
     Order,
-    /// Key or row longer than a page can take.
-    TooLarge,
+    /// A key of this many bytes, longer than a page can take.
+    LongKey(usize),
+    /// A row of this many bytes, longer than a page can take.
+    LongRow(usize),
     /// The tree already has rows.
     NotEmpty,
     /// Something below failed.
@@ -133,6 +137,57 @@ impl Open {
     }
 }
 
+/// A tree whose pages are written but whose root is not in its place.
+pub(crate) struct Sealed {
+    tree: Tree,
+    /// Rows in it.
+    pub(crate) rows: u64,
+    /// What the root will be; `None` for a tree without rows.
+    root: Option<Box<PageBytes>>,
+}
+
+/// Syncs what was written and makes the trees out of it, all in one record: a crash leaves all of them or none.
+///
+/// # Errors
+/// See [`BulkError`]; the trees are empty then.
+pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &[Sealed]) -> Result<(), BulkError> {
+    let roots: Vec<(PageId, &PageBytes)> = trees.iter().filter_map(|t| Some((t.tree.root, &**t.root.as_ref()?))).collect();
+    if roots.is_empty() {
+        return Ok(());
+    }
+    pages.pool.sync_file()?;
+    let mut latched = loop {
+        // First all into memory, then all latched: no latch is held during I/O.
+        for (id, _) in &roots {
+            pages.pool.get_or_load(*id)?;
+        }
+        let mut latched = Vec::with_capacity(roots.len());
+        latched.extend(roots.iter().map_while(|(id, _)| try_latch(pages, *id)));
+        if latched.len() == roots.len() {
+            break latched;
+        }
+        latched.into_iter().for_each(FrameWrite::release_unchanged);
+        std::hint::spin_loop();
+    };
+    if latched.iter().any(|root| root.page().count() != 0 || !root.page().is_leaf()) {
+        latched.into_iter().for_each(FrameWrite::release_unchanged);
+        return Err(BulkError::NotEmpty);
+    }
+    rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+    let (tail, mut after) = (pages.log.tail(), Lsn::ZERO);
+    for (root, (id, bytes)) in latched.iter_mut().zip(&roots) {
+        ops::put_image(rec, *id, bytes.as_bytes(), PageRef::of(bytes));
+        after = after.max(root.page().lsn());
+        root.mark_dirty(tail);
+    }
+    let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
+    for (root, (_, bytes)) in latched.iter_mut().zip(&roots) {
+        root.page_mut().bytes().copy_from_slice(bytes.as_bytes());
+        root.page_mut().set_lsn(lsn);
+    }
+    Ok(())
+}
+
 /// Builds one tree.
 pub(crate) struct Builder<'a> {
     tree: Tree,
@@ -192,8 +247,11 @@ impl<'a> Builder<'a> {
         if self.rows > 0 && key <= self.last_key.as_slice() {
             return Err(BulkError::Order);
         }
-        if key.len() > MAX_KEY || row.len() > MAX_ROW {
-            return Err(BulkError::TooLarge);
+        if key.len() > MAX_KEY {
+            return Err(BulkError::LongKey(key.len()));
+        }
+        if row.len() > MAX_ROW {
+            return Err(BulkError::LongRow(row.len()));
         }
         let need = SLOT + RECORD_HEAD + key.len() + row.len();
         // The key may become the high fence, so it must fit once more.
@@ -212,15 +270,16 @@ impl<'a> Builder<'a> {
         self.rows
     }
 
-    /// Writes what is left, syncs it, and makes it the tree.
+    /// Writes what is left. The tree is still empty until [`install`] has put the root in its place.
     ///
     /// # Errors
     /// See [`BulkError`].
-    pub(crate) fn finish(mut self) -> Result<u64, BulkError> {
-        if self.rows == 0 {
+    pub(crate) fn seal(mut self) -> Result<Sealed, BulkError> {
+        let (tree, rows) = (self.tree, self.rows);
+        if rows == 0 {
             self.extent.used = 0;
             self.write_extent()?;
-            return Ok(0);
+            return Ok(Sealed { tree, rows, root: None });
         }
         self.close_leaf(None)?;
         let mut level = 0;
@@ -228,25 +287,12 @@ impl<'a> Builder<'a> {
             self.close_inner(level, None)?;
             level += 1;
         }
-        let Some(mut top) = self.inner.pop() else { return Ok(self.rows) };
+        let Some(mut top) = self.inner.pop() else { return Ok(Sealed { tree, rows, root: None }) };
         self.write_extent()?;
-        self.pages.pool.sync_file()?;
-        let root = self.pages.pool.get_or_load(self.tree.root)?;
-        let mut root = root.write();
-        if root.frame().page_id() != self.tree.root || root.page().count() != 0 || !root.page().is_leaf() {
-            root.release_unchanged();
-            return Err(BulkError::NotEmpty);
-        }
-        top.id = self.tree.root;
-        let after = root.page().lsn();
-        top.build(self.tree, self.inner.len() as u8 + 1, None, PageId::NONE, after, &mut PageMut::of(&mut self.scratch));
-        self.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        ops::put_image(&mut self.rec, self.tree.root, self.scratch.as_bytes(), crate::page::PageRef::of(&self.scratch));
-        root.mark_dirty(self.pages.log.tail());
-        let lsn = self.pages.log.append_redo_only(self.pages.slot, &mut self.rec, after)?;
-        root.page_mut().bytes().copy_from_slice(self.scratch.as_bytes());
-        root.page_mut().set_lsn(lsn);
-        Ok(self.rows)
+        top.id = tree.root;
+        let mut root = PageBytes::boxed();
+        top.build(tree, self.inner.len() as u8 + 1, None, PageId::NONE, self.lsn, &mut PageMut::of(&mut root));
+        Ok(Sealed { tree, rows, root: Some(root) })
     }
 
     /// The number of the next page.

@@ -162,7 +162,8 @@ impl Tree {
     }
 }
 
-fn try_latch(pages: Pages<'_>, id: PageId) -> Option<FrameWrite<'_>> {
+/// The page exclusively, if it is in memory and free.
+pub(crate) fn try_latch(pages: Pages<'_>, id: PageId) -> Option<FrameWrite<'_>> {
     let write = pages.pool.get(id)?.try_write()?;
     if write.frame().page_id() == id {
         return Some(write);

@@ -5,8 +5,10 @@ use std::marker::PhantomData;
 use super::database::Database;
 use super::table::OpenTable;
 use crate::base::error::TxnError;
-use crate::btree::bulk::{BulkError, Builder};
+use crate::btree::bulk::{self, BulkError, Builder, Sealed};
+use crate::btree::{MAX_KEY, MAX_ROW, Pages};
 use crate::lock::TableMode;
+use crate::log::RecordBuf;
 use crate::table::catalog::TableInfo;
 use crate::table::codec::{Key, Row};
 use crate::txn::core::Txn;
@@ -112,7 +114,8 @@ impl BulkPart<'_> {
     /// # Errors
     /// No space, a failed write.
     pub fn finish(self) -> Result<u64, TxnError> {
-        let rows = self.builder.finish().map_err(|e| bulk_error(e, self.table))?;
+        let pages = self.db.core.pages(self.txn.claim.peek().slot);
+        let rows = install(pages, [self.builder.seal()], self.table)?;
         self.txn.commit()?;
         self.db.core.make_durable(self.db.core.log.tail())?;
         Ok(rows)
@@ -168,10 +171,7 @@ impl<K, V> BulkLoad<'_, K, V> {
             }
             trees.push(tree);
         }
-        for tree in trees {
-            tree.finish().map_err(|e| bulk_error(e, table))?;
-        }
-        let rows = builder.finish().map_err(|e| bulk_error(e, table))?;
+        let rows = install(pages, std::iter::once(builder).chain(trees).map(Builder::seal), table)?;
         txn.commit()?;
         db.core.make_durable(db.core.log.tail())?;
         Ok(rows)
@@ -195,11 +195,26 @@ impl<K: Key, V: Row> BulkLoad<'_, K, V> {
     }
 }
 
+/// Puts finished trees in their places, together; returns the rows of the first.
+fn install(
+    pages: Pages<'_>,
+    trees: impl IntoIterator<Item = Result<Sealed, BulkError>>,
+    table: &TableInfo,
+) -> Result<u64, TxnError> {
+    let trees = trees.into_iter().collect::<Result<Vec<_>, _>>();
+    let installed = trees.and_then(|trees| {
+        bulk::install(pages, &mut RecordBuf::new(), &trees)?;
+        Ok(trees.first().map_or(0, |tree| tree.rows))
+    });
+    installed.map_err(|e| bulk_error(e, table))
+}
+
 fn bulk_error(error: BulkError, table: &TableInfo) -> TxnError {
     let name = table.primary.table.clone();
     match error {
         BulkError::Order => TxnError::NotAscending { table: name },
-        BulkError::TooLarge => TxnError::RowTooLarge { table: name, bytes: 0, limit: crate::btree::MAX_ROW },
+        BulkError::LongKey(bytes) => TxnError::KeyTooLong { table: name, bytes, limit: MAX_KEY },
+        BulkError::LongRow(bytes) => TxnError::RowTooLarge { table: name, bytes, limit: MAX_ROW },
         BulkError::NotEmpty => TxnError::Schema { table: name, what: "is not empty: only an empty table can be loaded".into() },
         BulkError::Storage(error) => TxnError::Storage(error),
     }

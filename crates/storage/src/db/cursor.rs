@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
 use super::transaction::{Transaction, decoded_key, undecodable};
+use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::table::catalog::TableInfo;
 use crate::table::codec::{Key, Row};
@@ -132,27 +133,33 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     }
 
     fn step(&mut self, from_back: bool) -> Result<Option<(K, V)>, TxnError> {
-        if (if from_back { &self.back } else { &self.front }).is_empty() && !self.done {
-            self.fetch(from_back)?;
+        loop {
+            if (if from_back { &self.back } else { &self.front }).is_empty() && !self.done {
+                self.fetch(from_back)?;
+            }
+            let row = if from_back {
+                self.back.pop_front().or_else(|| self.front.pop_back())
+            } else {
+                self.front.pop_front().or_else(|| self.back.pop_back())
+            };
+            let Some((key, row)) = row else { return Ok(None) };
+            if self.by.is_none() {
+                let decoded = V::decode(&row).ok_or_else(|| undecodable::<V>(self.index()))?;
+                return Ok(Some((decoded_key(&key, self.index())?, decoded)));
+            }
+            // The entry's value is the primary key. While the entry is locked the row is there; under read committed
+            // it may have gone since.
+            let primary = &self.table.primary;
+            match self.tx.txn.read(primary, &row, Want::Read, V::decode)? {
+                Some(Some(decoded)) => return Ok(Some((decoded_key(&row, primary)?, decoded))),
+                None if self.tx.txn.isolation == Isolation::ReadCommitted => {}
+                _ => return Err(undecodable::<V>(primary)),
+            }
         }
-        let row = if from_back {
-            self.back.pop_front().or_else(|| self.front.pop_back())
-        } else {
-            self.front.pop_front().or_else(|| self.back.pop_back())
-        };
-        let Some((key, row)) = row else { return Ok(None) };
-        if self.by.is_none() {
-            let decoded = V::decode(&row).ok_or_else(|| undecodable::<V>(self.index()))?;
-            return Ok(Some((decoded_key(&key, self.index())?, decoded)));
-        }
-        // The entry's value is the primary key, and the entry is locked: the row is there.
-        let primary = &self.table.primary;
-        let found = self.tx.txn.read(primary, &row, Want::Read, V::decode)?;
-        let Some(decoded) = found.flatten() else { return Err(undecodable::<V>(primary)) };
-        Ok(Some((decoded_key(&row, primary)?, decoded)))
     }
 
     fn stop_at_error(&mut self, step: Result<Option<(K, V)>, TxnError>) -> Option<Result<(K, V), TxnError>> {
+        let step = self.tx.noted(step);
         if step.is_err() {
             self.done = true;
             self.front.clear();

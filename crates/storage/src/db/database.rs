@@ -103,7 +103,7 @@ impl Database {
             let (file, control) = files::create(&*disk, database)?;
             (file, control, log, None)
         } else {
-            let file = ControlFile::open(&*disk, false)?;
+            let file = ControlFile::open(&*disk)?;
             let control = file.read()?;
             let analysis = restart::analyse(&disk, &control, &mut report)?;
             let (redo, keep, clean) = (analysis.redo, analysis.keep, analysis.clean);
@@ -248,9 +248,13 @@ impl Database {
     }
 
     fn open_raw<K, V>(&self, table: &Table<K, V>) -> Result<u32, TxnError> {
-        if let Some(number) = self.names.read().get(table.name()) {
-            return Ok(*number);
+        let known = self.names.read().get(table.name()).copied();
+        if let Some(number) = known
+            && self.catalog.table(number).is_some_and(|info| table.fits(info))
+        {
+            return Ok(number);
         }
+        // Not open yet, or declared otherwise than where it was opened: the catalog says which.
         let number = self.catalog.open(&self.core, table.name(), &table.specs(), true)?;
         self.names.write().insert(table.name(), number);
         Ok(number)
@@ -312,7 +316,7 @@ impl Database {
     /// # Errors
     /// [`StorageError::CorruptPage`] names the first page that is damaged.
     pub fn verify_pages(&self) -> Result<u64, StorageError> {
-        super::verify::verify_pages(&self.core)
+        super::verify::verify_pages(&self.core, &self.catalog)
     }
 
     /// Counters since open.

@@ -17,7 +17,7 @@ use crate::log::{FIRST_LSN, Log, RecordBuf, RecordKind};
 use crate::page::header::{self, Kind, seal};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
-use crate::recovery::control::{CONTROL, Control, ControlFile, FORMAT};
+use crate::recovery::control::{CONTROL, Control, ControlFile, FORMAT, NEW_CONTROL};
 use crate::table::catalog::CATALOG;
 
 /// The data file.
@@ -54,11 +54,23 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
     if names.iter().any(|n| n == CONTROL) {
         return Ok(Found::Database);
     }
-    let ours = |n: &String| n == "lock" || n.starts_with("pages.") || n.starts_with("log.");
+    let ours = |n: &String| n == "lock" || n == NEW_CONTROL || n.starts_with("pages.") || n.starts_with("log.");
     match names.iter().find(|n| !ours(n)) {
         Some(other) => Err(OpenError::NotADatabase { directory: directory(disk), why: format!("it holds '{other}'") }),
+        // Left over from a creation that was broken off, unless there is more than a creation writes.
+        None if names.iter().any(|n| n == PAGES) && holds_data(disk)? => {
+            let what = format!("is missing, but {PAGES} holds data; restore a copy, or remove the files to begin anew");
+            Err(StorageError::CorruptFile { file: disk.show(CONTROL), what }.into())
+        }
         None => Ok(Found::Nothing),
     }
+}
+
+/// Whether the data file has pages that [`create`] did not make.
+fn holds_data(disk: &dyn Disk) -> Result<bool, StorageError> {
+    let file = disk.open(PAGES, OpenMode::Existing).map_err(|e| StorageError::io("open", disk.show(PAGES), 0, e))?;
+    let len = file.len().map_err(|e| StorageError::io("measure", disk.show(PAGES), 0, e))?;
+    Ok(len > u64::from(CATALOG.root.0 + 1) * crate::base::ids::PAGE_SIZE as u64)
 }
 
 /// The directory as the user would find it.
@@ -99,12 +111,9 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
     seal(page.as_bytes_mut());
     write_all_at(&*file, page.as_bytes(), CATALOG.root.offset())?;
     sync_file(&*file)?;
-    let sync_dir = || disk.sync_dir().map_err(|e| StorageError::io("sync", disk.show(""), 0, e));
-    sync_dir()?;
-    let control_file = ControlFile::open(disk, true)?;
+    disk.sync_dir().map_err(|e| StorageError::io("sync", disk.show(""), 0, e))?;
     let control = Control { number: 1, database, checkpoint: Lsn::ZERO, durable: FIRST_LSN };
-    control_file.write(&control)?;
-    sync_dir()?;
+    let control_file = ControlFile::create(disk, &control)?;
     Ok((control_file, control))
 }
 

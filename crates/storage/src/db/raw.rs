@@ -143,13 +143,19 @@ impl Txn<'_> {
 
     /// Inserts a row or replaces the one that is there.
     pub(crate) fn put_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        let replaced = self.update_row(table, key, |old| {
-            old.clear();
-            old.extend_from_slice(row);
-        })?;
-        match replaced {
-            Some(()) => Ok(()),
-            None => self.insert_row(table, key, row),
+        loop {
+            let replaced = self.update_row(table, key, |old| {
+                old.clear();
+                old.extend_from_slice(row);
+            })?;
+            if replaced.is_some() {
+                return Ok(());
+            }
+            match self.insert_row(table, key, row) {
+                // Below serializable nothing kept others from inserting the key meanwhile.
+                Err(TxnError::DuplicateKey { index, .. }) if std::sync::Arc::ptr_eq(&index, &table.primary.name) => {}
+                result => return result,
+            }
         }
     }
 
@@ -187,6 +193,19 @@ impl Txn<'_> {
             self.delete_row(table, key)?;
         }
         Ok(first)
+    }
+
+    /// Lets `change` edit every row of `[from, to]` in place; returns how many there were. On an error none of it stays.
+    pub(crate) fn update_rows(
+        &mut self,
+        table: &TableInfo,
+        from: &[u8],
+        to: End<'_>,
+        change: impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<usize, TxnError> {
+        let savepoint = self.savepoint();
+        let result = self.modify_run(&table.primary, from, to, change);
+        self.undo_unless_ok(savepoint, result)
     }
 
     /// Locks the whole table.

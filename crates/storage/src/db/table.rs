@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Formatter};
 use std::marker::PhantomData;
 
-use crate::table::catalog::{IndexSpec, MAX_INDEXES};
+use crate::table::catalog::{IndexSpec, MAX_INDEXES, TableInfo};
 use crate::table::codec::{Key, Row, key_from};
 
 /// A table as a program declares it: a name, the types of key and row, and its secondary indexes.
@@ -86,6 +86,13 @@ impl<K, V> Table<K, V> {
     /// The name.
     pub const fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Whether the open table has the indexes declared here.
+    #[inline]
+    pub(crate) fn fits(&self, info: &TableInfo) -> bool {
+        let declared = self.specs.iter().map_while(Option::as_ref).map(|s| (s.name, s.unique));
+        declared.eq(info.secondaries.iter().map(|s| (&*s.index.name, s.unique)))
     }
 
     pub(crate) fn specs(&self) -> Vec<IndexSpec> {

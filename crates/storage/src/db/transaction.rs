@@ -83,7 +83,7 @@ impl<'db> Transaction<'db> {
 
     /// Notes what an error means for the transaction.
     #[inline]
-    fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
+    pub(super) fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
         if let Err(TxnError::Deadlock { .. }) = &result {
             self.victim = true;
         }
@@ -427,7 +427,7 @@ impl Transaction<'_> {
             let what = "has secondary indexes: update its rows one by one".into();
             return Err(TxnError::Schema { table: info.primary.table.clone(), what });
         }
-        let result = self.txn.modify_run(&info.primary, from, End::With(to), change);
+        let result = self.txn.update_rows(info, from, End::With(to), change);
         self.noted(result)
     }
 

@@ -23,6 +23,8 @@ use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at
 pub(crate) const FORMAT: u32 = 1;
 /// The file's name.
 pub(crate) const CONTROL: &str = "control";
+/// Its name until it holds something.
+pub(crate) const NEW_CONTROL: &str = "control.new";
 const MAGIC: &[u8; 8] = b"LOCKSTEP";
 const COPY: usize = 64;
 const APART: u64 = 4096;
@@ -78,15 +80,27 @@ impl Control {
 }
 
 impl ControlFile {
-    /// Opens the file, creating it if asked.
+    /// Opens the file.
     ///
     /// # Errors
     /// When the system refuses.
-    pub(crate) fn open(disk: &dyn Disk, create: bool) -> Result<ControlFile, StorageError> {
+    pub(crate) fn open(disk: &dyn Disk) -> Result<ControlFile, StorageError> {
         let show = disk.show(CONTROL);
-        let mode = if create { OpenMode::Create } else { OpenMode::Existing };
-        let file = disk.open(CONTROL, mode).map_err(|e| StorageError::io("open", &*show, 0, e))?;
+        let file = disk.open(CONTROL, OpenMode::Existing).map_err(|e| StorageError::io("open", &*show, 0, e))?;
         Ok(ControlFile { file, show })
+    }
+
+    /// Makes the file. It gets its name when it is on disk as a whole, so that a crash leaves none or a good one.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn create(disk: &dyn Disk, control: &Control) -> Result<ControlFile, StorageError> {
+        let show = disk.show(NEW_CONTROL);
+        let file = disk.open(NEW_CONTROL, OpenMode::Create).map_err(|e| StorageError::io("create", &*show, 0, e))?;
+        ControlFile { file, show }.write(control)?;
+        let named = disk.rename(NEW_CONTROL, CONTROL).and_then(|()| disk.sync_dir());
+        named.map_err(|e| StorageError::io("rename", disk.show(CONTROL), 0, e))?;
+        ControlFile::open(disk)
     }
 
     /// The newest whole copy.

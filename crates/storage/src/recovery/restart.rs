@@ -103,7 +103,8 @@ pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Repo
         };
         redo = body.redo;
         keep = body.active.iter().map(|a| a.first).min().unwrap_or(keep);
-        losers.extend(body.active.iter().map(|a| (a.txn, a.last)));
+        // One that had only announced itself has nothing to undo, unless its records follow.
+        losers.extend(body.active.iter().filter(|a| a.last != Lsn::ZERO).map(|a| (a.txn, a.last)));
     } else {
         redo = crate::log::FIRST_LSN.max(redo);
     }

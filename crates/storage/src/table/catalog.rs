@@ -150,6 +150,13 @@ impl Catalog {
         self.entries.lock().keys().cloned().collect()
     }
 
+    /// Root pages of all trees.
+    pub(crate) fn roots(&self) -> Vec<PageId> {
+        let entries = self.entries.lock();
+        let trees = entries.values().flat_map(|e| std::iter::once(e.primary).chain(e.secondaries.iter().map(|s| s.2)));
+        std::iter::once(CATALOG).chain(trees).map(|tree| tree.root).collect()
+    }
+
     /// Opens a table, creating it if there is none; returns its number.
     ///
     /// # Errors

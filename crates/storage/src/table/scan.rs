@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 
 use super::index::{Got, Index, Want};
-use crate::base::error::TxnError;
+use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PageId;
 use crate::lock::{LockName, Prefix, RecordMode};
 use crate::page::PageRef;
@@ -67,7 +67,7 @@ enum Stop {
     Leaf,
     /// The batch is full: the scan goes on behind the last row.
     Full,
-    /// This lock has to be waited for; the scan goes on at the key left in `cursor`.
+    /// This lock has to be waited for; the scan goes on behind the last row.
     Wait(LockName, RecordMode, Prefix),
 }
 
@@ -145,8 +145,11 @@ impl Txn<'_> {
             if purged != page && page != index.tree.root && wants_purge(leaf.read.page()) {
                 drop(leaf);
                 purged = page;
-                self.purge_leaf(index, at)?;
-                continue;
+                match self.purge_leaf(index, at) {
+                    // A favour to later readers, which a full disk puts off.
+                    Ok(_) | Err(TxnError::Storage(StorageError::NoSpace { .. })) => continue,
+                    Err(error) => return Err(error),
+                }
             }
             next.clear();
             let stop = self.gather(index, &wanted, leaf.read.page(), leaf.position, low, likely, batch, next)?;
@@ -167,12 +170,20 @@ impl Txn<'_> {
                     next.push(0);
                     likely = likely.saturating_mul(8);
                 }
-                Stop::Wait(name, mode, low) => self.wait_for(index, name, mode, low)?,
+                Stop::Wait(name, mode, low) => {
+                    self.wait_for(index, name, mode, low)?;
+                    // Until the lock was asked for, the gap below the key was anybody's: a row may have come into it.
+                    // So the scan goes on behind the last row it has delivered, not at the key.
+                    if batch.len() == 0 {
+                        continue;
+                    }
+                    next.clear();
+                    next.extend_from_slice(batch.key(batch.len() - 1));
+                    next.push(0);
+                }
             }
             // The gap below the first key of what follows was locked down to here by what came before.
-            if !matches!(stop, Stop::Wait(..)) || batch.len() > 0 {
-                low = Prefix::MIN;
-            }
+            low = Prefix::MIN;
             std::mem::swap(cursor, next);
             started = true;
         }
@@ -208,7 +219,6 @@ impl Txn<'_> {
             if !beyond || gaps {
                 let name = LockName::new(index.tree.index, key);
                 if self.try_lock(index, name, mode, low)? == Got::MustWait {
-                    next.extend_from_slice(key);
                     batch.truncate(row);
                     return Ok(Stop::Wait(name, mode, low));
                 }
@@ -230,16 +240,6 @@ impl Txn<'_> {
             let name = if more { LockName::new(index.tree.index, next) } else { LockName::supremum(index.tree.index) };
             if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
                 // Gaps never exclude gaps; a waiting insert may stand before us.
-                if !more {
-                    // Come back to this leaf: behind the last key seen, or to where it began.
-                    next.clear();
-                    if batch.len() > 0 {
-                        next.extend_from_slice(batch.key(batch.len() - 1));
-                        next.push(0);
-                    } else {
-                        next.extend_from_slice(wanted.from);
-                    }
-                }
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }
         }

@@ -46,7 +46,7 @@ pub(crate) struct Active {
     pub(crate) txn: TxnId,
     /// Its first record: the log must be kept from here.
     pub(crate) first: Lsn,
-    /// Its last record so far.
+    /// Its last record so far; zero if it has only announced itself.
     pub(crate) last: Lsn,
 }
 
@@ -154,7 +154,8 @@ impl Claim<'_> {
     /// Shows the transaction to checkpoints from before its first record on.
     #[inline]
     pub(crate) fn announce(&self, txn: TxnId, not_before: Lsn) {
-        self.slot.last.store(not_before.0, Ordering::Relaxed);
+        // Not a record of this transaction, so nothing that undo could begin with.
+        self.slot.last.store(0, Ordering::Relaxed);
         self.slot.first.store(not_before.0, Ordering::Release);
         self.slot.state.store(txn.0 << 1, Ordering::SeqCst);
     }
@@ -199,6 +200,7 @@ mod tests {
         assert!(slots.claim().is_none());
         assert!(slots.active().is_empty());
         a.announce(TxnId(7), Lsn(100));
+        assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn::ZERO }]);
         a.advance(Lsn(160));
         assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn(160) }]);
         a.ending(TxnId(7));

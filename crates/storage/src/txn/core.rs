@@ -129,14 +129,18 @@ impl<'db> Txn<'db> {
             self.claim.ending(txn);
             let cx = self.claim.context();
             cx.rec.begin(RecordKind::Commit as u8, txn, last);
-            self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO)?;
+            let appended = self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO);
             end = cx.rec.end();
             self.core.log.end_txn(cx.slot);
+            // Whatever became of the record: a checkpoint may be waiting for this.
             self.claim.ended();
+            appended?;
         }
         self.claim.context().owner.release_all();
         self.ended = true;
         if !wrote {
+            // It may have announced a record and then had none to write.
+            self.claim.ended();
             // What it read may have been written by a commit that is not on disk yet.
             end = self.core.log.tail();
         }
@@ -169,7 +173,10 @@ impl<'db> Txn<'db> {
     fn roll_back_all(&mut self) -> Result<Lsn, StorageError> {
         self.ended = true;
         let mut result = Ok(self.core.log.tail());
-        if self.claim.peek().last != Lsn::ZERO {
+        if self.claim.peek().last == Lsn::ZERO {
+            // It may have announced a record that the log had no room for.
+            self.claim.ended();
+        } else {
             result = self.undo_all();
             if let Err(error) = &result {
                 // Half a rollback cannot stay: nothing may see it, and only restart can finish it.

@@ -1,0 +1,70 @@
+//! What the integration tests share: tables, settings, numbers from a seed.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use std::sync::Arc;
+
+use storage::disk::{Disk, SimDisk};
+use storage::{Background, Database, Options, SecondaryIndex, Table};
+
+/// Rows by number.
+pub const NUMBERS: Table<u64, u64> = Table::new("numbers");
+/// Rows of any length under keys of any length.
+pub const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByHead>();
+
+/// The first two bytes of a row, at most; rows without any are not indexed.
+#[derive(Debug)]
+pub struct ByHead;
+impl SecondaryIndex for ByHead {
+    type Key = Vec<u8>;
+    type Row = Vec<u8>;
+    type By = Vec<u8>;
+    const NAME: &'static str = "by_head";
+    fn by(_: &Vec<u8>, row: &Vec<u8>) -> Option<Vec<u8>> {
+        (!row.is_empty()).then(|| row[..row.len().min(2)].to_vec())
+    }
+}
+
+/// Small everything, no threads: for simulated disks.
+pub fn small() -> Options {
+    Options::new().buffer_pool(1 << 20).log_segment(64 << 10).log_buffer(256 << 10).checkpoint_every(1 << 20).transactions(8).background(Background::Inline)
+}
+
+/// Opens a simulated disk with [`small`] settings.
+pub fn open(disk: &SimDisk) -> Database {
+    small().open_on(on(disk)).unwrap()
+}
+
+/// The disk as an opener wants it.
+pub fn on(disk: &SimDisk) -> Arc<dyn Disk> {
+    Arc::new(disk.clone())
+}
+
+/// Numbers from a seed (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    /// True once in `n`.
+    pub fn once_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// `n` bytes.
+    pub fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.next() as u8).collect()
+    }
+}

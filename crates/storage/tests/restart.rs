@@ -1,0 +1,175 @@
+//! Restart after single, chosen crashes. Random ones are in `crash.rs`.
+
+mod common;
+
+use common::{NUMBERS, ROWS, Rng, on, open, small};
+use storage::disk::{Crash, SimDisk};
+use storage::{Database, OpenError, StorageError, TxnError};
+
+fn all(db: &Database) -> Vec<(u64, u64)> {
+    let mut tx = db.begin().unwrap();
+    tx.range(&NUMBERS, ..).unwrap().map(Result::unwrap).collect()
+}
+
+fn put(db: &Database, key: u64, row: u64) {
+    db.transact(|tx| tx.put(&NUMBERS, &key, &row)).unwrap();
+}
+
+/// A transaction that announced itself to checkpoints and then had nothing to log was listed as unfinished, with
+/// somebody else's record as its last; restart then took that record back.
+#[test]
+fn a_transaction_that_logged_nothing_is_no_loser() {
+    let disk = SimDisk::new(1);
+    let db = open(&disk);
+    put(&db, 1, 10);
+    let mut other = db.begin().unwrap();
+    let mut idle = db.begin().unwrap();
+    let key = 1u64.to_be_bytes();
+    assert_eq!(idle.update_run_raw(&NUMBERS, &key, &key, |_, _| ()).unwrap(), 1);
+    idle.commit().unwrap();
+    other.put(&NUMBERS, &2, &20).unwrap();
+    other.commit().unwrap();
+    db.checkpoint().unwrap();
+    let after = disk.crash(Crash::Nothing);
+    std::mem::forget(db);
+    assert_eq!(all(&open(&after)), [(1, 10), (2, 20)]);
+}
+
+/// The same, by way of a full disk.
+#[test]
+fn a_transaction_whose_first_record_found_no_space_is_no_loser() {
+    let disk = SimDisk::new(2);
+    let db = open(&disk);
+    put(&db, 1, 10);
+    let mut other = db.begin().unwrap();
+    disk.set_capacity(disk.used());
+    // Fills the log until it takes no more.
+    let mut rows = 0u64;
+    let error = loop {
+        let mut tx = db.begin().unwrap();
+        match tx.put(&ROWS, &rows.to_be_bytes().to_vec(), &vec![7; 3000]) {
+            Ok(()) => tx.commit().unwrap(),
+            Err(error) => break error,
+        }
+        rows += 1;
+    };
+    assert!(matches!(error, TxnError::Storage(StorageError::NoSpace { .. })), "{error}");
+    disk.set_capacity(u64::MAX);
+    other.put(&NUMBERS, &2, &20).unwrap();
+    other.commit().unwrap();
+    db.checkpoint().unwrap();
+    let after = disk.crash(Crash::Nothing);
+    std::mem::forget(db);
+    let db = open(&after);
+    assert_eq!(all(&db), [(1, 10), (2, 20)]);
+    assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count() as u64, rows);
+}
+
+/// Without its control file a database must not be taken for an empty directory.
+#[test]
+fn a_lost_control_file_does_not_wipe_the_database() {
+    use storage::disk::Disk;
+    let disk = SimDisk::new(3);
+    let db = open(&disk);
+    put(&db, 1, 10);
+    db.close().unwrap();
+    let length = disk.open("pages.0", storage::disk::OpenMode::Existing).unwrap().len().unwrap();
+    disk.remove("control").unwrap();
+    let error = small().open_on(on(&disk)).unwrap_err();
+    assert!(error.to_string().contains("control"), "{error}");
+    assert_eq!(disk.open("pages.0", storage::disk::OpenMode::Existing).unwrap().len().unwrap(), length);
+}
+
+/// A crash while the files are made leaves something that can be opened.
+#[test]
+fn a_crash_during_creation_is_created_again() {
+    for calls in 0..60 {
+        for how in [Crash::All, Crash::Nothing, Crash::Random(calls)] {
+            let disk = SimDisk::new(calls);
+            disk.power_off_after(calls);
+            let made = small().open_on(on(&disk)).and_then(|db| {
+                db.transact(|tx| tx.put(&NUMBERS, &1, &10))?;
+                std::mem::forget(db);
+                Ok(())
+            });
+            let after = disk.crash(how);
+            let db = small().open_on(on(&after)).unwrap_or_else(|e| panic!("{calls} calls, {how:?}: {e}"));
+            let found = all(&db);
+            assert!(found == [(1, 10)] || (found.is_empty() && made.is_err()), "{calls} calls, {how:?}: {found:?}");
+        }
+    }
+}
+
+/// Rows and index entries of a bulk load appear together or not at all, whenever the power goes.
+#[test]
+fn a_bulk_load_is_whole_or_absent() {
+    let load = |db: &Database| -> Result<(), TxnError> {
+        let table = db.table(&ROWS)?;
+        let mut load = db.bulk_load(&table)?;
+        let mut rng = Rng(5);
+        for key in 0..300u32 {
+            load.push(&key.to_be_bytes().to_vec(), &rng.bytes(200))?;
+        }
+        load.finish().map(drop)
+    };
+    let mut calls = 0;
+    let mut seen = [0; 2];
+    loop {
+        let disk = SimDisk::new(calls);
+        let db = open(&disk);
+        db.table(&ROWS).unwrap();
+        disk.power_off_after(calls);
+        let done = load(&db).is_ok();
+        let after = disk.crash(Crash::All);
+        let after = if calls % 2 == 0 { after } else { disk.crash(Crash::Random(calls)) };
+        std::mem::forget(db);
+        let db = open(&after);
+        let mut tx = db.begin().unwrap();
+        let rows = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).count();
+        let entries = tx.range_by::<common::ByHead>(&ROWS, ..).unwrap().map(Result::unwrap).count();
+        assert_eq!(rows, entries, "{calls} calls");
+        assert!(rows == 300 || (rows == 0 && !done), "{calls} calls: {rows} rows, done {done}");
+        seen[usize::from(rows > 0)] += 1;
+        drop(tx);
+        db.verify_pages().unwrap_or_else(|e| panic!("{calls} calls: {e}"));
+        if done {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(seen[0] > 0 && seen[1] > 0);
+}
+
+#[test]
+fn a_cancelled_recovery_is_done_by_a_later_open() {
+    use std::ops::ControlFlow;
+    use storage::RecoveryPass;
+    for at in [RecoveryPass::Analysis, RecoveryPass::Redo, RecoveryPass::Undo] {
+        let disk = SimDisk::new(9);
+        let db = open(&disk);
+        for key in 0..200 {
+            put(&db, key, key);
+        }
+        let mut open_tx = db.begin().unwrap();
+        for key in 100..300 {
+            open_tx.put(&NUMBERS, &key, &0).unwrap();
+        }
+        // Its records become durable with this one.
+        put(&db, 50, 50);
+        std::mem::forget(open_tx);
+        let after = disk.crash(Crash::Nothing);
+        std::mem::forget(db);
+        let mut crashed = after;
+        for round in 0..3 {
+            let hear = move |r: &storage::Recovery| if r.pass == at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            let error = small().on_recovery(hear).open_on(on(&crashed)).unwrap_err();
+            assert!(matches!(error, OpenError::Cancelled { .. }), "{error}");
+            if round == 1 {
+                crashed = crashed.crash(Crash::Random(4));
+            }
+        }
+        let db = open(&crashed);
+        let expected: Vec<_> = (0..200).map(|k| (k, k)).collect();
+        assert_eq!(all(&db), expected);
+    }
+}

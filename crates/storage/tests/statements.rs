@@ -1,0 +1,318 @@
+//! What single statements promise: atomic, typed errors, nothing half done.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{ByHead, NUMBERS, ROWS, Rng, on, open, small};
+use storage::disk::{Call, Fault, MemDisk, SimDisk, When};
+use storage::{Database, Isolation, Options, SecondaryIndex, StorageError, Table, TxnError};
+
+fn memory() -> Database {
+    Options::new().buffer_pool(8 << 20).log_segment(1 << 20).transactions(8).open_on(Arc::new(MemDisk::new())).unwrap()
+}
+
+#[test]
+fn a_table_declared_with_other_indexes_is_refused() {
+    const PLAIN: Table<Vec<u8>, Vec<u8>> = Table::new("rows");
+    let disk = Arc::new(MemDisk::new());
+    let db = Options::new().buffer_pool(8 << 20).open_on(disk.clone()).unwrap();
+    db.table(&ROWS).unwrap();
+    // In the same process, where the table is open already, ...
+    assert!(matches!(db.table(&PLAIN), Err(TxnError::Schema { .. })));
+    let mut tx = db.begin().unwrap();
+    assert!(matches!(tx.put(&PLAIN, &vec![1], &vec![2]), Err(TxnError::Schema { .. })));
+    drop(tx);
+    db.close().unwrap();
+    // ... and in a later one.
+    let db = Options::new().buffer_pool(8 << 20).open_on(disk).unwrap();
+    assert!(matches!(db.table(&PLAIN), Err(TxnError::Schema { .. })));
+    db.table(&ROWS).unwrap();
+}
+
+struct ByValue;
+impl SecondaryIndex for ByValue {
+    type Key = u64;
+    type Row = u64;
+    type By = u64;
+    const NAME: &'static str = "by_value";
+    const UNIQUE: bool = true;
+    fn by(_: &u64, row: &u64) -> Option<u64> {
+        (*row != 0).then_some(*row)
+    }
+}
+const UNIQUE: Table<u64, u64> = Table::new("unique").with_index::<ByValue>();
+
+#[test]
+fn a_duplicate_in_a_unique_index_takes_the_statement_back_and_no_more() {
+    let db = memory();
+    let mut tx = db.begin().unwrap();
+    tx.insert(&UNIQUE, &1, &100).unwrap();
+    tx.insert(&UNIQUE, &2, &200).unwrap();
+    let refused = |r: Result<(), TxnError>| match r {
+        Err(TxnError::DuplicateKey { table, index }) => assert_eq!((&*table, &*index), ("unique", "by_value")),
+        other => panic!("{other:?}"),
+    };
+    refused(tx.insert(&UNIQUE, &3, &100));
+    refused(tx.put(&UNIQUE, &3, &200));
+    refused(tx.put(&UNIQUE, &1, &200));
+    refused(tx.update(&UNIQUE, &1, &200).map(drop));
+    let rows: [(Vec<u8>, Vec<u8>); 3] =
+        [5u64, 6, 7].map(|k| (k.to_be_bytes().to_vec(), (if k == 6 { 100 } else { k }).to_le_bytes().to_vec()));
+    let run: Vec<(&[u8], &[u8])> = rows.iter().map(|(k, r)| (k.as_slice(), r.as_slice())).collect();
+    refused(tx.insert_run_raw(&UNIQUE, &run));
+    // A value given up may be taken at once, and rows without a value do not meet.
+    tx.put(&UNIQUE, &1, &101).unwrap();
+    tx.put(&UNIQUE, &3, &100).unwrap();
+    tx.put(&UNIQUE, &8, &0).unwrap();
+    tx.put(&UNIQUE, &9, &0).unwrap();
+    tx.delete(&UNIQUE, &2).unwrap();
+    tx.insert(&UNIQUE, &4, &200).unwrap();
+    tx.commit().unwrap();
+    let mut tx = db.begin().unwrap();
+    let rows: Vec<_> = tx.range(&UNIQUE, ..).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows, [(1, 101), (3, 100), (4, 200), (8, 0), (9, 0)]);
+    let by: Vec<_> = tx.range_by::<ByValue>(&UNIQUE, ..).unwrap().map(Result::unwrap).collect();
+    assert_eq!(by, [(3, 100), (1, 101), (4, 200)]);
+    let back: Vec<_> = tx.range_by::<ByValue>(&UNIQUE, 100..=101).unwrap().rev().map(Result::unwrap).collect();
+    assert_eq!(back, [(1, 101), (3, 100)]);
+}
+
+#[test]
+fn sizes_are_checked_and_named() {
+    let db = memory();
+    let mut tx = db.begin().unwrap();
+    // Two bytes end the key's encoding.
+    let longest = vec![1; 510];
+    let head = vec![b'x'; 4000];
+    // The index entry would be longer than a key may be: the row is taken back.
+    assert!(matches!(tx.insert(&ROWS, &longest, &head), Err(TxnError::KeyTooLong { bytes: 516, limit: 512, .. })));
+    assert_eq!(tx.get(&ROWS, &longest).unwrap(), None);
+    tx.insert(&ROWS, &longest, &vec![]).unwrap();
+    assert!(matches!(tx.insert(&ROWS, &vec![1; 511], &vec![]), Err(TxnError::KeyTooLong { bytes: 513, .. })));
+    assert!(matches!(tx.insert(&ROWS, &vec![1], &vec![1; 4001]), Err(TxnError::RowTooLarge { bytes: 4001, limit: 4000, .. })));
+    tx.insert(&ROWS, &vec![1], &vec![1; 4000]).unwrap();
+    assert!(matches!(tx.put(&ROWS, &vec![1], &vec![1; 4001]), Err(TxnError::RowTooLarge { .. })));
+    assert!(matches!(tx.update(&ROWS, &longest, &vec![1; 4001]), Err(TxnError::RowTooLarge { .. } | TxnError::KeyTooLong { .. })));
+    assert_eq!(tx.get(&ROWS, &vec![1; 600]).unwrap(), None);
+    assert!(!tx.delete(&ROWS, &vec![1; 600]).unwrap());
+    tx.insert(&ROWS, &vec![], &vec![]).unwrap();
+    tx.commit().unwrap();
+    let mut tx = db.begin().unwrap();
+    let lengths: Vec<_> = tx.range(&ROWS, ..).unwrap().map(|r| r.map(|(k, r)| (k.len(), r.len())).unwrap()).collect();
+    assert_eq!(lengths, [(0, 0), (1, 4000), (510, 0)]);
+    assert_eq!(tx.range_by::<ByHead>(&ROWS, ..).unwrap().count(), 1);
+}
+
+#[test]
+fn a_bulk_load_refuses_what_a_statement_would() {
+    let db = memory();
+    let table = db.table(&ROWS).unwrap();
+    let mut load = db.bulk_load(&table).unwrap();
+    load.push(&vec![5], &vec![1, 2, 3]).unwrap();
+    assert!(matches!(load.push(&vec![5], &vec![]), Err(TxnError::NotAscending { .. })));
+    assert!(matches!(load.push(&vec![4], &vec![]), Err(TxnError::NotAscending { .. })));
+    assert!(matches!(load.push(&vec![6; 600], &vec![]), Err(TxnError::KeyTooLong { bytes: 602, .. })));
+    assert!(matches!(load.push(&vec![6], &vec![1; 4001]), Err(TxnError::RowTooLarge { bytes: 4001, .. })));
+    // Dropped: nothing was loaded, and the pages it had taken do no harm.
+    drop(load);
+    db.verify_pages().unwrap();
+    let mut load = db.bulk_load(&table).unwrap();
+    load.push(&vec![5], &vec![1, 2, 3]).unwrap();
+    assert_eq!(load.finish().unwrap(), 1);
+    assert!(matches!(db.bulk_load(&table), Err(TxnError::Schema { .. })));
+    let table = db.table(&UNIQUE).unwrap();
+    let mut load = db.bulk_load(&table).unwrap();
+    load.push(&1, &7).unwrap();
+    load.push(&2, &7).unwrap();
+    assert!(matches!(load.finish(), Err(TxnError::DuplicateKey { .. })));
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.range(&UNIQUE, ..).unwrap().count(), 0);
+    assert_eq!(tx.range(&ROWS, ..).unwrap().count(), 1);
+    drop(tx);
+    db.verify_pages().unwrap();
+}
+
+#[test]
+fn guards_roll_back_and_slots_are_limited() {
+    let db = Options::new().buffer_pool(8 << 20).transactions(2).open_on(Arc::new(MemDisk::new())).unwrap();
+    db.table(&NUMBERS).unwrap();
+    let mut a = db.begin().unwrap();
+    let b = db.begin().unwrap();
+    assert!(matches!(db.begin(), Err(TxnError::Storage(StorageError::TooManyTransactions { limit: 2 }))));
+    a.put(&NUMBERS, &1, &1).unwrap();
+    drop((a, b));
+    let mut a = db.begin().unwrap();
+    assert_eq!(a.get(&NUMBERS, &1).unwrap(), None);
+    let failed: Result<(), TxnError> = db.transact(|tx| {
+        tx.put(&NUMBERS, &2, &2)?;
+        Err(TxnError::Ended)
+    });
+    assert!(failed.is_err());
+    assert_eq!(a.get(&NUMBERS, &2).unwrap(), None);
+}
+
+/// A run of updates that fails half-way leaves no half.
+#[test]
+fn a_failed_run_of_updates_takes_back_its_first_part() {
+    let disk = SimDisk::new(4);
+    let db = open(&disk);
+    const PLAIN: Table<u64, Vec<u8>> = Table::new("plain");
+    let mut rng = Rng(4);
+    for chunk in 0..20u64 {
+        db.transact(|tx| (0..50).try_for_each(|i| tx.put(&PLAIN, &(chunk * 50 + i), &rng.bytes(2000)))).unwrap();
+        db.step().unwrap();
+    }
+    db.checkpoint().unwrap();
+    let before: Vec<_> = db.begin().unwrap().range(&PLAIN, ..).unwrap().map(Result::unwrap).collect();
+    let mut failures = 0;
+    for fail_at in [1, 20, 100] {
+        let mut tx = db.begin().unwrap();
+        disk.plan(Some(Call::Read), When::Once(fail_at), Fault::Eio);
+        let result = tx.update_run_raw(&PLAIN, &0u64.to_be_bytes(), &u64::MAX.to_be_bytes(), |_, row| row.fill(0));
+        disk.heal();
+        failures += usize::from(matches!(result, Err(TxnError::Storage(StorageError::Io { .. }))));
+        if result.is_ok() {
+            continue;
+        }
+        // The statement failed, the transaction is open, and commits the nothing that it did.
+        tx.commit().unwrap();
+        let after: Vec<_> = db.begin().unwrap().range(&PLAIN, ..).unwrap().map(Result::unwrap).collect();
+        assert!(before == after, "rows changed by a failed statement (read {fail_at})");
+    }
+    assert!(failures >= 2);
+}
+
+/// A cursor that loses a deadlock ends its transaction like any other statement, so that `transact` runs it again.
+#[test]
+fn a_deadlock_in_a_cursor_is_run_again() {
+    for by_index in [false, true] {
+        let db = memory();
+        db.transact(|tx| {
+            tx.put(&UNIQUE, &1, &1)?;
+            tx.put(&UNIQUE, &2, &2)
+        })
+        .unwrap();
+        let barrier = std::sync::Barrier::new(2);
+        let runs = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for (mine, other) in [(1u64, 2u64), (2, 1)] {
+                let (db, barrier, runs) = (&db, &barrier, &runs);
+                scope.spawn(move || {
+                    let mut first = true;
+                    db.transact(|tx| {
+                        runs.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        tx.put(&UNIQUE, &mine, &(mine + 10))?;
+                        if std::mem::take(&mut first) {
+                            barrier.wait();
+                        }
+                        if by_index {
+                            tx.range_by::<ByValue>(&UNIQUE, ..)?.try_for_each(|r| r.map(drop))
+                        } else {
+                            tx.range(&UNIQUE, other..=other)?.try_for_each(|r| r.map(drop))
+                        }
+                    })
+                    .unwrap();
+                });
+            }
+        });
+        assert!(runs.into_inner() >= 3, "there was a deadlock");
+    }
+}
+
+#[test]
+fn after_a_deadlock_only_rolling_back_is_left() {
+    let db = memory();
+    db.transact(|tx| {
+        tx.put(&NUMBERS, &1, &1)?;
+        tx.put(&NUMBERS, &2, &2)
+    })
+    .unwrap();
+    let barrier = std::sync::Barrier::new(2);
+    let victims = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for (mine, other) in [(1u64, 2u64), (2, 1)] {
+            let (db, barrier, victims) = (&db, &barrier, &victims);
+            scope.spawn(move || {
+                let mut tx = db.begin().unwrap();
+                tx.put(&NUMBERS, &mine, &(mine + 10)).unwrap();
+                barrier.wait();
+                match tx.put(&NUMBERS, &other, &(mine + 10)) {
+                    Ok(()) => tx.commit().unwrap(),
+                    Err(error) => {
+                        assert!(matches!(error, TxnError::Deadlock { .. }) && error.is_retryable(), "{error}");
+                        assert!(tx.is_victim());
+                        assert!(matches!(tx.get(&NUMBERS, &1), Err(TxnError::Ended)));
+                        assert!(matches!(tx.range(&NUMBERS, ..), Err(TxnError::Ended)));
+                        assert!(matches!(tx.commit(), Err(TxnError::Ended)));
+                        victims.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(victims.into_inner(), 1);
+    let rows: Vec<_> = db.begin().unwrap().range(&NUMBERS, ..).unwrap().map(Result::unwrap).collect();
+    assert!(rows == [(1, 11), (2, 11)] || rows == [(1, 12), (2, 12)], "{rows:?}");
+}
+
+/// `put` never finds a duplicate, whatever others do meanwhile.
+#[test]
+fn put_replaces_or_inserts_at_every_level() {
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+        let db = Options::new().buffer_pool(8 << 20).isolation(isolation).open_on(Arc::new(MemDisk::new())).unwrap();
+        db.table(&NUMBERS).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let db = &db;
+                scope.spawn(move || {
+                    for round in 0..3000u64 {
+                        let key = round % 3;
+                        let done = db.transact(|tx| {
+                            if (round + thread) % 4 == 0 { tx.delete(&NUMBERS, &key).map(drop) } else { tx.put(&NUMBERS, &key, &thread) }
+                        });
+                        done.unwrap_or_else(|e| panic!("{isolation:?}: {e}"));
+                    }
+                });
+            }
+        });
+    }
+}
+
+/// Under read committed an index entry may go before its row is read: the row is passed over.
+#[test]
+fn index_cursors_pass_over_rows_that_go_meanwhile() {
+    let db = Options::new().buffer_pool(8 << 20).isolation(Isolation::ReadCommitted).open_on(Arc::new(MemDisk::new())).unwrap();
+    db.transact(|tx| (1..=10u64).try_for_each(|k| tx.put(&UNIQUE, &k, &k))).unwrap();
+    for back in [false, true] {
+        let mut tx = db.begin().unwrap();
+        let mut cursor = tx.range_by::<ByValue>(&UNIQUE, ..).unwrap();
+        let first = if back { cursor.next_back() } else { cursor.next() };
+        let gone = if back { [3, 4] } else { [5, 6] };
+        assert!(first.unwrap().is_ok());
+        db.transact(|tx| gone.iter().try_for_each(|k| tx.delete(&UNIQUE, k).map(drop))).unwrap();
+        let rest: Result<Vec<_>, _> = cursor.map(|r| r.map(|(k, _)| k)).collect();
+        let rest = rest.unwrap();
+        assert!(!rest.contains(&gone[0]) && !rest.contains(&gone[1]), "{rest:?}");
+    }
+}
+
+/// Taking ghosts out is a favour, not a condition: a scan reads on when the log has no room for it.
+#[test]
+fn a_full_disk_does_not_stop_readers() {
+    let disk = SimDisk::new(6);
+    let db = open(&disk);
+    db.transact(|tx| (0..2000u64).try_for_each(|k| tx.put(&NUMBERS, &k, &k))).unwrap();
+    db.transact(|tx| (0..1990u64).try_for_each(|k| tx.delete(&NUMBERS, &k).map(drop))).unwrap();
+    disk.set_capacity(disk.used());
+    let mut n = 0u64;
+    while db.transact(|tx| tx.put(&ROWS, &n.to_be_bytes().to_vec(), &vec![7; 1000])).is_ok() {
+        n += 1;
+    }
+    let mut tx = db.begin().unwrap();
+    let left: Vec<_> = tx.range(&NUMBERS, ..).unwrap().map(|r| r.unwrap().0).collect();
+    assert_eq!(left, (1990..2000).collect::<Vec<_>>());
+    drop(tx);
+    let reopened = small().open_on(on(&disk));
+    assert!(reopened.is_err(), "the directory is taken while it is open");
+}
