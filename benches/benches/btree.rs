@@ -45,7 +45,10 @@ fn lookup(c: &mut Criterion) {
 }
 
 fn settings() -> Criterion {
-    Criterion::default().measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_millis(500)).sample_size(20)
+    Criterion::default()
+        .measurement_time(Duration::from_secs(3))
+        .warm_up_time(Duration::from_millis(500))
+        .sample_size(20)
 }
 
 criterion_group! { name = benches; config = settings(); targets = lookup }

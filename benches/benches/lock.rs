@@ -115,7 +115,10 @@ fn table(c: &mut Criterion) {
 }
 
 fn settings() -> Criterion {
-    Criterion::default().measurement_time(Duration::from_secs(1)).warm_up_time(Duration::from_millis(300)).sample_size(20)
+    Criterion::default()
+        .measurement_time(Duration::from_secs(1))
+        .warm_up_time(Duration::from_millis(300))
+        .sample_size(20)
 }
 
 criterion_group! { name = benches; config = settings(); targets = record, table }

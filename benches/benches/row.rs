@@ -122,9 +122,7 @@ fn inserts(n: u64, insert: impl Fn(&mut Transaction<'_>, &Rows, u64)) -> Duratio
 /// Inserts of rows of 100 bytes, splits included.
 fn insert(c: &mut Criterion) {
     c.bench_function("row/insert/open-transaction", |b| {
-        b.iter_custom(|n| {
-            inserts(n, |tx, rows, i| tx.insert_raw(rows, &i.to_be_bytes(), &row(i)).expect("a new key"))
-        });
+        b.iter_custom(|n| inserts(n, |tx, rows, i| tx.insert_raw(rows, &i.to_be_bytes(), &row(i)).expect("a new key")));
     });
     c.bench_function("row/insert/open-transaction-typed", |b| {
         b.iter_custom(|n| inserts(n, |tx, rows, i| tx.insert(rows, &i, &row(i)).expect("a new key")));
@@ -182,7 +180,10 @@ fn scan(c: &mut Criterion) {
 
 fn settings() -> Criterion {
     assert!(PER_TRANSACTION <= HOT_ROWS, "each row once in a transaction");
-    Criterion::default().measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500)).sample_size(20)
+    Criterion::default()
+        .measurement_time(Duration::from_secs(2))
+        .warm_up_time(Duration::from_millis(500))
+        .sample_size(20)
 }
 
 criterion_group! { name = benches; config = settings(); targets = read, update, insert, scan }
