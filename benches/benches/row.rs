@@ -179,7 +179,7 @@ fn scan(c: &mut Criterion) {
 }
 
 fn settings() -> Criterion {
-    assert!(PER_TRANSACTION <= HOT_ROWS, "each row once in a transaction");
+    const { assert!(PER_TRANSACTION <= HOT_ROWS, "each row once in a transaction") };
     Criterion::default()
         .measurement_time(Duration::from_secs(2))
         .warm_up_time(Duration::from_millis(500))

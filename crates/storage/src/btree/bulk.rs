@@ -207,11 +207,6 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Rows pushed so far.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
-    }
-
     /// Writes what is left, syncs it, and makes it the tree.
     ///
     /// # Errors

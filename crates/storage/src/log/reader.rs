@@ -65,13 +65,9 @@ impl LogReader {
     }
 
     /// End of the last record read, where the log goes on.
+    #[cfg(test)]
     pub(crate) fn end(&self) -> Lsn {
         Lsn(self.at)
-    }
-
-    /// Everything before this was durable when the log was written.
-    pub(crate) fn synced(&self) -> Lsn {
-        Lsn(self.synced)
     }
 
     /// Files, end, synced.
