@@ -137,6 +137,8 @@
 //! reports among short writers make these wait, unless they run at read-committed. The order in which waiting
 //! transactions end is first come first served per lock, nothing more.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
 mod base;
 mod btree;
 mod buffer;
