@@ -21,7 +21,7 @@ use super::segment::{LogFiles, name};
 /// Bytes asked from the files at once.
 const CHUNK: usize = 512 << 10;
 
-/// Iterates over records. After `next` has returned `None`, [`LogReader::end`] is the end of the log.
+/// Iterates over records. After `next` has returned `None`, where the reader stands is the end of the log.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     stream: Stream,
