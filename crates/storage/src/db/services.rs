@@ -1,6 +1,7 @@
 //! The background services: flusher, segment maker, cleaner with checkpointer.
 //!
-//! Each is a state machine that does one bounded step at a time. Under [`Background::Threads`](crate::Background::Threads) a thread of
+//! Each is a state machine that does one bounded step at a time. Under
+//! [`Background::Threads`](crate::Background::Threads) a thread of
 //! its own drives each; under [`Background::Inline`](crate::Background::Inline) whoever commits or waits does.
 
 use std::sync::Arc;
