@@ -1,5 +1,7 @@
 //! The public statements, one after the other, on a disk in memory.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use storage::disk::{Crash, MemDisk, SimDisk};

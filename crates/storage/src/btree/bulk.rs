@@ -265,11 +265,6 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Rows pushed so far.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
-    }
-
     /// Writes what is left. The tree is still empty until [`install`] has put the root in its place.
     ///
     /// # Errors

@@ -79,7 +79,7 @@ impl Tree {
     }
 
     #[inline]
-    fn retrying<'p, T>(&self, pool: &'p BufferPool, attempt: impl Fn() -> Result<T, Stop>) -> Result<T, StorageError> {
+    fn retrying<T>(&self, pool: &BufferPool, attempt: impl Fn() -> Result<T, Stop>) -> Result<T, StorageError> {
         loop {
             match attempt() {
                 Ok(found) => return Ok(found),

@@ -94,13 +94,13 @@ impl<'a> Grant<'a> {
         let space = latch_space(pages)?;
         let (mut end, mut free) = state(space.page());
         let mut ids = [PageId::NONE; MOST];
-        for i in 0..self.n {
+        for id in ids.iter_mut().take(self.n) {
             let next = if free.is_none() { None } else { next_free(pages, free) };
             if let Some(next) = next {
-                ids[i] = free;
+                *id = free;
                 free = next;
             } else {
-                ids[i] = PageId(end);
+                *id = PageId(end);
                 end += 1;
             }
         }

@@ -28,6 +28,7 @@ unsafe impl<T: Sync> Sync for Arena<T> {}
 ///
 /// # Safety
 /// The implementor promises just that.
+#[allow(dead_code, reason = "a bound is its only use, and does not count as one")]
 pub(crate) unsafe trait ZeroValid {}
 
 impl<T: ZeroValid> Arena<T> {

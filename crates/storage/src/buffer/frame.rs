@@ -101,12 +101,6 @@ impl Frame {
         unsafe { PageRef::new(self.page.get().cast()) }
     }
 
-    /// Address of the page, for prefetching only.
-    #[inline]
-    pub(crate) fn address(&self) -> *const u8 {
-        self.page.get().cast()
-    }
-
     /// Whether the page has changes that are not on disk.
     pub(crate) fn is_dirty(&self) -> bool {
         self.recovery_lsn.load(Ordering::Relaxed) != 0

@@ -17,6 +17,7 @@ impl BufferPool {
     /// A hint that the page is about to be searched: asks for the frame's head and the page's first three
     /// lines (header, hints, first slots) if the page is in memory. Looks at the page table only.
     #[inline]
+    #[cfg_attr(not(test), expect(dead_code, reason = "for schedulers that ask for a page and run someone else meanwhile"))]
     pub(crate) fn prefetch_page(&self, id: PageId) {
         if let Some(frame) = self.get(id) {
             prefetch_read(std::ptr::from_ref(frame).cast());

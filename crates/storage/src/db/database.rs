@@ -222,7 +222,7 @@ impl Database {
             let mut transaction = Transaction::new(self, txn);
             match work(&mut transaction) {
                 Ok(value) => {
-                    transaction.commit().map_err(TxnError::from)?;
+                    transaction.commit()?;
                     return Ok(value);
                 }
                 Err(_) if transaction.is_victim() && runs < self.reruns => runs += 1,

@@ -1,7 +1,8 @@
 //! The background services: flusher, segment maker, cleaner with checkpointer.
 //!
-//! Each is a state machine that does one bounded step at a time. Under [`Background::Threads`] a thread of
-//! its own drives each; under [`Background::Inline`] whoever commits or waits does.
+//! Each is a state machine that does one bounded step at a time. Under
+//! [`Background::Threads`](crate::Background::Threads) a thread of
+//! its own drives each; under [`Background::Inline`](crate::Background::Inline) whoever commits or waits does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

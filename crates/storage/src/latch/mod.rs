@@ -170,6 +170,7 @@ impl Latch {
     }
 
     /// Takes the shared mode if no writer is there.
+    #[cfg(test)]
     pub(crate) fn try_lock_shared(&self) -> Option<Version> {
         let word = self.0.load(Ordering::Relaxed);
         (word & EXCLUSIVE == 0

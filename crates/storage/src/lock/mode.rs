@@ -49,15 +49,15 @@ impl RecordMode {
     /// The gap below the key alone: a read that found nothing.
     pub(crate) const GAP: RecordMode = RecordMode(GAP);
     /// The record and the gap below it: one step of a range read.
+    #[cfg(test)]
     pub(crate) const S_GAP: RecordMode = RecordMode(1 | GAP);
-    /// As [`RecordMode::S_GAP`], with a later write announced.
-    pub(crate) const U_GAP: RecordMode = RecordMode(2 | GAP);
     /// A record to be written in a range that was read.
     pub(crate) const X_GAP: RecordMode = RecordMode(3 | GAP);
     /// The wish to insert into the gap below the key. Never asked for by callers.
     pub(super) const INSERT: RecordMode = RecordMode(INSERT);
 
     /// Key part `key`, with the gap below it if `gap`.
+    #[cfg(test)]
     pub(crate) const fn new(key: KeyMode, gap: bool) -> RecordMode {
         RecordMode(key as u8 | if gap { GAP } else { 0 })
     }

@@ -95,12 +95,14 @@ impl Prefix {
 
     /// The prefix made of these bytes.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn from_bytes(bytes: [u8; 16]) -> Prefix {
         Prefix(u128::from_be_bytes(bytes))
     }
 
     /// The bytes of the prefix.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }

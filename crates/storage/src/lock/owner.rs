@@ -5,6 +5,7 @@ use super::mode::{Claim, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
 use super::queue::{self, Ask};
 use super::request::{Arena, Request};
+#[cfg(test)]
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
 use super::wait::{Outcome, Slot, WaitsFor, Wakes};
@@ -99,11 +100,6 @@ impl LockOwner {
     /// The slot it belongs to.
     pub(crate) fn slot(&self) -> SlotId {
         self.slot
-    }
-
-    /// The lock table it belongs to.
-    pub(crate) fn locks(&self) -> &Arc<LockTable> {
-        &self.locks
     }
 
     /// Starts a transaction. Of a deadlock the one with the largest `age` is the victim; a transaction that is run
@@ -206,6 +202,7 @@ impl LockOwner {
 
     /// What the owner holds on `name` by record locks.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn held(&self, name: LockName) -> RecordMode {
         let bucket = self.locks.buckets.of(name);
         if !bucket.looks_used() {
@@ -283,6 +280,7 @@ impl LockOwner {
     }
 
     /// What happened to this owner since it was attached.
+    #[cfg(test)]
     pub(crate) fn stats(&self) -> LockStats {
         self.shared().counters.read()
     }

@@ -30,10 +30,9 @@ use files::{End, Segments};
 use flush::SyncState;
 use reserve::Reservations;
 use ring::Ring;
-use segment::{Geometry, HEADER_BYTES};
+use segment::Geometry;
 use waiters::Waiters;
 
-pub(crate) use flush::StepResult;
 pub(crate) use kind::RecordKind;
 pub(crate) use reader::LogReader;
 pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
@@ -435,8 +434,9 @@ impl Log {
     }
 
     /// Bytes that the log's ready files take.
+    #[cfg(test)]
     pub(crate) fn disk_bytes(&self) -> u64 {
-        self.segments.found().files.len() as u64 * (self.segments.geometry().payload() + HEADER_BYTES)
+        self.segments.found().files.len() as u64 * (self.segments.geometry().payload() + segment::HEADER_BYTES)
     }
 }
 

@@ -21,7 +21,7 @@ use super::segment::{LogFiles, name};
 /// Bytes asked from the files at once.
 const CHUNK: usize = 512 << 10;
 
-/// Iterates over records. After `next` has returned `None`, [`LogReader::end`] is the end of the log.
+/// Iterates over records. After `next` has returned `None`, where the reader stands is the end of the log.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     stream: Stream,
@@ -65,13 +65,9 @@ impl LogReader {
     }
 
     /// End of the last record read, where the log goes on.
+    #[cfg(test)]
     pub(crate) fn end(&self) -> Lsn {
         Lsn(self.at)
-    }
-
-    /// Everything before this was durable when the log was written.
-    pub(crate) fn synced(&self) -> Lsn {
-        Lsn(self.synced)
     }
 
     /// Files, end, synced.

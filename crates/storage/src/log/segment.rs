@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 use crate::base::checksum::crc32c;
 use crate::base::error::StorageError;
-use crate::base::ids::Lsn;
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at};
 
 use super::record::le_u64;
@@ -186,12 +185,6 @@ impl LogFiles {
             return Err(StorageError::CorruptFile { file: disk.show("log.*"), what });
         };
         Ok(LogFiles { disk, geometry: Geometry { segment_bytes, database }, files })
-    }
-
-    /// Stream position at which the oldest sound segment begins.
-    pub(crate) fn first(&self) -> Lsn {
-        let first = self.files.iter().find(|(_, found)| found.valid).map_or(0, |(number, _)| *number);
-        Lsn(self.geometry.base(first))
     }
 }
 
