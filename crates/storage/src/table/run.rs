@@ -10,7 +10,7 @@ use super::write::difference;
 use crate::base::error::TxnError;
 use crate::base::ids::Lsn;
 use crate::btree::ops::{self, Place};
-use crate::buffer::FrameWrite;
+use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::slotted::{RECORD_HEAD, SLOT};
