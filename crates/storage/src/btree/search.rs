@@ -174,24 +174,25 @@ impl Tree {
         mut found: impl FnMut(usize, Found<'p>),
     ) {
         debug_assert!(keys.len() <= GROUP);
-        let mut at: [Option<&'p Frame>; GROUP] = [None; GROUP];
-        for (frame, key) in at.iter_mut().zip(keys) {
-            *frame = self.lowest_inner(pool, key);
+        let mut at: [Option<Hint<'p>>; GROUP] = [None; GROUP];
+        for (hint, key) in at.iter_mut().zip(keys) {
+            *hint = self.lowest_inner(pool, key);
         }
         prefetch_segments(&at, keys);
-        for (frame, key) in at.iter_mut().zip(keys) {
-            if let Some(inner) = *frame
-                && inner.bytes().level() > 0
+        for (hint, key) in at.iter_mut().zip(keys) {
+            if let Some(inner) = *hint
+                && inner.frame.bytes().level() > 0
             {
-                *frame = child_hint(pool, inner, key);
+                *hint = inner.child(pool, key);
             }
         }
         prefetch_segments(&at, keys);
-        for (i, (frame, key)) in at.iter().zip(keys).enumerate() {
-            let Some(frame) = *frame else { continue };
+        for (i, (hint, key)) in at.iter().zip(keys).enumerate() {
+            let Some(Hint { frame, id }) = *hint else { continue };
             let version = frame.latch_version();
             let page = frame.bytes();
-            if !page.is_leaf() || page.index() != self.index || !page.covers(key) {
+            // A frame that has lost its page still shows it: only with its number is it the page.
+            if frame.page_id() != id || !page.is_leaf() || page.index() != self.index || !page.covers(key) {
                 continue;
             }
             let (position, exact) = page.lower_bound(key);
@@ -209,36 +210,45 @@ impl Tree {
     /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
     /// asked for but not looked at.
     #[inline]
-    fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<&'p Frame> {
-        let mut frame = pool.get(self.root)?;
-        let mut level = frame.bytes().level();
+    fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
+        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root };
+        let mut level = hint.frame.bytes().level();
         while level > 1 {
-            frame = child_hint(pool, frame, key)?;
+            hint = hint.child(pool, key)?;
             level -= 1;
         }
-        Some(frame)
+        Some(hint)
     }
 }
 
-/// The frame of the child of an inner page in which a key lies, most probably. Its first lines are asked for.
-#[inline]
-fn child_hint<'p>(pool: &'p BufferPool, inner: &Frame, key: &[u8]) -> Option<&'p Frame> {
-    let version = inner.latch_version();
-    let page = inner.bytes();
-    let child = page.child(page.child_position(key));
-    if page.level() == 0 || !inner.is_still(version) {
-        return None;
+/// A frame in which a page was a moment ago.
+#[derive(Clone, Copy)]
+struct Hint<'p> {
+    frame: &'p Frame,
+    id: PageId,
+}
+
+impl<'p> Hint<'p> {
+    /// The child in which a key lies, if this is still the inner page. Its first lines are asked for.
+    #[inline]
+    fn child(self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
+        let version = self.frame.latch_version();
+        let page = self.frame.bytes();
+        let id = page.child(page.child_position(key));
+        if page.level() == 0 || self.frame.page_id() != self.id || !self.frame.is_still(version) {
+            return None;
+        }
+        let frame = pool.get(id)?;
+        frame.prefetch_head();
+        Some(Hint { frame, id })
     }
-    let frame = pool.get(child)?;
-    frame.prefetch_head();
-    Some(frame)
 }
 
 #[inline]
-fn prefetch_segments(frames: &[Option<&Frame>; GROUP], keys: &[&[u8]]) {
-    for (frame, key) in frames.iter().zip(keys) {
-        if let Some(frame) = frame {
-            frame.bytes().prefetch_segment(key);
+fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[&[u8]]) {
+    for (hint, key) in hints.iter().zip(keys) {
+        if let Some(hint) = hint {
+            hint.frame.bytes().prefetch_segment(key);
         }
     }
 }

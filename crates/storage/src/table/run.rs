@@ -243,7 +243,7 @@ impl Txn<'_> {
         heads: &mut Vec<u8>,
         mut change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
-        let mut spots: [Option<(usize, Memo)>; TOGETHER] = [None; TOGETHER];
+        let mut spots: [(usize, Option<Memo>); TOGETHER] = [(0, None); TOGETHER];
         let mut n = 0;
         for (i, key) in keys.iter().enumerate() {
             if !self.fetch_for_write(index, key)? {
@@ -255,13 +255,12 @@ impl Txn<'_> {
             heads.extend_from_slice(head);
             heads.extend_from_slice(head);
             change(i, &mut heads[start + len..], rest);
-            spots[n] = cx.memo(LockName::new(index.tree.index, key)).map(|memo| (i, memo));
+            spots[n] = (i, cx.memo(LockName::new(index.tree.index, key)));
             n += 1;
         }
         if !self.write_together(index, keys, len, heads, &spots[..n])? {
             // A leaf has changed since it was read: one by one.
-            for (at, spot) in spots[..n].iter().enumerate() {
-                let Some((i, _)) = spot else { continue };
+            for (at, (i, _)) in spots[..n].iter().enumerate() {
                 let (before, after) = heads[2 * len * at..][..2 * len].split_at(len);
                 let cx = self.claim.context();
                 cx.before.clear();
@@ -282,7 +281,7 @@ impl Txn<'_> {
         keys: &[&[u8]],
         len: usize,
         heads: &[u8],
-        spots: &[Option<(usize, Memo)>],
+        spots: &[(usize, Option<Memo>)],
     ) -> Result<bool, TxnError> {
         let core = self.core;
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
@@ -291,16 +290,16 @@ impl Txn<'_> {
         };
         // Which leaf a row is in: two rows of one leaf share its latch.
         let mut leaf_of = [0; TOGETHER];
-        for (at, spot) in spots.iter().enumerate() {
-            let same = |earlier: &usize| match (&spots[*earlier], spot) {
-                (Some((_, a)), Some((_, b))) => a.frame == b.frame && a.version == b.version,
+        for (at, (_, spot)) in spots.iter().enumerate() {
+            let same = |earlier: &usize| match (&spots[*earlier].1, spot) {
+                (Some(a), Some(b)) => a.frame == b.frame && a.version == b.version,
                 _ => false,
             };
             if let Some(earlier) = (0..at).find(same) {
                 leaf_of[at] = leaf_of[earlier];
                 continue;
             }
-            leaves[at] = spot.and_then(|(_, memo)| core.pool.frame(memo.frame).try_write_at(memo.version));
+            leaves[at] = spot.and_then(|memo| core.pool.frame(memo.frame).try_write_at(memo.version));
             leaf_of[at] = at;
             if leaves[at].is_none() {
                 unlatch(&mut leaves);
@@ -315,8 +314,8 @@ impl Txn<'_> {
         self.begin_record(RecordKind::Data);
         let mut changed = false;
         let mut ranges = [(0, 0); TOGETHER];
-        for (at, spot) in spots.iter().enumerate() {
-            let (Some((i, memo)), Some(leaf)) = (spot, &leaves[leaf_of[at]]) else { continue };
+        for (at, (i, spot)) in spots.iter().enumerate() {
+            let (Some(memo), Some(leaf)) = (spot, &leaves[leaf_of[at]]) else { continue };
             let (old, new) = heads[2 * len * at..][..2 * len].split_at(len);
             let (from, to) = difference(old, new);
             ranges[at] = (from, to);
@@ -332,8 +331,8 @@ impl Txn<'_> {
             return Ok(true);
         }
         let lsn = self.append(after).inspect_err(|_| unlatch(&mut leaves))?;
-        for (at, spot) in spots.iter().enumerate() {
-            let (Some((_, memo)), Some(leaf)) = (spot, &mut leaves[leaf_of[at]]) else { continue };
+        for (at, (_, spot)) in spots.iter().enumerate() {
+            let (Some(memo), Some(leaf)) = (spot, &mut leaves[leaf_of[at]]) else { continue };
             let (from, to) = ranges[at];
             let mut page = leaf.page_mut();
             if from < to {
