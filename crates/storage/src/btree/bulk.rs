@@ -151,7 +151,8 @@ pub(crate) struct Sealed {
 /// # Errors
 /// See [`BulkError`]; the trees are empty then.
 pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &[Sealed]) -> Result<(), BulkError> {
-    let roots: Vec<(PageId, &PageBytes)> = trees.iter().filter_map(|t| Some((t.tree.root, &**t.root.as_ref()?))).collect();
+    let roots: Vec<(PageId, &PageBytes)> =
+        trees.iter().filter_map(|t| Some((t.tree.root, &**t.root.as_ref()?))).collect();
     if roots.is_empty() {
         return Ok(());
     }

@@ -205,7 +205,14 @@ pub(crate) fn put_truncate(rec: &mut RecordBuf, page: PageId, position: usize, r
 }
 
 /// Adds the arrival of separator `key` at `position` with `left` before and `right` behind it.
-pub(crate) fn put_add_child(rec: &mut RecordBuf, page: PageId, position: usize, key: &[u8], left: PageId, right: PageId) {
+pub(crate) fn put_add_child(
+    rec: &mut RecordBuf,
+    page: PageId,
+    position: usize,
+    key: &[u8],
+    left: PageId,
+    right: PageId,
+) {
     let start = open(rec, Op::AddChild, page);
     rec.put_u16(position as u16);
     rec.put_u16(key.len() as u16);
@@ -342,9 +349,7 @@ impl<'a> Iterator for Sections<'a> {
                 let (left, right) = (PageId(c.u32()?), PageId(c.u32()?));
                 Section::AddChild { page, position, key: c.take(len)?, left, right }
             }
-            Op::DropChild => {
-                Section::DropChild { page, position: c.u32()? as usize, child: PageId(c.u32()?) }
-            }
+            Op::DropChild => Section::DropChild { page, position: c.u32()? as usize, child: PageId(c.u32()?) },
             Op::Purge => {
                 let n = c.u32()? as usize;
                 Section::Purge { page, positions: c.take(n.checked_mul(2)?)? }
@@ -488,7 +493,7 @@ fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8])
     debug_assert_eq!(usize::from(page.read().u16(COUNT)), position);
 }
 
-/// Fields of page 0.
+/// Fields of page 1, the allocator.
 pub(crate) mod space {
     use crate::page::header;
 

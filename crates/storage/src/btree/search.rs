@@ -61,7 +61,11 @@ impl Tree {
     }
 
     /// The leaf that covers the keys just below `key` (`None`: the last leaf), for going backwards.
-    pub(crate) fn leaf_before<'p>(&self, pool: &'p BufferPool, key: Option<&[u8]>) -> Result<FrameRead<'p>, StorageError> {
+    pub(crate) fn leaf_before<'p>(
+        &self,
+        pool: &'p BufferPool,
+        key: Option<&[u8]>,
+    ) -> Result<FrameRead<'p>, StorageError> {
         self.retrying(pool, || {
             let child = |page: PageRef<'_>| key.map_or_else(|| page.count(), |key| page.lower_bound(key).0);
             self.descend(pool, child, 0).map(|(leaf, _)| leaf)

@@ -8,8 +8,8 @@
 //! aside and loads the free pages it may take. Then, with its tree pages latched, it *takes* the pages,
 //! which cannot fail for want of room. Page 1 is latched last and never held while waiting for another page.
 
-use super::ops;
 use super::Pages;
+use super::ops;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::buffer::Reserved;
@@ -135,7 +135,12 @@ impl<'a> Taken<'a> {
             // A page of the free list that is in memory keeps its frame.
             Some(frame) => {
                 let write = frame.write();
-                if frame.page_id() == id { write } else { drop(write); self.frames.create(id) }
+                if frame.page_id() == id {
+                    write
+                } else {
+                    drop(write);
+                    self.frames.create(id)
+                }
             }
             None => self.frames.create(id),
         }

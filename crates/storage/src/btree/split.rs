@@ -98,7 +98,13 @@ impl Tree {
             cut.fill_right(node.page(), &mut right.page_mut(), right_id);
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             put_image(rec, &right);
-            ops::put_truncate(rec, left_id, cut.position, if level == 0 { right_id } else { PageId::NONE }, &cut.separator);
+            ops::put_truncate(
+                rec,
+                left_id,
+                cut.position,
+                if level == 0 { right_id } else { PageId::NONE },
+                &cut.separator,
+            );
             ops::put_add_child(rec, parent.frame().page_id(), position, &cut.separator, left_id, right_id);
             taken.log(rec);
             let after = node.page().lsn().max(parent.page().lsn());
@@ -121,7 +127,13 @@ impl Tree {
     }
 
     /// Moves the root's content into a new child; the root becomes an inner page over it.
-    fn grow(&self, pages: Pages<'_>, rec: &mut RecordBuf, mut root: FrameWrite<'_>, grant: Grant<'_>) -> Result<(), StorageError> {
+    fn grow(
+        &self,
+        pages: Pages<'_>,
+        rec: &mut RecordBuf,
+        mut root: FrameWrite<'_>,
+        grant: Grant<'_>,
+    ) -> Result<(), StorageError> {
         let Some(mut taken) = grant.take(pages) else { return Ok(()) };
         let id = taken.page(0);
         let mut child = taken.create(0);

@@ -6,9 +6,9 @@ use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use rustix::mm::{Advice, madvise};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use rustix::mm::{Advice, madvise};
 
 /// A zero-initialised array of `T` in a mapping of its own. `T` must be valid when all its bytes are zero.
 #[derive(Debug)]

@@ -37,7 +37,14 @@ pub(crate) struct Services {
 
 impl Services {
     pub(crate) fn new(core: Arc<Core>, checkpointer: Checkpointer, every: u64) -> Arc<Services> {
-        Arc::new(Services { core, checkpointer, every, looked_ns: AtomicU64::new(0), stop: AtomicBool::new(false), threads: Mutex::default() })
+        Arc::new(Services {
+            core,
+            checkpointer,
+            every,
+            looked_ns: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            threads: Mutex::default(),
+        })
     }
 
     /// One step of cleaning and checkpointing; false if there was nothing to do.

@@ -90,7 +90,11 @@ impl<'db> Transaction<'db> {
         result
     }
 
-    fn with_key<K: Key, T>(&mut self, key: &K, f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>) -> Result<T, TxnError> {
+    fn with_key<K: Key, T>(
+        &mut self,
+        key: &K,
+        f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
+    ) -> Result<T, TxnError> {
         let mut bytes = std::mem::take(&mut self.key);
         bytes.clear();
         key.encode(&mut bytes);
@@ -99,7 +103,11 @@ impl<'db> Transaction<'db> {
         self.noted(result)
     }
 
-    fn with_row<V: Row, T>(&mut self, row: &V, f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>) -> Result<T, TxnError> {
+    fn with_row<V: Row, T>(
+        &mut self,
+        row: &V,
+        f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
+    ) -> Result<T, TxnError> {
         let mut bytes = std::mem::take(&mut self.row);
         bytes.clear();
         row.encode(&mut bytes);
@@ -121,11 +129,20 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn get_for_update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<Option<V>, TxnError> {
+    pub fn get_for_update<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K,
+    ) -> Result<Option<V>, TxnError> {
         self.get_for(table, key, Want::Update)
     }
 
-    fn get_for<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, want: Want) -> Result<Option<V>, TxnError> {
+    fn get_for<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K,
+        want: Want,
+    ) -> Result<Option<V>, TxnError> {
         let info = self.info(table)?;
         self.with_key(key, |tx, key| match tx.txn.read(&info.primary, key, want, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
@@ -202,7 +219,10 @@ impl<'db> Transaction<'db> {
     ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
         let info = self.info(table)?;
         let Some(secondary) = info.secondaries.iter().find(|s| *s.index.name == *I::NAME) else {
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {}", I::NAME) });
+            return Err(TxnError::Schema {
+                table: info.primary.table.clone(),
+                what: format!("has no index {}", I::NAME),
+            });
         };
         let (from, to) = bounds_of(&range);
         Ok(Cursor::secondary(self, info, &secondary.index, from, to))
@@ -288,7 +308,12 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub fn read_raw<K, V, R>(&mut self, table: &impl AsTable<K, V>, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, TxnError> {
+    pub fn read_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
         let result = self.txn.read(&info.primary, key, Want::Read, f);
         self.noted(result)
@@ -367,7 +392,11 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn insert_run_raw<K, V>(&mut self, table: &impl AsTable<K, V>, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
+    pub fn insert_run_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        rows: &[(&[u8], &[u8])],
+    ) -> Result<(), TxnError> {
         let info = self.info(table)?;
         let result = self.txn.insert_rows(info, rows);
         self.noted(result)
@@ -387,7 +416,12 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn take_first_raw<K, V>(&mut self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
+    pub fn take_first_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Option<Vec<u8>>, TxnError> {
         let info = self.info(table)?;
         let result = self.txn.take_first_row(info, from, End::With(to));
         self.noted(result)

@@ -65,7 +65,7 @@ pub(crate) enum Kind {
     Leaf = 1,
     /// B+tree inner page.
     Inner = 2,
-    /// Page 0, the allocator's.
+    /// Page 1, the allocator's.
     Meta = 3,
 }
 

@@ -58,8 +58,6 @@ pub(crate) const GHOST: u16 = 1;
 /// A slot, decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// First four bytes of the key after the prefix.
-    pub(crate) head: u32,
     /// Where the record begins.
     pub(crate) offset: usize,
     /// Bytes of the key after the prefix.
@@ -133,9 +131,8 @@ impl<'a> PageRef<'a> {
     /// The slot at `i`; any slot at all if `i` is beyond what a page can have.
     #[inline]
     pub(crate) fn slot(self, i: usize) -> Slot {
-        let (head, place, lens) = (self.slot_word(i, 0), self.slot_word(i, 4), self.slot_word(i, 8));
+        let (place, lens) = (self.slot_word(i, 4), self.slot_word(i, 8));
         Slot {
-            head,
             offset: (place & 0xFFFF) as usize,
             key_len: (place >> 16) as usize,
             value_len: (lens & 0xFFFF) as usize,
@@ -324,13 +321,6 @@ impl<'a> PageRef<'a> {
                 || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt())
     }
 
-    /// Whether every key here is below `key`.
-    #[inline]
-    pub(crate) fn ends_before(self, key: &[u8]) -> bool {
-        self.u16(FLAGS) & flags::HIGH_INFINITE == 0
-            && self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_le()
-    }
-
     /// A leaf's right neighbour.
     pub(crate) fn right(self) -> PageId {
         PageId(self.u32(RIGHT))
@@ -393,10 +383,9 @@ impl PageMut<'_> {
         self.put_u32(UPPER, f.upper.0);
         let mut bits = 0;
         let mut heap = PAGE_SIZE;
-        for (fence, infinite, at, len) in [
-            (f.low, flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN),
-            (f.high, flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN),
-        ] {
+        for (fence, infinite, at, len) in
+            [(f.low, flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN), (f.high, flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN)]
+        {
             let bytes = fence.unwrap_or(&[]);
             heap -= bytes.len();
             self.put(heap, bytes);
@@ -533,19 +522,6 @@ impl PageMut<'_> {
         self.rebuild_hints();
     }
 
-    /// Removes every slot from `position` on.
-    pub(crate) fn truncate(&mut self, position: usize) {
-        for i in position..self.read().count() {
-            let slot = self.read().entry(i);
-            self.add_heap_free(slot.record_len());
-            if slot.is_ghost() {
-                self.add_ghosts(-1);
-            }
-        }
-        self.put_u16(COUNT, position as u16);
-        self.rebuild_hints();
-    }
-
     /// Replaces the value in a slot by one of any length. If it grows, the growth and `RECORD_HEAD` must be free.
     pub(crate) fn set_value(&mut self, position: usize, value: &[u8]) {
         let slot = self.read().slot(position);
@@ -662,9 +638,9 @@ impl PageMut<'_> {
         if step != step_before || before + 1 == HINTS_FROM {
             return self.rebuild_hints();
         }
-        if step > 0 {
+        if let Some(first) = position.checked_div(step) {
             // Hints of slots before the position have not moved.
-            self.fill_hints(position / step, step);
+            self.fill_hints(first, step);
         }
     }
 
@@ -740,7 +716,6 @@ mod tests {
         Remove(usize),
         Resize(usize, usize),
         Ghost(usize, bool),
-        Truncate(usize),
     }
 
     fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -749,7 +724,6 @@ mod tests {
             2 => any::<usize>().prop_map(Op::Remove),
             2 => (any::<usize>(), 0usize..600).prop_map(|(i, n)| Op::Resize(i, n)),
             1 => (any::<usize>(), any::<bool>()).prop_map(|(i, g)| Op::Ghost(i, g)),
-            1 => any::<usize>().prop_map(Op::Truncate),
         ];
         prop::collection::vec(op, 0..if cfg!(miri) { 20 } else { 200 })
     }
@@ -794,10 +768,6 @@ mod tests {
                     Op::Ghost(i, ghost) => if let Some((i, key)) = nth(&model, i) {
                         p.set_ghost(i, ghost);
                         model.get_mut(&key).unwrap().1 = ghost;
-                    },
-                    Op::Truncate(i) => if let Some((i, key)) = nth(&model, i) {
-                        p.truncate(i);
-                        model.split_off(&key);
                     },
                 }
                 check(p.read(), &model);

@@ -86,7 +86,11 @@ impl<'a> Reporter<'a> {
 ///
 /// # Errors
 /// When the log is damaged before its end, or the callback breaks.
-pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Reporter<'_>) -> Result<Analysis, OpenError> {
+pub(crate) fn analyse(
+    disk: &Arc<dyn Disk>,
+    control: &Control,
+    report: &mut Reporter<'_>,
+) -> Result<Analysis, OpenError> {
     let files = LogFiles::find(Arc::clone(disk), control.database)?;
     let mut losers = HashMap::new();
     let mut redo = control.checkpoint;
@@ -98,7 +102,10 @@ pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Repo
             _ => None,
         };
         let Some(body) = body else {
-            let what = format!("no checkpoint at log position {}, where the control file says; restore a copy", control.checkpoint);
+            let what = format!(
+                "no checkpoint at log position {}, where the control file says; restore a copy",
+                control.checkpoint
+            );
             return Err(StorageError::CorruptFile { file: disk.show("log.*"), what }.into());
         };
         redo = body.redo;
@@ -129,7 +136,10 @@ pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Repo
             }
             Some(RecordKind::Checkpoint) => {}
             None => {
-                let what = format!("record of unknown kind {} at log position {}; it was written by another build", record.kind, record.lsn);
+                let what = format!(
+                    "record of unknown kind {} at log position {}; it was written by another build",
+                    record.kind, record.lsn
+                );
                 return Err(StorageError::CorruptFile { file: disk.show("log.*"), what }.into());
             }
         }
@@ -211,18 +221,24 @@ pub(crate) fn redo(
             frame.page_mut().set_lsn(record.lsn);
         }
         if !all.is_whole() {
-            let what = format!("record at log position {} does not decode; it was written by another build", record.lsn);
+            let what =
+                format!("record at log position {} does not decode; it was written by another build", record.lsn);
             return Err(StorageError::CorruptFile { file: "log".into(), what }.into());
         }
     }
     // A page may have been torn whose changes all lie before the start of redo: its image has them.
     for id in analysis_images.keys() {
-        if !missing.contains_key(id) && matches!(bring(pool, log, analysis_images, *id, &mut scratch), Err(StorageError::CorruptPage { .. })) {
-            missing.insert(*id, StorageError::CorruptPage {
-                file: pool.file_name(),
-                page: *id,
-                what: "is damaged, and so is its image in the log".into(),
-            });
+        if !missing.contains_key(id)
+            && matches!(bring(pool, log, analysis_images, *id, &mut scratch), Err(StorageError::CorruptPage { .. }))
+        {
+            missing.insert(
+                *id,
+                StorageError::CorruptPage {
+                    file: pool.file_name(),
+                    page: *id,
+                    what: "is damaged, and so is its image in the log".into(),
+                },
+            );
         }
     }
     match missing.into_values().next() {

@@ -12,7 +12,13 @@ impl Txn<'_> {
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn read<R>(&mut self, index: &Index, key: &[u8], want: Want, f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, TxnError> {
+    pub(crate) fn read<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        want: Want,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
         self.intend(index, want)?;
         let name = LockName::new(index.tree.index, key);
         let mode = self.key_mode(want);

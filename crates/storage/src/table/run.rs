@@ -226,7 +226,8 @@ impl Txn<'_> {
             }
             let mut heads = std::mem::take(&mut self.claim.context().heads);
             heads.clear();
-            let result = self.update_together(index, &keys[from..to], len, &mut heads, |i, head, rest| change(from + i, head, rest));
+            let result = self
+                .update_together(index, &keys[from..to], len, &mut heads, |i, head, rest| change(from + i, head, rest));
             self.claim.context().heads = heads;
             found += result?;
             from = to;

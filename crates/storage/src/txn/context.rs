@@ -18,8 +18,7 @@ pub(crate) struct Memo {
     pub(crate) exact: bool,
 }
 
-const NO_MEMO: Memo =
-    Memo { name: LockName::NONE, frame: 0, version: Version::NEVER, position: 0, exact: false };
+const NO_MEMO: Memo = Memo { name: LockName::NONE, frame: 0, version: Version::NEVER, position: 0, exact: false };
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -113,7 +112,12 @@ impl Batch {
 
     /// Adds a row by letting `fill` append first its key and then its value; false if it could not.
     #[inline]
-    pub(crate) fn add(&mut self, position: usize, fill_key: impl FnOnce(&mut Vec<u8>) -> bool, fill_value: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+    pub(crate) fn add(
+        &mut self,
+        position: usize,
+        fill_key: impl FnOnce(&mut Vec<u8>) -> bool,
+        fill_value: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> bool {
         let start = self.bytes.len() as u32;
         if !fill_key(&mut self.bytes) {
             return false;

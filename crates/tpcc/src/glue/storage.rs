@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
-use zerocopy::FromBytes;
 use storage::{Database, Durability, Isolation, Lsn, OpenTable, Table, TxnError};
+use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
 use crate::engine::{Abort, AbortCause, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
