@@ -297,6 +297,17 @@ fn index_cursors_pass_over_rows_that_go_meanwhile() {
     }
 }
 
+/// A leaf with one row, and a second that does not fit behind it: the gap to be parted is one that the transaction has
+/// read itself (a put looks first). It waited for itself without end.
+#[test]
+fn a_put_behind_a_lone_large_row_splits_its_own_gap() {
+    let db = memory();
+    db.transact(|tx| (0..5u8).try_for_each(|k| tx.put(&ROWS, &vec![k], &vec![k; 4000]))).unwrap();
+    db.transact(|tx| tx.put(&ROWS, &vec![9; 500], &vec![])).unwrap();
+    db.transact(|tx| tx.put(&ROWS, &vec![8; 300], &vec![1; 3990])).unwrap();
+    assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count(), 7);
+}
+
 /// Taking ghosts out is a favour, not a condition: a scan reads on when the log has no room for it.
 #[test]
 fn a_full_disk_does_not_stop_readers() {
