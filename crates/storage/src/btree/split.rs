@@ -78,7 +78,9 @@ impl Tree {
             }
             if !parent_fits {
                 drop((node, parent, grant));
-                self.split(pages, rec, key, level + 1, 0, gap_is_free)?;
+                // Room is wanted for the separator, which may be longer than the key that leads there.
+                let longer = cut.separator.len().saturating_sub(key.len());
+                self.split(pages, rec, key, level + 1, longer, gap_is_free)?;
                 continue;
             }
             let position = parent.position;
