@@ -1,4 +1,5 @@
 //! A database many times larger than its pool: remembered places must not outlive their pages.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

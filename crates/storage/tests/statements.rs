@@ -1,4 +1,5 @@
 //! What single statements promise: atomic, typed errors, nothing half done.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
 
@@ -309,6 +310,56 @@ fn index_cursors_pass_over_rows_that_go_meanwhile() {
         let rest = rest.unwrap();
         assert!(!rest.contains(&gone[0]) && !rest.contains(&gone[1]), "{rest:?}");
     }
+}
+
+/// A leaf with one row, and a second that does not fit behind it: the gap to be parted is one that the transaction has
+/// read itself (a put looks first). It waited for itself without end.
+#[test]
+fn a_put_behind_a_lone_large_row_splits_its_own_gap() {
+    let db = memory();
+    db.transact(|tx| (0..5u8).try_for_each(|k| tx.put(&ROWS, &vec![k], &vec![k; 4000]))).unwrap();
+    db.transact(|tx| tx.put(&ROWS, &vec![9; 500], &vec![])).unwrap();
+    db.transact(|tx| tx.put(&ROWS, &vec![8; 300], &vec![1; 3990])).unwrap();
+    assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count(), 7);
+}
+
+/// Fences are keys of any length, whatever the rows about them have: splits and bulk loads leave room for them.
+#[test]
+fn long_keys_between_short_ones_find_room() {
+    let row = |i: u32| -> (Vec<u8>, Vec<u8>) {
+        let mut key = i.to_be_bytes().to_vec();
+        if i % 9 == 8 {
+            key.resize(500, 5);
+        }
+        (key, vec![7; (i * i % 61) as usize])
+    };
+    let db = memory();
+    let table = db.table(&ROWS).unwrap();
+    let mut load = db.bulk_load(&table).unwrap();
+    for i in 1..6000u32 {
+        let (key, value) = row(i);
+        load.push(&key, &value).unwrap();
+    }
+    assert_eq!(load.finish().unwrap(), 5999);
+    let mut tx = db.begin().unwrap();
+    let found: Vec<_> = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
+    assert!(found == (1..6000).map(row).collect::<Vec<_>>());
+    for i in 1..6000 {
+        assert_eq!(tx.get(&ROWS, &row(i).0).unwrap(), Some(row(i).1));
+    }
+    drop(tx);
+    // [small, large, large]: the middle by bytes leaves nearly everything, and a long fence, on the right.
+    let db = memory();
+    for round in 0..40u8 {
+        db.transact(|tx| {
+            tx.put(&ROWS, &vec![round, 1], &vec![])?;
+            tx.put(&ROWS, &[vec![round, 2], vec![3; 490]].concat(), &vec![1; 3400])?;
+            tx.put(&ROWS, &vec![round, 3], &vec![1; 3900])?;
+            tx.put(&ROWS, &vec![round, 2, 9], &vec![1; 300])
+        })
+        .unwrap();
+    }
+    assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).count(), 160);
 }
 
 /// Taking ghosts out is a favour, not a condition: a scan reads on when the log has no room for it.

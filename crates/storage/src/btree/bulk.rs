@@ -255,9 +255,11 @@ impl<'a> Builder<'a> {
             return Err(BulkError::LongRow(row.len()));
         }
         let need = SLOT + RECORD_HEAD + key.len() + row.len();
-        // The key may become the high fence, so it must fit once more.
-        if self.leaf.used + need + key.len() > PAGE_SIZE - SLOTS && !self.leaf.rows.is_empty() {
-            self.close_leaf(Some(key))?;
+        // A fence above the key must fit as well: one that needs no more than a byte beyond it can be had.
+        if self.leaf.used + need + key.len() + 1 > PAGE_SIZE - SLOTS && !self.leaf.rows.is_empty() {
+            let whole = self.leaf.used + key.len() <= PAGE_SIZE - SLOTS;
+            let shared = key.iter().zip(&self.last_key).take_while(|(a, b)| a == b).count();
+            self.close_leaf(Some(if whole { key } else { &key[..=shared] }))?;
         }
         self.leaf.add(key, 0, row);
         self.last_key.clear();

@@ -17,7 +17,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
-use crate::page::header::{LAST_INSERT, RUN};
+use crate::page::header::{LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
 use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
 use crate::page::{PageMut, PageRef};
 
@@ -78,7 +78,9 @@ impl Tree {
             }
             if !parent_fits {
                 drop((node, parent, grant));
-                self.split(pages, rec, key, level + 1, 0, gap_is_free)?;
+                // Room is wanted for the separator, which may be longer than the key that leads there.
+                let longer = cut.separator.len().saturating_sub(key.len());
+                self.split(pages, rec, key, level + 1, longer, gap_is_free)?;
                 continue;
             }
             let position = parent.position;
@@ -189,20 +191,34 @@ impl Cut {
             };
         }
         let ascending = page.u16(RUN) >= ASCENDING && usize::from(page.u16(LAST_INSERT)) + 1 == at;
-        let position = if ascending && at > 0 { at.min(count - 1) } else { Self::middle(page, count) };
+        let mut position = if ascending && at > 0 { at.min(count - 1) } else { Self::middle(page, count) };
+        // The separator becomes the right leaf's fence as well: a long one takes more than a few small rows gave up.
+        while page.is_leaf() && position + 1 < count && !Self::fits_right(page, position) {
+            position += 1;
+        }
         Cut { position, separator: page.key(position), parts_a_gap: false }
+    }
+
+    /// Bytes that a row takes.
+    fn size(page: PageRef<'_>, i: usize) -> usize {
+        let slot = page.entry(i);
+        SLOT + RECORD_HEAD + slot.key_len + slot.value_len
+    }
+
+    /// Whether a leaf's slots from `position` on fit a page whose low fence is the first of their keys.
+    fn fits_right(page: PageRef<'_>, position: usize) -> bool {
+        // What the slots before take is free there; the prefix only gets longer.
+        let freed: usize = (0..position).map(|i| Self::size(page, i)).sum();
+        let separator = page.slot(position).key_len + usize::from(page.u16(PREFIX_LEN));
+        separator <= freed + page.free_bytes() + usize::from(page.u16(LOW_LEN))
     }
 
     /// The slot that halves the bytes, neither first nor beyond the last.
     fn middle(page: PageRef<'_>, count: usize) -> usize {
-        let size = |i: usize| {
-            let slot = page.entry(i);
-            SLOT + RECORD_HEAD + slot.key_len + slot.value_len
-        };
-        let total: usize = (0..count).map(size).sum();
+        let total: usize = (0..count).map(|i| Self::size(page, i)).sum();
         let mut sum = 0;
         let half = (0..count).find(|i| {
-            sum += size(*i);
+            sum += Self::size(page, *i);
             sum * 2 >= total
         });
         half.unwrap_or(count / 2).clamp(1, count.max(2) - 1)

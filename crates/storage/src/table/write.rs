@@ -202,7 +202,15 @@ impl Txn<'_> {
         let (key_buffer, rec) = (&mut cx.key, &mut cx.rec);
         let mut gap_is_free = |leaf: PageRef<'_>| {
             next = index.name_at(leaf, leaf.count(), key_buffer);
-            owner.check_insert(next, prefix) == InsertCheck::Granted
+            match owner.check_insert(next, prefix) {
+                InsertCheck::Granted => true,
+                // Waiting for oneself would never end. The new key is what will part the gap: lock both halves.
+                InsertCheck::OwnGap(low) => {
+                    let name = LockName::new(index.tree.index, key);
+                    owner.try_acquire(index.lock_table, name, RecordMode::X_GAP, low).is_ok()
+                }
+                InsertCheck::Blocked => false,
+            }
         };
         let made = index.tree.split(pages, rec, key, 0, value_len, &mut gap_is_free)?;
         if made == Made::GapLocked {

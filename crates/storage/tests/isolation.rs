@@ -1,0 +1,331 @@
+//! What each isolation level promises, with threads that meet on the same rows.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+
+use common::{NUMBERS, ROWS, Rng};
+use storage::disk::MemDisk;
+use storage::{Database, Durability, Isolation, LatchKind, Options, Table, TxnError};
+
+const LEVELS: [Isolation; 3] = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
+const LATCHES: [LatchKind; 2] = [LatchKind::Optimistic, LatchKind::Plain];
+const COUNTERS: Table<u64, u64> = Table::new("counters");
+
+fn open(isolation: Isolation, latches: LatchKind) -> Database {
+    let options = Options::new().buffer_pool(4 << 20).log_segment(1 << 20).reruns(10_000).durability(Durability::Async);
+    options.isolation(isolation).latches(latches).open_on(Arc::new(MemDisk::new())).unwrap()
+}
+
+fn all_levels(f: impl Fn(Isolation, LatchKind)) {
+    for isolation in LEVELS {
+        for latches in LATCHES {
+            f(isolation, latches);
+        }
+    }
+}
+
+/// Money moves between few accounts; the sum stays. Under serializable and repeatable read every reader sees it too.
+#[test]
+fn transfers_keep_the_sum() {
+    all_levels(|isolation, latches| {
+        let db = open(isolation, latches);
+        const N: u64 = 12;
+        db.transact(|tx| (0..N).try_for_each(|k| tx.put(&NUMBERS, &k, &1000))).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut sums = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    let sum = db
+                        .transact(|tx| tx.range(&NUMBERS, ..)?.try_fold(0, |sum, r| Ok::<_, TxnError>(sum + r?.1)))
+                        .unwrap();
+                    if isolation != Isolation::ReadCommitted {
+                        assert_eq!(sum, N * 1000, "{isolation:?} {latches:?}");
+                    }
+                    sums += 1;
+                }
+                sums
+            });
+            let writers: Vec<_> = (0..3u64)
+                .map(|seed| {
+                    let db = &db;
+                    scope.spawn(move || {
+                        let mut rng = Rng(seed);
+                        for _ in 0..800 {
+                            let (from, to, n) = (rng.below(N), rng.below(N), rng.below(50));
+                            let moved: Result<(), TxnError> = db.transact(|tx| {
+                                let a = tx.get_for_update(&NUMBERS, &from)?.unwrap();
+                                tx.put(&NUMBERS, &from, &(a.wrapping_sub(n)))?;
+                                let b = tx.get_for_update(&NUMBERS, &to)?.unwrap();
+                                tx.put(&NUMBERS, &to, &(b.wrapping_add(n)))?;
+                                if n == 7 { Err(TxnError::Ended) } else { Ok(()) }
+                            });
+                            assert!(moved.is_ok() || n == 7);
+                        }
+                    })
+                })
+                .collect();
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+            assert!(reader.join().unwrap() > 0);
+        });
+        let sum = db.begin().unwrap().range(&NUMBERS, ..).unwrap().fold(0u64, |sum, r| sum.wrapping_add(r.unwrap().1));
+        assert_eq!(sum, N * 1000, "{isolation:?} {latches:?}");
+    });
+}
+
+/// Rows come and go while a counter row says how many there are: under serializable every count of the range, forward
+/// or backward, equals the counter, and so do the rows of a cursor.
+#[test]
+fn a_range_has_no_phantoms_under_serializable() {
+    for latches in LATCHES {
+        let db = open(Isolation::Serializable, latches);
+        db.transact(|tx| tx.put(&COUNTERS, &0, &0)).unwrap();
+        db.table(&ROWS).unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..2u64)
+                .map(|seed| {
+                    let db = &db;
+                    scope.spawn(move || {
+                        let mut rng = Rng(seed);
+                        for _ in 0..1500 {
+                            let key = rng.below(60).to_be_bytes()[6..].to_vec();
+                            let row = vec![1; rng.below(1500) as usize];
+                            let delete = rng.once_in(2);
+                            db.transact(|tx| {
+                                // Row first, so that it may come into a range whose reader waits at the counter.
+                                let change = if delete {
+                                    u64::MAX * u64::from(tx.delete(&ROWS, &key)?)
+                                } else {
+                                    match tx.insert(&ROWS, &key, &row) {
+                                        Ok(()) => 1,
+                                        Err(TxnError::DuplicateKey { .. }) => 0,
+                                        Err(error) => return Err(error),
+                                    }
+                                };
+                                let n = tx.get_for_update(&COUNTERS, &0)?.unwrap();
+                                tx.put(&COUNTERS, &0, &n.wrapping_add(change))
+                            })
+                            .unwrap();
+                        }
+                    })
+                })
+                .collect();
+            let readers: Vec<_> = (0..2)
+                .map(|i| {
+                    let (db, stop) = (&db, &stop);
+                    scope.spawn(move || {
+                        let mut seen = 0u64;
+                        while !stop.load(Ordering::Relaxed) {
+                            let (rows, n) = db
+                                .transact(|tx| {
+                                    let mut rows = 0;
+                                    let mut last = None;
+                                    let cursor = tx.range(&ROWS, ..)?;
+                                    let mut each = |r: Result<(Vec<u8>, Vec<u8>), TxnError>| {
+                                        let key = r?.0;
+                                        assert!(last.as_ref() != Some(&key), "twice");
+                                        last = Some(key);
+                                        rows += 1;
+                                        Ok::<_, TxnError>(())
+                                    };
+                                    if i == 0 {
+                                        cursor.into_iter().try_for_each(&mut each)?
+                                    } else {
+                                        cursor.rev().try_for_each(&mut each)?
+                                    }
+                                    Ok::<_, TxnError>((rows, tx.get(&COUNTERS, &0)?.unwrap()))
+                                })
+                                .unwrap();
+                            assert_eq!(rows, n, "{latches:?} reader {i}");
+                            seen += 1;
+                        }
+                        seen
+                    })
+                })
+                .collect();
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+            for reader in readers {
+                assert!(reader.join().unwrap() > 0);
+            }
+        });
+    }
+}
+
+/// A range read twice, with an insert into it in between: the levels differ.
+#[test]
+fn phantoms_and_changes_by_level() {
+    all_levels(|isolation, latches| {
+        let db = open(isolation, latches);
+        db.transact(|tx| (0..10u64).try_for_each(|k| tx.put(&NUMBERS, &(k * 10), &0))).unwrap();
+        let (inserted, updated) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut tx = db.begin().unwrap();
+        let before: Vec<_> = tx.range(&NUMBERS, 20..=60).unwrap().map(Result::unwrap).collect();
+        std::thread::scope(|scope| {
+            let done = [(&inserted, 35u64), (&updated, 40)].map(|(done, key)| {
+                let db = &db;
+                scope.spawn(move || {
+                    db.transact(|tx| tx.put(&NUMBERS, &key, &1)).unwrap();
+                    done.store(true, Ordering::Release);
+                })
+            });
+            std::thread::sleep(std::time::Duration::from_millis(60));
+            // What is locked cannot have happened; what is not locked has.
+            assert_eq!(inserted.load(Ordering::Acquire), isolation != Isolation::Serializable, "{isolation:?}");
+            assert_eq!(updated.load(Ordering::Acquire), isolation == Isolation::ReadCommitted, "{isolation:?}");
+            let after: Vec<_> = tx.range(&NUMBERS, 20..=60).unwrap().map(Result::unwrap).collect();
+            match isolation {
+                Isolation::Serializable => assert_eq!(before, after),
+                Isolation::RepeatableRead => {
+                    assert_eq!(after.iter().filter(|r| before.contains(r)).count(), before.len())
+                }
+                Isolation::ReadCommitted => assert!(after.contains(&(40, 1)) && after.contains(&(35, 1))),
+            }
+            tx.commit().unwrap();
+            for thread in done {
+                thread.join().unwrap();
+            }
+        });
+    });
+}
+
+/// Two rows, each set by whoever saw the other unset. Locks on what was read (serializable, repeatable read) prevent it
+/// for rows that exist; under read committed it happens.
+#[test]
+fn write_skew_by_level() {
+    all_levels(|isolation, latches| {
+        let db = open(isolation, latches);
+        db.transact(|tx| {
+            tx.put(&NUMBERS, &0, &0)?;
+            tx.put(&NUMBERS, &1, &0)
+        })
+        .unwrap();
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for mine in [0u64, 1] {
+                let (db, barrier) = (&db, &barrier);
+                scope.spawn(move || {
+                    let mut first = true;
+                    db.transact(|tx| {
+                        let other = tx.get(&NUMBERS, &(1 - mine))?.unwrap();
+                        if std::mem::take(&mut first) {
+                            barrier.wait();
+                        }
+                        if other == 0 {
+                            tx.put(&NUMBERS, &mine, &1)?;
+                        }
+                        Ok::<_, TxnError>(())
+                    })
+                    .unwrap();
+                });
+            }
+        });
+        let sum: u64 = db.begin().unwrap().range(&NUMBERS, ..).unwrap().map(|r| r.unwrap().1).sum();
+        assert_eq!(sum, if isolation == Isolation::ReadCommitted { 2 } else { 1 }, "{isolation:?} {latches:?}");
+    });
+}
+
+/// The same with rows that do not exist yet: only serializable locks what is absent.
+#[test]
+fn write_skew_on_absent_rows_by_level() {
+    all_levels(|isolation, latches| {
+        let db = open(isolation, latches);
+        db.table(&NUMBERS).unwrap();
+        let barrier = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for mine in [1u64, 2] {
+                let (db, barrier) = (&db, &barrier);
+                scope.spawn(move || {
+                    let mut first = true;
+                    db.transact(|tx| {
+                        let other = tx.get(&NUMBERS, &(3 - mine))?;
+                        if std::mem::take(&mut first) {
+                            barrier.wait();
+                        }
+                        if other.is_none() {
+                            tx.insert(&NUMBERS, &mine, &1)?;
+                        }
+                        Ok::<_, TxnError>(())
+                    })
+                    .unwrap();
+                });
+            }
+        });
+        let n = db.begin().unwrap().range(&NUMBERS, ..).unwrap().count();
+        assert_eq!(n, if isolation == Isolation::Serializable { 1 } else { 2 }, "{isolation:?} {latches:?}");
+    });
+}
+
+/// Increments read for update are never lost, at any level.
+#[test]
+fn no_update_is_lost_that_was_read_for_update() {
+    all_levels(|isolation, latches| {
+        let db = open(isolation, latches);
+        db.transact(|tx| tx.put(&NUMBERS, &1, &0)).unwrap();
+        let runs = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        db.transact(|tx| {
+                            runs.fetch_add(1, Ordering::Relaxed);
+                            let n = tx.get_for_update(&NUMBERS, &1)?.unwrap();
+                            tx.put(&NUMBERS, &1, &(n + 1))
+                        })
+                        .unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(db.begin().unwrap().get(&NUMBERS, &1).unwrap(), Some(2000), "{isolation:?} {latches:?}");
+        assert_eq!(runs.into_inner(), 2000, "update locks wait for each other without deadlocks");
+    });
+}
+
+/// A transaction is rolled back whose rows others have meanwhile moved to other leaves.
+#[test]
+fn rollback_finds_rows_that_splits_have_moved() {
+    for latches in LATCHES {
+        let db = open(Isolation::RepeatableRead, latches);
+        db.transact(|tx| (0..20u16).try_for_each(|k| tx.put(&ROWS, &(k * 100).to_be_bytes().to_vec(), &vec![1; 300])))
+            .unwrap();
+        let mut tx = db.begin().unwrap();
+        for k in 0..20u16 {
+            let key = (k * 100).to_be_bytes().to_vec();
+            match k % 4 {
+                0 => drop(tx.delete(&ROWS, &key).unwrap()),
+                // Shrinks, so that taking it back needs room again.
+                1 => tx.put(&ROWS, &key, &vec![2; 3]).unwrap(),
+                2 => tx.put(&ROWS, &key, &vec![2; 300]).unwrap(),
+                _ => tx.insert(&ROWS, &(k * 100 + 50).to_be_bytes().to_vec(), &vec![3; 100]).unwrap(),
+            }
+        }
+        std::thread::scope(|scope| {
+            for thread in 0..3u16 {
+                let db = &db;
+                scope.spawn(move || {
+                    for k in (0..2000u16).filter(|k| k % 3 == thread && k % 50 != 0) {
+                        db.transact(|tx| tx.insert(&ROWS, &k.to_be_bytes().to_vec(), &vec![4; 200])).unwrap();
+                    }
+                });
+            }
+        });
+        tx.rollback().unwrap();
+        let mut tx = db.begin().unwrap();
+        let rows: Vec<_> = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 20 + 1960);
+        for (key, row) in rows {
+            let k = u16::from_be_bytes([key[0], key[1]]);
+            assert_eq!(row, if k % 100 == 0 { vec![1; 300] } else { vec![4; 200] }, "{k}");
+        }
+    }
+}
