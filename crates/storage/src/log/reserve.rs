@@ -29,7 +29,7 @@ use crate::base::ids::SlotId;
 const IDLE: u64 = u64::MAX;
 
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(align(128))]
 struct Slot {
     /// Lower bound of the position being copied to, or `IDLE`.
     inflight: AtomicU64,

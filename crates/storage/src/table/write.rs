@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::index::{Got, Index, Want};
 use crate::base::error::{StorageError, TxnError};
+use crate::base::ids::PAGE_SIZE;
 use crate::btree::ops::{self, Place};
 use crate::btree::split::Made;
 use crate::btree::{MAX_KEY, MAX_ROW};
@@ -36,6 +37,9 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
     };
     (from, to)
 }
+
+/// Times that a writer is overtaken before it splits the leaf.
+const CONTENTION: u32 = 64;
 
 /// What became of an attempt to place something in a leaf.
 enum Placed {
@@ -232,7 +236,7 @@ impl Txn<'_> {
         if leaf.page().ghosts() > 0 {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
             gone = index.tree.purge(pages, &mut cx.rec, &mut leaf, &mut referenced)?;
-            nearly_empty = leaf.page().used_bytes() < crate::base::ids::PAGE_SIZE / 8;
+            nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
             if gone == 0 {
                 leaf.release_unchanged();
             }
@@ -268,6 +272,27 @@ impl Txn<'_> {
         self.store_head(index, key)
     }
 
+    /// Another writer has been quicker on the same leaf. Once in many times the leaf is split though it is not full:
+    /// rows that different workers update all the time then come to lie on different pages (contention split: Alhomssi
+    /// and Leis, "Contention and Space Management in B-Trees", CIDR 2021, section 3).
+    #[cold]
+    fn contended(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+        let core = self.core;
+        let cx = self.claim.context();
+        cx.contention += 1;
+        if !cx.contention.is_multiple_of(CONTENTION) {
+            return Ok(());
+        }
+        let leaf = index.tree.leaf(&core.pool, key)?;
+        let parts = leaf.page().count() >= 2 && leaf.is_valid();
+        drop(leaf);
+        if parts {
+            // No row is as long as this, so the leaf is split once; between two rows no gap is parted.
+            index.tree.split(core.pages(cx.slot), &mut cx.rec, key, 0, PAGE_SIZE, &mut |_| false)?;
+        }
+        Ok(())
+    }
+
     /// Writes `after` over the first bytes of the row of `key`, which is locked for writing and equal to `before`.
     ///
     /// # Errors
@@ -283,7 +308,10 @@ impl Txn<'_> {
         loop {
             let leaf = self.locate(index, name, key)?;
             let (position, exact) = (leaf.position, leaf.exact);
-            let Some(mut leaf) = leaf.read.upgrade() else { continue };
+            let Some(mut leaf) = leaf.read.upgrade() else {
+                self.contended(index, key)?;
+                continue;
+            };
             if !exact {
                 return Err(self.vanished(index, leaf));
             }

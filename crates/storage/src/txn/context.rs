@@ -45,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
     /// First bytes of several rows, before and after.
     pub(crate) heads: Vec<u8>,
+    /// Times that another writer of a leaf was quicker.
+    pub(crate) contention: u32,
     memos: Box<[Memo; MEMOS]>,
 }
 
@@ -64,6 +66,7 @@ impl Context {
             batch: Batch::default(),
             cursors: Default::default(),
             heads: Vec::new(),
+            contention: 0,
             memos: Box::new([NO_MEMO; MEMOS]),
         }
     }
