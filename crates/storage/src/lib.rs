@@ -1,5 +1,143 @@
-//! An embedded, durable storage engine: many concurrent writers, serializable by locks.
-#![doc = ""]
+//! An embedded, durable storage engine for many concurrent writers, serializable by locks.
+//!
+//! Many concurrent writers, serializable by locks, is what no embedded Rust engine has. Here any number of threads
+//! write to one database at once; each transaction sees and leaves the data as if it ran alone, because it locks the
+//! keys it touches and the gaps it looks into. Nobody queues for a single writer, nobody validates at the end and
+//! starts over: a transaction waits for the one that holds what it needs, and only a ring of waiters makes one of
+//! them run again. Underneath are B+trees on 8 KiB pages, a buffer pool (databases may be many times larger than
+//! memory), and a write-ahead log with ARIES recovery. No C, no unsafe in the interface.
+//!
+//! # Example
+//!
+//! ```
+//! use storage::{Database, Options, Table, TxnError};
+//!
+//! /// Balances in cents.
+//! const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+//!
+//! /// Your own error type: whatever a [`TxnError`] turns into.
+//! #[derive(Debug)]
+//! enum BankError {
+//!     Overdrawn { missing: i64 },
+//!     Database(TxnError),
+//! }
+//! impl From<TxnError> for BankError {
+//!     fn from(error: TxnError) -> BankError {
+//!         BankError::Database(error)
+//!     }
+//! }
+//! # impl std::fmt::Display for BankError {
+//! #     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { write!(f, "{self:?}") }
+//! # }
+//! # impl std::error::Error for BankError {}
+//! # let directory = std::env::temp_dir().join(format!("lockstep-doc-{}", std::process::id()));
+//!
+//! let db = Database::open(&directory, Options::new())?; // sync, serializable
+//! db.transact(|tx| tx.put(&ACCOUNTS, &1, &20))?;
+//!
+//! // Commits if the closure succeeds, rolls back if it fails, runs it again after a deadlock.
+//! let left = db.transact(|tx| {
+//!     let left = tx.get_for_update(&ACCOUNTS, &1)?.unwrap_or(0) - 5;
+//!     if left < 0 {
+//!         return Err(BankError::Overdrawn { missing: -left });
+//!     }
+//!     tx.put(&ACCOUNTS, &1, &left)?;
+//!     Ok(left)
+//! })?;
+//! assert_eq!(left, 15);
+//!
+//! // The same by hand: a transaction that is dropped has not happened.
+//! let mut tx = db.begin()?;
+//! tx.put(&ACCOUNTS, &2, &100)?;
+//! let all: Vec<(u64, i64)> = tx.range(&ACCOUNTS, ..)?.collect::<Result<_, _>>()?;
+//! assert_eq!(all, [(1, 15), (2, 100)]);
+//! drop(tx);
+//! assert_eq!(db.begin()?.get(&ACCOUNTS, &2)?, None);
+//!
+//! db.close()?;
+//! # std::fs::remove_dir_all(directory)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate's `examples/` show more: `open_write_read`, `scan` (ranges, secondary indexes), `crash_safe_counter`.
+//!
+//! # What is where
+//!
+//! [`Options`] opens a [`Database`]; [`Database::begin`] and [`Database::transact`] give a [`Transaction`]; a
+//! [`Table`] is a constant that names a table and its types, [`OpenTable`] a handle that saves the look-up by name.
+//! [`SecondaryIndex`] declares another order of a table's rows, which the engine keeps. Types become bytes by
+//! [`Key`] (which orders) and [`Row`]; the statements whose names end in `_raw` take the bytes themselves.
+//! [`BulkLoad`] fills an empty table fast. [`disk`] holds the disks a database can live on: files, memory, and a
+//! simulated disk that crashes, tears and fails from a seed, for tests. A program with a scheduler of its own sees
+//! every wait through a [`Hook`].
+//!
+//! # What is promised
+//!
+//! **Durability.** A failed write or sync of log or data closes the database to commits until it is reopened; a sync
+//! is never tried again in the hope that it now works.
+//!
+//! | setting | when [`Transaction::commit`] returns | what a crash may take |
+//! | --- | --- | --- |
+//! | [`Durability::Sync`] (default) | the log is on disk (`fdatasync`) up to the commit, and up to every commit it read from | nothing that was acknowledged |
+//! | [`Durability::Async`] | at once; the log follows within about 10 ms | the last commits: a suffix, never consistency |
+//!
+//! [`Transaction::commit_async`] gives a position in the log instead of waiting; [`Database::durable`] and
+//! [`Database::wait_durable`] tell when an answer may leave. Locks are released before the flush (early lock release),
+//! which is safe because of that rule: also a read-only answer waits for what it has read to be on disk.
+//!
+//! **Isolation.**
+//!
+//! | level | promise | what remains possible |
+//! | --- | --- | --- |
+//! | [`Isolation::Serializable`] (default) | as if transactions ran one after the other | nothing: no phantoms, no write skew |
+//! | [`Isolation::RepeatableRead`] | rows read stay as they are until the end | new rows in a range read before (phantoms) |
+//! | [`Isolation::ReadCommitted`] | only committed rows are read | rows read may change; updates computed from them may be lost |
+//!
+//! At every level a row that was written stays locked until the end. A deadlock is found when the last of its
+//! transactions begins to wait; the youngest gets [`TxnError::Deadlock`], and [`Database::transact`] runs it again
+//! with its age kept, so that it wins sooner or later.
+//!
+//! **Recovery.** Opening after a crash repeats what the log says and rolls back what had not committed. It announces
+//! itself through [`Options::on_recovery`], which may also cancel it; the next open does it again. How long it takes
+//! is bounded by [`Options::checkpoint_every`], the log written between two checkpoints (2 GiB by default), and by the
+//! oldest transaction that was running. After [`Database::close`] there is nothing to recover.
+//!
+//! **Damage** is noticed: every page and every log record has a CRC-32C; a page torn by a crash is put together again from
+//! its image in the log. Other damage is an error that names file and page, never a wrong row.
+//!
+//! **A full disk** is [`StorageError::NoSpace`]: the transaction rolls back, for which space was kept, and service goes on when
+//! there is space again.
+//!
+//! # Limits
+//!
+//! | what | limit |
+//! | --- | --- |
+//! | key, encoded | 512 bytes |
+//! | row, encoded | 4,000 bytes |
+//! | tables of a database | 1,000, names of 1 to 200 bytes |
+//! | secondary indexes of a table | 8 |
+//! | an entry of a secondary index (its value and, unless unique, the primary key) | 512 bytes |
+//! | transactions at once | 128, up to 1,000 by [`Options::transactions`] |
+//! | record locks of a transaction | 1,048,576; above 5,000 in one table it tries to lock the table instead |
+//! | buffer pool | from [`MIN_POOL_BYTES`]; 256 MiB by default, taken from the system as it is used |
+//! | data file | 2^28 pages of 8 KiB: 2 TiB |
+//!
+//! One directory is one database, and one process at a time has it open. An empty one takes less than 64 MiB.
+//!
+//! # Format
+//!
+//! `control`, `pages.0`, `log.N`, and `lock` while open. Every file carries a format number, now 1; a build reads
+//! exactly one, and says so in an error when it meets another. There are no migrations yet. All numbers are
+//! little-endian, so files may move between machines.
+//!
+//! # What is not promised
+//!
+//! Savepoints, dropping tables, adding indexes to a table that exists, snapshots of the past, reading from another process,
+//! and encryption are absent. Files do not shrink: free pages are used again. A scan reads what it must lock: long
+//! reports among short writers make these wait, unless they run at read-committed. The order in which waiting
+//! transactions end is first come first served per lock, nothing more.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod base;
 mod btree;

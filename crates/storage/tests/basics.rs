@@ -1,5 +1,7 @@
 //! The public statements, one after the other, on a disk in memory.
 
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use storage::disk::{Crash, MemDisk, SimDisk};
@@ -185,13 +187,18 @@ fn bulk_loading_builds_table_and_index() {
     let mut tx = db.begin().unwrap();
     assert_eq!(tx.range(&CARS, ..).unwrap().count(), 32_000);
     let seventeen = "017".to_owned();
-    let found: Vec<u64> = tx.range_by::<ByOwner>(&CARS, seventeen.clone()..=seventeen).unwrap().map(|r| r.unwrap().0).collect();
+    let found: Vec<u64> =
+        tx.range_by::<ByOwner>(&CARS, seventeen.clone()..=seventeen).unwrap().map(|r| r.unwrap().0).collect();
     assert_eq!(found, (0..30_000).filter(|k| k % 500 == 17 && k % 7 != 0).collect::<Vec<_>>());
 }
 
 #[test]
 fn async_commits_are_told_when_they_are_durable() {
-    let db = options().durability(Durability::Async).isolation(Isolation::ReadCommitted).open_on(Arc::new(MemDisk::new())).unwrap();
+    let db = options()
+        .durability(Durability::Async)
+        .isolation(Isolation::ReadCommitted)
+        .open_on(Arc::new(MemDisk::new()))
+        .unwrap();
     let mut tx = db.begin().unwrap();
     tx.put(&NUMBERS, &1, &1).unwrap();
     let at = tx.commit_async().unwrap();

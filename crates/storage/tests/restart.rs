@@ -161,7 +161,9 @@ fn a_cancelled_recovery_is_done_by_a_later_open() {
         std::mem::forget(db);
         let mut crashed = after;
         for round in 0..3 {
-            let hear = move |r: &storage::Recovery| if r.pass == at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+            let hear = move |r: &storage::Recovery| {
+                if r.pass == at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
             let error = small().on_recovery(hear).open_on(on(&crashed)).unwrap_err();
             assert!(matches!(error, OpenError::Cancelled { .. }), "{error}");
             if round == 1 {

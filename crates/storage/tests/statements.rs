@@ -90,10 +90,16 @@ fn sizes_are_checked_and_named() {
     assert_eq!(tx.get(&ROWS, &longest).unwrap(), None);
     tx.insert(&ROWS, &longest, &vec![]).unwrap();
     assert!(matches!(tx.insert(&ROWS, &vec![1; 511], &vec![]), Err(TxnError::KeyTooLong { bytes: 513, .. })));
-    assert!(matches!(tx.insert(&ROWS, &vec![1], &vec![1; 4001]), Err(TxnError::RowTooLarge { bytes: 4001, limit: 4000, .. })));
+    assert!(matches!(
+        tx.insert(&ROWS, &vec![1], &vec![1; 4001]),
+        Err(TxnError::RowTooLarge { bytes: 4001, limit: 4000, .. })
+    ));
     tx.insert(&ROWS, &vec![1], &vec![1; 4000]).unwrap();
     assert!(matches!(tx.put(&ROWS, &vec![1], &vec![1; 4001]), Err(TxnError::RowTooLarge { .. })));
-    assert!(matches!(tx.update(&ROWS, &longest, &vec![1; 4001]), Err(TxnError::RowTooLarge { .. } | TxnError::KeyTooLong { .. })));
+    assert!(matches!(
+        tx.update(&ROWS, &longest, &vec![1; 4001]),
+        Err(TxnError::RowTooLarge { .. } | TxnError::KeyTooLong { .. })
+    ));
     assert_eq!(tx.get(&ROWS, &vec![1; 600]).unwrap(), None);
     assert!(!tx.delete(&ROWS, &vec![1; 600]).unwrap());
     tx.insert(&ROWS, &vec![], &vec![]).unwrap();
@@ -269,7 +275,11 @@ fn put_replaces_or_inserts_at_every_level() {
                     for round in 0..3000u64 {
                         let key = round % 3;
                         let done = db.transact(|tx| {
-                            if (round + thread) % 4 == 0 { tx.delete(&NUMBERS, &key).map(drop) } else { tx.put(&NUMBERS, &key, &thread) }
+                            if (round + thread) % 4 == 0 {
+                                tx.delete(&NUMBERS, &key).map(drop)
+                            } else {
+                                tx.put(&NUMBERS, &key, &thread)
+                            }
                         });
                         done.unwrap_or_else(|e| panic!("{isolation:?}: {e}"));
                     }
@@ -282,7 +292,11 @@ fn put_replaces_or_inserts_at_every_level() {
 /// Under read committed an index entry may go before its row is read: the row is passed over.
 #[test]
 fn index_cursors_pass_over_rows_that_go_meanwhile() {
-    let db = Options::new().buffer_pool(8 << 20).isolation(Isolation::ReadCommitted).open_on(Arc::new(MemDisk::new())).unwrap();
+    let db = Options::new()
+        .buffer_pool(8 << 20)
+        .isolation(Isolation::ReadCommitted)
+        .open_on(Arc::new(MemDisk::new()))
+        .unwrap();
     db.transact(|tx| (1..=10u64).try_for_each(|k| tx.put(&UNIQUE, &k, &k))).unwrap();
     for back in [false, true] {
         let mut tx = db.begin().unwrap();

@@ -92,6 +92,9 @@ pub(crate) trait Session {
     /// Everything at or below this ticket may be acknowledged. Cheap: called after each transaction.
     fn durable(&mut self) -> Ticket;
 
+    /// Asks that `ticket` become durable soon, and does not wait.
+    fn request(&mut self, ticket: Ticket);
+
     /// Waits until `ticket` may be acknowledged; returns what [`Self::durable`] would.
     fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, Self::Error>;
 }

@@ -23,11 +23,7 @@ pub(crate) trait Read {
     type Error;
 
     /// Shows the row of `key`; none when there is none.
-    fn read<T: TableDef, R>(
-        &mut self,
-        key: &T::Key,
-        f: impl FnMut(&RowOf<T>) -> R,
-    ) -> Result<Option<R>, Self::Error>;
+    fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
 
     /// Shows the rows of `from..=to` in ascending order, each once, until `f` breaks.
     fn scan<T: TableDef>(
@@ -55,6 +51,20 @@ pub(crate) trait Ops: Read {
         key: &T::Key,
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, Self::Error>;
+
+    /// Updates hot columns of several rows, as [`Self::update`] of each in turn would; `f` is told which key it is. A key
+    /// may occur twice. Returns how many had a row. An engine may lock all of them first and write them together.
+    fn update_many<T: TableDef>(
+        &mut self,
+        keys: &[T::Key],
+        mut f: impl FnMut(usize, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, Self::Error> {
+        let mut rows = 0;
+        for (i, key) in keys.iter().enumerate() {
+            rows += usize::from(self.update::<T, _>(key, |hot, cold| f(i, hot, cold))?.is_some());
+        }
+        Ok(rows)
+    }
 
     /// Like [`Self::update`], but `f` may change every column that is in no index; the row keeps its length.
     fn rewrite<T: TableDef, R>(

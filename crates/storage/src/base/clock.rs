@@ -6,7 +6,7 @@ use std::time::Instant;
 
 /// Monotonic time in nanoseconds since the clock was made.
 #[derive(Clone, Debug)]
-pub struct Clock(Source);
+pub(crate) struct Clock(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
@@ -17,17 +17,18 @@ enum Source {
 impl Clock {
     /// The machine's monotonic clock.
     #[allow(clippy::disallowed_methods)]
-    pub fn machine() -> Clock {
+    pub(crate) fn machine() -> Clock {
         Clock(Source::Machine(Instant::now()))
     }
 
     /// A clock that moves only when `now` is stored to. For simulation.
-    pub fn simulated(now: Arc<AtomicU64>) -> Clock {
+    #[expect(dead_code, reason = "for simulated runs of the whole engine")]
+    pub(crate) fn simulated(now: Arc<AtomicU64>) -> Clock {
         Clock(Source::Virtual(now))
     }
 
     /// Nanoseconds since the clock was made.
-    pub fn now_ns(&self) -> u64 {
+    pub(crate) fn now_ns(&self) -> u64 {
         match &self.0 {
             Source::Machine(start) => start.elapsed().as_nanos() as u64,
             Source::Virtual(now) => now.load(Ordering::Relaxed),

@@ -72,7 +72,9 @@ pub enum StorageError {
         frames: usize,
     },
     /// More transactions at once than the database was opened for.
-    #[error("{limit} transactions are running, as many as the database was opened for; end one, or open with more slots")]
+    #[error(
+        "{limit} transactions are running, as many as the database was opened for; end one, or open with more slots"
+    )]
     TooManyTransactions {
         /// The limit.
         limit: usize,
@@ -102,7 +104,12 @@ impl StorageError {
 
     /// Whether the same call may succeed later without anyone repairing anything.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, StorageError::NoSpace { .. } | StorageError::PoolExhausted { .. } | StorageError::TooManyTransactions { .. })
+        matches!(
+            self,
+            StorageError::NoSpace { .. }
+                | StorageError::PoolExhausted { .. }
+                | StorageError::TooManyTransactions { .. }
+        )
     }
 }
 

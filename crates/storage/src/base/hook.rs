@@ -124,6 +124,7 @@ impl ThreadHook {
         }
     }
 
+    #[allow(clippy::disallowed_methods, reason = "the one place where a thread parks for others")]
     fn wait(&self, token: &WaitToken, limit: Option<Duration>) -> bool {
         if self.spin(token) {
             return true;

@@ -47,7 +47,7 @@ pub struct TxnId(pub u64);
 
 /// Place of a running transaction in the table of active transactions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct SlotId(pub u16);
+pub(crate) struct SlotId(pub(crate) u16);
 
 macro_rules! show {
     ($($t:ident)*) => {$(

@@ -7,3 +7,4 @@ pub(crate) mod error;
 pub(crate) mod hook;
 pub(crate) mod ids;
 pub(crate) mod poison;
+pub(crate) mod prefetch;

@@ -13,27 +13,27 @@ use super::ids::Lsn;
 
 /// Shared by log, pool and transactions.
 #[derive(Debug, Default)]
-pub struct Poison {
+pub(crate) struct Poison {
     closed: AtomicBool,
     cause: OnceLock<(Arc<str>, Lsn)>,
 }
 
 impl Poison {
     /// Closes the instance; the first cause is kept.
-    pub fn close(&self, cause: &StorageError, durable: Lsn) {
+    pub(crate) fn close(&self, cause: &StorageError, durable: Lsn) {
         let _ = self.cause.set((cause.to_string().into(), durable));
         self.closed.store(true, Ordering::Release);
     }
 
     /// `Err(Poisoned)` once the instance is closed.
     #[inline]
-    pub fn check(&self) -> Result<(), StorageError> {
+    pub(crate) fn check(&self) -> Result<(), StorageError> {
         if self.closed.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
     }
 
     /// Whether the instance is closed.
     #[inline]
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 

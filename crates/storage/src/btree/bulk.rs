@@ -151,7 +151,8 @@ pub(crate) struct Sealed {
 /// # Errors
 /// See [`BulkError`]; the trees are empty then.
 pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &[Sealed]) -> Result<(), BulkError> {
-    let roots: Vec<(PageId, &PageBytes)> = trees.iter().filter_map(|t| Some((t.tree.root, &**t.root.as_ref()?))).collect();
+    let roots: Vec<(PageId, &PageBytes)> =
+        trees.iter().filter_map(|t| Some((t.tree.root, &**t.root.as_ref()?))).collect();
     if roots.is_empty() {
         return Ok(());
     }
@@ -265,11 +266,6 @@ impl<'a> Builder<'a> {
         self.last_key.extend_from_slice(key);
         self.rows += 1;
         Ok(())
-    }
-
-    /// Rows pushed so far.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
     }
 
     /// Writes what is left. The tree is still empty until [`install`] has put the root in its place.

@@ -1,7 +1,4 @@
-//! B+trees: sorted rows by key, on slotted pages in the buffer pool.
-//!
-//! The tree takes no locks and knows no transactions: it finds a leaf and hands out a latched or
-//! optimistic position; the layer above locks keys and gaps, validates, and writes.
+#![doc = include_str!("README.md")]
 
 pub(crate) mod bulk;
 pub(crate) mod ops;

@@ -111,71 +111,66 @@ impl Section<'_> {
 
 fn open(rec: &mut RecordBuf, op: Op, page: PageId) -> usize {
     let at = rec.body().len();
-    rec.put_u8(op as u8);
-    rec.put_u8(0);
-    rec.put_u16(0);
-    rec.put_u32(page.0);
+    let mut head = [0; 8];
+    head[0] = op as u8;
+    head[4..].copy_from_slice(&page.0.to_le_bytes());
+    rec.put(&head);
     at
 }
 
 fn close(rec: &mut RecordBuf, at: usize) {
-    while !(rec.body().len() - at).is_multiple_of(4) {
-        rec.put_u8(0);
-    }
+    let pad = (rec.body().len() - at).wrapping_neg() % 4;
+    rec.put(&[0; 4][..pad]);
     let bytes = rec.body().len() - at;
     rec.patch_u16(at + 2, bytes as u16);
 }
 
-fn put_place(rec: &mut RecordBuf, at: &Place<'_>) {
-    rec.put_u32(at.tree.index.0);
-    rec.put_u32(at.tree.root.0);
-    rec.put_u16(at.position as u16);
-    rec.put_u16(at.key.len() as u16);
+/// Adds a section that tells of one row: its head with the place and two numbers in one piece, then key, bytes, bytes.
+#[inline]
+fn put_row(rec: &mut RecordBuf, op: Op, at: &Place<'_>, numbers: [u16; 2], parts: [&[u8]; 2]) {
+    let used = ROW_HEAD + at.key.len() + parts[0].len() + parts[1].len();
+    let pad = used.wrapping_neg() % 4;
+    let mut head = [0; ROW_HEAD];
+    head[0] = op as u8;
+    head[2..4].copy_from_slice(&((used + pad) as u16).to_le_bytes());
+    head[4..8].copy_from_slice(&at.page.0.to_le_bytes());
+    head[8..12].copy_from_slice(&at.tree.index.0.to_le_bytes());
+    head[12..16].copy_from_slice(&at.tree.root.0.to_le_bytes());
+    head[16..18].copy_from_slice(&(at.position as u16).to_le_bytes());
+    head[18..20].copy_from_slice(&(at.key.len() as u16).to_le_bytes());
+    head[20..22].copy_from_slice(&numbers[0].to_le_bytes());
+    head[22..24].copy_from_slice(&numbers[1].to_le_bytes());
+    rec.put(&head);
+    rec.put(at.key);
+    rec.put(parts[0]);
+    rec.put(parts[1]);
+    rec.put(&[0; 4][..pad]);
 }
+
+/// Bytes before the key in a section that tells of one row.
+const ROW_HEAD: usize = 24;
 
 /// Adds an insert of `value` under the place's key.
 pub(crate) fn put_insert(rec: &mut RecordBuf, at: &Place<'_>, value: &[u8]) {
-    let start = open(rec, Op::Insert, at.page);
-    put_place(rec, at);
-    rec.put_u32(value.len() as u32);
-    rec.put(at.key);
-    rec.put(value);
-    close(rec, start);
+    put_row(rec, Op::Insert, at, [value.len() as u16, 0], [value, &[]]);
 }
 
 /// Adds an overwrite of bytes within a row.
 #[inline]
 pub(crate) fn put_patch(rec: &mut RecordBuf, at: &Place<'_>, offset: usize, before: &[u8], after: &[u8]) {
     debug_assert_eq!(before.len(), after.len());
-    let start = open(rec, Op::Patch, at.page);
-    put_place(rec, at);
-    rec.put_u16(offset as u16);
-    rec.put_u16(before.len() as u16);
-    rec.put(at.key);
-    rec.put(before);
-    rec.put(after);
-    close(rec, start);
+    put_row(rec, Op::Patch, at, [offset as u16, before.len() as u16], [before, after]);
 }
 
 /// Adds a replacement of a row's value and ghost mark.
 pub(crate) fn put_replace(rec: &mut RecordBuf, at: &Place<'_>, before: (&[u8], bool), after: (&[u8], bool)) {
-    let start = open(rec, Op::Replace, at.page);
-    put_place(rec, at);
-    rec.put_u16(before.0.len() as u16 | u16::from(before.1) << 15);
-    rec.put_u16(after.0.len() as u16 | u16::from(after.1) << 15);
-    rec.put(at.key);
-    rec.put(before.0);
-    rec.put(after.0);
-    close(rec, start);
+    let number = |(value, ghost): (&[u8], bool)| value.len() as u16 | u16::from(ghost) << 15;
+    put_row(rec, Op::Replace, at, [number(before), number(after)], [before.0, after.0]);
 }
 
 /// Adds the setting or clearing of a ghost mark.
 pub(crate) fn put_mark(rec: &mut RecordBuf, at: &Place<'_>, ghost: bool) {
-    let start = open(rec, Op::Mark, at.page);
-    put_place(rec, at);
-    rec.put_u32(u32::from(ghost));
-    rec.put(at.key);
-    close(rec, start);
+    put_row(rec, Op::Mark, at, [u16::from(ghost), 0], [&[], &[]]);
 }
 
 /// The bytes that mean nothing between slots and heap.
@@ -210,7 +205,14 @@ pub(crate) fn put_truncate(rec: &mut RecordBuf, page: PageId, position: usize, r
 }
 
 /// Adds the arrival of separator `key` at `position` with `left` before and `right` behind it.
-pub(crate) fn put_add_child(rec: &mut RecordBuf, page: PageId, position: usize, key: &[u8], left: PageId, right: PageId) {
+pub(crate) fn put_add_child(
+    rec: &mut RecordBuf,
+    page: PageId,
+    position: usize,
+    key: &[u8],
+    left: PageId,
+    right: PageId,
+) {
     let start = open(rec, Op::AddChild, page);
     rec.put_u16(position as u16);
     rec.put_u16(key.len() as u16);
@@ -347,9 +349,7 @@ impl<'a> Iterator for Sections<'a> {
                 let (left, right) = (PageId(c.u32()?), PageId(c.u32()?));
                 Section::AddChild { page, position, key: c.take(len)?, left, right }
             }
-            Op::DropChild => {
-                Section::DropChild { page, position: c.u32()? as usize, child: PageId(c.u32()?) }
-            }
+            Op::DropChild => Section::DropChild { page, position: c.u32()? as usize, child: PageId(c.u32()?) },
             Op::Purge => {
                 let n = c.u32()? as usize;
                 Section::Purge { page, positions: c.take(n.checked_mul(2)?)? }
@@ -493,7 +493,7 @@ fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8])
     debug_assert_eq!(usize::from(page.read().u16(COUNT)), position);
 }
 
-/// Fields of page 0.
+/// Fields of page 1, the allocator.
 pub(crate) mod space {
     use crate::page::header;
 

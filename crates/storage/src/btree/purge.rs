@@ -116,7 +116,8 @@ impl Tree {
         let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
         left.page_mut().bytes().copy_from_slice(merged.as_bytes());
         left.page_mut().set_lsn(lsn);
-        let done = ops::apply(&Section::DropChild { page: self.root, position, child: left_id }, &mut parent.page_mut());
+        let done =
+            ops::apply(&Section::DropChild { page: self.root, position, child: left_id }, &mut parent.page_mut());
         debug_assert!(done);
         parent.page_mut().set_lsn(lsn);
         free.finish(&mut right, lsn);
@@ -198,4 +199,3 @@ fn merge(left: PageRef<'_>, right: PageRef<'_>, to: &mut PageMut<'_>) {
     to.append_all(right, 0..right.count());
     to.put_u32(header::SPLITS, left.u32(header::SPLITS).wrapping_add(1));
 }
-

@@ -61,7 +61,11 @@ impl Tree {
     }
 
     /// The leaf that covers the keys just below `key` (`None`: the last leaf), for going backwards.
-    pub(crate) fn leaf_before<'p>(&self, pool: &'p BufferPool, key: Option<&[u8]>) -> Result<FrameRead<'p>, StorageError> {
+    pub(crate) fn leaf_before<'p>(
+        &self,
+        pool: &'p BufferPool,
+        key: Option<&[u8]>,
+    ) -> Result<FrameRead<'p>, StorageError> {
         self.retrying(pool, || {
             let child = |page: PageRef<'_>| key.map_or_else(|| page.count(), |key| page.lower_bound(key).0);
             self.descend(pool, child, 0).map(|(leaf, _)| leaf)
@@ -79,7 +83,7 @@ impl Tree {
     }
 
     #[inline]
-    fn retrying<'p, T>(&self, pool: &'p BufferPool, attempt: impl Fn() -> Result<T, Stop>) -> Result<T, StorageError> {
+    fn retrying<T>(&self, pool: &BufferPool, attempt: impl Fn() -> Result<T, Stop>) -> Result<T, StorageError> {
         loop {
             match attempt() {
                 Ok(found) => return Ok(found),
@@ -163,9 +167,9 @@ pub(crate) struct Found<'p> {
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys in step: while the lines of one key's leaf are on their way from memory, the
-    /// others are worked on. Brings each row into the cache and says where it is. Inner pages are few and near;
-    /// each key passes them alone. A key whose page is not in the pool is left out.
+    /// Finds up to [`GROUP`] keys in step, from the lowest inner level on: while the lines that one key needs next are
+    /// on their way from memory, the others are worked on. Brings each row into the cache and says where it is. The
+    /// levels above are few pages, and near. A key whose page is not in the pool is left out.
     pub(crate) fn find_group<'p>(
         &self,
         pool: &'p BufferPool,
@@ -174,20 +178,25 @@ impl Tree {
         mut found: impl FnMut(usize, Found<'p>),
     ) {
         debug_assert!(keys.len() <= GROUP);
-        let mut leaves: [Option<&'p Frame>; GROUP] = [None; GROUP];
-        for (leaf, key) in leaves.iter_mut().zip(keys) {
-            *leaf = self.leaf_hint(pool, key);
+        let mut at: [Option<Hint<'p>>; GROUP] = [None; GROUP];
+        for (hint, key) in at.iter_mut().zip(keys) {
+            *hint = self.lowest_inner(pool, key);
         }
-        for (leaf, key) in leaves.iter().zip(keys) {
-            if let Some(frame) = leaf {
-                frame.bytes().prefetch_segment(key);
+        prefetch_segments(&at, keys);
+        for (hint, key) in at.iter_mut().zip(keys) {
+            if let Some(inner) = *hint
+                && inner.frame.bytes().level() > 0
+            {
+                *hint = inner.child(pool, key);
             }
         }
-        for (i, (leaf, key)) in leaves.iter().zip(keys).enumerate() {
-            let Some(frame) = *leaf else { continue };
+        prefetch_segments(&at, keys);
+        for (i, (hint, key)) in at.iter().zip(keys).enumerate() {
+            let Some(Hint { frame, id }) = *hint else { continue };
             let version = frame.latch_version();
             let page = frame.bytes();
-            if !page.is_leaf() || page.index() != self.index || !page.covers(key) {
+            // A frame that has lost its page still shows it: only with its number is it the page.
+            if frame.page_id() != id || !page.is_leaf() || page.index() != self.index || !page.covers(key) {
                 continue;
             }
             let (position, exact) = page.lower_bound(key);
@@ -202,25 +211,48 @@ impl Tree {
         }
     }
 
-    /// The leaf of a key, most probably, its first lines asked for but not looked at.
+    /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
+    /// asked for but not looked at.
     #[inline]
-    fn leaf_hint<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<&'p Frame> {
-        let mut frame = pool.get(self.root)?;
-        let mut level = frame.bytes().level();
-        while level > 0 {
-            let version = frame.latch_version();
-            let page = frame.bytes();
-            let child = page.child(page.child_position(key));
-            if page.level() != level || !frame.is_still(version) {
-                return None;
-            }
-            frame = pool.get(child)?;
+    fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
+        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root };
+        let mut level = hint.frame.bytes().level();
+        while level > 1 {
+            hint = hint.child(pool, key)?;
             level -= 1;
         }
-        let page = frame.bytes();
-        page.prefetch(0);
-        page.prefetch(64);
-        page.prefetch(128);
-        Some(frame)
+        Some(hint)
+    }
+}
+
+/// A frame in which a page was a moment ago.
+#[derive(Clone, Copy)]
+struct Hint<'p> {
+    frame: &'p Frame,
+    id: PageId,
+}
+
+impl<'p> Hint<'p> {
+    /// The child in which a key lies, if this is still the inner page. Its first lines are asked for.
+    #[inline]
+    fn child(self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
+        let version = self.frame.latch_version();
+        let page = self.frame.bytes();
+        let id = page.child(page.child_position(key));
+        if page.level() == 0 || self.frame.page_id() != self.id || !self.frame.is_still(version) {
+            return None;
+        }
+        let frame = pool.get(id)?;
+        frame.prefetch_head();
+        Some(Hint { frame, id })
+    }
+}
+
+#[inline]
+fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[&[u8]]) {
+    for (hint, key) in hints.iter().zip(keys) {
+        if let Some(hint) = hint {
+            hint.frame.bytes().prefetch_segment(key);
+        }
     }
 }

@@ -8,8 +8,8 @@
 //! aside and loads the free pages it may take. Then, with its tree pages latched, it *takes* the pages,
 //! which cannot fail for want of room. Page 1 is latched last and never held while waiting for another page.
 
-use super::ops;
 use super::Pages;
+use super::ops;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::buffer::Reserved;
@@ -94,13 +94,13 @@ impl<'a> Grant<'a> {
         let space = latch_space(pages)?;
         let (mut end, mut free) = state(space.page());
         let mut ids = [PageId::NONE; MOST];
-        for i in 0..self.n {
+        for id in ids.iter_mut().take(self.n) {
             let next = if free.is_none() { None } else { next_free(pages, free) };
             if let Some(next) = next {
-                ids[i] = free;
+                *id = free;
                 free = next;
             } else {
-                ids[i] = PageId(end);
+                *id = PageId(end);
                 end += 1;
             }
         }
@@ -135,7 +135,12 @@ impl<'a> Taken<'a> {
             // A page of the free list that is in memory keeps its frame.
             Some(frame) => {
                 let write = frame.write();
-                if frame.page_id() == id { write } else { drop(write); self.frames.create(id) }
+                if frame.page_id() == id {
+                    write
+                } else {
+                    drop(write);
+                    self.frames.create(id)
+                }
             }
             None => self.frames.create(id),
         }

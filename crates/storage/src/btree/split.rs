@@ -100,7 +100,13 @@ impl Tree {
             cut.fill_right(node.page(), &mut right.page_mut(), right_id);
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             put_image(rec, &right);
-            ops::put_truncate(rec, left_id, cut.position, if level == 0 { right_id } else { PageId::NONE }, &cut.separator);
+            ops::put_truncate(
+                rec,
+                left_id,
+                cut.position,
+                if level == 0 { right_id } else { PageId::NONE },
+                &cut.separator,
+            );
             ops::put_add_child(rec, parent.frame().page_id(), position, &cut.separator, left_id, right_id);
             taken.log(rec);
             let after = node.page().lsn().max(parent.page().lsn());
@@ -123,7 +129,13 @@ impl Tree {
     }
 
     /// Moves the root's content into a new child; the root becomes an inner page over it.
-    fn grow(&self, pages: Pages<'_>, rec: &mut RecordBuf, mut root: FrameWrite<'_>, grant: Grant<'_>) -> Result<(), StorageError> {
+    fn grow(
+        &self,
+        pages: Pages<'_>,
+        rec: &mut RecordBuf,
+        mut root: FrameWrite<'_>,
+        grant: Grant<'_>,
+    ) -> Result<(), StorageError> {
         let Some(mut taken) = grant.take(pages) else { return Ok(()) };
         let id = taken.page(0);
         let mut child = taken.create(0);
@@ -189,7 +201,7 @@ impl Cut {
 
     /// Bytes that a row takes.
     fn size(page: PageRef<'_>, i: usize) -> usize {
-        let slot = page.slot(i);
+        let slot = page.entry(i);
         SLOT + RECORD_HEAD + slot.key_len + slot.value_len
     }
 
@@ -197,7 +209,7 @@ impl Cut {
     fn fits_right(page: PageRef<'_>, position: usize) -> bool {
         // What the slots before take is free there; the prefix only gets longer.
         let freed: usize = (0..position).map(|i| Self::size(page, i)).sum();
-        let separator = page.slot(position).key_len + usize::from(page.u16(PREFIX_LEN));
+        let separator = page.entry(position).key_len + usize::from(page.u16(PREFIX_LEN));
         separator <= freed + page.free_bytes() + usize::from(page.u16(LOW_LEN))
     }
 

@@ -6,9 +6,9 @@ use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use rustix::mm::{Advice, madvise};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use rustix::mm::{Advice, madvise};
 
 /// A zero-initialised array of `T` in a mapping of its own. `T` must be valid when all its bytes are zero.
 #[derive(Debug)]
@@ -28,6 +28,7 @@ unsafe impl<T: Sync> Sync for Arena<T> {}
 ///
 /// # Safety
 /// The implementor promises just that.
+#[allow(dead_code, reason = "a bound is its only use, and does not count as one")]
 pub(crate) unsafe trait ZeroValid {}
 
 impl<T: ZeroValid> Arena<T> {

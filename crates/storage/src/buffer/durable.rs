@@ -31,10 +31,6 @@ impl Unsynced {
     pub(super) fn oldest(&self) -> Lsn {
         self.written.min(self.syncing)
     }
-
-    pub(super) fn pages(&self) -> usize {
-        self.pages
-    }
 }
 
 impl BufferPool {

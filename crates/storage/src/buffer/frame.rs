@@ -78,6 +78,12 @@ impl Frame {
         self.latch.upgrade(version).then(|| FrameWrite { frame: self })
     }
 
+    /// As [`Frame::write_at`], but gives up when readers are there too: for those who hold other latches.
+    #[inline]
+    pub(crate) fn try_write_at(&self, version: crate::latch::Version) -> Option<FrameWrite<'_>> {
+        self.latch.try_upgrade(version).then(|| FrameWrite { frame: self })
+    }
+
     /// Counts a use for the replacement policy. Writes only when that changes something, because the
     /// line is shared by all workers.
     #[inline]
@@ -93,12 +99,6 @@ impl Frame {
     pub(crate) fn bytes(&self) -> PageRef<'_> {
         // SAFETY: the pointer is to this frame's page, which lives as long as `self`.
         unsafe { PageRef::new(self.page.get().cast()) }
-    }
-
-    /// Address of the page, for prefetching only.
-    #[inline]
-    pub(crate) fn address(&self) -> *const u8 {
-        self.page.get().cast()
     }
 
     /// Whether the page has changes that are not on disk.
@@ -187,6 +187,14 @@ impl<'a> FrameWrite<'a> {
     pub(crate) fn mark_dirty(&mut self, lsn: Lsn) {
         if self.frame.recovery_lsn.load(Ordering::Relaxed) == 0 {
             self.frame.recovery_lsn.store(lsn.0.max(1), Ordering::Release);
+        }
+    }
+
+    /// As [`FrameWrite::mark_dirty`], looking at the log's tail (which all workers write) only if the page is clean.
+    #[inline]
+    pub(crate) fn mark_dirty_at(&mut self, tail: impl FnOnce() -> Lsn) {
+        if self.frame.recovery_lsn.load(Ordering::Relaxed) == 0 {
+            self.mark_dirty(tail());
         }
     }
 

@@ -43,7 +43,6 @@ use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::poison::Poison;
 
 pub(crate) use self::cleaner::{CleanGoal, StepResult};
-pub(crate) use self::frame::{FrameRead, FrameWrite};
 pub(crate) use self::room::Reserved;
 pub(crate) use self::stats::PoolStats;
 

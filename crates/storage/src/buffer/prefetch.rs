@@ -7,7 +7,7 @@ use super::room::FreeFrame;
 use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
-use crate::page::access::prefetch_read;
+use crate::base::prefetch::prefetch_read;
 use crate::page::header;
 
 /// Pages that `preload` reads at once.
@@ -17,6 +17,10 @@ impl BufferPool {
     /// A hint that the page is about to be searched: asks for the frame's head and the page's first three
     /// lines (header, hints, first slots) if the page is in memory. Looks at the page table only.
     #[inline]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "for schedulers that ask for a page and run someone else meanwhile")
+    )]
     pub(crate) fn prefetch_page(&self, id: PageId) {
         if let Some(frame) = self.get(id) {
             prefetch_read(std::ptr::from_ref(frame).cast());
@@ -39,7 +43,8 @@ impl BufferPool {
         let mut loaded = 0;
         for first in (1..pages).step_by(CHUNK as usize) {
             let count = CHUNK.min(pages - first);
-            if self.free_frames() < (CHUNK as usize + self.shards.len() * self.reserve_high).min(self.frame_count() / 4) {
+            if self.free_frames() < (CHUNK as usize + self.shards.len() * self.reserve_high).min(self.frame_count() / 4)
+            {
                 break;
             }
             self.claim_chunk(first, count, &mut claimed);

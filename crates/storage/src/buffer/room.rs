@@ -58,6 +58,7 @@ pub(crate) struct Reserved<'a> {
 
 impl<'a> Reserved<'a> {
     /// Frames left.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.frames.len()
     }

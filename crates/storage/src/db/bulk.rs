@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use super::database::Database;
 use super::table::OpenTable;
 use crate::base::error::TxnError;
-use crate::btree::bulk::{self, BulkError, Builder, Sealed};
+use crate::btree::bulk::{self, Builder, BulkError, Sealed};
 use crate::btree::{MAX_KEY, MAX_ROW, Pages};
 use crate::lock::TableMode;
 use crate::log::RecordBuf;
@@ -73,7 +73,16 @@ impl Database {
         let pages = self.core.pages(txn.claim.peek().slot);
         let builder = Builder::new(info.primary.tree, pages).map_err(|e| bulk_error(e, info))?;
         let entries = info.secondaries.iter().map(|_| Entries::default()).collect();
-        Ok(BulkLoad { db: self, table: info, txn, builder, entries, key: Vec::new(), row: Vec::new(), types: PhantomData })
+        Ok(BulkLoad {
+            db: self,
+            table: info,
+            txn,
+            builder,
+            entries,
+            key: Vec::new(),
+            row: Vec::new(),
+            types: PhantomData,
+        })
     }
 }
 
@@ -215,7 +224,9 @@ fn bulk_error(error: BulkError, table: &TableInfo) -> TxnError {
         BulkError::Order => TxnError::NotAscending { table: name },
         BulkError::LongKey(bytes) => TxnError::KeyTooLong { table: name, bytes, limit: MAX_KEY },
         BulkError::LongRow(bytes) => TxnError::RowTooLarge { table: name, bytes, limit: MAX_ROW },
-        BulkError::NotEmpty => TxnError::Schema { table: name, what: "is not empty: only an empty table can be loaded".into() },
+        BulkError::NotEmpty => {
+            TxnError::Schema { table: name, what: "is not empty: only an empty table can be loaded".into() }
+        }
         BulkError::Storage(error) => TxnError::Storage(error),
     }
 }

@@ -72,7 +72,12 @@ fn behind(key: &mut Vec<u8>) {
 }
 
 impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
-    pub(crate) fn primary(tx: &'tx mut Transaction<'db>, table: &'db TableInfo, from: Vec<u8>, to: Option<Vec<u8>>) -> Self {
+    pub(crate) fn primary(
+        tx: &'tx mut Transaction<'db>,
+        table: &'db TableInfo,
+        from: Vec<u8>,
+        to: Option<Vec<u8>>,
+    ) -> Self {
         Cursor {
             tx,
             table,

@@ -90,22 +90,27 @@ impl Database {
             slots: options.transactions + 2,
             reserve_bytes: options.segment_bytes / 4,
             database,
+            // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
+            // twice: 100,000 transactions/s became 120,000 without.
+            zero_segments: false,
             ..LogOptions::default()
         };
         let mut on_recovery = options.on_recovery.take();
         let mut report = Reporter::new(on_recovery.as_mut(), directory.clone());
         let (file, control, log, analysis) = if found == Found::Nothing {
             let database = new_id();
-            let log = Log::create(Arc::clone(&disk), log_options(database), Arc::clone(&poison), Arc::clone(&options.hook))?;
+            let log =
+                Log::create(Arc::clone(&disk), log_options(database), Arc::clone(&poison), Arc::clone(&options.hook))?;
             let (file, control) = files::create(&*disk, database)?;
             (file, control, log, None)
         } else {
             let file = ControlFile::open(&*disk)?;
             let control = file.read()?;
             let analysis = restart::analyse(&disk, &control, &mut report)?;
-            let (redo, clean) = (analysis.redo, analysis.clean);
+            let (redo, keep, clean) = (analysis.redo, analysis.keep, analysis.clean);
             let (losers, images, reader) = analysis.into_parts();
-            let log = Log::open(reader, log_options(control.database), Arc::clone(&poison), Arc::clone(&options.hook))?;
+            let log =
+                Log::open(reader, keep, log_options(control.database), Arc::clone(&poison), Arc::clone(&options.hook))?;
             (file, control, log, Some((redo, clean, losers, images)))
         };
         let log = Arc::new(log);
@@ -162,7 +167,13 @@ impl Database {
         })
     }
 
-    fn core(options: &Options, pool: Arc<BufferPool>, log: Arc<Log>, poison: Arc<Poison>, driven: Arc<AtomicBool>) -> Arc<Core> {
+    fn core(
+        options: &Options,
+        pool: Arc<BufferPool>,
+        log: Arc<Log>,
+        poison: Arc<Poison>,
+        driven: Arc<AtomicBool>,
+    ) -> Arc<Core> {
         let locks = LockTable::new(
             LockOptions {
                 slots: options.transactions,
@@ -210,7 +221,10 @@ impl Database {
     ///
     /// # Errors
     /// What `work` returns, and what commit may return.
-    pub fn transact<T, E: From<TxnError>>(&self, mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>) -> Result<T, E> {
+    pub fn transact<T, E: From<TxnError>>(
+        &self,
+        mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         // A victim that runs again keeps its age: sooner or later it is the oldest and wins.
         let age = stamp();
         let mut runs = 0;
@@ -219,7 +233,7 @@ impl Database {
             let mut transaction = Transaction::new(self, txn);
             match work(&mut transaction) {
                 Ok(value) => {
-                    transaction.commit().map_err(TxnError::from)?;
+                    transaction.commit()?;
                     return Ok(value);
                 }
                 Err(_) if transaction.is_victim() && runs < self.reruns => runs += 1,
@@ -393,4 +407,3 @@ pub struct Stats {
     /// Checkpoints taken.
     pub checkpoints: u64,
 }
-

@@ -219,4 +219,3 @@ impl WriteAhead for LogFront {
         Ok(end)
     }
 }
-

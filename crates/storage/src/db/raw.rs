@@ -23,7 +23,8 @@ fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut Vec<u8>) -
 /// Whether an update may have changed what some index extracts.
 #[inline]
 fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
-    let concerns = |s: &Secondary| before.len() != after.len() || before.get(s.columns_from..) != after.get(s.columns_from..);
+    let concerns =
+        |s: &Secondary| before.len() != after.len() || before.get(s.columns_from..) != after.get(s.columns_from..);
     table.secondaries.iter().any(concerns)
 }
 
@@ -49,7 +50,11 @@ impl Txn<'_> {
     }
 
     /// Undoes a statement that failed half-way.
-    fn undo_unless_ok<T>(&mut self, savepoint: crate::base::ids::Lsn, result: Result<T, TxnError>) -> Result<T, TxnError> {
+    fn undo_unless_ok<T>(
+        &mut self,
+        savepoint: crate::base::ids::Lsn,
+        result: Result<T, TxnError>,
+    ) -> Result<T, TxnError> {
         if result.is_err() && self.savepoint() != savepoint {
             self.rollback_to(savepoint)?;
         }
@@ -182,7 +187,12 @@ impl Txn<'_> {
 
     /// Deletes the first row of `[from, to]` and returns its key; locked for writing from the start, so that two who do
     /// this at once wait for each other instead of deadlocking.
-    pub(crate) fn take_first_row(&mut self, table: &TableInfo, from: &[u8], to: End<'_>) -> Result<Option<Vec<u8>>, TxnError> {
+    pub(crate) fn take_first_row(
+        &mut self,
+        table: &TableInfo,
+        from: &[u8],
+        to: End<'_>,
+    ) -> Result<Option<Vec<u8>>, TxnError> {
         let mut first = None;
         let wanted = Wanted { from, to, want: Want::Write, likely: 1 };
         self.scan(&table.primary, wanted, |key, _| {
@@ -211,6 +221,6 @@ impl Txn<'_> {
     /// Locks the whole table.
     pub(crate) fn lock_whole(&mut self, table: &TableInfo, mode: TableMode) -> Result<(), TxnError> {
         let index = &table.primary;
-        self.claim.context().owner.lock_table_in(index.lock_table, mode).map_err(|e| lock_error(e, index))
+        self.claim.context().owner.lock_table(index.lock_table, mode).map_err(|e| lock_error(e, index))
     }
 }

@@ -1,7 +1,8 @@
 //! The background services: flusher, segment maker, cleaner with checkpointer.
 //!
-//! Each is a state machine that does one bounded step at a time. Under [`Background::Threads`] a thread of
-//! its own drives each; under [`Background::Inline`] whoever commits or waits does.
+//! Each is a state machine that does one bounded step at a time. Under
+//! [`Background::Threads`](crate::Background::Threads) a thread of
+//! its own drives each; under [`Background::Inline`](crate::Background::Inline) whoever commits or waits does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +37,14 @@ pub(crate) struct Services {
 
 impl Services {
     pub(crate) fn new(core: Arc<Core>, checkpointer: Checkpointer, every: u64) -> Arc<Services> {
-        Arc::new(Services { core, checkpointer, every, looked_ns: AtomicU64::new(0), stop: AtomicBool::new(false), threads: Mutex::default() })
+        Arc::new(Services {
+            core,
+            checkpointer,
+            every,
+            looked_ns: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            threads: Mutex::default(),
+        })
     }
 
     /// One step of cleaning and checkpointing; false if there was nothing to do.

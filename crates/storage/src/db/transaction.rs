@@ -90,7 +90,11 @@ impl<'db> Transaction<'db> {
         result
     }
 
-    fn with_key<K: Key, T>(&mut self, key: &K, f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>) -> Result<T, TxnError> {
+    fn with_key<K: Key, T>(
+        &mut self,
+        key: &K,
+        f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
+    ) -> Result<T, TxnError> {
         let mut bytes = std::mem::take(&mut self.key);
         bytes.clear();
         key.encode(&mut bytes);
@@ -99,7 +103,11 @@ impl<'db> Transaction<'db> {
         self.noted(result)
     }
 
-    fn with_row<V: Row, T>(&mut self, row: &V, f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>) -> Result<T, TxnError> {
+    fn with_row<V: Row, T>(
+        &mut self,
+        row: &V,
+        f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
+    ) -> Result<T, TxnError> {
         let mut bytes = std::mem::take(&mut self.row);
         bytes.clear();
         row.encode(&mut bytes);
@@ -121,11 +129,20 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn get_for_update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<Option<V>, TxnError> {
+    pub fn get_for_update<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K,
+    ) -> Result<Option<V>, TxnError> {
         self.get_for(table, key, Want::Update)
     }
 
-    fn get_for<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, want: Want) -> Result<Option<V>, TxnError> {
+    fn get_for<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K,
+        want: Want,
+    ) -> Result<Option<V>, TxnError> {
         let info = self.info(table)?;
         self.with_key(key, |tx, key| match tx.txn.read(&info.primary, key, want, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
@@ -202,7 +219,10 @@ impl<'db> Transaction<'db> {
     ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
         let info = self.info(table)?;
         let Some(secondary) = info.secondaries.iter().find(|s| *s.index.name == *I::NAME) else {
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {}", I::NAME) });
+            return Err(TxnError::Schema {
+                table: info.primary.table.clone(),
+                what: format!("has no index {}", I::NAME),
+            });
         };
         let (from, to) = bounds_of(&range);
         Ok(Cursor::secondary(self, info, &secondary.index, from, to))
@@ -288,7 +308,12 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub fn read_raw<K, V, R>(&mut self, table: &impl AsTable<K, V>, key: &[u8], f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, TxnError> {
+    pub fn read_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
         let result = self.txn.read(&info.primary, key, Want::Read, f);
         self.noted(result)
@@ -326,10 +351,30 @@ impl Transaction<'_> {
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
         if info.secondaries.iter().any(|s| s.columns_from < len) {
-            let what = format!("has an index that depends on its first {len} bytes");
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what });
+            return Err(depends_on_head(info, len));
         }
         let result = self.txn.update_head(info, key, len, change);
+        self.noted(result)
+    }
+
+    /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
+    /// written, and all are written under one log record. `change` is told which key it is called for. A key without a row
+    /// is passed over; returns how many had one.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn update_heads_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        keys: &[&[u8]],
+        len: usize,
+        change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
+        let info = self.info(table)?;
+        if info.secondaries.iter().any(|s| s.columns_from < len) {
+            return Err(depends_on_head(info, len));
+        }
+        let result = self.txn.update_heads(&info.primary, keys, len, change);
         self.noted(result)
     }
 
@@ -347,7 +392,11 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn insert_run_raw<K, V>(&mut self, table: &impl AsTable<K, V>, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
+    pub fn insert_run_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        rows: &[(&[u8], &[u8])],
+    ) -> Result<(), TxnError> {
         let info = self.info(table)?;
         let result = self.txn.insert_rows(info, rows);
         self.noted(result)
@@ -367,7 +416,12 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn take_first_raw<K, V>(&mut self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, TxnError> {
+    pub fn take_first_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Option<Vec<u8>>, TxnError> {
         let info = self.info(table)?;
         let result = self.txn.take_first_row(info, from, End::With(to));
         self.noted(result)
@@ -453,6 +507,13 @@ impl Transaction<'_> {
         self.txn.prefetch(&info.primary, keys, row_bytes);
         Ok(())
     }
+}
+
+/// The error for an update in place of bytes that an index looks at.
+#[cold]
+fn depends_on_head(info: &TableInfo, len: usize) -> TxnError {
+    let what = format!("has an index that depends on its first {len} bytes");
+    TxnError::Schema { table: info.primary.table.clone(), what }
 }
 
 /// The error for a handle that this database did not give.

@@ -33,7 +33,8 @@ impl FileDisk {
     pub fn create(dir: impl Into<PathBuf>) -> io::Result<FileDisk> {
         let dir = dir.into();
         if !dir.is_dir() {
-            let mut fresh: Vec<&Path> = dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
+            let mut fresh: Vec<&Path> =
+                dir.ancestors().take_while(|d| !d.as_os_str().is_empty() && !d.exists()).collect();
             fs::create_dir_all(&dir)?;
             while let Some(made) = fresh.pop() {
                 let parent = made.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -35,7 +35,11 @@ impl Disk for MemDisk {
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
         let mut files = self.0.files.lock();
         if let Some(file) = files.get(name) {
-            return if mode == OpenMode::CreateNew { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(file.clone()) };
+            return if mode == OpenMode::CreateNew {
+                Err(io::ErrorKind::AlreadyExists.into())
+            } else {
+                Ok(file.clone())
+            };
         }
         if mode == OpenMode::Existing {
             return Err(io::ErrorKind::NotFound.into());

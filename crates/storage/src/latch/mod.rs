@@ -89,6 +89,17 @@ impl Latch {
         self.upgrade_slow(version)
     }
 
+    /// As [`Latch::upgrade`], but gives up when readers are there too: for those who hold other latches.
+    #[inline]
+    pub(crate) fn try_upgrade(&self, version: Version) -> bool {
+        let taken =
+            self.0.compare_exchange(version.0, version.0 | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if taken {
+            writes_follow();
+        }
+        taken
+    }
+
     #[cold]
     fn upgrade_slow(&self, version: Version) -> bool {
         let mut backoff = Backoff::new();
@@ -159,6 +170,7 @@ impl Latch {
     }
 
     /// Takes the shared mode if no writer is there.
+    #[cfg(test)]
     pub(crate) fn try_lock_shared(&self) -> Option<Version> {
         let word = self.0.load(Ordering::Relaxed);
         (word & EXCLUSIVE == 0

@@ -2,8 +2,8 @@
 //!
 //! A cycle of waits can only be closed by someone who begins to wait, since those who run wait for nobody and a grant
 //! makes its owner run. So the requester, once queued, follows the waits-for edges from itself until no cycle goes
-//! through it any more. Of two who begin at the same time the later one into the mutex sees the other's wait.
-//! Nearest owners come first: in a long queue behind one holder everybody waits for everybody ahead, and if the holder in
+//! through it any more. Of two who begin at the same time the later one into the mutex sees the other's wait. Nearest
+//! owners come first: in a long queue behind one holder everybody waits for everybody ahead, and if the holder in
 //! turn waits for the last of them, the cycle to break is that of these two, not the longest way round the queue.
 //!
 //! The search latches one bucket (or table queue) at a time, and the edges it sees may never have existed together. So
@@ -13,9 +13,9 @@
 use std::ops::ControlFlow;
 
 use super::LockTable;
+use super::intent::TableQueue;
 use super::queue::{self, Ask};
 use super::sync::{MutexGuard, Ordering};
-use super::intent::TableQueue;
 use super::table::Latched;
 use super::wait::{Outcome, WaitsFor, Wakes};
 use crate::base::ids::SlotId;
@@ -98,11 +98,12 @@ impl LockTable {
     }
 
     /// Ends the wait of the youngest member of `cycle`, if it really is one.
-    fn break_cycle(&self, cycle: &[SlotId], wakes: &mut Wakes) {
+    pub(super) fn break_cycle(&self, cycle: &[SlotId], wakes: &mut Wakes) {
         let mut held = self.hold(cycle.iter().map(|&owner| self.slot(owner).waits_for()));
         let next = cycle.iter().cycle().skip(1);
         if cycle.iter().zip(next).all(|(&owner, &next)| held.waits(self, owner, next)) {
-            let victim = cycle.iter().copied().max_by_key(|&owner| (self.slot(owner).age.load(Ordering::Relaxed), owner));
+            let victim =
+                cycle.iter().copied().max_by_key(|&owner| (self.slot(owner).age.load(Ordering::Relaxed), owner));
             if let Some(victim) = victim {
                 self.withdraw_held(&mut held, victim, Outcome::Deadlock, wakes);
             }

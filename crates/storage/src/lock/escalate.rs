@@ -1,9 +1,9 @@
 //! Escalation: many record locks of one owner in one table become one table lock.
 //!
-//! At `escalate_at` record locks the next request tries to lock the table, S if the owner only reads records there (with
-//! IX that makes SIX), X otherwise; then the record locks that the table lock covers are released. It never waits: if
-//! somebody is in the way, the owner goes on with record locks and tries again `escalate_at` locks later. Waiting here
-//! would turn a statement that only ever needed records into one that deadlocks on tables.
+//! At `escalate_at` record locks the next request tries to lock the table, S if the owner only reads records there
+//! (with IX that makes SIX), X otherwise; then the record locks that the table lock covers are released. It never
+//! waits: if somebody is in the way, the owner goes on with record locks and tries again `escalate_at` locks later.
+//! Waiting here would turn a statement that only ever needed records into one that deadlocks on tables.
 
 use super::mode::{Claim, KeyMode, TableMode};
 use super::owner::{Attempt, IfBlocked, LockOwner};
@@ -47,9 +47,12 @@ impl LockOwner {
     }
 
     fn escalate(&mut self, table: u32) {
-        let writes = self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
+        let writes =
+            self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
         let mode = if writes { TableMode::X } else { TableMode::S };
-        if self.mode(0).covers(mode.parent()) && matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_)) {
+        if self.mode(0).covers(mode.parent())
+            && matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_))
+        {
             self.release_covered(table);
             self.shared().counters.escalations.increment();
             self.locks.tables.counters[table as usize].escalations.fetch_add(1, Ordering::Relaxed);

@@ -1,17 +1,17 @@
 //! Inserts: may a key appear in this gap?
 //!
-//! A wish to insert leaves nothing behind when it is granted at once: the new key's own X lock, taken under the same page
-//! latch, protects the key from then on. When it has to wait, it is queued on the name of the next larger key like
-//! any other request, and stays there, granted, until the transaction ends: readers whose ranges include the new key
-//! keep behind it instead of taking the gap again before the inserter is back. They lose nothing, since they would have to wait for the
-//! new key itself.
+//! A wish to insert leaves nothing behind when it is granted at once: the new key's own X lock, taken under the same
+//! page latch, protects the key from then on. When it has to wait, it is queued on the name of the next larger key
+//! like any other request, and stays there, granted, until the transaction ends: readers whose ranges include the new
+//! key keep behind it instead of taking the gap again before the inserter is back. They lose nothing, since they
+//! would have to wait for the new key itself.
 
+use super::LockError;
 use super::mode::{Claim, KeyMode, RecordMode};
 use super::name::{LockName, Prefix};
 use super::owner::{Attempt, IfBlocked, LockOwner, Pending};
 use super::queue::Ask;
 use super::wait::WaitsFor;
-use super::LockError;
 
 /// Whether a key may be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,11 +28,16 @@ pub(crate) enum InsertCheck {
 
 impl LockOwner {
     /// Whether a key with the prefix `key` may be inserted below `next`, the name of the next larger key (or of the
-    /// supremum). Never waits and leaves nothing behind. The caller has the page latched exclusively on which the new key will
-    /// lie, since before it found out what the next key is, and keeps it until the new key is there and locked.
+    /// supremum). Never waits and leaves nothing behind. The caller has the page latched exclusively on which the new
+    /// key will lie, since before it found out what the next key is, and keeps it until the new key is there and
+    /// locked.
     #[inline]
     pub(crate) fn check_insert(&self, next: LockName, key: Prefix) -> InsertCheck {
-        if self.locks.buckets.of(next).is_empty_now() { InsertCheck::Granted } else { self.check_insert_slow(next, key) }
+        if self.locks.buckets.of(next).is_empty_now() {
+            InsertCheck::Granted
+        } else {
+            self.check_insert_slow(next, key)
+        }
     }
 
     #[inline(never)]
@@ -53,8 +58,8 @@ impl LockOwner {
         Ask { owner: self.slot, name: next, claim, converting: false, queued: None }
     }
 
-    /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch, and looks for the
-    /// place and calls [`LockOwner::check_insert`] again afterwards.
+    /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch, and looks for
+    /// the place and calls [`LockOwner::check_insert`] again afterwards.
     pub(crate) fn wait_insert(&mut self, table: u32, next: LockName, key: Prefix) -> Result<(), LockError> {
         match self.attempt_insert(table, next, key, IfBlocked::Queue)? {
             Attempt::Done(()) | Attempt::Blocked => Ok(()),
@@ -62,7 +67,13 @@ impl LockOwner {
         }
     }
 
-    pub(super) fn attempt_insert(&mut self, table: u32, next: LockName, key: Prefix, blocked: IfBlocked) -> Result<Attempt<()>, LockError> {
+    pub(super) fn attempt_insert(
+        &mut self,
+        table: u32,
+        next: LockName,
+        key: Prefix,
+        blocked: IfBlocked,
+    ) -> Result<Attempt<()>, LockError> {
         if self.covers(table, KeyMode::X, true) {
             return Ok(Attempt::Done(()));
         }

@@ -1,14 +1,14 @@
 //! Table and database locks. Intentions do not meet.
 //!
-//! IS and IX are what every transaction takes on every table it touches, and they never exclude each other. So each is only
-//! a byte in the owner's own row ([`Slot::modes`]), and granted as long as the table's `strong` word is 0. Who asks for S, SIX or X
-//! takes the table's mutex, raises `strong`, and then sweeps the rows of all owners.
+//! IS and IX are what every transaction takes on every table it touches, and they never exclude each other. So each
+//! is only a byte in the owner's own row ([`Slot::modes`]), and granted as long as the table's `strong` word is 0.
+//! Who asks for S, SIX or X takes the table's mutex, raises `strong`, and then sweeps the rows of all owners.
 //!
-//! **The handshake.** The owner writes its byte, changes its slot's `handshake`, reads `strong`. The other raises `strong`,
-//! changes every slot's `handshake`, reads the bytes. The two changes of one slot's `handshake` have an order, and the
-//! later acquires what the earlier released: either the owner sees `strong` raised and takes its byte back, or the
-//! sweep sees the byte. The same order makes a release safe: either the sweep sees the byte gone, or the owner
-//! sees `strong` and comes to look after the queue.
+//! **The handshake.** The owner writes its byte, changes its slot's `handshake`, reads `strong`. The other raises
+//! `strong`, changes every slot's `handshake`, reads the bytes. The two changes of one slot's `handshake` have an
+//! order, and the later acquires what the earlier released: either the owner sees `strong` raised and takes its byte
+//! back, or the sweep sees the byte. The same order makes a release safe: either the sweep sees the byte gone, or the
+//! owner sees `strong` and comes to look after the queue.
 //!
 //! While `strong` is not 0 all requests and releases for the table go through its queue, in order of arrival.
 
@@ -75,7 +75,14 @@ impl TableWaiter {
 impl TableQueue {
     /// Calls `found` with every owner whom `ask` must wait for; `ahead` waiters are before it. The rules are those of
     /// [`super::queue::Ask::blockers`].
-    fn blockers(&self, locks: &LockTable, table: u32, ask: TableWaiter, ahead: usize, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
+    fn blockers(
+        &self,
+        locks: &LockTable,
+        table: u32,
+        ask: TableWaiter,
+        ahead: usize,
+        mut found: impl FnMut(SlotId) -> ControlFlow<()>,
+    ) {
         if ask.want.is_strong() {
             for (owner, slot) in locks.swept_slots() {
                 if owner != ask.owner && !slot.mode(table).compatible(ask.want) && found(owner).is_break() {
@@ -139,15 +146,27 @@ impl TableQueue {
     }
 
     /// Whom the waiting `owner` waits for; nobody if it does not wait here.
-    pub(super) fn blockers_of(&self, locks: &LockTable, table: u32, owner: SlotId, found: impl FnMut(SlotId) -> ControlFlow<()>) {
+    pub(super) fn blockers_of(
+        &self,
+        locks: &LockTable,
+        table: u32,
+        owner: SlotId,
+        found: impl FnMut(SlotId) -> ControlFlow<()>,
+    ) {
         if let Some(at) = self.waiter(owner) {
             self.blockers(locks, table, self.waiters[at], at, found);
         }
     }
 
-
     /// Ends the wait of `owner`, if it waits here, without a grant.
-    pub(super) fn withdraw(&mut self, locks: &LockTable, table: u32, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
+    pub(super) fn withdraw(
+        &mut self,
+        locks: &LockTable,
+        table: u32,
+        owner: SlotId,
+        outcome: Outcome,
+        wakes: &mut Wakes,
+    ) {
         if let Some(at) = self.waiter(owner) {
             self.waiters.remove(at);
             wakes.push(owner, outcome);
@@ -155,7 +174,8 @@ impl TableQueue {
         }
     }
 
-    /// Grants what can be granted and says in `strong` whether the queue still matters. Ends every section under the mutex.
+    /// Grants what can be granted and says in `strong` whether the queue still matters. Ends every section under the
+    /// mutex.
     fn look_after(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
         self.grant(locks, table, wakes);
         let strong = self.granted.len() + self.waiters.len();
@@ -176,8 +196,8 @@ impl LockTable {
 }
 
 impl LockOwner {
-    /// Announces that records of `table` will be read (`IS`) or written (`IX`). Waits while others have locked the whole table,
-    /// or the whole database, so the caller holds no latch.
+    /// Announces that records of `table` will be read (`IS`) or written (`IX`). Waits while others have locked the
+    /// whole table, or the whole database, so the caller holds no latch.
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
@@ -220,11 +240,12 @@ impl LockOwner {
     }
 
     /// Locks all of `table` in `mode`, waiting while others are in the way, and announces that in the database. With
-    /// `table` 0 the database itself is locked. The caller holds no latch. See [`LockOwner::covers`] for what that spares.
+    /// `table` 0 the database itself is locked. The caller holds no latch. See [`LockOwner::covers`] for what that
+    /// spares.
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
-    pub(crate) fn lock_table_in(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+    pub(crate) fn lock_table(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
         if self.mode(table).covers(mode) {
             return Ok(());
         }
@@ -253,7 +274,8 @@ impl LockOwner {
             if ask.want.is_strong() {
                 locks.tables.strong[table as usize].store(1, Ordering::Relaxed);
             }
-            let ahead = if ask.converts() { queue.waiters.partition_point(TableWaiter::converts) } else { queue.waiters.len() };
+            let ahead =
+                if ask.converts() { queue.waiters.partition_point(TableWaiter::converts) } else { queue.waiters.len() };
             let attempt = if ask.want == held {
                 Attempt::Done(Acquired::Already)
             } else if !queue.is_blocked(&locks, table, ask, ahead) {
@@ -301,7 +323,8 @@ impl LockOwner {
 
     #[cold]
     fn grow_tables(&mut self, table: u32) {
-        let unused = TableUse { records: 0, limit: self.locks.options.escalate_at, escalate_at: self.locks.options.escalate_at };
+        let unused =
+            TableUse { records: 0, limit: self.locks.options.escalate_at, escalate_at: self.locks.options.escalate_at };
         self.tables.resize(table as usize + 1, unused);
     }
 

@@ -23,9 +23,11 @@ use crate::base::hook::Hook;
 use crate::base::ids::SlotId;
 
 pub(crate) use insert::InsertCheck;
-pub(crate) use mode::{KeyMode, RecordMode, TableMode};
+#[cfg(test)]
+pub(crate) use mode::KeyMode;
+pub(crate) use mode::{RecordMode, TableMode};
 pub(crate) use name::{LockName, Prefix};
-pub(crate) use owner::{Acquired, LockOwner, Refused};
+pub(crate) use owner::{LockOwner, Refused};
 pub(crate) use stats::LockStats;
 
 use deadlock::Detector;
@@ -132,6 +134,7 @@ impl LockTable {
     }
 
     /// As [`LockTable::is_referenced`], by another owner than `owner`.
+    #[cfg(test)]
     pub(crate) fn is_referenced_by_others(&self, owner: &LockOwner, name: LockName) -> bool {
         self.is_referenced_by(name, |other| other != owner.slot())
     }
@@ -158,6 +161,7 @@ impl LockTable {
     }
 
     /// What happened so far in one table.
+    #[cfg(test)]
     pub(crate) fn table_stats(&self, table: u32) -> LockStats {
         self.tables.counters[table as usize].read()
     }
@@ -169,6 +173,9 @@ impl LockTable {
 
 impl std::fmt::Debug for LockTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LockTable").field("options", &self.options).field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("LockTable")
+            .field("options", &self.options)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }

@@ -49,15 +49,15 @@ impl RecordMode {
     /// The gap below the key alone: a read that found nothing.
     pub(crate) const GAP: RecordMode = RecordMode(GAP);
     /// The record and the gap below it: one step of a range read.
+    #[cfg(test)]
     pub(crate) const S_GAP: RecordMode = RecordMode(1 | GAP);
-    /// As [`RecordMode::S_GAP`], with a later write announced.
-    pub(crate) const U_GAP: RecordMode = RecordMode(2 | GAP);
     /// A record to be written in a range that was read.
     pub(crate) const X_GAP: RecordMode = RecordMode(3 | GAP);
     /// The wish to insert into the gap below the key. Never asked for by callers.
     pub(super) const INSERT: RecordMode = RecordMode(INSERT);
 
     /// Key part `key`, with the gap below it if `gap`.
+    #[cfg(test)]
     pub(crate) const fn new(key: KeyMode, gap: bool) -> RecordMode {
         RecordMode(key as u8 | if gap { GAP } else { 0 })
     }
@@ -283,8 +283,16 @@ mod tests {
 
     #[test]
     fn union_is_the_weakest_cover() {
-        let all: Vec<Claim> =
-            KEYS.iter().flat_map(|&k| [claim(RecordMode::new(k, false), 0), claim(RecordMode::new(k, true), 3), claim(RecordMode::new(k, true), 7)]).collect();
+        let all: Vec<Claim> = KEYS
+            .iter()
+            .flat_map(|&k| {
+                [
+                    claim(RecordMode::new(k, false), 0),
+                    claim(RecordMode::new(k, true), 3),
+                    claim(RecordMode::new(k, true), 7),
+                ]
+            })
+            .collect();
         for &a in &all {
             for &b in &all {
                 let u = a.union(b);
@@ -307,7 +315,8 @@ mod tests {
         let yes = [(IS, IS), (IS, IX), (IS, S), (IS, SIX), (IX, IX), (S, S)];
         for a in TABLE_MODES {
             for b in TABLE_MODES {
-                let expected = a == TableMode::None || b == TableMode::None || yes.contains(&(a, b)) || yes.contains(&(b, a));
+                let expected =
+                    a == TableMode::None || b == TableMode::None || yes.contains(&(a, b)) || yes.contains(&(b, a));
                 assert_eq!(a.compatible(b), expected, "{a:?} {b:?}");
             }
             assert_eq!(TableMode::from_byte(a as u8), a);

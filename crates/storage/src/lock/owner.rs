@@ -5,6 +5,7 @@ use super::mode::{Claim, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
 use super::queue::{self, Ask};
 use super::request::{Arena, Request};
+#[cfg(test)]
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
 use super::wait::{Outcome, Slot, WaitsFor, Wakes};
@@ -13,7 +14,6 @@ use crate::base::ids::SlotId;
 
 /// How a lock came to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub(crate) enum Acquired {
     /// The owner had no lock on the name. [`LockOwner::release_one`] may take it back.
     New,
@@ -27,7 +27,6 @@ pub(crate) enum Acquired {
 
 /// Why a lock was not granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
 pub(crate) enum Refused {
     /// Others are in the way. Let go of all latches, call the waiting twin, then look at the data again.
     WouldBlock,
@@ -64,7 +63,7 @@ pub(super) enum Pending {
 }
 
 /// How many requests before its release the bucket of one is fetched.
-const RELEASE_AHEAD: usize = 8;
+const RELEASE_AHEAD: usize = 4;
 
 /// One slot's hold on the lock table: whatever its transaction has locked. Used by one thread or fiber at a time.
 ///
@@ -103,11 +102,6 @@ impl LockOwner {
         self.slot
     }
 
-    /// The lock table it belongs to.
-    pub(crate) fn lock_table(&self) -> &Arc<LockTable> {
-        &self.locks
-    }
-
     /// Starts a transaction. Of a deadlock the one with the largest `age` is the victim; a transaction that is run
     /// again after a deadlock keeps its age, so that it is not the victim for ever.
     #[inline]
@@ -116,12 +110,19 @@ impl LockOwner {
         self.shared().age.store(age, Ordering::Relaxed);
     }
 
-    /// Locks the record `name` of table `table` in `mode` if nobody is in the way. Never waits, so it may be called under
-    /// page latches. `low` says how far down the gap part of `mode` reaches; without a gap part it means nothing.
+    /// Locks the record `name` of table `table` in `mode` if nobody is in the way. Never waits, so it may be called
+    /// under page latches. `low` says how far down the gap part of `mode` reaches; without a gap part it means
+    /// nothing.
     ///
     /// The owner must hold an intention on the table ([`LockOwner::intent`]).
     #[inline]
-    pub(crate) fn try_acquire(&mut self, table: u32, name: LockName, mode: RecordMode, low: Prefix) -> Result<Acquired, Refused> {
+    pub(crate) fn try_acquire(
+        &mut self,
+        table: u32,
+        name: LockName,
+        mode: RecordMode,
+        low: Prefix,
+    ) -> Result<Acquired, Refused> {
         let claim = Claim { mode, low };
         if let Some(usage) = self.tables.get_mut(table as usize)
             && usage.records < usage.limit
@@ -156,7 +157,13 @@ impl LockOwner {
     }
 
     /// As [`LockOwner::try_acquire`], but waits while others are in the way. The caller holds no latch.
-    pub(crate) fn acquire_wait(&mut self, table: u32, name: LockName, mode: RecordMode, low: Prefix) -> Result<Acquired, LockError> {
+    pub(crate) fn acquire_wait(
+        &mut self,
+        table: u32,
+        name: LockName,
+        mode: RecordMode,
+        low: Prefix,
+    ) -> Result<Acquired, LockError> {
         match self.attempt(table, name, Claim { mode, low }, IfBlocked::Queue)? {
             Attempt::Done(acquired) => Ok(acquired),
             Attempt::Blocked | Attempt::Queued => self.finish_wait(),
@@ -183,9 +190,9 @@ impl LockOwner {
             .all(|r| r.owner == self.slot || !r.holds().excludes(wish))
     }
 
-    /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Then others may be
-    /// first again: a reader that must not starve takes S with [`LockOwner::acquire_wait`], reads, and gives it back with
-    /// [`LockOwner::release_one`] if it was [`Acquired::New`].
+    /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Then others
+    /// may be first again: a reader that must not starve takes S with [`LockOwner::acquire_wait`], reads, and gives
+    /// it back with [`LockOwner::release_one`] if it was [`Acquired::New`].
     pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockError> {
         if self.acquire_wait(table, name, RecordMode::S, Prefix::MIN)? == Acquired::New {
             self.release_one(name);
@@ -195,6 +202,7 @@ impl LockOwner {
 
     /// What the owner holds on `name` by record locks.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn held(&self, name: LockName) -> RecordMode {
         let bucket = self.locks.buckets.of(name);
         if !bucket.looks_used() {
@@ -206,19 +214,30 @@ impl LockOwner {
         }
     }
 
-    /// Gives up what the owner holds on `name` before the transaction ends: what a read at read-committed, or a key that
-    /// turned out not to match, does not need any more. False if there is nothing.
+    /// Gives up what the owner holds on `name` before the transaction ends: what a read at read-committed, or a key
+    /// that turned out not to match, does not need any more. False if there is nothing.
+    #[inline]
     pub(crate) fn release_one(&mut self, name: LockName) -> bool {
         let bucket = self.locks.buckets.of(name);
-        let head = bucket.own_head(&self.arena).filter(|r| r.name.get() == name && !r.held.get().is_insert());
-        let position = match head {
-            Some(request) => Some(request.position),
-            None => queue::find_held(&bucket.latch(), self.slot, name).map(|r| r.position),
-        };
-        if let Some(position) = position {
+        if let Some(request) = bucket.own_head(&self.arena)
+            && request.name.get() == name
+            && !request.held.get().is_insert()
+            && bucket.remove_only(request)
+        {
+            let position = request.position;
+            self.forget(position);
+            return true;
+        }
+        self.release_one_slow(name)
+    }
+
+    #[inline(never)]
+    fn release_one_slow(&mut self, name: LockName) -> bool {
+        let held = queue::find_held(&self.locks.buckets.of(name).latch(), self.slot, name).map(|r| r.position);
+        if let Some(position) = held {
             self.release_at(position);
         }
-        position.is_some()
+        held.is_some()
     }
 
     /// Releases the held request at `position`.
@@ -227,8 +246,13 @@ impl LockOwner {
         if !self.locks.buckets.of(request.name.get()).remove_only(request) {
             self.locks.release_shared(request);
         }
-        let table = request.table.get();
-        self.tables[table as usize].records -= 1;
+        self.forget(position);
+    }
+
+    /// Keeps the owner's books after the request at `position` has been released.
+    fn forget(&mut self, position: u32) {
+        let table = self.arena.at(position).table.get();
+        self.usage(table).records -= 1;
         self.arena.give_back(position);
     }
 
@@ -256,6 +280,7 @@ impl LockOwner {
     }
 
     /// What happened to this owner since it was attached.
+    #[cfg(test)]
     pub(crate) fn stats(&self) -> LockStats {
         self.shared().counters.read()
     }
@@ -271,7 +296,13 @@ impl LockOwner {
     }
 
     /// Locks `name`, or finds out that it cannot.
-    pub(super) fn attempt(&mut self, table: u32, name: LockName, claim: Claim, blocked: IfBlocked) -> Result<Attempt<Acquired>, LockError> {
+    pub(super) fn attempt(
+        &mut self,
+        table: u32,
+        name: LockName,
+        claim: Claim,
+        blocked: IfBlocked,
+    ) -> Result<Attempt<Acquired>, LockError> {
         if self.is_covered(table, claim) {
             return Ok(Attempt::Done(Acquired::Covered));
         }
@@ -295,7 +326,11 @@ impl LockOwner {
                     return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
                 };
                 fill(request, table, name, Claim { mode: RecordMode::NONE, low: claim.low });
-                if is_blocked { list.push_waiter(request) } else { list.push_held(request) }
+                if is_blocked {
+                    list.push_waiter(request)
+                } else {
+                    list.push_held(request)
+                }
                 (request, Acquired::New)
             }
         };

@@ -84,7 +84,8 @@ impl<'a> Ask<'a> {
 
 /// The request by which `owner` holds `name`, wishes to insert aside.
 pub(super) fn find_held<'a>(list: &'a Latched<'_>, owner: SlotId, name: LockName) -> Option<&'a Request> {
-    list.iter().find(|r| r.owner == owner && r.name.get() == name && !r.held.get().is_none() && !r.held.get().is_insert())
+    list.iter()
+        .find(|r| r.owner == owner && r.name.get() == name && !r.held.get().is_none() && !r.held.get().is_insert())
 }
 
 /// The request by which `owner` waits for `name`.

@@ -7,7 +7,7 @@
 //! | `owner`, `position` | written once, when the chunk is made |
 //! | `next` | its owner before it is linked; under the bucket's latch after |
 //! | `name`, `table` | written by the owner before it is linked; readable under the latch, and by the owner always |
-//! | `held`, `low` | written under the latch, by the owner, or by whoever grants it while `waiting`; the owner may read them without the latch while it is not waiting |
+//! | `held`, `low` | under the latch; also read by the owner without it, while it does not wait: others write only then |
 //! | `want`, `want_low`, `waiting` | under the latch; by the owner when it is not linked |
 //!
 //! The fields are `Cell`s: the latch is what orders accesses, and a `&Request` claims nothing about them.
@@ -107,7 +107,10 @@ impl Chunk {
         }));
         let chunk = NonNull::from(Box::leak(requests));
         // The bucket words keep the owner's slot in the bits above (see `table`).
-        assert!(chunk.addr().get() >> super::table::TAG_SHIFT == 0, "memory above the 48 bits that a bucket word has room for");
+        assert!(
+            chunk.addr().get() >> super::table::TAG_SHIFT == 0,
+            "memory above the 48 bits that a bucket word has room for"
+        );
         Chunk(chunk)
     }
 
@@ -140,8 +143,8 @@ pub(super) struct Arena {
     owner: SlotId,
 }
 
-// SAFETY: the pointers lead only into `chunks`, which the arena owns; nothing in it is tied to a thread. Linked requests
-// are shared with other threads only through bucket lists, whose latches order all accesses.
+// SAFETY: the pointers lead only into `chunks`, which the arena owns; nothing in it is tied to a thread. Linked
+// requests are shared with other threads only through bucket lists, whose latches order all accesses.
 unsafe impl Send for Arena {}
 
 impl Arena {

@@ -58,6 +58,7 @@ pub(super) struct TableCounters {
 }
 
 impl TableCounters {
+    #[cfg(test)]
     pub(super) fn read(&self) -> LockStats {
         LockStats {
             waits: self.waits.load(Ordering::Relaxed),

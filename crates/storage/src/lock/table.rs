@@ -8,9 +8,10 @@
 //! ```
 //!
 //! An empty list is the word 0 (or `LATCH`). The slot is that of the first request's owner, so that an owner
-//! recognises its own request without touching a stranger's memory. `MANY` is set unless the list is exactly one
-//! request that does not wait. So the two steps that matter need no latch at all: `0 -> mine` acquires, `mine -> 0`
-//! releases, one compare-and-swap each; no `next` has to be looked at, because without `MANY` and `LATCH` there is none.
+//! recognises its own request without touching a stranger's memory. `MANY` is set if there is a second request; one
+//! that is alone never waits. So the two steps that matter need no latch at all: `0 -> mine` acquires, `mine -> 0`
+//! releases, one compare-and-swap each; no `next` has to be looked at, because without `MANY` and `LATCH` there is
+//! none.
 //!
 //! Everything else happens under the latch ([`Latched`]). The list holds, in this order, for each name: requests that
 //! are held, some of them waiting to be converted, these in order of arrival; then new requests that wait, in order of
@@ -87,15 +88,7 @@ impl Buckets {
     /// Brings the bucket of `name` into this core's cache, for writing.
     #[inline]
     pub(super) fn prefetch(&self, name: LockName) {
-        let bucket = ptr::from_ref(self.of(name));
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: a prefetch changes nothing that a program can see and faults on no address; on processors without
-        // this form the instruction does nothing.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) bucket, options(nostack, preserves_flags, readonly));
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = bucket;
+        crate::base::prefetch::prefetch_write(ptr::from_ref(self.of(name)).cast());
     }
 }
 
@@ -152,11 +145,11 @@ impl Bucket {
         if word.addr() & !(ADDRESS | FLAGS) != tag(arena.owner()) {
             return None;
         }
-        // SAFETY: the tag says that the head is a request of `arena`'s owner, who has one arena (see `LockTable::attach`),
-        // and the caller, who borrows that arena, is this owner. The word may be old, but not older than the owner's last
-        // change of this bucket, nor than a change by others that the owner has learnt of; requests of its own are
-        // unlinked by nobody else. So this one is still linked, and its memory kept. The caller reads only what just
-        // the owner writes while it does not wait (see `request`).
+        // SAFETY: the tag says that the head is a request of `arena`'s owner, who has one arena (see
+        // `LockTable::attach`), and the caller, who borrows that arena, is this owner. The word may be old, but not
+        // older than the owner's last change of this bucket, nor than a change by others that the owner has learnt
+        // of; requests of its own are unlinked by nobody else. So this one is still linked, and its memory kept. The
+        // caller reads only what just the owner writes while it does not wait (see `request`).
         Some(unsafe { &*head_of(word) })
     }
 
@@ -249,7 +242,9 @@ impl Drop for Latched<'_> {
         let word = match unsafe { head.as_ref() } {
             None => ptr::null_mut(),
             Some(first) => {
-                let many = !first.next.get().is_null() || first.waiting.get();
+                // A request that is alone never waits: there is nobody to wait for.
+                debug_assert!(!first.next.get().is_null() || !first.waiting.get());
+                let many = !first.next.get().is_null();
                 word_of(head, first.owner).map_addr(|address| if many { address | MANY } else { address })
             }
         };

@@ -2,8 +2,9 @@
 //!
 //! A wait: under the latch (or the table's mutex) its owner links the request, writes what it waits for and sets
 //! [`Outcome::Waiting`]; then it lets go, looks for deadlocks, and blocks until the outcome changes. Whoever grants
-//! or withdraws the request does so under the same latch, which makes it the only one to end this wait; it posts the outcome
-//! and wakes the token after the latch is let go ([`Wakes`]). Wakes may come late or twice; only the outcome counts.
+//! or withdraws the request does so under the same latch, which makes it the only one to end this wait; it posts the
+//! outcome and wakes the token after the latch is let go ([`Wakes`]). Wakes may come late or twice; only the outcome
+//! counts.
 
 use super::mode::TableMode;
 use super::name::LockName;
@@ -81,7 +82,9 @@ impl Slot {
 
     /// The owner's mode in `table`.
     pub(super) fn mode(&self, table: u32) -> TableMode {
-        self.modes.get().map_or(TableMode::None, |row| TableMode::from_byte(row[table as usize].load(Ordering::Acquire)))
+        self.modes
+            .get()
+            .map_or(TableMode::None, |row| TableMode::from_byte(row[table as usize].load(Ordering::Acquire)))
     }
 
     /// Sets the owner's mode in `table`; the owner waits for it.

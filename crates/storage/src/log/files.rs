@@ -59,8 +59,10 @@ struct Making {
     done: u64,
 }
 
-/// What `Segments::adopt` needs to know about the end of the log.
+/// What `Segments::adopt` needs to know about the log.
 pub(super) struct End {
+    /// Records from here on may still be read.
+    pub(super) keep_from: u64,
     /// Where the log goes on.
     pub(super) at: u64,
     /// Everything before this was synced by an earlier run.
@@ -91,6 +93,12 @@ impl Segments {
         let LogFiles { disk, geometry, files } = found;
         let is_sound = |number: &u64| files.get(number).is_some_and(|found| found.valid);
         let last_used = geometry.number(end.at);
+        // Of the last one there may be nothing but the place where it would begin.
+        let must_end = if end.at == geometry.base(last_used) { last_used } else { last_used + 1 };
+        if let Some(number) = (geometry.number(end.keep_from)..must_end).find(|number| !is_sound(number)) {
+            let what = "is missing or its header is damaged; nothing was changed: restore a copy".to_owned();
+            return Err(StorageError::CorruptFile { file: disk.show(&name(number)), what });
+        }
         let mut first = last_used;
         while first > 0 && is_sound(&(first - 1)) {
             first -= 1;
@@ -190,7 +198,7 @@ impl Segments {
 
     /// Does one slice of the work of making the next segment.
     pub(super) fn make_slice(&self) -> Result<(), StorageError> {
-        self.slice(&mut self.maker.lock())
+        self.slice(&mut self.maker.lock(), false)
     }
 
     /// Makes the next segment ready if `wanted` still says so once nobody else is making one.
@@ -199,13 +207,13 @@ impl Segments {
         let end = self.end();
         if wanted() {
             while self.end() == end {
-                self.slice(&mut maker)?;
+                self.slice(&mut maker, true)?;
             }
         }
         Ok(())
     }
 
-    fn slice(&self, maker: &mut Maker) -> Result<(), StorageError> {
+    fn slice(&self, maker: &mut Maker, urgent: bool) -> Result<(), StorageError> {
         let Some(making) = &mut maker.making else {
             let number = self.geometry.number(self.end());
             if let Some(spare) = maker.spares.pop() {
@@ -217,10 +225,13 @@ impl Segments {
         let left = self.geometry.segment_bytes - making.done;
         if self.zero && left > 0 {
             let piece = left.min(SLICE);
-            // Synced piece by piece, so that no commit has to wait for one large sync.
-            let written = write_zeros_at(&*making.file, making.done, piece).and_then(|()| sync_file(&*making.file));
+            let mut done = write_zeros_at(&*making.file, making.done, piece);
+            // Synced piece by piece, so that no commit has to wait for one large sync behind this one.
+            if !urgent && done.is_ok() {
+                done = sync_file(&*making.file);
+            }
             making.done += piece;
-            return written.map_err(|e| self.abandon(maker, e));
+            return done.map_err(|e| self.abandon(maker, e));
         }
         let (number, file) = (making.number, making.file.clone());
         self.finish(number, &file).map_err(|e| self.abandon(maker, e))?;

@@ -2,8 +2,11 @@
 //!
 //! Three positions follow the tail: *safe* (all records before it are whole, see `reserve`), *written*
 //! (handed to the operating system; its place in the ring may be used again), *durable* (synced). Whoever
-//! holds `writer` moves `written`; whoever holds `syncer` moves `durable`. A sync takes the written end as
+//! holds `writer` moves `written`; whoever holds `syncer` moves `durable`. A sync takes what is written as
 //! it finds it and runs while others write on.
+//!
+//! `durable` only ever stands between two records: readers of the log rely on it to tell a lost tail from
+//! damage. Writes are cut anywhere, so a sync goes by `whole`, the last end of records that `written` passed.
 //!
 //! Making room needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
 //! ring full, and holds page latches, writes it out itself.
@@ -90,7 +93,7 @@ impl Log {
     pub(crate) fn wait_durable_inline(&self, end: Lsn) -> Result<(), StorageError> {
         while self.durable() < end {
             self.write_out(u64::MAX)?;
-            if self.written.load(Ordering::Acquire) < end.0 {
+            if self.whole.load(Ordering::Acquire) < end.0 {
                 // Somebody is still copying a record before it.
                 thread::yield_now();
                 continue;
@@ -121,7 +124,7 @@ impl Log {
             self.hurry_making.store(true, Ordering::Relaxed);
             self.maker_bell.ring();
         }
-        if self.written.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire) {
+        if self.whole.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire) {
             self.syncer.lock().unsynced_since = None;
             return Ok(StepResult { did_work: false, next_ns: now_ns + IDLE_NS });
         }
@@ -150,7 +153,8 @@ impl Log {
                 continue;
             }
             let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));
-            self.bell.sleep(limit, || self.asked() || self.hurry.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
+            self.bell
+                .sleep(limit, || self.asked() || self.hurry.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
             self.hurry.store(false, Ordering::Relaxed);
         }
         let _ = self.wait_durable_inline(self.tail());
@@ -164,7 +168,8 @@ impl Log {
             let result = self.make_step(now);
             if !result.did_work {
                 let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));
-                self.maker_bell.sleep(limit, || self.hurry_making.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
+                self.maker_bell
+                    .sleep(limit, || self.hurry_making.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
                 self.hurry_making.store(false, Ordering::Relaxed);
             }
         }
@@ -214,11 +219,16 @@ impl Log {
         let _writer = self.writer.lock();
         self.poison.check()?;
         let from = self.written.load(Ordering::Relaxed);
-        let to = self.reserve.safe_end().min(from.saturating_add(most));
+        let safe = self.reserve.safe_end();
+        // Less than `from` if a slow appender has announced a bound it loaded long ago.
+        let to = safe.min(from.saturating_add(most & !7));
         let mut at = from;
         while at < to {
             at = self.write_piece(at, to).inspect_err(|e| self.close(e))?;
             self.written.store(at, Ordering::Release);
+        }
+        if at == safe {
+            self.whole.store(at, Ordering::Release);
         }
         Ok(to > from)
     }
@@ -250,7 +260,7 @@ impl Log {
         let mut state = self.syncer.lock();
         self.poison.check()?;
         let from = self.durable.load(Ordering::Relaxed);
-        let to = self.written.load(Ordering::Acquire);
+        let to = self.whole.load(Ordering::Acquire);
         if to > from {
             let geometry = self.segments.geometry();
             for number in geometry.number(from)..=geometry.number(to - 1) {

@@ -30,10 +30,9 @@ use files::{End, Segments};
 use flush::SyncState;
 use reserve::Reservations;
 use ring::Ring;
-use segment::{Geometry, HEADER_BYTES};
+use segment::Geometry;
 use waiters::Waiters;
 
-pub(crate) use flush::StepResult;
 pub(crate) use kind::RecordKind;
 pub(crate) use reader::LogReader;
 pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
@@ -45,7 +44,7 @@ pub(crate) const FIRST_LSN: Lsn = Lsn(4096);
 /// How a log is laid out and how much memory it takes.
 #[derive(Clone, Debug)]
 pub(crate) struct LogOptions {
-    /// Size of one file in bytes, a multiple of 4096, at least 8192. An existing log keeps its own.
+    /// Size of one file in bytes, a multiple of 4096 between 8 KiB and 2 GiB. An existing log keeps its own.
     pub(crate) segment_bytes: u64,
     /// Bytes of the ring, rounded up to a power of two. A record may take a quarter of it, and at most
     /// [`MAX_RECORD`].
@@ -99,6 +98,8 @@ pub(crate) struct Log {
     ring: Ring,
     /// Written by flusher and makers, read by every append: one line that is nearly always shared.
     written: CachePadded<AtomicU64>,
+    /// End of the last record all of which was written.
+    whole: AtomicU64,
     /// User records may be appended up to here; 0 once poisoned.
     user_limit: AtomicU64,
     durable: AtomicU64,
@@ -145,24 +146,29 @@ impl Log {
         poison: Arc<Poison>,
         hook: Arc<dyn Hook>,
     ) -> Result<Log, StorageError> {
-        let geometry = Geometry { segment_bytes: options.segment_bytes.max(8192) & !4095, database: options.database };
+        let geometry =
+            Geometry { segment_bytes: options.segment_bytes.clamp(8192, 1 << 31) & !4095, database: options.database };
         let segments = Segments::create(disk, geometry, options.zero_segments, options.spare_segments)?;
         Ok(Log::with(segments, FIRST_LSN.0, options, poison, hook))
     }
 
     /// Goes on with a log that a [`LogReader`] has read to its end. Makes durable all that was read and
     /// clears what lies behind, so nothing may be done about any record read before this has returned.
+    /// Records from `keep_from` on (the oldest that redo or undo may want) must be there; older ones are
+    /// given up.
     ///
     /// # Errors
-    /// Any error leaves the files such that a later open can do the same again.
+    /// `CorruptFile` if a segment from `keep_from` on is missing; any error leaves the files such that a later
+    /// open can do the same again.
     pub(crate) fn open(
         reader: LogReader,
+        keep_from: Lsn,
         options: LogOptions,
         poison: Arc<Poison>,
         hook: Arc<dyn Hook>,
     ) -> Result<Log, StorageError> {
         let (files, at, synced) = reader.into_end();
-        let end = End { at: at.0, synced: synced.0 };
+        let end = End { keep_from: keep_from.0, at: at.0, synced: synced.0 };
         let segments = Segments::adopt(files, &end, options.zero_segments, options.spare_segments)?;
         Ok(Log::with(segments, at.0, options, poison, hook))
     }
@@ -173,6 +179,7 @@ impl Log {
         let log = Log {
             reserve: Reservations::new(at, options.slots),
             written: CachePadded::new(AtomicU64::new(at)),
+            whole: AtomicU64::new(at),
             user_limit: AtomicU64::new(0),
             durable: AtomicU64::new(at),
             requested: CachePadded::new(AtomicU64::new(at)),
@@ -239,6 +246,7 @@ impl Log {
 
     #[inline]
     fn append_to(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn, room: Room) -> Result<Lsn, StorageError> {
+        self.reserve.approach();
         rec.prepare(Lsn(self.durable.load(Ordering::Relaxed)));
         let bytes = rec.extent();
         record::check_len(bytes, self.record_limit)?;
@@ -426,8 +434,9 @@ impl Log {
     }
 
     /// Bytes that the log's ready files take.
+    #[cfg(test)]
     pub(crate) fn disk_bytes(&self) -> u64 {
-        self.segments.found().files.len() as u64 * (self.segments.geometry().payload() + HEADER_BYTES)
+        self.segments.found().files.len() as u64 * (self.segments.geometry().payload() + segment::HEADER_BYTES)
     }
 }
 

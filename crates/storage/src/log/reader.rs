@@ -21,7 +21,7 @@ use super::segment::{LogFiles, name};
 /// Bytes asked from the files at once.
 const CHUNK: usize = 512 << 10;
 
-/// Iterates over records. After `next` has returned `None`, [`LogReader::end`] is the end of the log.
+/// Iterates over records. After `next` has returned `None`, where the reader stands is the end of the log.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     stream: Stream,
@@ -65,13 +65,9 @@ impl LogReader {
     }
 
     /// End of the last record read, where the log goes on.
+    #[cfg(test)]
     pub(crate) fn end(&self) -> Lsn {
         Lsn(self.at)
-    }
-
-    /// Everything before this was durable when the log was written.
-    pub(crate) fn synced(&self) -> Lsn {
-        Lsn(self.synced)
     }
 
     /// Files, end, synced.
@@ -83,10 +79,10 @@ impl LogReader {
     fn check_end(&mut self) -> Result<(), StorageError> {
         let at = self.at;
         if at < self.vouched {
-            return Err(self.stream.damaged(at, &format!("it was durable up to {}", self.vouched)));
+            return Err(self.stream.damaged(at, self.vouched, "it was durable up to"));
         }
         match self.stream.find_proof(at)? {
-            Some(beyond) => Err(self.stream.damaged(at, &format!("the log goes on at {beyond}"))),
+            Some(beyond) => Err(self.stream.damaged(at, beyond, "the log goes on at")),
             None => Ok(()),
         }
     }
@@ -166,10 +162,16 @@ impl Stream {
         Ok(())
     }
 
-    fn damaged(&self, at: u64, why: &str) -> StorageError {
+    /// There is no sound record at `at`, and there should be one because of what is at or before `beyond`.
+    fn damaged(&self, at: u64, beyond: u64, why: &str) -> StorageError {
         let geometry = self.files.geometry;
-        let file = self.files.disk.show(&name(geometry.number(at)));
-        let what = format!("no sound record at log position {at}, yet {why}; nothing was changed: restore a copy");
+        let numbers = geometry.number(at)..=geometry.number(beyond);
+        let missing = numbers.clone().find(|number| !self.files.files.contains_key(number));
+        let file = self.files.disk.show(&name(missing.unwrap_or(*numbers.start())));
+        let first = if missing.is_some() { "the file is missing: " } else { "" };
+        let what = format!(
+            "{first}no sound record at log position {at}, yet {why} {beyond}; nothing was changed: restore a copy"
+        );
         StorageError::CorruptFile { file, what }
     }
 
@@ -178,7 +180,7 @@ impl Stream {
         let geometry = self.files.geometry;
         let behind: Vec<u64> = self.files.files.range(geometry.number(at)..).map(|(number, _)| *number).collect();
         for number in behind {
-            let mut next = (geometry.base(number)).max((at + 8) & !7);
+            let mut next = (geometry.base(number)).max(at.saturating_add(8) & !7);
             let end = geometry.base(number + 1);
             while next < end {
                 let loaded = self.load(next, HEADER)?;

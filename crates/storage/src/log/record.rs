@@ -76,6 +76,7 @@ impl RecordBuf {
 
     /// Sets the flags.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn set_flags(&mut self, flags: u8) {
         debug_assert!(self.prepared.is_none());
         self.bytes[25] = flags;
@@ -83,6 +84,7 @@ impl RecordBuf {
 
     /// Changes the undo chain; allowed after [`RecordBuf::prepare`] too.
     #[inline]
+    #[cfg_attr(not(test), expect(dead_code, reason = "for records prepared before their place in the chain is known"))]
     pub(crate) fn set_prev(&mut self, prev: Lsn) {
         self.prev = prev;
     }
@@ -96,6 +98,7 @@ impl RecordBuf {
 
     /// Adds one byte.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn put_u8(&mut self, value: u8) {
         self.put(&[value]);
     }
@@ -136,6 +139,7 @@ impl RecordBuf {
 
     /// Bytes of the body so far: the offset that the next `put` writes to.
     #[inline]
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.body().len()
     }

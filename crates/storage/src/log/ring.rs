@@ -76,6 +76,7 @@ impl Ring {
     /// As long as the slice lives nobody may `copy_in` to the range (or the same range of another lap),
     /// and what was copied in before happened before this call.
     pub(super) unsafe fn bytes(&self, from: u64, to: u64) -> &[u8] {
+        debug_assert!(from.is_multiple_of(8) && to.is_multiple_of(8) && from <= to);
         let index = self.index(from);
         let words = &self.words[index..];
         let len = ((to - from) as usize).min(words.len() * 8);

@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 use crate::base::checksum::crc32c;
 use crate::base::error::StorageError;
-use crate::base::ids::Lsn;
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at};
 
 use super::record::le_u64;
@@ -33,6 +32,9 @@ pub(super) const HEADER_BYTES: u64 = 4096;
 pub(super) const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"LKSTPLOG";
 const SUMMED: usize = 40;
+/// Bounds that keep every stream position within 63 bits, whatever a name or a header says.
+const NUMBER_MAX: u64 = u32::MAX as u64;
+const SEGMENT_BYTES_MAX: u64 = 1 << 31;
 
 /// Where stream positions lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +92,7 @@ pub(super) fn name(number: u64) -> String {
 fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("log.")?;
     let number = digits.parse().ok()?;
-    (digits == u64::to_string(&number)).then_some(number)
+    (number <= NUMBER_MAX && digits == u64::to_string(&number)).then_some(number)
 }
 
 /// Names and numbers of all files that are called like segments.
@@ -132,8 +134,9 @@ fn examine(block: &[u8], number: u64, database: u64) -> Header {
     let segment_bytes = le_u64(block, 24);
     let sound = crc32c(&block[..SUMMED]) == u32_at(40)
         && le_u64(block, 16) == number
-        && segment_bytes % 4096 == 0
-        && segment_bytes > HEADER_BYTES;
+        && segment_bytes.is_multiple_of(4096)
+        && segment_bytes > HEADER_BYTES
+        && segment_bytes <= SEGMENT_BYTES_MAX;
     match sound {
         true if le_u64(block, 32) != database => Header::OtherDatabase,
         true => Header::Fits { segment_bytes },
@@ -183,12 +186,6 @@ impl LogFiles {
         };
         Ok(LogFiles { disk, geometry: Geometry { segment_bytes, database }, files })
     }
-
-    /// Stream position at which the oldest sound segment begins.
-    pub(crate) fn first(&self) -> Lsn {
-        let first = self.files.iter().find(|(_, found)| found.valid).map_or(0, |(number, _)| *number);
-        Lsn(self.geometry.base(first))
-    }
 }
 
 #[cfg(test)]
@@ -199,7 +196,9 @@ mod tests {
     fn names_are_exact() {
         assert_eq!(number_of("log.0"), Some(0));
         assert_eq!(number_of("log.17"), Some(17));
-        for other in ["log.", "log.017", "log.+1", "log.1x", "log", "pages.0", "log.99999999999999999999"] {
+        for other in
+            ["log.", "log.017", "log.+1", "log.1x", "log", "pages.0", "log.4294967296", "log.99999999999999999999"]
+        {
             assert_eq!(number_of(other), None, "{other}");
         }
     }

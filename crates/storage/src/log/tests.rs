@@ -49,7 +49,7 @@ fn read_all(reader: &mut LogReader) -> Result<Vec<Logged>, StorageError> {
 fn reopen(disk: &(impl Disk + Clone + 'static), from: Lsn) -> (Vec<Logged>, Log) {
     let mut reader = reader(disk, from, Lsn::ZERO).unwrap();
     let all = read_all(&mut reader).unwrap();
-    (all, Log::open(reader, small(), Arc::default(), hook()).unwrap())
+    (all, Log::open(reader, from, small(), Arc::default(), hook()).unwrap())
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,8 +16,9 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 
 use super::header::SLOTS;
-use super::slotted::SLOT;
+use super::slotted::{MAX_SLOTS, SLOT};
 use crate::base::ids::PAGE_SIZE;
+use crate::base::prefetch::prefetch_read;
 
 /// A page to read, perhaps while it changes.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +81,23 @@ impl<'a> PageRef<'a> {
         let at = SLOTS + i.min(LAST) * SLOT + (byte & 12);
         // SAFETY: slot LAST and the word behind it end within the page; slots begin at a multiple of 4.
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
+    }
+
+    /// The first of the slots `from..to` whose head is not below `head`. Heads ascend; `to` must not be beyond what a
+    /// page can have. Without a branch on what is found, which could not be predicted.
+    #[inline]
+    pub(crate) fn heads_below(self, head: u32, mut from: usize, to: usize) -> usize {
+        assert!(to <= MAX_SLOTS);
+        let mut len = to.saturating_sub(from);
+        while len > 0 {
+            let half = len - len / 2;
+            let at = SLOTS + (from + half - 1) * SLOT;
+            // SAFETY: `from + half <= to <= MAX_SLOTS`, so the slot lies in the page; slots are aligned to 4.
+            let probe = u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() });
+            from = std::hint::select_unpredictable(probe < head, from + half, from);
+            len -= half;
+        }
+        from
     }
 
     /// The sixteen words at `at`, which begins a cache line. They may be of different moments.
@@ -180,22 +198,6 @@ impl<'a> PageRef<'a> {
     pub(crate) fn prefetch(self, at: usize) {
         prefetch_read(self.base.wrapping_add(at));
     }
-}
-
-/// Asks the processor to fetch the line at `address`; harmless for any address.
-#[inline(always)]
-pub(crate) fn prefetch_read(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: a prefetch never faults.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    let _ = address;
 }
 
 /// A page to change, by the holder of its exclusive latch.

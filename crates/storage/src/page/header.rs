@@ -46,8 +46,10 @@ pub(crate) const GHOSTS: usize = 52;
 pub(crate) const LAST_INSERT: usize = 54;
 /// Length of the run of ascending inserts that ended there.
 pub(crate) const RUN: usize = 56;
-/// Bytes behind the prefix that all keys here happen to share: heads begin behind them.
+/// Bytes behind the prefix that all keys here happen to share, at most 4: heads begin behind them.
 pub(crate) const SKIP: usize = 58;
+/// Those bytes, like a head.
+pub(crate) const SHARED: usize = 60;
 /// The hint keys: 16 times 4 bytes, a cache line of their own.
 pub(crate) const HINTS: usize = 64;
 /// The slots.
@@ -63,7 +65,7 @@ pub(crate) enum Kind {
     Leaf = 1,
     /// B+tree inner page.
     Inner = 2,
-    /// Page 0, the allocator's.
+    /// Page 1, the allocator's.
     Meta = 3,
 }
 

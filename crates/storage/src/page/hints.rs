@@ -31,9 +31,8 @@ fn ranks_sse2(hints: [u32; HINT_COUNT], head: u32) -> (usize, usize) {
     };
     let flip = |word: u32| (word ^ 1 << 31) as i32;
     let wanted = _mm_set1_epi32(flip(head));
-    let four = |at: usize| {
-        _mm_set_epi32(flip(hints[at + 3]), flip(hints[at + 2]), flip(hints[at + 1]), flip(hints[at]))
-    };
+    let four =
+        |at: usize| _mm_set_epi32(flip(hints[at + 3]), flip(hints[at + 2]), flip(hints[at + 1]), flip(hints[at]));
     let all = [four(0), four(4), four(8), four(12)];
     let mask = |word: [__m128i; 4]| {
         let (low, high) = (_mm_packs_epi32(word[0], word[1]), _mm_packs_epi32(word[2], word[3]));

@@ -1,4 +1,6 @@
 //! Pages: how 8 KiB are laid out, and the one accessor through which they are read and written.
+//!
+#![doc = include_str!("FORMAT.md")]
 
 pub(crate) mod access;
 pub(crate) mod header;

@@ -8,15 +8,16 @@
 //! ```
 //!
 //! A slot is 12 bytes: `head` (first four bytes of the key after the page's prefix, as a number that
-//! orders like the key), the record's offset, key length, value length, flags. A record is four bytes
-//! (a leaf row's version; an inner page's child), the rest of the key, the value.
+//! orders like the key), the record's offset, key length, and then in a leaf value length and flags, in an
+//! inner page the child: whoever has found the slot need not look at the record. A record is four bytes
+//! (a row's version; unused in an inner page), the rest of the key, the value.
 //!
 //! The **fences** bound what keys may come to lie here: `low <= key < high`, both stored whole, either
 //! may be infinite. All keys share the fences' common prefix, which is stored once.
 //!
 //! A page at the edge of its tree (so the root) has an infinite fence and thus no prefix. Its keys may still have
 //! their first bytes in common; so that heads tell them apart, heads there begin behind as many bytes as the
-//! keys share (`SKIP`), and a search first compares those with the first key's.
+//! keys share (`SKIP`, `SHARED`), and a search first compares those.
 //!
 //! The 16 **hints** are heads of evenly spaced slots in one cache line: a search looks at the header's
 //! line, the hints' line, one segment of the slots and then the record.
@@ -33,10 +34,10 @@ use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 
 /// Bytes of a slot.
 pub(crate) const SLOT: usize = 12;
-/// Bytes of a record before its key: the row's version, or the child.
+/// Bytes of a record before its key: the row's version.
 pub(crate) const RECORD_HEAD: usize = 4;
 /// Most slots a page can have.
-const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
+pub(crate) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
 /// Fewer slots than this are searched without hints.
 const HINTS_FROM: usize = 2 * HINT_COUNT;
 
@@ -48,14 +49,15 @@ pub(crate) mod flags {
     pub(crate) const HIGH_INFINITE: u16 = 2;
 }
 
+/// Longest key rest and value together.
+const RECORD_MAX: usize = PAGE_SIZE;
+
 /// Bit of a slot's flags: the row is deleted, its key still parts two gaps.
 pub(crate) const GHOST: u16 = 1;
 
 /// A slot, decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
-    /// First four bytes of the key after the prefix.
-    pub(crate) head: u32,
     /// Where the record begins.
     pub(crate) offset: usize,
     /// Bytes of the key after the prefix.
@@ -99,6 +101,9 @@ fn head_of(key: &[u8], prefix: usize) -> u32 {
     (u64::from(last) << (8 * (4 - rest))) as u32
 }
 
+/// The first bytes of a head, as many as are shared.
+const SHARED_MASK: [u32; 5] = [0, 0xFF00_0000, 0xFFFF_0000, 0xFFFF_FF00, 0xFFFF_FFFF];
+
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
@@ -126,14 +131,25 @@ impl<'a> PageRef<'a> {
     /// The slot at `i`; any slot at all if `i` is beyond what a page can have.
     #[inline]
     pub(crate) fn slot(self, i: usize) -> Slot {
-        let (head, place, lens) = (self.slot_word(i, 0), self.slot_word(i, 4), self.slot_word(i, 8));
+        let (place, lens) = (self.slot_word(i, 4), self.slot_word(i, 8));
         Slot {
-            head,
             offset: (place & 0xFFFF) as usize,
             key_len: (place >> 16) as usize,
             value_len: (lens & 0xFFFF) as usize,
             flags: (lens >> 16) as u16,
         }
+    }
+
+    /// The slot at `i` of a page of any level; an inner page's has no value and no flags.
+    #[inline]
+    pub(crate) fn entry(self, i: usize) -> Slot {
+        let slot = self.slot(i);
+        if self.is_leaf() { slot } else { Slot { value_len: 0, flags: 0, ..slot } }
+    }
+
+    /// What is kept beside key and value: the row's version, or the child.
+    fn word(self, i: usize) -> u32 {
+        if self.is_leaf() { self.row_version(self.slot(i)) } else { self.slot_word(i, 8) }
     }
 
     #[inline]
@@ -171,7 +187,7 @@ impl<'a> PageRef<'a> {
     /// Asks the processor for the part of the slots where `key` would lie.
     #[inline]
     pub(crate) fn prefetch_segment(self, key: &[u8]) {
-        let head = head_of(key, self.prefix_len() + usize::from(self.u16(SKIP)));
+        let head = head_of(key, self.prefix_len() + usize::from(self.u16(SKIP)).min(4));
         let (from, to) = self.segment(head, self.count());
         let mut at = SLOTS + from * SLOT;
         let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
@@ -185,36 +201,22 @@ impl<'a> PageRef<'a> {
     #[inline]
     pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
         let prefix = self.prefix_len();
-        let skip = usize::from(self.u16(SKIP));
+        let skip = usize::from(self.u16(SKIP)).min(4);
         let count = self.count();
         if skip > 0 {
-            match self.compare_skipped(key, prefix, skip) {
-                Ordering::Less => return (count, false),
-                Ordering::Greater => return (0, false),
-                Ordering::Equal => {}
+            // The shared bytes as a number: the keys here are all above or below a key that differs there.
+            let (shared, same) = (self.u32(SHARED), head_of(key, prefix) & SHARED_MASK[skip]);
+            if shared != same {
+                return (if shared < same { count } else { 0 }, false);
             }
         }
         let head = head_of(key, prefix + skip);
-        let (mut from, to) = self.segment(head, count);
-        // Without a branch on what is found, which could not be predicted.
-        let mut len = to.saturating_sub(from);
-        while len > 0 {
-            let half = len - len / 2;
-            let below = self.head(from + half - 1) < head;
-            from = std::hint::select_unpredictable(below, from + half, from);
-            len -= half;
-        }
+        let (from, to) = self.segment(head, count);
+        let from = self.heads_below(head, from, to);
         if from >= count || self.head(from) != head {
             return (from, false);
         }
         self.lower_bound_among_equals(from, count, head, key.get(prefix..).unwrap_or(&[]))
-    }
-
-    /// Compares the bytes that all keys here share with the same ones of `key`.
-    #[inline(never)]
-    fn compare_skipped(self, key: &[u8], prefix: usize, skip: usize) -> Ordering {
-        let same = key.get(prefix..).unwrap_or(&[]);
-        self.compare(self.slot(0).offset + RECORD_HEAD, skip, &same[..skip.min(same.len())])
     }
 
     /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.
@@ -251,7 +253,7 @@ impl<'a> PageRef<'a> {
         if position >= self.count() {
             return PageId(self.u32(UPPER));
         }
-        PageId(self.u32_unaligned(self.slot(position).offset))
+        PageId(self.slot_word(position, 8))
     }
 
     /// Appends the whole key of slot `i` to `out`.
@@ -319,13 +321,6 @@ impl<'a> PageRef<'a> {
                 || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt())
     }
 
-    /// Whether every key here is below `key`.
-    #[inline]
-    pub(crate) fn ends_before(self, key: &[u8]) -> bool {
-        self.u16(FLAGS) & flags::HIGH_INFINITE == 0
-            && self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_le()
-    }
-
     /// A leaf's right neighbour.
     pub(crate) fn right(self) -> PageId {
         PageId(self.u32(RIGHT))
@@ -388,10 +383,9 @@ impl PageMut<'_> {
         self.put_u32(UPPER, f.upper.0);
         let mut bits = 0;
         let mut heap = PAGE_SIZE;
-        for (fence, infinite, at, len) in [
-            (f.low, flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN),
-            (f.high, flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN),
-        ] {
+        for (fence, infinite, at, len) in
+            [(f.low, flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN), (f.high, flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN)]
+        {
             let bytes = fence.unwrap_or(&[]);
             heap -= bytes.len();
             self.put(heap, bytes);
@@ -414,7 +408,8 @@ impl PageMut<'_> {
         let rest = &key[rest_from..];
         self.share_less(rest);
         let offset = self.claim(SLOT + RECORD_HEAD + rest.len() + value.len(), SLOT);
-        self.put_u32(offset, word);
+        let leaf = self.read().is_leaf();
+        self.put_u32(offset, if leaf { word } else { 0 });
         self.put(offset + RECORD_HEAD, rest);
         self.put(offset + RECORD_HEAD + rest.len(), value);
         let count = self.read().count();
@@ -424,8 +419,7 @@ impl PageMut<'_> {
         self.put_u32(at, head_of(rest, skip));
         self.put_u16(at + 4, offset as u16);
         self.put_u16(at + 6, rest.len() as u16);
-        self.put_u16(at + 8, value.len() as u16);
-        self.put_u16(at + 10, flags);
+        self.put_u32(at + 8, if leaf { value.len() as u32 | u32::from(flags) << 16 } else { word });
         self.put_u16(COUNT, count as u16 + 1);
         if flags & GHOST != 0 {
             self.add_ghosts(1);
@@ -440,18 +434,18 @@ impl PageMut<'_> {
     #[inline]
     fn share_less(&mut self, rest: &[u8]) {
         let skip = usize::from(self.read().u16(SKIP));
-        if skip > 0 && self.read().compare(self.read().slot(0).offset + RECORD_HEAD, skip, rest.get(..skip).unwrap_or(rest)).is_ne() {
+        if skip > 0 && (rest.len() < skip || head_of(rest, 0) & SHARED_MASK[skip.min(4)] != self.read().u32(SHARED)) {
             let first = self.rest_of(0);
             self.set_skip(common_prefix(&first, rest).min(skip));
         }
     }
 
-    /// Lets heads begin behind all that the keys share, on a page at the edge of its tree.
+    /// Lets heads begin behind what the keys share, on a page at the edge of its tree.
     pub(crate) fn share_more(&mut self) {
         let count = self.read().count();
         let edge = self.read().u16(FLAGS) & (flags::LOW_INFINITE | flags::HIGH_INFINITE) != 0;
         if edge && count > 1 {
-            let shared = common_prefix(&self.rest_of(0), &self.rest_of(count - 1));
+            let shared = common_prefix(&self.rest_of(0), &self.rest_of(count - 1)).min(4);
             if shared != usize::from(self.read().u16(SKIP)) {
                 self.set_skip(shared);
             }
@@ -468,7 +462,9 @@ impl PageMut<'_> {
 
     /// Lets heads begin behind `skip` bytes that all keys share.
     fn set_skip(&mut self, skip: usize) {
+        let shared = head_of(&self.rest_of(0), 0) & SHARED_MASK[skip];
         self.put_u16(SKIP, skip as u16);
+        self.put_u32(SHARED, shared);
         for i in 0..self.read().count() {
             let head = head_of(&self.rest_of(i), skip);
             self.put_u32(SLOTS + i * SLOT, head);
@@ -504,7 +500,7 @@ impl PageMut<'_> {
             self.put_u16(at, place);
         }
         for i in 0..old.count() {
-            let slot = old.slot(i);
+            let slot = old.entry(i);
             let place = keep(self, slot.offset, slot.record_len());
             self.put_u16(SLOTS + i * SLOT + 4, place);
         }
@@ -514,7 +510,7 @@ impl PageMut<'_> {
 
     /// Removes the slot at `position`.
     pub(crate) fn remove(&mut self, position: usize) {
-        let slot = self.read().slot(position);
+        let slot = self.read().entry(position);
         let count = self.read().count();
         let at = SLOTS + position * SLOT;
         self.shift(at + SLOT, (count - position - 1) * SLOT, at);
@@ -523,19 +519,6 @@ impl PageMut<'_> {
         if slot.is_ghost() {
             self.add_ghosts(-1);
         }
-        self.rebuild_hints();
-    }
-
-    /// Removes every slot from `position` on.
-    pub(crate) fn truncate(&mut self, position: usize) {
-        for i in position..self.read().count() {
-            let slot = self.read().slot(i);
-            self.add_heap_free(slot.record_len());
-            if slot.is_ghost() {
-                self.add_ghosts(-1);
-            }
-        }
-        self.put_u16(COUNT, position as u16);
         self.rebuild_hints();
     }
 
@@ -592,22 +575,49 @@ impl PageMut<'_> {
         if position >= self.read().count() {
             self.put_u32(UPPER, child.0);
         } else {
-            let offset = self.read().slot(position).offset;
-            self.put_u32(offset, child.0);
+            self.put_u32(SLOTS + position * SLOT + 8, child.0);
         }
     }
 
-    /// Appends all records of `from`, whose keys all follow those here and lie within the fences.
+    /// Appends records of `from`, whose keys all follow those here and lie within the fences.
     pub(crate) fn append_all(&mut self, from: PageRef<'_>, range: std::ops::Range<usize>) {
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        for i in range {
-            key.clear();
-            value.clear();
-            let slot = from.slot(i);
-            let _ = from.append_key(i, &mut key) && from.append_value(slot, &mut value);
-            let position = self.read().count();
-            self.insert(position, &key, from.row_version(slot), &value, slot.flags);
+        let (old, new) = (from.prefix_len(), self.read().prefix_len());
+        // The bytes of the old prefix that are not in the new one stand before every key.
+        let mut lead = Vec::new();
+        if old > new {
+            let _ = from.append_to(usize::from(from.u16(LOW_OFFSET)) + new, old - new, &mut lead);
         }
+        let dropped = new.saturating_sub(old);
+        let leaf = from.is_leaf();
+        let mut heap = usize::from(self.read().u16(HEAP_START));
+        let mut at = SLOTS + self.read().count() * SLOT;
+        let (mut ghosts, mut record) = (0, [0; RECORD_MAX]);
+        for i in range.clone() {
+            let slot = from.entry(i);
+            let key_len = slot.key_len + lead.len() - dropped;
+            let rest = slot.key_len - dropped + slot.value_len;
+            heap -= RECORD_HEAD + key_len + slot.value_len;
+            debug_assert!(heap >= at + SLOT, "the caller checked for room");
+            self.put_u32(heap, if leaf { from.row_version(slot) } else { 0 });
+            self.put(heap + RECORD_HEAD, &lead);
+            let tail = &mut record[..rest];
+            let _ = from.copy_to(slot.offset + RECORD_HEAD + dropped, tail);
+            self.put(heap + RECORD_HEAD + lead.len(), tail);
+            let head = head_of(&self.bytes()[heap + RECORD_HEAD..heap + RECORD_HEAD + key_len], 0);
+            self.put_u32(at, head);
+            self.put_u16(at + 4, heap as u16);
+            self.put_u16(at + 6, key_len as u16);
+            let tail = if leaf { slot.value_len as u32 | u32::from(slot.flags) << 16 } else { from.word(i) };
+            self.put_u32(at + 8, tail);
+            at += SLOT;
+            ghosts += i32::from(slot.is_ghost());
+        }
+        self.put_u16(HEAP_START, heap as u16);
+        let count = self.read().count() + range.len();
+        self.put_u16(COUNT, count as u16);
+        self.add_ghosts(ghosts);
+        self.put_u16(SKIP, 0);
+        self.rebuild_hints();
         self.share_more();
     }
 
@@ -628,9 +638,9 @@ impl PageMut<'_> {
         if step != step_before || before + 1 == HINTS_FROM {
             return self.rebuild_hints();
         }
-        if step > 0 {
+        if let Some(first) = position.checked_div(step) {
             // Hints of slots before the position have not moved.
-            self.fill_hints(position / step, step);
+            self.fill_hints(first, step);
         }
     }
 
@@ -706,7 +716,6 @@ mod tests {
         Remove(usize),
         Resize(usize, usize),
         Ghost(usize, bool),
-        Truncate(usize),
     }
 
     fn ops() -> impl Strategy<Value = Vec<Op>> {
@@ -715,7 +724,6 @@ mod tests {
             2 => any::<usize>().prop_map(Op::Remove),
             2 => (any::<usize>(), 0usize..600).prop_map(|(i, n)| Op::Resize(i, n)),
             1 => (any::<usize>(), any::<bool>()).prop_map(|(i, g)| Op::Ghost(i, g)),
-            1 => any::<usize>().prop_map(Op::Truncate),
         ];
         prop::collection::vec(op, 0..if cfg!(miri) { 20 } else { 200 })
     }
@@ -760,10 +768,6 @@ mod tests {
                     Op::Ghost(i, ghost) => if let Some((i, key)) = nth(&model, i) {
                         p.set_ghost(i, ghost);
                         model.get_mut(&key).unwrap().1 = ghost;
-                    },
-                    Op::Truncate(i) => if let Some((i, key)) = nth(&model, i) {
-                        p.truncate(i);
-                        model.split_off(&key);
                     },
                 }
                 check(p.read(), &model);

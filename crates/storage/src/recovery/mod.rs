@@ -1,4 +1,4 @@
-//! Restart after a crash, and the checkpoints that bound it. See `README.md`.
+#![doc = include_str!("README.md")]
 
 pub(crate) mod checkpoint;
 pub(crate) mod control;

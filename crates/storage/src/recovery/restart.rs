@@ -34,6 +34,8 @@ pub(crate) struct Analysis {
     images: HashMap<PageId, Lsn>,
     /// The log goes on here.
     pub(crate) reader: LogReader,
+    /// Neither redo nor undo wants anything before this.
+    pub(crate) keep: Lsn,
     /// Whether there is anything to repeat or to take back.
     pub(crate) clean: bool,
 }
@@ -84,10 +86,15 @@ impl<'a> Reporter<'a> {
 ///
 /// # Errors
 /// When the log is damaged before its end, or the callback breaks.
-pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Reporter<'_>) -> Result<Analysis, OpenError> {
+pub(crate) fn analyse(
+    disk: &Arc<dyn Disk>,
+    control: &Control,
+    report: &mut Reporter<'_>,
+) -> Result<Analysis, OpenError> {
     let files = LogFiles::find(Arc::clone(disk), control.database)?;
     let mut losers = HashMap::new();
     let mut redo = control.checkpoint;
+    let mut keep = Lsn::MAX;
     if control.checkpoint != Lsn::ZERO {
         let mut at = LogReader::new(&files, control.checkpoint, control.durable);
         let body = match at.next()? {
@@ -95,10 +102,14 @@ pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Repo
             _ => None,
         };
         let Some(body) = body else {
-            let what = format!("no checkpoint at log position {}, where the control file says; restore a copy", control.checkpoint);
+            let what = format!(
+                "no checkpoint at log position {}, where the control file says; restore a copy",
+                control.checkpoint
+            );
             return Err(StorageError::CorruptFile { file: disk.show("log.*"), what }.into());
         };
         redo = body.redo;
+        keep = body.active.iter().map(|a| a.first).min().unwrap_or(keep);
         // One that had only announced itself has nothing to undo, unless its records follow.
         losers.extend(body.active.iter().filter(|a| a.last != Lsn::ZERO).map(|a| (a.txn, a.last)));
     } else {
@@ -125,14 +136,17 @@ pub(crate) fn analyse(disk: &Arc<dyn Disk>, control: &Control, report: &mut Repo
             }
             Some(RecordKind::Checkpoint) => {}
             None => {
-                let what = format!("record of unknown kind {} at log position {}; it was written by another build", record.kind, record.lsn);
+                let what = format!(
+                    "record of unknown kind {} at log position {}; it was written by another build",
+                    record.kind, record.lsn
+                );
                 return Err(StorageError::CorruptFile { file: disk.show("log.*"), what }.into());
             }
         }
     }
     report.state.losers = losers.len() as u64;
     clean &= losers.is_empty();
-    Ok(Analysis { redo, losers, images, reader, clean })
+    Ok(Analysis { redo, losers, images, reader, keep: keep.min(redo), clean })
 }
 
 /// The page sections of a record.
@@ -166,6 +180,8 @@ pub(crate) fn redo(
             continue;
         }
         let mut all = sections(&record);
+        // A record may change one page several times: its sections follow each other, and all apply or none.
+        let mut begun = PageId::NONE;
         for section in all.by_ref() {
             let id = section.page();
             let whole = matches!(section, Section::Image { .. } | Section::Free { .. });
@@ -192,10 +208,11 @@ pub(crate) fn redo(
                 }
                 Err(error) => return Err(error.into()),
             };
-            if frame.page().lsn() >= record.lsn {
+            if frame.page().lsn() >= record.lsn && begun != id {
                 frame.release_unchanged();
                 continue;
             }
+            begun = id;
             frame.mark_dirty(record.lsn);
             if !ops::apply(&section, &mut frame.page_mut()) {
                 let what = format!("does not fit its log record at position {}", record.lsn);
@@ -204,18 +221,24 @@ pub(crate) fn redo(
             frame.page_mut().set_lsn(record.lsn);
         }
         if !all.is_whole() {
-            let what = format!("record at log position {} does not decode; it was written by another build", record.lsn);
+            let what =
+                format!("record at log position {} does not decode; it was written by another build", record.lsn);
             return Err(StorageError::CorruptFile { file: "log".into(), what }.into());
         }
     }
     // A page may have been torn whose changes all lie before the start of redo: its image has them.
     for id in analysis_images.keys() {
-        if !missing.contains_key(id) && matches!(bring(pool, log, analysis_images, *id, &mut scratch), Err(StorageError::CorruptPage { .. })) {
-            missing.insert(*id, StorageError::CorruptPage {
-                file: pool.file_name(),
-                page: *id,
-                what: "is damaged, and so is its image in the log".into(),
-            });
+        if !missing.contains_key(id)
+            && matches!(bring(pool, log, analysis_images, *id, &mut scratch), Err(StorageError::CorruptPage { .. }))
+        {
+            missing.insert(
+                *id,
+                StorageError::CorruptPage {
+                    file: pool.file_name(),
+                    page: *id,
+                    what: "is damaged, and so is its image in the log".into(),
+                },
+            );
         }
     }
     match missing.into_values().next() {

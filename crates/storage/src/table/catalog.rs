@@ -125,7 +125,9 @@ impl Catalog {
         let wanted = Wanted { from: &[], to: End::Never, want: Want::Read, likely: usize::MAX };
         txn.scan(&own_index(), wanted, |key, row| {
             match (String::from_utf8(key.to_vec()), Entry::decode(row)) {
-                (Ok(name), Some(entry)) if (entry.number as usize) < MAX_TABLES + 2 => drop(entries.insert(name, entry)),
+                (Ok(name), Some(entry)) if (entry.number as usize) < MAX_TABLES + 2 => {
+                    drop(entries.insert(name, entry))
+                }
                 _ => damaged = true,
             }
             ControlFlow::Continue(())
@@ -168,7 +170,8 @@ impl Catalog {
             Some(entry) => entry.clone(),
             None if !create => return Err(schema("there is no such table".into())),
             None => {
-                if name.is_empty() || name.len() > 200 || specs.iter().any(|s| s.name.is_empty() || s.name.len() > 200) {
+                if name.is_empty() || name.len() > 200 || specs.iter().any(|s| s.name.is_empty() || s.name.len() > 200)
+                {
                     return Err(schema("names have 1 to 200 bytes".into()));
                 }
                 if entries.len() >= MAX_TABLES {
@@ -203,9 +206,16 @@ impl Catalog {
         Ok(entry.number)
     }
 
-    fn create(&self, core: &Core, name: &str, specs: &[IndexSpec], entries: &BTreeMap<String, Entry>) -> Result<Entry, TxnError> {
+    fn create(
+        &self,
+        core: &Core,
+        name: &str,
+        specs: &[IndexSpec],
+        entries: &BTreeMap<String, Entry>,
+    ) -> Result<Entry, TxnError> {
         let number = entries.values().map(|e| e.number).max().unwrap_or(CATALOG_NUMBER) + 1;
-        let trees = |e: &Entry| std::iter::once(e.primary).chain(e.secondaries.iter().map(|s| s.2)).map(|t| t.index.0).max();
+        let trees =
+            |e: &Entry| std::iter::once(e.primary).chain(e.secondaries.iter().map(|s| s.2)).map(|t| t.index.0).max();
         let mut index = entries.values().filter_map(trees).max().unwrap_or(CATALOG.index.0);
         let mut txn = core.begin(Isolation::Serializable, None)?;
         let cx = txn.claim.context();

@@ -82,7 +82,13 @@ impl Txn<'_> {
 
     /// Locks a key, a gap or both if that is possible at once. Latches may be held.
     #[inline]
-    pub(crate) fn try_lock(&mut self, index: &Index, name: LockName, mode: RecordMode, low: Prefix) -> Result<Got, TxnError> {
+    pub(crate) fn try_lock(
+        &mut self,
+        index: &Index,
+        name: LockName,
+        mode: RecordMode,
+        low: Prefix,
+    ) -> Result<Got, TxnError> {
         let instant = mode == RecordMode::S && self.isolation == Isolation::ReadCommitted;
         let owner = &mut self.claim.context().owner;
         if instant {
@@ -97,7 +103,13 @@ impl Txn<'_> {
 
     /// Waits for a lock. No latch may be held.
     #[cold]
-    pub(crate) fn wait_for(&mut self, index: &Index, name: LockName, mode: RecordMode, low: Prefix) -> Result<(), TxnError> {
+    pub(crate) fn wait_for(
+        &mut self,
+        index: &Index,
+        name: LockName,
+        mode: RecordMode,
+        low: Prefix,
+    ) -> Result<(), TxnError> {
         let instant = mode == RecordMode::S && self.isolation == Isolation::ReadCommitted;
         let owner = &mut self.claim.context().owner;
         let result = if instant {

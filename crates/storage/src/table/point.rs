@@ -12,10 +12,15 @@ impl Txn<'_> {
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn read<R>(&mut self, index: &Index, key: &[u8], want: Want, f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>, TxnError> {
+    pub(crate) fn read<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        want: Want,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
         self.intend(index, want)?;
         let name = LockName::new(index.tree.index, key);
-        self.core.locks.prefetch(name);
         let mode = self.key_mode(want);
         loop {
             let leaf = self.locate(index, name, key)?;

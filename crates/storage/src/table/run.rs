@@ -1,4 +1,5 @@
-//! Statements on several rows that lie together: one descent, one latch, one log record per leaf.
+//! Statements on several rows: one log record for all of them where that is possible, and one descent and one latch
+//! for those that lie together.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -7,15 +8,19 @@ use super::index::{Got, Index, Want};
 use super::scan::{End, Wanted};
 use super::write::difference;
 use crate::base::error::TxnError;
+use crate::base::ids::Lsn;
 use crate::btree::ops::{self, Place};
+use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::slotted::{RECORD_HEAD, SLOT};
-use crate::txn::context::Batch;
+use crate::txn::context::{Batch, Memo};
 use crate::txn::core::Txn;
 
 /// Most rows of one record.
 const MOST: usize = 64;
+/// Most rows that are written together though they lie in different leaves.
+const TOGETHER: usize = 16;
 
 impl Txn<'_> {
     /// Inserts rows whose keys ascend. Rows that fall into one gap of one leaf are placed together.
@@ -78,7 +83,7 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(0);
         }
-        leaf.mark_dirty(self.core.log.tail());
+        leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
         for (i, (key, row)) in rows[..n].iter().enumerate() {
@@ -167,7 +172,7 @@ impl Txn<'_> {
             return Ok(());
         };
         let id = leaf.frame().page_id();
-        leaf.mark_dirty(self.core.log.tail());
+        leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let mut start = 0;
         let mut patches: [(u16, u16, u32, u16); MOST] = [(0, 0, 0, 0); MOST];
@@ -197,5 +202,146 @@ impl Txn<'_> {
         }
         page.set_lsn(lsn);
         Ok(())
+    }
+
+    /// Lets `change` edit the first `len` bytes of the rows of `keys` (by their number) and see the rest; all are locked
+    /// before the first is written. Keys that have no row, or a shorter one, are passed over; returns how many had one.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn update_heads(
+        &mut self,
+        index: &Index,
+        keys: &[&[u8]],
+        len: usize,
+        mut change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
+        let mut found = 0;
+        let mut from = 0;
+        while from < keys.len() {
+            // A key that occurs again waits for the next turn, to see what this one made of its row.
+            let mut to = from + 1;
+            while to < keys.len() && to - from < TOGETHER && !keys[from..to].contains(&keys[to]) {
+                to += 1;
+            }
+            let mut heads = std::mem::take(&mut self.claim.context().heads);
+            heads.clear();
+            let result = self
+                .update_together(index, &keys[from..to], len, &mut heads, |i, head, rest| change(from + i, head, rest));
+            self.claim.context().heads = heads;
+            found += result?;
+            from = to;
+        }
+        Ok(found)
+    }
+
+    /// One turn of [`Txn::update_heads`]: keys that differ.
+    fn update_together(
+        &mut self,
+        index: &Index,
+        keys: &[&[u8]],
+        len: usize,
+        heads: &mut Vec<u8>,
+        mut change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
+        let mut spots: [(usize, Option<Memo>); TOGETHER] = [(0, None); TOGETHER];
+        let mut n = 0;
+        for (i, key) in keys.iter().enumerate() {
+            if !self.fetch_for_write(index, key)? {
+                continue;
+            }
+            let cx = self.claim.peek();
+            let Some((head, rest)) = cx.before.split_at_checked(len) else { continue };
+            let start = heads.len();
+            heads.extend_from_slice(head);
+            heads.extend_from_slice(head);
+            change(i, &mut heads[start + len..], rest);
+            spots[n] = (i, cx.memo(LockName::new(index.tree.index, key)));
+            n += 1;
+        }
+        if !self.write_together(index, keys, len, heads, &spots[..n])? {
+            // A leaf has changed since it was read: one by one.
+            for (at, (i, _)) in spots[..n].iter().enumerate() {
+                let (before, after) = heads[2 * len * at..][..2 * len].split_at(len);
+                let cx = self.claim.context();
+                cx.before.clear();
+                cx.before.extend_from_slice(before);
+                cx.after.clear();
+                cx.after.extend_from_slice(after);
+                self.store_head(index, keys[*i])?;
+            }
+        }
+        Ok(n)
+    }
+
+    /// Latches the leaves of all rows at the versions at which they were read, and writes all in one record. False, and
+    /// nothing is written, if one of them cannot be had at once.
+    fn write_together(
+        &mut self,
+        index: &Index,
+        keys: &[&[u8]],
+        len: usize,
+        heads: &[u8],
+        spots: &[(usize, Option<Memo>)],
+    ) -> Result<bool, TxnError> {
+        let core = self.core;
+        let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
+        let unlatch = |leaves: &mut [Option<FrameWrite<'_>>]| {
+            leaves.iter_mut().filter_map(Option::take).for_each(FrameWrite::release_unchanged);
+        };
+        // Which leaf a row is in: two rows of one leaf share its latch.
+        let mut leaf_of = [0; TOGETHER];
+        for (at, (_, spot)) in spots.iter().enumerate() {
+            let same = |earlier: &usize| match (&spots[*earlier].1, spot) {
+                (Some(a), Some(b)) => a.frame == b.frame && a.version == b.version,
+                _ => false,
+            };
+            if let Some(earlier) = (0..at).find(same) {
+                leaf_of[at] = leaf_of[earlier];
+                continue;
+            }
+            leaves[at] = spot.and_then(|memo| core.pool.frame(memo.frame).try_write_at(memo.version));
+            leaf_of[at] = at;
+            if leaves[at].is_none() {
+                unlatch(&mut leaves);
+                return Ok(false);
+            }
+        }
+        let mut after = Lsn::ZERO;
+        for leaf in leaves.iter_mut().flatten() {
+            leaf.mark_dirty_at(|| core.log.tail());
+            after = after.max(leaf.page().lsn());
+        }
+        self.begin_record(RecordKind::Data);
+        let mut changed = false;
+        let mut ranges = [(0, 0); TOGETHER];
+        for (at, (i, spot)) in spots.iter().enumerate() {
+            let (Some(memo), Some(leaf)) = (spot, &leaves[leaf_of[at]]) else { continue };
+            let (old, new) = heads[2 * len * at..][..2 * len].split_at(len);
+            let (from, to) = difference(old, new);
+            ranges[at] = (from, to);
+            if from < to {
+                changed = true;
+                let (page, position) = (leaf.frame().page_id(), usize::from(memo.position));
+                let place = Place { page, tree: index.tree, position, key: keys[*i] };
+                ops::put_patch(&mut self.claim.context().rec, &place, from, &old[from..to], &new[from..to]);
+            }
+        }
+        if !changed {
+            unlatch(&mut leaves);
+            return Ok(true);
+        }
+        let lsn = self.append(after).inspect_err(|_| unlatch(&mut leaves))?;
+        for (at, (_, spot)) in spots.iter().enumerate() {
+            let (Some(memo), Some(leaf)) = (spot, &mut leaves[leaf_of[at]]) else { continue };
+            let (from, to) = ranges[at];
+            let mut page = leaf.page_mut();
+            if from < to {
+                let new = &heads[2 * len * at + len..][..len];
+                ops::patch(&mut page, usize::from(memo.position), from, &new[from..to]);
+                page.set_lsn(lsn);
+            }
+        }
+        Ok(true)
     }
 }

@@ -77,7 +77,10 @@ impl Txn<'_> {
             let (position, exact) = (leaf.position, leaf.exact);
             if exact && !leaf.read.page().slot(position).is_ghost() {
                 if leaf.read.is_valid() {
-                    return Err(TxnError::DuplicateKey { table: Arc::clone(&index.table), index: Arc::clone(&index.name) });
+                    return Err(TxnError::DuplicateKey {
+                        table: Arc::clone(&index.table),
+                        index: Arc::clone(&index.name),
+                    });
                 }
                 continue;
             }
@@ -96,7 +99,14 @@ impl Txn<'_> {
     }
 
     /// Inserts at a place in a latched leaf, unless the gap is locked or the leaf full.
-    fn place(&mut self, index: &Index, key: &[u8], row: &[u8], position: usize, mut leaf: FrameWrite<'_>) -> Result<Placed, TxnError> {
+    fn place(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        row: &[u8],
+        position: usize,
+        mut leaf: FrameWrite<'_>,
+    ) -> Result<Placed, TxnError> {
         let prefix = Prefix::of(key);
         let cx = self.claim.context();
         let next = index.name_at(leaf.page(), position, &mut cx.key);
@@ -122,7 +132,7 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(Placed::Full);
         }
-        leaf.mark_dirty(self.core.log.tail());
+        leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
         ops::put_insert(&mut self.claim.context().rec, &place, row);
@@ -135,7 +145,14 @@ impl Txn<'_> {
     }
 
     /// Gives a ghost a new row. Its key parts the same gaps as before, so no gap is asked for.
-    fn revive(&mut self, index: &Index, key: &[u8], row: &[u8], position: usize, leaf: FrameWrite<'_>) -> Result<Placed, TxnError> {
+    fn revive(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        row: &[u8],
+        position: usize,
+        leaf: FrameWrite<'_>,
+    ) -> Result<Placed, TxnError> {
         let slot = leaf.page().slot(position);
         let cx = self.claim.context();
         cx.before.clear();
@@ -158,7 +175,7 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(Placed::Full);
         }
-        leaf.mark_dirty(self.core.log.tail());
+        leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
         let cx = self.claim.context();
@@ -270,7 +287,7 @@ impl Txn<'_> {
             if !exact {
                 return Err(self.vanished(index, leaf));
             }
-            leaf.mark_dirty(self.core.log.tail());
+            leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let cx = self.claim.context();
             let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
@@ -330,7 +347,7 @@ impl Txn<'_> {
             if !exact {
                 return Err(self.vanished(index, leaf));
             }
-            leaf.mark_dirty(self.core.log.tail());
+            leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
             ops::put_mark(&mut self.claim.context().rec, &place, true);
@@ -361,7 +378,13 @@ mod tests {
         let rows = |n: usize| (0..n).map(|i| i as u8).collect::<Vec<_>>();
         for n in 0..40 {
             let a = rows(n);
-            assert_eq!({ let (f, t) = difference(&a, &a); t - f }, 0);
+            assert_eq!(
+                {
+                    let (f, t) = difference(&a, &a);
+                    t - f
+                },
+                0
+            );
             for i in 0..n {
                 for j in i..n {
                     let mut b = a.clone();

@@ -18,8 +18,7 @@ pub(crate) struct Memo {
     pub(crate) exact: bool,
 }
 
-const NO_MEMO: Memo =
-    Memo { name: LockName::NONE, frame: 0, version: Version::NEVER, position: 0, exact: false };
+const NO_MEMO: Memo = Memo { name: LockName::NONE, frame: 0, version: Version::NEVER, position: 0, exact: false };
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -44,6 +43,8 @@ pub(crate) struct Context {
     pub(crate) batch: Batch,
     /// Where a scan is, and where it goes on.
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
+    /// First bytes of several rows, before and after.
+    pub(crate) heads: Vec<u8>,
     memos: Box<[Memo; MEMOS]>,
 }
 
@@ -62,6 +63,7 @@ impl Context {
             after: Vec::new(),
             batch: Batch::default(),
             cursors: Default::default(),
+            heads: Vec::new(),
             memos: Box::new([NO_MEMO; MEMOS]),
         }
     }
@@ -110,7 +112,12 @@ impl Batch {
 
     /// Adds a row by letting `fill` append first its key and then its value; false if it could not.
     #[inline]
-    pub(crate) fn add(&mut self, position: usize, fill_key: impl FnOnce(&mut Vec<u8>) -> bool, fill_value: impl FnOnce(&mut Vec<u8>) -> bool) -> bool {
+    pub(crate) fn add(
+        &mut self,
+        position: usize,
+        fill_key: impl FnOnce(&mut Vec<u8>) -> bool,
+        fill_value: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> bool {
         let start = self.bytes.len() as u32;
         if !fill_key(&mut self.bytes) {
             return false;

@@ -90,10 +90,9 @@ impl<'db> Txn<'db> {
     /// Shows the transaction to checkpoints if this is its first record, and begins a data record.
     #[inline]
     pub(crate) fn begin_record(&mut self, kind: RecordKind) {
-        let tail = self.core.log.tail();
         let cx = self.claim.peek();
         if cx.last == Lsn::ZERO {
-            self.claim.announce(cx.txn, tail);
+            self.claim.announce(cx.txn, self.core.log.tail());
         }
         let cx = self.claim.context();
         cx.rec.begin(kind as u8, cx.txn, cx.last);

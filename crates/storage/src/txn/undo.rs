@@ -47,7 +47,9 @@ pub(crate) fn roll_back(
                 record.prev
             }
             // Its first word says where undo goes on: what it undid is not undone twice.
-            Some(RecordKind::Compensation) => record.body.first_chunk().map_or(record.prev, |b| Lsn(u64::from_le_bytes(*b))),
+            Some(RecordKind::Compensation) => {
+                record.body.first_chunk().map_or(record.prev, |b| Lsn(u64::from_le_bytes(*b)))
+            }
             _ => record.prev,
         };
     }
@@ -70,9 +72,17 @@ pub(crate) struct Undoing {
 ///
 /// # Errors
 /// When a page cannot be read, or there is no space for a split.
-pub(crate) fn undo(pages: Pages<'_>, section: &Section<'_>, rec: &mut RecordBuf, undoing: Undoing) -> Result<bool, StorageError> {
+pub(crate) fn undo(
+    pages: Pages<'_>,
+    section: &Section<'_>,
+    rec: &mut RecordBuf,
+    undoing: Undoing,
+) -> Result<bool, StorageError> {
     let (tree, key) = match section {
-        Section::Insert { at, .. } | Section::Patch { at, .. } | Section::Replace { at, .. } | Section::Mark { at, .. } => (at.tree, at.key),
+        Section::Insert { at, .. }
+        | Section::Patch { at, .. }
+        | Section::Replace { at, .. }
+        | Section::Mark { at, .. } => (at.tree, at.key),
         // The other sections are redo only.
         _ => return Ok(false),
     };

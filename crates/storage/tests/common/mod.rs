@@ -26,7 +26,13 @@ impl SecondaryIndex for ByHead {
 
 /// Small everything, no threads: for simulated disks.
 pub fn small() -> Options {
-    Options::new().buffer_pool(1 << 20).log_segment(64 << 10).log_buffer(256 << 10).checkpoint_every(1 << 20).transactions(8).background(Background::Inline)
+    Options::new()
+        .buffer_pool(1 << 20)
+        .log_segment(64 << 10)
+        .log_buffer(256 << 10)
+        .checkpoint_every(1 << 20)
+        .transactions(8)
+        .background(Background::Inline)
 }
 
 /// Opens a simulated disk with [`small`] settings.

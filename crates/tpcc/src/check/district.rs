@@ -7,9 +7,10 @@ use std::ops::ControlFlow;
 use super::history::Payments;
 use super::rule::{Findings, Rule};
 use super::{DistrictRow, Totals};
+use crate::generate::spread;
 use crate::ops::{Direction, Read};
 use crate::schema::TableId;
-use crate::schema::keys::{CustomerKey, CustomerNameKey, NewOrderKey, OrderCustomerKey, OrderKey, OrderLineKey};
+use crate::schema::keys::{CustomerKey, CustomerNameKey, Name, NewOrderKey, OrderCustomerKey, OrderKey, OrderLineKey};
 use crate::schema::meta::Loaded;
 use crate::schema::tables::{Customer, CustomerByName, NewOrder, Order, OrderByCustomer, OrderLine};
 
@@ -49,14 +50,18 @@ struct EntrySet {
 }
 
 impl EntrySet {
-    fn add(&mut self, entry: &impl std::hash::Hash) {
-        self.entries += 1;
-        self.sum = self.sum.wrapping_add(hash(entry));
+    fn add_name(&mut self, last: &Name, first: &Name, c: u32) {
+        self.add(BuildHasherDefault::<DefaultHasher>::default().hash_one((last, first, c)));
     }
-}
 
-fn hash(value: &impl std::hash::Hash) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
+    fn add_order(&mut self, c: u32, o: u32) {
+        self.add(spread(u64::from(c) << 32 | u64::from(o)));
+    }
+
+    fn add(&mut self, hash: u64) {
+        self.entries += 1;
+        self.sum = self.sum.wrapping_add(hash);
+    }
 }
 
 /// What is added up over a district's orders.
@@ -234,7 +239,7 @@ impl District<'_> {
         sums.orders += 1;
         sums.with_carrier += u64::from(order.has_carrier);
         sums.counts += u64::from(order.count);
-        sums.index.add(&(order.c, o));
+        sums.index.add_order(order.c, o);
         if order.has_carrier == order.is_new {
             let (carrier, new) = (yes_no(order.has_carrier), yes_no(order.is_new));
             self.findings.add(Rule::C5, || {
@@ -243,15 +248,16 @@ impl District<'_> {
         }
         if u32::from(order.count) != order.lines {
             let (count, lines) = (order.count, order.lines);
-            self.findings.add(Rule::C6, || {
-                format!("warehouse {w}, district {d}, order {o}: O_OL_CNT {count}, {lines} lines")
-            });
+            self.findings
+                .add(Rule::C6, || format!("warehouse {w}, district {d}, order {o}: O_OL_CNT {count}, {lines} lines"));
         }
         let expected_undated = if order.has_carrier { 0 } else { order.lines };
         if order.undated != expected_undated {
             let (carrier, undated, lines) = (yes_no(order.has_carrier), order.undated, order.lines);
             self.findings.add(Rule::C7, || {
-                format!("warehouse {w}, district {d}, order {o}: carrier {carrier}, {undated} of {lines} lines undelivered")
+                format!(
+                    "warehouse {w}, district {d}, order {o}: carrier {carrier}, {undated} of {lines} lines undelivered"
+                )
             });
         }
         match sums.customers.get_mut((order.c as usize).wrapping_sub(1)) {
@@ -275,7 +281,8 @@ impl District<'_> {
             self.findings.add(Rule::C2, || format!("{at}: next order {}, largest order {largest}", row.next_o_id));
         }
         if let Some(largest_new) = sums.largest_new.filter(|&o| o != last) {
-            self.findings.add(Rule::C2, || format!("{at}: next order {}, largest new order {largest_new}", row.next_o_id));
+            self.findings
+                .add(Rule::C2, || format!("{at}: next order {}, largest new order {largest_new}", row.next_o_id));
         }
         if let (Some(low), Some(high)) = (sums.smallest_new, sums.largest_new)
             && u64::from(high - low) + 1 != sums.new_orders
@@ -312,7 +319,7 @@ impl District<'_> {
         let (from, to) = (CustomerKey { w, d, c: 0 }, CustomerKey { w, d, c: u32::MAX });
         reader.scan::<Customer>(&from, &to, |key, row| {
             rows += 1;
-            names.add(&(row.cold.last.padded(), row.cold.first.padded(), key.c));
+            names.add_name(&row.cold.last.padded(), &row.cold.first.padded(), key.c);
             let at = (key.c as usize).wrapping_sub(1);
             let (Some(&(paid, count)), Some(seen)) = (payments.get(at), seen.get(at)) else {
                 findings.add(Rule::RowCounts, || format!("warehouse {w}, district {d}: there is a customer {}", key.c));
@@ -332,7 +339,8 @@ impl District<'_> {
                 });
             }
             if hot.payment_cnt.get() != count {
-                findings.add(Rule::Payments, || format!("{}: C_PAYMENT_CNT {}, history {count}", at(), hot.payment_cnt));
+                findings
+                    .add(Rule::Payments, || format!("{}: C_PAYMENT_CNT {}, history {count}", at(), hot.payment_cnt));
             }
             if hot.delivery_cnt.get() != seen.deliveries {
                 findings.add(Rule::Deliveries, || {
@@ -351,7 +359,7 @@ impl District<'_> {
         let to = CustomerNameKey { w, d, last: [0xff; 16], first: [0xff; 16], c: u32::MAX };
         reader.scan_index::<CustomerByName>(&from, &to, Direction::Up, |key, primary| {
             // Hashed as the table says it, so that an entry that leads elsewhere is found.
-            entries.add(&(key.last, key.first, primary.c));
+            entries.add_name(&key.last, &key.first, primary.c);
             ControlFlow::Continue(())
         })?;
         self.compare(Rule::NameIndex, names, entries);
@@ -364,7 +372,7 @@ impl District<'_> {
         let from = OrderCustomerKey { w, d, c: 0, o: 0 };
         let to = OrderCustomerKey { w, d, c: u32::MAX, o: u32::MAX };
         reader.scan_index::<OrderByCustomer>(&from, &to, Direction::Up, |key, primary| {
-            entries.add(&(key.c, primary.o));
+            entries.add_order(key.c, primary.o);
             ControlFlow::Continue(())
         })?;
         self.compare(Rule::OrderIndex, self.sums.index, entries);

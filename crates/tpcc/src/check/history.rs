@@ -68,7 +68,9 @@ pub(super) fn add_up<R: Read>(
             // Reported once, not once for each group.
             if first == 1 {
                 findings.add(Rule::Payments, || {
-                    format!("{key:?}: customer {c} of warehouse {w}, district {d}, paid in {taken_w}, {taken_d}: no such")
+                    format!(
+                        "{key:?}: customer {c} of warehouse {w}, district {d}, paid in {taken_w}, {taken_d}: no such"
+                    )
                 });
             }
             return ControlFlow::Continue(());

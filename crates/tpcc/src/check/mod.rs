@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::driver::INTERRUPTED;
 use crate::engine::Engine;
+use crate::interrupt;
 use crate::ops::Read;
 use crate::schema::TableId;
 use crate::schema::keys::{DistrictKey, ItemKey, StockKey, WarehouseKey};
@@ -81,7 +81,7 @@ pub(crate) fn check<E: Engine>(
     let mut totals = Totals::new(loaded.warehouses);
     let mut stock_sums = vec![Sold::default(); loaded.warehouses as usize];
     let mut first = 1;
-    while first <= loaded.warehouses && !is_interrupted() {
+    while first <= loaded.warehouses && !interrupt::requested() {
         let last = first.saturating_add(GROUP - 1).min(loaded.warehouses);
         let payments = history::add_up(&mut engine.reader()?, loaded, first, last, &mut findings)?;
         totals.rows[TableId::History as usize] = payments.rows;
@@ -91,7 +91,7 @@ pub(crate) fn check<E: Engine>(
             let mut parts = Vec::new();
             loop {
                 let w = next.fetch_add(1, Ordering::Relaxed);
-                if w > u64::from(last) || is_interrupted() {
+                if w > u64::from(last) || interrupt::requested() {
                     return Ok(parts);
                 }
                 parts.push(warehouse(&mut reader, loaded, &payments, w as u32)?);
@@ -122,7 +122,7 @@ pub(crate) fn check<E: Engine>(
         }
         first = last + 1;
     }
-    let interrupted = is_interrupted();
+    let interrupted = interrupt::requested();
     if !interrupted {
         items(&mut engine.reader()?, loaded, &mut findings, &mut totals)?;
         for (w, (counted, sold)) in (1..).zip(stock_sums.iter().zip(&totals.sold)) {
@@ -137,10 +137,6 @@ pub(crate) fn check<E: Engine>(
         }
     }
     Ok(Checked { findings, rows: totals.rows, seconds: start.elapsed().as_secs_f64(), interrupted })
-}
-
-fn is_interrupted() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
 }
 
 /// What was sold out of a warehouse's stock since the load.
@@ -228,7 +224,7 @@ fn warehouse<R: Read>(reader: &mut R, loaded: &Loaded, payments: &Payments, w: u
         }
     }
     for district in districts.iter().filter(|district| district.d <= expected) {
-        if is_interrupted() {
+        if interrupt::requested() {
             break;
         }
         district::check(reader, loaded, payments, w, *district, findings, totals)?;

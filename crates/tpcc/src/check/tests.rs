@@ -11,10 +11,10 @@ use crate::floor::{Floor, Loading};
 use crate::generate::deck::Mix;
 use crate::load;
 use crate::ops::Ops;
+use crate::schema::Scale;
 use crate::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLineKey};
 use crate::schema::rows::When;
 use crate::schema::tables::{Customer, NewOrder, Order, OrderLine};
-use crate::schema::Scale;
 use crate::txn::Steps;
 
 fn loaded(warehouses: u32, seed: u64) -> (Floor, Loaded) {
@@ -107,7 +107,8 @@ fn each_damage_is_found() {
             t.remove_first::<NewOrder>(&key, &key).unwrap();
         }),
         ("a new order without order", &[Rule::C2, Rule::C3, Rule::C5, Rule::C11], |t| {
-            t.insert::<NewOrder>(&NewOrderKey { w: 1, d: 1, o: 99 }, &crate::schema::Row { hot: (), cold: () }).unwrap();
+            t.insert::<NewOrder>(&NewOrderKey { w: 1, d: 1, o: 99 }, &crate::schema::Row { hot: (), cold: () })
+                .unwrap();
         }),
         ("a line gone", &[Rule::C4, Rule::C6], |t| {
             let key = OrderLineKey { w: 1, d: 1, o: 3, number: 2 };

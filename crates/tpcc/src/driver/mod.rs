@@ -6,9 +6,11 @@
 
 pub(crate) mod measure;
 pub(crate) mod terminal;
+#[cfg(test)]
+mod tests;
 mod worker;
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::engine::{Engine, EngineFigures, Session, Transaction};
@@ -16,6 +18,7 @@ use crate::generate::Random;
 use crate::generate::deck::Mix;
 use crate::generate::input::World;
 use crate::generate::nurand::Constants;
+use crate::interrupt;
 use crate::ops::Ops;
 use crate::schema::meta::{Fact, Loaded};
 use crate::schema::rows::When;
@@ -93,9 +96,6 @@ pub(crate) struct Tick<'a> {
     /// The engine's counters: before this second and now.
     pub(crate) figures: (&'a EngineFigures, &'a EngineFigures),
 }
-
-/// Set by the user's Ctrl-C.
-pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// One clock for a run: nanoseconds since its start, and the date that goes with them.
 #[derive(Clone, Copy, Debug)]
@@ -305,7 +305,7 @@ fn look_on<E: Engine>(
         if control.finished.load(Ordering::Acquire) == boards.len() || control.phase() == Phase::Stop {
             break;
         }
-        if INTERRUPTED.load(Ordering::Relaxed) {
+        if interrupt::requested() {
             interrupted = true;
             control.set(Phase::Stop);
             break;

@@ -28,6 +28,8 @@ pub(super) struct Worker<'a, S> {
     pending: VecDeque<Pending>,
     /// Everything up to here may be answered, as last heard.
     durable: Ticket,
+    /// The last ticket that was asked for.
+    requested: Ticket,
     scratch: Scratch,
     stats: Stats,
     /// Transactions that may still be started while measuring.
@@ -61,6 +63,7 @@ impl<'a, S: Session> Worker<'a, S> {
             ready: (0..n as u32).collect(),
             pending: VecDeque::with_capacity(n),
             durable: Ticket::default(),
+            requested: Ticket::default(),
             scratch: Scratch::default(),
             stats: Stats::new(),
             quota,
@@ -151,8 +154,19 @@ impl<'a, S: Session> Worker<'a, S> {
             self.acknowledge(&pending, now);
         } else {
             self.pending.push_back(pending);
+            self.ask(ticket);
         }
         Ok(now)
+    }
+
+    /// Asks for a flush when half the terminals wait for one: the other half keeps the worker busy meanwhile. Asked for
+    /// at each commit, flushes would be as many as the disk can do, and their work is taken from the workers' cores.
+    #[inline]
+    fn ask(&mut self, ticket: Ticket) {
+        if self.requested <= self.durable && self.pending.len() >= self.ready.len() {
+            self.requested = ticket;
+            self.session.request(ticket);
+        }
     }
 
     /// Runs one transaction, again and again with the same input while it is a victim.
@@ -187,8 +201,10 @@ impl<'a, S: Session> Worker<'a, S> {
 
     /// Gives the answers that may be given.
     fn answer(&mut self, now: u64) {
-        while let Some(pending) = self.pending.pop_front_if(|first| first.ticket <= self.durable) {
-            self.acknowledge(&pending, now);
+        while self.pending.front().is_some_and(|first| first.ticket <= self.durable) {
+            if let Some(pending) = self.pending.pop_front() {
+                self.acknowledge(&pending, now);
+            }
         }
     }
 

@@ -10,7 +10,11 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::config::StoreConfig;
+use crate::database::Database;
 use crate::engine::{Abort, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
+use crate::error::Error;
+use crate::load;
 use crate::ops::{Direction, Ops, Read};
 use crate::schema::meta::Loaded;
 use crate::schema::{IndexDef, IndexFamily, IndexVisitor, PerIndex, PerTable, RowOf, TableDef, TableFamily};
@@ -170,6 +174,8 @@ impl Session for FloorSession<'_> {
     fn durable(&mut self) -> Ticket {
         Ticket::ALL
     }
+
+    fn request(&mut self, _ticket: Ticket) {}
 
     fn wait_for(&mut self, _ticket: Ticket) -> Result<Ticket, FloorError> {
         Ok(Ticket::ALL)
@@ -343,3 +349,33 @@ impl Ops for FloorTransaction<'_> {
     fn prefetch<T: TableDef>(&mut self, _keys: &[T::Key]) {}
 }
 
+impl Database for Floor {
+    fn open(_: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
+        Ok(None)
+    }
+
+    fn load(
+        config: &StoreConfig,
+        plan: &load::Plan,
+        _replace: bool,
+        progress: &load::Progress,
+    ) -> Result<Option<Self>, Error> {
+        let maps = Loading::new();
+        match load::populate(plan, &maps, config.workers, progress).map_err(|e| Error::failed(e.to_string()))? {
+            load::Loading::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),
+            load::Loading::Cancelled => Ok(None),
+        }
+    }
+
+    fn preload(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn close(self) -> Result<(), Error> {
+        Ok(())
+    }
+}

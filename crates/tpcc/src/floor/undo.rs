@@ -42,7 +42,8 @@ impl Undo {
     pub(super) fn update<T: TableDef>(&mut self, key: &T::Key, old: &T::Hot) {
         self.note::<T>(key, old.as_bytes(), |maps, bytes| {
             let (key, old) = bytes.split_at(T::Key::LEN);
-            if let (Some(row), Ok(old)) = (maps.table::<T>().get_mut(&T::Key::read(key)), T::Hot::read_from_bytes(old)) {
+            if let (Some(row), Ok(old)) = (maps.table::<T>().get_mut(&T::Key::read(key)), T::Hot::read_from_bytes(old))
+            {
                 row.hot = old;
             }
         });
@@ -52,7 +53,8 @@ impl Undo {
     pub(super) fn rewrite<T: TableDef>(&mut self, key: &T::Key, old: &RowOf<T>) {
         self.note::<T>(key, old.as_bytes(), |maps, bytes| {
             let (key, old) = bytes.split_at(T::Key::LEN);
-            if let (Some(row), Ok(old)) = (maps.table::<T>().get_mut(&T::Key::read(key)), RowOf::<T>::read_from_bytes(old))
+            if let (Some(row), Ok(old)) =
+                (maps.table::<T>().get_mut(&T::Key::read(key)), RowOf::<T>::read_from_bytes(old))
             {
                 *row = old;
             }

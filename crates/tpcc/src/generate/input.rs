@@ -154,9 +154,7 @@ impl World {
                 let carrier = NonZeroU8::MIN.saturating_add(random.within(0, 9) as u8);
                 Input::Delivery(DeliveryInput { w, districts: self.scale.districts, carrier, now })
             }
-            Kind::StockLevel => {
-                Input::StockLevel(StockLevelInput { w, d, threshold: random.within(10, 20) as i16 })
-            }
+            Kind::StockLevel => Input::StockLevel(StockLevelInput { w, d, threshold: random.within(10, 20) as i16 }),
         }
     }
 

@@ -38,7 +38,11 @@ pub(crate) struct Constants {
 impl Constants {
     /// Constants of a load.
     pub(crate) fn for_load(random: &mut Random) -> Constants {
-        Constants { last: random.within(0, A_LAST), customer: random.within(0, A_CUSTOMER), item: random.within(0, A_ITEM) }
+        Constants {
+            last: random.within(0, A_LAST),
+            customer: random.within(0, A_CUSTOMER),
+            item: random.within(0, A_ITEM),
+        }
     }
 
     /// Constants of a run on data that was loaded with `c_load`: the distance of the two constants for last names has to
@@ -103,7 +107,11 @@ mod tests {
                 let p = exact as f64 / pairs as f64;
                 let deviation = (draws as f64 * p * (1.0 - p)).sqrt();
                 let off = (seen as f64 - draws as f64 * p).abs();
-                assert!(off <= 5.5 * deviation + 1.0, "A {a} C {c} value {value}: {seen}, expected {}", draws as f64 * p);
+                assert!(
+                    off <= 5.5 * deviation + 1.0,
+                    "A {a} C {c} value {value}: {seen}, expected {}",
+                    draws as f64 * p
+                );
             }
         }
     }

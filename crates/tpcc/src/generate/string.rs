@@ -24,12 +24,8 @@ static DIGITS: [[u8; 4]; 10_000] = {
     let mut i = 0;
     while i < 10_000 {
         let n = i as u32;
-        digits[i] = [
-            b'0' + (n / 1000) as u8,
-            b'0' + (n / 100 % 10) as u8,
-            b'0' + (n / 10 % 10) as u8,
-            b'0' + (n % 10) as u8,
-        ];
+        digits[i] =
+            [b'0' + (n / 1000) as u8, b'0' + (n / 100 % 10) as u8, b'0' + (n / 10 % 10) as u8, b'0' + (n % 10) as u8];
         i += 1;
     }
     digits

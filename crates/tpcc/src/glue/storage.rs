@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
-use zerocopy::FromBytes;
 use storage::{Database, Durability, Isolation, Lsn, OpenTable, Table, TxnError};
+use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
 use crate::engine::{Abort, AbortCause, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
@@ -84,6 +84,8 @@ pub(crate) struct Store {
     isolation: Isolation,
     durability: Durability,
     prefetch: bool,
+    /// Nobody but the workers drives the engine's services.
+    inline: bool,
 }
 
 impl Store {
@@ -91,9 +93,15 @@ impl Store {
     ///
     /// # Errors
     /// When the database holds other tables under these names.
-    pub(crate) fn new(db: Database, isolation: Isolation, durability: Durability, prefetch: bool) -> Result<Store, StoreError> {
+    pub(crate) fn new(
+        db: Database,
+        isolation: Isolation,
+        durability: Durability,
+        prefetch: bool,
+        inline: bool,
+    ) -> Result<Store, StoreError> {
         let tables = PerTable::try_new(&mut Opener(&db))?;
-        Ok(Store { db, tables, isolation, durability, prefetch })
+        Ok(Store { db, tables, isolation, durability, prefetch, inline })
     }
 
     /// The database.
@@ -116,7 +124,7 @@ impl Engine for Store {
     type Reader<'a> = StoreTransaction<'a>;
 
     fn session(&self, _worker: usize) -> Result<StoreSession<'_>, StoreError> {
-        Ok(StoreSession { store: self })
+        Ok(StoreSession { store: self, until_step: STEP_EVERY })
     }
 
     fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
@@ -142,7 +150,12 @@ impl Engine for Store {
 /// A worker's part: there is nothing to keep, the engine finds the worker's own slot by its thread.
 pub(crate) struct StoreSession<'a> {
     store: &'a Store,
+    /// Transactions until this worker serves the engine, where nobody else does.
+    until_step: u32,
 }
+
+/// Transactions of a worker between two steps of the engine's services.
+const STEP_EVERY: u32 = 32;
 
 impl Session for StoreSession<'_> {
     type Error = StoreError;
@@ -153,6 +166,13 @@ impl Session for StoreSession<'_> {
 
     #[inline]
     fn begin(&mut self) -> Result<StoreTransaction<'_>, StoreError> {
+        if self.store.inline {
+            self.until_step -= 1;
+            if self.until_step == 0 {
+                self.until_step = STEP_EVERY;
+                self.store.db.step()?;
+            }
+        }
         let tx = self.store.db.begin_at(self.store.isolation)?;
         Ok(StoreTransaction { store: self.store, tx })
     }
@@ -162,6 +182,12 @@ impl Session for StoreSession<'_> {
         match self.store.durability {
             Durability::Sync => Ticket(self.store.db.durable().0),
             Durability::Async => Ticket::ALL,
+        }
+    }
+
+    fn request(&mut self, ticket: Ticket) {
+        if self.store.durability == Durability::Sync {
+            self.store.db.request_flush(Lsn(ticket.0));
         }
     }
 
@@ -182,27 +208,18 @@ impl StoreTransaction<'_> {
     fn table<T: TableDef>(&self) -> OpenTable<(), ()> {
         *T::of(&self.store.tables)
     }
-
-    /// The ticket of an end of a transaction, whose flush is asked for if answers wait for it.
-    #[inline]
-    fn ticket(store: &Store, end: Lsn) -> Ticket {
-        if store.durability == Durability::Sync {
-            store.db.request_flush(end);
-        }
-        Ticket(end.0)
-    }
 }
 
 impl Transaction for StoreTransaction<'_> {
     #[inline]
     fn commit(self) -> Result<Ticket, StoreError> {
         let end = self.tx.commit_async()?;
-        Ok(Self::ticket(self.store, end))
+        Ok(Ticket(end.0))
     }
 
     fn rollback(self) -> Result<Ticket, StoreError> {
         let end = self.tx.rollback()?;
-        Ok(Self::ticket(self.store, end))
+        Ok(Ticket(end.0))
     }
 }
 
@@ -233,7 +250,11 @@ impl Read for StoreTransaction<'_> {
     type Error = StoreError;
 
     #[inline]
-    fn read<T: TableDef, R>(&mut self, key: &T::Key, mut f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, StoreError> {
+    fn read<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        mut f: impl FnMut(&RowOf<T>) -> R,
+    ) -> Result<Option<R>, StoreError> {
         let bytes = KeyBytes::of(key);
         let table = self.table::<T>();
         match self.tx.read_raw(&table, bytes.get::<T::Key>(), |row| row_of::<T>(row).map(&mut f))? {
@@ -275,13 +296,20 @@ impl Read for StoreTransaction<'_> {
         let table = self.table::<I::Table>();
         let mut fits = true;
         let down = direction == Direction::Down;
-        self.tx.scan_index_raw(&table, position::<I>(), from.get::<I::Key>(), to.get::<I::Key>(), down, |key, primary| {
-            let (Some(key), Some(primary)) = (key_of::<I::Key>(key), key_of(primary)) else {
-                fits = false;
-                return ControlFlow::Break(());
-            };
-            f(&key, &primary)
-        })?;
+        self.tx.scan_index_raw(
+            &table,
+            position::<I>(),
+            from.get::<I::Key>(),
+            to.get::<I::Key>(),
+            down,
+            |key, primary| {
+                let (Some(key), Some(primary)) = (key_of::<I::Key>(key), key_of(primary)) else {
+                    fits = false;
+                    return ControlFlow::Break(());
+                };
+                f(&key, &primary)
+            },
+        )?;
         if fits { Ok(()) } else { Err(layout::<I::Table>()) }
     }
 }
@@ -307,6 +335,28 @@ impl Ops for StoreTransaction<'_> {
             Some(None) => Err(layout::<T>()),
             Some(found) => Ok(found),
         }
+    }
+
+    #[inline]
+    fn update_many<T: TableDef>(
+        &mut self,
+        keys: &[T::Key],
+        mut f: impl FnMut(usize, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, StoreError> {
+        let table = self.table::<T>();
+        let mut fits = true;
+        let mut rows = 0;
+        for (chunk, keys) in keys.chunks(RUN).enumerate() {
+            let bytes: ArrayVec<KeyBytes, RUN> = keys.iter().map(KeyBytes::of).collect();
+            let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(KeyBytes::get::<T::Key>).collect();
+            rows += self.tx.update_heads_raw(&table, &keys, size_of::<T::Hot>(), |i, hot, cold| {
+                match (T::Hot::mut_from_bytes(hot), T::Cold::ref_from_bytes(cold)) {
+                    (Ok(hot), Ok(cold)) => f(chunk * RUN + i, hot, cold),
+                    _ => fits = false,
+                }
+            })?;
+        }
+        if fits { Ok(rows) } else { Err(layout::<T>()) }
     }
 
     #[inline]

@@ -72,11 +72,8 @@ fn paid_once() -> CustomerHot {
 fn customer(plan: &Plan, random: &mut Random, c: u32) -> CustomerCold {
     let names = plan.scale.names;
     // The first customers have all names in turn, so that every name occurs in every district.
-    let name = if c <= names {
-        c - 1
-    } else {
-        Constants { last: plan.c_load, customer: 0, item: 0 }.last_name(random, names)
-    };
+    let name =
+        if c <= names { c - 1 } else { Constants { last: plan.c_load, customer: 0, item: 0 }.last_name(random, names) };
     CustomerCold {
         discount: I32::new(random.within(0, 5_000) as i32),
         credit: if random.percent(10) { BAD_CREDIT } else { GOOD_CREDIT },

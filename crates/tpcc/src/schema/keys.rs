@@ -194,7 +194,11 @@ mod tests {
                         lines.push(OrderLineKey { w, d, o, number });
                     }
                 }
-                for (last, first) in [(*b"BARBARBAR\0\0\0\0\0\0\0", [0; 16]), (*b"BARBARBAR\0\0\0\0\0\0\0", [0xff; 16]), ([b'Z'; 16], [1; 16])] {
+                for (last, first) in [
+                    (*b"BARBARBAR\0\0\0\0\0\0\0", [0; 16]),
+                    (*b"BARBARBAR\0\0\0\0\0\0\0", [0xff; 16]),
+                    ([b'Z'; 16], [1; 16]),
+                ] {
                     for c in [1, 3000] {
                         names.push(CustomerNameKey { w, d, last, first, c });
                     }

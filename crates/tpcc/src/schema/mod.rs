@@ -209,7 +209,8 @@ pub(crate) struct Scale {
 
 impl Scale {
     /// What the specification asks for.
-    pub(crate) const FULL: Scale = Scale { items: 100_000, districts: 10, customers: 3_000, new_orders: 900, names: 1_000 };
+    pub(crate) const FULL: Scale =
+        Scale { items: 100_000, districts: 10, customers: 3_000, new_orders: 900, names: 1_000 };
 
     /// Small enough for unit tests, with the same proportions.
     #[cfg(test)]

@@ -113,4 +113,3 @@ fn credit<O: Ops>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Fa
     .ok_or_else(|| Failure::missing::<Customer>(&customer))?
     .map_err(|o: Overflow| o.of::<Customer, _>())
 }
-

@@ -101,7 +101,11 @@ impl<E: fmt::Display> fmt::Display for Failure<E> {
         match self {
             Failure::Engine(error) => error.fmt(f),
             Failure::Missing { table, key } => {
-                write!(f, "{}: no row {key}; run 'tpcc check', then load again with 'tpcc load --replace'", table.name())
+                write!(
+                    f,
+                    "{}: no row {key}; run 'tpcc check', then load again with 'tpcc load --replace'",
+                    table.name()
+                )
             }
             Failure::Full { table, column } => {
                 write!(f, "{}: {column} can count no further; load again with 'tpcc load --replace'", table.name())

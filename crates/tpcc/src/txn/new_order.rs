@@ -106,12 +106,8 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &NewOrderInput, scra
                 *found = is_there;
                 out.invalid |= !is_there;
             }
-            let mut dist_info = [[0; 24]; MAX_LINES];
-            for i in by_stock {
-                if found[i] {
-                    dist_info[i] = stock(ops, input, &mut out.lines[i])?;
-                }
-            }
+            let by_stock: ArrayVec<usize, MAX_LINES> = by_stock.filter(|&i| found[i]).collect();
+            let dist_info = stocks(ops, input, &by_stock, &mut out.lines)?;
             district(ops, input, out)?;
             order(ops, input, out.o_id)?;
             for (i, line) in out.lines.iter().enumerate().filter(|&(i, _)| found[i]) {
@@ -237,6 +233,38 @@ fn stock<O: Ops>(ops: &mut O, input: &NewOrderInput, line: &mut LineOutput) -> R
         line.brand = b'G';
     }
     Ok(dist_info)
+}
+
+/// As [`stock`] for all lines of `order`, in that order.
+fn stocks<O: Ops>(
+    ops: &mut O,
+    input: &NewOrderInput,
+    order: &[usize],
+    lines: &mut [LineOutput],
+) -> Result<[[u8; 24]; MAX_LINES], Failure<O::Error>> {
+    let keys: ArrayVec<StockKey, MAX_LINES> =
+        order.iter().map(|&i| StockKey { w: lines[i].supply_w, i: lines[i].item }).collect();
+    let mut dist_info = [[0; 24]; MAX_LINES];
+    let mut seen = [false; MAX_LINES];
+    let mut overflow = None;
+    ops.update_many::<Stock>(&keys, |at, hot, cold| {
+        let (i, line) = (order[at], &mut lines[order[at]]);
+        seen[at] = true;
+        match take(hot, line.quantity, line.supply_w != input.customer.w) {
+            Ok(()) => {}
+            Err(o) => overflow = Some(o),
+        }
+        line.stock = hot.quantity.get();
+        if !is_original(cold.data.as_bytes()) {
+            line.brand = b'G';
+        }
+        dist_info[i] = cold.dist[usize::from(input.customer.d - 1)];
+    })?;
+    match (overflow, seen.iter().zip(&keys).find(|(seen, _)| !**seen)) {
+        (Some(overflow), _) => Err(overflow.of::<Stock, _>()),
+        (None, Some((_, key))) => Err(Failure::missing::<Stock>(key)),
+        (None, None) => Ok(dist_info),
+    }
 }
 
 fn take(hot: &mut StockHot, quantity: u8, is_remote: bool) -> Result<(), Overflow> {

@@ -228,8 +228,7 @@ fn a_database_larger_than_the_pool() {
     let file = Arc::new(DiskFile::create(&directory.join("pages.0")).unwrap());
     let log = Arc::new(DiskLog::create(&directory.join("log.0")));
     let hook = Arc::new(ThreadHook::default());
-    let pool =
-        BufferPool::open(file.clone(), PoolOptions::new(16384), log.clone(), Arc::default(), hook).unwrap();
+    let pool = BufferPool::open(file.clone(), PoolOptions::new(16384), log.clone(), Arc::default(), hook).unwrap();
     for id in 1..END {
         pool.grow_to_hold(PageId(id)).unwrap();
         let mut page = pool.create(PageId(id)).unwrap();

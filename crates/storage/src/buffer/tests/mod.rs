@@ -309,7 +309,11 @@ fn a_goal_that_follows_the_log_is_not_chased() {
     let mut now = 0;
     for round in 0..1000u64 {
         let id = 1 + (round % 40) as u32;
-        if round < 40 { t.make(id, round) } else { _ = t.set(id, round) }
+        if round < 40 {
+            t.make(id, round)
+        } else {
+            _ = t.set(id, round)
+        }
         now += 1_000_000;
         let goal = CleanGoal { write_before: t.log.tail() };
         while t.pool.clean_step(now, goal).unwrap() != StepResult::Idle {}

@@ -49,7 +49,9 @@ fn a_hit() {
             let frame = t.pool.get(id).unwrap();
             id = PageId(ids[i & 0xFFFF].0 ^ (frame.page_id().0 & black_box(0)));
         });
-        println!("{name}: get {get:.2} ns, get and read and validate {read:.2} ns, get and its id, chained {chained:.2} ns");
+        println!(
+            "{name}: get {get:.2} ns, get and read and validate {read:.2} ns, get and its id, chained {chained:.2} ns"
+        );
     }
 }
 

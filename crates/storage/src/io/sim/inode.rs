@@ -153,7 +153,11 @@ impl Inode {
                     let mut all = vec![old];
                     all.extend(versions);
                     let pick = rng.below(all.len() as u64) as usize;
-                    if pick > 0 && rng.below(8) == 0 { torn(&all[pick - 1], &all[pick], rng) } else { all[pick].clone() }
+                    if pick > 0 && rng.below(8) == 0 {
+                        torn(&all[pick - 1], &all[pick], rng)
+                    } else {
+                        all[pick].clone()
+                    }
                 }
             };
             store(&mut durable, sector, survivor);
@@ -168,7 +172,7 @@ impl Inode {
         self.len = len;
         let first_gone = len.div_ceil(SECTOR);
         self.durable.split_off(&first_gone);
-        if len % SECTOR != 0
+        if !len.is_multiple_of(SECTOR)
             && let Some(last) = self.durable.get_mut(&(len / SECTOR))
         {
             let mut contents = bytes(last);

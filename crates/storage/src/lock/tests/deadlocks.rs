@@ -17,7 +17,11 @@ fn two_each_want_what_the_other_has() {
     o[0].take(key(0), RecordMode::X);
     o[1].take(key(1), RecordMode::X);
     waits(&mut o[0], 1, RecordMode::S);
-    assert_eq!(o[1].start(key(0), RecordMode::S, Prefix::MIN), deadlock(TABLE), "the younger, who closed the cycle, goes at once");
+    assert_eq!(
+        o[1].start(key(0), RecordMode::S, Prefix::MIN),
+        deadlock(TABLE),
+        "the younger, who closed the cycle, goes at once"
+    );
     assert_eq!(o[0].poll(), None);
     o[1].release_all();
     assert_eq!(o[0].poll(), Some(Ok(Acquired::New)));
@@ -27,8 +31,8 @@ fn two_each_want_what_the_other_has() {
 #[test]
 fn the_youngest_goes_even_if_it_slept_already() {
     let mut o = owners(small(), 3);
-    for i in 0..3 {
-        o[i].take(key(i as u8), RecordMode::X);
+    for (i, owner) in o.iter_mut().enumerate() {
+        owner.take(key(i as u8), RecordMode::X);
     }
     waits(&mut o[1], 2, RecordMode::X);
     waits(&mut o[2], 0, RecordMode::X);
@@ -137,7 +141,7 @@ fn through_a_record_a_table_and_a_gap() {
     o[0].take(key(1), RecordMode::X);
     o[1].intent(TABLE, IX).unwrap();
     assert!(o[1].try_acquire(TABLE, key(10), RecordMode::GAP, at(2)).is_ok());
-    o[2].lock_table_in(4, X).unwrap();
+    o[2].lock_table(4, X).unwrap();
     assert_eq!(o[1].start_table(4, IS), None);
     assert_eq!(o[2].start(key(1), RecordMode::S, Prefix::MIN), None);
     assert_eq!(o[0].start_insert(key(10), at(5)), None);
@@ -180,4 +184,19 @@ fn one_wait_that_closes_two_cycles() {
     assert_eq!(o[0].poll(), None);
     o[2].release_all();
     assert_eq!(o[0].poll(), Some(Ok(Acquired::New)));
+}
+
+#[test]
+fn what_only_looked_like_a_cycle_harms_nobody() {
+    let mut o = owners(small(), 3);
+    o[0].take(key(1), RecordMode::X);
+    waits(&mut o[1], 1, RecordMode::X);
+    waits(&mut o[2], 1, RecordMode::X);
+    let mut wakes = crate::lock::wait::Wakes::default();
+    for cycle in [&[1, 0][..], &[1, 2], &[2, 1], &[2, 1, 0], &[1]] {
+        let cycle: Vec<SlotId> = cycle.iter().map(|&slot| SlotId(slot)).collect();
+        o[0].locks.break_cycle(&cycle, &mut wakes);
+    }
+    o[0].locks.deliver(wakes);
+    assert!(o[1].poll().is_none() && o[2].poll().is_none());
 }

@@ -162,15 +162,15 @@ fn random_transactions_of_fibers_all_end() {
                     for _ in 0..random.random_range(1..5) {
                         let name = key(random.random_range(0..6));
                         match random.random_range(0..8) {
-                            0 => owner.lock_table_in(random.random_range(1..3), TableMode::S)?,
-                            1 => owner.lock_table_in(random.random_range(1..3), TableMode::X)?,
+                            0 => owner.lock_table(random.random_range(1..3), TableMode::S)?,
+                            1 => owner.lock_table(random.random_range(1..3), TableMode::X)?,
                             2 => owner.wait_insert(TABLE, name, at(5))?,
-                            3 => drop(owner.acquire_wait(TABLE, name, RecordMode::X, Prefix::MIN)?),
-                            4 => drop(owner.acquire_wait(TABLE, name, RecordMode::GAP, at(4))?),
-                            5 => drop(owner.acquire_wait(TABLE, name, RecordMode::U, Prefix::MIN)?),
+                            3 => _ = owner.acquire_wait(TABLE, name, RecordMode::X, Prefix::MIN)?,
+                            4 => _ = owner.acquire_wait(TABLE, name, RecordMode::GAP, at(4))?,
+                            5 => _ = owner.acquire_wait(TABLE, name, RecordMode::U, Prefix::MIN)?,
                             _ => {
                                 owner.intent(random.random_range(1..3), TableMode::IX)?;
-                                drop(owner.acquire_wait(TABLE, name, RecordMode::S, Prefix::MIN)?);
+                                owner.acquire_wait(TABLE, name, RecordMode::S, Prefix::MIN)?;
                             }
                         }
                     }

@@ -89,7 +89,8 @@ fn a_waiting_insert_is_granted_in_its_turn_and_not_overtaken() {
 
 #[test]
 fn a_reader_that_waits_for_the_inserter_is_passed_by_it() {
-    // 1 waits for the key that 0 holds; 0 inserts into the gap that 1 wants as well. Waiting behind 1 would be a deadlock.
+    // 1 waits for the key that 0 holds; 0 inserts into the gap that 1 wants as well. Waiting behind 1 would be a
+    // deadlock.
     let mut o = owners(small(), 2);
     o[0].take(key(10), RecordMode::X);
     assert_eq!(o[1].start(key(10), RecordMode::S_GAP, at(3)), None);

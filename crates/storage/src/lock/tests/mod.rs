@@ -41,7 +41,11 @@ impl Hook for NeverBlock {
 
 /// `n` random cases, few under Miri. A failure prints its smallest input, which is the test to write down.
 fn cases(n: u32) -> proptest::prelude::ProptestConfig {
-    proptest::prelude::ProptestConfig { cases: if cfg!(miri) { 5 } else { n }, failure_persistence: None, ..Default::default() }
+    proptest::prelude::ProptestConfig {
+        cases: if cfg!(miri) { 5 } else { n },
+        failure_persistence: None,
+        ..Default::default()
+    }
 }
 
 /// Options for tests: few buckets, so that names meet in them.
@@ -142,7 +146,12 @@ fn assert_idle(locks: &LockTable) {
 }
 
 /// Whether the victims can have been chosen in some order, each from `candidates` at its time.
-fn explain<M: Clone>(model: &M, victims: &[usize], candidates: impl Fn(&M) -> Vec<usize> + Copy, withdraw: impl Fn(&mut M, usize) + Copy) -> Option<M> {
+fn explain<M: Clone>(
+    model: &M,
+    victims: &[usize],
+    candidates: impl Fn(&M) -> Vec<usize> + Copy,
+    withdraw: impl Fn(&mut M, usize) + Copy,
+) -> Option<M> {
     if victims.is_empty() {
         return Some(model.clone());
     }

@@ -107,7 +107,8 @@ impl Model {
             let holds = other.held.is_some_and(|held| held.stops(beyond));
             let ahead = other.waits.is_some_and(|waits| {
                 let missing = waits.minus(other.held.unwrap_or_default());
-                let waits_for_me = entries.iter().any(|e| e.owner == owner && e.held.is_some_and(|held| held.stops(missing)));
+                let waits_for_me =
+                    entries.iter().any(|e| e.owner == owner && e.held.is_some_and(|held| held.stops(missing)));
                 other.rank() < rank && waits.stops(beyond) && !waits_for_me
             });
             if holds || ahead {
@@ -134,7 +135,8 @@ impl Model {
 
     fn grant_all(&mut self, name: u8) {
         loop {
-            let mut waiting: Vec<Entry> = self.names[name as usize].iter().filter(|e| e.waits.is_some()).copied().collect();
+            let mut waiting: Vec<Entry> =
+                self.names[name as usize].iter().filter(|e| e.waits.is_some()).copied().collect();
             waiting.sort_by_key(Entry::rank);
             let free = waiting.iter().find(|e| {
                 let waits = e.waits.unwrap();
@@ -142,7 +144,10 @@ impl Model {
             });
             let Some(free) = free else { return };
             let (owner, since) = (free.owner, free.since);
-            let entry = self.names[name as usize].iter_mut().find(|e| e.owner == owner && e.waits.is_some() && e.since == since).unwrap();
+            let entry = self.names[name as usize]
+                .iter_mut()
+                .find(|e| e.owner == owner && e.waits.is_some() && e.since == since)
+                .unwrap();
             entry.held = entry.waits.take();
         }
     }
@@ -164,7 +169,10 @@ impl Model {
         if held.is_none() {
             self.names[name as usize].push(Entry { owner, held: None, waits: None, since: now });
         }
-        let entry = self.names[name as usize].iter_mut().find(|e| e.owner == owner && e.held == held && !e.is_insert()).unwrap();
+        let entry = self.names[name as usize]
+            .iter_mut()
+            .find(|e| e.owner == owner && e.held == held && !e.is_insert())
+            .unwrap();
         entry.since = now;
         if free {
             entry.held = Some(target);
@@ -251,7 +259,8 @@ fn real(locks: &LockTable, name: LockName) -> Vec<String> {
 }
 
 fn expected(entries: &[Entry]) -> Vec<String> {
-    let mut all: Vec<String> = entries.iter().map(|e| format!("{} holds {:?} waits for {:?}", e.owner, e.held, e.waits)).collect();
+    let mut all: Vec<String> =
+        entries.iter().map(|e| format!("{} holds {:?} waits for {:?}", e.owner, e.held, e.waits)).collect();
     all.sort();
     all
 }
@@ -267,7 +276,10 @@ fn run(ops: Vec<Op>, buckets: usize) {
     let mut model = Model { names: vec![Vec::new(); NAMES.into()], now: 0 };
     for op in ops {
         let owner = match op {
-            Op::Acquire { owner, .. } | Op::TryAcquire { owner, .. } | Op::Insert { owner, .. } | Op::CheckInsert { owner, .. } => owner,
+            Op::Acquire { owner, .. }
+            | Op::TryAcquire { owner, .. }
+            | Op::Insert { owner, .. }
+            | Op::CheckInsert { owner, .. } => owner,
             Op::Instant { owner, .. } | Op::ReleaseOne { owner, .. } | Op::ReleaseAll { owner } => owner,
         };
         if owners[owner].pending.is_some() {
@@ -316,7 +328,9 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 false
             }
             Op::Instant { name, .. } => {
-                let free = model.names[name as usize].iter().all(|e| e.owner == owner || e.held.is_none_or(|held| held.key < 2));
+                let free = model.names[name as usize]
+                    .iter()
+                    .all(|e| e.owner == owner || e.held.is_none_or(|held| held.key < 2));
                 assert_eq!(owners[owner].try_instant_s(TABLE, key(name)), free, "{op:?}");
                 false
             }
@@ -334,9 +348,9 @@ fn run(ops: Vec<Op>, buckets: usize) {
         };
         // Victims: each must be the youngest of some cycle through the requester, and none must be left.
         let mut ended: Vec<usize> = refused.into_iter().collect();
-        for other in 0..owners.len() {
-            if owners[other].pending.is_some() && matches!(owners[other].shared().outcome(), Outcome::Deadlock) {
-                assert!(matches!(owners[other].poll(), Some(Err(LockError::Deadlock { .. }))));
+        for (other, o) in owners.iter_mut().enumerate() {
+            if o.pending.is_some() && matches!(o.shared().outcome(), Outcome::Deadlock) {
+                assert!(matches!(o.poll(), Some(Err(LockError::Deadlock { .. }))));
                 ended.push(other);
             }
         }
@@ -351,7 +365,9 @@ fn run(ops: Vec<Op>, buckets: usize) {
         for name in 0..NAMES {
             assert_eq!(real(&locks, key(name)), expected(&model.names[name as usize]), "{op:?}: name {name}");
             for (other, o) in owners.iter().enumerate().filter(|(_, o)| o.pending.is_none()) {
-                let held = model.own(name, other).map_or(RecordMode::NONE, |e| mode_of(e.held.unwrap().key, e.held.unwrap().low).0);
+                let held = model
+                    .own(name, other)
+                    .map_or(RecordMode::NONE, |e| mode_of(e.held.unwrap().key, e.held.unwrap().low).0);
                 assert_eq!(o.held(key(name)), held);
             }
         }
@@ -361,7 +377,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
 }
 
 proptest! {
-    #![proptest_config(cases(3000))]
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn agrees_with_the_model(ops in prop::collection::vec(op(), 1..60), buckets in prop_oneof![Just(2usize), Just(1024)]) {

@@ -24,7 +24,11 @@ fn every_pair_of_modes() {
             let mut o = owners(small(), 2);
             o[0].take(key(1), held_mode);
             let got = o[1].try_acquire(TABLE, key(1), asked_mode, Prefix::MIN);
-            assert_eq!(got, if allowed(held, asked) { Ok(Acquired::New) } else { Err(Refused::WouldBlock) }, "{held_mode:?} {asked_mode:?}");
+            assert_eq!(
+                got,
+                if allowed(held, asked) { Ok(Acquired::New) } else { Err(Refused::WouldBlock) },
+                "{held_mode:?} {asked_mode:?}"
+            );
             o[0].release_all();
             o[1].release_all();
             assert_idle(&o[0].locks);
@@ -175,7 +179,10 @@ fn the_number_of_locks_is_bounded() {
         assert_eq!(o[0].try_acquire(TABLE, name(i), RecordMode::S, Prefix::MIN), Ok(Acquired::New));
     }
     assert_eq!(o[0].try_acquire(TABLE, name(128), RecordMode::S, Prefix::MIN), Err(Refused::TooManyLocks));
-    assert_eq!(o[0].acquire_wait(TABLE, name(128), RecordMode::S, Prefix::MIN), Err(LockError::TooManyLocks { limit: 128 }));
+    assert_eq!(
+        o[0].acquire_wait(TABLE, name(128), RecordMode::S, Prefix::MIN),
+        Err(LockError::TooManyLocks { limit: 128 })
+    );
     assert_eq!(o[0].try_acquire(TABLE, name(3), RecordMode::X, Prefix::MIN), Ok(Acquired::Converted));
     assert!(o[0].release_one(name(7)));
     assert_eq!(o[0].try_acquire(TABLE, name(128), RecordMode::S, Prefix::MIN), Ok(Acquired::New));
@@ -198,4 +205,18 @@ fn closing_ends_waits() {
     assert_eq!(o[3].check_insert(key(1), at(1)), InsertCheck::Granted);
     o[0].release_all();
     assert_idle(&o[0].locks);
+}
+
+#[test]
+fn a_reader_waiting_for_the_gap_does_not_wait_for_a_later_u() {
+    let mut o = owners(small(), 4);
+    o[0].take(key(10), RecordMode::S);
+    assert!(o[1].try_acquire(TABLE, key(10), RecordMode::GAP, at(1)).is_ok());
+    assert_eq!(o[2].start_insert(key(10), at(5)), None);
+    o[1].release_all();
+    assert!(o[2].poll().unwrap().is_ok());
+    assert_eq!(o[0].start(key(10), RecordMode::S_GAP, at(1)), None, "behind the insert");
+    o[3].take(key(10), RecordMode::U);
+    o[2].release_all();
+    assert_eq!(o[0].poll(), Some(Ok(Acquired::Converted)));
 }

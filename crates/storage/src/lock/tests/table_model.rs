@@ -10,10 +10,20 @@ const MODES: [TableMode; 5] = [TableMode::IS, TableMode::IX, TableMode::S, Table
 
 #[derive(Clone, Debug)]
 enum Op {
-    Lock { owner: usize, table: u32, mode: TableMode },
+    Lock {
+        owner: usize,
+        table: u32,
+        mode: TableMode,
+    },
     /// Through the fast path, with the database above, if it would be granted.
-    Intent { owner: usize, table: u32, mode: TableMode },
-    ReleaseAll { owner: usize },
+    Intent {
+        owner: usize,
+        table: u32,
+        mode: TableMode,
+    },
+    ReleaseAll {
+        owner: usize,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -131,9 +141,9 @@ fn run(ops: Vec<Op>) {
                 model.grant();
             }
         }
-        for other in 0..OWNERS {
-            if owners[other].pending.is_some() && owners[other].shared().outcome() == Outcome::Deadlock {
-                assert!(owners[other].poll().unwrap().is_err());
+        for (other, o) in owners.iter_mut().enumerate() {
+            if o.pending.is_some() && o.shared().outcome() == Outcome::Deadlock {
+                assert!(o.poll().unwrap().is_err());
                 ended.push(other);
             }
         }
@@ -153,7 +163,7 @@ fn run(ops: Vec<Op>) {
 }
 
 proptest! {
-    #![proptest_config(cases(3000))]
+    #![proptest_config(cases(10_000))]
 
     #[test]
     fn agrees_with_the_model(ops in prop::collection::vec(op(), 1..60)) {

@@ -11,7 +11,7 @@ fn every_pair_of_modes() {
     for held in MODES {
         for asked in MODES {
             let mut o = owners(small(), 2);
-            o[0].lock_table_in(3, held).unwrap();
+            o[0].lock_table(3, held).unwrap();
             assert_eq!(o[1].start_table(3, asked).is_some(), held.compatible(asked), "{held:?} {asked:?}");
             o[0].release_all();
             if o[1].pending.is_some() {
@@ -30,11 +30,15 @@ fn every_conversion() {
         for second in MODES {
             for other in MODES.into_iter().filter(|&m| first.compatible(m)) {
                 let mut o = owners(small(), 2);
-                o[0].lock_table_in(3, first).unwrap();
-                o[1].lock_table_in(3, other).unwrap();
+                o[0].lock_table(3, first).unwrap();
+                o[1].lock_table(3, other).unwrap();
                 let to = first.union(second);
                 let got = o[0].start_table(3, second);
-                assert_eq!(got.is_some(), to == first || to.compatible(other), "{first:?} to {second:?} beside {other:?}");
+                assert_eq!(
+                    got.is_some(),
+                    to == first || to.compatible(other),
+                    "{first:?} to {second:?} beside {other:?}"
+                );
                 assert_eq!(o[0].mode(3), if got.is_some() { to } else { first });
                 o[1].release_all();
                 if o[0].pending.is_some() {
@@ -81,16 +85,27 @@ fn a_lock_on_the_database_meets_intentions_on_its_tables() {
 #[test]
 fn what_a_table_lock_covers() {
     let mut o = owners(small(), 2);
-    for (mode, reads, writes) in [(IS, false, false), (IX, false, false), (S, true, false), (SIX, true, false), (X, true, true)] {
+    for (mode, reads, writes) in
+        [(IS, false, false), (IX, false, false), (S, true, false), (SIX, true, false), (X, true, true)]
+    {
         for table in [3, 0] {
-            o[0].lock_table_in(table, mode).unwrap();
+            o[0].lock_table(table, mode).unwrap();
             o[0].intent(3, if mode == IS || mode == S { IS } else { IX }).unwrap();
             assert_eq!(o[0].covers(3, KeyMode::S, true), reads);
             assert_eq!(o[0].covers(3, KeyMode::U, false), writes);
             assert_eq!(o[0].covers(3, KeyMode::X, true), writes);
             let got = |o: &mut LockOwner, mode| o.try_acquire(3, key(1), mode, Prefix::MIN);
             assert_eq!(got(&mut o[0], RecordMode::S_GAP), Ok(if reads { Acquired::Covered } else { Acquired::New }));
-            assert_eq!(got(&mut o[0], RecordMode::X_GAP), Ok(if writes { Acquired::Covered } else if reads { Acquired::New } else { Acquired::Converted }));
+            assert_eq!(
+                got(&mut o[0], RecordMode::X_GAP),
+                Ok(if writes {
+                    Acquired::Covered
+                } else if reads {
+                    Acquired::New
+                } else {
+                    Acquired::Converted
+                })
+            );
             assert_eq!(o[0].locks.is_referenced(key(1)), !writes);
             o[0].release_all();
             assert_eq!(got(&mut o[1], RecordMode::X), Ok(Acquired::New), "the cover ends with the transaction");
@@ -175,7 +190,7 @@ fn escalation_never_waits_and_tries_again_later() {
 fn a_record_refused_to_the_reader_is_not_covered_by_its_table_lock() {
     // Under SIX of one owner another may read records; a U of the owner must still be a record lock.
     let mut o = owners(small(), 2);
-    o[0].lock_table_in(3, SIX).unwrap();
+    o[0].lock_table(3, SIX).unwrap();
     o[1].intent(3, IS).unwrap();
     assert_eq!(o[0].try_acquire(3, key(1), RecordMode::X, Prefix::MIN), Ok(Acquired::New));
     assert_eq!(o[1].try_acquire(3, key(1), RecordMode::S, Prefix::MIN), Err(Refused::WouldBlock));

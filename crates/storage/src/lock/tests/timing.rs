@@ -7,22 +7,21 @@ use std::time::Instant;
 use super::*;
 use crate::lock::{InsertCheck, KeyMode};
 
-/// Nanoseconds of `body`, the least of many batches, over `per` units.
+/// Nanoseconds of `body`, the least and the median of many batches, over `per` units.
 #[allow(clippy::disallowed_methods)]
 fn time(what: &str, per: u32, mut body: impl FnMut()) {
     let rounds = (20_000 / per).clamp(5, 500);
     let mut batches: Vec<f64> = (0..200)
         .map(|_| {
             let start = Instant::now();
-            for _ in 0..500 / per {
+            for _ in 0..rounds {
                 body();
             }
-            start.elapsed().as_nanos() as f64 / 500.0 / f64::from(per)
+            start.elapsed().as_nanos() as f64 / f64::from(rounds) / f64::from(per)
         })
         .collect();
     batches.sort_by(f64::total_cmp);
-    let best = batches[0];
-    println!("{what:<58} {best:6.1} ns   median {:6.1}", batches[100]);
+    println!("{what:<58} {:6.1} ns   median {:6.1}", batches[0], batches[100]);
 }
 
 #[test]
@@ -30,7 +29,8 @@ fn time(what: &str, per: u32, mut body: impl FnMut()) {
 fn uncontended() {
     let locks = on_threads(LockOptions::default());
     let mut o = locks.attach(SlotId(0));
-    let rows: Vec<[u8; 12]> = (0..50u32).map(|i| [1u32, i % 10, i].map(u32::to_be_bytes).concat().try_into().unwrap()).collect();
+    let rows: Vec<[u8; 12]> =
+        (0..50u32).map(|i| [1u32, i % 10, i].map(u32::to_be_bytes).concat().try_into().unwrap()).collect();
     let names: Vec<LockName> = rows.iter().map(|row| LockName::new(IndexId(3), row)).collect();
     let name = names[0];
     for i in 0..10 {
@@ -38,8 +38,16 @@ fn uncontended() {
     }
     o.release_all();
 
-    time("name of a 12-byte key", 50, || rows.iter().for_each(|row| drop(black_box(LockName::new(IndexId(3), black_box(row))))));
-    time("prefix of a 12-byte key", 50, || rows.iter().for_each(|row| drop(black_box(Prefix::of(black_box(row))))));
+    time("name of a 12-byte key", 50, || {
+        for row in &rows {
+            let _ = black_box(LockName::new(IndexId(3), black_box(row)));
+        }
+    });
+    time("prefix of a 12-byte key", 50, || {
+        for row in &rows {
+            let _ = black_box(Prefix::of(black_box(row)));
+        }
+    });
     time("empty begin + release_all", 1, || {
         o.begin(1);
         o.release_all();
@@ -76,8 +84,12 @@ fn uncontended() {
         o.release_all();
     });
     let _ = o.try_acquire(TABLE, name, RecordMode::X_GAP, Prefix::MIN);
-    time("already held", 1, || drop(black_box(o.try_acquire(TABLE, black_box(name), RecordMode::S_GAP, Prefix::MIN))));
-    time("held()", 1, || drop(black_box(o.held(black_box(name)))));
+    time("already held", 1, || {
+        let _ = black_box(o.try_acquire(TABLE, black_box(name), RecordMode::S_GAP, Prefix::MIN));
+    });
+    time("held()", 1, || {
+        let _ = black_box(o.held(black_box(name)));
+    });
     let other = LockName::new(IndexId(4), b"free");
     time("check_insert, free", 1, || assert_eq!(o.check_insert(black_box(other), Prefix::MIN), InsertCheck::Granted));
     time("try_instant_s, free", 1, || assert!(o.try_instant_s(TABLE, black_box(other))));
@@ -90,8 +102,12 @@ fn uncontended() {
         o.release_all();
     });
     let _ = o.intent(TABLE, TableMode::IX);
-    time("IX held already", 1, || drop(black_box(o.intent(black_box(TABLE), TableMode::IX))));
-    time("covers", 1, || drop(black_box(o.covers(black_box(TABLE), KeyMode::S, true))));
+    time("IX held already", 1, || {
+        let _ = black_box(o.intent(black_box(TABLE), TableMode::IX));
+    });
+    time("covers", 1, || {
+        let _ = black_box(o.covers(black_box(TABLE), KeyMode::S, true));
+    });
     o.release_all();
     time("a transaction: IX on 9 tables, 50 X locks, release_all", 1, || {
         o.begin(1);
@@ -103,4 +119,43 @@ fn uncontended() {
         }
         o.release_all();
     });
+}
+
+#[test]
+#[ignore = "prints timings"]
+#[allow(clippy::disallowed_methods)]
+fn two_threads() {
+    for (what, shared) in [("two threads, 50 names each of its own", false), ("two threads, one name", true)] {
+        let locks = on_threads(LockOptions::default());
+        let rounds = 20_000u32;
+        let mut times: Vec<f64> = Vec::new();
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..2u16)
+                .map(|slot| {
+                    let locks = &locks;
+                    scope.spawn(move || {
+                        let mut o = locks.attach(SlotId(slot));
+                        let name = |i: u32| LockName::new(IndexId(1), &(i + 1000 * u32::from(slot)).to_be_bytes());
+                        let names: Vec<LockName> = (0..50).map(name).collect();
+                        let start = Instant::now();
+                        for _ in 0..rounds {
+                            for &name in &names {
+                                let name = if shared { key(1) } else { name };
+                                if o.try_acquire(TABLE, name, RecordMode::X, Prefix::MIN).is_err() {
+                                    o.acquire_wait(TABLE, name, RecordMode::X, Prefix::MIN).unwrap();
+                                }
+                                if shared {
+                                    o.release_all();
+                                }
+                            }
+                            o.release_all();
+                        }
+                        start.elapsed().as_nanos() as f64 / f64::from(rounds * 50)
+                    })
+                })
+                .collect();
+            times.extend(workers.into_iter().map(|worker| worker.join().unwrap()));
+        });
+        println!("{what:<58} {:6.1} ns   and    {:6.1}   waits {}", times[0], times[1], locks.stats().waits);
+    }
 }

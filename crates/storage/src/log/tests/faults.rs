@@ -132,7 +132,7 @@ fn any_call_may_fail() {
                         let read = read_all(&mut reader).unwrap();
                         assert!(read.len() >= acked.len(), "{fault:?} at call {n}, {how:?}");
                         assert_eq!(read[..acked.len()], acked, "{fault:?} at call {n}, {how:?}");
-                        Log::open(reader, small(), Arc::default(), hook()).unwrap();
+                        Log::open(reader, FIRST_LSN, small(), Arc::default(), hook()).unwrap();
                     }
                     Err(e) => assert!(acked.is_empty(), "{fault:?} at call {n}, {how:?}: {e}"),
                 }
@@ -204,6 +204,68 @@ fn damage_before_the_end_is_not_taken_for_the_end() {
         let error = reader(&damaged, FIRST_LSN, Lsn::ZERO).and_then(|mut reader| read_all(&mut reader)).unwrap_err();
         assert!(error.to_string().contains("log.1"), "case {case}: {error}");
     }
+    // A segment that nobody reads now and undo may want later.
+    let damaged = disk.crash(crate::io::Crash::All);
+    assert!(damaged.flip(&name, 17, 3));
+    let mut late = reader(&damaged, all[250].lsn, Lsn::ZERO).unwrap();
+    assert_eq!(read_all(&mut late).unwrap(), all[250..]);
+    let error = Log::open(late, all[1].lsn, small(), Arc::default(), hook()).unwrap_err().to_string();
+    assert!(error.contains("log.1"), "{error}");
     let other = LogFiles::find(Arc::new(disk), 43).unwrap_err().to_string();
     assert!(other.contains("another database"), "{other}");
+}
+
+#[test]
+fn garbage_is_an_error_or_a_shorter_log() {
+    let disk = SimDisk::new(7);
+    let log = create(&disk, small());
+    let mut all = Vec::new();
+    for n in 0..200 {
+        all.push(append(&log, 0, 1, Lsn::ZERO, n, (n % 300) as usize).unwrap());
+        if n % 7 == 0 {
+            log.wait_durable_inline(log.tail()).unwrap();
+        }
+    }
+    log.wait_durable_inline(log.tail()).unwrap();
+    let files = log.segments.found().files.len() as u64;
+    let (mut errors, mut shorter) = (0, 0);
+    for seed in 0..2000 {
+        let mut numbers = Numbers(seed * 2 + 1);
+        let damaged = disk.crash(crate::io::Crash::All);
+        let name = segment::name(numbers.below(files));
+        let file = damaged.open(&name, crate::io::OpenMode::Existing).unwrap();
+        let at = [numbers.below(100), numbers.below(16 << 10)][numbers.below(2) as usize];
+        let kind = numbers.below(5);
+        match kind {
+            0 => file.set_len(at).unwrap(),
+            1 => file.set_len((16 << 10) + at).unwrap(),
+            2 => {
+                let garbage: Vec<u8> = (0..numbers.below(5000)).map(|_| numbers.below(256) as u8).collect();
+                crate::io::write_all_at(&*file, &garbage, at).unwrap();
+            }
+            3 => {
+                // A piece of the log in another place.
+                let mut piece = vec![0; 3000];
+                crate::io::read_up_to_at(&*file, &mut piece, numbers.below(16 << 10)).unwrap();
+                crate::io::write_all_at(&*file, &piece, at).unwrap();
+            }
+            _ => damaged.rename(&name, &segment::name(numbers.below(1 << 40))).unwrap(),
+        }
+        let outcome = reader(&damaged, FIRST_LSN, Lsn::ZERO).and_then(|mut reader| {
+            let read = read_all(&mut reader)?;
+            Log::open(reader, FIRST_LSN, small(), Arc::default(), hook())?;
+            Ok(read)
+        });
+        match outcome {
+            Err(_) => errors += 1,
+            Ok(read) => {
+                assert_eq!(read[..], all[..read.len()], "seed {seed}");
+                // What may go unnoticed: the last flush, if everything behind it is garbage; the last file.
+                let lost = log.tail().0 - read.last().map_or(FIRST_LSN, |logged| logged.end).0;
+                assert!(kind == 4 || lost < 5000 + 7 * 340, "seed {seed}: {lost} bytes lost");
+                shorter += 1;
+            }
+        }
+    }
+    assert!(errors > 500 && shorter > 100, "{errors} errors, {shorter} read");
 }

@@ -25,7 +25,8 @@ fn append_from_threads(log: &Log, threads: u16, count: u64, sync_every: u64) -> 
     std::thread::scope(|scope| {
         let work = |thread: u16| {
             move || {
-                let (mut numbers, token, hook) = (Numbers(1 + u64::from(thread)), WaitToken::new(), ThreadHook::default());
+                let (mut numbers, token, hook) =
+                    (Numbers(1 + u64::from(thread)), WaitToken::new(), ThreadHook::default());
                 let mut mine: Vec<Logged> = Vec::new();
                 let mut out = Vec::new();
                 for n in 0..count {

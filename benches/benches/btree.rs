@@ -1,0 +1,55 @@
+//! Lookups in B+trees that are in the processor's caches, and in one that is not; alone and in groups.
+//!
+//! A lookup here is a read of one row in a transaction of sixteen, begin and commit included: so the lock of the row
+//! is as cold as the row.
+
+use std::time::Duration;
+
+use benches::{Fixture, HOT_ROWS, ROW, Random, Rows, cold_rows};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use storage::Database;
+
+/// Lookups in one transaction.
+const GROUP: usize = 16;
+
+/// Reads sixteen rows, announced before or not.
+fn lookups(db: &Database, rows: &Rows, random: &mut Random, n: u64, announce: bool) -> u32 {
+    let keys: [[u8; 8]; GROUP] = std::array::from_fn(|_| random.below(n).to_be_bytes());
+    let mut tx = db.begin().expect("a free slot");
+    if announce {
+        tx.prefetch_raw(rows, keys.iter().map(|k| &k[..]), ROW).expect("a table");
+    }
+    let mut sum = 0;
+    for key in &keys {
+        let first = tx.read_raw(rows, key, |row| row[0]).expect("no deadlock");
+        sum += u32::from(first.expect("a row"));
+    }
+    tx.commit_async().expect("a read-only commit");
+    sum
+}
+
+fn lookup(c: &mut Criterion) {
+    let sizes = [("hot", HOT_ROWS), ("cold", cold_rows())];
+    for (size, n) in sizes {
+        let (fixture, rows) = Fixture::with_rows(n);
+        let mut group = c.benchmark_group("btree/lookup");
+        group.throughput(Throughput::Elements(GROUP as u64));
+        for (variant, announce) in [("", false), ("-prefetched", true)] {
+            let mut random = Random::new(5);
+            group.bench_function(format!("{size}{variant}"), |b| {
+                b.iter(|| lookups(fixture.db(), &rows, &mut random, n, announce));
+            });
+        }
+        group.finish();
+    }
+}
+
+fn settings() -> Criterion {
+    Criterion::default()
+        .measurement_time(Duration::from_secs(3))
+        .warm_up_time(Duration::from_millis(500))
+        .sample_size(20)
+}
+
+criterion_group! { name = benches; config = settings(); targets = lookup }
+criterion_main!(benches);

@@ -1,0 +1,190 @@
+//! Statements on rows: read, update, insert, delete, scan.
+
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use benches::{Fixture, HOT_ROWS, PER_TRANSACTION, ROWS, Random, Rows, inside, is_smoke, row};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use storage::{Durability, Transaction};
+
+/// Reads, of hot rows in an order without pattern.
+fn read(c: &mut Criterion) {
+    let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
+    let db = fixture.db();
+    let mut random = Random::new(1);
+    c.bench_function("row/read/begin-to-commit", |b| {
+        b.iter(|| {
+            let key = random.below(HOT_ROWS).to_be_bytes();
+            let mut tx = db.begin().expect("a free slot");
+            let sum = tx.read_raw(&rows, &key, |row| row[0]).expect("a row");
+            tx.commit_async().expect("a read-only commit");
+            sum
+        });
+    });
+    c.bench_function("row/read/begin-to-commit-typed", |b| {
+        b.iter(|| {
+            let key = random.below(HOT_ROWS);
+            let mut tx = db.begin().expect("a free slot");
+            let row = tx.get(&rows, &key).expect("a row");
+            tx.commit().expect("a read-only commit");
+            row
+        });
+    });
+    // A permutation: each row is read (and locked) once in a transaction.
+    let key_at = |i: u64| i * 617 % HOT_ROWS;
+    c.bench_function("row/read/open-transaction", |b| {
+        b.iter_custom(|n| {
+            inside(db, n, |tx, i| {
+                black_box(tx.read_raw(&rows, &key_at(i).to_be_bytes(), |row| row[0]).expect("a row"));
+            })
+        });
+    });
+    c.bench_function("row/read/open-transaction-typed", |b| {
+        b.iter_custom(|n| {
+            inside(db, n, |tx, i| {
+                black_box(tx.get(&rows, &key_at(i)).expect("a row"));
+            })
+        });
+    });
+    c.bench_function("row/read/open-transaction-by-name", |b| {
+        b.iter_custom(|n| {
+            inside(db, n, |tx, i| {
+                black_box(tx.get(&ROWS, &key_at(i)).expect("a row"));
+            })
+        });
+    });
+}
+
+/// Updates in place, of eight bytes in a hot row of a hundred; each row once in a transaction.
+fn update(c: &mut Criterion) {
+    let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
+    let db = fixture.db();
+    let key_at = |i: u64| i * 617 % HOT_ROWS;
+    let mut stamp = 0u64;
+    c.bench_function("row/update/open-transaction", |b| {
+        b.iter_custom(|n| {
+            inside(db, n, |tx, i| {
+                stamp += 1;
+                let key = key_at(i).to_be_bytes();
+                tx.update_raw(&rows, &key, |row| row[..8].copy_from_slice(&stamp.to_le_bytes())).expect("a row");
+            })
+        });
+    });
+    c.bench_function("row/update/open-transaction-head", |b| {
+        b.iter_custom(|n| {
+            inside(db, n, |tx, i| {
+                stamp += 1;
+                let key = key_at(i).to_be_bytes();
+                let change = |head: &mut [u8], _: &[u8]| head.copy_from_slice(&stamp.to_le_bytes());
+                tx.update_head_raw(&rows, &key, 8, change).expect("a row");
+            })
+        });
+    });
+    c.bench_function("row/update/open-transaction-typed", |b| {
+        b.iter_custom(|n| {
+            inside(db, n, |tx, i| {
+                stamp += 1;
+                tx.update(&rows, &key_at(i), &row(stamp)).expect("a row");
+            })
+        });
+    });
+    c.bench_function("row/update/open-transaction-whole-row", |b| {
+        b.iter_custom(|n| {
+            inside(db, n, |tx, i| {
+                stamp += 1;
+                tx.update_raw(&rows, &key_at(i).to_be_bytes(), |row| row.fill(stamp as u8)).expect("a row");
+            })
+        });
+    });
+}
+
+/// Rows inserted before a database is thrown away for an empty one.
+const INSERTS: u64 = 200_000;
+
+/// Time of `n` inserts into an empty table, then another one, and so on.
+fn inserts(n: u64, insert: impl Fn(&mut Transaction<'_>, &Rows, u64)) -> Duration {
+    let mut spent = Duration::ZERO;
+    let mut done = 0;
+    while done < n {
+        let fixture = Fixture::new(Durability::Async);
+        let rows = fixture.db().table(&ROWS).expect("a new table");
+        let mut key = 0;
+        spent += inside(fixture.db(), (n - done).min(INSERTS), |tx, _| {
+            insert(tx, &rows, key);
+            key += 1;
+        });
+        done += INSERTS;
+    }
+    spent
+}
+
+/// Inserts of rows of 100 bytes, splits included.
+fn insert(c: &mut Criterion) {
+    c.bench_function("row/insert/open-transaction", |b| {
+        b.iter_custom(|n| inserts(n, |tx, rows, i| tx.insert_raw(rows, &i.to_be_bytes(), &row(i)).expect("a new key")));
+    });
+    c.bench_function("row/insert/open-transaction-typed", |b| {
+        b.iter_custom(|n| inserts(n, |tx, rows, i| tx.insert(rows, &i, &row(i)).expect("a new key")));
+    });
+    c.bench_function("row/insert/open-transaction-random", |b| {
+        b.iter_custom(|n| {
+            inserts(n, |tx, rows, i| {
+                // An odd factor permutes the numbers of 64 bits.
+                let key = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                tx.insert_raw(rows, &key.to_be_bytes(), &row(i)).expect("a new key");
+            })
+        });
+    });
+}
+
+/// Ranges of 100 rows, begin and commit included.
+fn scan(c: &mut Criterion) {
+    const RANGE: u64 = 100;
+    let n = if is_smoke() { HOT_ROWS } else { 20 * HOT_ROWS };
+    let (fixture, rows) = Fixture::with_rows(n);
+    let db = fixture.db();
+    let mut random = Random::new(2);
+    let mut group = c.benchmark_group("row/scan");
+    group.throughput(Throughput::Elements(RANGE));
+    group.bench_function("100-rows", |b| {
+        b.iter(|| {
+            let from = random.below(n - RANGE);
+            let mut tx = db.begin().expect("a free slot");
+            let mut sum = 0;
+            let (first, last) = (from.to_be_bytes(), (from + RANGE - 1).to_be_bytes());
+            tx.scan_raw(&rows, &first, &last, |_, row| {
+                sum += u32::from(row[0]);
+                ControlFlow::Continue(())
+            })
+            .expect("rows");
+            tx.commit_async().expect("a read-only commit");
+            sum
+        });
+    });
+    for (id, backward) in [("100-rows-cursor", false), ("100-rows-cursor-backward", true)] {
+        group.bench_function(id, |b| {
+            b.iter(|| {
+                let from = random.below(n - RANGE);
+                let mut tx = db.begin().expect("a free slot");
+                let cursor = tx.range(&rows, from..from + RANGE).expect("a table");
+                let first = |row: Result<(u64, [u8; benches::ROW]), _>| u32::from(row.expect("a row").1[0]);
+                let sum: u32 = if backward { cursor.rev().map(first).sum() } else { cursor.map(first).sum() };
+                tx.commit().expect("a read-only commit");
+                sum
+            });
+        });
+    }
+    group.finish();
+}
+
+fn settings() -> Criterion {
+    const { assert!(PER_TRANSACTION <= HOT_ROWS, "each row once in a transaction") };
+    Criterion::default()
+        .measurement_time(Duration::from_secs(2))
+        .warm_up_time(Duration::from_millis(500))
+        .sample_size(20)
+}
+
+criterion_group! { name = benches; config = settings(); targets = read, update, insert, scan }
+criterion_main!(benches);

@@ -1,0 +1,135 @@
+//! What the benchmarks share: a database in a directory of its own, tables of known size, keys.
+//!
+//! The engine is used through its public interface only, as a program would.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use storage::{Database, Durability, OpenTable, Options, Table, Transaction};
+
+/// Bytes of a row.
+pub const ROW: usize = 100;
+/// The table that most benchmarks use.
+pub const ROWS: Table<u64, [u8; ROW]> = Table::new("rows");
+/// Rows of a table that fits into the processor's caches.
+pub const HOT_ROWS: u64 = 1000;
+/// Operations in one transaction, where a benchmark measures inside one: below the number at which row locks are
+/// exchanged for a table lock.
+pub const PER_TRANSACTION: u64 = 1000;
+
+/// Handle of [`ROWS`].
+pub type Rows = OpenTable<u64, [u8; ROW]>;
+
+/// Whether this is a run that only shows that the benchmarks work (`cargo bench -- --test`).
+pub fn is_smoke() -> bool {
+    std::env::args().any(|a| a == "--test")
+}
+
+/// Rows of a table far larger than any cache: about 270 MB.
+pub fn cold_rows() -> u64 {
+    if is_smoke() { 5_000 } else { 2_000_000 }
+}
+
+/// A database in a directory of its own, which goes when this is dropped.
+#[derive(Debug)]
+pub struct Fixture {
+    db: Option<Database>,
+    directory: PathBuf,
+}
+
+impl Fixture {
+    /// Opens an empty database.
+    ///
+    /// # Panics
+    /// When that fails: there is nothing to measure then.
+    pub fn new(durability: Durability) -> Fixture {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("lockstep-bench-{}-{number}", std::process::id()));
+        let options = Options::new().buffer_pool(1 << 30).durability(durability).checkpoint_every(256 << 20);
+        let db = options.open(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
+        Fixture { db: Some(db), directory }
+    }
+
+    /// Opens a database with `n` rows, whose keys are the numbers below `n`; commits are `async`.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn with_rows(n: u64) -> (Fixture, Rows) {
+        let fixture = Fixture::new(Durability::Async);
+        let rows = fixture.db().table(&ROWS).expect("a new table");
+        let mut load = fixture.db().bulk_load(&rows).expect("an empty table");
+        for key in 0..n {
+            load.push_raw(&key.to_be_bytes(), &row(key)).expect("keys ascend");
+        }
+        load.finish().expect("space on the disk");
+        fixture.db().preload().expect("pages that were just written");
+        (fixture, rows)
+    }
+
+    /// The database.
+    ///
+    /// # Panics
+    /// Never: it is there until the fixture is dropped.
+    pub fn db(&self) -> &Database {
+        self.db.as_ref().expect("open until dropped")
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        drop(self.db.take());
+        // What cannot be removed lies in the system's directory for such things.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The row of a key.
+pub fn row(key: u64) -> [u8; ROW] {
+    let mut row = [b'.'; ROW];
+    row[..8].copy_from_slice(&key.to_le_bytes());
+    row
+}
+
+/// Numbers without order, the same in every run (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of a seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// The next number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((u128::from(z ^ z >> 31) * u128::from(n)) >> 64) as u64
+    }
+}
+
+/// Time of `iterations` calls of `operation`, made inside transactions of [`PER_TRANSACTION`] calls each. Begin and
+/// commit are not counted. `operation` hears the number of the call within its transaction.
+///
+/// # Panics
+/// When a transaction cannot begin or commit.
+pub fn inside(db: &Database, iterations: u64, mut operation: impl FnMut(&mut Transaction<'_>, u64)) -> Duration {
+    let mut spent = Duration::ZERO;
+    let mut left = iterations;
+    while left > 0 {
+        let n = left.min(PER_TRANSACTION);
+        let mut tx = db.begin().expect("a free slot");
+        let start = Instant::now();
+        for i in 0..n {
+            operation(&mut tx, i);
+        }
+        spent += start.elapsed();
+        tx.commit_async().expect("an open log");
+        left -= n;
+    }
+    spent
+}

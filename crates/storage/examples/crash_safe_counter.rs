@@ -1,0 +1,58 @@
+//! A counter that survives its process.
+//!
+//! The program runs itself as a child, which counts and then ends without closing the database, in the middle of a
+//! transaction. The parent opens what is left: every count that was acknowledged is there, and nothing else.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::Command;
+
+use storage::{Database, Options, RecoveryPass, Table, TxnError};
+
+const COUNTERS: Table<String, u64> = Table::new("counters");
+
+/// Adds one. When this returns, the new value is on disk.
+fn count(db: &Database, name: &str) -> Result<u64, TxnError> {
+    db.transact(|tx| {
+        let next = tx.get_for_update(&COUNTERS, &name.to_owned())?.unwrap_or(0) + 1;
+        tx.put(&COUNTERS, &name.to_owned(), &next)?;
+        Ok(next)
+    })
+}
+
+fn child(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
+    let db = Database::open(directory, Options::new())?;
+    for _ in 0..10 {
+        count(&db, "visits")?;
+    }
+    let mut tx = db.begin()?;
+    tx.put(&COUNTERS, &"visits".to_owned(), &1_000_000)?;
+    // Time for the log to reach the disk, so that restart has something to take back.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    // No commit, no destructor: for the database this is a crash.
+    std::process::exit(0)
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(directory) = std::env::args_os().nth(1) {
+        return child(Path::new(&directory));
+    }
+    let directory = std::env::temp_dir().join(format!("lockstep-counter-{}", std::process::id()));
+    let status = Command::new(std::env::current_exe()?).arg(&directory).status()?;
+    assert!(status.success(), "the child failed: {status}");
+
+    // Recovery announces itself, and could be cancelled here.
+    let options = Options::new().on_recovery(|r| {
+        if r.pass == RecoveryPass::Done {
+            println!("recovered: {} log records read, {} open transactions rolled back", r.records, r.losers);
+        }
+        ControlFlow::Continue(())
+    });
+    let db = Database::open(&directory, options)?;
+    let visits = count(&db, "visits")?;
+    println!("visits: {visits}");
+    assert_eq!(visits, 11);
+    db.close()?;
+    std::fs::remove_dir_all(directory)?;
+    Ok(())
+}

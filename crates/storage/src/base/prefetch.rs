@@ -1,0 +1,31 @@
+//! Asking the processor for memory before it is needed.
+
+#![allow(unsafe_code)]
+
+/// Asks the processor to fetch the line at `address`; harmless for any address.
+#[inline(always)]
+pub(crate) fn prefetch_read(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    let _ = address;
+}
+
+/// Asks the processor for the line at `address` to write to it; harmless for any address.
+#[inline(always)]
+pub(crate) fn prefetch_write(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch changes nothing that a program can see and faults on no address; processors without this form
+    // do nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    let _ = address;
+}

@@ -1,0 +1,77 @@
+//! A database many times larger than its pool: remembered places must not outlive their pages.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use storage::disk::MemDisk;
+use storage::{Durability, OpenTable, Options, Table, TxnError};
+
+const ROWS: Table<u64, [u8; 400]> = Table::new("rows");
+const COUNT: u64 = 8_000;
+
+fn counter(row: &[u8]) -> u64 {
+    u64::from_le_bytes(row[..8].try_into().unwrap())
+}
+
+/// Several writers announce rows, then add to them; every addition must be there at the end.
+#[test]
+fn no_update_is_lost_when_pages_come_and_go() {
+    let db = Options::new()
+        .buffer_pool(1 << 20)
+        .durability(Durability::Async)
+        .log_segment(1 << 20)
+        .open_on(Arc::new(MemDisk::new()))
+        .unwrap();
+    let rows: OpenTable<u64, [u8; 400]> = db.table(&ROWS).unwrap();
+    let mut load = db.bulk_load(&rows).unwrap();
+    for key in 0..COUNT {
+        load.push(&key, &[0; 400]).unwrap();
+    }
+    load.finish().unwrap();
+    let added = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for seed in 1..=4u64 {
+            let (db, added) = (&db, &added);
+            scope.spawn(move || {
+                let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                for _ in 0..1500 {
+                    let mut keys: Vec<[u8; 8]> = (0..10)
+                        .map(|_| {
+                            x ^= x << 13;
+                            x ^= x >> 7;
+                            x ^= x << 17;
+                            (x % COUNT).to_be_bytes()
+                        })
+                        .collect();
+                    keys.sort_unstable();
+                    let keys: Vec<&[u8]> = keys.iter().map(|k| k.as_slice()).collect();
+                    let together = x % 2 == 0;
+                    db.transact(|tx| {
+                        tx.prefetch_raw(&rows, keys.iter().copied(), 400)?;
+                        let add = |head: &mut [u8]| {
+                            let next = counter(head) + 1;
+                            head.copy_from_slice(&next.to_le_bytes());
+                        };
+                        if together {
+                            assert_eq!(tx.update_heads_raw(&rows, &keys, 8, |_, head, _| add(head))?, 10);
+                        } else {
+                            for key in &keys {
+                                tx.update_head_raw(&rows, key, 8, |head, _| add(head))?.unwrap();
+                            }
+                        }
+                        Ok::<_, TxnError>(())
+                    })
+                    .unwrap();
+                    added.fetch_add(10, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(db.stats().pool_evictions > 10_000, "the pool was too large to test anything");
+    let mut sum = 0;
+    let mut tx = db.begin().unwrap();
+    for row in tx.range(&ROWS, ..).unwrap() {
+        sum += counter(&row.unwrap().1);
+    }
+    assert_eq!(sum, added.load(Ordering::Relaxed));
+}

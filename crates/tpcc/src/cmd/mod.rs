@@ -1,0 +1,115 @@
+//! The commands.
+
+pub(crate) mod check;
+pub(crate) mod load;
+pub(crate) mod run;
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::check::{self as checker, Checked};
+use crate::config::StoreConfig;
+use crate::database::Database;
+use crate::driver::Clock;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::interrupt;
+use crate::load as loader;
+use crate::progress::{self, Progress};
+use crate::schema::Scale;
+use crate::schema::meta::Loaded;
+
+/// How a command ends when nothing failed on the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Ended {
+    /// As it should.
+    Well,
+    /// A rule of the checker does not hold; it was said where.
+    CheckFailed,
+}
+
+/// Prints results. A reader who has gone away is no failure.
+fn print(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs `work` on another thread while this one shows progress and hears Ctrl-C.
+fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Result<R, Error> {
+    let main = std::thread::current();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let result = work();
+            main.unpark();
+            result
+        });
+        while !worker.is_finished() {
+            std::thread::park_timeout(LOOK);
+            look();
+        }
+        worker.join().map_err(|_| Error::failed("a thread panicked; this is a fault of the program"))
+    })
+}
+
+/// Loads `warehouses` and says how far it is.
+fn load<D: Database>(
+    config: &StoreConfig,
+    warehouses: u32,
+    seed: u64,
+    replace: bool,
+) -> Result<(D, Loaded, u64), Error> {
+    let plan = loader::Plan::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
+    let (done, mut shown) = (loader::Progress::default(), Progress::start());
+    let start = std::time::Instant::now();
+    let database = watch(
+        || D::load(config, &plan, replace, &done),
+        || {
+            if interrupt::requested() {
+                done.cancel();
+            }
+            shown.show(|| load_line(&plan, done.rows(), start.elapsed()));
+        },
+    )??;
+    drop(shown);
+    let database = database.ok_or_else(|| {
+        Error::failed(format!("{}: incomplete load (interrupted)", config.shown()))
+            .help("'tpcc load --replace' deletes it and loads again")
+    })?;
+    Ok((database, plan.loaded(), done.rows()))
+}
+
+/// "load  warehouse 7/20 [#######.............] 35%  412k rows/s  14 s left".
+fn load_line(plan: &loader::Plan, rows: u64, elapsed: Duration) -> String {
+    // The plan's number is a mean: the lines of orders are random.
+    let share = (rows as f64 / plan.rows() as f64).min(1.0);
+    let warehouse = ((share * f64::from(plan.warehouses)).ceil() as u32).max(1);
+    let rate = rows as f64 / elapsed.as_secs_f64().max(1e-3);
+    let left = plan.rows().saturating_sub(rows) as f64 / rate.max(1.0);
+    format!(
+        "load  warehouse {warehouse}/{} {} {:.0}%  {} rows/s  {left:.0} s left",
+        plan.warehouses,
+        progress::bar(share),
+        100.0 * share,
+        progress::short(rate)
+    )
+}
+
+/// Checks all rules and says how far it is.
+fn check<E: Engine>(engine: &E, loaded: &Loaded, threads: usize) -> Result<Checked, Error> {
+    let (done, mut shown) = (checker::Progress::default(), Progress::start());
+    let checked = watch(
+        || checker::check(engine, loaded, threads, &done),
+        || {
+            shown.show(|| {
+                let (done, all) = (done.warehouses(), loaded.warehouses);
+                let share = done as f64 / f64::from(all);
+                format!("check warehouse {done}/{all} {} {:.0}%", progress::bar(share), 100.0 * share)
+            });
+        },
+    )?;
+    checked.map_err(|e| Error::failed(e.to_string()))
+}

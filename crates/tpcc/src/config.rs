@@ -1,0 +1,303 @@
+//! Settings as resolved: every default filled in, every combination possible.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::driver::Length;
+use crate::error::Error;
+use crate::flags::{self, Background, Durability, EngineKind, Isolation, Latches, Scheduler, Switch};
+use crate::generate::deck::Mix;
+use crate::generate::fresh_seed;
+use crate::txn::Steps;
+
+/// Directory of the database unless another is named.
+const DATA: &str = "tpcc-data";
+/// Least buffer pool, MiB: below this a worker's transaction may not find room for its pages.
+pub(crate) const LEAST_POOL_MIB: u64 = 16;
+/// Most warehouses: their numbers share 32 bits with a table's number in random streams.
+const MOST_WAREHOUSES: i64 = 1_000_000;
+/// Most threads.
+const MOST_WORKERS: i64 = 1_024;
+/// Most terminals.
+const MOST_TERMINALS: i64 = 10_000_000;
+/// Longest run, seconds: a year.
+const LONGEST: f64 = 31_536_000.0;
+
+/// How the storage engine is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreConfig {
+    /// Directory of the database.
+    pub(crate) data: PathBuf,
+    /// Threads that will have a session.
+    pub(crate) workers: usize,
+    /// MiB of the buffer pool.
+    pub(crate) buffer_pool_mib: u64,
+    /// When a commit is answered.
+    pub(crate) durability: Durability,
+    /// Isolation of all five transactions.
+    pub(crate) isolation: Isolation,
+    /// Kind of page latch.
+    pub(crate) latches: Latches,
+    /// Whether [`crate::ops::Ops::prefetch`] does something.
+    pub(crate) prefetch: bool,
+    /// Whether to read the database into the pool before the warm-up.
+    pub(crate) preload: bool,
+    /// Who drives the engine's services.
+    pub(crate) background: Background,
+    /// MiB of log between checkpoints.
+    pub(crate) checkpoint_mib: u64,
+    /// Whether pages carry checksums.
+    pub(crate) page_checksums: bool,
+}
+
+impl StoreConfig {
+    /// The directory as the user named it.
+    pub(crate) fn shown(&self) -> String {
+        self.data.display().to_string()
+    }
+}
+
+/// `tpcc run`, but for what depends on the database ([`Self::warehouses`], [`Self::terminals`]).
+#[derive(Clone, Debug)]
+pub(crate) struct RunConfig {
+    /// Which engine.
+    pub(crate) engine: EngineKind,
+    /// How it is opened.
+    pub(crate) store: StoreConfig,
+    /// As asked: what is loaded, when none.
+    pub(crate) warehouses: Option<u32>,
+    /// As asked: ten a warehouse, when none.
+    pub(crate) terminals: Option<u32>,
+    /// Threads were asked for, not taken from the machine.
+    pub(crate) workers_asked: bool,
+    /// When it ends.
+    pub(crate) length: Length,
+    /// Shares.
+    pub(crate) mix: Mix,
+    /// Order of steps.
+    pub(crate) steps: Steps,
+    /// How transactions share a worker.
+    pub(crate) scheduler: Scheduler,
+    /// Everything random follows from it.
+    pub(crate) seed: u64,
+    /// Whether to check afterwards.
+    pub(crate) check: bool,
+    /// Where to write everything.
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// What `run` settles once it has seen the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Warehouses that take part.
+    pub(crate) warehouses: u32,
+    /// Terminals in all.
+    pub(crate) terminals: u32,
+    /// Threads.
+    pub(crate) workers: usize,
+}
+
+impl RunConfig {
+    /// Warehouses to load when there is no database.
+    pub(crate) fn warehouses_to_load(&self) -> u32 {
+        self.warehouses.unwrap_or(1)
+    }
+
+    /// Settles what depends on how many warehouses there are.
+    pub(crate) fn shape(&self, loaded: u32) -> Result<Shape, Error> {
+        let warehouses = self.warehouses.unwrap_or(loaded);
+        if warehouses > loaded {
+            let data = self.store.shown();
+            return Err(Error::usage(format!("--warehouses {warehouses}: {data} holds {loaded}")).help(format!(
+                "load {warehouses} into another directory with 'tpcc load', or pass --warehouses {loaded}"
+            )));
+        }
+        let terminals = self.terminals.unwrap_or(warehouses.saturating_mul(10));
+        let mut workers = self.store.workers;
+        if (terminals as usize) < workers {
+            if self.workers_asked {
+                return Err(Error::usage(format!("--terminals {terminals}: fewer than the {workers} workers"))
+                    .help(format!("pass --workers {terminals}, or at least {workers} terminals")));
+            }
+            workers = terminals as usize;
+        }
+        Ok(Shape { warehouses, terminals, workers })
+    }
+}
+
+/// `tpcc load`.
+#[derive(Clone, Debug)]
+pub(crate) struct LoadConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// Warehouses.
+    pub(crate) warehouses: u32,
+    /// Whether to delete what is there.
+    pub(crate) replace: bool,
+    /// Everything random follows from it.
+    pub(crate) seed: u64,
+    /// Where to write everything.
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// `tpcc check`.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// Where to write everything.
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// Resolves `tpcc run`.
+pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
+    if flags.engine.engine == EngineKind::Floor {
+        floor_has_no(&flags)?;
+    }
+    let transactions = flags.work.transactions.map(|n| number("--transactions", n, 1, i64::MAX)).transpose()?;
+    let seconds = |flag: &str, given: Option<f64>, least: f64| match given {
+        Some(s) if !(least..=LONGEST).contains(&s) => {
+            Err(Error::usage(format!("{flag} {s}: from {least} to {LONGEST} seconds"))
+                .help("seconds, also with a decimal point"))
+        }
+        given => Ok(given.map(Duration::from_secs_f64)),
+    };
+    let duration = seconds("--duration", flags.work.duration, 0.001)?;
+    let warmup = seconds("--warmup", flags.work.warmup, 0.0)?;
+    let counted = transactions.is_some();
+    let length = Length {
+        warmup: warmup.unwrap_or(Duration::from_secs(if counted { 0 } else { 2 })),
+        duration: duration.or((!counted).then_some(Duration::from_secs(10))),
+        transactions,
+    };
+    let mut store = store(flags.data.data.as_deref(), &flags.engine, &flags.machine)?;
+    if flags.engine.engine == EngineKind::Floor {
+        store.workers = 1;
+    }
+    let how = &flags.transactions;
+    store.durability = how.durability.unwrap_or(store.durability);
+    store.isolation = how.isolation.unwrap_or(store.isolation);
+    store.latches = how.latches.unwrap_or(store.latches);
+    store.prefetch = how.prefetch.is_none_or(Switch::is_on);
+    store.preload = how.preload.is_none_or(Switch::is_on);
+    let terminals = flags.work.terminals.map(|n| number("--terminals", n, 1, MOST_TERMINALS)).transpose()?;
+    Ok(RunConfig {
+        engine: flags.engine.engine,
+        store,
+        warehouses: warehouses(&flags.data)?,
+        terminals: terminals.map(|n| n as u32),
+        workers_asked: flags.machine.workers.is_some(),
+        length,
+        mix: flags.work.mix,
+        steps: flags.transactions.order,
+        scheduler: flags.scheduling.scheduler,
+        seed: flags.work.seed.unwrap_or_else(fresh_seed),
+        check: flags.check.is_on(),
+        json: flags.output.json,
+    })
+}
+
+/// Resolves `tpcc load`.
+pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
+    no_floor(&flags.engine, "load")?;
+    Ok(LoadConfig {
+        store: store(flags.data.data.as_deref(), &flags.engine, &flags.machine)?,
+        warehouses: warehouses(&flags.data)?.unwrap_or(1),
+        replace: flags.replace,
+        seed: flags.seed.unwrap_or_else(fresh_seed),
+        json: flags.output.json,
+    })
+}
+
+/// Resolves `tpcc check`.
+pub(crate) fn check(flags: flags::Check) -> Result<CheckConfig, Error> {
+    no_floor(&flags.engine, "check")?;
+    Ok(CheckConfig { store: store(flags.data.as_deref(), &flags.engine, &flags.machine)?, json: flags.output.json })
+}
+
+fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) -> Result<StoreConfig, Error> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = match machine.workers {
+        Some(n) => number("--workers", n, 1, MOST_WORKERS)? as usize,
+        None => cores,
+    };
+    let buffer_pool_mib = match engine.buffer_pool {
+        Some(n) if n < LEAST_POOL_MIB as i64 => {
+            return Err(Error::usage(format!(
+                "--buffer-pool {n}: at least {LEAST_POOL_MIB} MiB for {workers} workers"
+            ))
+            .help("1024 MiB hold about ten warehouses"));
+        }
+        Some(n) => number("--buffer-pool", n, LEAST_POOL_MIB, 1 << 24)?,
+        None => 1_024,
+    };
+    let checkpoint_mib = match engine.checkpoint_mib {
+        Some(n) => number("--checkpoint-mib", n, 1, 1 << 24)?,
+        None => 2_048,
+    };
+    Ok(StoreConfig {
+        data: data.unwrap_or(Path::new(DATA)).to_owned(),
+        workers,
+        buffer_pool_mib,
+        durability: Durability::Sync,
+        isolation: Isolation::Serializable,
+        latches: Latches::Optimistic,
+        prefetch: true,
+        preload: false,
+        background: engine.background.unwrap_or(Background::Threads),
+        checkpoint_mib,
+        page_checksums: engine.page_checksums.is_none_or(Switch::is_on),
+    })
+}
+
+fn warehouses(data: &flags::Data) -> Result<Option<u32>, Error> {
+    data.warehouses.map(|n| number("--warehouses", n, 1, MOST_WAREHOUSES).map(|n| n as u32)).transpose()
+}
+
+fn number(flag: &str, given: i64, least: impl Into<i128>, most: i64) -> Result<u64, Error> {
+    let least = least.into();
+    if (least..=i128::from(most)).contains(&i128::from(given)) {
+        return Ok(given as u64);
+    }
+    Err(if i128::from(given) < least {
+        Error::usage(format!("{flag} {given}: at least {least}"))
+    } else {
+        Error::usage(format!("{flag} {given}: at most {most}"))
+    }
+    .help(format!("'tpcc run --help' explains {flag}")))
+}
+
+fn no_floor(engine: &flags::Engine, command: &str) -> Result<(), Error> {
+    match engine.engine {
+        EngineKind::Storage => Ok(()),
+        EngineKind::Floor => Err(Error::usage("--engine floor: keeps nothing on disk").help(format!(
+            "'tpcc run --engine floor' loads, runs and checks in memory; 'tpcc {command}' is for storage"
+        ))),
+    }
+}
+
+/// The floor is one thread on maps: what asks for more is a mistake, not a setting.
+fn floor_has_no(flags: &flags::Run) -> Result<(), Error> {
+    if let Some(workers) = flags.machine.workers.filter(|&n| n != 1) {
+        return Err(Error::usage(format!("--workers {workers}: the floor is one thread"))
+            .help("pass --workers 1, or --engine storage"));
+    }
+    let (engine, how) = (&flags.engine, &flags.transactions);
+    let given = [
+        ("--data", flags.data.data.is_some()),
+        ("--durability", how.durability.is_some()),
+        ("--isolation", how.isolation.is_some()),
+        ("--latches", how.latches.is_some()),
+        ("--prefetch", how.prefetch.is_some()),
+        ("--preload", how.preload.is_some()),
+        ("--buffer-pool", engine.buffer_pool.is_some()),
+        ("--background", engine.background.is_some()),
+        ("--checkpoint-mib", engine.checkpoint_mib.is_some()),
+        ("--page-checksums", engine.page_checksums.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with --engine floor"))
+            .help("the floor has no pages, no log and no locks; leave the flag out, or pass --engine storage")),
+        None => Ok(()),
+    }
+}

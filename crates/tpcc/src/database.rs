@@ -1,0 +1,33 @@
+//! What the commands need of an engine beyond running transactions: opening, loading, closing. An engine that keeps
+//! nothing on disk finds nothing to open and always loads.
+
+use crate::config::StoreConfig;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::load;
+use crate::schema::meta::Loaded;
+
+/// An engine with the database it runs on.
+pub(crate) trait Database: Engine + Send + Sized {
+    /// Opens what `config` names; none when nothing is there yet. An incomplete load, another format and a directory in
+    /// use by another process are errors that name the directory and say what to do.
+    fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error>;
+
+    /// Loads `plan` into an empty place, or, with `replace`, in the place of what is there; durable when it returns, and
+    /// marked as complete last of all. None when `progress` was cancelled.
+    fn load(
+        config: &StoreConfig,
+        plan: &load::Plan,
+        replace: bool,
+        progress: &load::Progress,
+    ) -> Result<Option<Self>, Error>;
+
+    /// Reads the database into memory, as far as it fits.
+    fn preload(&self) -> Result<(), Error>;
+
+    /// Reads everything that is allocated, used by a table or not, and proves it undamaged.
+    fn verify(&self) -> Result<(), Error>;
+
+    /// Leaves everything on disk.
+    fn close(self) -> Result<(), Error>;
+}

@@ -1,0 +1,311 @@
+//! The driver against an engine that answers late and chooses victims: the floor behind a wrapper.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+use super::*;
+use crate::check;
+use crate::engine::{Abort, AbortCause, EngineError, Ticket};
+use crate::floor::{Floor, FloorError, FloorReader, FloorSession, FloorTransaction, Loading};
+use crate::load;
+use crate::ops::{Direction, Read};
+use crate::schema::keys::HistoryKey;
+use crate::schema::tables::History;
+use crate::schema::{IndexDef, RowOf, Scale, TableDef, TableId};
+
+/// Commits become durable some tickets late; every so many-th commit is a victim instead.
+struct Moody {
+    floor: Floor,
+    lag: u64,
+    victim_every: u64,
+    /// What waits were asked for.
+    waits: Mutex<Vec<u64>>,
+    /// Fails for good at this ticket.
+    fails_at: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum MoodError {
+    #[error("floor: {0}")]
+    Floor(#[from] FloorError),
+    #[error("chosen as a victim")]
+    Victim,
+    #[error("log: no space left; free some")]
+    Full,
+}
+
+impl EngineError for MoodError {
+    fn abort(&self) -> Option<Abort> {
+        matches!(self, MoodError::Victim).then_some(Abort { cause: AbortCause::Deadlock, table: Some(TableId::Stock) })
+    }
+}
+
+struct MoodySession<'a> {
+    floor: FloorSession<'a>,
+    engine: &'a Moody,
+    tickets: u64,
+    durable: u64,
+    tries: u64,
+}
+
+struct MoodyTransaction<'t> {
+    floor: FloorTransaction<'t>,
+    engine: &'t Moody,
+    tickets: &'t mut u64,
+    tries: &'t mut u64,
+}
+
+impl Engine for Moody {
+    type Error = MoodError;
+    type Session<'a> = MoodySession<'a>;
+    type Reader<'a> = MoodyReader<'a>;
+
+    fn session(&self, worker: usize) -> Result<MoodySession<'_>, MoodError> {
+        Ok(MoodySession { floor: self.floor.session(worker)?, engine: self, tickets: 0, durable: 0, tries: 0 })
+    }
+
+    fn reader(&self) -> Result<MoodyReader<'_>, MoodError> {
+        Ok(MoodyReader(self.floor.reader()?))
+    }
+
+    fn figures(&self) -> EngineFigures {
+        EngineFigures::default()
+    }
+}
+
+impl<'a> Session for MoodySession<'a> {
+    type Error = MoodError;
+    type Transaction<'t>
+        = MoodyTransaction<'t>
+    where
+        Self: 't;
+
+    fn begin(&mut self) -> Result<MoodyTransaction<'_>, MoodError> {
+        Ok(MoodyTransaction {
+            floor: self.floor.begin()?,
+            engine: self.engine,
+            tickets: &mut self.tickets,
+            tries: &mut self.tries,
+        })
+    }
+
+    fn durable(&mut self) -> Ticket {
+        self.durable = self.durable.max(self.tickets.saturating_sub(self.engine.lag));
+        Ticket(self.durable)
+    }
+
+    fn request(&mut self, _ticket: Ticket) {}
+
+    fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, MoodError> {
+        assert!(ticket.0 <= self.tickets, "waits for a ticket that was never given");
+        self.engine.waits.lock().unwrap().push(ticket.0);
+        self.durable = self.durable.max(ticket.0);
+        Ok(Ticket(self.durable))
+    }
+}
+
+impl Transaction for MoodyTransaction<'_> {
+    fn commit(self) -> Result<Ticket, MoodError> {
+        *self.tries += 1;
+        if self.tries.is_multiple_of(self.engine.victim_every) {
+            return Err(MoodError::Victim);
+        }
+        *self.tickets += 1;
+        if *self.tickets == self.engine.fails_at {
+            return Err(MoodError::Full);
+        }
+        self.floor.commit()?;
+        Ok(Ticket(*self.tickets))
+    }
+
+    fn rollback(self) -> Result<Ticket, MoodError> {
+        self.floor.rollback()?;
+        Ok(Ticket(*self.tickets))
+    }
+}
+
+struct MoodyReader<'a>(FloorReader<'a>);
+
+macro_rules! reads {
+    ($($reader:ty, $inner:tt;)*) => {$(
+        impl Read for $reader {
+            type Error = MoodError;
+            fn read<T: TableDef, R>(
+                &mut self,
+                key: &T::Key,
+                f: impl FnMut(&RowOf<T>) -> R,
+            ) -> Result<Option<R>, MoodError> {
+                Ok(self.$inner.read::<T, R>(key, f)?)
+            }
+            fn scan<T: TableDef>(
+                &mut self,
+                from: &T::Key,
+                to: &T::Key,
+                f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+            ) -> Result<(), MoodError> {
+                Ok(self.$inner.scan::<T>(from, to, f)?)
+            }
+            fn scan_index<I: IndexDef>(
+                &mut self,
+                from: &I::Key,
+                to: &I::Key,
+                direction: Direction,
+                f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
+            ) -> Result<(), MoodError> {
+                Ok(self.$inner.scan_index::<I>(from, to, direction, f)?)
+            }
+        }
+    )*};
+}
+reads! {
+    MoodyReader<'_>, 0;
+    MoodyTransaction<'_>, floor;
+}
+
+impl Ops for MoodyTransaction<'_> {
+    fn update<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
+    ) -> Result<Option<R>, MoodError> {
+        Ok(self.floor.update::<T, R>(key, f)?)
+    }
+    fn rewrite<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut RowOf<T>) -> R,
+    ) -> Result<Option<R>, MoodError> {
+        Ok(self.floor.rewrite::<T, R>(key, f)?)
+    }
+    fn update_run<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, MoodError> {
+        Ok(self.floor.update_run::<T>(from, to, f)?)
+    }
+    fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), MoodError> {
+        Ok(self.floor.insert::<T>(key, row)?)
+    }
+    fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), MoodError> {
+        Ok(self.floor.insert_run::<T>(rows)?)
+    }
+    fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, MoodError> {
+        Ok(self.floor.remove_first::<T>(from, to)?)
+    }
+    fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]) {
+        self.floor.prefetch::<T>(keys);
+    }
+}
+
+fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
+    let plan = load::Plan::new(2, Scale::TINY, 1, When::at(1));
+    let maps = Loading::new();
+    let _ = load::populate(&plan, &maps, 1, &load::Progress::default()).unwrap();
+    let floor = Floor::new(maps, &plan.loaded());
+    (Moody { floor, lag, victim_every, waits: Mutex::default(), fails_at }, plan.loaded())
+}
+
+fn plan(terminals: u32, length: Length) -> Plan {
+    Plan { warehouses: 2, workers: 1, terminals, mix: Mix::Standard, steps: Steps::HotLast, length, seed: 3 }
+}
+
+fn count(transactions: u64) -> Length {
+    Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) }
+}
+
+#[test]
+fn late_answers_and_victims_are_counted_once() {
+    for (lag, terminals) in [(0, 4), (3, 8), (50, 8), (8, 8), (7, 1)] {
+        let (engine, loaded) = moody(lag, 7, u64::MAX);
+        let measured = run(&engine, &loaded, &plan(terminals, count(2_000)), |_| {}).unwrap();
+        let stats = &measured.stats;
+        assert_eq!(stats.completed(), 2_000, "lag {lag}");
+        assert_eq!(stats.aborts_in_all(), (stats.completed() - stats.rolled_back() - 1) / 6, "lag {lag}");
+        assert!(
+            stats.aborts().all(|(cause, table, _)| { cause == AbortCause::Deadlock && table == Some(TableId::Stock) })
+        );
+        let ran = stats.kinds.iter().map(|kind| kind.count).collect::<Vec<_>>();
+        assert!((890..=910).contains(&ran[0]) && (850..=870).contains(&ran[1]), "{ran:?}");
+        assert!(stats.drawn.new_orders == ran[0] && stats.drawn.payments == ran[1]);
+        let checked = check::check(&engine, &loaded, 1, &check::Progress::default()).unwrap();
+        assert!(checked.passed(), "{:?}", checked.findings);
+        // It parks only when all its terminals wait.
+        let waits = engine.waits.lock().unwrap().len();
+        match lag {
+            0 => assert_eq!(waits, 1, "only the run's own number was waited for"),
+            3 => assert!(waits <= 3, "{waits}"),
+            50 => assert!(waits >= 200, "{waits}"),
+            _ => {}
+        }
+    }
+}
+
+/// A victim runs again with the same input: its HISTORY key, too.
+#[test]
+fn every_payment_has_its_own_row() {
+    let (engine, loaded) = moody(2, 3, u64::MAX);
+    let measured = run(&engine, &loaded, &Plan { mix: Mix::Payment, ..plan(4, count(1_000)) }, |_| {}).unwrap();
+    assert_eq!(measured.stats.completed(), 1_000);
+    let mut keys = HashSet::new();
+    let from = HistoryKey { run: 1, terminal: 0, sequence: 0 };
+    let to = HistoryKey { run: u32::MAX, terminal: u32::MAX, sequence: u64::MAX };
+    let mut reader = engine.reader().unwrap();
+    reader
+        .scan::<History>(&from, &to, |key, _| {
+            keys.insert((key.run, key.terminal, key.sequence));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(keys.len(), 1_000);
+    // Each terminal's sequence is dense: no rerun drew another.
+    for terminal in 0..4 {
+        let mut of: Vec<u64> = keys.iter().filter(|k| k.1 == terminal).map(|k| k.2).collect();
+        of.sort_unstable();
+        assert!(of.iter().copied().eq(1..=of.len() as u64), "terminal {terminal}: {of:?}");
+    }
+}
+
+#[test]
+fn a_failure_ends_the_run_with_its_message() {
+    let (engine, loaded) = moody(2, 5, 300);
+    let failure = run(&engine, &loaded, &plan(4, count(1_000)), |_| {}).err();
+    assert_eq!(failure.as_deref(), Some("log: no space left; free some"));
+}
+
+#[test]
+fn warm_up_is_not_counted() {
+    let (engine, loaded) = moody(2, 1_000, u64::MAX);
+    let length = Length { warmup: Duration::from_millis(50), duration: None, transactions: Some(100) };
+    let measured = run(&engine, &loaded, &plan(4, length), |_| {}).unwrap();
+    assert_eq!(measured.stats.completed(), 100);
+    assert_eq!(measured.stats.drawn.new_orders, measured.stats.kinds[0].count);
+    assert!(measured.seconds < 0.05 || measured.seconds > 0.0);
+}
+
+#[test]
+fn time_limits_hold() {
+    let (engine, loaded) = moody(2, 1_000, u64::MAX);
+    let length =
+        Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_millis(80)), transactions: None };
+    let measured = run(&engine, &loaded, &plan(4, length), |_| {}).unwrap();
+    assert!((0.05..1.0).contains(&measured.seconds), "{}", measured.seconds);
+    assert!(measured.stats.completed() > 0 && !measured.interrupted);
+}
+
+#[test]
+fn transactions_are_divided_among_busy_workers() {
+    let plan = Plan { workers: 4, warehouses: 3, ..plan(3, count(10)) };
+    let mut terminals: Vec<Vec<Terminal>> = (0..4).map(|_| Vec::new()).collect();
+    for number in 0..3 {
+        let terminal = Terminal::new(number, 1, &plan, &Scale::FULL);
+        terminals[terminal.worker(&plan)].push(terminal);
+    }
+    let quotas = quotas(Some(10), &terminals);
+    assert_eq!(quotas.iter().flatten().sum::<u64>(), 10);
+    for (quota, terminals) in quotas.iter().zip(&terminals) {
+        assert_eq!(quota == &Some(0), terminals.is_empty());
+    }
+}

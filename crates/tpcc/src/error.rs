@@ -1,0 +1,45 @@
+//! How a command ends when it does not end well: one line that names the thing first, one that says what to do.
+
+use std::fmt;
+
+/// Why a command stops.
+#[derive(Debug)]
+pub(crate) struct Error {
+    /// The command line is at fault: exit status 2.
+    is_usage: bool,
+    message: String,
+    help: Option<String>,
+}
+
+impl Error {
+    /// The command line asks for what cannot be; `message` begins with the flag.
+    pub(crate) fn usage(message: impl Into<String>) -> Error {
+        Error { is_usage: true, message: message.into(), help: None }
+    }
+
+    /// A file, the engine or the run failed; `message` begins with what failed.
+    pub(crate) fn failed(message: impl Into<String>) -> Error {
+        Error { is_usage: false, message: message.into(), help: None }
+    }
+
+    /// Adds what to do about it.
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Error {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Exit status of the command.
+    pub(crate) fn status(&self) -> u8 {
+        if self.is_usage { 2 } else { 1 }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        match &self.help {
+            Some(help) => write!(f, "\n  help: {help}"),
+            None => Ok(()),
+        }
+    }
+}

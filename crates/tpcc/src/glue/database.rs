@@ -1,0 +1,229 @@
+//! Opening, loading and closing a database directory for the commands.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::Instant;
+
+use storage::disk::{Disk, FileDisk, LockError};
+use storage::{OpenError, Options, Recovery, RecoveryPass, StorageError, TxnError};
+
+use super::storage::{Store, StoreError};
+use crate::config::StoreConfig;
+use crate::database::Database;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::flags::{Background, Durability, Isolation, Latches};
+use crate::report::summary::counted;
+use crate::schema::TableId;
+use crate::schema::meta::Loaded;
+use crate::{interrupt, load, progress};
+
+/// Transactions beside the workers': those of the loader's and the checker's threads.
+const SPARE_TRANSACTIONS: usize = 16;
+/// The engine's bound on transactions at once.
+const MOST_TRANSACTIONS: usize = 1_000;
+/// The file that makes a directory a database.
+const CONTROL: &str = "control";
+
+impl Database for Store {
+    fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
+        let shown = config.shown();
+        let db = match options(config)?.create(false).on_recovery(announce(&shown)).open(&config.data) {
+            Ok(db) => db,
+            Err(OpenError::Missing { .. }) => return Ok(None),
+            Err(error) => return Err(cannot_open(&error)),
+        };
+        // A database of somebody else gets no tables of ours.
+        let names = db.table_names();
+        let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == name);
+        if let Some(other) = names.iter().find(|name| !is_ours(name)) {
+            return Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
+                .help("choose another directory with --data"));
+        }
+        if names.len() < TableId::ALL.len() {
+            return Err(incomplete(&shown));
+        }
+        let store = Store::on(db, config)?;
+        let mut reader = store.reader().map_err(failed)?;
+        let loaded = Loaded::read(&mut reader).map_err(failed)?;
+        drop(reader);
+        match loaded {
+            Some(loaded) => Ok(Some((store, loaded))),
+            None => Err(incomplete(&shown)),
+        }
+    }
+
+    fn load(
+        config: &StoreConfig,
+        plan: &load::Plan,
+        replace: bool,
+        progress: &load::Progress,
+    ) -> Result<Option<Self>, Error> {
+        let shown = config.shown();
+        if config.data.join(CONTROL).exists() {
+            if !replace {
+                let loaded = Self::open(config)?;
+                let held = loaded.map_or(0, |(_, loaded)| loaded.warehouses);
+                return Err(Error::failed(format!(
+                    "{shown}: already holds {}; nothing was changed",
+                    counted(held.into(), "warehouse")
+                ))
+                .help("'tpcc load --replace' deletes them first; or choose another directory with --data"));
+            }
+            remove(&config.data)?;
+        }
+        let db = options(config)?.open(&config.data).map_err(|error| match error {
+            OpenError::Missing { .. } => {
+                Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
+            }
+            error => cannot_open(&error),
+        })?;
+        let store = Store::on(db, config)?;
+        match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
+            load::Loading::Done => {
+                store.finish_load(&plan.loaded()).map_err(failed)?;
+                Ok(Some(store))
+            }
+            load::Loading::Cancelled => Ok(None),
+        }
+    }
+
+    fn preload(&self) -> Result<(), Error> {
+        self.database().preload().map(drop).map_err(|error| below(&error))
+    }
+
+    fn verify(&self) -> Result<(), Error> {
+        self.database().verify_pages().map(drop).map_err(|error| below(&error))
+    }
+
+    fn close(self) -> Result<(), Error> {
+        Store::close(self).map_err(|error| below(&error))
+    }
+}
+
+impl Store {
+    fn on(db: storage::Database, config: &StoreConfig) -> Result<Store, Error> {
+        let isolation = match config.isolation {
+            Isolation::Serializable => storage::Isolation::Serializable,
+            Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
+            Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
+        };
+        let inline = config.background == Background::Inline;
+        Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)
+    }
+}
+
+fn durability(config: &StoreConfig) -> storage::Durability {
+    match config.durability {
+        Durability::Sync => storage::Durability::Sync,
+        Durability::Async => storage::Durability::Async,
+    }
+}
+
+fn options(config: &StoreConfig) -> Result<Options, Error> {
+    let transactions = config.workers + SPARE_TRANSACTIONS;
+    if transactions > MOST_TRANSACTIONS {
+        let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
+        return Err(Error::usage(format!("--workers {}: at most {most}", config.workers))
+            .help("a worker serves many terminals; more workers than cores gain nothing"));
+    }
+    Ok(Options::new()
+        .buffer_pool(config.buffer_pool_mib << 20)
+        .durability(durability(config))
+        .latches(match config.latches {
+            Latches::Optimistic => storage::LatchKind::Optimistic,
+            Latches::Plain => storage::LatchKind::Plain,
+        })
+        .background(match config.background {
+            Background::Threads => storage::Background::Threads,
+            Background::Inline => storage::Background::Inline,
+        })
+        .checkpoint_every(config.checkpoint_mib << 20)
+        .page_checksums(config.page_checksums)
+        .transactions(transactions))
+}
+
+/// Says that a database is being recovered, and lets Ctrl-C break that off.
+fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
+    let (shown, start, mut said) = (shown.to_owned(), Instant::now(), false);
+    move |recovery| {
+        match recovery.pass {
+            RecoveryPass::Redo | RecoveryPass::Undo if !said => {
+                progress::note(&format!("{shown}: was not closed; recovering from its log"));
+                said = true;
+            }
+            RecoveryPass::Done if said => progress::note(&format!(
+                "{shown}: recovered in {:.1} s from {} MB of log; {} transactions rolled back",
+                start.elapsed().as_secs_f64(),
+                recovery.bytes / 1_000_000,
+                recovery.losers
+            )),
+            _ => {}
+        }
+        if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+fn incomplete(shown: &str) -> Error {
+    Error::failed(format!("{shown}: incomplete load")).help("'tpcc load --replace' deletes it and loads again")
+}
+
+fn in_use(directory: &str, holder: &str) -> Error {
+    Error::failed(format!("{directory}: in use by process {holder}; stop it or choose another --data"))
+}
+
+fn cannot_open(error: &OpenError) -> Error {
+    match error {
+        OpenError::Setting { setting: "buffer_pool", what } => {
+            Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
+        }
+        OpenError::InUse { directory, holder } => in_use(directory, holder),
+        OpenError::NotADatabase { .. } => {
+            Error::failed(error.to_string()).help("choose another directory with --data; nothing was changed")
+        }
+        OpenError::Cancelled { .. } => Error::failed(error.to_string()).help("the same command again goes on"),
+        OpenError::Storage(error) | OpenError::Catalog(TxnError::Storage(error)) => below(error),
+        _ => Error::failed(error.to_string()),
+    }
+}
+
+/// What to do when files or pages fail.
+fn below(error: &StorageError) -> Error {
+    let failed = Error::failed(error.to_string());
+    match error {
+        StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => {
+            failed.help("restore a copy, or delete and load again with 'tpcc load --replace'")
+        }
+        StorageError::Format { .. } => failed.help("use the build that wrote it, or 'tpcc load --replace'"),
+        StorageError::PoolExhausted { .. } => failed.help("pass a larger --buffer-pool, or fewer --workers"),
+        StorageError::NoSpace { .. } => failed.help("free space on that disk; nothing acknowledged is lost"),
+        _ => failed,
+    }
+}
+
+fn failed(error: StoreError) -> Error {
+    match &error {
+        StoreError::Storage(error) | StoreError::Transaction(TxnError::Storage(error)) => below(error),
+        _ => Error::failed(error.to_string()),
+    }
+}
+
+/// Deletes the files of a database that nobody has open: the control file first, without which the rest is nothing.
+fn remove(data: &Path) -> Result<(), Error> {
+    let shown = data.display().to_string();
+    let cannot = |error: io::Error| Error::failed(format!("{shown}: cannot be replaced: {error}"));
+    let disk = FileDisk::open(data).map_err(cannot)?;
+    let _lock = disk.lock().map_err(|error| match error {
+        LockError::Held { dir, pid } => in_use(&dir, &pid.map_or("another".to_owned(), |pid| pid.to_string())),
+        _ => Error::failed(error.to_string()),
+    })?;
+    disk.remove(CONTROL).map_err(cannot)?;
+    disk.sync_dir().map_err(cannot)?;
+    for name in disk.list().map_err(cannot)? {
+        if name.starts_with("pages.") || name.starts_with("log.") {
+            disk.remove(&name).map_err(cannot)?;
+        }
+    }
+    Ok(())
+}

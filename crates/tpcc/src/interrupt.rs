@@ -1,0 +1,30 @@
+//! Ctrl-C. The first asks the command to end cleanly; the second ends the process at once.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static MAIN: OnceLock<Thread> = OnceLock::new();
+
+/// Status of a process ended by SIGINT, as shells tell it.
+const ENDED_BY_SIGINT: i32 = 130;
+
+/// Takes over Ctrl-C and wakes the calling thread when it comes.
+pub(crate) fn install() {
+    let _ = MAIN.set(std::thread::current());
+    // Without a handler Ctrl-C simply kills the process, which no database minds.
+    let _ = ctrlc::set_handler(|| {
+        if INTERRUPTED.swap(true, Ordering::Relaxed) {
+            std::process::exit(ENDED_BY_SIGINT);
+        }
+        if let Some(main) = MAIN.get() {
+            main.unpark();
+        }
+    });
+}
+
+/// Whether the user has asked to end.
+pub(crate) fn requested() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}

@@ -1,0 +1,89 @@
+//! Progress on stderr: one rewritten line on a terminal, else a line every ten seconds.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// How often a line is printed where none can be rewritten.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Where progress is shown.
+pub(crate) enum Progress {
+    /// A terminal.
+    Line(ProgressBar),
+    /// Anything else: when the next line is due.
+    Lines(Instant),
+}
+
+impl Progress {
+    /// Nothing is shown yet.
+    pub(crate) fn start() -> Progress {
+        if !std::io::stderr().is_terminal() {
+            return Progress::Lines(Instant::now() + EVERY);
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
+            bar.set_style(style);
+        }
+        Progress::Line(bar)
+    }
+
+    /// Shows a line, if it is time.
+    pub(crate) fn show(&mut self, line: impl FnOnce() -> String) {
+        match self {
+            Progress::Line(bar) => bar.set_message(line()),
+            Progress::Lines(due) => {
+                let now = Instant::now();
+                if now >= *due {
+                    eprintln!("{}", line());
+                    *due = now + EVERY;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Progress::Line(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Tells the user at once about something that takes long.
+pub(crate) fn note(text: &str) {
+    eprintln!("{text}");
+}
+
+/// "412k", "1.2M".
+pub(crate) fn short(number: f64) -> String {
+    match number {
+        n if n >= 1e6 => format!("{:.1}M", n / 1e6),
+        n if n >= 1e5 => format!("{:.0}k", n / 1e3),
+        n if n >= 1e3 => format!("{:.1}k", n / 1e3),
+        n => format!("{n:.0}"),
+    }
+}
+
+/// "[#######.............]": how much of a whole is done, 0 to 1.
+pub(crate) fn bar(share: f64) -> String {
+    const WIDTH: usize = 20;
+    let done = ((share.clamp(0.0, 1.0) * WIDTH as f64) as usize).min(WIDTH);
+    format!("[{}{}]", "#".repeat(done), ".".repeat(WIDTH - done))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_short() {
+        assert_eq!((short(12.3), short(1_234.0), short(181_400.0), short(2.5e6)), {
+            ("12".to_owned(), "1.2k".to_owned(), "181k".to_owned(), "2.5M".to_owned())
+        });
+        assert_eq!(bar(0.35), "[#######.............]");
+        assert_eq!(bar(2.0), "[####################]");
+    }
+}

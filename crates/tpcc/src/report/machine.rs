@@ -1,0 +1,86 @@
+//! What the program ran on. What the system does not tell is none, never 0.
+
+use std::fs;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The machine, as the system describes it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Machine {
+    /// Processors that the program may use.
+    pub(crate) cores: Option<usize>,
+    /// Name of the processor.
+    pub(crate) cpu: Option<String>,
+    /// Memory of the machine.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Release of the kernel.
+    pub(crate) kernel: Option<String>,
+    /// Share of processor time that the hypervisor gave to others meanwhile, 0 to 1.
+    pub(crate) steal: Option<f64>,
+    /// Hardware counters: why there are none.
+    pub(crate) counters: Option<String>,
+}
+
+impl Machine {
+    /// Describes the machine; `since` is what [`CpuTime::now`] gave at the start.
+    pub(crate) fn describe(since: Option<CpuTime>) -> Machine {
+        let steal = since.zip(CpuTime::now()).and_then(|(before, after)| after.steal_since(before));
+        Machine {
+            cores: std::thread::available_parallelism().ok().map(usize::from),
+            cpu: field("/proc/cpuinfo", "model name"),
+            memory_bytes: kib("/proc/meminfo", "MemTotal"),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|release| release.trim().to_owned()),
+            steal,
+            counters: None,
+        }
+    }
+
+    /// One line of the summary.
+    pub(crate) fn line(&self) -> String {
+        let unknown = || "unknown".to_owned();
+        let cores = self.cores.map_or_else(unknown, |n| n.to_string());
+        let cpu = self.cpu.clone().unwrap_or_else(unknown);
+        let memory = self.memory_bytes.map_or_else(unknown, |bytes| format!("{} GiB", bytes.div_ceil(1 << 30)));
+        let steal = self.steal.map_or_else(|| "not available".to_owned(), |steal| format!("{:.1}%", 100.0 * steal));
+        format!("{cores} x {cpu}, {memory}, steal {steal}")
+    }
+}
+
+/// Time that all processors have spent, and how much of it was stolen, in the system's ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CpuTime {
+    all: u64,
+    stolen: u64,
+}
+
+impl CpuTime {
+    /// Now; none where the system keeps no such count.
+    pub(crate) fn now() -> Option<CpuTime> {
+        let text = fs::read_to_string("/proc/stat").ok()?;
+        let line = text.lines().find(|line| line.starts_with("cpu "))?;
+        // user nice system idle iowait irq softirq steal; guest times are part of user.
+        let ticks: Vec<u64> = line.split_whitespace().skip(1).take(8).map_while(|n| n.parse().ok()).collect();
+        (ticks.len() == 8).then(|| CpuTime { all: ticks.iter().sum(), stolen: ticks[7] })
+    }
+
+    fn steal_since(self, before: CpuTime) -> Option<f64> {
+        let all = self.all.checked_sub(before.all).filter(|&all| all > 0)?;
+        Some(self.stolen.saturating_sub(before.stolen) as f64 / all as f64)
+    }
+}
+
+/// Most memory that the program has held.
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    kib("/proc/self/status", "VmHWM")
+}
+
+fn field(file: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
+
+fn kib(file: &str, name: &str) -> Option<u64> {
+    field(file, name)?.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}

@@ -1,0 +1,243 @@
+//! What a command says about its work: text on stdout, one JSON object in a file.
+
+pub(crate) mod json;
+pub(crate) mod machine;
+pub(crate) mod output;
+pub(crate) mod summary;
+
+use std::collections::BTreeMap;
+
+use crate::check::Checked;
+use crate::check::rule::Rule;
+use crate::config::{RunConfig, Shape, StoreConfig};
+use crate::driver::Measured;
+use crate::driver::measure::{Drawn, KindStats};
+use crate::engine::EngineFigures;
+use crate::flags::EngineKind;
+use crate::generate::deck::Kind;
+use crate::schema::TableId;
+use crate::schema::meta::Loaded;
+
+/// The first line of everything.
+pub(crate) const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
+
+/// A setting of every command that opens the storage engine.
+pub(crate) fn store_config(command: &str, store: &StoreConfig) -> json::Config {
+    json::Config {
+        command: command.to_owned(),
+        engine: EngineKind::Storage.name().to_owned(),
+        data: Some(store.shown()),
+        workers: Some(store.workers),
+        buffer_pool_mib: Some(store.buffer_pool_mib),
+        background: Some(store.background.name().to_owned()),
+        checkpoint_mib: Some(store.checkpoint_mib),
+        page_checksums: Some(store.page_checksums),
+        ..json::Config::default()
+    }
+}
+
+/// The settings of a run.
+pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> json::Config {
+    let store = &config.store;
+    let base = match config.engine {
+        EngineKind::Storage => json::Config {
+            durability: Some(store.durability.name().to_owned()),
+            isolation: Some(store.isolation.name().to_owned()),
+            latches: Some(store.latches.name().to_owned()),
+            prefetch: Some(store.prefetch),
+            preload: Some(store.preload),
+            ..store_config("run", store)
+        },
+        EngineKind::Floor => json::Config {
+            command: "run".to_owned(),
+            engine: EngineKind::Floor.name().to_owned(),
+            ..json::Config::default()
+        },
+    };
+    json::Config {
+        warehouses: Some(shape.warehouses),
+        warehouses_loaded: Some(loaded.warehouses),
+        workers: Some(shape.workers),
+        terminals: Some(shape.terminals),
+        duration_s: config.length.duration.map(|d| d.as_secs_f64()),
+        warmup_s: Some(config.length.warmup.as_secs_f64()),
+        transactions: config.length.transactions,
+        mix: Some(config.mix.name().to_owned()),
+        order: Some(config.steps.name().to_owned()),
+        scheduler: Some(config.scheduler.name().to_owned()),
+        check: Some(config.check),
+        seed: Some(config.seed),
+        load_seed: Some(loaded.seed),
+        c_load: Some(loaded.c_load),
+        ..base
+    }
+}
+
+/// Everything about a run.
+pub(crate) fn run(
+    config: json::Config,
+    machine: machine::Machine,
+    measured: &Measured,
+    checked: Option<&Checked>,
+) -> json::Run {
+    let stats = &measured.stats;
+    let per_second = |count: u64| (measured.seconds > 0.0).then(|| count as f64 / measured.seconds);
+    let (before, after) = &measured.figures;
+    json::Run {
+        schema: json::SCHEMA.to_owned(),
+        notice: NOTICE.to_owned(),
+        provenance: json::Provenance::here(),
+        machine,
+        interrupted: measured.interrupted,
+        measured_s: measured.seconds,
+        throughput_per_s: per_second(stats.completed()),
+        new_orders_per_min: per_second(stats.kinds[Kind::NewOrder as usize].count).map(|n| 60.0 * n),
+        committed: stats.completed() - stats.rolled_back(),
+        rolled_back: stats.rolled_back(),
+        aborted: stats.aborts_in_all(),
+        aborts: stats
+            .aborts()
+            .map(|(cause, table, count)| json::Aborts {
+                cause: cause.name().to_owned(),
+                table: table.map(|table| table.name().to_owned()),
+                count,
+            })
+            .collect(),
+        transactions: Kind::ALL
+            .into_iter()
+            .map(|kind| (kind.name().to_owned(), transaction(&stats.kinds[kind as usize])))
+            .collect(),
+        skipped_deliveries: stats.skipped_deliveries,
+        generator: generator(&stats.drawn, config.warehouses.unwrap_or(1)),
+        series: json::Series {
+            t_s: measured.series.iter().map(|sample| sample.t_s).collect(),
+            throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
+        },
+        log: log(before, after, stats.completed()),
+        pool: pool(before, after),
+        peak_rss_bytes: machine::peak_rss_bytes(),
+        check: checked.map(check).unwrap_or_default(),
+        rows: checked.and_then(rows),
+        config,
+    }
+}
+
+fn transaction(stats: &KindStats) -> json::Transaction {
+    json::Transaction {
+        count: stats.count,
+        rolled_back: stats.rolled_back,
+        mean_us: stats.service.mean_us(),
+        p50_us: stats.service.quantile_us(0.5),
+        p90_us: stats.service.quantile_us(0.9),
+        p99_us: stats.service.quantile_us(0.99),
+        p999_us: stats.service.quantile_us(0.999),
+        max_us: stats.service.max_us(),
+        response_p50_us: stats.response.quantile_us(0.5),
+        response_p90_us: stats.response.quantile_us(0.9),
+        response_p99_us: stats.response.quantile_us(0.99),
+    }
+}
+
+/// A fraction, and whether it is within the specification's band (5.5.1.5) or four deviations of what was asked for.
+fn fraction(part: u64, of: u64, asked: f64, band: f64) -> (Option<f64>, bool) {
+    if of == 0 {
+        return (None, true);
+    }
+    let share = part as f64 / of as f64;
+    let deviation = (asked * (1.0 - asked) / of as f64).sqrt();
+    (Some(share), (share - asked).abs() <= band.max(4.0 * deviation))
+}
+
+fn generator(drawn: &Drawn, warehouses: u32) -> json::Generator {
+    // With one warehouse there is no other.
+    let remote = |asked: f64| if warehouses > 1 { asked } else { 0.0 };
+    let (rollback, a) = fraction(drawn.rollbacks, drawn.new_orders, 0.01, 0.001);
+    let (remote_lines, b) = fraction(drawn.remote_lines, drawn.lines, remote(0.01), 0.0005);
+    let (remote_payments, c) = fraction(drawn.remote_payments, drawn.payments, remote(0.15), 0.01);
+    let (by_name, d) = fraction(drawn.by_name, drawn.customers, 0.6, 0.03);
+    let lines_per_order = (drawn.new_orders > 0).then(|| drawn.lines as f64 / drawn.new_orders as f64);
+    // Uniform over 5..=15: the deviation of one is the root of 10.
+    let room = 0.5f64.max(4.0 * (10.0 / drawn.new_orders.max(1) as f64).sqrt());
+    let e = lines_per_order.is_none_or(|lines| (lines - 10.0).abs() <= room);
+    let as_specified = a && b && c && d && e;
+    json::Generator { rollback, remote_lines, remote_payments, by_name, lines_per_order, as_specified }
+}
+
+fn delta(before: Option<u64>, after: Option<u64>) -> Option<u64> {
+    before.zip(after).map(|(before, after)| after.saturating_sub(before))
+}
+
+fn log(before: &EngineFigures, after: &EngineFigures, transactions: u64) -> Option<json::Log> {
+    let bytes = delta(before.log_bytes, after.log_bytes);
+    let flushes = delta(before.log_flushes, after.log_flushes);
+    let checkpoints = delta(before.checkpoints, after.checkpoints);
+    bytes.or(flushes).map(|_| json::Log {
+        bytes,
+        bytes_per_transaction: bytes.filter(|_| transactions > 0).map(|bytes| bytes as f64 / transactions as f64),
+        flushes,
+        checkpoints,
+    })
+}
+
+/// Share of page requests that found the page in the pool.
+pub(crate) fn hit_rate(before: &EngineFigures, after: &EngineFigures) -> Option<f64> {
+    let hits = delta(before.pool_hits, after.pool_hits)?;
+    let reads = delta(before.pool_reads, after.pool_reads)?;
+    (hits + reads > 0).then(|| hits as f64 / (hits + reads) as f64)
+}
+
+fn pool(before: &EngineFigures, after: &EngineFigures) -> Option<json::Pool> {
+    let hits = delta(before.pool_hits, after.pool_hits);
+    let reads = delta(before.pool_reads, after.pool_reads);
+    hits.or(reads).map(|_| json::Pool {
+        hits,
+        reads,
+        hit_rate: hit_rate(before, after),
+        evictions: delta(before.pool_evictions, after.pool_evictions),
+        page_writes: delta(before.page_writes, after.page_writes),
+    })
+}
+
+/// The check, for JSON.
+pub(crate) fn check(checked: &Checked) -> json::Check {
+    if checked.interrupted {
+        return json::Check::default();
+    }
+    let rules = Rule::ALL.iter().map(|&rule| {
+        let broken = checked.findings.of(rule);
+        json::Rule {
+            id: rule.id().to_owned(),
+            text: rule.text().to_owned(),
+            holds: broken.times == 0,
+            broken: broken.times,
+            first: broken.first.clone(),
+        }
+    });
+    json::Check {
+        passed: Some(checked.passed()),
+        conditions_held: Some(checked.conditions_held()),
+        seconds: Some(checked.seconds),
+        rules: rules.collect(),
+    }
+}
+
+/// Rows of the nine tables, for JSON.
+pub(crate) fn rows(checked: &Checked) -> Option<BTreeMap<String, u64>> {
+    (!checked.interrupted)
+        .then(|| TableId::ALL.iter().zip(checked.rows).map(|(table, rows)| (table.name().to_owned(), rows)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_widen_when_few_were_drawn() {
+        assert_eq!(fraction(0, 0, 0.01, 0.001), (None, true));
+        assert!(fraction(3, 100, 0.01, 0.001).1);
+        assert!(!fraction(3_000, 100_000, 0.01, 0.001).1);
+        assert!(fraction(1_090, 100_000, 0.01, 0.001).1);
+        // Nothing remote was asked for.
+        assert!(fraction(0, 1_000_000, 0.0, 0.0005).1 && !fraction(1_000, 1_000_000, 0.0, 0.0005).1);
+    }
+}

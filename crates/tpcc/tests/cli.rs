@@ -1,0 +1,303 @@
+//! The command as users and scripts meet it: exit statuses, messages, JSON, Ctrl-C.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+fn tpcc(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tpcc")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A path of our own; what is there is removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("tpcc-cli-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let _ = std::fs::remove_dir_all(&path);
+        Scratch(path)
+    }
+
+    fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&std::fs::read_to_string(&self.0).unwrap()).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn mistakes_name_the_flag_and_exit_2() {
+    let cases: &[(&[&str], &str)] = &[
+        (&["run", "--warehouses", "0"], "--warehouses 0: at least 1"),
+        (&["run", "--warehouses", "-1"], "--warehouses -1: at least 1"),
+        (&["run", "--warehouses", "many"], "--warehouses many"),
+        (&["load", "--warehouses", "0"], "--warehouses 0: at least 1"),
+        (&["run", "--mix", "nonsense"], "--mix nonsense"),
+        (&["run", "--scheduler", "nonsense"], "--scheduler nonsense"),
+        (&["run", "--buffer-pool", "0"], "--buffer-pool 0: at least 16 MiB"),
+        (&["run", "--buffer-pool", "15"], "--buffer-pool 15: at least 16 MiB"),
+        (&["check", "--buffer-pool", "1"], "--buffer-pool 1: at least 16 MiB"),
+        (&["run", "--workers", "0"], "--workers 0: at least 1"),
+        (&["run", "--workers", "100000"], "--workers 100000: at most"),
+        (&["run", "--terminals", "0"], "--terminals 0: at least 1"),
+        (&["run", "--transactions", "0"], "--transactions 0: at least 1"),
+        (&["run", "--duration", "0"], "--duration 0"),
+        (&["run", "--duration", "nan"], "--duration NaN"),
+        (&["run", "--duration"], "--duration: needs a value"),
+        (&["run", "--warmup", "-1"], "--warmup -1"),
+        (&["run", "--durability", "maybe"], "--durability maybe"),
+        (&["run", "--isolation", "none"], "--isolation none"),
+        (&["run", "--latches", "super"], "--latches super"),
+        (&["run", "--prefetch", "yes"], "--prefetch yes"),
+        (&["run", "--preload", "yes"], "--preload yes"),
+        (&["run", "--background", "none"], "--background none"),
+        (&["run", "--checkpoint-mib", "0"], "--checkpoint-mib 0: at least 1"),
+        (&["run", "--page-checksums", "maybe"], "--page-checksums maybe"),
+        (&["run", "--order", "random"], "--order random"),
+        (&["run", "--check", "maybe"], "--check maybe"),
+        (&["run", "--engine", "postgres"], "--engine postgres"),
+        (&["run", "--seed", "-1"], "--seed -1"),
+        (&["run", "--speculate"], "--speculate: no such flag, or not built yet"),
+        (&["run", "--seed", "1", "--seed", "2"], "--seed"),
+        (&["run", "--replace"], "--replace"),
+        (&["run", "--engine", "floor", "--workers", "2"], "--workers 2: the floor is one thread"),
+        (&["run", "--engine", "floor", "--latches", "plain"], "--latches: means nothing"),
+        (&["run", "--engine", "floor", "--durability", "sync"], "--durability: means nothing"),
+        (&["run", "--engine", "floor", "--data", "x"], "--data: means nothing"),
+        (&["load", "--engine", "floor"], "--engine floor"),
+        (&["check", "--engine", "floor"], "--engine floor"),
+        (&["reproduce"], "reproduce: no such command, or not built yet"),
+        (&[], "no command given"),
+    ];
+    for (args, want) in cases {
+        let output = tpcc(args);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
+        let mut lines = text.lines();
+        let first = lines.next().unwrap_or_default();
+        assert!(first.starts_with("error: ") && first.contains(want), "{args:?}: {text}");
+        assert!(lines.next().unwrap_or_default().starts_with("  help: "), "{args:?}: {text}");
+        assert_eq!(lines.next(), None, "{args:?}: {text}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn help_names_every_flag_under_its_heading() {
+    let output = tpcc(&["run", "--help"]);
+    assert!(output.status.success());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut from = 0;
+    for heading in ["\nData:", "\nLoad:", "\nEngine:", "\nScheduling:", "\nMachine:", "\nOutput:"] {
+        from += text[from..].find(heading).unwrap_or_else(|| panic!("{heading} in {text}"));
+    }
+    for flag in ["data", "warehouses", "terminals", "mix", "durability", "isolation", "order", "json", "check"] {
+        assert!(text.contains(&format!("--{flag} ")), "{flag}");
+    }
+    assert!(tpcc(&["--version"]).status.success());
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_told_before_the_work() {
+    let start = Instant::now();
+    let output = tpcc(&["run", "--engine", "floor", "--duration", "60", "--json", "/nowhere/at/all.json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("/nowhere/at/all.json"), "{}", stderr(&output));
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_run_on_the_floor_says_everything() {
+    let file = Scratch::new("floor");
+    let args = ["run", "--engine", "floor", "--transactions", "20000", "--seed", "42", "--json", file.text()];
+    let output = tpcc(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("derived from TPC-C; not a TPC-C result"), "{text}");
+    for part in
+        ["FLOOR", "seed 42", "throughput", "new-order", "stock-level", "as specified", "12 of 12 conditions hold"]
+    {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+
+    let json = file.json();
+    let at = |path: &str| path.split('/').fold(&json, |value, key| &value[key]).clone();
+    assert_eq!(at("check/passed"), true);
+    assert_eq!(at("interrupted"), false);
+    assert_eq!(at("config/engine"), "floor");
+    assert_eq!(at("config/seed"), 42);
+    assert_eq!(at("config/warehouses"), 1);
+    assert_eq!(at("config/workers"), 1);
+    assert_eq!(at("config/terminals"), 10);
+    assert_eq!(at("config/durability"), Value::Null);
+    assert_eq!(at("aborted"), 0);
+    assert_eq!(at("aborts"), Value::Array(Vec::new()));
+    let number = |path: &str| at(path).as_f64().unwrap_or_else(|| panic!("{path}: {}", at(path)));
+    assert_eq!(number("committed") + number("rolled_back"), 20_000.0);
+    assert!(number("throughput_per_s") > 0.0 && number("new_orders_per_min") > 0.0);
+    assert!(number("peak_rss_bytes") > 1e6);
+    for (kind, share) in
+        [("new-order", 0.45), ("payment", 0.43), ("order-status", 0.04), ("delivery", 0.04), ("stock-level", 0.04)]
+    {
+        let of = |key: &str| number(&format!("transactions/{kind}/{key}"));
+        assert!((of("count") / 20_000.0 - share).abs() < 0.005, "{kind} {}", of("count"));
+        let times = [of("p50_us"), of("p90_us"), of("p99_us"), of("max_us")];
+        assert!(times.is_sorted(), "{kind} {times:?}");
+        assert!(of("mean_us") > 0.0 && of("response_p50_us") >= of("p50_us"));
+        assert!(of("response_p99_us") > 0.0);
+    }
+    assert!((0.005..0.015).contains(&number("generator/rollback")));
+    assert!((0.57..0.63).contains(&number("generator/by_name")));
+    assert_eq!((number("generator/remote_lines"), number("generator/remote_payments")), (0.0, 0.0));
+    assert!(at("series/t_s").is_array() && at("series/throughput_per_s").is_array());
+    for key in ["commit", "dirty", "rustc", "flags", "command"] {
+        assert!(json["provenance"].get(key).is_some(), "{key}");
+    }
+    assert!(json.get("schema").is_some() && json["machine"]["cores"].is_number());
+    let orders = number("transactions/new-order/count") - number("rolled_back");
+    assert_eq!(number("rows/order"), 30_000.0 + orders);
+    assert_eq!(number("rows/history"), 30_000.0 + number("transactions/payment/count"));
+    assert_eq!((number("rows/item"), number("rows/stock")), (100_000.0, 100_000.0));
+    assert_eq!((number("rows/warehouse"), number("rows/district"), number("rows/customer")), (1.0, 10.0, 30_000.0));
+    assert!(number("rows/order_line") > 250_000.0 && number("rows/new_order") > 0.0);
+}
+
+#[test]
+fn a_single_type_runs_alone_and_unchecked_is_null() {
+    let file = Scratch::new("payment");
+    let output = tpcc(
+        &[
+            "run",
+            "--engine",
+            "floor",
+            "--mix",
+            "payment",
+            "--duration",
+            "1.2",
+            "--warmup",
+            "0",
+            "--check",
+            "off",
+            "--order",
+            "spec",
+            "--json",
+        ]
+        .into_iter()
+        .chain([file.text()])
+        .collect::<Vec<_>>(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let json = file.json();
+    assert_eq!(json["check"]["passed"], Value::Null);
+    assert_eq!(json["rows"], Value::Null);
+    assert_eq!(json["transactions"]["new-order"]["count"], 0);
+    assert_eq!(json["transactions"]["new-order"]["p50_us"], Value::Null);
+    assert_eq!(json["generator"]["rollback"], Value::Null);
+    assert!(json["transactions"]["payment"]["count"].as_u64().unwrap() > 0);
+    assert_eq!(json["series"]["t_s"].as_array().unwrap().len(), 1);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_run_cleanly() {
+    let file = Scratch::new("interrupted");
+    let child = Command::new(env!("CARGO_BIN_EXE_tpcc"))
+        .args(["run", "--engine", "floor", "--duration", "600", "--warmup", "0", "--json", file.text()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Loading takes a moment; interrupted while it loads, the command would have nothing to report.
+    std::thread::sleep(Duration::from_secs(6));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let start = Instant::now();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(start.elapsed() < Duration::from_secs(10));
+    let json = file.json();
+    assert_eq!(json["interrupted"], true);
+    assert_eq!(json["check"]["passed"], Value::Null);
+    assert!(json["committed"].as_u64().unwrap() > 0);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ended by Ctrl-C"));
+}
+
+/// Runs the command, which must end with `status` and, when that is not 0, name `want` on stderr.
+fn ends(status: i32, want: &str, args: &[&str]) -> Output {
+    let output = tpcc(args);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {text}");
+    assert!(text.contains(want) && !text.contains("panicked"), "{args:?}: {text}");
+    output
+}
+
+#[test]
+fn a_database_is_loaded_run_and_checked() {
+    let (data, file) = (Scratch::new("data"), Scratch::new("data-json"));
+    let (data, json) = (data.text(), file.text());
+    ends(1, "no database there", &["check", "--data", data]);
+    ends(0, "", &["load", "--data", data, "--seed", "7", "--json", json]);
+    let load = file.json();
+    assert_eq!((&load["config"]["warehouses"], &load["config"]["seed"]), (&Value::from(1), &Value::from(7)));
+    assert!(load["loaded_rows"].as_u64().unwrap() > 500_000 && load["load_s"].as_f64().unwrap() > 0.0);
+    ends(1, "already holds 1 warehouse;", &["load", "--data", data]);
+    ends(2, "--warehouses 7", &["run", "--data", data, "--warehouses", "7"]);
+    let mut orders = 30_000;
+    for durability in ["async", "sync"] {
+        let args = ["run", "--data", data, "--transactions", "2000", "--durability", durability, "--json", json];
+        let output = ends(0, "", &args);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("12 of 12 conditions hold"));
+        let run = file.json();
+        assert_eq!(run["check"]["passed"], true);
+        assert_eq!(run["config"]["durability"], durability);
+        assert_eq!(run["committed"].as_u64().unwrap() + run["rolled_back"].as_u64().unwrap(), 2_000);
+        assert!(run["log"]["bytes"].as_u64().unwrap() > 100_000);
+        orders += run["transactions"]["new-order"]["count"].as_u64().unwrap() - run["rolled_back"].as_u64().unwrap();
+        assert_eq!(run["rows"]["order"].as_u64(), Some(orders));
+    }
+    ends(0, "", &["check", "--data", data, "--json", json]);
+    assert_eq!(file.json()["rows"]["order"].as_u64(), Some(orders));
+    assert_eq!(file.json()["check"]["passed"], true);
+}
+
+#[test]
+fn what_is_no_whole_database_is_said() {
+    ends(1, "Cargo.toml", &["run", "--data", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    let data = Scratch::new("half");
+    let mut load = Command::new(env!("CARGO_BIN_EXE_tpcc"))
+        .args(["load", "--data", data.text(), "--warehouses", "50"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !data.0.join("control").exists() && start.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    ends(1, "in use by process", &["check", "--data", data.text()]);
+    load.kill().unwrap();
+    load.wait().unwrap();
+    ends(1, "incomplete load", &["run", "--data", data.text()]);
+    ends(1, "incomplete load", &["check", "--data", data.text()]);
+}
