@@ -3,6 +3,8 @@
 //! What must hold after restart: every acknowledged commit is there; of the others a prefix in commit order is there,
 //! each wholly; nothing of a transaction that did not commit; indexes agree with rows; all pages read well.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -68,9 +70,14 @@ fn contents(db: &Database) -> Model {
     let back: Vec<_> = tx.range(&ROWS, ..).unwrap().rev().map(Result::unwrap).collect();
     assert!(rows.iter().eq(back.iter().rev()), "forward and backward differ");
     let model: Model = rows.into_iter().collect();
-    let mut by: Vec<_> = model.iter().filter(|(_, r)| !r.is_empty()).map(|(k, r)| (r[..r.len().min(2)].to_vec(), k.clone())).collect();
+    let mut by: Vec<_> =
+        model.iter().filter(|(_, r)| !r.is_empty()).map(|(k, r)| (r[..r.len().min(2)].to_vec(), k.clone())).collect();
     by.sort_by(|a, b| {
-        let bytes = |v: &Vec<u8>| { let mut out = Vec::new(); storage::Key::encode(v, &mut out); out };
+        let bytes = |v: &Vec<u8>| {
+            let mut out = Vec::new();
+            storage::Key::encode(v, &mut out);
+            out
+        };
         (bytes(&a.0), bytes(&a.1)).cmp(&(bytes(&b.0), bytes(&b.1)))
     });
     let found: Vec<_> = tx.range_by::<ByHead>(&ROWS, ..).unwrap().map(|r| r.unwrap().0).collect();
@@ -145,7 +152,8 @@ fn one(seed: u64, keys: u64) -> bool {
         let off = run(&open, &mut rng, keys, 60, &mut history);
         any_off |= off && disk.is_off();
         assert!(!off || disk.is_off(), "an error without a cause");
-        let mut how = [Crash::All, Crash::Nothing, Crash::Random(rng.next()), Crash::Random(rng.next())][rng.below(4) as usize];
+        let mut how =
+            [Crash::All, Crash::Nothing, Crash::Random(rng.next()), Crash::Random(rng.next())][rng.below(4) as usize];
         let durable = open.durable();
         let known = history.states.iter().rposition(|(at, _)| *at != Lsn::ZERO && *at <= durable);
         history.acknowledged = history.acknowledged.max(known.unwrap_or(0));
@@ -167,7 +175,12 @@ fn one(seed: u64, keys: u64) -> bool {
         let found = contents(&open);
         let state = history.states.iter().rposition(|(_, model)| *model == found);
         let Some(state) = state else { panic!("no committed state was found: {} rows", found.len()) };
-        assert!(state >= history.acknowledged, "state {state} of {}, acknowledged {}", history.states.len(), history.acknowledged);
+        assert!(
+            state >= history.acknowledged,
+            "state {state} of {}, acknowledged {}",
+            history.states.len(),
+            history.acknowledged
+        );
         history = History { states: vec![(Lsn(1), found)], acknowledged: 0 };
         db = Some(open);
     }

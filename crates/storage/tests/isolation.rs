@@ -1,5 +1,7 @@
 //! What each isolation level promises, with threads that meet on the same rows.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,7 +40,9 @@ fn transfers_keep_the_sum() {
             let reader = scope.spawn(|| {
                 let mut sums = 0;
                 while !stop.load(Ordering::Relaxed) {
-                    let sum = db.transact(|tx| tx.range(&NUMBERS, ..)?.try_fold(0, |sum, r| Ok::<_, TxnError>(sum + r?.1))).unwrap();
+                    let sum = db
+                        .transact(|tx| tx.range(&NUMBERS, ..)?.try_fold(0, |sum, r| Ok::<_, TxnError>(sum + r?.1)))
+                        .unwrap();
                     if isolation != Isolation::ReadCommitted {
                         assert_eq!(sum, N * 1000, "{isolation:?} {latches:?}");
                     }
@@ -132,7 +136,11 @@ fn a_range_has_no_phantoms_under_serializable() {
                                         rows += 1;
                                         Ok::<_, TxnError>(())
                                     };
-                                    if i == 0 { cursor.into_iter().try_for_each(&mut each)? } else { cursor.rev().try_for_each(&mut each)? }
+                                    if i == 0 {
+                                        cursor.into_iter().try_for_each(&mut each)?
+                                    } else {
+                                        cursor.rev().try_for_each(&mut each)?
+                                    }
                                     Ok::<_, TxnError>((rows, tx.get(&COUNTERS, &0)?.unwrap()))
                                 })
                                 .unwrap();
@@ -178,7 +186,9 @@ fn phantoms_and_changes_by_level() {
             let after: Vec<_> = tx.range(&NUMBERS, 20..=60).unwrap().map(Result::unwrap).collect();
             match isolation {
                 Isolation::Serializable => assert_eq!(before, after),
-                Isolation::RepeatableRead => assert_eq!(after.iter().filter(|r| before.contains(r)).count(), before.len()),
+                Isolation::RepeatableRead => {
+                    assert_eq!(after.iter().filter(|r| before.contains(r)).count(), before.len())
+                }
                 Isolation::ReadCommitted => assert!(after.contains(&(40, 1)) && after.contains(&(35, 1))),
             }
             tx.commit().unwrap();
@@ -287,7 +297,8 @@ fn no_update_is_lost_that_was_read_for_update() {
 fn rollback_finds_rows_that_splits_have_moved() {
     for latches in LATCHES {
         let db = open(Isolation::RepeatableRead, latches);
-        db.transact(|tx| (0..20u16).try_for_each(|k| tx.put(&ROWS, &(k * 100).to_be_bytes().to_vec(), &vec![1; 300]))).unwrap();
+        db.transact(|tx| (0..20u16).try_for_each(|k| tx.put(&ROWS, &(k * 100).to_be_bytes().to_vec(), &vec![1; 300])))
+            .unwrap();
         let mut tx = db.begin().unwrap();
         for k in 0..20u16 {
             let key = (k * 100).to_be_bytes().to_vec();

@@ -1,6 +1,8 @@
 //! A table with an index against an ordered map: random statements, rollbacks, closing and opening, in a pool that
 //! holds a part of the rows.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -76,7 +78,15 @@ fn too_long(key: &[u8], row: &[u8]) -> bool {
 }
 
 fn open(disk: &Arc<MemDisk>, latches: LatchKind, isolation: Isolation) -> Database {
-    Options::new().buffer_pool(1 << 20).log_segment(1 << 20).log_buffer(1 << 20).latches(latches).isolation(isolation).transactions(4).open_on(disk.clone()).unwrap()
+    Options::new()
+        .buffer_pool(1 << 20)
+        .log_segment(1 << 20)
+        .log_buffer(1 << 20)
+        .latches(latches)
+        .isolation(isolation)
+        .transactions(4)
+        .open_on(disk.clone())
+        .unwrap()
 }
 
 fn check_all(db: &Database, model: &Model) {
@@ -122,7 +132,9 @@ fn run(steps: &[Step], latches: LatchKind, isolation: Isolation) -> Result<(), T
                         Err(error) => return Err(TestCaseError::fail(error.to_string())),
                     }
                 }
-                Step::Delete(k) => prop_assert_eq!(tx.delete(&ROWS, &key(*k)).unwrap(), model.remove(&key(*k)).is_some()),
+                Step::Delete(k) => {
+                    prop_assert_eq!(tx.delete(&ROWS, &key(*k)).unwrap(), model.remove(&key(*k)).is_some())
+                }
                 Step::Clear(a, b) => {
                     let (a, b) = (key(*a).min(key(*b)), key(*a).max(key(*b)));
                     let gone: Vec<_> = model.range(a..=b).map(|(k, _)| k.clone()).collect();
@@ -161,7 +173,11 @@ fn run(steps: &[Step], latches: LatchKind, isolation: Isolation) -> Result<(), T
                     let mut turn = 0;
                     loop {
                         turn += 1;
-                        let (found, right) = if turn % 3 == 0 { (cursor.next_back(), expected.next_back()) } else { (cursor.next(), expected.next()) };
+                        let (found, right) = if turn % 3 == 0 {
+                            (cursor.next_back(), expected.next_back())
+                        } else {
+                            (cursor.next(), expected.next())
+                        };
                         let found = found.map(Result::unwrap);
                         prop_assert_eq!(found.as_ref().map(|(k, r)| (k, r)), right);
                         if right.is_none() {
@@ -171,7 +187,8 @@ fn run(steps: &[Step], latches: LatchKind, isolation: Isolation) -> Result<(), T
                 }
                 Step::ByHead(b, back) => {
                     let head = vec![*b, b.wrapping_add(1)];
-                    let expected: Vec<_> = model.iter().filter(|(_, r)| r.starts_with(&head)).map(|(k, _)| k.clone()).collect();
+                    let expected: Vec<_> =
+                        model.iter().filter(|(_, r)| r.starts_with(&head)).map(|(k, _)| k.clone()).collect();
                     let cursor = tx.range_by::<ByHead>(&ROWS, head.clone()..=head).unwrap().map(|r| r.unwrap().0);
                     let mut found: Vec<_> = if *back { cursor.rev().collect() } else { cursor.collect() };
                     if *back {

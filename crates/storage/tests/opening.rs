@@ -1,5 +1,7 @@
 //! Opening what is there and what is not, and pages that are damaged.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::sync::Arc;
@@ -95,7 +97,10 @@ fn damage_to_the_control_file() {
     let both = disk.crash(storage::disk::Crash::All);
     assert!(both.flip("control", 20, 3) && both.flip("control", 4096 + 20, 3));
     let error = small().open_on(on(&both)).unwrap_err();
-    assert!(matches!(&error, OpenError::Storage(StorageError::CorruptFile { file, .. }) if file.ends_with("control")), "{error}");
+    assert!(
+        matches!(&error, OpenError::Storage(StorageError::CorruptFile { file, .. }) if file.ends_with("control")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -127,7 +132,10 @@ fn a_damaged_page_is_named() {
             named += 1;
         }
         if let Err(error) = verified {
-            assert!(matches!(error, StorageError::CorruptPage { page: found, .. } if u64::from(found.0) == page), "{error}");
+            assert!(
+                matches!(error, StorageError::CorruptPage { page: found, .. } if u64::from(found.0) == page),
+                "{error}"
+            );
         }
     }
     assert!(named >= 5, "{named} of {pages}");

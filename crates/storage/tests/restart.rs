@@ -1,5 +1,7 @@
 //! Restart after single, chosen crashes. Random ones are in `crash.rs`.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use common::{NUMBERS, ROWS, Rng, on, open, small};

@@ -1,5 +1,7 @@
 //! What single statements promise: atomic, typed errors, nothing half done.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 
 use std::sync::Arc;
