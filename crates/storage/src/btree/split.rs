@@ -209,7 +209,7 @@ impl Cut {
     fn fits_right(page: PageRef<'_>, position: usize) -> bool {
         // What the slots before take is free there; the prefix only gets longer.
         let freed: usize = (0..position).map(|i| Self::size(page, i)).sum();
-        let separator = page.slot(position).key_len + usize::from(page.u16(PREFIX_LEN));
+        let separator = page.entry(position).key_len + usize::from(page.u16(PREFIX_LEN));
         separator <= freed + page.free_bytes() + usize::from(page.u16(LOW_LEN))
     }
 

@@ -581,6 +581,10 @@ impl PageMut<'_> {
 
     /// Appends records of `from`, whose keys all follow those here and lie within the fences.
     pub(crate) fn append_all(&mut self, from: PageRef<'_>, range: std::ops::Range<usize>) {
+        if self.read().u16(SKIP) > 0 {
+            // Heads of what is here already (the left leaf of a merge) begin anew like those that come.
+            self.set_skip(0);
+        }
         let (old, new) = (from.prefix_len(), self.read().prefix_len());
         // The bytes of the old prefix that are not in the new one stand before every key.
         let mut lead = Vec::new();
@@ -773,6 +777,26 @@ mod tests {
                 check(p.read(), &model);
             }
         }
+    }
+
+    /// A page at the edge that takes the records of two: the first come with bytes in common, the second without.
+    #[test]
+    fn records_of_two_pages_are_found_on_one() {
+        let mut model = BTreeMap::new();
+        let mut halves = [page(None, Some(b"b")), page(Some(b"b"), None)];
+        for (half, start) in halves.iter_mut().zip([b"aaaa", b"bcde"]) {
+            for i in 0..20u8 {
+                let key = [start.as_slice(), &[i]].concat();
+                PageMut::of(half).insert(usize::from(i), &key, 0, &[i], 0);
+                model.insert(key, (vec![i], false));
+            }
+        }
+        let mut both = page(None, None);
+        let mut to = PageMut::of(&mut both);
+        for half in &halves {
+            to.append_all(PageRef::of(half), 0..20);
+        }
+        check(to.read(), &model);
     }
 
     #[test]

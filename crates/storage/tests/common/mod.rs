@@ -1,5 +1,5 @@
 //! What the integration tests share: tables, settings, numbers from a seed.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part")]
 
 use std::sync::Arc;
 
