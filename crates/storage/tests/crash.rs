@@ -3,7 +3,6 @@
 //! What must hold after restart: every acknowledged commit is there; of the others a prefix in commit order is there,
 //! each wholly; nothing of a transaction that did not commit; indexes agree with rows; all pages read well.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

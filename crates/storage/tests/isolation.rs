@@ -1,6 +1,5 @@
 //! What each isolation level promises, with threads that meet on the same rows.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -1,7 +1,6 @@
 //! A table with an index against an ordered map: random statements, rollbacks, closing and opening, in a pool that
 //! holds a part of the rows.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

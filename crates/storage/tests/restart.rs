@@ -1,6 +1,5 @@
 //! Restart after single, chosen crashes. Random ones are in `crash.rs`.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 

@@ -1,6 +1,5 @@
 //! What single statements promise: atomic, typed errors, nothing half done.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
-#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 
