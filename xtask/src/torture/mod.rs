@@ -1,0 +1,58 @@
+//! Campaigns: each tries very many cases from one seed, and says how many failed.
+
+mod report;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+
+use report::{Progress, Report};
+
+/// A campaign: its name, what it tries in one line, and how.
+struct Campaign {
+    name: &'static str,
+    run: fn(&Plan, &Progress) -> Report,
+}
+
+/// All campaigns.
+const CAMPAIGNS: &[Campaign] = &[];
+
+/// The flags of `cargo xtask torture`.
+#[derive(Debug, Args)]
+pub(crate) struct Flags {
+    /// What to try.
+    #[arg(value_parser = PossibleValuesParser::new(CAMPAIGNS.iter().map(|c| c.name)))]
+    campaign: String,
+    /// Cases to try, at least.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    budget: u64,
+    /// Where the random choices begin; by default from the clock, and printed.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Writes the result there as one JSON object.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What a campaign has to go by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Cases to try, at least.
+    pub(crate) budget: u64,
+    /// Where the random choices begin.
+    pub(crate) seed: u64,
+}
+
+/// Runs a campaign; fails if anything it tried did.
+pub(crate) fn run(flags: &Flags) -> ExitCode {
+    let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
+        return ExitCode::from(2);
+    };
+    let plan = Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock) };
+    let progress = Progress::start(campaign.name, &plan);
+    let report = (campaign.run)(&plan, &progress);
+    progress.finish();
+    report.conclude(campaign.name, &plan, progress.elapsed(), flags.json.as_deref())
+}

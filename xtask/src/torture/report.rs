@@ -1,0 +1,126 @@
+//! What a campaign found, on the terminal and as JSON, and how far it is.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::Plan;
+
+/// Most failures that are shown in full.
+const SHOWN: usize = 10;
+
+/// What a campaign found.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Cases tried.
+    pub(crate) tried: u64,
+    /// Cases whose outcome could not be told. Never a pass.
+    pub(crate) undecided: u64,
+    /// What went wrong, each with all it takes to repeat it.
+    pub(crate) failures: Vec<String>,
+    /// Mutants killed, and mutants there are: only of the campaign that breeds them.
+    pub(crate) mutants: Option<(u64, u64)>,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    campaign: &'a str,
+    tried: u64,
+    failures: u64,
+    undecided: u64,
+    seed: u64,
+    seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    killed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mutants: Option<u64>,
+}
+
+impl Report {
+    /// Undecided cases up to this share are no failure.
+    const UNDECIDED_MAX: f64 = 0.01;
+
+    fn holds(&self) -> bool {
+        self.failures.is_empty()
+            && self.undecided as f64 <= Self::UNDECIDED_MAX * self.tried as f64
+            && self.mutants.is_none_or(|(killed, all)| killed == all)
+    }
+
+    /// Prints the result, writes it to `json`, and gives the exit status.
+    pub(super) fn conclude(&self, campaign: &str, plan: &Plan, elapsed: Duration, json: Option<&Path>) -> ExitCode {
+        for failure in self.failures.iter().take(SHOWN) {
+            println!("FAILED {failure}");
+        }
+        if self.failures.len() > SHOWN {
+            println!("... and {} more", self.failures.len() - SHOWN);
+        }
+        let seconds = elapsed.as_secs_f64();
+        println!(
+            "{campaign}: {} tried, {} failures, {} undecided in {seconds:.1} s ({:.0}/s), seed {}",
+            self.tried,
+            self.failures.len(),
+            self.undecided,
+            self.tried as f64 / seconds.max(1e-3),
+            plan.seed
+        );
+        if let Some((killed, all)) = self.mutants {
+            println!("{campaign}: {killed} of {all} mutants killed");
+        }
+        let written = Written {
+            campaign,
+            tried: self.tried,
+            failures: self.failures.len() as u64,
+            undecided: self.undecided,
+            seed: plan.seed,
+            seconds,
+            killed: self.mutants.map(|(killed, _)| killed),
+            mutants: self.mutants.map(|(_, all)| all),
+        };
+        if let Some(path) = json
+            && let Err(e) = serde_json::to_vec(&written).map_err(Into::into).and_then(|text| std::fs::write(path, text))
+        {
+            eprintln!("{}: {e}", path.display());
+            return ExitCode::FAILURE;
+        }
+        if self.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// How far a campaign is, on stderr if that is a terminal.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    start: Instant,
+}
+
+impl Progress {
+    pub(super) fn start(campaign: &str, plan: &Plan) -> Progress {
+        println!("{campaign}: at least {} cases, seed {}", plan.budget, plan.seed);
+        let bar = ProgressBar::new(plan.budget);
+        if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}") {
+            bar.set_style(style);
+        }
+        bar.set_message(campaign.to_owned());
+        Progress { bar, start: Instant::now() }
+    }
+
+    /// More cases were tried.
+    pub(crate) fn add(&self, cases: u64) {
+        self.bar.inc(cases);
+    }
+
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// A seed nobody chose.
+pub(super) fn seed_of_the_clock() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64 & 0xffff_ffff)
+}
