@@ -233,7 +233,9 @@ impl Txn<'_> {
         let leaf = index.tree.leaf(&core.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
-        if leaf.page().ghosts() > 0 {
+        // Under the table's lock our own ghosts, which a rollback wants back, cannot be told from those nobody needs.
+        let may_go = !cx.owner.writes_unnamed(index.lock_table);
+        if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
             gone = index.tree.purge(pages, &mut cx.rec, &mut leaf, &mut referenced)?;
             nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
