@@ -1,5 +1,7 @@
 //! Campaigns: each tries very many cases from one seed, and says how many failed.
 
+mod bitflips;
+mod damage;
 mod report;
 
 use std::path::PathBuf;
@@ -17,7 +19,9 @@ struct Campaign {
 }
 
 /// All campaigns.
-const CAMPAIGNS: &[Campaign] = &[];
+const CAMPAIGNS: &[Campaign] = &[
+    Campaign { name: "bitflips", run: bitflips::run },
+];
 
 /// The flags of `cargo xtask torture`.
 #[derive(Debug, Args)]
