@@ -2,6 +2,7 @@
 
 mod bitflips;
 mod damage;
+mod malformed;
 mod report;
 
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ struct Campaign {
 /// All campaigns.
 const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "bitflips", run: bitflips::run },
+    Campaign { name: "malformed", run: malformed::run },
 ];
 
 /// The flags of `cargo xtask torture`.

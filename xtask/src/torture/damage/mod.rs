@@ -2,6 +2,7 @@
 //! engine may answer afterwards, and the watch over engines that never answer.
 
 pub(super) mod disk;
+pub(super) mod forge;
 pub(super) mod judge;
 pub(super) mod memory;
 pub(super) mod subject;

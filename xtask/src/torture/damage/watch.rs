@@ -50,8 +50,14 @@ fn hear_panics() {
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let ours = PANIC.with(|panic| panic.borrow_mut().as_mut().map(|text| *text = info.to_string()).is_some());
-            if !ours {
+            let first = PANIC.with(|panic| {
+                let mut panic = panic.borrow_mut();
+                let first = panic.as_ref().is_some_and(String::is_empty);
+                first.then(|| *panic = Some(format!("{info}"))).is_some()
+            });
+            // A second one, while the first unwinds, ends the process: it is not kept for later.
+            if !first {
+                PANIC.with(|panic| eprintln!("{}", panic.borrow().as_deref().unwrap_or_default()));
                 usual(info);
             }
         }));
