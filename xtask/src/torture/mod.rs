@@ -4,6 +4,9 @@ mod crash;
 mod io_errors;
 mod oracle;
 mod recovery;
+mod bitflips;
+mod damage;
+mod malformed;
 mod report;
 mod seeds;
 
@@ -27,6 +30,8 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "recovery", run: recovery::run },
     Campaign { name: "io-errors", run: io_errors::run },
     Campaign { name: "oracle", run: oracle::run },
+    Campaign { name: "bitflips", run: bitflips::run },
+    Campaign { name: "malformed", run: malformed::run },
 ];
 
 /// The flags of `cargo xtask torture`.
