@@ -19,6 +19,7 @@ use crate::base::clock::Clock;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::Lsn;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::io::{sync_file, write_all_at};
 
 use super::Log;
@@ -208,8 +209,10 @@ impl Log {
     pub(super) fn refresh_limit(&self) -> bool {
         let tail = self.reserve.tail();
         let kept = self.reserve.owed() + self.options.reserve_bytes;
+        let kept = if is_mutant(Mutant::SkipUndoSpace) { 0 } else { kept };
         let room = self.segments.end().saturating_sub(tail + kept);
-        let limit = if self.poison.is_closed() { 0 } else { tail + room / 2 };
+        let usable = if is_mutant(Mutant::SkipUndoSpace) { room } else { room / 2 };
+        let limit = if self.poison.is_closed() { 0 } else { tail + usable };
         self.user_limit.store(limit, Ordering::Relaxed);
         room < self.segments.geometry().payload()
     }
@@ -266,7 +269,12 @@ impl Log {
             for number in geometry.number(from)..=geometry.number(to - 1) {
                 // Written to and not yet synced, so it is ready and not truncated.
                 let file = self.segments.file(number).ok_or_else(|| self.no_record(from));
-                file.and_then(|file| sync_file(&*file)).inspect_err(|e| self.close(e))?;
+                let synced =
+                    file.and_then(|file| if is_mutant(Mutant::SkipLogSync) { Ok(()) } else { sync_file(&*file) });
+                if synced.is_err() && is_mutant(Mutant::ForgiveFailedSync) {
+                    continue;
+                }
+                synced.inspect_err(|e| self.close(e))?;
             }
             self.flushes.fetch_add(1, Ordering::Relaxed);
             self.durable.store(to, Ordering::Release);
