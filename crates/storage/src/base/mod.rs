@@ -9,3 +9,4 @@ pub(crate) mod ids;
 pub(crate) mod mutant;
 pub(crate) mod poison;
 pub(crate) mod prefetch;
+pub(crate) mod sync;

@@ -5,7 +5,6 @@
 //! its own drives each; under [`Background::Inline`](crate::Background::Inline) whoever commits or waits does.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, StepResult};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::txn::core::Core;

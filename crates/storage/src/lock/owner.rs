@@ -420,7 +420,7 @@ impl LockOwner {
         self.locks.withdraw_one(self.slot);
         let mut backoff = super::sync::Backoff::default();
         while self.shared().outcome() == Outcome::Waiting {
-            backoff.snooze();
+            backoff.pause();
         }
         let outcome = self.shared().outcome();
         let _ = self.settle(outcome);

@@ -9,12 +9,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::StorageError;
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::atomic::{AtomicU64, Ordering};
+use crate::base::sync::{Mutex, RwLock};
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at, write_zeros_at};
 
 use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};

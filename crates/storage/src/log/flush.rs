@@ -11,8 +11,6 @@
 //! Making room needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
 //! ring full, and holds page latches, writes it out itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
@@ -20,6 +18,8 @@ use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::sync::yield_now;
 use crate::io::{sync_file, write_all_at};
 
 use super::Log;
@@ -96,7 +96,7 @@ impl Log {
             self.write_out(u64::MAX)?;
             if self.whole.load(Ordering::Acquire) < end.0 {
                 // Somebody is still copying a record before it.
-                thread::yield_now();
+                yield_now();
                 continue;
             }
             self.sync()?;
@@ -150,7 +150,7 @@ impl Log {
             }
             if self.asked() {
                 // An appender has not finished its copy, and may need this core for it.
-                thread::yield_now();
+                yield_now();
                 continue;
             }
             let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));

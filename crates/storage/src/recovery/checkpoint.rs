@@ -6,12 +6,11 @@
 //!
 //! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
 
-use parking_lot::Mutex;
-
 use super::control::{Control, ControlFile};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::Mutex;
 use crate::log::{RecordBuf, RecordKind};
 use crate::txn::active::Active;
 use crate::txn::core::Core;
