@@ -138,6 +138,7 @@ impl Engine for Store {
         EngineFigures {
             log_bytes: Some(stats.log_bytes),
             log_flushes: Some(stats.log_flushes),
+            log_direct: Some(stats.log_direct),
             pool_hits: None,
             pool_reads: Some(stats.pool_reads),
             pool_evictions: Some(stats.pool_evictions),
