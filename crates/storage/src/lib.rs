@@ -152,7 +152,7 @@ mod recovery;
 mod table;
 mod txn;
 
-pub use base::config::{Background, Durability, Isolation, LatchKind};
+pub use base::config::{Background, Durability, Isolation, LatchKind, Service};
 pub use base::error::{OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 pub use base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, TxnId};

@@ -4,6 +4,7 @@
 //! else; storage holds no latch there. At a *block* the caller must wait until [`Hook::wake`] is called
 //! on its token, from any thread. A wake that comes before the block is remembered.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -94,8 +95,10 @@ pub struct ThreadHook {
 
 impl Default for ThreadHook {
     fn default() -> Self {
+        // Asking takes longer than opening a small database.
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let cores = *CORES.get_or_init(|| thread::available_parallelism().map_or(1, usize::from));
         // On one core a spinning waiter only keeps the other from finishing.
-        let cores = thread::available_parallelism().map_or(1, usize::from);
         ThreadHook { clock: Clock::machine(), spin_ns: if cores > 1 { 20_000 } else { 0 } }
     }
 }

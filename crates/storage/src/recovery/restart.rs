@@ -228,7 +228,10 @@ pub(crate) fn redo(
         }
     }
     // A page may have been torn whose changes all lie before the start of redo: its image has them.
-    for id in analysis_images.keys() {
+    // In order: neighbours are read one after the other, and a simulated restart repeats itself.
+    let mut ids: Vec<_> = analysis_images.keys().collect();
+    ids.sort_unstable();
+    for id in ids {
         if !missing.contains_key(id)
             && matches!(bring(pool, log, analysis_images, *id, &mut scratch), Err(StorageError::CorruptPage { .. }))
         {
@@ -242,7 +245,7 @@ pub(crate) fn redo(
             );
         }
     }
-    match missing.into_values().next() {
+    match missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
         Some(error) => Err(error.into()),
         None => Ok((report.state.records, report.state.bytes)),
     }

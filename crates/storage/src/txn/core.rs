@@ -56,7 +56,7 @@ impl Core {
         cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
         cx.last = Lsn::ZERO;
         cx.end = Lsn::ZERO;
-        cx.owner.begin(age.unwrap_or_else(crate::base::clock::stamp));
+        cx.owner.begin(age.unwrap_or_else(|| self.clock.age()));
         Ok(Txn { core: self, claim, isolation, ended: false })
     }
 
