@@ -164,6 +164,13 @@ pub use db::table::{AsTable, OpenTable, SecondaryIndex, Table};
 pub use db::transaction::{TableLock, Transaction};
 pub use table::codec::{Key, Row};
 
+/// Engines that are broken on purpose, for campaigns to find out.
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants {
+    pub use crate::base::mutant::{Mutant, VARIABLE, chosen};
+}
+
 /// Disks: real, in memory, simulated.
 pub mod disk {
     pub use crate::io::*;

@@ -1,12 +1,12 @@
 //! Campaigns: each tries very many cases from one seed, and says how many failed.
 
+mod bitflips;
 mod crash;
+mod damage;
 mod io_errors;
+mod malformed;
 mod oracle;
 mod recovery;
-mod bitflips;
-mod damage;
-mod malformed;
 mod report;
 mod seeds;
 
@@ -70,7 +70,8 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);
     };
-    let plan = Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock), case: flags.case };
+    let plan =
+        Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock), case: flags.case };
     let progress = Progress::start(campaign.name, &plan);
     let report = (campaign.run)(&plan, &progress);
     progress.finish();

@@ -6,5 +6,7 @@ pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod hook;
 pub(crate) mod ids;
+pub(crate) mod mutant;
 pub(crate) mod poison;
 pub(crate) mod prefetch;
+pub(crate) mod sync;

@@ -15,6 +15,8 @@ mod room;
 mod stats;
 mod write;
 
+#[cfg(loom)]
+mod loom_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -25,7 +27,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
-use parking_lot::Mutex;
 
 use self::arena::Arena;
 use self::cleaner::Cleaner;
@@ -42,6 +43,7 @@ use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::poison::Poison;
+use crate::base::sync::Mutex;
 
 pub(crate) use self::cleaner::{CleanGoal, StepResult};
 pub(crate) use self::room::Reserved;

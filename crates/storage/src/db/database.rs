@@ -4,8 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
-
 use super::files::{self, Found, LogFront};
 use super::options::Options;
 use super::services::Services;
@@ -15,6 +13,7 @@ use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
+use crate::base::sync::{Mutex, RwLock};
 use crate::buffer::{BufferPool, PoolOptions};
 use crate::io::{Disk, DiskLock, LockError};
 use crate::lock::{LockOptions, LockTable};

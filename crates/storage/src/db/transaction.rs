@@ -8,6 +8,7 @@ use super::table::{AsTable, SecondaryIndex};
 use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
 use crate::base::ids::Lsn;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
 use crate::table::catalog::TableInfo;
 use crate::table::codec::{Key, Row, key_from};
@@ -271,7 +272,7 @@ impl<'db> Transaction<'db> {
     pub fn commit(self) -> Result<(), TxnError> {
         let core = &self.db.core;
         let end = self.commit_async()?;
-        if core.durability == Durability::Sync {
+        if core.durability == Durability::Sync && !is_mutant(Mutant::AckBeforeFlush) {
             core.make_durable(end)?;
         }
         Ok(())

@@ -27,9 +27,9 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
 use crate::base::config::LatchKind;
+use crate::base::sync::Backoff;
+use crate::base::sync::word::{AtomicU64, Ordering, fence};
 
 const EXCLUSIVE: u64 = 1;
 const READER: u64 = 2;
@@ -60,7 +60,7 @@ impl Latch {
 
     #[cold]
     fn optimistic_slow(&self) -> Version {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         loop {
             let word = self.0.load(Ordering::Acquire);
             if word & EXCLUSIVE == 0 {
@@ -102,7 +102,7 @@ impl Latch {
 
     #[cold]
     fn upgrade_slow(&self, version: Version) -> bool {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         loop {
             let word = self.0.load(Ordering::Relaxed);
             if word & (VERSION_MASK | EXCLUSIVE) != version.0 {
@@ -120,7 +120,7 @@ impl Latch {
 
     /// Takes the exclusive mode, waiting for whoever holds the latch.
     pub(crate) fn lock_exclusive(&self) {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         while !self.try_lock_exclusive() {
             backoff.pause();
         }
@@ -156,7 +156,7 @@ impl Latch {
 
     /// Takes the shared mode, waiting for a writer; returns the version that holds meanwhile.
     pub(crate) fn lock_shared(&self) -> Version {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         loop {
             let word = self.0.load(Ordering::Relaxed);
             if word & EXCLUSIVE == 0
@@ -244,25 +244,8 @@ impl Drop for ReadGuard<'_> {
     }
 }
 
-/// Spins a little, then yields the core: the holder may have been descheduled.
-struct Backoff(u32);
-
-impl Backoff {
-    fn new() -> Backoff {
-        Backoff(0)
-    }
-
-    fn pause(&mut self) {
-        if self.0 < 7 {
-            for _ in 0..1 << self.0 {
-                std::hint::spin_loop();
-            }
-            self.0 += 1;
-        } else {
-            std::thread::yield_now();
-        }
-    }
-}
+#[cfg(all(test, loom))]
+mod loom_tests;
 
 #[cfg(test)]
 mod tests {

@@ -15,10 +15,11 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::context::Context;
 use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::base::sync::yield_now;
 use crate::lock::LockTable;
 
 /// One place in the table.
@@ -123,7 +124,7 @@ impl Slots {
                 if state & 1 == 0 {
                     break state;
                 }
-                std::thread::yield_now();
+                yield_now();
             };
             let (first, last) = (slot.first.load(Ordering::Acquire), slot.last.load(Ordering::Acquire));
             if state != 0 && first != 0 && slot.state.load(Ordering::SeqCst) == state {
