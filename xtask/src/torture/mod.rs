@@ -1,5 +1,6 @@
 //! Campaigns: each tries very many cases from one seed, and says how many failed.
 
+mod isolation;
 mod report;
 
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ struct Campaign {
 }
 
 /// All campaigns.
-const CAMPAIGNS: &[Campaign] = &[];
+const CAMPAIGNS: &[Campaign] = &[Campaign { name: "isolation", run: isolation::run }];
 
 /// The flags of `cargo xtask torture`.
 #[derive(Debug, Args)]
