@@ -18,6 +18,7 @@ mod ops;
 mod progress;
 mod report;
 mod schema;
+mod space;
 mod txn;
 
 use std::process::ExitCode;
