@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::driver::Length;
 use crate::error::Error;
-use crate::flags::{self, Background, Durability, EngineKind, Isolation, Latches, Scheduler, Switch};
+use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch};
 use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
+use crate::history;
 use crate::txn::Steps;
 
 /// Directory of the database unless another is named.
@@ -149,6 +150,19 @@ pub(crate) struct CheckConfig {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// `tpcc history`.
+#[derive(Clone, Debug)]
+pub(crate) struct HistoryConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// What is run.
+    pub(crate) params: history::Params,
+    /// The form as typed.
+    pub(crate) form: Form,
+    /// Where the history goes.
+    pub(crate) out: PathBuf,
+}
+
 /// Resolves `tpcc run`.
 pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
     if flags.engine.engine == EngineKind::Floor {
@@ -248,6 +262,47 @@ fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) 
         checkpoint_mib,
         page_checksums: engine.page_checksums.is_none_or(Switch::is_on),
     })
+}
+
+/// Resolves `tpcc history`.
+pub(crate) fn history(flags: flags::History) -> Result<HistoryConfig, Error> {
+    let number = |flag: &str, given: i64, least: u64, most: u64| {
+        number(flag, given, least, most as i64)
+            .map_err(|error| error.help(format!("'tpcc history --help' explains {flag}")))
+    };
+    let sessions = number("--sessions", flags.sessions, 1, history::Params::MOST_SESSIONS.into())?;
+    let most = history::Params::MOST_TRANSACTIONS / sessions;
+    let transactions = number("--transactions", flags.transactions, 1, most)?;
+    let keys = number("--keys", flags.keys, 1, history::Params::MOST_KEYS)?;
+    let abort_percent = number("--abort-percent", flags.abort_percent, 0, 100)?;
+    let params = history::Params {
+        form: match flags.form {
+            Form::ListAppend => history::Form::ListAppend,
+            Form::Register => history::Form::Register,
+        },
+        sessions: sessions as u32,
+        transactions: transactions as u32,
+        keys,
+        isolation: flags.isolation.of_storage(),
+        abort_percent: abort_percent as u32,
+        range: history::Params::RANGE,
+        list_full: history::Params::LIST_FULL,
+        seed: flags.seed.unwrap_or_else(fresh_seed),
+    };
+    let store = StoreConfig {
+        data: flags.data,
+        workers: params.sessions as usize,
+        buffer_pool_mib: number("--buffer-pool", flags.buffer_pool, LEAST_POOL_MIB, 1 << 24)?,
+        durability: flags.durability,
+        isolation: flags.isolation,
+        latches: flags.latches,
+        prefetch: false,
+        preload: false,
+        background: Background::Threads,
+        checkpoint_mib: 64,
+        page_checksums: true,
+    };
+    Ok(HistoryConfig { store, params, form: flags.form, out: flags.out })
 }
 
 fn warehouses(data: &flags::Data) -> Result<Option<u32>, Error> {

@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Load(Load),
     /// Check the twelve consistency conditions
     Check(Check),
+    /// Record a random concurrent workload, so that its isolation can be judged
+    History(History),
 }
 
 /// `tpcc run`.
@@ -85,6 +87,72 @@ pub(crate) struct Check {
     pub(crate) machine: Machine,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// `tpcc history`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+One line of JSON per transaction:
+  {\"id\":7,\"session\":2,\"status\":\"ok\",\"ops\":[[\"a\",3,57],[\"r\",4,[12,31]]],\"start\":1200,\"end\":98000}
+status    ok committed; fail rolled back, by its own wish or as a deadlock's victim (another transaction follows, it
+          is not run again); info answered with an error
+ops       [\"a\",row,number] appended; [\"r\",row,[numbers]] read, [] if there is no row; register form:
+          [\"w\",row,version] written; [\"r\",row,version] read, null if never written. A range read is a read of each of
+          its rows. A delete writes an odd version, which a read of the absent row returns.
+start end nanoseconds on one clock, taken before begin and after the answer
+A row whose list is full (128 numbers) is replaced by the row N numbers further. The last transaction of session 0
+reads all rows when everybody else is done.")]
+pub(crate) struct History {
+    /// Directory of the database, created if there is none; what another history left in it is deleted
+    #[arg(long, value_name = "DIR", default_value = "tpcc-history", help_heading = "Data")]
+    pub(crate) data: PathBuf,
+    /// Sessions at once, 1 to 100
+    #[arg(long, value_name = "N", default_value = "8", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) sessions: i64,
+    /// Transactions of each session
+    #[arg(long, value_name = "N", default_value = "500", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) transactions: i64,
+    /// Rows in use at a time; a tenth of them gets almost half of the work
+    #[arg(long, value_name = "N", default_value = "20", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) keys: i64,
+    /// What transactions do: append to lists, or write and delete versions
+    #[arg(long, value_enum, default_value = "list-append", value_name = "FORM", help_heading = "Load")]
+    pub(crate) form: Form,
+    /// Of a hundred transactions, how many roll back by their own wish
+    #[arg(long, value_name = "P", default_value = "5", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) abort_percent: i64,
+    /// Seed of what transactions do [default: a new one, printed]
+    ///
+    /// In which order sessions come to run is the machine's choice: a seed repeats the work, not the history.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) seed: Option<u64>,
+    /// Isolation of all transactions
+    #[arg(long, value_enum, default_value = "serializable", value_name = "LEVEL", help_heading = "Engine")]
+    pub(crate) isolation: Isolation,
+    /// When a commit is answered: sync, when it is on disk; async, at once
+    #[arg(long, value_enum, default_value = "async", value_name = "sync|async", hide_possible_values = true)]
+    #[arg(help_heading = "Engine")]
+    pub(crate) durability: Durability,
+    /// How readers of a page keep writers away
+    #[arg(
+        long,
+        value_enum,
+        default_value = "optimistic",
+        value_name = "optimistic|plain",
+        hide_possible_values = true
+    )]
+    #[arg(help_heading = "Engine")]
+    pub(crate) latches: Latches,
+    /// MiB of the buffer pool, at least 16
+    #[arg(long, value_name = "MIB", default_value = "64", allow_negative_numbers = true, help_heading = "Engine")]
+    pub(crate) buffer_pool: i64,
+    /// How sessions run: threads, each on one of its own
+    #[arg(long, value_enum, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
+    #[arg(help_heading = "Scheduling")]
+    pub(crate) scheduler: Scheduler,
+    /// Write the history to FILE
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) out: PathBuf,
 }
 
 /// Where the data is, and how much.
@@ -250,6 +318,8 @@ choice! {
     Latches { Optimistic = "optimistic", Plain = "plain" }
     /// Who drives the engine's services.
     Background { Threads = "threads", Inline = "inline" }
+    /// What the transactions of a history do.
+    Form { ListAppend = "list-append", Register = "register" }
     /// Who runs transactions.
     Scheduler { Threads = "threads" }
 }
@@ -258,6 +328,17 @@ impl Switch {
     /// Whether it is on.
     pub(crate) fn is_on(self) -> bool {
         self == Switch::On
+    }
+}
+
+impl Isolation {
+    /// As the storage engine calls it.
+    pub(crate) fn of_storage(self) -> storage::Isolation {
+        match self {
+            Isolation::Serializable => storage::Isolation::Serializable,
+            Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
+            Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
+        }
     }
 }
 
@@ -312,10 +393,11 @@ fn in_our_words(error: &clap::Error) -> Error {
         }
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            Error::usage(format!("{name}: no such command, or not built yet")).help("one of run, load, check")
+            Error::usage(format!("{name}: no such command, or not built yet")).help("one of run, load, check, history")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
-            Error::usage("no command given").help("one of run, load, check; 'tpcc run' loads and runs one warehouse")
+            Error::usage("no command given")
+                .help("one of run, load, check, history; 'tpcc run' loads and runs one warehouse")
         }
         _ => {
             let text = error.to_string();

@@ -11,6 +11,7 @@ mod flags;
 mod floor;
 mod generate;
 mod glue;
+pub mod history;
 mod interrupt;
 mod load;
 mod ops;
@@ -44,6 +45,7 @@ pub fn main() -> ExitCode {
         Command::Run(flags) => cmd::run::run(flags),
         Command::Load(flags) => cmd::load::run(flags),
         Command::Check(flags) => cmd::check::run(flags),
+        Command::History(flags) => cmd::history::run(flags),
     };
     match ended {
         Ok(Ended::Well) => ExitCode::SUCCESS,

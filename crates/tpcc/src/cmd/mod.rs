@@ -1,6 +1,7 @@
 //! The commands.
 
 pub(crate) mod check;
+pub(crate) mod history;
 pub(crate) mod load;
 pub(crate) mod run;
 

@@ -13,7 +13,7 @@ use crate::config::StoreConfig;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::flags::{Background, Durability, Isolation, Latches};
+use crate::flags::{Background, Durability, Latches};
 use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
@@ -106,13 +106,8 @@ impl Database for Store {
 
 impl Store {
     fn on(db: storage::Database, config: &StoreConfig) -> Result<Store, Error> {
-        let isolation = match config.isolation {
-            Isolation::Serializable => storage::Isolation::Serializable,
-            Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
-            Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
-        };
         let inline = config.background == Background::Inline;
-        Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)
+        Store::new(db, config.isolation.of_storage(), durability(config), config.prefetch, inline).map_err(failed)
     }
 }
 
@@ -123,7 +118,8 @@ fn durability(config: &StoreConfig) -> storage::Durability {
     }
 }
 
-fn options(config: &StoreConfig) -> Result<Options, Error> {
+/// How the engine is opened.
+pub(crate) fn options(config: &StoreConfig) -> Result<Options, Error> {
     let transactions = config.workers + SPARE_TRANSACTIONS;
     if transactions > MOST_TRANSACTIONS {
         let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
@@ -175,7 +171,8 @@ fn in_use(directory: &str, holder: &str) -> Error {
     Error::failed(format!("{directory}: in use by process {holder}; stop it or choose another --data"))
 }
 
-fn cannot_open(error: &OpenError) -> Error {
+/// Why the engine cannot be opened, and what to do.
+pub(crate) fn cannot_open(error: &OpenError) -> Error {
     match error {
         OpenError::Setting { setting: "buffer_pool", what } => {
             Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
@@ -206,7 +203,16 @@ fn below(error: &StorageError) -> Error {
 
 fn failed(error: StoreError) -> Error {
     match &error {
-        StoreError::Storage(error) | StoreError::Transaction(TxnError::Storage(error)) => below(error),
+        StoreError::Storage(error) => below(error),
+        StoreError::Transaction(error) => failed_transaction(error),
+        _ => Error::failed(error.to_string()),
+    }
+}
+
+/// Why a transaction failed that should not have, and what to do.
+pub(crate) fn failed_transaction(error: &TxnError) -> Error {
+    match error {
+        TxnError::Storage(error) => below(error),
         _ => Error::failed(error.to_string()),
     }
 }
