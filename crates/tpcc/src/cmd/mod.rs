@@ -3,6 +3,8 @@
 pub(crate) mod check;
 pub(crate) mod load;
 pub(crate) mod run;
+pub(crate) mod shell;
+pub(crate) mod verify;
 
 use std::io::Write;
 use std::time::Duration;
