@@ -360,6 +360,13 @@ fn in_our_words(error: &clap::Error) -> Error {
                 Some(other) => format!("did you mean {other}?"),
                 None => "'tpcc run -h' lists the flags".to_owned(),
             }),
+        (ErrorKind::MissingRequiredArgument, ..) => {
+            let flag = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
+                _ => String::new(),
+            };
+            Error::usage(format!("{flag}: missing")).help("'tpcc verify -h' shows how to call it")
+        }
         (ErrorKind::ArgumentConflict, Some(flag), _) => {
             Error::usage(format!("{flag}: given twice")).help("pass it once")
         }
