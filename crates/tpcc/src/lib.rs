@@ -19,6 +19,7 @@ mod progress;
 mod report;
 mod schema;
 mod shell;
+mod space;
 mod txn;
 
 use std::process::ExitCode;

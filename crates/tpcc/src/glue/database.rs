@@ -18,6 +18,7 @@ use crate::flags::{Background, Durability, Isolation, Latches};
 use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
+use crate::space;
 use crate::{interrupt, load, progress};
 
 /// Transactions beside the workers': those of the loader's and the checker's threads.
@@ -75,6 +76,7 @@ impl Database for Store {
             }
             remove(&config.data)?;
         }
+        space::check(&config.data, plan.warehouses)?;
         let db = options(config)?.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config)?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
