@@ -381,3 +381,63 @@ fn a_full_disk_does_not_stop_readers() {
     let reopened = small().open_on(on(&disk));
     assert!(reopened.is_err(), "the directory is taken while it is open");
 }
+
+/// Rows that are indexed by their first eight bytes, each once.
+struct ByNumber;
+impl SecondaryIndex for ByNumber {
+    type Key = u64;
+    type Row = Vec<u8>;
+    type By = u64;
+    const NAME: &'static str = "by_number";
+    const UNIQUE: bool = true;
+    fn by(_: &u64, row: &Vec<u8>) -> Option<u64> {
+        row.first_chunk().map(|head| u64::from_be_bytes(*head))
+    }
+}
+const WIDE: Table<u64, Vec<u8>> = Table::new("wide").with_index::<ByNumber>();
+
+/// A statement fails at its last row, and its undo cannot read the log: half of it is left. It must never commit.
+#[test]
+fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
+    for heals in [true, false] {
+        let disk = SimDisk::new(11);
+        let db = small().log_buffer(512 << 10).open_on(on(&disk)).unwrap();
+        let table = db.table(&WIDE).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.insert(&NUMBERS, &1, &1).unwrap();
+        // More than the log keeps in memory; the last row's number is taken.
+        let rows: Vec<([u8; 8], Vec<u8>)> = (0..250u64)
+            .map(|i| {
+                let mut row = vec![7; 3_000];
+                row[..8].copy_from_slice(&(i % 249).to_be_bytes());
+                (i.to_be_bytes(), row)
+            })
+            .collect();
+        let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
+        disk.plan(Some(Call::Read), When::From(1), Fault::Eio);
+        let error = tx.insert_run_raw(&table, &rows).unwrap_err();
+        assert!(matches!(error, TxnError::Storage(StorageError::Io { .. })), "{error}");
+        assert!(matches!(tx.get(&NUMBERS, &1), Err(TxnError::Ended)));
+        assert!(matches!(tx.put(&NUMBERS, &2, &2), Err(TxnError::Ended)));
+        if heals {
+            disk.heal();
+        }
+        assert!(matches!(tx.commit(), Err(TxnError::Ended)));
+        let later = db.transact(|tx| tx.put(&NUMBERS, &3, &3));
+        let db = if heals {
+            later.unwrap();
+            db
+        } else {
+            // Nobody could take it back: the instance is closed, and the next open does.
+            assert!(matches!(later, Err(TxnError::Storage(StorageError::Poisoned { .. }))), "{later:?}");
+            drop(db);
+            disk.heal();
+            open(&disk)
+        };
+        let mut tx = db.begin().unwrap();
+        assert_eq!(tx.get(&NUMBERS, &1).unwrap(), None);
+        assert_eq!(tx.get(&NUMBERS, &3).unwrap(), heals.then_some(3));
+        assert_eq!(tx.range(&WIDE, ..).unwrap().count(), 0);
+        assert_eq!(tx.range_by::<ByNumber>(&WIDE, ..).unwrap().count(), 0);
+    }
+}

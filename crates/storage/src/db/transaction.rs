@@ -74,7 +74,7 @@ impl<'db> Transaction<'db> {
 
     #[inline]
     fn info<K, V>(&self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
-        if self.victim {
+        if self.victim || self.txn.is_broken() {
             return Err(TxnError::Ended);
         }
         let number = table.number(self.db)?;
@@ -282,10 +282,11 @@ impl<'db> Transaction<'db> {
     /// released at once (early lock release: Johnson et al., "Aether", VLDB 2010).
     ///
     /// # Errors
-    /// When the instance is closed to commits.
+    /// When the instance is closed to commits; [`TxnError::Ended`] when an earlier error has left nothing to commit. The
+    /// transaction is rolled back then.
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
-        if self.victim {
+        if self.victim || self.txn.is_broken() {
             return Err(TxnError::Ended);
         }
         Ok(self.txn.commit()?)

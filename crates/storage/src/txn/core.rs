@@ -40,6 +40,8 @@ pub(crate) struct Txn<'db> {
     pub(crate) claim: Claim<'db>,
     pub(crate) isolation: Isolation,
     ended: bool,
+    /// A statement failed half-way and could not be taken back: nothing is left but to roll everything back.
+    broken: bool,
 }
 
 impl Core {
@@ -56,7 +58,7 @@ impl Core {
         cx.last = Lsn::ZERO;
         cx.end = Lsn::ZERO;
         cx.owner.begin(age.unwrap_or_else(crate::base::clock::stamp));
-        Ok(Txn { core: self, claim, isolation, ended: false })
+        Ok(Txn { core: self, claim, isolation, ended: false, broken: false })
     }
 
     /// Returns when everything before `end` is on disk.
@@ -113,6 +115,12 @@ impl<'db> Txn<'db> {
         self.claim.peek().last
     }
 
+    /// Whether half a statement is left, so that the transaction must not commit.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
     /// Commits: appends the commit record and releases all locks at once (early lock release). What was read or
     /// written is durable when the log is flushed up to the returned position.
     ///
@@ -120,6 +128,7 @@ impl<'db> Txn<'db> {
     /// When the instance is closed to commits; the transaction is then rolled back as far as memory goes.
     #[inline]
     pub(crate) fn commit(mut self) -> Result<Lsn, StorageError> {
+        debug_assert!(!self.broken, "half a statement would be committed");
         let cx = self.claim.context();
         let wrote = cx.last != Lsn::ZERO;
         let mut end = Lsn::ZERO;
@@ -150,7 +159,8 @@ impl<'db> Txn<'db> {
     /// Takes back everything after the savepoint.
     ///
     /// # Errors
-    /// When a page cannot be read, or the log takes no more.
+    /// When a page cannot be read, or the log takes no more. The transaction is then broken: what is left can only be
+    /// rolled back as a whole, which goes on where this stopped.
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
         let core = self.core;
         let cx = self.claim.context();
@@ -159,6 +169,7 @@ impl<'db> Txn<'db> {
         let result = roll_back(core.pages(cx.slot), &mut cx.rec, &mut bytes, &mut victim, savepoint);
         (cx.last, cx.end, cx.before) = (victim.last, victim.end, bytes);
         self.claim.advance(victim.last);
+        self.broken |= result.is_err();
         result
     }
 
