@@ -441,3 +441,69 @@ fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
         assert_eq!(tx.range_by::<ByNumber>(&WIDE, ..).unwrap().count(), 0);
     }
 }
+
+/// An answer that says why nothing was done tells of what was read, which must not be lost afterwards.
+#[test]
+fn an_error_is_told_when_what_it_read_is_durable() {
+    let disk = SimDisk::new(12);
+    let db = open(&disk);
+    db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&NUMBERS, &1, &2).unwrap();
+    let end = tx.commit_async().unwrap();
+    assert!(db.durable() < end, "nobody has flushed it yet");
+    let told = db.transact(|tx| -> Result<(), Box<dyn std::error::Error>> {
+        Err(format!("overdrawn: {:?}", tx.get(&NUMBERS, &1)?).into())
+    });
+    assert_eq!(told.unwrap_err().to_string(), "overdrawn: Some(2)");
+    assert!(db.durable() >= end);
+}
+
+/// A closure that makes light of a deadlock is run again like any other: half of what it did is gone.
+#[test]
+fn a_victim_is_run_again_whatever_its_closure_returns() {
+    for returns_ok in [true, false] {
+        for reruns in [100, 0] {
+            let options = Options::new().buffer_pool(8 << 20).log_segment(1 << 20).reruns(reruns);
+            let db = options.open_on(Arc::new(MemDisk::new())).unwrap();
+            db.transact(|tx| {
+                tx.put(&NUMBERS, &1, &0)?;
+                tx.put(&NUMBERS, &2, &0)
+            })
+            .unwrap();
+            let barrier = std::sync::Barrier::new(2);
+            let results = std::thread::scope(|scope| {
+                let threads = [(1u64, 2u64), (2, 1)].map(|(mine, other)| {
+                    let (db, barrier) = (&db, &barrier);
+                    scope.spawn(move || {
+                        let mut first = true;
+                        db.transact(|tx| {
+                            let row = tx.get_for_update(&NUMBERS, &mine)?.unwrap();
+                            tx.put(&NUMBERS, &mine, &(row + 1))?;
+                            if std::mem::take(&mut first) {
+                                barrier.wait();
+                            }
+                            match tx.get_for_update(&NUMBERS, &other) {
+                                Ok(row) => tx.put(&NUMBERS, &other, &(row.unwrap() + 1)),
+                                Err(_) if returns_ok => Ok(()),
+                                Err(_) => Err(TxnError::Ended),
+                            }
+                        })
+                    })
+                });
+                threads.map(|thread| thread.join().unwrap())
+            });
+            let mut tx = db.begin().unwrap();
+            let rows = (tx.get(&NUMBERS, &1).unwrap(), tx.get(&NUMBERS, &2).unwrap());
+            if reruns > 0 {
+                assert!(results.iter().all(Result::is_ok), "{results:?}");
+                assert_eq!(rows, (Some(2), Some(2)), "returns_ok {returns_ok}");
+            } else {
+                let refused = results.iter().find_map(|r| r.as_ref().err()).unwrap();
+                let wanted = if returns_ok { "deadlock" } else { "ended" };
+                assert!(refused.to_string().contains(wanted), "{refused}");
+                assert_eq!(rows, (Some(1), Some(1)), "returns_ok {returns_ok}");
+            }
+        }
+    }
+}

@@ -217,10 +217,13 @@ impl Database {
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, as often as [`Options::reruns`] says, so `work` must have no effect but through the transaction.
+    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through the
+    /// transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`, when
+    /// everything that the transaction read is on disk.
     ///
     /// # Errors
-    /// What `work` returns, and what commit may return.
+    /// What `work` returns, what commit may return, and [`TxnError::Deadlock`] when the last run was a victim and `work`
+    /// made light of it.
     pub fn transact<T, E: From<TxnError>>(
         &self,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
@@ -231,13 +234,20 @@ impl Database {
         loop {
             let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
             let mut transaction = Transaction::new(self, txn);
-            match work(&mut transaction) {
+            let result = work(&mut transaction);
+            if transaction.is_victim() && runs < self.reruns {
+                runs += 1;
+                continue;
+            }
+            match result {
                 Ok(value) => {
-                    transaction.commit()?;
+                    transaction.commit_all()?;
                     return Ok(value);
                 }
-                Err(_) if transaction.is_victim() && runs < self.reruns => runs += 1,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    transaction.give_up()?;
+                    return Err(error);
+                }
             }
         }
     }
