@@ -507,3 +507,15 @@ fn a_victim_is_run_again_whatever_its_closure_returns() {
         }
     }
 }
+
+/// A table may be named for the first time in the only transaction there is room for.
+#[test]
+fn a_table_is_created_within_the_last_transaction() {
+    let db = Options::new().buffer_pool(8 << 20).transactions(1).open_on(Arc::new(MemDisk::new())).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&NUMBERS, &1, &1).unwrap();
+    tx.put(&ROWS, &vec![1], &vec![2]).unwrap();
+    assert!(matches!(db.begin(), Err(TxnError::Storage(StorageError::TooManyTransactions { limit: 1 }))));
+    tx.commit().unwrap();
+    assert_eq!(db.begin().unwrap().get(&NUMBERS, &1).unwrap(), Some(1));
+}

@@ -86,8 +86,8 @@ impl Database {
         let log_options = |database| LogOptions {
             segment_bytes: options.segment_bytes,
             ring_bytes: options.ring_bytes,
-            // One slot for each transaction, one for the cleaner, one for checkpoints and restart.
-            slots: options.transactions + 2,
+            // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and restart.
+            slots: options.transactions + 3,
             reserve_bytes: options.segment_bytes / 4,
             database,
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
@@ -114,8 +114,8 @@ impl Database {
             (file, control, log, Some((redo, clean, losers, images)))
         };
         let log = Arc::new(log);
-        let own_slot = SlotId(options.transactions as u16);
-        let service_slot = SlotId(options.transactions as u16 + 1);
+        let own_slot = SlotId(options.transactions as u16 + 1);
+        let service_slot = SlotId(options.transactions as u16 + 2);
         let driven = Arc::new(AtomicBool::new(false));
         let front = LogFront {
             log: Arc::clone(&log),
@@ -176,7 +176,8 @@ impl Database {
     ) -> Arc<Core> {
         let locks = LockTable::new(
             LockOptions {
-                slots: options.transactions,
+                // One of them creates tables.
+                slots: options.transactions + 1,
                 tables: MAX_TABLES + 2,
                 escalate_at: options.escalate_at,
                 ..LockOptions::default()

@@ -51,14 +51,28 @@ impl Core {
     /// `TooManyTransactions` when every slot is taken.
     #[inline]
     pub(crate) fn begin(&self, isolation: Isolation, age: Option<u64>) -> Result<Txn<'_>, StorageError> {
-        let Some(mut claim) = self.slots.claim() else { return Err(self.too_many()) };
+        let Some(claim) = self.slots.claim() else { return Err(self.too_many()) };
+        Ok(self.begin_in(claim, isolation, age))
+    }
+
+    /// Begins the transaction that creates a table. One at a time: who comes second gets an error.
+    ///
+    /// # Errors
+    /// `TooManyTransactions`.
+    pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
+        let Some(claim) = self.slots.claim_last() else { return Err(self.too_many()) };
+        Ok(self.begin_in(claim, Isolation::Serializable, None))
+    }
+
+    #[inline]
+    fn begin_in<'db>(&'db self, mut claim: Claim<'db>, isolation: Isolation, age: Option<u64>) -> Txn<'db> {
         let cx = claim.context();
         cx.sequence += 1;
         cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
         cx.last = Lsn::ZERO;
         cx.end = Lsn::ZERO;
         cx.owner.begin(age.unwrap_or_else(crate::base::clock::stamp));
-        Ok(Txn { core: self, claim, isolation, ended: false, broken: false })
+        Txn { core: self, claim, isolation, ended: false, broken: false }
     }
 
     /// Returns when everything before `end` is on disk.
@@ -78,7 +92,7 @@ impl Core {
 
     #[cold]
     fn too_many(&self) -> StorageError {
-        StorageError::TooManyTransactions { limit: self.slots.claimed() }
+        StorageError::TooManyTransactions { limit: self.slots.limit() }
     }
 
     /// What a change of structure needs.
