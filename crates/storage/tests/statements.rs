@@ -519,3 +519,36 @@ fn a_table_is_created_within_the_last_transaction() {
     tx.commit().unwrap();
     assert_eq!(db.begin().unwrap().get(&NUMBERS, &1).unwrap(), Some(1));
 }
+
+/// The end of a bulk load is one record, whatever the table's indexes and however small the log's memory.
+#[test]
+fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
+    fn extract(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(row);
+        true
+    }
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let table = NAMES.iter().fold(Table::<u64, Vec<u8>>::new("many"), |t, name| t.with_raw_index(name, false, 0, extract));
+    let disk = SimDisk::new(13);
+    let db = small().log_buffer(0).open_on(on(&disk)).unwrap();
+    let open_table = db.table(&table).unwrap();
+    let mut load = db.bulk_load(&open_table).unwrap();
+    // About as much as fits in every root, so that their images have no hole.
+    for key in 0..25u64 {
+        load.push(&key, &vec![key as u8; 250]).unwrap();
+    }
+    assert_eq!(load.finish().unwrap(), 25);
+    drop(db);
+    let db = open(&disk);
+    let open_table = db.table(&table).unwrap();
+    let mut tx = db.begin().unwrap();
+    for index in 0..NAMES.len() {
+        let mut entries = 0;
+        tx.scan_index_raw(&open_table, index, &[], &[u8::MAX; 400], false, |_, _| {
+            entries += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(entries, 25);
+    }
+}
