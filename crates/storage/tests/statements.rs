@@ -528,7 +528,8 @@ fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
         true
     }
     const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
-    let table = NAMES.iter().fold(Table::<u64, Vec<u8>>::new("many"), |t, name| t.with_raw_index(name, false, 0, extract));
+    let table =
+        NAMES.iter().fold(Table::<u64, Vec<u8>>::new("many"), |t, name| t.with_raw_index(name, false, 0, extract));
     let disk = SimDisk::new(13);
     let db = small().log_buffer(0).open_on(on(&disk)).unwrap();
     let open_table = db.table(&table).unwrap();
@@ -551,4 +552,71 @@ fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
         .unwrap();
         assert_eq!(entries, 25);
     }
+}
+
+/// Rows that a transaction makes shorter give their room to others, and the disk is full when it rolls back: the rows grow
+/// back nevertheless, for that room was kept, and nothing is closed.
+#[test]
+fn rows_made_shorter_grow_back_on_a_full_disk() {
+    const FAT: Table<u64, Vec<u8>> = Table::new("fat");
+    const JUNK: Table<u64, Vec<u8>> = Table::new("junk");
+    const ROWS: u64 = 40;
+    let disk = SimDisk::new(14);
+    let db = small().log_segment(16 << 20).checkpoint_every(1 << 30).open_on(on(&disk)).unwrap();
+    // Two to a page.
+    db.transact(|tx| (0..ROWS).try_for_each(|k| tx.put(&FAT, &(k * 1000), &vec![1; 3_900]))).unwrap();
+    let mut shorter = db.begin().unwrap();
+    for k in 0..ROWS {
+        shorter.put(&FAT, &(k * 1000), &vec![2; 10]).unwrap();
+    }
+    // Their pages are full again.
+    db.transact(|tx| (0..ROWS * 10).try_for_each(|i| tx.put(&FAT, &(i / 10 * 1000 + i % 10 + 1), &vec![3; 350])))
+        .unwrap();
+    // And so is the disk, and what it had given to the data file before.
+    disk.set_capacity(disk.used());
+    let mut junk = 0;
+    let full = loop {
+        match db.transact(|tx| tx.put(&JUNK, &junk, &vec![4; 4_000])) {
+            Ok(()) => junk += 1,
+            Err(error) => break error,
+        }
+        assert!(junk < 100_000);
+    };
+    let TxnError::Storage(StorageError::NoSpace { file }) = &full else { panic!("{full}") };
+    assert!(file.contains("pages"), "{file}");
+    // No more can be kept, so no more can be made shorter; that is told, and nothing else happens.
+    assert!(matches!(shorter.put(&FAT, &1, &vec![5; 9]), Err(TxnError::Storage(StorageError::NoSpace { .. }))));
+    shorter.rollback().unwrap();
+    disk.set_capacity(u64::MAX);
+    db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
+    let mut tx = db.begin().unwrap();
+    let rows: Vec<_> = tx.range(&FAT, ..).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len() as u64, ROWS * 11);
+    for (key, row) in rows {
+        let wanted = if key % 1000 == 0 { (3_900, 1) } else { (350, 3) };
+        assert_eq!((row.len(), row[0]), wanted, "row {key}");
+    }
+    drop(tx);
+    db.verify_pages().unwrap();
+}
+
+/// What was kept for undo is free for all when the transaction has ended.
+#[test]
+fn room_kept_for_undo_is_given_back() {
+    let disk = SimDisk::new(15);
+    let db = open(&disk);
+    db.transact(|tx| tx.put(&ROWS, &vec![1], &vec![1; 3_000])).unwrap();
+    let before = disk.used();
+    for round in 0..2_000u32 {
+        let mut tx = db.begin().unwrap();
+        tx.put(&ROWS, &vec![1], &vec![2; 100 + round as usize % 2]).unwrap();
+        tx.put(&ROWS, &vec![1], &vec![2; 50]).unwrap();
+        if round % 2 == 0 {
+            tx.commit().unwrap()
+        } else {
+            drop(tx.rollback().unwrap())
+        }
+        db.step().unwrap();
+    }
+    assert!(disk.used() < before + (8 << 20), "{} bytes more", disk.used() - before);
 }

@@ -238,6 +238,11 @@ impl Log {
         self.append_to(slot, rec, after, Room::Kept)
     }
 
+    /// Undoing the slot's transaction may take `bytes` more than its records.
+    pub(crate) fn owe(&self, slot: SlotId, bytes: u64) {
+        self.reserve.owe(slot, bytes, false);
+    }
+
     /// The slot's transaction has ended: nothing needs to be kept for its undo.
     #[inline]
     pub(crate) fn end_txn(&self, slot: SlotId) {

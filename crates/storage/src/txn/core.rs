@@ -12,6 +12,7 @@ use crate::base::hook::{Hook, WaitToken};
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::poison::Poison;
 use crate::btree::Pages;
+use crate::btree::space::Kept;
 use crate::buffer::BufferPool;
 use crate::lock::LockTable;
 use crate::log::{Log, RecordKind};
@@ -42,6 +43,7 @@ pub(crate) struct Txn<'db> {
     ended: bool,
     /// A statement failed half-way and could not be taken back: nothing is left but to roll everything back.
     broken: bool,
+    kept: Kept,
 }
 
 impl Core {
@@ -72,7 +74,7 @@ impl Core {
         cx.last = Lsn::ZERO;
         cx.end = Lsn::ZERO;
         cx.owner.begin(age.unwrap_or_else(crate::base::clock::stamp));
-        Txn { core: self, claim, isolation, ended: false, broken: false }
+        Txn { core: self, claim, isolation, ended: false, broken: false, kept: Kept::default() }
     }
 
     /// Returns when everything before `end` is on disk.
@@ -98,7 +100,7 @@ impl Core {
     /// What a change of structure needs.
     #[inline]
     pub(crate) fn pages(&self, slot: SlotId) -> Pages<'_> {
-        Pages { pool: &self.pool, log: &self.log, slot }
+        Pages { pool: &self.pool, log: &self.log, slot, for_undo: false }
     }
 }
 
@@ -122,6 +124,28 @@ impl<'db> Txn<'db> {
         (cx.last, cx.end) = (lsn, cx.rec.end());
         self.claim.advance(lsn);
         Ok(lsn)
+    }
+
+    /// Keeps room for making one more row shorter. No latch may be held.
+    ///
+    /// # Errors
+    /// No space.
+    #[cold]
+    pub(crate) fn keep_for_one_shorter(&mut self) -> Result<(), StorageError> {
+        self.kept.keep(self.core.pages(self.claim.peek().slot))
+    }
+
+    /// Whether a row may be made shorter.
+    #[inline]
+    pub(crate) fn may_shorten(&self) -> bool {
+        self.kept.covers_one()
+    }
+
+    /// A row has been made shorter.
+    #[cold]
+    pub(crate) fn has_shortened(&mut self) {
+        let bytes = self.kept.use_one();
+        self.core.log.owe(self.claim.peek().slot, bytes);
     }
 
     /// A place in the transaction to come back to: see [`Txn::rollback_to`].
@@ -159,6 +183,7 @@ impl<'db> Txn<'db> {
             self.claim.ended();
             appended?;
         }
+        self.kept.release(&self.core.pool);
         self.claim.context().owner.release_all();
         self.ended = true;
         if !wrote {
@@ -180,7 +205,8 @@ impl<'db> Txn<'db> {
         let cx = self.claim.context();
         let mut victim = Victim { txn: cx.txn, last: cx.last, end: cx.end };
         let mut bytes = std::mem::take(&mut cx.before);
-        let result = roll_back(core.pages(cx.slot), &mut cx.rec, &mut bytes, &mut victim, savepoint);
+        let pages = Pages { for_undo: true, ..core.pages(cx.slot) };
+        let result = roll_back(pages, &mut cx.rec, &mut bytes, &mut victim, savepoint);
         (cx.last, cx.end, cx.before) = (victim.last, victim.end, bytes);
         self.claim.advance(victim.last);
         self.broken |= result.is_err();
@@ -208,6 +234,7 @@ impl<'db> Txn<'db> {
                 self.core.poison.close(error, self.core.log.durable());
             }
         }
+        self.kept.release(&self.core.pool);
         self.claim.context().owner.release_all();
         result
     }
