@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 mod bell;
+mod driven;
 mod files;
 mod flush;
 mod kind;

@@ -1,14 +1,14 @@
 //! What all transactions of a database share, and the life of one: begin, commit, roll back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use super::active::{Claim, Slots};
 use super::undo::{Victim, roll_back};
 use crate::base::clock::Clock;
 use crate::base::config::{Durability, Isolation, LatchKind};
 use crate::base::error::StorageError;
-use crate::base::hook::{Hook, WaitToken};
+use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::poison::Poison;
 use crate::btree::Pages;
@@ -72,7 +72,6 @@ impl Core {
         cx.sequence += 1;
         cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
         cx.last = Lsn::ZERO;
-        cx.end = Lsn::ZERO;
         cx.owner.begin(age.unwrap_or_else(crate::base::clock::stamp));
         Txn { core: self, claim, isolation, ended: false, broken: false, kept: Kept::default() }
     }
@@ -82,14 +81,7 @@ impl Core {
     /// # Errors
     /// When the instance is closed to commits.
     pub(crate) fn make_durable(&self, end: Lsn) -> Result<(), StorageError> {
-        if self.log.durable() >= end {
-            return Ok(());
-        }
-        if self.driven.load(Ordering::Acquire) {
-            self.log.wait_durable(end, &WaitToken::new(), &*self.hook)
-        } else {
-            self.log.wait_durable_inline(end)
-        }
+        self.log.make_durable(end, &self.driven, &*self.hook)
     }
 
     #[cold]
@@ -121,7 +113,7 @@ impl<'db> Txn<'db> {
     pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, StorageError> {
         let cx = self.claim.context();
         let lsn = self.core.log.append(cx.slot, &mut cx.rec, after)?;
-        (cx.last, cx.end) = (lsn, cx.rec.end());
+        cx.last = lsn;
         self.claim.advance(lsn);
         Ok(lsn)
     }
@@ -203,11 +195,11 @@ impl<'db> Txn<'db> {
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
         let core = self.core;
         let cx = self.claim.context();
-        let mut victim = Victim { txn: cx.txn, last: cx.last, end: cx.end };
+        let mut victim = Victim { txn: cx.txn, last: cx.last };
         let mut bytes = std::mem::take(&mut cx.before);
         let pages = Pages { for_undo: true, ..core.pages(cx.slot) };
         let result = roll_back(pages, &mut cx.rec, &mut bytes, &mut victim, savepoint);
-        (cx.last, cx.end, cx.before) = (victim.last, victim.end, bytes);
+        (cx.last, cx.before) = (victim.last, bytes);
         self.claim.advance(victim.last);
         self.broken |= result.is_err();
         result
