@@ -9,6 +9,7 @@ use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, La
 use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
 use crate::history;
+use crate::schema::TableId;
 use crate::txn::Steps;
 
 /// Directory of the database unless another is named.
@@ -21,6 +22,8 @@ const MOST_WAREHOUSES: i64 = 1_000_000;
 const MOST_WORKERS: i64 = 1_024;
 /// Most terminals.
 const MOST_TERMINALS: i64 = 10_000_000;
+/// Longest name of a table, as the engine has it, bytes.
+const LONGEST_TABLE_NAME: usize = 200;
 /// Longest run, seconds: a year.
 const LONGEST: f64 = 31_536_000.0;
 
@@ -83,6 +86,8 @@ pub(crate) struct RunConfig {
     pub(crate) seed: u64,
     /// Whether to check afterwards.
     pub(crate) check: bool,
+    /// Whether to print acknowledgements, and to write them in the database.
+    pub(crate) acks: bool,
     /// Where to write everything.
     pub(crate) json: Option<PathBuf>,
 }
@@ -163,6 +168,26 @@ pub(crate) struct HistoryConfig {
     pub(crate) out: PathBuf,
 }
 
+/// `tpcc verify`.
+#[derive(Clone, Debug)]
+pub(crate) struct VerifyConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// What was acknowledged.
+    pub(crate) acks: PathBuf,
+    /// Where to write everything.
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// `tpcc shell`.
+#[derive(Clone, Debug)]
+pub(crate) struct ShellConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// Which table.
+    pub(crate) table: String,
+}
+
 /// Resolves `tpcc run`.
 pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
     if flags.engine.engine == EngineKind::Floor {
@@ -207,6 +232,7 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
         scheduler: flags.scheduling.scheduler,
         seed: flags.work.seed.unwrap_or_else(fresh_seed),
         check: flags.check.is_on(),
+        acks: flags.ack_stdout,
         json: flags.output.json,
     })
 }
@@ -227,6 +253,31 @@ pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
 pub(crate) fn check(flags: flags::Check) -> Result<CheckConfig, Error> {
     no_floor(&flags.engine, "check")?;
     Ok(CheckConfig { store: store(flags.data.as_deref(), &flags.engine, &flags.machine)?, json: flags.output.json })
+}
+
+/// Resolves `tpcc verify`.
+pub(crate) fn verify(flags: flags::Verify) -> Result<VerifyConfig, Error> {
+    no_floor(&flags.engine, "verify")?;
+    Ok(VerifyConfig {
+        store: store(flags.data.as_deref(), &flags.engine, &flags.machine)?,
+        acks: flags.acks,
+        json: flags.output.json,
+    })
+}
+
+/// Resolves `tpcc shell`.
+pub(crate) fn shell(flags: flags::Shell) -> Result<ShellConfig, Error> {
+    no_floor(&flags.engine, "shell")?;
+    let table = flags.table;
+    if table.is_empty() || table.len() > LONGEST_TABLE_NAME {
+        return Err(Error::usage(format!("--table {table}: a name of 1 to {LONGEST_TABLE_NAME} bytes"))
+            .help("leave it out for the table 'shell'"));
+    }
+    if TableId::ALL.iter().any(|ours| ours.name() == table) {
+        return Err(Error::usage(format!("--table {table}: belongs to the workload, whose rows are of another kind"))
+            .help("choose another name"));
+    }
+    Ok(ShellConfig { store: store(flags.data.as_deref(), &flags.engine, &flags::Machine { workers: Some(1) })?, table })
 }
 
 fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) -> Result<StoreConfig, Error> {
@@ -349,6 +400,7 @@ fn floor_has_no(flags: &flags::Run) -> Result<(), Error> {
         ("--background", engine.background.is_some()),
         ("--checkpoint-mib", engine.checkpoint_mib.is_some()),
         ("--page-checksums", engine.page_checksums.is_some()),
+        ("--ack-stdout", flags.ack_stdout),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with --engine floor"))

@@ -31,6 +31,10 @@ pub(crate) enum Command {
     Check(Check),
     /// Record a random concurrent workload, so that its isolation can be judged
     History(History),
+    /// Recover if needed, then prove that every acknowledged transaction is there
+    Verify(Verify),
+    /// Drive several transactions by hand or by script, a line at a time
+    Shell(Shell),
 }
 
 /// `tpcc run`.
@@ -54,6 +58,12 @@ pub(crate) struct Run {
     /// Check the consistency conditions after the run
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, help_heading = "Output")]
     pub(crate) check: Switch,
+    /// Print a line for each transaction whose answer may leave: ack RUN TERMINAL SEQUENCE KIND
+    ///
+    /// Nothing else goes to stdout then; the summary goes to stderr. Each transaction that writes also writes its terminal's
+    /// last sequence in the database: 'tpcc verify --acks' compares. Warm-up included.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) ack_stdout: bool,
 }
 
 /// `tpcc load`.
@@ -154,6 +164,49 @@ pub(crate) struct History {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) out: PathBuf,
 }
+
+/// `tpcc verify`.
+#[derive(Args, Debug)]
+#[command(after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so.")]
+pub(crate) struct Verify {
+    /// Directory of the database [default: tpcc-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// What 'tpcc run --ack-stdout' printed; a last line without its end is passed over
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    pub(crate) acks: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc shell`.
+#[derive(Args, Debug)]
+#[command(after_long_help = SHELL_HELP)]
+pub(crate) struct Shell {
+    /// Directory of the database, created if there is none [default: tpcc-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// Table that the requests are about, created if absent
+    #[arg(long, value_name = "NAME", default_value = "shell", help_heading = "Data")]
+    pub(crate) table: String,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
+}
+
+/// The protocol of the shell, in short.
+const SHELL_HELP: &str = "\
+Requests, a line each, S being any word that names a session:
+  S begin [serializable|repeatable-read|read-committed]
+  S get K | getu K | insert K V | update K V | put K V | delete K | scan LO HI
+  S lock table S|X|IS|IX|SIX
+  S commit | rollback
+  check | dump | quit
+Replies, a line each: S ok [VALUES], S none, S deadlock, S error KIND TEXT;
+S blocked at once when a lock has to be waited for, the real reply when it is granted.";
 
 /// Where the data is, and how much.
 #[derive(Args, Debug)]
@@ -388,16 +441,24 @@ fn in_our_words(error: &clap::Error) -> Error {
                 Some(other) => format!("did you mean {other}?"),
                 None => "'tpcc run -h' lists the flags".to_owned(),
             }),
+        (ErrorKind::MissingRequiredArgument, ..) => {
+            let flag = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
+                _ => String::new(),
+            };
+            Error::usage(format!("{flag}: missing")).help("'tpcc verify -h' shows how to call it")
+        }
         (ErrorKind::ArgumentConflict, Some(flag), _) => {
             Error::usage(format!("{flag}: given twice")).help("pass it once")
         }
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            Error::usage(format!("{name}: no such command, or not built yet")).help("one of run, load, check, history")
+            Error::usage(format!("{name}: no such command, or not built yet"))
+                .help("one of run, load, check, verify, shell, history")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
             Error::usage("no command given")
-                .help("one of run, load, check, history; 'tpcc run' loads and runs one warehouse")
+                .help("one of run, load, check, verify, shell, history; 'tpcc run' loads and runs one warehouse")
         }
         _ => {
             let text = error.to_string();

@@ -1,5 +1,6 @@
 //! `tpcc`: a workload derived from TPC-C, and the engines it runs on. Not a TPC-C result.
 
+mod ack;
 mod check;
 mod cmd;
 mod config;
@@ -18,6 +19,7 @@ mod ops;
 mod progress;
 mod report;
 mod schema;
+mod shell;
 mod space;
 mod txn;
 
@@ -46,6 +48,8 @@ pub fn main() -> ExitCode {
         Command::Load(flags) => cmd::load::run(flags),
         Command::Check(flags) => cmd::check::run(flags),
         Command::History(flags) => cmd::history::run(flags),
+        Command::Verify(flags) => cmd::verify::run(flags),
+        Command::Shell(flags) => cmd::shell::run(flags),
     };
     match ended {
         Ok(Ended::Well) => ExitCode::SUCCESS,

@@ -23,7 +23,7 @@ pub(crate) mod testing;
 mod tests;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
@@ -112,6 +112,8 @@ pub(crate) struct BufferPool {
     next_shard: CachePadded<AtomicU32>,
     /// Pages in the file.
     file_pages: AtomicU32,
+    /// Pages at its end that only undo may take.
+    kept_pages: AtomicU64,
     cleaner_called: AtomicBool,
     grow_lock: Mutex<()>,
     sync_lock: Mutex<()>,
@@ -171,6 +173,7 @@ impl BufferPool {
             never_used: CachePadded::default(),
             next_shard: CachePadded::default(),
             file_pages: AtomicU32::new(pages as u32),
+            kept_pages: AtomicU64::new(0),
             cleaner_called: AtomicBool::new(false),
             grow_lock: Mutex::default(),
             sync_lock: Mutex::default(),

@@ -84,8 +84,8 @@ impl Database {
         let log_options = |database| LogOptions {
             segment_bytes: options.segment_bytes,
             ring_bytes: options.ring_bytes,
-            // One slot for each transaction, one for the cleaner, one for checkpoints and restart.
-            slots: options.transactions + 2,
+            // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and restart.
+            slots: options.transactions + 3,
             reserve_bytes: options.segment_bytes / 4,
             database,
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
@@ -112,8 +112,8 @@ impl Database {
             (file, control, log, Some((redo, clean, losers, images)))
         };
         let log = Arc::new(log);
-        let own_slot = SlotId(options.transactions as u16);
-        let service_slot = SlotId(options.transactions as u16 + 1);
+        let own_slot = SlotId(options.transactions as u16 + 1);
+        let service_slot = SlotId(options.transactions as u16 + 2);
         let driven = Arc::new(AtomicBool::new(false));
         let front = LogFront {
             log: Arc::clone(&log),
@@ -178,7 +178,8 @@ impl Database {
     ) -> Arc<Core> {
         let locks = LockTable::new(
             LockOptions {
-                slots: options.transactions,
+                // One of them creates tables.
+                slots: options.transactions + 1,
                 tables: MAX_TABLES + 2,
                 escalate_at: options.escalate_at,
                 ..LockOptions::default()
@@ -219,10 +220,13 @@ impl Database {
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, as often as [`Options::reruns`] says, so `work` must have no effect but through the transaction.
+    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through the
+    /// transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`, when
+    /// everything that the transaction read is on disk.
     ///
     /// # Errors
-    /// What `work` returns, and what commit may return.
+    /// What `work` returns, what commit may return, and [`TxnError::Deadlock`] when the last run was a victim and `work`
+    /// made light of it.
     pub fn transact<T, E: From<TxnError>>(
         &self,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
@@ -233,13 +237,20 @@ impl Database {
         loop {
             let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
             let mut transaction = Transaction::new(self, txn);
-            match work(&mut transaction) {
+            let result = work(&mut transaction);
+            if transaction.is_victim() && runs < self.reruns {
+                runs += 1;
+                continue;
+            }
+            match result {
                 Ok(value) => {
-                    transaction.commit()?;
+                    transaction.commit_all()?;
                     return Ok(value);
                 }
-                Err(_) if transaction.is_victim() && runs < self.reruns => runs += 1,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    transaction.give_up()?;
+                    return Err(error);
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Transactions as programs see them.
 
 use std::ops::{ControlFlow, RangeBounds};
+use std::sync::Arc;
 
 use super::cursor::{Cursor, bounds_of};
 use super::database::Database;
@@ -34,8 +35,8 @@ use crate::txn::core::Txn;
 pub struct Transaction<'db> {
     db: &'db Database,
     pub(crate) txn: Txn<'db>,
-    /// It was chosen as a deadlock's victim: nothing but rolling back is left.
-    victim: bool,
+    /// It was chosen as a deadlock's victim, in this table: nothing but rolling back is left.
+    victim: Option<Arc<str>>,
     /// A key being encoded.
     key: Vec<u8>,
     /// A row being encoded.
@@ -60,12 +61,12 @@ pub enum TableLock {
 impl<'db> Transaction<'db> {
     #[inline]
     pub(crate) fn new(db: &'db Database, txn: Txn<'db>) -> Transaction<'db> {
-        Transaction { db, txn, victim: false, key: Vec::new(), row: Vec::new() }
+        Transaction { db, txn, victim: None, key: Vec::new(), row: Vec::new() }
     }
 
     /// Whether the transaction was chosen to give way in a deadlock: roll back, then run it again.
     pub fn is_victim(&self) -> bool {
-        self.victim
+        self.victim.is_some()
     }
 
     /// The isolation level.
@@ -75,7 +76,7 @@ impl<'db> Transaction<'db> {
 
     #[inline]
     fn info<K, V>(&self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
-        if self.victim {
+        if self.victim.is_some() || self.txn.is_broken() {
             return Err(TxnError::Ended);
         }
         let number = table.number(self.db)?;
@@ -85,8 +86,8 @@ impl<'db> Transaction<'db> {
     /// Notes what an error means for the transaction.
     #[inline]
     pub(super) fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
-        if let Err(TxnError::Deadlock { .. }) = &result {
-            self.victim = true;
+        if let Err(TxnError::Deadlock { table }) = &result {
+            self.victim = Some(Arc::clone(table));
         }
         result
     }
@@ -283,13 +284,32 @@ impl<'db> Transaction<'db> {
     /// released at once (early lock release: Johnson et al., "Aether", VLDB 2010).
     ///
     /// # Errors
-    /// When the instance is closed to commits.
+    /// When the instance is closed to commits; [`TxnError::Ended`] when an earlier error has left nothing to commit. The
+    /// transaction is rolled back then.
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
-        if self.victim {
+        if self.victim.is_some() || self.txn.is_broken() {
             return Err(TxnError::Ended);
         }
         Ok(self.txn.commit()?)
+    }
+
+    /// Commits for [`Database::transact`]: a victim is told that it is one.
+    pub(super) fn commit_all(self) -> Result<(), TxnError> {
+        match &self.victim {
+            Some(table) => Err(TxnError::Deadlock { table: Arc::clone(table) }),
+            None => self.commit(),
+        }
+    }
+
+    /// Takes everything back and returns when what was read is on disk: whatever is answered now tells of it.
+    pub(super) fn give_up(self) -> Result<(), TxnError> {
+        let core = &self.db.core;
+        let end = self.rollback()?;
+        if core.durability == Durability::Sync {
+            core.make_durable(end)?;
+        }
+        Ok(())
     }
 
     /// Takes everything back. Returns the position that must be durable before an answer that tells of what

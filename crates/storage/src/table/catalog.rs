@@ -217,7 +217,8 @@ impl Catalog {
         let trees =
             |e: &Entry| std::iter::once(e.primary).chain(e.secondaries.iter().map(|s| s.2)).map(|t| t.index.0).max();
         let mut index = entries.values().filter_map(trees).max().unwrap_or(CATALOG.index.0);
-        let mut txn = core.begin(Isolation::Serializable, None)?;
+        // `entries` is held: nobody else creates meanwhile.
+        let mut txn = core.begin_creating()?;
         let cx = txn.claim.context();
         let pages = core.pages(cx.slot);
         let mut tree = |rec: &mut crate::log::RecordBuf| {

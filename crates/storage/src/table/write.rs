@@ -175,6 +175,12 @@ impl Txn<'_> {
         mut leaf: FrameWrite<'_>,
     ) -> Result<Placed, TxnError> {
         let slot = leaf.page().slot(position);
+        let shorter = after.0.len() < slot.value_len;
+        if shorter && !self.may_shorten() {
+            leaf.release_unchanged();
+            self.keep_for_one_shorter()?;
+            return Ok(Placed::Again);
+        }
         if after.0.len() > slot.value_len && leaf.page().free_bytes() < after.0.len() - slot.value_len + RECORD_HEAD {
             leaf.release_unchanged();
             return Ok(Placed::Full);
@@ -188,6 +194,9 @@ impl Txn<'_> {
         let mut page = leaf.page_mut();
         ops::replace(&mut page, position, after.0, after.1);
         page.set_lsn(lsn);
+        if shorter {
+            self.has_shortened();
+        }
         Ok(Placed::Done)
     }
 

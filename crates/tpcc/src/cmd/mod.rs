@@ -4,6 +4,8 @@ pub(crate) mod check;
 pub(crate) mod history;
 pub(crate) mod load;
 pub(crate) mod run;
+pub(crate) mod shell;
+pub(crate) mod verify;
 
 use std::io::Write;
 use std::time::Duration;

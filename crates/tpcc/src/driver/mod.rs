@@ -13,6 +13,7 @@ mod worker;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::ack::{self, Sink};
 use crate::engine::{Engine, EngineFigures, Session, Transaction};
 use crate::generate::Random;
 use crate::generate::deck::Mix;
@@ -183,14 +184,19 @@ pub(crate) fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
     Ok(run.unwrap_or(1) as u32)
 }
 
-/// Runs `plan` on a loaded engine. `look` is called once a second. An error is a message for the user.
+/// Runs `plan` on a loaded engine. Acknowledgements go to `acks`, if they are wanted. `look` is called once a second. An
+/// error is a message for the user.
 pub(crate) fn run<E: Engine>(
     engine: &E,
     loaded: &Loaded,
     plan: &Plan,
+    acks: Option<&Sink>,
     mut look: impl FnMut(&Tick<'_>),
 ) -> Result<Measured, String> {
     let run = next_run(engine).map_err(|e| e.to_string())?;
+    if acks.is_some() {
+        ack::prepare(engine, run, plan.terminals).map_err(|e| e.to_string())?;
+    }
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
     let world = World { scale: loaded.scale, warehouses: plan.warehouses, constants };
     let clock = Clock::start();
@@ -217,7 +223,8 @@ pub(crate) fn run<E: Engine>(
                 let work = move || {
                     let _end = Finished { control, main };
                     let session = engine.session(number).map_err(|e| e.to_string())?;
-                    Worker::new(session, terminals, quota, plan.steps, world, control, &boards[number], clock).run()
+                    let board = &boards[number];
+                    Worker::new(session, terminals, acks, quota, plan.steps, world, control, board, clock).run()
                 };
                 std::thread::Builder::new().name(format!("worker {number}")).spawn_scoped(scope, work)
             })

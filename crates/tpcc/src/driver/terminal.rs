@@ -2,7 +2,7 @@
 
 use super::{Clock, Plan};
 use crate::generate::Random;
-use crate::generate::deck::{Deck, Kind};
+use crate::generate::deck::Deck;
 use crate::generate::input::{Input, World};
 use crate::schema::Scale;
 use crate::schema::keys::HistoryKey;
@@ -13,7 +13,8 @@ pub(crate) struct Terminal {
     home: (u32, u8),
     random: Random,
     deck: Deck,
-    history: HistoryKey,
+    /// Of its last transaction: HISTORY's key of a payment, and its number where it is acknowledged.
+    last: HistoryKey,
     /// Since when it waits for a worker, in nanoseconds of the run's clock.
     pub(super) ready_since: u64,
 }
@@ -28,7 +29,7 @@ impl Terminal {
             home: (w, d),
             random: Random::stream(plan.seed, u64::from(number)),
             deck: Deck::new(plan.mix),
-            history: HistoryKey { run, terminal: number, sequence: 0 },
+            last: HistoryKey { run, terminal: number, sequence: 0 },
             ready_since: 0,
         }
     }
@@ -49,10 +50,14 @@ impl Terminal {
     #[inline]
     pub(crate) fn next(&mut self, world: &World, clock: &Clock, now_ns: u64) -> Input {
         let kind = self.deck.draw(&mut self.random);
-        if kind == Kind::Payment {
-            self.history.sequence += 1;
-        }
-        world.input(&mut self.random, kind, self.home, clock.date(now_ns), self.history)
+        self.last.sequence += 1;
+        world.input(&mut self.random, kind, self.home, clock.date(now_ns), self.last)
+    }
+
+    /// Run, terminal and number of the transaction that it asked for last.
+    #[inline]
+    pub(super) fn last(&self) -> HistoryKey {
+        self.last
     }
 }
 

@@ -5,9 +5,11 @@ use std::collections::VecDeque;
 use super::measure::Stats;
 use super::terminal::Terminal;
 use super::{Board, Clock, Control, Phase};
+use crate::ack::{self, Ack, Outbox, Sink};
 use crate::engine::{Session, Ticket, Transaction};
 use crate::generate::deck::Kind;
 use crate::generate::input::{Input, World};
+use crate::schema::keys::HistoryKey;
 use crate::txn::{self, Failure, Scratch, Steps, Verdict};
 
 /// An answer that waits for its ticket.
@@ -15,6 +17,7 @@ struct Pending {
     ticket: Ticket,
     terminal: u32,
     kind: Kind,
+    verdict: Verdict,
     began_ns: u64,
 }
 
@@ -32,6 +35,7 @@ pub(super) struct Worker<'a, S> {
     requested: Ticket,
     scratch: Scratch,
     stats: Stats,
+    acks: Outbox<'a>,
     /// Transactions that may still be started while measuring.
     quota: Option<u64>,
     steps: Steps,
@@ -49,6 +53,7 @@ impl<'a, S: Session> Worker<'a, S> {
     pub(super) fn new(
         session: S,
         terminals: Vec<Terminal>,
+        acks: Option<&'a Sink>,
         quota: Option<u64>,
         steps: Steps,
         world: &'a World,
@@ -66,6 +71,7 @@ impl<'a, S: Session> Worker<'a, S> {
             requested: Ticket::default(),
             scratch: Scratch::default(),
             stats: Stats::new(),
+            acks: Outbox::new(acks),
             quota,
             steps,
             world,
@@ -77,13 +83,13 @@ impl<'a, S: Session> Worker<'a, S> {
 
     /// Serves until the run stops. A failure stops the run for all.
     pub(super) fn run(mut self) -> Result<Stats, String> {
-        match self.serve() {
-            Ok(()) => Ok(self.stats),
-            Err(failure) => {
-                self.control.set(Phase::Stop);
-                Err(failure.to_string())
-            }
-        }
+        let failure = match (self.serve(), self.acks.failure()) {
+            (Ok(()), None) => return Ok(self.stats),
+            (Ok(()), Some(error)) => format!("stdout: acknowledgements cannot be written: {error}"),
+            (Err(failure), _) => failure.to_string(),
+        };
+        self.control.set(Phase::Stop);
+        Err(failure)
     }
 
     fn serve(&mut self) -> Result<(), Failure<S::Error>> {
@@ -118,6 +124,9 @@ impl<'a, S: Session> Worker<'a, S> {
                 self.durable = self.session.durable();
                 self.answer(now);
             }
+            if self.acks.failure().is_some() {
+                return Ok(());
+            }
             while self.ready.is_empty() {
                 let Some(first) = self.pending.front() else { break };
                 self.durable = self.session.wait_for(first.ticket)?;
@@ -141,7 +150,7 @@ impl<'a, S: Session> Worker<'a, S> {
     #[inline]
     fn serve_one(&mut self, index: u32, began_ns: u64) -> Result<u64, Failure<S::Error>> {
         let input = self.terminals[index as usize].next(self.world, &self.clock, began_ns);
-        let (verdict, ticket) = self.execute(&input)?;
+        let (verdict, ticket) = self.execute(&input, self.terminals[index as usize].last())?;
         let now = self.clock.now_ns();
         let kind = input.kind();
         let skipped = if kind == Kind::Delivery { self.scratch.out.delivery.skipped() } else { 0 };
@@ -149,9 +158,10 @@ impl<'a, S: Session> Worker<'a, S> {
         if self.pending.is_empty() && ticket > self.durable {
             self.durable = self.session.durable();
         }
-        let pending = Pending { ticket, terminal: index, kind, began_ns };
+        let pending = Pending { ticket, terminal: index, kind, verdict, began_ns };
         if self.pending.is_empty() && ticket <= self.durable {
             self.acknowledge(&pending, now);
+            self.acks.flush();
         } else {
             self.pending.push_back(pending);
             self.ask(ticket);
@@ -171,10 +181,10 @@ impl<'a, S: Session> Worker<'a, S> {
 
     /// Runs one transaction, again and again with the same input while it is a victim.
     #[inline]
-    fn execute(&mut self, input: &Input) -> Result<(Verdict, Ticket), Failure<S::Error>> {
+    fn execute(&mut self, input: &Input, number: HistoryKey) -> Result<(Verdict, Ticket), Failure<S::Error>> {
         let mut tries = 0;
         loop {
-            let failure = match self.attempt(input) {
+            let failure = match self.attempt(input, number) {
                 Ok(end) => return Ok(end),
                 Err(failure) => failure,
             };
@@ -189,9 +199,12 @@ impl<'a, S: Session> Worker<'a, S> {
     }
 
     #[inline]
-    fn attempt(&mut self, input: &Input) -> Result<(Verdict, Ticket), Failure<S::Error>> {
+    fn attempt(&mut self, input: &Input, number: HistoryKey) -> Result<(Verdict, Ticket), Failure<S::Error>> {
         let mut transaction = self.session.begin()?;
         let verdict = txn::run(&mut transaction, self.steps, input, &mut self.scratch)?;
+        if self.acks.is_wanted() && verdict == Verdict::Commit && input.kind().writes() {
+            ack::write(&mut transaction, number)?;
+        }
         let ticket = match verdict {
             Verdict::Commit => transaction.commit()?,
             Verdict::Rollback => transaction.rollback()?,
@@ -206,6 +219,7 @@ impl<'a, S: Session> Worker<'a, S> {
                 self.acknowledge(&pending, now);
             }
         }
+        self.acks.flush();
     }
 
     /// Waits until all answers may be given, and gives them; returns the time then.
@@ -222,6 +236,7 @@ impl<'a, S: Session> Worker<'a, S> {
         let terminal = &mut self.terminals[pending.terminal as usize];
         self.stats.acknowledged(pending.kind, now - pending.began_ns, now - terminal.ready_since);
         terminal.ready_since = now;
+        self.acks.add(|| Ack::of(terminal.last(), pending.kind, pending.verdict));
         self.ready.push_back(pending.terminal);
         Board::add(&self.board.completed, 1);
     }

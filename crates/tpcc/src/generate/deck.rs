@@ -23,6 +23,11 @@ impl Kind {
     pub(crate) const ALL: [Kind; 5] =
         [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
 
+    /// Whether it changes the database.
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Kind::NewOrder | Kind::Payment | Kind::Delivery)
+    }
+
     /// As printed.
     pub(crate) fn name(self) -> &'static str {
         match self {

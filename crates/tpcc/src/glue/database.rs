@@ -3,10 +3,11 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use storage::disk::{Disk, FileDisk, LockError};
-use storage::{OpenError, Options, Recovery, RecoveryPass, StorageError, TxnError};
+use storage::{Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, StorageError, Table, TxnError};
 
 use super::storage::{Store, StoreError};
 use crate::config::StoreConfig;
@@ -35,15 +36,16 @@ impl Database for Store {
             Err(OpenError::Missing { .. }) => return Ok(None),
             Err(error) => return Err(cannot_open(&error)),
         };
-        // A database of somebody else gets no tables of ours.
         let names = db.table_names();
-        let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == name);
-        if let Some(other) = names.iter().find(|name| !is_ours(name)) {
-            return Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
-                .help("choose another directory with --data"));
-        }
-        if names.len() < TableId::ALL.len() {
-            return Err(incomplete(&shown));
+        let has = |table: &TableId| names.iter().any(|name| name == table.name());
+        if !TableId::LOADED.iter().all(has) {
+            // A database of somebody else gets no tables of ours. Beside ours others may lie: those of the shell.
+            let is_ours = |name: &&String| TableId::ALL.iter().any(|table| table.name() == *name);
+            return Err(match names.iter().find(|name| !is_ours(name)) {
+                Some(other) => Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
+                    .help("choose another directory with --data"),
+                None => incomplete(&shown),
+            });
         }
         let store = Store::on(db, config)?;
         let mut reader = store.reader().map_err(failed)?;
@@ -75,12 +77,7 @@ impl Database for Store {
             remove(&config.data)?;
         }
         space::check(&config.data, plan.warehouses)?;
-        let db = options(config)?.open(&config.data).map_err(|error| match error {
-            OpenError::Missing { .. } => {
-                Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
-            }
-            error => cannot_open(&error),
-        })?;
+        let db = options(config)?.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config)?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
@@ -109,6 +106,21 @@ impl Store {
         let inline = config.background == Background::Inline;
         Store::new(db, config.isolation.of_storage(), durability(config), config.prefetch, inline).map_err(failed)
     }
+}
+
+/// Opens a directory for the shell, creating the database and the table if they are not there. At most `sessions`
+/// transactions run at once.
+pub(crate) fn open_for_shell(
+    config: &StoreConfig,
+    hook: Arc<dyn Hook>,
+    sessions: usize,
+    table: &'static str,
+) -> Result<(storage::Database, OpenTable<i64, String>), Error> {
+    let shown = config.shown();
+    let options = options(config)?.transactions(sessions).hook(hook).on_recovery(announce(&shown));
+    let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
+    let table = db.table(&Table::new(table)).map_err(|error| failed(error.into()))?;
+    Ok((db, table))
 }
 
 fn durability(config: &StoreConfig) -> storage::Durability {
@@ -152,9 +164,10 @@ fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 's
                 said = true;
             }
             RecoveryPass::Done if said => progress::note(&format!(
-                "{shown}: recovered in {:.1} s from {} MB of log; {} transactions rolled back",
-                start.elapsed().as_secs_f64(),
-                recovery.bytes / 1_000_000,
+                "{shown}: recovered {} records, {} bytes in {:.0} ms; {} transactions rolled back",
+                recovery.records,
+                recovery.bytes,
+                start.elapsed().as_secs_f64() * 1e3,
                 recovery.losers
             )),
             _ => {}
@@ -169,6 +182,15 @@ fn incomplete(shown: &str) -> Error {
 
 fn in_use(directory: &str, holder: &str) -> Error {
     Error::failed(format!("{directory}: in use by process {holder}; stop it or choose another --data"))
+}
+
+fn cannot_create(error: &OpenError, shown: &str) -> Error {
+    match error {
+        OpenError::Missing { .. } => {
+            Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
+        }
+        error => cannot_open(error),
+    }
 }
 
 /// Why the engine cannot be opened, and what to do.
@@ -188,7 +210,7 @@ pub(crate) fn cannot_open(error: &OpenError) -> Error {
 }
 
 /// What to do when files or pages fail.
-fn below(error: &StorageError) -> Error {
+pub(crate) fn below(error: &StorageError) -> Error {
     let failed = Error::failed(error.to_string());
     match error {
         StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => {
