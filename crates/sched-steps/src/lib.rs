@@ -25,6 +25,8 @@
 
 mod executor;
 pub mod fiber;
+#[cfg(feature = "measure")]
+pub mod measure;
 pub mod point;
 pub mod team;
 
