@@ -17,6 +17,7 @@ use crate::flags::{Background, Durability, Isolation, Latches};
 use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
+use crate::space;
 use crate::{interrupt, load, progress};
 
 /// Transactions beside the workers': those of the loader's and the checker's threads.
@@ -73,6 +74,7 @@ impl Database for Store {
             }
             remove(&config.data)?;
         }
+        space::check(&config.data, plan.warehouses)?;
         let db = options(config)?.open(&config.data).map_err(|error| match error {
             OpenError::Missing { .. } => {
                 Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
