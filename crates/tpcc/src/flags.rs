@@ -304,9 +304,21 @@ pub(crate) struct Transactions {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct Scheduling {
-    /// How transactions share a worker: threads, one after the other
+    /// How transactions share a worker: threads, one after the other; steps, as a team of fibers
+    ///
+    /// A team goes through the same code together: at points each member lets the next one run, so that one pays for
+    /// fetching instructions, and data arrives while others work (STEPS, VLDB 2004).
     #[arg(long, value_enum, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
+    /// Transactions of a worker under way at once, with --scheduler steps [default: 16]
+    ///
+    /// With 1 nothing is ever switched.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) team_size: Option<i64>,
+    /// Points where a team switches, with --scheduler steps: a file that 'tpcc footprint --place' wrote, all, or none
+    /// [default: built-in placement]
+    #[arg(long, value_name = "FILE|all|none")]
+    pub(crate) ctx_points: Option<String>,
 }
 
 /// What of the machine is used.
@@ -374,7 +386,7 @@ choice! {
     /// What the transactions of a history do.
     Form { ListAppend = "list-append", Register = "register" }
     /// Who runs transactions.
-    Scheduler { Threads = "threads" }
+    Scheduler { Threads = "threads", Steps = "steps" }
 }
 
 impl Switch {

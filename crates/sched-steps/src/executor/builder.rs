@@ -5,8 +5,8 @@ use std::marker::PhantomData;
 use super::core::{Awaits, Core, Parts};
 use super::drive::{Callbacks, Idle};
 use super::scope::{self, FiberError, Scope};
-use crate::team::{LastInterest, Membership, NextTeam, Operations, Statistics, Teams};
 use crate::fiber::{Remote, Slab, StackError};
+use crate::team::{LastInterest, Membership, NextTeam, Operations, Statistics, Teams};
 
 /// Why an executor was not built.
 #[derive(Debug, thiserror::Error)]
@@ -213,7 +213,10 @@ impl Executor {
     ///
     /// # Errors
     /// The first panic of a fiber whose handle was not joined; it names the fiber.
-    pub fn scope<'env, R>(&mut self, with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> Result<R, FiberError> {
+    pub fn scope<'env, R>(
+        &mut self,
+        with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    ) -> Result<R, FiberError> {
         scope::enter(&self.core, with)
     }
 

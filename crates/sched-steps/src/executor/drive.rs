@@ -87,7 +87,10 @@ impl Idle<'_> {
 impl Core {
     /// Runs fibers until `done`, which is asked each time the thread gets control, or until none is left.
     pub(super) fn drive(&self, awaits: Awaits, mut done: impl FnMut() -> bool) {
-        assert!(!self.driving.replace(true), "an executor is driven from inside of one of its own fibers or conditions");
+        assert!(
+            !self.driving.replace(true),
+            "an executor is driven from inside of one of its own fibers or conditions"
+        );
         let local = local();
         let before = (local.core.get(), local.current.get(), local.hold.get());
         local.core.set(self);

@@ -23,7 +23,9 @@ pub enum Shape {
 ///
 /// Returns the time and the number of hops; zero hops if the system gives no stacks.
 pub fn hops(shape: Shape, contexts: usize, rounds: usize) -> (Duration, u64) {
-    let Ok(mut steps) = Executor::builder().fibers(contexts.max(2)).team_size(contexts.max(2)).stack_bytes(16 * 1024).build() else {
+    let Ok(mut steps) =
+        Executor::builder().fibers(contexts.max(2)).team_size(contexts.max(2)).stack_bytes(16 * 1024).build()
+    else {
         return (Duration::ZERO, 0);
     };
     let time = Cell::new(Duration::ZERO);

@@ -13,7 +13,8 @@ fn operations(names: &[&str]) -> (Operations, Vec<OperationId>) {
 fn members_of_a_team_go_through_it_together_and_others_wait() {
     let (operations, ids) = operations(&["a", "b"]);
     let log = RefCell::new(Vec::new());
-    let mut steps = Executor::builder().fibers(4).operations(operations).membership(Membership::PerOperation).build().unwrap();
+    let mut steps =
+        Executor::builder().fibers(4).operations(operations).membership(Membership::PerOperation).build().unwrap();
     steps
         .scope(|s| {
             for fiber in 0..4_usize {
@@ -44,7 +45,8 @@ fn members_of_a_team_go_through_it_together_and_others_wait() {
 fn strays_leave_and_rejoin_at_the_next_operation() {
     let (operations, ids) = operations(&["a", "b"]);
     let woken = Cell::new(None);
-    let mut steps = Executor::builder().fibers(3).operations(operations).membership(Membership::PerOperation).build().unwrap();
+    let mut steps =
+        Executor::builder().fibers(3).operations(operations).membership(Membership::PerOperation).build().unwrap();
     steps
         .scope(|s| {
             let (woken, ids) = (&woken, &ids);
@@ -81,8 +83,13 @@ fn a_team_has_at_most_its_size() {
     let (operations, ids) = operations(&["a"]);
     let inside = Cell::new(0_u32);
     let most = Cell::new(0);
-    let mut steps =
-        Executor::builder().fibers(10).team_size(4).operations(operations).membership(Membership::PerOperation).build().unwrap();
+    let mut steps = Executor::builder()
+        .fibers(10)
+        .team_size(4)
+        .operations(operations)
+        .membership(Membership::PerOperation)
+        .build()
+        .unwrap();
     steps
         .scope(|s| {
             for _ in 0..10 {
@@ -153,7 +160,8 @@ fn no_team_starves() {
 fn fibers_outside_of_teams_do_not_starve_them_nor_they_those() {
     let (operations, ids) = operations(&["a"]);
     let (rounds, done) = (Cell::new(0), Cell::new(false));
-    let mut steps = Executor::builder().fibers(3).operations(operations).membership(Membership::PerOperation).build().unwrap();
+    let mut steps =
+        Executor::builder().fibers(3).operations(operations).membership(Membership::PerOperation).build().unwrap();
     steps
         .scope(|s| {
             let (ids, rounds, done) = (&ids, &rounds, &done);
@@ -183,7 +191,9 @@ fn policies_choose_as_they_say() {
         let (operations, ids) = operations(&["one", "two", "last"]);
         let first = Cell::new(None);
         let builder = Executor::builder().fibers(4).operations(operations).membership(Membership::PerOperation);
-        let mut steps = if largest { builder.policy(LargestFirst) } else { builder.policy(OldestFirst).patience(0) }.build().unwrap();
+        let mut steps = if largest { builder.policy(LargestFirst) } else { builder.policy(OldestFirst).patience(0) }
+            .build()
+            .unwrap();
         steps
             .scope(|s| {
                 for at in [0, 1, 1, 2] {

@@ -11,6 +11,7 @@ use super::table::{OpenTable, Table};
 use super::transaction::Transaction;
 use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
+use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::{Mutex, RwLock};
@@ -216,6 +217,7 @@ impl Database {
     /// As [`Database::begin`].
     #[inline]
     pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
+        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
         Ok(Transaction::new(self, self.core.begin(isolation, None)?))
     }
 
@@ -235,6 +237,7 @@ impl Database {
         let age = self.core.clock.age();
         let mut runs = 0;
         loop {
+            self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
             let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
             let mut transaction = Transaction::new(self, txn);
             let result = work(&mut transaction);
@@ -287,6 +290,12 @@ impl Database {
     /// Names of all tables.
     pub fn table_names(&self) -> Vec<String> {
         self.catalog.names()
+    }
+
+    /// Every index by its number, with the table's name and its own (the table's again for the primary index): what
+    /// [`Operation::index`] means.
+    pub fn indexes(&self) -> Vec<(u32, String, String)> {
+        self.catalog.indexes()
     }
 
     /// Everything committed before this position is on disk. See [`Transaction::commit_async`].

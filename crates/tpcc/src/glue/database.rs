@@ -9,6 +9,7 @@ use std::time::Instant;
 use storage::disk::{Disk, FileDisk, LockError};
 use storage::{Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, StorageError, Table, TxnError};
 
+use super::steps::{self, StepsHook};
 use super::storage::{Store, StoreError};
 use crate::config::StoreConfig;
 use crate::database::Database;
@@ -31,7 +32,8 @@ const CONTROL: &str = "control";
 impl Database for Store {
     fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
         let shown = config.shown();
-        let db = match options(config)?.create(false).on_recovery(announce(&shown)).open(&config.data) {
+        let (options, hook) = options(config)?;
+        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
             Ok(db) => db,
             Err(OpenError::Missing { .. }) => return Ok(None),
             Err(error) => return Err(cannot_open(&error)),
@@ -47,7 +49,7 @@ impl Database for Store {
                 None => incomplete(&shown),
             });
         }
-        let store = Store::on(db, config)?;
+        let store = Store::on(db, config, hook.as_deref())?;
         let mut reader = store.reader().map_err(failed)?;
         let loaded = Loaded::read(&mut reader).map_err(failed)?;
         drop(reader);
@@ -77,8 +79,9 @@ impl Database for Store {
             remove(&config.data)?;
         }
         space::check(&config.data, plan.warehouses)?;
-        let db = options(config)?.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
-        let store = Store::on(db, config)?;
+        let (options, hook) = options(config)?;
+        let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
+        let store = Store::on(db, config, hook.as_deref())?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
                 store.finish_load(&plan.loaded()).map_err(failed)?;
@@ -102,9 +105,14 @@ impl Database for Store {
 }
 
 impl Store {
-    fn on(db: storage::Database, config: &StoreConfig) -> Result<Store, Error> {
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&StepsHook>) -> Result<Store, Error> {
         let inline = config.background == Background::Inline;
-        Store::new(db, config.isolation.of_storage(), durability(config), config.prefetch, inline).map_err(failed)
+        let isolation = config.isolation.of_storage();
+        let store = Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)?;
+        if let Some(hook) = hook {
+            hook.know(store.database(), &[TableId::Warehouse.name(), TableId::District.name()]);
+        }
+        Ok(store)
     }
 }
 
@@ -117,7 +125,7 @@ pub(crate) fn open_for_shell(
     table: &'static str,
 ) -> Result<(storage::Database, OpenTable<i64, String>), Error> {
     let shown = config.shown();
-    let options = options(config)?.transactions(sessions).hook(hook).on_recovery(announce(&shown));
+    let options = options(config)?.0.transactions(sessions).hook(hook).on_recovery(announce(&shown));
     let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
     let table = db.table(&Table::new(table)).map_err(|error| failed(error.into()))?;
     Ok((db, table))
@@ -130,15 +138,25 @@ fn durability(config: &StoreConfig) -> storage::Durability {
     }
 }
 
-/// How the engine is opened.
-pub(crate) fn options(config: &StoreConfig) -> Result<Options, Error> {
-    let transactions = config.workers + SPARE_TRANSACTIONS;
+/// How the engine is opened, and the hook that schedules it.
+pub(crate) fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<StepsHook>>), Error> {
+    let team = config.scheduling.team_size();
+    let transactions = config.workers * team + SPARE_TRANSACTIONS;
     if transactions > MOST_TRANSACTIONS {
         let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
-        return Err(Error::usage(format!("--workers {}: at most {most}", config.workers))
-            .help("a worker serves many terminals; more workers than cores gain nothing"));
+        let workers = format!("--workers {}: at most {}", config.workers, most / team);
+        return Err(match team {
+            1 => Error::usage(workers),
+            _ => Error::usage(format!("{workers} with teams of {team}")),
+        }
+        .help("a worker serves many terminals; more workers than cores gain nothing"));
     }
-    Ok(Options::new()
+    let hook = steps::hook(&config.scheduling)?;
+    let options = match &hook {
+        Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
+        None => Options::new(),
+    };
+    let options = options
         .buffer_pool(config.buffer_pool_mib << 20)
         .durability(durability(config))
         .latches(match config.latches {
@@ -151,7 +169,8 @@ pub(crate) fn options(config: &StoreConfig) -> Result<Options, Error> {
         })
         .checkpoint_every(config.checkpoint_mib << 20)
         .page_checksums(config.page_checksums)
-        .transactions(transactions))
+        .transactions(transactions);
+    Ok((options, hook))
 }
 
 /// Says that a database is being recovered, and lets Ctrl-C break that off.
