@@ -40,6 +40,7 @@ use crate::base::config::LatchKind;
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{PAGE_SIZE, PageId};
+use crate::base::point::Points;
 use crate::base::poison::Poison;
 
 pub(crate) use self::cleaner::{CleanGoal, StepResult};
@@ -88,6 +89,7 @@ pub(crate) struct BufferPool {
     frames: Arena<Frame>,
     /// How readers of frames keep writers away.
     pub(crate) kind: LatchKind,
+    points: Points,
     /// Free frames per shard below which the cleaner is called, and up to which it fills.
     reserve_low: usize,
     reserve_high: usize,
@@ -143,6 +145,7 @@ impl BufferPool {
             table,
             frames,
             kind: options.latches,
+            points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
             reserve_high,
             washing_limit: (per_shard / 8).clamp(1, 2 * BATCH / shards),
@@ -174,6 +177,12 @@ impl BufferPool {
     #[inline]
     pub(crate) fn get(&self, id: PageId) -> Option<&Frame> {
         self.frames.as_slice().get(self.table.frame_of(id))
+    }
+
+    /// Where whoever reads pages lets others run.
+    #[inline(always)]
+    pub(crate) fn points(&self) -> &Points {
+        &self.points
     }
 
     /// Frames in the pool.

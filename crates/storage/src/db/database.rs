@@ -14,6 +14,7 @@ use super::transaction::Transaction;
 use crate::base::clock::{Clock, stamp};
 use crate::base::config::{Background, Isolation};
 use crate::base::error::{OpenError, StorageError, TxnError};
+use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::buffer::{BufferPool, PoolOptions};
@@ -213,6 +214,7 @@ impl Database {
     /// As [`Database::begin`].
     #[inline]
     pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
+        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
         Ok(Transaction::new(self, self.core.begin(isolation, None)?))
     }
 
@@ -229,6 +231,7 @@ impl Database {
         let age = stamp();
         let mut runs = 0;
         loop {
+            self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
             let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
             let mut transaction = Transaction::new(self, txn);
             match work(&mut transaction) {
@@ -274,6 +277,12 @@ impl Database {
     /// Names of all tables.
     pub fn table_names(&self) -> Vec<String> {
         self.catalog.names()
+    }
+
+    /// Every index by its number, with the table's name and its own (the table's again for the primary index): what
+    /// [`Operation::index`] means.
+    pub fn indexes(&self) -> Vec<(u32, String, String)> {
+        self.catalog.indexes()
     }
 
     /// Everything committed before this position is on disk. See [`Transaction::commit_async`].

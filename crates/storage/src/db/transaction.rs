@@ -7,6 +7,7 @@ use super::database::Database;
 use super::table::{AsTable, SecondaryIndex};
 use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
+use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::Lsn;
 use crate::lock::TableMode;
 use crate::table::catalog::TableInfo;
@@ -81,6 +82,12 @@ impl<'db> Transaction<'db> {
         self.db.catalog.table(number).ok_or_else(|| foreign(number))
     }
 
+    /// Tells the scheduler which statement begins.
+    #[inline(always)]
+    fn enter(&self, kind: OperationKind, index: &Index) {
+        self.txn.core.pool.points().enter(Operation { kind, index: index.tree.index.0 });
+    }
+
     /// Notes what an error means for the transaction.
     #[inline]
     pub(super) fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
@@ -144,6 +151,7 @@ impl<'db> Transaction<'db> {
         want: Want,
     ) -> Result<Option<V>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Fetch, &info.primary);
         self.with_key(key, |tx, key| match tx.txn.read(&info.primary, key, want, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
             found => Ok(found.flatten()),
@@ -156,6 +164,7 @@ impl<'db> Transaction<'db> {
     /// [`TxnError::DuplicateKey`] if it is not, or a unique index has its value; the transaction stays open.
     pub fn insert<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.insert_row(info, key, row)))
     }
 
@@ -165,6 +174,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn put<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.put_row(info, key, row)))
     }
 
@@ -174,6 +184,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         self.with_key(key, |tx, key| {
             tx.with_row(row, |tx, row| {
                 let replaced = tx.txn.update_row(info, key, |old| {
@@ -191,6 +202,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         self.with_key(key, |tx, key| tx.txn.delete_row(info, key))
     }
 
@@ -204,6 +216,7 @@ impl<'db> Transaction<'db> {
         range: impl RangeBounds<K>,
     ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::primary(self, info, from, to))
     }
@@ -224,6 +237,7 @@ impl<'db> Transaction<'db> {
                 what: format!("has no index {}", I::NAME),
             });
         };
+        self.enter(OperationKind::Scan, &secondary.index);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::secondary(self, info, &secondary.index, from, to))
     }
@@ -251,6 +265,7 @@ impl<'db> Transaction<'db> {
     /// Only if the table cannot be found.
     pub fn prefetch<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Prefetch, &info.primary);
         let encoded: Vec<Vec<u8>> = keys
             .iter()
             .map(|key| {
@@ -288,6 +303,7 @@ impl<'db> Transaction<'db> {
         if self.victim {
             return Err(TxnError::Ended);
         }
+        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
         Ok(self.txn.commit()?)
     }
 
@@ -297,6 +313,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// When a page cannot be read: the instance is then closed to commits and the next open rolls back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
+        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
         Ok(self.txn.rollback()?)
     }
 }
@@ -315,6 +332,7 @@ impl Transaction<'_> {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Fetch, &info.primary);
         let result = self.txn.read(&info.primary, key, Want::Read, f);
         self.noted(result)
     }
@@ -331,6 +349,7 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         let result = self.txn.update_row(info, key, change);
         self.noted(result)
     }
@@ -350,6 +369,7 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut [u8], &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
@@ -371,6 +391,7 @@ impl Transaction<'_> {
         change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
@@ -384,6 +405,7 @@ impl Transaction<'_> {
     /// See [`TxnError`].
     pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_row(info, key, row);
         self.noted(result)
     }
@@ -398,6 +420,7 @@ impl Transaction<'_> {
         rows: &[(&[u8], &[u8])],
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_rows(info, rows);
         self.noted(result)
     }
@@ -408,6 +431,7 @@ impl Transaction<'_> {
     /// See [`TxnError`].
     pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.delete_row(info, key);
         self.noted(result)
     }
@@ -423,6 +447,7 @@ impl Transaction<'_> {
         to: &[u8],
     ) -> Result<Option<Vec<u8>>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.take_first_row(info, from, End::With(to));
         self.noted(result)
     }
@@ -439,6 +464,7 @@ impl Transaction<'_> {
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Scan, &info.primary);
         let wanted = Wanted { from, to: End::With(to), want: Want::Read, likely: usize::MAX };
         let result = self.txn.scan(&info.primary, wanted, visit);
         self.noted(result)
@@ -457,6 +483,7 @@ impl Transaction<'_> {
         change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if !info.secondaries.is_empty() {
             let what = "has secondary indexes: update its rows one by one".into();
             return Err(TxnError::Schema { table: info.primary.table.clone(), what });
@@ -483,6 +510,7 @@ impl Transaction<'_> {
         let Some(secondary) = info.secondaries.get(index) else {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
         };
+        self.enter(OperationKind::Scan, &secondary.index);
         let result = if descending {
             self.txn.scan_backward(&secondary.index, End::With(to), End::With(from), Want::Read, visit)
         } else {
@@ -504,6 +532,7 @@ impl Transaction<'_> {
         row_bytes: usize,
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Prefetch, &info.primary);
         self.txn.prefetch(&info.primary, keys, row_bytes);
         Ok(())
     }
