@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::driver::Length;
+use crate::driver::{Length, Plan};
 use crate::error::Error;
 use crate::flags::{self, Background, Durability, EngineKind, Isolation, Latches, Scheduler, Switch};
 use crate::generate::deck::Mix;
@@ -213,6 +213,28 @@ pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
 pub(crate) fn check(flags: flags::Check) -> Result<CheckConfig, Error> {
     no_floor(&flags.engine, "check")?;
     Ok(CheckConfig { store: store(flags.data.as_deref(), &flags.engine, &flags.machine)?, json: flags.output.json })
+}
+
+/// Resolves the program that `tpcc footprint` traces: one worker that does all that an engine's services do, too.
+pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Error> {
+    let config = StoreConfig {
+        data: flags.data.clone().unwrap_or_else(|| DATA.into()),
+        workers: 1,
+        buffer_pool_mib: 1_024,
+        durability: Durability::Async,
+        isolation: Isolation::Serializable,
+        latches: Latches::Optimistic,
+        prefetch: flags.prefetch.is_on(),
+        preload: true,
+        background: Background::Inline,
+        checkpoint_mib: 2_048,
+        page_checksums: true,
+    };
+    let length = Length { warmup: Duration::ZERO, duration: None, transactions: None };
+    let seed = flags.seed.unwrap_or_else(fresh_seed);
+    let plan =
+        Plan { warehouses: 1, workers: 1, terminals: 10, mix: flags.mix, steps: Steps::HotLast, length, seed };
+    Ok((config, plan))
 }
 
 fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) -> Result<StoreConfig, Error> {

@@ -9,6 +9,7 @@ mod engine;
 mod error;
 mod flags;
 mod floor;
+mod footprint;
 mod generate;
 mod glue;
 mod interrupt;
@@ -16,6 +17,7 @@ mod load;
 mod ops;
 mod progress;
 mod report;
+mod reproduce;
 mod schema;
 mod txn;
 
@@ -43,6 +45,8 @@ pub fn main() -> ExitCode {
         Command::Run(flags) => cmd::run::run(flags),
         Command::Load(flags) => cmd::load::run(flags),
         Command::Check(flags) => cmd::check::run(flags),
+        Command::Footprint(flags) => cmd::footprint::run(flags),
+        Command::Reproduce(flags) => cmd::reproduce::run(flags),
     };
     match ended {
         Ok(Ended::Well) => ExitCode::SUCCESS,

@@ -1,7 +1,9 @@
 //! The commands.
 
 pub(crate) mod check;
+pub(crate) mod footprint;
 pub(crate) mod load;
+pub(crate) mod reproduce;
 pub(crate) mod run;
 
 use std::io::Write;

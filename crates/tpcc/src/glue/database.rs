@@ -3,10 +3,11 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use storage::disk::{Disk, FileDisk, LockError};
-use storage::{OpenError, Options, Recovery, RecoveryPass, StorageError, TxnError};
+use storage::{Hook, OpenError, Options, Recovery, RecoveryPass, StorageError, TxnError};
 
 use super::storage::{Store, StoreError};
 use crate::config::StoreConfig;
@@ -28,30 +29,7 @@ const CONTROL: &str = "control";
 
 impl Database for Store {
     fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
-        let shown = config.shown();
-        let db = match options(config)?.create(false).on_recovery(announce(&shown)).open(&config.data) {
-            Ok(db) => db,
-            Err(OpenError::Missing { .. }) => return Ok(None),
-            Err(error) => return Err(cannot_open(&error)),
-        };
-        // A database of somebody else gets no tables of ours.
-        let names = db.table_names();
-        let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == name);
-        if let Some(other) = names.iter().find(|name| !is_ours(name)) {
-            return Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
-                .help("choose another directory with --data"));
-        }
-        if names.len() < TableId::ALL.len() {
-            return Err(incomplete(&shown));
-        }
-        let store = Store::on(db, config)?;
-        let mut reader = store.reader().map_err(failed)?;
-        let loaded = Loaded::read(&mut reader).map_err(failed)?;
-        drop(reader);
-        match loaded {
-            Some(loaded) => Ok(Some((store, loaded))),
-            None => Err(incomplete(&shown)),
-        }
+        Store::open_with(options(config)?, config)
     }
 
     fn load(
@@ -103,6 +81,38 @@ impl Database for Store {
 }
 
 impl Store {
+    /// As [`Database::open`], run by whoever `hook` is.
+    pub(crate) fn open_hooked(config: &StoreConfig, hook: Arc<dyn Hook>) -> Result<Option<(Self, Loaded)>, Error> {
+        Store::open_with(options(config)?.hook(hook), config)
+    }
+
+    fn open_with(options: Options, config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
+        let shown = config.shown();
+        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
+            Ok(db) => db,
+            Err(OpenError::Missing { .. }) => return Ok(None),
+            Err(error) => return Err(cannot_open(&error)),
+        };
+        // A database of somebody else gets no tables of ours.
+        let names = db.table_names();
+        let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == name);
+        if let Some(other) = names.iter().find(|name| !is_ours(name)) {
+            return Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
+                .help("choose another directory with --data"));
+        }
+        if names.len() < TableId::ALL.len() {
+            return Err(incomplete(&shown));
+        }
+        let store = Store::on(db, config)?;
+        let mut reader = store.reader().map_err(failed)?;
+        let loaded = Loaded::read(&mut reader).map_err(failed)?;
+        drop(reader);
+        match loaded {
+            Some(loaded) => Ok(Some((store, loaded))),
+            None => Err(incomplete(&shown)),
+        }
+    }
+
     fn on(db: storage::Database, config: &StoreConfig) -> Result<Store, Error> {
         let isolation = match config.isolation {
             Isolation::Serializable => storage::Isolation::Serializable,
