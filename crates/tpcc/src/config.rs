@@ -20,6 +20,10 @@ const MOST_WAREHOUSES: i64 = 1_000_000;
 const MOST_WORKERS: i64 = 1_024;
 /// Most terminals.
 const MOST_TERMINALS: i64 = 10_000_000;
+/// Transactions of a team unless another number is named.
+const TEAM_SIZE: usize = 16;
+/// Most transactions of a team: each needs a transaction slot of the engine.
+const MOST_TEAM: i64 = 256;
 /// Longest run, seconds: a year.
 const LONGEST: f64 = 31_536_000.0;
 
@@ -48,6 +52,66 @@ pub(crate) struct StoreConfig {
     pub(crate) checkpoint_mib: u64,
     /// Whether pages carry checksums.
     pub(crate) page_checksums: bool,
+    /// How transactions share a worker.
+    pub(crate) scheduling: Scheduling,
+}
+
+/// How transactions share a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scheduling {
+    /// One after the other.
+    Threads,
+    /// As a team of fibers.
+    Steps {
+        /// Transactions of a worker under way at once.
+        team_size: usize,
+        /// Where they switch.
+        points: CtxPoints,
+    },
+}
+
+/// At which points a team switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CtxPoints {
+    /// Those that proved best.
+    BuiltIn,
+    /// Every one.
+    All,
+    /// None: transactions of a team run one after the other, each to its end.
+    None,
+    /// As a file says.
+    File(PathBuf),
+}
+
+impl Scheduling {
+    /// Transactions of a worker that may be under way at once.
+    pub(crate) fn team_size(&self) -> usize {
+        match self {
+            Scheduling::Threads => 1,
+            Scheduling::Steps { team_size, .. } => *team_size,
+        }
+    }
+
+    /// As typed and as printed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Scheduling::Threads => Scheduler::Threads.name(),
+            Scheduling::Steps { .. } => Scheduler::Steps.name(),
+        }
+    }
+
+    /// As typed and as printed; none for threads.
+    pub(crate) fn points(&self) -> Option<String> {
+        match self {
+            Scheduling::Threads => None,
+            Scheduling::Steps { points, .. } => Some(match points {
+                CtxPoints::BuiltIn => "built-in".to_owned(),
+                CtxPoints::All => "all".to_owned(),
+                CtxPoints::None => "none".to_owned(),
+                CtxPoints::File(path) => path.display().to_string(),
+            }),
+        }
+    }
 }
 
 impl StoreConfig {
@@ -76,8 +140,6 @@ pub(crate) struct RunConfig {
     pub(crate) mix: Mix,
     /// Order of steps.
     pub(crate) steps: Steps,
-    /// How transactions share a worker.
-    pub(crate) scheduler: Scheduler,
     /// Everything random follows from it.
     pub(crate) seed: u64,
     /// Whether to check afterwards.
@@ -180,6 +242,7 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
     store.latches = how.latches.unwrap_or(store.latches);
     store.prefetch = how.prefetch.is_none_or(Switch::is_on);
     store.preload = how.preload.is_none_or(Switch::is_on);
+    store.scheduling = scheduling(&flags.scheduling)?;
     let terminals = flags.work.terminals.map(|n| number("--terminals", n, 1, MOST_TERMINALS)).transpose()?;
     Ok(RunConfig {
         engine: flags.engine.engine,
@@ -190,7 +253,6 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
         length,
         mix: flags.work.mix,
         steps: flags.transactions.order,
-        scheduler: flags.scheduling.scheduler,
         seed: flags.work.seed.unwrap_or_else(fresh_seed),
         check: flags.check.is_on(),
         json: flags.output.json,
@@ -229,11 +291,12 @@ pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Er
         background: Background::Inline,
         checkpoint_mib: 2_048,
         page_checksums: true,
+        scheduling: Scheduling::Threads,
     };
     let length = Length { warmup: Duration::ZERO, duration: None, transactions: None };
     let seed = flags.seed.unwrap_or_else(fresh_seed);
     let plan =
-        Plan { warehouses: 1, workers: 1, terminals: 10, mix: flags.mix, steps: Steps::HotLast, length, seed };
+        Plan { warehouses: 1, workers: 1, terminals: 10, mix: flags.mix, steps: Steps::HotLast, length, seed, team_size: 1, by_kind: false };
     Ok((config, plan))
 }
 
@@ -269,6 +332,32 @@ fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) 
         background: engine.background.unwrap_or(Background::Threads),
         checkpoint_mib,
         page_checksums: engine.page_checksums.is_none_or(Switch::is_on),
+        scheduling: Scheduling::Threads,
+    })
+}
+
+fn scheduling(flags: &flags::Scheduling) -> Result<Scheduling, Error> {
+    let team_size = flags.team_size.map(|n| number("--team-size", n, 1, MOST_TEAM)).transpose()?;
+    if flags.scheduler == Scheduler::Threads {
+        let given = [("--team-size", team_size.is_some()), ("--ctx-points", flags.ctx_points.is_some())];
+        return match given.into_iter().find(|(_, given)| *given) {
+            None => Ok(Scheduling::Threads),
+            Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with --scheduler threads"))
+                .help("pass --scheduler steps, or leave the flag out")),
+        };
+    }
+    let points = ctx_points(flags.ctx_points.as_deref())?;
+    Ok(Scheduling::Steps { team_size: team_size.map_or(TEAM_SIZE, |n| n as usize), points })
+}
+
+/// Resolves `--ctx-points`.
+pub(crate) fn ctx_points(given: Option<&str>) -> Result<CtxPoints, Error> {
+    Ok(match given {
+        None => CtxPoints::BuiltIn,
+        Some("all") => CtxPoints::All,
+        Some("none") => CtxPoints::None,
+        Some("") => return Err(Error::usage("--ctx-points: needs a value").help("a file, all, or none")),
+        Some(file) => CtxPoints::File(file.into()),
     })
 }
 
@@ -316,6 +405,7 @@ fn floor_has_no(flags: &flags::Run) -> Result<(), Error> {
         ("--background", engine.background.is_some()),
         ("--checkpoint-mib", engine.checkpoint_mib.is_some()),
         ("--page-checksums", engine.page_checksums.is_some()),
+        ("--scheduler steps", flags.scheduling.scheduler == Scheduler::Steps),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with --engine floor"))

@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Footprint(Footprint),
     /// Rerun an experiment of a paper
     Reproduce(Reproduce),
+    /// Run the index fetches of the STEPS paper's microbenchmark
+    IndexFetch(IndexFetch),
 }
 
 /// `tpcc run`.
@@ -121,6 +123,26 @@ pub(crate) struct Footprint {
     /// Be the program that is traced
     #[arg(long, hide = true)]
     pub(crate) traced: bool,
+}
+
+/// `tpcc index-fetch`.
+#[derive(Args, Debug)]
+#[command(after_help = "Fibers of one thread read rows by their keys on a table in memory (STEPS, VLDB 2004, 3.2).")]
+pub(crate) struct IndexFetch {
+    /// Fibers
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    pub(crate) threads: i64,
+    /// Fetches of each
+    #[arg(long, value_name = "N", default_value_t = 100_000, allow_negative_numbers = true)]
+    pub(crate) fetches: i64,
+    /// Points where they switch: as 'tpcc run --ctx-points' [default: built-in placement]
+    #[arg(long, value_name = "FILE|all|none")]
+    pub(crate) ctx_points: Option<String>,
+    /// Run other code before each round, so that the instruction cache is cold
+    #[arg(long)]
+    pub(crate) cold: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// `tpcc reproduce`.
@@ -239,9 +261,21 @@ pub(crate) struct Transactions {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct Scheduling {
-    /// How transactions share a worker: threads, one after the other
+    /// How transactions share a worker: threads, one after the other; steps, as a team of fibers
+    ///
+    /// A team goes through the same code together: at points each member lets the next one run, so that one pays for
+    /// fetching instructions, and data arrives while others work (STEPS, VLDB 2004).
     #[arg(long, value_enum, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
+    /// Transactions of a worker under way at once, with --scheduler steps [default: 16]
+    ///
+    /// With 1 nothing is ever switched.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) team_size: Option<i64>,
+    /// Points where a team switches, with --scheduler steps: a file that 'tpcc footprint --place' wrote, all, or none
+    /// [default: built-in placement]
+    #[arg(long, value_name = "FILE|all|none")]
+    pub(crate) ctx_points: Option<String>,
 }
 
 /// What of the machine is used.
@@ -307,7 +341,7 @@ choice! {
     /// Who drives the engine's services.
     Background { Threads = "threads", Inline = "inline" }
     /// Who runs transactions.
-    Scheduler { Threads = "threads" }
+    Scheduler { Threads = "threads", Steps = "steps" }
 }
 
 impl Switch {

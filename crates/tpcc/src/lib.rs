@@ -7,11 +7,13 @@ mod database;
 mod driver;
 mod engine;
 mod error;
+mod filler;
 mod flags;
 mod floor;
 mod footprint;
 mod generate;
 mod glue;
+mod index_fetch;
 mod interrupt;
 mod load;
 mod ops;
@@ -47,6 +49,7 @@ pub fn main() -> ExitCode {
         Command::Check(flags) => cmd::check::run(flags),
         Command::Footprint(flags) => cmd::footprint::run(flags),
         Command::Reproduce(flags) => cmd::reproduce::run(flags),
+        Command::IndexFetch(flags) => cmd::index_fetch::run(flags),
     };
     match ended {
         Ok(Ended::Well) => ExitCode::SUCCESS,

@@ -2,6 +2,7 @@
 
 pub(crate) mod check;
 pub(crate) mod footprint;
+pub(crate) mod index_fetch;
 pub(crate) mod load;
 pub(crate) mod reproduce;
 pub(crate) mod run;

@@ -1,7 +1,7 @@
 //! `tpcc run`: load if needed, run, check, print.
 
 use super::{Ended, check, load, print};
-use crate::config::{self, RunConfig};
+use crate::config::{self, CtxPoints, RunConfig, Scheduling};
 use crate::database::Database;
 use crate::driver::{self, Tick};
 use crate::error::Error;
@@ -44,6 +44,8 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         terminals: shape.terminals,
         mix: config.mix,
         steps: config.steps,
+        team_size: config.store.scheduling.team_size(),
+        by_kind: !matches!(config.store.scheduling, Scheduling::Steps { points: CtxPoints::None, .. }),
         length: config.length,
         seed: config.seed,
     };

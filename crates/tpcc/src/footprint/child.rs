@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use storage::{BlockReason, Hook, Operation, ThreadHook, WaitToken};
+use storage::{BlockReason, Hook, Operation, Options, ThreadHook, WaitToken};
 
 use super::marks::{Mark, trap};
 use crate::config::StoreConfig;
@@ -17,6 +17,7 @@ use crate::generate::Random;
 use crate::generate::input::World;
 use crate::generate::nurand::Constants;
 use crate::glue::storage::Store;
+use crate::schema::meta::Loaded;
 use crate::txn::{self, Scratch, Verdict};
 
 /// Marks what storage says, and waits as threads do.
@@ -67,10 +68,7 @@ impl Hook for MarkingHook {
 pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
     traceable()?;
     let hook = Arc::new(MarkingHook::default());
-    let Some((store, loaded)) = Store::open_hooked(config, Arc::clone(&hook) as Arc<dyn Hook>)? else {
-        return Err(Error::failed(format!("{}: no database there", config.shown()))
-            .help("'tpcc load' makes one; without --data a small one is made and removed again"));
-    };
+    let (store, loaded) = open(config, Arc::clone(&hook))?;
     for (number, table, index) in store.database().indexes() {
         println!("{}", super::say_index(number, &table, &index));
     }
@@ -107,6 +105,29 @@ pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
     listen(false);
     drop(session);
     Database::close(store)
+}
+
+/// Opens a loaded database under a hook of ours.
+fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded), Error> {
+    let shown = config.shown();
+    let failed = |e: &dyn std::fmt::Display| {
+        Error::failed(e.to_string())
+            .help("'tpcc load' makes a database; without --data a small one is made and removed again")
+    };
+    let options = Options::new()
+        .create(false)
+        .buffer_pool(config.buffer_pool_mib << 20)
+        .durability(storage::Durability::Async)
+        .background(storage::Background::Inline)
+        .hook(hook);
+    let db = options.open(&config.data).map_err(|e| failed(&e))?;
+    let isolation = storage::Isolation::Serializable;
+    let store =
+        Store::new(db, isolation, storage::Durability::Async, config.prefetch, true).map_err(|e| failed(&e))?;
+    let mut reader = store.reader().map_err(|e| failed(&e))?;
+    let loaded = Loaded::read(&mut reader).map_err(|e| failed(&e))?;
+    drop(reader);
+    Ok((store, loaded.ok_or_else(|| failed(&format!("{shown}: incomplete load")))?))
 }
 
 /// Lets the parent trace this thread, if it wants to.

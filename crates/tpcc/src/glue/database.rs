@@ -9,6 +9,7 @@ use std::time::Instant;
 use storage::disk::{Disk, FileDisk, LockError};
 use storage::{Hook, OpenError, Options, Recovery, RecoveryPass, StorageError, TxnError};
 
+use super::steps::{self, StepsHook};
 use super::storage::{Store, StoreError};
 use crate::config::StoreConfig;
 use crate::database::Database;
@@ -29,7 +30,31 @@ const CONTROL: &str = "control";
 
 impl Database for Store {
     fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
-        Store::open_with(options(config)?, config)
+        let shown = config.shown();
+        let (options, hook) = options(config)?;
+        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
+            Ok(db) => db,
+            Err(OpenError::Missing { .. }) => return Ok(None),
+            Err(error) => return Err(cannot_open(&error)),
+        };
+        // A database of somebody else gets no tables of ours.
+        let names = db.table_names();
+        let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == name);
+        if let Some(other) = names.iter().find(|name| !is_ours(name)) {
+            return Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
+                .help("choose another directory with --data"));
+        }
+        if names.len() < TableId::ALL.len() {
+            return Err(incomplete(&shown));
+        }
+        let store = Store::on(db, config, hook.as_deref())?;
+        let mut reader = store.reader().map_err(failed)?;
+        let loaded = Loaded::read(&mut reader).map_err(failed)?;
+        drop(reader);
+        match loaded {
+            Some(loaded) => Ok(Some((store, loaded))),
+            None => Err(incomplete(&shown)),
+        }
     }
 
     fn load(
@@ -51,13 +76,14 @@ impl Database for Store {
             }
             remove(&config.data)?;
         }
-        let db = options(config)?.open(&config.data).map_err(|error| match error {
+        let (options, hook) = options(config)?;
+        let db = options.open(&config.data).map_err(|error| match error {
             OpenError::Missing { .. } => {
                 Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
             }
             error => cannot_open(&error),
         })?;
-        let store = Store::on(db, config)?;
+        let store = Store::on(db, config, hook.as_deref())?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
                 store.finish_load(&plan.loaded()).map_err(failed)?;
@@ -81,46 +107,18 @@ impl Database for Store {
 }
 
 impl Store {
-    /// As [`Database::open`], run by whoever `hook` is.
-    pub(crate) fn open_hooked(config: &StoreConfig, hook: Arc<dyn Hook>) -> Result<Option<(Self, Loaded)>, Error> {
-        Store::open_with(options(config)?.hook(hook), config)
-    }
-
-    fn open_with(options: Options, config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
-        let shown = config.shown();
-        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
-            Ok(db) => db,
-            Err(OpenError::Missing { .. }) => return Ok(None),
-            Err(error) => return Err(cannot_open(&error)),
-        };
-        // A database of somebody else gets no tables of ours.
-        let names = db.table_names();
-        let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == name);
-        if let Some(other) = names.iter().find(|name| !is_ours(name)) {
-            return Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
-                .help("choose another directory with --data"));
-        }
-        if names.len() < TableId::ALL.len() {
-            return Err(incomplete(&shown));
-        }
-        let store = Store::on(db, config)?;
-        let mut reader = store.reader().map_err(failed)?;
-        let loaded = Loaded::read(&mut reader).map_err(failed)?;
-        drop(reader);
-        match loaded {
-            Some(loaded) => Ok(Some((store, loaded))),
-            None => Err(incomplete(&shown)),
-        }
-    }
-
-    fn on(db: storage::Database, config: &StoreConfig) -> Result<Store, Error> {
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&StepsHook>) -> Result<Store, Error> {
         let isolation = match config.isolation {
             Isolation::Serializable => storage::Isolation::Serializable,
             Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
             Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
         };
         let inline = config.background == Background::Inline;
-        Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)
+        let store = Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)?;
+        if let Some(hook) = hook {
+            hook.know(store.database(), &[TableId::Warehouse.name(), TableId::District.name()]);
+        }
+        Ok(store)
     }
 }
 
@@ -131,14 +129,24 @@ fn durability(config: &StoreConfig) -> storage::Durability {
     }
 }
 
-fn options(config: &StoreConfig) -> Result<Options, Error> {
-    let transactions = config.workers + SPARE_TRANSACTIONS;
+fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<StepsHook>>), Error> {
+    let team = config.scheduling.team_size();
+    let transactions = config.workers * team + SPARE_TRANSACTIONS;
     if transactions > MOST_TRANSACTIONS {
         let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
-        return Err(Error::usage(format!("--workers {}: at most {most}", config.workers))
-            .help("a worker serves many terminals; more workers than cores gain nothing"));
+        let workers = format!("--workers {}: at most {}", config.workers, most / team);
+        return Err(match team {
+            1 => Error::usage(workers),
+            _ => Error::usage(format!("{workers} with teams of {team}")),
+        }
+        .help("a worker serves many terminals; more workers than cores gain nothing"));
     }
-    Ok(Options::new()
+    let hook = steps::hook(&config.scheduling)?;
+    let options = match &hook {
+        Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
+        None => Options::new(),
+    };
+    let options = options
         .buffer_pool(config.buffer_pool_mib << 20)
         .durability(durability(config))
         .latches(match config.latches {
@@ -151,7 +159,8 @@ fn options(config: &StoreConfig) -> Result<Options, Error> {
         })
         .checkpoint_every(config.checkpoint_mib << 20)
         .page_checksums(config.page_checksums)
-        .transactions(transactions))
+        .transactions(transactions);
+    Ok((options, hook))
 }
 
 /// Says that a database is being recovered, and lets Ctrl-C break that off.

@@ -1,0 +1,135 @@
+//! Setting up an executor.
+
+use std::marker::PhantomData;
+
+use super::core::{Awaits, Core};
+use super::scope::{self, FiberError, Scope};
+use crate::fiber::{Remote, Slab, StackError};
+
+/// Why an executor was not built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A number that makes no sense.
+    #[error("{name} {value}: {must}")]
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// What it was set to.
+        value: usize,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// No memory for the stacks.
+    #[error(transparent)]
+    Stacks(#[from] StackError),
+    /// 1,024 executors live in this process.
+    #[error("too many executors at a time")]
+    TooMany,
+}
+
+/// Settings of an [`Executor`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    fibers: usize,
+    team_size: usize,
+    stack_bytes: usize,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder { fibers: 64, team_size: 16, stack_bytes: 64 * 1024 }
+    }
+}
+
+impl Builder {
+    /// Fibers that live at a time, 1 to 65,535; 64. A spawn beyond waits for one to end.
+    #[must_use]
+    pub fn fibers(mut self, fibers: usize) -> Builder {
+        self.fibers = fibers;
+        self
+    }
+
+    /// Fibers in a team at most, from 1; 16. With 1 no point ever switches.
+    #[must_use]
+    pub fn team_size(mut self, members: usize) -> Builder {
+        self.team_size = members;
+        self
+    }
+
+    /// Bytes of stack per fiber, at least 8 KiB; 64 KiB. Pages that are not used cost address space only.
+    #[must_use]
+    pub fn stack_bytes(mut self, bytes: usize) -> Builder {
+        self.stack_bytes = bytes;
+        self
+    }
+
+    /// Builds the executor for the calling thread.
+    ///
+    /// # Errors
+    /// [`BuildError`] says which setting is wrong, or what the operating system refused.
+    pub fn build(&self) -> Result<Executor, BuildError> {
+        let wrong = |name, value, must| Err(BuildError::Setting { name, value, must });
+        if self.fibers == 0 || self.fibers >= crate::fiber::FIBERS {
+            return wrong("fibers", self.fibers, "from 1 to 65,535");
+        }
+        if self.team_size == 0 {
+            return wrong("team size", self.team_size, "at least 1");
+        }
+        if self.stack_bytes < 8 * 1024 {
+            return wrong("stack bytes", self.stack_bytes, "at least 8,192");
+        }
+        let slab = Slab::new(self.fibers, self.stack_bytes)?;
+        let remote = Remote::claim().ok_or(BuildError::TooMany)?;
+        let team_size = self.team_size.min(self.fibers) as u32;
+        Ok(Executor { core: Box::new(Core::new(self.fibers as u32, team_size, slab, remote)), affine: PhantomData })
+    }
+}
+
+/// Runs fibers on the thread that built it.
+///
+/// Dropping it unwinds the fibers that have not ended; their destructors run.
+///
+/// ```compile_fail,E0277
+/// let steps = sched_steps::Executor::builder().build().unwrap();
+/// std::thread::spawn(move || drop(steps)); // an executor stays on its thread
+/// ```
+pub struct Executor {
+    pub(crate) core: Box<Core>,
+    affine: PhantomData<*mut ()>,
+}
+
+impl std::fmt::Debug for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Executor").field("live", &self.core.live()).finish_non_exhaustive()
+    }
+}
+
+impl Executor {
+    /// The default settings, to be changed.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Calls `with`, then runs all fibers that it spawned until they have ended. They may borrow what
+    /// outlives the call.
+    ///
+    /// If `with` panics its fibers are unwound where they stand, and the panic goes on.
+    ///
+    /// # Errors
+    /// The first panic of a fiber whose handle was not joined; it names the fiber.
+    pub fn scope<'env, R>(&mut self, with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> Result<R, FiberError> {
+        scope::enter(&self.core, with)
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        while self.core.live() > 0 {
+            self.core.cancel_all();
+            self.core.drive(Awaits::Slot, || true);
+            self.core.drive(Awaits::Rest, || false);
+        }
+    }
+}
