@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::driver::Length;
+use crate::driver::{Length, Plan};
 use crate::error::Error;
 use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch};
 use crate::generate::deck::Mix;
@@ -342,6 +342,38 @@ pub(crate) fn shell(flags: flags::Shell) -> Result<ShellConfig, Error> {
     Ok(ShellConfig { store: store(flags.data.as_deref(), &flags.engine, &flags::Machine { workers: Some(1) })?, table })
 }
 
+/// Resolves the program that `tpcc footprint` traces: one worker that does all that an engine's services do, too.
+pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Error> {
+    let config = StoreConfig {
+        data: flags.data.clone().unwrap_or_else(|| DATA.into()),
+        workers: 1,
+        buffer_pool_mib: 1_024,
+        durability: Durability::Async,
+        isolation: Isolation::Serializable,
+        latches: Latches::Optimistic,
+        prefetch: flags.prefetch.is_on(),
+        preload: true,
+        background: Background::Inline,
+        checkpoint_mib: 2_048,
+        page_checksums: true,
+        scheduling: Scheduling::Threads,
+    };
+    let length = Length { warmup: Duration::ZERO, duration: None, transactions: None };
+    let seed = flags.seed.unwrap_or_else(fresh_seed);
+    let plan = Plan {
+        warehouses: 1,
+        workers: 1,
+        terminals: 10,
+        mix: flags.mix,
+        steps: Steps::HotLast,
+        length,
+        seed,
+        team_size: 1,
+        by_kind: false,
+    };
+    Ok((config, plan))
+}
+
 fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) -> Result<StoreConfig, Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = match machine.workers {
@@ -430,14 +462,19 @@ fn scheduling(flags: &flags::Scheduling) -> Result<Scheduling, Error> {
                 .help("pass --scheduler steps, or leave the flag out")),
         };
     }
-    let points = match flags.ctx_points.as_deref() {
+    let points = ctx_points(flags.ctx_points.as_deref())?;
+    Ok(Scheduling::Steps { team_size: team_size.map_or(TEAM_SIZE, |n| n as usize), points })
+}
+
+/// Resolves `--ctx-points`.
+pub(crate) fn ctx_points(given: Option<&str>) -> Result<CtxPoints, Error> {
+    Ok(match given {
         None => CtxPoints::BuiltIn,
         Some("all") => CtxPoints::All,
         Some("none") => CtxPoints::None,
         Some("") => return Err(Error::usage("--ctx-points: needs a value").help("a file, all, or none")),
         Some(file) => CtxPoints::File(file.into()),
-    };
-    Ok(Scheduling::Steps { team_size: team_size.map_or(TEAM_SIZE, |n| n as usize), points })
+    })
 }
 
 fn warehouses(data: &flags::Data) -> Result<Option<u32>, Error> {

@@ -29,6 +29,12 @@ pub(crate) enum Command {
     Load(Load),
     /// Check the twelve consistency conditions
     Check(Check),
+    /// Show what operations need of an instruction cache, and where to part them
+    Footprint(Footprint),
+    /// Rerun an experiment of a paper
+    Reproduce(Reproduce),
+    /// Run the index fetches of the STEPS paper's microbenchmark
+    IndexFetch(IndexFetch),
     /// Record a random concurrent workload, so that its isolation can be judged
     History(History),
     /// Recover if needed, then prove that every acknowledged transaction is there
@@ -95,6 +101,87 @@ pub(crate) struct Check {
     pub(crate) engine: Engine,
     #[command(flatten)]
     pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc footprint`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Runs transactions step by step (ptrace) and their trace through a simulated cache. Needs Linux on x86-64."
+)]
+pub(crate) struct Footprint {
+    /// Directory of the database [default: a temporary one with one warehouse]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// Transactions to trace: those of a mix
+    #[arg(long, value_enum, default_value = "standard", value_name = "MIX", help_heading = "Load")]
+    pub(crate) mix: Mix,
+    /// Seed of everything random [default: a new one, printed]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) seed: Option<u64>,
+    /// Only operations whose name begins with this: 'fetch', 'update stock', 'commit'
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
+    pub(crate) operation: Option<String>,
+    /// The instruction cache: bytes, ways, bytes of a line; powers of two
+    ///
+    /// A point is proposed where a stretch of code is about to outgrow it (STEPS, VLDB 2004, 3.1.2).
+    #[arg(long, value_name = "SIZE,WAYS,LINE", default_value = "32768,8,64", help_heading = "Machine")]
+    pub(crate) geometry: String,
+    /// Announce groups of rows, as 'tpcc run --prefetch'
+    #[arg(
+        long,
+        value_enum,
+        value_name = "on|off",
+        default_value = "on",
+        hide_possible_values = true,
+        help_heading = "Engine"
+    )]
+    pub(crate) prefetch: Switch,
+    /// Write the proposed points to FILE, for 'tpcc run --ctx-points FILE'
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) place: Option<PathBuf>,
+    /// Be the program that is traced
+    #[arg(long, hide = true)]
+    pub(crate) traced: bool,
+}
+
+/// `tpcc index-fetch`.
+#[derive(Args, Debug)]
+#[command(after_help = "Fibers of one thread read rows by their keys on a table in memory (STEPS, VLDB 2004, 3.2).")]
+pub(crate) struct IndexFetch {
+    /// Fibers
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    pub(crate) threads: i64,
+    /// Fetches of each
+    #[arg(long, value_name = "N", default_value_t = 100_000, allow_negative_numbers = true)]
+    pub(crate) fetches: i64,
+    /// Points where they switch: as 'tpcc run --ctx-points' [default: built-in placement]
+    #[arg(long, value_name = "FILE|all|none")]
+    pub(crate) ctx_points: Option<String>,
+    /// Run other code before each round, so that the instruction cache is cold
+    #[arg(long)]
+    pub(crate) cold: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc reproduce`.
+#[derive(Args, Debug)]
+#[command(after_help = "Counts come from Cachegrind (valgrind), times from interleaved runs without it.")]
+pub(crate) struct Reproduce {
+    /// The experiment, or its paper for all of them; see --list
+    #[arg(value_name = "ID", required_unless_present = "list")]
+    pub(crate) id: Option<String>,
+    /// List the experiments
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Fewer points, shorter runs
+    #[arg(long, help_heading = "Load")]
+    pub(crate) quick: bool,
+    /// Directory for databases, kept and used again [default: a temporary one]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -466,11 +553,11 @@ fn in_our_words(error: &clap::Error) -> Error {
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
             Error::usage(format!("{name}: no such command, or not built yet"))
-                .help("one of run, load, check, verify, shell, history")
+                .help("one of run, load, check, verify, shell, history, footprint, reproduce, index-fetch")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
             Error::usage("no command given")
-                .help("one of run, load, check, verify, shell, history; 'tpcc run' loads and runs one warehouse")
+                .help("one of run, load, check, verify, shell, history, footprint, reproduce, index-fetch; 'tpcc run' loads and runs one warehouse")
         }
         _ => {
             let text = error.to_string();
