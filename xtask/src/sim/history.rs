@@ -128,9 +128,9 @@ impl State {
                 first == *taken
             }
             Op::Scan { table, from, to, found } => {
-                let sum = self.range(*table, from, to).fold((0, 0u64), |(n, sum), (key, row)| {
-                    (n + 1, sum.wrapping_add(hash_of(*table, key, row)))
-                });
+                let sum = self
+                    .range(*table, from, to)
+                    .fold((0, 0u64), |(n, sum), (key, row)| (n + 1, sum.wrapping_add(hash_of(*table, key, row))));
                 sum == *found
             }
             Op::Run { table, rows, done } => {
@@ -138,9 +138,9 @@ impl State {
                 names.sort_unstable();
                 let among_themselves = *table == UNIQUE && names.windows(2).any(|pair| pair[0] == pair[1]);
                 let can = !among_themselves
-                    && rows.iter().all(|(key, row)| {
-                        !self.maps[*table].contains_key(key) && !self.clashes(*table, key, row)
-                    });
+                    && rows
+                        .iter()
+                        .all(|(key, row)| !self.maps[*table].contains_key(key) && !self.clashes(*table, key, row));
                 if can {
                     rows.iter().for_each(|(key, row)| self.put(*table, key, row.clone()));
                 }

@@ -258,9 +258,7 @@ pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     let sim = Sim::new(rng.next(), script.profile.workers + SERVANTS, Arc::clone(&now_ns));
     let background = if alone { Background::Inline } else { Background::Stepped };
     let hook = Arc::clone(&sim);
-    let open = || {
-        settings(script.seed, now_ns).background(background).hook(hook).open_on(Arc::new(watched.clone()))
-    };
+    let open = || settings(script.seed, now_ns).background(background).hook(hook).open_on(Arc::new(watched.clone()));
     let opened = caught(open)?;
     match opened {
         Some(Ok(db)) => {

@@ -168,7 +168,9 @@ fn one(load: &Load, case: &Case) -> Result<(), String> {
         if replayed.find(ran.moment, State::of(&found).hash()).is_none() {
             let possible = replayed.possible(ran.moment);
             let what = replayed.last.difference(&found).unwrap_or_default();
-            return Err(format!("reopened, {how:?} survives: no prefix of the commits ({possible:?}); to the last: {what}"));
+            return Err(format!(
+                "reopened, {how:?} survives: no prefix of the commits ({possible:?}); to the last: {what}"
+            ));
         }
     }
     Ok(())

@@ -1,7 +1,11 @@
 //! Campaigns: each tries very many cases from one seed, and says how many failed.
 
+mod bitflips;
 mod crash;
+mod damage;
 mod io_errors;
+mod isolation;
+mod malformed;
 mod oracle;
 mod recovery;
 mod report;
@@ -27,6 +31,9 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "recovery", run: recovery::run },
     Campaign { name: "io-errors", run: io_errors::run },
     Campaign { name: "oracle", run: oracle::run },
+    Campaign { name: "isolation", run: isolation::run },
+    Campaign { name: "bitflips", run: bitflips::run },
+    Campaign { name: "malformed", run: malformed::run },
 ];
 
 /// The flags of `cargo xtask torture`.
@@ -65,7 +72,8 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);
     };
-    let plan = Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock), case: flags.case };
+    let plan =
+        Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock), case: flags.case };
     let progress = Progress::start(campaign.name, &plan);
     let report = (campaign.run)(&plan, &progress);
     progress.finish();

@@ -28,7 +28,8 @@ fn one(seed: u64) -> Tried {
     let script = Script::draw(&mut rng);
     let result = faultless(&SimDisk::new(seed), &script).and_then(|ran| {
         for cut in some(ran.cuts, CRASHES, &mut rng) {
-            let found = run::look(&cut.disk.crash(Crash::All), seed, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
+            let found =
+                run::look(&cut.disk.crash(Crash::All), seed, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
             let restart = Restart { seed, want: State::of(&found).hash() };
             restart.cut(&cut.disk, 0, &mut rng, &mut tried).map_err(|e| format!("{}; {e}", place(&cut)))?;
         }

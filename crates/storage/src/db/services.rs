@@ -6,7 +6,6 @@
 //! [`Background::Stepped`](crate::Background::Stepped) the program.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use parking_lot::Mutex;
 use crate::base::config::Service;
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, StepResult};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::txn::core::Core;

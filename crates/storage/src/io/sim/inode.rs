@@ -47,9 +47,7 @@ impl Inode {
 
     fn newest(&self, sector: u64) -> Sector {
         let newest = |of: &Versions| of.get(&sector).and_then(|versions| versions.last()).cloned();
-        newest(&self.pending)
-            .or_else(|| newest(&self.adrift))
-            .unwrap_or_else(|| self.durable.get(sector).clone())
+        newest(&self.pending).or_else(|| newest(&self.adrift)).unwrap_or_else(|| self.durable.get(sector).clone())
     }
 
     fn put(&mut self, sector: u64, contents: Sector) {
