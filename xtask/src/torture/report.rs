@@ -106,6 +106,12 @@ impl Progress {
         Progress { bar, start: Instant::now() }
     }
 
+    /// Shows nothing.
+    #[cfg(test)]
+    pub(super) fn hidden() -> Progress {
+        Progress { bar: ProgressBar::hidden(), start: Instant::now() }
+    }
+
     /// More cases were tried.
     pub(crate) fn add(&self, cases: u64) {
         self.bar.inc(cases);
