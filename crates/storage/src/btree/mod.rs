@@ -11,6 +11,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{IndexId, Lsn, PageId, SlotId, TxnId};
 use crate::buffer::BufferPool;
 use crate::log::{Log, RecordBuf, RecordKind};
+use crate::page::PageMut;
 use crate::page::slotted::Format;
 
 /// Longest key, in bytes.
@@ -77,7 +78,8 @@ impl Tree {
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             let mut frame = taken.create(0);
             frame.mark_dirty(pages.log.tail());
-            frame.page_mut().format(&Format {
+            let mut empty = split::draft(&frame);
+            PageMut::of(&mut empty).format(&Format {
                 id: root,
                 index,
                 level: 0,
@@ -86,10 +88,10 @@ impl Tree {
                 right: PageId::NONE,
                 upper: PageId::NONE,
             });
-            split::put_image(rec, &frame);
+            split::put_image(rec, root, &empty);
             taken.log(rec);
             let lsn = pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO)?;
-            frame.page_mut().set_lsn(lsn);
+            split::publish(&mut frame, &empty, lsn);
             taken.finish(lsn);
             return Ok(Tree { index, root });
         }

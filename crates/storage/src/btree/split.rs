@@ -19,7 +19,7 @@ use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
 use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
-use crate::page::{PageMut, PageRef};
+use crate::page::{PageBytes, PageMut, PageRef};
 
 /// Ascending inserts in a row that make a page split at the insertion point.
 const ASCENDING: u16 = 3;
@@ -33,9 +33,24 @@ pub(crate) enum Made {
     GapLocked,
 }
 
-/// Adds a latched page as it is to a record.
-pub(crate) fn put_image(rec: &mut RecordBuf, frame: &FrameWrite<'_>) {
-    ops::put_image(rec, frame.frame().page_id(), frame.stable(), frame.page());
+/// A copy of a latched page, to be changed before anybody sees it: the log may yet refuse the record, and then the page
+/// has to be what it was.
+pub(crate) fn draft(frame: &FrameWrite<'_>) -> Box<PageBytes> {
+    let mut draft = PageBytes::boxed();
+    draft.as_bytes_mut().copy_from_slice(frame.stable());
+    draft
+}
+
+/// Adds the new content of a page to a record.
+pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, draft: &PageBytes) {
+    ops::put_image(rec, id, draft.as_bytes(), PageRef::of(draft));
+}
+
+/// Makes the draft the content of its page, under the record's LSN.
+pub(crate) fn publish(frame: &mut FrameWrite<'_>, draft: &PageBytes, lsn: Lsn) {
+    let mut page = frame.page_mut();
+    page.bytes().copy_from_slice(draft.as_bytes());
+    page.set_lsn(lsn);
 }
 
 impl Tree {
@@ -97,9 +112,10 @@ impl Tree {
             for frame in [&mut parent, &mut node, &mut right] {
                 frame.mark_dirty(tail);
             }
-            cut.fill_right(node.page(), &mut right.page_mut(), right_id);
+            let mut moved = draft(&right);
+            cut.fill_right(node.page(), &mut PageMut::of(&mut moved), right_id);
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-            put_image(rec, &right);
+            put_image(rec, right_id, &moved);
             ops::put_truncate(
                 rec,
                 left_id,
@@ -120,7 +136,8 @@ impl Tree {
                 let done = ops::apply(&section, &mut frame.page_mut());
                 debug_assert!(done, "a section built for this page fits it");
             }
-            for frame in [&mut parent, &mut node, &mut right] {
+            publish(&mut right, &moved, lsn);
+            for frame in [&mut parent, &mut node] {
                 frame.page_mut().set_lsn(lsn);
             }
             taken.finish(lsn);
@@ -143,12 +160,9 @@ impl Tree {
         root.mark_dirty(tail);
         child.mark_dirty(tail);
         let level = root.page().level();
-        {
-            let mut to = child.page_mut();
-            to.bytes().copy_from_slice(root.stable());
-            to.put_u32(crate::page::header::ID, id.0);
-        }
-        root.page_mut().format(&Format {
+        let (mut below, mut above) = (draft(&root), draft(&root));
+        PageMut::of(&mut below).put_u32(crate::page::header::ID, id.0);
+        PageMut::of(&mut above).format(&Format {
             id: self.root,
             index: self.index,
             level: level + 1,
@@ -158,12 +172,12 @@ impl Tree {
             upper: id,
         });
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        put_image(rec, &child);
-        put_image(rec, &root);
+        put_image(rec, id, &below);
+        put_image(rec, self.root, &above);
         taken.log(rec);
         let lsn = pages.append(rec, root.page().lsn())?;
-        child.page_mut().set_lsn(lsn);
-        root.page_mut().set_lsn(lsn);
+        publish(&mut child, &below, lsn);
+        publish(&mut root, &above, lsn);
         taken.finish(lsn);
         Ok(())
     }
