@@ -29,24 +29,31 @@ impl Tried {
 /// Runs `one` with the plan's seed, the next seed, and so on, until the cases reach the budget. A seed that has been
 /// begun is finished, so that `--budget 1` is all of one seed.
 pub(super) fn each(plan: &Plan, progress: &Progress, one: impl Fn(u64) -> Tried + Sync) -> Report {
-    on_all_cores(plan.budget, progress, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
+    let name = |at| format!("--seed {}", plan.seed.wrapping_add(at));
+    on_all_cores(plan.budget, progress, name, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
 }
 
 /// Runs `one` with each of `cases`.
-pub(super) fn every<T: Sync>(cases: &[T], progress: &Progress, one: impl Fn(&T) -> Tried + Sync) -> Report {
-    on_all_cores(u64::MAX, progress, |at, _| cases.get(usize::try_from(at).ok()?).map(&one))
+pub(super) fn every<T: Sync>(
+    cases: &[T],
+    progress: &Progress,
+    name: impl Fn(&T) -> String + Sync,
+    one: impl Fn(&T) -> Tried + Sync,
+) -> Report {
+    let case = |at| cases.get(usize::try_from(at).ok()?);
+    on_all_cores(u64::MAX, progress, |at| case(at).map(&name).unwrap_or_default(), |at, _| case(at).map(&one))
 }
 
 /// No case takes as long on any machine. Simulated hangs are found in simulated time; this finds the others.
 const HANG: Duration = Duration::from_secs(120);
 
 /// Ends the program when a case hangs, and says which: nothing else could be done about the thread that it holds.
-fn end_hanging(begun: &[Mutex<Option<(u64, Instant)>>]) {
+fn end_hanging(begun: &[Mutex<Option<(String, Instant)>>]) {
     for case in begun {
-        if let Some((at, since)) = *lock(case)
+        if let Some((at, since)) = &*lock(case)
             && since.elapsed() > HANG
         {
-            println!("FAILED a hang: seed or case number {at} of this run has not ended for {HANG:?}");
+            println!("FAILED a hang: {at} has not ended for {HANG:?}");
             std::process::exit(1);
         }
     }
@@ -57,12 +64,17 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core but at most `most`, until it gives nothing.
-fn on_all_cores(most: u64, progress: &Progress, next: impl Fn(u64, u64) -> Option<Tried> + Sync) -> Report {
+fn on_all_cores(
+    most: u64,
+    progress: &Progress,
+    name: impl Fn(u64) -> String + Sync,
+    next: impl Fn(u64, u64) -> Option<Tried> + Sync,
+) -> Report {
     let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
     let count = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let report = Mutex::new(Report::default());
-    let begun: Vec<Mutex<Option<(u64, Instant)>>> = (0..cores.min(most)).map(|_| Mutex::default()).collect();
+    let begun: Vec<Mutex<Option<(String, Instant)>>> = (0..cores.min(most)).map(|_| Mutex::default()).collect();
     let left = AtomicU64::new(begun.len() as u64);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -75,7 +87,7 @@ fn on_all_cores(most: u64, progress: &Progress, next: impl Fn(u64, u64) -> Optio
             scope.spawn(|| {
                 loop {
                     let at = count.fetch_add(1, Ordering::Relaxed);
-                    *lock(begun) = Some((at, Instant::now()));
+                    *lock(begun) = Some((name(at), Instant::now()));
                     let Some(tried) = next(at, done.load(Ordering::Relaxed)) else { break };
                     done.fetch_add(tried.cases.max(1), Ordering::Relaxed);
                     progress.add(tried.cases);
