@@ -17,6 +17,7 @@ mod ops;
 mod progress;
 mod report;
 mod schema;
+mod structure;
 mod txn;
 
 use std::process::ExitCode;

@@ -111,10 +111,14 @@ impl Tree {
     ) -> Result<(FrameRead<'p>, Option<Step<'p>>), Stop> {
         let mut id = self.root;
         let mut read = self.enter(pool, id)?;
-        let mut parent = None;
+        let mut parent: Option<Step<'p>> = None;
+        let mut expected = None;
         for _ in 0..MAX_LEVELS {
             let page = read.page();
             let at = page.level();
+            if expected.is_some_and(|level| level != at) {
+                return Err(if read.is_valid() { Stop::Damaged(id, "lies at the wrong level") } else { Stop::Again });
+            }
             if at <= level {
                 if !read.is_valid() {
                     return Err(Stop::Again);
@@ -130,7 +134,7 @@ impl Tree {
             if !read.is_valid() {
                 return Err(Stop::Again);
             }
-            if child.is_none() || page.kind() != Some(Kind::Inner) {
+            if child.is_none() || page.kind() != Some(Kind::Inner) || page.index() != self.index {
                 return Err(Stop::Damaged(id, "is no inner page"));
             }
             let next = self.enter(pool, child)?;
@@ -138,6 +142,7 @@ impl Tree {
                 return Err(Stop::Again);
             }
             read.frame().touch();
+            expected = at.checked_sub(1);
             parent = Some(Step { read, position });
             read = next;
             id = child;

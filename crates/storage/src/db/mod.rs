@@ -9,4 +9,5 @@ pub(crate) mod raw;
 pub(crate) mod services;
 pub(crate) mod table;
 pub(crate) mod transaction;
+pub(crate) mod structure;
 pub(crate) mod verify;

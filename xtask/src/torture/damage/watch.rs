@@ -15,6 +15,10 @@ use crate::torture::Plan;
 const LOOK: Duration = Duration::from_millis(200);
 /// A case that is still the same after so many looks hangs: 10 s in which this process ran.
 const LOOKS: u32 = 50;
+/// Failures after which a campaign ends: it has shown enough.
+const ENOUGH: usize = 1000;
+/// Cases that hang after which it ends: each keeps a processor busy.
+const ENOUGH_HUNG: u32 = 4;
 /// Names one case to run alone.
 const ONLY: &str = "TORTURE_CASE";
 
@@ -117,12 +121,16 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
     let mut report = Report::default();
     let mut classes = std::collections::BTreeMap::<String, u64>::new();
     let mut look = std::time::Instant::now();
-    while report.tried < end - first {
+    let mut hung = 0;
+    while report.tried < end - first && hung < ENOUGH_HUNG {
         if let Ok((case, ending)) = endings.recv_timeout(LOOK) {
             report.tried += 1;
             progress.add(1);
             *classes.entry(ending.class).or_default() += 1;
             report.failures.extend(ending.failure.map(|what| told::<C>(case, plan, &what)));
+            if report.failures.len() >= ENOUGH {
+                break;
+            }
         }
         if look.elapsed() < LOOK {
             continue;
@@ -137,6 +145,7 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
                 report.failures.push(told::<C>(now - 1, plan, &what));
                 report.tried += 1;
+                hung += 1;
                 *place = start();
             }
         }
