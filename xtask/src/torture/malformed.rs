@@ -93,7 +93,13 @@ impl Malformed {
             let subject = &self.subjects[*i];
             let disk = self.copy(*i);
             disk.cut(name, *len);
-            return Damage { subject, disk, kind: "file, cut", what: format!("{name} cut to {len} bytes"), promise: Promise::Right };
+            return Damage {
+                subject,
+                disk,
+                kind: "file, cut",
+                what: format!("{name} cut to {len} bytes"),
+                promise: Promise::Right,
+            };
         }
         let all: u64 = WAYS.iter().map(|way| way.1).sum();
         loop {

@@ -11,17 +11,19 @@
 //! Making room needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
 //! ring full, and holds page latches, writes it out itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::Lsn;
-use crate::io::{sync_file, write_all_at};
+use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::sync::yield_now;
+use crate::io::sync_file;
 
 use super::Log;
+use super::blocks::BlockWriter;
 
 /// Written bytes are synced after this time even if nobody asks.
 const SYNC_EVERY_NS: u64 = 10_000_000;
@@ -95,7 +97,7 @@ impl Log {
             self.write_out(u64::MAX)?;
             if self.whole.load(Ordering::Acquire) < end.0 {
                 // Somebody is still copying a record before it.
-                thread::yield_now();
+                yield_now();
                 continue;
             }
             self.sync()?;
@@ -149,7 +151,7 @@ impl Log {
             }
             if self.asked() {
                 // An appender has not finished its copy, and may need this core for it.
-                thread::yield_now();
+                yield_now();
                 continue;
             }
             let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));
@@ -208,15 +210,17 @@ impl Log {
     pub(super) fn refresh_limit(&self) -> bool {
         let tail = self.reserve.tail();
         let kept = self.reserve.owed() + self.options.reserve_bytes;
+        let kept = if is_mutant(Mutant::SkipUndoSpace) { 0 } else { kept };
         let room = self.segments.end().saturating_sub(tail + kept);
-        let limit = if self.poison.is_closed() { 0 } else { tail + room / 2 };
+        let usable = if is_mutant(Mutant::SkipUndoSpace) { room } else { room / 2 };
+        let limit = if self.poison.is_closed() { 0 } else { tail + usable };
         self.user_limit.store(limit, Ordering::Relaxed);
         room < self.segments.geometry().payload()
     }
 
     /// Writes at most about `most` bytes of what is whole; true if there was any.
     pub(super) fn write_out(&self, most: u64) -> Result<bool, StorageError> {
-        let _writer = self.writer.lock();
+        let mut writer = self.writer.lock();
         self.poison.check()?;
         let from = self.written.load(Ordering::Relaxed);
         let safe = self.reserve.safe_end();
@@ -224,7 +228,7 @@ impl Log {
         let to = safe.min(from.saturating_add(most & !7));
         let mut at = from;
         while at < to {
-            at = self.write_piece(at, to).inspect_err(|e| self.close(e))?;
+            at = self.write_piece(&mut writer, at, to).inspect_err(|e| self.close(e))?;
             self.written.store(at, Ordering::Release);
         }
         if at == safe {
@@ -235,7 +239,7 @@ impl Log {
 
     /// Writes from `from` up to `to`, or to where the ring or the segment ends.
     #[allow(unsafe_code)]
-    fn write_piece(&self, from: u64, to: u64) -> Result<u64, StorageError> {
+    fn write_piece(&self, writer: &mut BlockWriter, from: u64, to: u64) -> Result<u64, StorageError> {
         let geometry = self.segments.geometry();
         let (offset, left) = geometry.place(from);
         let number = geometry.number(from);
@@ -251,7 +255,7 @@ impl Log {
         // before `safe_end` returned (proof in `reserve`). Nobody copies to the same place for the next lap
         // before `written` has passed the range, and only we, holding `writer`, move it.
         let bytes = unsafe { self.ring.bytes(from, to.min(from + left)) };
-        write_all_at(&*file, bytes, offset)?;
+        writer.write(&*file, bytes, offset)?;
         Ok(from + bytes.len() as u64)
     }
 
@@ -266,7 +270,12 @@ impl Log {
             for number in geometry.number(from)..=geometry.number(to - 1) {
                 // Written to and not yet synced, so it is ready and not truncated.
                 let file = self.segments.file(number).ok_or_else(|| self.no_record(from));
-                file.and_then(|file| sync_file(&*file)).inspect_err(|e| self.close(e))?;
+                let synced =
+                    file.and_then(|file| if is_mutant(Mutant::SkipLogSync) { Ok(()) } else { sync_file(&*file) });
+                if synced.is_err() && is_mutant(Mutant::ForgiveFailedSync) {
+                    continue;
+                }
+                synced.inspect_err(|e| self.close(e))?;
             }
             self.flushes.fetch_add(1, Ordering::Relaxed);
             self.durable.store(to, Ordering::Release);

@@ -1,6 +1,8 @@
 #![doc = include_str!("README.md")]
 
 mod bell;
+mod blocks;
+mod driven;
 mod files;
 mod flush;
 mod kind;
@@ -13,19 +15,19 @@ mod sync;
 mod waiters;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::thread;
 
 use crossbeam::utils::CachePadded;
-use parking_lot::Mutex;
 
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId};
 use crate::base::poison::Poison;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::base::sync::{Mutex, yield_now};
 use crate::io::{Disk, read_up_to_at};
 
 use bell::Bell;
+use blocks::BlockWriter;
 use files::{End, Segments};
 use flush::SyncState;
 use reserve::Reservations;
@@ -85,6 +87,8 @@ pub(crate) struct LogStats {
     pub(crate) records: u64,
     /// Syncs of the log that made something durable.
     pub(crate) flushes: u64,
+    /// The log is written past the system's cache.
+    pub(crate) direct: bool,
     /// Segments made ready.
     pub(crate) segments: u64,
     /// Of these, recycled ones.
@@ -113,7 +117,7 @@ pub(crate) struct Log {
     bell: Bell,
     maker_bell: Bell,
     /// The right to move `written`. Taken before the locks of `segments`.
-    writer: Mutex<()>,
+    writer: Mutex<BlockWriter>,
     /// The right to move `durable`. Never taken together with `writer`.
     syncer: Mutex<SyncState>,
     segments: Segments,
@@ -149,7 +153,7 @@ impl Log {
         let geometry =
             Geometry { segment_bytes: options.segment_bytes.clamp(8192, 1 << 31) & !4095, database: options.database };
         let segments = Segments::create(disk, geometry, options.zero_segments, options.spare_segments)?;
-        Ok(Log::with(segments, FIRST_LSN.0, options, poison, hook))
+        Log::with(segments, FIRST_LSN.0, options, poison, hook)
     }
 
     /// Goes on with a log that a [`LogReader`] has read to its end. Makes durable all that was read and
@@ -170,11 +174,22 @@ impl Log {
         let (files, at, synced) = reader.into_end();
         let end = End { keep_from: keep_from.0, at: at.0, synced: synced.0 };
         let segments = Segments::adopt(files, &end, options.zero_segments, options.spare_segments)?;
-        Ok(Log::with(segments, at.0, options, poison, hook))
+        Log::with(segments, at.0, options, poison, hook)
     }
 
-    fn with(segments: Segments, at: u64, mut options: LogOptions, poison: Arc<Poison>, hook: Arc<dyn Hook>) -> Log {
+    fn with(
+        segments: Segments,
+        at: u64,
+        mut options: LogOptions,
+        poison: Arc<Poison>,
+        hook: Arc<dyn Hook>,
+    ) -> Result<Log, StorageError> {
         let ring = Ring::new(options.ring_bytes);
+        let mut writer = BlockWriter::new();
+        let geometry = segments.geometry();
+        if let Some(file) = segments.file(geometry.number(at)) {
+            writer.resume(&*file, geometry.place(at).0)?;
+        }
         options.reserve_bytes = options.reserve_bytes.min(segments.geometry().payload() / 2);
         let log = Log {
             reserve: Reservations::new(at, options.slots),
@@ -188,7 +203,7 @@ impl Log {
             disk_full: AtomicBool::new(false),
             bell: Bell::new(),
             maker_bell: Bell::new(),
-            writer: Mutex::new(()),
+            writer: Mutex::new(writer),
             syncer: Mutex::default(),
             segments,
             waiters: Waiters::new(hook),
@@ -200,7 +215,7 @@ impl Log {
             options,
         };
         log.refresh_limit();
-        log
+        Ok(log)
     }
 
     /// End of the last record appended: everything appended so far is durable when this is.
@@ -236,6 +251,11 @@ impl Log {
     #[inline]
     pub(crate) fn append_reserved(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
         self.append_to(slot, rec, after, Room::Kept)
+    }
+
+    /// Undoing the slot's transaction may take `bytes` more than its records.
+    pub(crate) fn owe(&self, slot: SlotId, bytes: u64) {
+        self.reserve.owe(slot, bytes, false);
     }
 
     /// The slot's transaction has ended: nothing needs to be kept for its undo.
@@ -318,7 +338,7 @@ impl Log {
             match self.write_out(PIECE) {
                 Ok(true) => {}
                 // Someone else is copying.
-                Ok(false) => thread::yield_now(),
+                Ok(false) => yield_now(),
                 Err(e) => {
                     self.reserve.give_up(slot, start);
                     return Err(e);
@@ -393,7 +413,7 @@ impl Log {
         while self.written.load(Ordering::Acquire) < end.min(self.reserve.tail()) {
             // Still in the ring, though its place has been reserved again.
             if !self.write_out(u64::MAX)? {
-                thread::yield_now();
+                yield_now();
             }
         }
         while at < end {
@@ -435,6 +455,7 @@ impl Log {
             bytes: self.tail().0 - self.opened_at,
             records: self.reserve.records(),
             flushes: self.flushes.load(Ordering::Relaxed),
+            direct: self.segments.is_direct(),
             segments,
             recycled,
         }

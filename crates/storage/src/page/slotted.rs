@@ -189,12 +189,43 @@ impl<'a> PageRef<'a> {
     pub(crate) fn prefetch_segment(self, key: &[u8]) {
         let head = head_of(key, self.prefix_len() + usize::from(self.u16(SKIP)).min(4));
         let (from, to) = self.segment(head, self.count());
+        self.prefetch_slots(from, to);
+    }
+
+    /// Asks for the lines of the slots `from..to` at once: a search looks at one after the other, each where the one
+    /// before said.
+    #[inline]
+    fn prefetch_slots(self, from: usize, to: usize) {
         let mut at = SLOTS + from * SLOT;
         let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
         while at <= end {
             self.prefetch(at);
             at += 64;
         }
+    }
+
+    /// Asks the processor for the record of slot `i`, if there is such a slot.
+    #[inline]
+    pub(crate) fn prefetch_row(self, i: usize) {
+        if i >= self.count() {
+            return;
+        }
+        let slot = self.slot(i);
+        let end = (slot.offset + slot.record_len()).min(PAGE_SIZE);
+        let mut at = slot.offset & !63;
+        while at < end {
+            self.prefetch(at);
+            at += 64;
+        }
+    }
+
+    /// Asks the processor for what an insert at slot `i` will write: the end of the slots and of the heap.
+    #[inline]
+    pub(crate) fn prefetch_room(self, i: usize) {
+        let heap = usize::from(self.u16(HEAP_START));
+        self.prefetch(heap.saturating_sub(1));
+        self.prefetch(heap.saturating_sub(65));
+        self.prefetch(SLOTS + i.min(MAX_SLOTS) * SLOT);
     }
 
     /// The first slot whose key is not below `key`, and whether it is equal.
@@ -212,6 +243,7 @@ impl<'a> PageRef<'a> {
         }
         let head = head_of(key, prefix + skip);
         let (from, to) = self.segment(head, count);
+        self.prefetch_slots(from, to);
         let from = self.heads_below(head, from, to);
         if from >= count || self.head(from) != head {
             return (from, false);

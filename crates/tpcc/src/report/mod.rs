@@ -64,7 +64,9 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
         transactions: config.length.transactions,
         mix: Some(config.mix.name().to_owned()),
         order: Some(config.steps.name().to_owned()),
-        scheduler: Some(config.scheduler.name().to_owned()),
+        scheduler: Some(store.scheduling.name().to_owned()),
+        team_size: store.scheduling.points().map(|_| store.scheduling.team_size()),
+        ctx_points: store.scheduling.points(),
         check: Some(config.check),
         seed: Some(config.seed),
         load_seed: Some(loaded.seed),
@@ -175,6 +177,7 @@ fn log(before: &EngineFigures, after: &EngineFigures, transactions: u64) -> Opti
         bytes,
         bytes_per_transaction: bytes.filter(|_| transactions > 0).map(|bytes| bytes as f64 / transactions as f64),
         flushes,
+        direct: after.log_direct,
         checkpoints,
     })
 }

@@ -46,7 +46,8 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl CowDisk {
     /// A copy of the image, on which files may grow to `capacity` bytes in all.
     pub(in crate::torture) fn over(image: &Image, capacity: u64) -> CowDisk {
-        let files = image.0.iter().map(|(name, bytes)| (name.clone(), CowFile::over(name, Arc::clone(bytes)))).collect();
+        let files =
+            image.0.iter().map(|(name, bytes)| (name.clone(), CowFile::over(name, Arc::clone(bytes)))).collect();
         CowDisk(Arc::new(Directory { files: Mutex::new(files), capacity, owner: MemDisk::new() }))
     }
 

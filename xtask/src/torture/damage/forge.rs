@@ -158,7 +158,8 @@ pub(in crate::torture) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> S
             format!("slots at {a} and {b} exchanged")
         }
         5 => {
-            let (at, bytes) = (SLOTS + SLOT * rng.index(count), [(0, 4), (4, 2), (6, 2), (8, 2), (10, 2)][rng.index(5)]);
+            let (at, bytes) =
+                (SLOTS + SLOT * rng.index(count), [(0, 4), (4, 2), (6, 2), (8, 2), (10, 2)][rng.index(5)]);
             let number = nasty(rng, u64_at(page, at + bytes.0), bytes.1);
             put(page, at + bytes.0, number, bytes.1);
             format!("slot at {at} byte {} = {number}", bytes.0)

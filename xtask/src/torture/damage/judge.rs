@@ -284,7 +284,8 @@ fn single(db: &Database, model: &Model, rng: &mut Rng) -> Result<Option<String>,
 fn by_mark(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
     let mut tx = db.begin()?;
     for mark in 0..7u8 {
-        let mut found: Vec<(Vec<u8>, Vec<u8>)> = tx.range_by::<ByMark>(&ROWS, mark..=mark)?.collect::<Result<_, _>>()?;
+        let mut found: Vec<(Vec<u8>, Vec<u8>)> =
+            tx.range_by::<ByMark>(&ROWS, mark..=mark)?.collect::<Result<_, _>>()?;
         found.sort();
         let expected = model.rows.iter().filter(|(_, row)| mark != 0 && row.first() == Some(&mark));
         if !found.iter().map(|(k, v)| (k, v)).eq(expected) {

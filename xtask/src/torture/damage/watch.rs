@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::memory;
-use crate::torture::report::{Progress, Report};
 use crate::torture::Plan;
+use crate::torture::report::{Progress, Report};
 
 /// How often is looked whether cases still end.
 const LOOK: Duration = Duration::from_millis(200);
