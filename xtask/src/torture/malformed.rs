@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Plan;
 use super::damage::disk::{CowDisk, Image};
-use super::damage::judge::{Promise, judge, memory_limit};
+use super::damage::judge::{Promise, judge, memory_limit, undamaged};
 use super::damage::subject::{LOG_FILE, LOG_HEADER, Left, Subject};
 use super::damage::watch::{self, Cases, Ending};
 use super::damage::{Rng, forge};
@@ -18,6 +18,9 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
         Ok(Malformed::over(plan.seed, subjects, other.image))
     });
     match prepared {
+        Ok(cases) if !undamaged(&cases.subjects).is_empty() => {
+            Report { failures: undamaged(&cases.subjects), ..Report::default() }
+        }
         Ok(cases) => watch::run(cases, plan, progress),
         Err(error) => Report { failures: vec![format!("preparing the database: {error}")], ..Report::default() },
     }
@@ -365,3 +368,16 @@ impl Cases for Malformed {
 }
 
 const _: () = assert!(LOG_HEADER == 4096);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_files_are_told_or_harmless() {
+        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None };
+        let report = run(&plan, &Progress::start("malformed", &plan));
+        assert!(report.failures.is_empty(), "{:#?}", report.failures.iter().take(5).collect::<Vec<_>>());
+        assert_eq!(report.tried, plan.budget);
+    }
+}

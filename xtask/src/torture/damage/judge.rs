@@ -314,6 +314,17 @@ fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Ve
     }
 }
 
+/// What is wrong with databases that nobody has damaged: the judge, or the engine.
+pub(in crate::torture) fn undamaged(subjects: &[Subject]) -> Vec<String> {
+    let wrong = |subject: &Subject| {
+        let disk = CowDisk::over(&subject.image, 4 * subject.image.bytes());
+        let verdict = judge(subject, &disk, Promise::Right, &mut Rng::of_case(1, 1));
+        let told = verdict.failure.is_some() || !verdict.told.is_empty();
+        told.then(|| format!("undamaged, {:?}: {:?}; told: {:?}", subject.left, verdict.failure, verdict.told))
+    };
+    subjects.iter().filter_map(wrong).collect()
+}
+
 /// Bytes that judging one of these databases may take: what it takes undamaged, and twice the files.
 pub(in crate::torture) fn memory_limit(subjects: &[Subject]) -> u64 {
     static USUAL: std::sync::OnceLock<u64> = std::sync::OnceLock::new();

@@ -19,8 +19,6 @@ const LOOKS: u32 = 50;
 const ENOUGH: usize = 1000;
 /// Cases that hang after which it ends: each keeps a processor busy.
 const ENOUGH_HUNG: u32 = 4;
-/// Names one case to run alone.
-const ONLY: &str = "TORTURE_CASE";
 
 /// How a case ended that ended by itself.
 #[derive(Clone, Debug, Default)]
@@ -94,8 +92,7 @@ struct Place {
 /// Runs `plan.budget` cases.
 pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Report {
     hear_panics();
-    let only = std::env::var(ONLY).ok().and_then(|case| case.parse::<u64>().ok());
-    let (first, end) = only.map_or((0, plan.budget), |case| (case, case + 1));
+    let (first, end) = plan.case.map_or((0, plan.budget), |case| (case, case + 1));
     let (cases, next) = (Arc::new(cases), Arc::new(AtomicU64::new(first)));
     let (send, endings) = mpsc::channel::<(u64, Ending)>();
     let start = || {
@@ -159,5 +156,5 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
 /// A failure with all it takes to repeat it.
 fn told<C: Cases>(case: u64, plan: &Plan, what: &str) -> String {
     let (name, seed) = (C::CAMPAIGN, plan.seed);
-    format!("case {case}: {what}\n       {ONLY}={case} cargo xtask torture {name} --seed {seed} --budget 1")
+    format!("case {case}: {what}\n       cargo xtask torture {name} --seed {seed} --case {case}")
 }
