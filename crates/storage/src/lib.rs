@@ -143,6 +143,9 @@ mod base;
 mod btree;
 mod buffer;
 mod db;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod io;
 mod latch;
 mod lock;

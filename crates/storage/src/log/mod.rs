@@ -37,6 +37,8 @@ use waiters::Waiters;
 
 pub(crate) use kind::RecordKind;
 pub(crate) use reader::LogReader;
+#[cfg(feature = "testing")]
+pub(crate) use record::decode as decode_record;
 pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
 pub(crate) use segment::LogFiles;
 

@@ -12,7 +12,7 @@ use super::subject::{ByMark, ByStamp, Change, LONG, Model, NUMBERS, ROWS, Subjec
 
 /// What is promised for a kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::torture) enum Promise {
+pub(crate) enum Promise {
     /// Every answer is right, or an error.
     Right,
     /// The structure check finds something, or every answer is right or an error.
@@ -23,20 +23,20 @@ pub(in crate::torture) enum Promise {
 
 /// What an engine did with a damaged database.
 #[derive(Clone, Debug, Default)]
-pub(in crate::torture) struct Verdict {
+pub(crate) struct Verdict {
     /// Typed errors, the first of each step.
-    pub(in crate::torture) told: Vec<String>,
+    pub(crate) told: Vec<String>,
     /// Findings of the structure check.
-    pub(in crate::torture) findings: usize,
+    pub(crate) findings: usize,
     /// The database is as it was a few commits before: the log seems to end earlier.
-    pub(in crate::torture) earlier: bool,
+    pub(crate) earlier: bool,
     /// What is not allowed.
-    pub(in crate::torture) failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 impl Verdict {
     /// In one word, for counting.
-    pub(in crate::torture) fn class(&self) -> &'static str {
+    pub(crate) fn class(&self) -> &'static str {
         match self {
             Verdict { failure: Some(_), .. } => "failed",
             Verdict { earlier: true, .. } => "end of the log taken for its tail",
@@ -83,7 +83,7 @@ fn names_a_file(text: &str) -> bool {
 }
 
 /// Judges one damaged directory.
-pub(in crate::torture) fn judge(subject: &Subject, disk: &CowDisk, promise: Promise, rng: &mut Rng) -> Verdict {
+pub(crate) fn judge(subject: &Subject, disk: &CowDisk, promise: Promise, rng: &mut Rng) -> Verdict {
     let mut verdict = Verdict::default();
     let size = disk.used();
     let (mut model, mut open) = (subject.model.clone(), true);
@@ -315,7 +315,7 @@ fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Ve
 }
 
 /// What is wrong with databases that nobody has damaged: the judge, or the engine.
-pub(in crate::torture) fn undamaged(subjects: &[Subject]) -> Vec<String> {
+pub(crate) fn undamaged(subjects: &[Subject]) -> Vec<String> {
     let wrong = |subject: &Subject| {
         let disk = CowDisk::over(&subject.image, 4 * subject.image.bytes());
         let verdict = judge(subject, &disk, Promise::Right, &mut Rng::of_case(1, 1));
@@ -326,7 +326,7 @@ pub(in crate::torture) fn undamaged(subjects: &[Subject]) -> Vec<String> {
 }
 
 /// Bytes that judging one of these databases may take: what it takes undamaged, and twice the files.
-pub(in crate::torture) fn memory_limit(subjects: &[Subject]) -> u64 {
+pub(crate) fn memory_limit(subjects: &[Subject]) -> u64 {
     static USUAL: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let usual = USUAL.get_or_init(|| {
         let one = |subject: &Subject| {

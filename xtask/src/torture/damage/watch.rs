@@ -22,15 +22,15 @@ const ENOUGH_HUNG: u32 = 4;
 
 /// How a case ended that ended by itself.
 #[derive(Clone, Debug, Default)]
-pub(in crate::torture) struct Ending {
+pub(crate) struct Ending {
     /// What kind of case it was, and what became of it: counted.
-    pub(in crate::torture) class: String,
+    pub(crate) class: String,
     /// What went wrong.
-    pub(in crate::torture) failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 /// What is done with one case: everything follows from its number.
-pub(in crate::torture) trait Cases: Send + Sync + 'static {
+pub(crate) trait Cases: Send + Sync + 'static {
     /// Name of the campaign.
     const CAMPAIGN: &'static str;
     /// Bytes that one case may take.
@@ -90,7 +90,7 @@ struct Place {
 }
 
 /// Runs `plan.budget` cases.
-pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Report {
+pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Report {
     hear_panics();
     let (first, end) = plan.case.map_or((0, plan.budget), |case| (case, case + 1));
     let (cases, next) = (Arc::new(cases), Arc::new(AtomicU64::new(first)));
