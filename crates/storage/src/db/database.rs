@@ -15,6 +15,8 @@ use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::{Mutex, RwLock};
+use crate::btree::ops;
+use crate::btree::space::SPACE_PAGE;
 use crate::buffer::{BufferPool, PoolOptions};
 use crate::io::{Disk, DiskLock, LockError};
 use crate::lock::{LockOptions, LockTable};
@@ -360,7 +362,9 @@ impl Database {
     /// # Errors
     /// A failed read.
     pub fn preload(&self) -> Result<u32, StorageError> {
-        self.core.pool.preload(self.core.pool.file_pages())
+        // What lies behind the pages in use may be left over from work that was broken off.
+        let used = self.core.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
+        self.core.pool.preload(used.min(self.core.pool.file_pages()))
     }
 
     /// Reads every page in use and verifies it; returns how many there are.

@@ -59,9 +59,11 @@ pub(crate) fn flaw(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
     let (kind, level) = (bytes[KIND], bytes[LEVEL]);
     let leaf = kind == Kind::Leaf as u8;
     match kind {
-        // A free page has nothing but a link; the allocator's numbers are judged where they are used.
+        // A free page has nothing but a link.
         0 => (id.0 == SPACE).then_some(Flaw::Kind),
-        3 => (id.0 != SPACE).then_some(Flaw::Kind),
+        // The allocator never gives away itself or the catalog; its numbers are judged again where they are used.
+        3 if id.0 != SPACE || u32_at(bytes, HINTS) < 3 || matches!(u32_at(bytes, HINTS + 4), 1 | 2) => Some(Flaw::Kind),
+        3 => None,
         1 | 2 if id.0 != SPACE && leaf == (level == 0) => tree_page(bytes, leaf).err(),
         _ => Some(Flaw::Kind),
     }

@@ -4,6 +4,7 @@ use storage::PAGE_SIZE;
 
 use super::Rng;
 use super::disk::{CowDisk, Image};
+use super::judge::Promise;
 use super::subject::{LOG_FILE, LOG_HEADER};
 
 /// The data file.
@@ -121,7 +122,8 @@ const FIELDS: [(usize, usize); 20] = [
 ];
 
 /// Changes what a page says about itself; says what was done.
-pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> String {
+pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Promise) {
+    let mut promise = Promise::Noticed;
     let count = usize::from(u16_at(page, 24)).min((PAGE - SLOTS) / SLOT - 1);
     let inner = page[16] == 2;
     let what = match rng.below(if count == 0 { 3 } else { 8 }) {
@@ -170,9 +172,11 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> String {
             let (offset, len) = (usize::from(u16_at(page, slot + 4)), usize::from(u16_at(page, slot + 6)));
             let at = offset + 4 + rng.index(len.max(1));
             if len == 0 || at >= PAGE {
-                return "nothing".into();
+                return ("nothing".into(), promise);
             }
             page[at] ^= 1 << rng.below(8);
+            // Another key in its place, if it is one: no structure is broken.
+            promise = Promise::Alive;
             format!("key byte {at}")
         }
         _ => {
@@ -180,14 +184,14 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> String {
             let (offset, len) = (usize::from(u16_at(page, at)), usize::from(u16_at(page, len)));
             let byte = offset + rng.index(len.max(1));
             if len == 0 || byte >= PAGE {
-                return "nothing".into();
+                return ("nothing".into(), promise);
             }
             page[byte] ^= 1 << rng.below(8);
             format!("fence byte {byte}")
         }
     };
     seal(page);
-    what
+    (what, promise)
 }
 
 /// The file and offset of a position in the log.
