@@ -51,7 +51,9 @@ pub fn page(bytes: &[u8]) {
         if !p.covers(key) {
             continue;
         }
-        if there && (row.len() <= p.slot(at).value_len || p.free_bytes() >= row.len() - p.slot(at).value_len + RECORD_HEAD) {
+        if there
+            && (row.len() <= p.slot(at).value_len || p.free_bytes() >= row.len() - p.slot(at).value_len + RECORD_HEAD)
+        {
             ops::replace(&mut PageMut::of(&mut page), at, &row, i % 2 == 0);
         } else if !there && p.has_room(key.len(), row.len()) {
             PageMut::of(&mut page).insert(at, key, 0, &row, 0);

@@ -287,7 +287,8 @@ fn an_entry_without_its_row() {
         let page = pages.find(LEAF, ROWS_BY_KEY, |_, _| true);
         let (offset, len) = (usize::from(pages.u16(page, SLOTS + 4)), usize::from(pages.u16(page, SLOTS + 6)));
         let (low, prefix) = (usize::from(pages.u16(page, 32)), usize::from(pages.u16(page, 30)));
-        let key = [&pages.page(page)[low..low + prefix], &pages.page(page)[offset + 4..offset + 4 + len]].concat();
+        let bytes = pages.page(page);
+        let key = [&bytes[low..low + prefix], &bytes[offset + 4..offset + 4 + len]].concat();
         let ghosts = pages.u16(page, 52) + 1;
         pages.put(page, 52, &ghosts.to_le_bytes());
         pages.put(page, SLOTS + 10, &1u16.to_le_bytes());

@@ -11,7 +11,8 @@ pub(super) fn input(corpus: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
         0 => Vec::new(),
         n => corpus[rng.index(n)].clone(),
     };
-    for _ in 0..1 + rng.below(1 << rng.below(5)) {
+    let most = 1 << rng.below(5);
+    for _ in 0..1 + rng.below(most) {
         change(&mut bytes, corpus, rng);
     }
     bytes.truncate(MOST_BYTES);

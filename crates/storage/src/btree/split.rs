@@ -213,7 +213,8 @@ impl Cut {
                 return Some((id, flaw.to_string()));
             }
         }
-        let fits = parent.page().covers(&self.separator) && parent.page().lower_bound(&self.separator) == (position, false);
+        let fits =
+            parent.page().covers(&self.separator) && parent.page().lower_bound(&self.separator) == (position, false);
         (!fits || !node.page().covers(&self.separator))
             .then(|| (node.frame().page_id(), "is not the child that its parent says".into()))
     }

@@ -82,7 +82,8 @@ impl BufferPool {
         let read = read.and_then(|()| {
             // SAFETY: the latch is held.
             let bytes: &[u8; PAGE_SIZE] = unsafe { write.page().stable() };
-            let unsound = || if self.options.sound { sound::flaw(bytes, id).map(|flaw| flaw.to_string()) } else { None };
+            let unsound =
+                || if self.options.sound { sound::flaw(bytes, id).map(|flaw| flaw.to_string()) } else { None };
             match header::damage(bytes, id, self.options.checksums).or_else(unsound) {
                 None => Ok(()),
                 Some(what) => Err(self.corrupt(id, what)),

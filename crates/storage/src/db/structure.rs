@@ -153,9 +153,7 @@ impl Database {
             progress,
             out: Structure::default(),
         };
-        walk.run(&self.catalog.trees(), |number| {
-            self.catalog.table(number).map(|info| info.secondaries.as_slice())
-        })
+        walk.run(&self.catalog.trees(), |number| self.catalog.table(number).map(|info| info.secondaries.as_slice()))
     }
 }
 
@@ -404,7 +402,11 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 if entry_key(index, &key, &row, &mut entry)
                     && self.value(index.index.tree, &entry)?.is_some_and(|found| found.as_ref() != Some(&key))
                 {
-                    self.find(Rule::Secondary, id, format!("has a row (slot {i}) that index {} lacks", index.index.name));
+                    self.find(
+                        Rule::Secondary,
+                        id,
+                        format!("has a row (slot {i}) that index {} lacks", index.index.name),
+                    );
                 }
             }
         }

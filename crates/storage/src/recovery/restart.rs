@@ -195,7 +195,8 @@ pub(crate) fn redo(
             if absent && !whole {
                 continue;
             }
-            let loaded = if absent { Ok(false) } else { bring(pool, log, analysis_images, id, extent.limit, &mut scratch) };
+            let loaded =
+                if absent { Ok(false) } else { bring(pool, log, analysis_images, id, extent.limit, &mut scratch) };
             let mut frame = match loaded {
                 Ok(true) => pool.get_or_load(id)?.write(),
                 Ok(false) => {
@@ -242,7 +243,10 @@ pub(crate) fn redo(
     ids.sort_unstable();
     for id in ids {
         if !missing.contains_key(id)
-            && matches!(bring(pool, log, analysis_images, *id, extent.limit, &mut scratch), Err(StorageError::CorruptPage { .. }))
+            && matches!(
+                bring(pool, log, analysis_images, *id, extent.limit, &mut scratch),
+                Err(StorageError::CorruptPage { .. })
+            )
         {
             missing.insert(
                 *id,
@@ -285,7 +289,8 @@ impl Extent {
 
     fn of(pool: &BufferPool, log: &Log, images: &HashMap<PageId, Lsn>, scratch: &mut Vec<u8>) -> Extent {
         let file = u64::from(pool.file_pages());
-        let limit = match bring(pool, log, images, SPACE_PAGE, file, scratch).and_then(|_| pool.get_or_load(SPACE_PAGE)) {
+        let limit = match bring(pool, log, images, SPACE_PAGE, file, scratch).and_then(|_| pool.get_or_load(SPACE_PAGE))
+        {
             Ok(space) => file.max(space.bytes().u32(ops::space::END).into()),
             Err(_) => file + Self::UNKNOWN,
         };

@@ -407,7 +407,8 @@ impl Txn<'_> {
     fn misplaced(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
         let page = leaf.frame().page_id();
         leaf.release_unchanged();
-        let error: StorageError = index.tree.damaged(&self.core.pool, page, "is not the leaf of the keys that lead to it");
+        let error: StorageError =
+            index.tree.damaged(&self.core.pool, page, "is not the leaf of the keys that lead to it");
         error.into()
     }
 

@@ -13,8 +13,7 @@ use super::disk::{CowDisk, Image};
 /// Many short rows.
 pub(crate) const NUMBERS: Table<u64, u64> = Table::new("numbers");
 /// Rows of any length, found by a stamp that is unique and by a mark that is not.
-pub(crate) const ROWS: Table<Vec<u8>, Vec<u8>> =
-    Table::new("rows").with_index::<ByMark>().with_index::<ByStamp>();
+pub(crate) const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByMark>().with_index::<ByStamp>();
 /// Rows under long keys: few to a page, so that the tree is high.
 pub(crate) const LONG: Table<Vec<u8>, Vec<u8>> = Table::new("long");
 
