@@ -1,5 +1,6 @@
 //! `cargo xtask`: what is done with the workspace beyond building it. `cargo xtask --help` lists it.
 
+mod fuzz;
 mod sim;
 mod torture;
 
@@ -18,10 +19,13 @@ struct Cli {
 enum Command {
     /// Runs a campaign that tries to make the engine lose or invent something.
     Torture(torture::Flags),
+    /// Tries inputs that nobody would think of on whatever takes bytes from outside.
+    Fuzz(fuzz::Flags),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Torture(flags) => torture::run(&flags),
+        Command::Fuzz(flags) => fuzz::run(&flags),
     }
 }

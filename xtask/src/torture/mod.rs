@@ -2,7 +2,7 @@
 
 mod bitflips;
 mod crash;
-mod damage;
+pub(crate) mod damage;
 mod io_errors;
 mod isolation;
 mod malformed;

@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod options;
 pub(crate) mod raw;
 pub(crate) mod services;
+pub(crate) mod structure;
 pub(crate) mod table;
 pub(crate) mod transaction;
 pub(crate) mod verify;
