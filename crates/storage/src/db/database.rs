@@ -217,7 +217,8 @@ impl Database {
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, as often as [`Options::reruns`] says, so `work` must have no effect but through the transaction.
+    /// again, whatever `work` made of that, as often as [`Options::reruns`] says, so `work` must have no effect but
+    /// through the transaction.
     ///
     /// # Errors
     /// What `work` returns, and what commit may return.
@@ -232,11 +233,12 @@ impl Database {
             let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
             let mut transaction = Transaction::new(self, txn);
             match work(&mut transaction) {
+                // Also if it kept the error to itself: what it did after that was not done.
+                _ if transaction.is_victim() && runs < self.reruns => runs += 1,
                 Ok(value) => {
                     transaction.commit()?;
                     return Ok(value);
                 }
-                Err(_) if transaction.is_victim() && runs < self.reruns => runs += 1,
                 Err(error) => return Err(error),
             }
         }
