@@ -29,8 +29,18 @@ pub(crate) enum Command {
     Load(Load),
     /// Check the twelve consistency conditions
     Check(Check),
+    /// Show what operations need of an instruction cache, and where to part them
+    Footprint(Footprint),
+    /// Rerun an experiment of a paper
+    Reproduce(Reproduce),
+    /// Run the index fetches of the STEPS paper's microbenchmark
+    IndexFetch(IndexFetch),
     /// Record a random concurrent workload, so that its isolation can be judged
     History(History),
+    /// Recover if needed, then prove that every acknowledged transaction is there
+    Verify(Verify),
+    /// Drive several transactions by hand or by script, a line at a time
+    Shell(Shell),
 }
 
 /// `tpcc run`.
@@ -54,6 +64,12 @@ pub(crate) struct Run {
     /// Check the consistency conditions after the run
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, help_heading = "Output")]
     pub(crate) check: Switch,
+    /// Print a line for each transaction whose answer may leave: ack RUN TERMINAL SEQUENCE KIND
+    ///
+    /// Nothing else goes to stdout then; the summary goes to stderr. Each transaction that writes also writes its terminal's
+    /// last sequence in the database: 'tpcc verify --acks' compares. Warm-up included.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) ack_stdout: bool,
 }
 
 /// `tpcc load`.
@@ -85,6 +101,87 @@ pub(crate) struct Check {
     pub(crate) engine: Engine,
     #[command(flatten)]
     pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc footprint`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Runs transactions step by step (ptrace) and their trace through a simulated cache. Needs Linux on x86-64."
+)]
+pub(crate) struct Footprint {
+    /// Directory of the database [default: a temporary one with one warehouse]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// Transactions to trace: those of a mix
+    #[arg(long, value_enum, default_value = "standard", value_name = "MIX", help_heading = "Load")]
+    pub(crate) mix: Mix,
+    /// Seed of everything random [default: a new one, printed]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) seed: Option<u64>,
+    /// Only operations whose name begins with this: 'fetch', 'update stock', 'commit'
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
+    pub(crate) operation: Option<String>,
+    /// The instruction cache: bytes, ways, bytes of a line; powers of two
+    ///
+    /// A point is proposed where a stretch of code is about to outgrow it (STEPS, VLDB 2004, 3.1.2).
+    #[arg(long, value_name = "SIZE,WAYS,LINE", default_value = "32768,8,64", help_heading = "Machine")]
+    pub(crate) geometry: String,
+    /// Announce groups of rows, as 'tpcc run --prefetch'
+    #[arg(
+        long,
+        value_enum,
+        value_name = "on|off",
+        default_value = "on",
+        hide_possible_values = true,
+        help_heading = "Engine"
+    )]
+    pub(crate) prefetch: Switch,
+    /// Write the proposed points to FILE, for 'tpcc run --ctx-points FILE'
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) place: Option<PathBuf>,
+    /// Be the program that is traced
+    #[arg(long, hide = true)]
+    pub(crate) traced: bool,
+}
+
+/// `tpcc index-fetch`.
+#[derive(Args, Debug)]
+#[command(after_help = "Fibers of one thread read rows by their keys on a table in memory (STEPS, VLDB 2004, 3.2).")]
+pub(crate) struct IndexFetch {
+    /// Fibers
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    pub(crate) threads: i64,
+    /// Fetches of each
+    #[arg(long, value_name = "N", default_value_t = 100_000, allow_negative_numbers = true)]
+    pub(crate) fetches: i64,
+    /// Points where they switch: as 'tpcc run --ctx-points' [default: built-in placement]
+    #[arg(long, value_name = "FILE|all|none")]
+    pub(crate) ctx_points: Option<String>,
+    /// Run other code before each round, so that the instruction cache is cold
+    #[arg(long)]
+    pub(crate) cold: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc reproduce`.
+#[derive(Args, Debug)]
+#[command(after_help = "Counts come from Cachegrind (valgrind), times from interleaved runs without it.")]
+pub(crate) struct Reproduce {
+    /// The experiment, or its paper for all of them; see --list
+    #[arg(value_name = "ID", required_unless_present = "list")]
+    pub(crate) id: Option<String>,
+    /// List the experiments
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Fewer points, shorter runs
+    #[arg(long, help_heading = "Load")]
+    pub(crate) quick: bool,
+    /// Directory for databases, kept and used again [default: a temporary one]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -154,6 +251,49 @@ pub(crate) struct History {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) out: PathBuf,
 }
+
+/// `tpcc verify`.
+#[derive(Args, Debug)]
+#[command(after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so.")]
+pub(crate) struct Verify {
+    /// Directory of the database [default: tpcc-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// What 'tpcc run --ack-stdout' printed; a last line without its end is passed over
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    pub(crate) acks: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc shell`.
+#[derive(Args, Debug)]
+#[command(after_long_help = SHELL_HELP)]
+pub(crate) struct Shell {
+    /// Directory of the database, created if there is none [default: tpcc-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// Table that the requests are about, created if absent
+    #[arg(long, value_name = "NAME", default_value = "shell", help_heading = "Data")]
+    pub(crate) table: String,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
+}
+
+/// The protocol of the shell, in short.
+const SHELL_HELP: &str = "\
+Requests, a line each, S being any word that names a session:
+  S begin [serializable|repeatable-read|read-committed]
+  S get K | getu K | insert K V | update K V | put K V | delete K | scan LO HI
+  S lock table S|X|IS|IX|SIX
+  S commit | rollback
+  check | dump | quit
+Replies, a line each: S ok [VALUES], S none, S deadlock, S error KIND TEXT;
+S blocked at once when a lock has to be waited for, the real reply when it is granted.";
 
 /// Where the data is, and how much.
 #[derive(Args, Debug)]
@@ -251,9 +391,21 @@ pub(crate) struct Transactions {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct Scheduling {
-    /// How transactions share a worker: threads, one after the other
+    /// How transactions share a worker: threads, one after the other; steps, as a team of fibers
+    ///
+    /// A team goes through the same code together: at points each member lets the next one run, so that one pays for
+    /// fetching instructions, and data arrives while others work (STEPS, VLDB 2004).
     #[arg(long, value_enum, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
+    /// Transactions of a worker under way at once, with --scheduler steps [default: 16]
+    ///
+    /// With 1 nothing is ever switched.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) team_size: Option<i64>,
+    /// Points where a team switches, with --scheduler steps: a file that 'tpcc footprint --place' wrote, all, or none
+    /// [default: built-in placement]
+    #[arg(long, value_name = "FILE|all|none")]
+    pub(crate) ctx_points: Option<String>,
 }
 
 /// What of the machine is used.
@@ -321,7 +473,7 @@ choice! {
     /// What the transactions of a history do.
     Form { ListAppend = "list-append", Register = "register" }
     /// Who runs transactions.
-    Scheduler { Threads = "threads" }
+    Scheduler { Threads = "threads", Steps = "steps" }
 }
 
 impl Switch {
@@ -388,16 +540,24 @@ fn in_our_words(error: &clap::Error) -> Error {
                 Some(other) => format!("did you mean {other}?"),
                 None => "'tpcc run -h' lists the flags".to_owned(),
             }),
+        (ErrorKind::MissingRequiredArgument, ..) => {
+            let flag = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
+                _ => String::new(),
+            };
+            Error::usage(format!("{flag}: missing")).help("'tpcc verify -h' shows how to call it")
+        }
         (ErrorKind::ArgumentConflict, Some(flag), _) => {
             Error::usage(format!("{flag}: given twice")).help("pass it once")
         }
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            Error::usage(format!("{name}: no such command, or not built yet")).help("one of run, load, check, history")
+            Error::usage(format!("{name}: no such command, or not built yet"))
+                .help("one of run, load, check, verify, shell, history, footprint, reproduce, index-fetch")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
             Error::usage("no command given")
-                .help("one of run, load, check, history; 'tpcc run' loads and runs one warehouse")
+                .help("one of run, load, check, verify, shell, history, footprint, reproduce, index-fetch; 'tpcc run' loads and runs one warehouse")
         }
         _ => {
             let text = error.to_string();

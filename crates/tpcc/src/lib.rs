@@ -2,6 +2,7 @@
 
 #[doc(hidden)]
 pub mod acid;
+mod ack;
 mod check;
 mod cmd;
 mod config;
@@ -9,17 +10,22 @@ mod database;
 mod driver;
 mod engine;
 mod error;
+mod filler;
 mod flags;
 mod floor;
+mod footprint;
 mod generate;
 mod glue;
 pub mod history;
+mod index_fetch;
 mod interrupt;
 mod load;
 mod ops;
 mod progress;
 mod report;
+mod reproduce;
 mod schema;
+mod shell;
 mod space;
 mod txn;
 
@@ -48,6 +54,11 @@ pub fn main() -> ExitCode {
         Command::Load(flags) => cmd::load::run(flags),
         Command::Check(flags) => cmd::check::run(flags),
         Command::History(flags) => cmd::history::run(flags),
+        Command::Verify(flags) => cmd::verify::run(flags),
+        Command::Shell(flags) => cmd::shell::run(flags),
+        Command::Footprint(flags) => cmd::footprint::run(flags),
+        Command::Reproduce(flags) => cmd::reproduce::run(flags),
+        Command::IndexFetch(flags) => cmd::index_fetch::run(flags),
     };
     match ended {
         Ok(Ended::Well) => ExitCode::SUCCESS,

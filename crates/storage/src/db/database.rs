@@ -4,18 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
-
 use super::files::{self, Found, LogFront};
 use super::options::Options;
 use super::services::Services;
 use super::table::{OpenTable, Table};
 use super::transaction::Transaction;
-use crate::base::clock::{Clock, stamp};
-use crate::base::config::{Background, Isolation};
+use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
+use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
+use crate::base::sync::{Mutex, RwLock};
 use crate::buffer::{BufferPool, PoolOptions};
 use crate::io::{Disk, DiskLock, LockError};
 use crate::lock::{LockOptions, LockTable};
@@ -86,8 +85,8 @@ impl Database {
         let log_options = |database| LogOptions {
             segment_bytes: options.segment_bytes,
             ring_bytes: options.ring_bytes,
-            // One slot for each transaction, one for the cleaner, one for checkpoints and restart.
-            slots: options.transactions + 2,
+            // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and restart.
+            slots: options.transactions + 3,
             reserve_bytes: options.segment_bytes / 4,
             database,
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
@@ -98,7 +97,7 @@ impl Database {
         let mut on_recovery = options.on_recovery.take();
         let mut report = Reporter::new(on_recovery.as_mut(), directory.clone());
         let (file, control, log, analysis) = if found == Found::Nothing {
-            let database = new_id();
+            let database = options.database_id.unwrap_or_else(new_id);
             let log =
                 Log::create(Arc::clone(&disk), log_options(database), Arc::clone(&poison), Arc::clone(&options.hook))?;
             let (file, control) = files::create(&*disk, database)?;
@@ -114,8 +113,8 @@ impl Database {
             (file, control, log, Some((redo, clean, losers, images)))
         };
         let log = Arc::new(log);
-        let own_slot = SlotId(options.transactions as u16);
-        let service_slot = SlotId(options.transactions as u16 + 1);
+        let own_slot = SlotId(options.transactions as u16 + 1);
+        let service_slot = SlotId(options.transactions as u16 + 2);
         let driven = Arc::new(AtomicBool::new(false));
         let front = LogFront {
             log: Arc::clone(&log),
@@ -152,8 +151,12 @@ impl Database {
         }
         let catalog = Catalog::load(&core)?;
         let services = Services::new(Arc::clone(&core), checkpointer, options.checkpoint_bytes);
-        if options.background == Background::Threads {
-            services.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
+        match options.background {
+            Background::Threads => {
+                services.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
+            }
+            Background::Stepped => services.start_stepped(),
+            Background::Inline => {}
         }
         Ok(Database {
             core,
@@ -176,7 +179,8 @@ impl Database {
     ) -> Arc<Core> {
         let locks = LockTable::new(
             LockOptions {
-                slots: options.transactions,
+                // One of them creates tables.
+                slots: options.transactions + 1,
                 tables: MAX_TABLES + 2,
                 escalate_at: options.escalate_at,
                 ..LockOptions::default()
@@ -186,11 +190,11 @@ impl Database {
         Arc::new(Core {
             pool,
             log,
-            slots: Slots::new(options.transactions, &locks),
+            slots: Slots::new(options.transactions, &locks, !options.clock.is_simulated()),
             locks,
             poison,
             hook: Arc::clone(&options.hook),
-            clock: Clock::machine(),
+            clock: options.clock.clone(),
             durability: options.durability,
             isolation: options.isolation,
             latches: options.latches,
@@ -213,33 +217,43 @@ impl Database {
     /// As [`Database::begin`].
     #[inline]
     pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
+        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
         Ok(Transaction::new(self, self.core.begin(isolation, None)?))
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, whatever `work` made of that, as often as [`Options::reruns`] says, so `work` must have no effect but
-    /// through the transaction.
+    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through the
+    /// transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`, when
+    /// everything that the transaction read is on disk.
     ///
     /// # Errors
-    /// What `work` returns, and what commit may return.
+    /// What `work` returns, what commit may return, and [`TxnError::Deadlock`] when the last run was a victim and `work`
+    /// made light of it.
     pub fn transact<T, E: From<TxnError>>(
         &self,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         // A victim that runs again keeps its age: sooner or later it is the oldest and wins.
-        let age = stamp();
+        let age = self.core.clock.age();
         let mut runs = 0;
         loop {
+            self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
             let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
             let mut transaction = Transaction::new(self, txn);
-            match work(&mut transaction) {
-                // Also if it kept the error to itself: what it did after that was not done.
-                _ if transaction.is_victim() && runs < self.reruns => runs += 1,
+            let result = work(&mut transaction);
+            if transaction.is_victim() && runs < self.reruns {
+                runs += 1;
+                continue;
+            }
+            match result {
                 Ok(value) => {
-                    transaction.commit()?;
+                    transaction.commit_all()?;
                     return Ok(value);
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    transaction.give_up()?;
+                    return Err(error);
+                }
             }
         }
     }
@@ -278,6 +292,12 @@ impl Database {
         self.catalog.names()
     }
 
+    /// Every index by its number, with the table's name and its own (the table's again for the primary index): what
+    /// [`Operation::index`] means.
+    pub fn indexes(&self) -> Vec<(u32, String, String)> {
+        self.catalog.indexes()
+    }
+
     /// Everything committed before this position is on disk. See [`Transaction::commit_async`].
     #[inline]
     pub fn durable(&self) -> Lsn {
@@ -314,6 +334,17 @@ impl Database {
     /// Those of the services.
     pub fn step(&self) -> Result<(), StorageError> {
         self.services.step_inline()
+    }
+
+    /// One bounded step of one background service; true if it did something. For databases opened with
+    /// [`Background::Stepped`], whose program decides who does what when; harmless otherwise. The cleaner and the
+    /// checkpointer may wait for the log through the [`Hook`](crate::Hook), so whoever steps them is not the one who
+    /// steps the flusher, and steps no other while he waits.
+    ///
+    /// # Errors
+    /// A failed write or sync closes the instance; a full disk passes.
+    pub fn step_service(&self, service: Service) -> Result<bool, StorageError> {
+        self.services.step(service)
     }
 
     /// Reads the database into the pool, as far as it fits; returns the pages that came in.

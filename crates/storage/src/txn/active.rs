@@ -15,10 +15,11 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::context::Context;
 use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::base::sync::yield_now;
 use crate::lock::LockTable;
 
 /// One place in the table.
@@ -37,10 +38,14 @@ struct Slot {
 // SAFETY: `context` is touched only through a `Claim`, of which there is at most one per slot (`claimed`).
 unsafe impl Sync for Slot {}
 
-/// All places.
+/// All places: those for transactions of users, and one more behind them for creating a table, so that a table may be
+/// created in the middle of the last transaction there is room for.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
+    /// Whether threads prefer the place they had before. If not, the first free one is taken: a simulation repeats
+    /// itself whatever threads it runs on.
+    remembers: bool,
 }
 
 /// An active transaction as a checkpoint records it.
@@ -64,8 +69,8 @@ fn hint_for_new_thread() -> usize {
 }
 
 impl Slots {
-    /// `n` places.
-    pub(crate) fn new(n: usize, locks: &Arc<LockTable>) -> Slots {
+    /// `n` places for users, and one more. See [`Slots::remembers`].
+    pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
         let slot = |i: usize| Slot {
             claimed: AtomicBool::new(false),
             state: AtomicU64::new(0),
@@ -74,14 +79,25 @@ impl Slots {
             hits: AtomicU64::new(0),
             context: UnsafeCell::new(Context::new(locks.attach(SlotId(i as u16)))),
         };
-        Slots { slots: (0..n).map(slot).collect() }
+        Slots { slots: (0..=n).map(slot).collect(), remembers }
+    }
+
+    /// How many transactions of users there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.slots.len() - 1
+    }
+
+    /// Takes the place for creating a table; `None` if it is taken, so only one may create at a time.
+    pub(crate) fn claim_last(&self) -> Option<Claim<'_>> {
+        let slot = self.slots.last()?;
+        Self::try_claim(slot).then_some(Claim { slot })
     }
 
     /// Takes a free place, preferably the one this thread had before; `None` when all are taken.
     #[inline]
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
-        let hint = HINT.get();
-        if let Some(slot) = self.slots.get(hint)
+        let hint = if self.remembers { HINT.get() } else { 0 };
+        if let Some(slot) = self.slots[..self.limit()].get(hint)
             && Self::try_claim(slot)
         {
             return Some(Claim { slot });
@@ -91,11 +107,13 @@ impl Slots {
 
     #[cold]
     fn claim_slow(&self, hint: usize) -> Option<Claim<'_>> {
-        let n = self.slots.len();
+        let n = self.limit();
         for i in (0..n).map(|i| (hint + i) % n) {
             let slot = &self.slots[i];
             if Self::try_claim(slot) {
-                HINT.set(i);
+                if self.remembers {
+                    HINT.set(i);
+                }
                 return Some(Claim { slot });
             }
         }
@@ -118,7 +136,7 @@ impl Slots {
                 if state & 1 == 0 {
                     break state;
                 }
-                std::thread::yield_now();
+                yield_now();
             };
             let (first, last) = (slot.first.load(Ordering::Acquire), slot.last.load(Ordering::Acquire));
             if state != 0 && first != 0 && slot.state.load(Ordering::SeqCst) == state {
@@ -134,6 +152,7 @@ impl Slots {
     }
 
     /// How many places are taken.
+    #[cfg(test)]
     pub(crate) fn claimed(&self) -> usize {
         self.slots.iter().filter(|s| s.claimed.load(Ordering::Relaxed)).count()
     }
@@ -205,10 +224,13 @@ mod tests {
     #[test]
     fn a_slot_has_one_claimer_and_shows_what_it_announces() {
         let hook = Arc::new(crate::base::hook::ThreadHook::default());
-        let slots = Slots::new(2, &LockTable::new(crate::lock::LockOptions::default(), hook));
+        let slots = Slots::new(2, &LockTable::new(crate::lock::LockOptions::default(), hook), true);
         let a = slots.claim().unwrap();
         let b = slots.claim().unwrap();
         assert!(slots.claim().is_none());
+        let creating = slots.claim_last().unwrap();
+        assert!(slots.claim_last().is_none() && slots.claim().is_none());
+        drop(creating);
         assert!(slots.active().is_empty());
         a.announce(TxnId(7), Lsn(100));
         assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn::ZERO }]);

@@ -18,7 +18,7 @@ pub(crate) fn run(flags: crate::flags::History) -> Result<Ended, Error> {
     let config = config::history(flags)?;
     let shown = config.store.shown();
     let file = open_out(&config.out)?;
-    let db = options(&config.store)?.open(&config.store.data).map_err(|error| cannot_open(&error))?;
+    let db = options(&config.store)?.0.open(&config.store.data).map_err(|error| cannot_open(&error))?;
     if !World::is_at_home(&db) {
         return Err(Error::failed(format!("{shown}: holds tables of something else; nothing was changed"))
             .help("choose another directory with --data"));
