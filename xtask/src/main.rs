@@ -1,5 +1,6 @@
 //! `cargo xtask`: what is done with the workspace beyond building it. `cargo xtask --help` lists it.
 
+mod sim;
 mod torture;
 
 use std::process::ExitCode;

@@ -152,10 +152,11 @@ mod recovery;
 mod table;
 mod txn;
 
-pub use base::config::{Background, Durability, Isolation, LatchKind};
+pub use base::config::{Background, Durability, Isolation, LatchKind, Service};
 pub use base::error::{OpenError, StorageError, TxnError};
-pub use base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
+pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken};
 pub use base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
+pub use base::point::{PointKind, PointSite, points};
 pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
@@ -163,6 +164,13 @@ pub use db::options::{MIN_POOL_BYTES, Options, Recovery, RecoveryPass};
 pub use db::table::{AsTable, OpenTable, SecondaryIndex, Table};
 pub use db::transaction::{TableLock, Transaction};
 pub use table::codec::{Key, Row};
+
+/// Engines that are broken on purpose, for campaigns to find out.
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants {
+    pub use crate::base::mutant::{Mutant, VARIABLE, chosen};
+}
 
 /// Disks: real, in memory, simulated.
 pub mod disk {

@@ -1,6 +1,15 @@
 //! Campaigns: each tries very many cases from one seed, and says how many failed.
 
+mod bitflips;
+mod crash;
+mod damage;
+mod io_errors;
+mod isolation;
+mod malformed;
+mod oracle;
+mod recovery;
 mod report;
+mod seeds;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +26,15 @@ struct Campaign {
 }
 
 /// All campaigns.
-const CAMPAIGNS: &[Campaign] = &[];
+const CAMPAIGNS: &[Campaign] = &[
+    Campaign { name: "crash", run: crash::run },
+    Campaign { name: "recovery", run: recovery::run },
+    Campaign { name: "io-errors", run: io_errors::run },
+    Campaign { name: "oracle", run: oracle::run },
+    Campaign { name: "isolation", run: isolation::run },
+    Campaign { name: "bitflips", run: bitflips::run },
+    Campaign { name: "malformed", run: malformed::run },
+];
 
 /// The flags of `cargo xtask torture`.
 #[derive(Debug, Args)]
@@ -31,6 +48,9 @@ pub(crate) struct Flags {
     /// Where the random choices begin; by default from the clock, and printed.
     #[arg(long)]
     seed: Option<u64>,
+    /// Tries only this case of the seed, for campaigns that number their cases: failures name it.
+    #[arg(long, value_name = "N")]
+    case: Option<u64>,
     /// Writes the result there as one JSON object.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -43,6 +63,8 @@ pub(crate) struct Plan {
     pub(crate) budget: u64,
     /// Where the random choices begin.
     pub(crate) seed: u64,
+    /// The only case to try.
+    pub(crate) case: Option<u64>,
 }
 
 /// Runs a campaign; fails if anything it tried did.
@@ -50,7 +72,8 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);
     };
-    let plan = Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock) };
+    let plan =
+        Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock), case: flags.case };
     let progress = Progress::start(campaign.name, &plan);
     let report = (campaign.run)(&plan, &progress);
     progress.finish();

@@ -21,8 +21,7 @@ impl Clock {
         Clock(Source::Machine(Instant::now()))
     }
 
-    /// A clock that moves only when `now` is stored to. For simulation.
-    #[expect(dead_code, reason = "for simulated runs of the whole engine")]
+    /// A clock that moves when `now` is stored to, and by a nanosecond at each [`Clock::age`]. For simulation.
     pub(crate) fn simulated(now: Arc<AtomicU64>) -> Clock {
         Clock(Source::Virtual(now))
     }
@@ -34,13 +33,27 @@ impl Clock {
             Source::Virtual(now) => now.load(Ordering::Relaxed),
         }
     }
+
+    /// A number that grows with time, comparable between threads: how old transactions are. Costs a few
+    /// nanoseconds, where [`Clock::now_ns`] costs twenty.
+    #[inline]
+    pub(crate) fn age(&self) -> u64 {
+        match &self.0 {
+            Source::Machine(_) => stamp(),
+            // No two transactions are equally old, even if time stands still.
+            Source::Virtual(now) => now.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a simulation moves it.
+    pub(crate) fn is_simulated(&self) -> bool {
+        matches!(self.0, Source::Virtual(_))
+    }
 }
 
-/// A number that grows with time, comparable between threads: how old transactions are. Costs a few
-/// nanoseconds, where [`Clock::now_ns`] costs twenty.
 #[inline]
 #[allow(unsafe_code)]
-pub(crate) fn stamp() -> u64 {
+fn stamp() -> u64 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         // SAFETY: every x86-64 processor has the instruction.

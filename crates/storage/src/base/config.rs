@@ -40,4 +40,21 @@ pub enum Background {
     Threads,
     /// The caller: commits and waits step the services themselves.
     Inline,
+    /// The program, step by step, with [`Database::step_service`](crate::Database::step_service). Who waits, waits in
+    /// the [`Hook`](crate::Hook) until those steps have brought what it waits for. For simulators and for programs with
+    /// an event loop.
+    Stepped,
+}
+
+/// The background services, for programs that step them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Writes the log and makes it durable: who waits for a commit waits for this. Waits for nobody.
+    Flusher,
+    /// Makes the next log file ready. Waits for nobody.
+    SegmentMaker,
+    /// Writes dirty pages, to have free frames and to let the log be cut off, and takes a checkpoint when one is due.
+    Cleaner,
+    /// Takes a checkpoint now, whether due or not, without writing pages first.
+    Checkpointer,
 }

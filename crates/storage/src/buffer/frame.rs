@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::base::config::LatchKind;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::latch::{Latch, ReadGuard};
 use crate::page::{PageMut, PageRef};
 
@@ -193,7 +194,7 @@ impl<'a> FrameWrite<'a> {
     /// As [`FrameWrite::mark_dirty`], looking at the log's tail (which all workers write) only if the page is clean.
     #[inline]
     pub(crate) fn mark_dirty_at(&mut self, tail: impl FnOnce() -> Lsn) {
-        if self.frame.recovery_lsn.load(Ordering::Relaxed) == 0 {
+        if self.frame.recovery_lsn.load(Ordering::Relaxed) == 0 && !is_mutant(Mutant::SkipDirtyMark) {
             self.mark_dirty(tail());
         }
     }

@@ -15,6 +15,8 @@ mod room;
 mod stats;
 mod write;
 
+#[cfg(loom)]
+mod loom_tests;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -25,7 +27,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
-use parking_lot::Mutex;
 
 use self::arena::Arena;
 use self::cleaner::Cleaner;
@@ -41,7 +42,9 @@ use crate::base::config::LatchKind;
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{PAGE_SIZE, PageId};
+use crate::base::point::Points;
 use crate::base::poison::Poison;
+use crate::base::sync::Mutex;
 
 pub(crate) use self::cleaner::{CleanGoal, StepResult};
 pub(crate) use self::room::Reserved;
@@ -89,6 +92,7 @@ pub(crate) struct BufferPool {
     frames: Arena<Frame>,
     /// How readers of frames keep writers away.
     pub(crate) kind: LatchKind,
+    points: Points,
     /// Free frames per shard below which the cleaner is called, and up to which it fills.
     reserve_low: usize,
     reserve_high: usize,
@@ -157,6 +161,7 @@ impl BufferPool {
             table,
             frames,
             kind: options.latches,
+            points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
             reserve_high,
             washing_limit: (per_shard / 8).clamp(1, 2 * BATCH / shards),
@@ -193,6 +198,12 @@ impl BufferPool {
             HITS.set(HITS.get().wrapping_add(1));
         }
         frame
+    }
+
+    /// Where whoever reads pages lets others run.
+    #[inline(always)]
+    pub(crate) fn points(&self) -> &Points {
+        &self.points
     }
 
     /// Frames in the pool.

@@ -14,10 +14,13 @@
 //! their own and no lookup.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(not(loom))]
 use super::arena::Arena;
+#[cfg(loom)]
+use super::loom_tests::Arena;
 use crate::base::ids::PageId;
+use crate::base::sync::word::{AtomicU32, Ordering};
 
 const LOADING: u32 = u32::MAX;
 const GHOST: u32 = 1 << 31;

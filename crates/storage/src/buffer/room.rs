@@ -77,7 +77,7 @@ impl<'a> Reserved<'a> {
         loop {
             match pool.table.place(id) {
                 None => panic!("page {id} cannot be created: the table ends before it"),
-                Some(Place::Loading) => std::thread::yield_now(),
+                Some(Place::Loading) => crate::base::sync::yield_now(),
                 Some(Place::Frame(index)) => {
                     let write = pool.frames.as_slice()[index as usize].write();
                     if write.frame().page_id() == id {

@@ -15,6 +15,7 @@ use super::BufferPool;
 use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::latch::Version;
 use crate::page::header;
 
@@ -129,8 +130,14 @@ impl BufferPool {
             header::seal(page);
         }
         let mut images = copies.iter().zip(pages.iter()).map(|(copied, page)| (copied.id, copied.lsn, page));
-        let end = self.wal.log_images(&mut images)?;
-        self.wal.make_durable(end)?;
+        let end = if is_mutant(Mutant::SkipPageImage) {
+            Lsn(images.map(|(_, lsn, _)| lsn.0).max().unwrap_or(0) + 1)
+        } else {
+            self.wal.log_images(&mut images)?
+        };
+        if !is_mutant(Mutant::SkipWriteAhead) {
+            self.wal.make_durable(end)?;
+        }
         add(&self.counters.images, copies.len());
 
         let mut from = 0;

@@ -4,18 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
-
 use super::files::{self, Found, LogFront};
 use super::options::Options;
 use super::services::Services;
 use super::table::{OpenTable, Table};
 use super::transaction::Transaction;
-use crate::base::clock::{Clock, stamp};
-use crate::base::config::{Background, Isolation};
+use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
+use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
+use crate::base::sync::{Mutex, RwLock};
 use crate::buffer::{BufferPool, PoolOptions};
 use crate::io::{Disk, DiskLock, LockError};
 use crate::lock::{LockOptions, LockTable};
@@ -98,7 +97,7 @@ impl Database {
         let mut on_recovery = options.on_recovery.take();
         let mut report = Reporter::new(on_recovery.as_mut(), directory.clone());
         let (file, control, log, analysis) = if found == Found::Nothing {
-            let database = new_id();
+            let database = options.database_id.unwrap_or_else(new_id);
             let log =
                 Log::create(Arc::clone(&disk), log_options(database), Arc::clone(&poison), Arc::clone(&options.hook))?;
             let (file, control) = files::create(&*disk, database)?;
@@ -152,8 +151,12 @@ impl Database {
         }
         let catalog = Catalog::load(&core)?;
         let services = Services::new(Arc::clone(&core), checkpointer, options.checkpoint_bytes);
-        if options.background == Background::Threads {
-            services.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
+        match options.background {
+            Background::Threads => {
+                services.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
+            }
+            Background::Stepped => services.start_stepped(),
+            Background::Inline => {}
         }
         Ok(Database {
             core,
@@ -187,11 +190,11 @@ impl Database {
         Arc::new(Core {
             pool,
             log,
-            slots: Slots::new(options.transactions, &locks),
+            slots: Slots::new(options.transactions, &locks, !options.clock.is_simulated()),
             locks,
             poison,
             hook: Arc::clone(&options.hook),
-            clock: Clock::machine(),
+            clock: options.clock.clone(),
             durability: options.durability,
             isolation: options.isolation,
             latches: options.latches,
@@ -214,6 +217,7 @@ impl Database {
     /// As [`Database::begin`].
     #[inline]
     pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
+        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
         Ok(Transaction::new(self, self.core.begin(isolation, None)?))
     }
 
@@ -230,9 +234,10 @@ impl Database {
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         // A victim that runs again keeps its age: sooner or later it is the oldest and wins.
-        let age = stamp();
+        let age = self.core.clock.age();
         let mut runs = 0;
         loop {
+            self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
             let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
             let mut transaction = Transaction::new(self, txn);
             let result = work(&mut transaction);
@@ -287,6 +292,12 @@ impl Database {
         self.catalog.names()
     }
 
+    /// Every index by its number, with the table's name and its own (the table's again for the primary index): what
+    /// [`Operation::index`] means.
+    pub fn indexes(&self) -> Vec<(u32, String, String)> {
+        self.catalog.indexes()
+    }
+
     /// Everything committed before this position is on disk. See [`Transaction::commit_async`].
     #[inline]
     pub fn durable(&self) -> Lsn {
@@ -323,6 +334,17 @@ impl Database {
     /// Those of the services.
     pub fn step(&self) -> Result<(), StorageError> {
         self.services.step_inline()
+    }
+
+    /// One bounded step of one background service; true if it did something. For databases opened with
+    /// [`Background::Stepped`], whose program decides who does what when; harmless otherwise. The cleaner and the
+    /// checkpointer may wait for the log through the [`Hook`](crate::Hook), so whoever steps them is not the one who
+    /// steps the flusher, and steps no other while he waits.
+    ///
+    /// # Errors
+    /// A failed write or sync closes the instance; a full disk passes.
+    pub fn step_service(&self, service: Service) -> Result<bool, StorageError> {
+        self.services.step(service)
     }
 
     /// Reads the database into the pool, as far as it fits; returns the pages that came in.

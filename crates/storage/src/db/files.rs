@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use parking_lot::Mutex;
-
 use crate::base::checksum::crc32c;
 use crate::base::error::{OpenError, StorageError};
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, PageId, SlotId, TxnId};
+use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::file::{PageFile, PageImage, WriteAhead};

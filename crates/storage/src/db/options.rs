@@ -4,8 +4,10 @@ use std::fmt::{Debug, Formatter};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use super::database::Database;
+use crate::base::clock::Clock;
 use crate::base::config::{Background, Durability, Isolation, LatchKind};
 use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
@@ -66,6 +68,8 @@ pub struct Options {
     pub(crate) segment_bytes: u64,
     pub(crate) ring_bytes: usize,
     pub(crate) hook: Arc<dyn Hook>,
+    pub(crate) clock: Clock,
+    pub(crate) database_id: Option<u64>,
     pub(crate) on_recovery: Option<OnRecovery>,
 }
 
@@ -94,6 +98,8 @@ impl Default for Options {
             segment_bytes: 16 << 20,
             ring_bytes: 8 << 20,
             hook: Arc::new(ThreadHook::default()),
+            clock: Clock::machine(),
+            database_id: None,
             on_recovery: None,
         }
     }
@@ -135,9 +141,9 @@ impl Options {
         self
     }
 
-    /// Log written between two checkpoints, in bytes: what a restart reads is about this.
+    /// Log written between two checkpoints, in bytes, at least 64 KiB: what a restart reads is about this.
     pub fn checkpoint_every(mut self, bytes: u64) -> Options {
-        self.checkpoint_bytes = bytes.max(1 << 20);
+        self.checkpoint_bytes = bytes.max(64 << 10);
         self
     }
 
@@ -186,6 +192,22 @@ impl Options {
     /// Who runs the storage engine: the scheduler behind its waits.
     pub fn hook(mut self, hook: Arc<dyn Hook>) -> Options {
         self.hook = hook;
+        self
+    }
+
+    /// Time of the simulator's making instead of the machine's: nanoseconds, moved by storing to `now_ns` and, by one,
+    /// whenever a transaction begins. With this, [`Background::Stepped`] or [`Background::Inline`], a
+    /// [`SimDisk`](crate::disk::SimDisk), a [`Options::database_id`] and a [`Options::hook`] that runs one worker at a
+    /// time, what the engine does follows from what it is asked and in which order.
+    pub fn clock(mut self, now_ns: Arc<AtomicU64>) -> Options {
+        self.clock = Clock::simulated(now_ns);
+        self
+    }
+
+    /// The number by which the files of a database that is created know each other, not zero. By default a random one;
+    /// chosen where two runs shall write the same bytes.
+    pub fn database_id(mut self, id: u64) -> Options {
+        self.database_id = Some(id.max(1));
         self
     }
 

@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 
 use crate::base::error::TxnError;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
 use crate::table::catalog::{Secondary, TableInfo};
 use crate::table::index::{Want, lock_error};
@@ -55,7 +56,7 @@ impl Txn<'_> {
         savepoint: crate::base::ids::Lsn,
         result: Result<T, TxnError>,
     ) -> Result<T, TxnError> {
-        if result.is_err() && self.savepoint() != savepoint {
+        if result.is_err() && self.savepoint() != savepoint && !is_mutant(Mutant::SkipStatementUndo) {
             self.rollback_to(savepoint)?;
         }
         result
@@ -136,7 +137,9 @@ impl Txn<'_> {
         let mut result = self.store(&table.primary, key);
         for (i, old, new) in &moves {
             let index = &table.secondaries[*i].index;
-            if let Some(old) = old {
+            if let Some(old) = old
+                && !is_mutant(Mutant::KeepOldIndexEntries)
+            {
                 result = result.and_then(|()| self.delete(index, old).map(drop));
             }
             if let Some(new) = new {

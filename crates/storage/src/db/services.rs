@@ -2,17 +2,19 @@
 //!
 //! Each is a state machine that does one bounded step at a time. Under
 //! [`Background::Threads`](crate::Background::Threads) a thread of
-//! its own drives each; under [`Background::Inline`](crate::Background::Inline) whoever commits or waits does.
+//! its own drives each; under [`Background::Inline`](crate::Background::Inline) whoever commits or waits does; under
+//! [`Background::Stepped`](crate::Background::Stepped) the program.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::base::config::Service;
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, StepResult};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::txn::core::Core;
@@ -90,6 +92,25 @@ impl Services {
         self.core.log.make_step(now);
         self.core.log.step(now);
         self.clean().map(drop)
+    }
+
+    /// One step of one service; true if it did something.
+    ///
+    /// # Errors
+    /// Those of the pool and the log.
+    pub(crate) fn step(&self, service: Service) -> Result<bool, StorageError> {
+        let now = self.core.clock.now_ns();
+        match service {
+            Service::Flusher => Ok(self.core.log.step(now).did_work),
+            Service::SegmentMaker => Ok(self.core.log.make_step(now).did_work),
+            Service::Cleaner => self.clean(),
+            Service::Checkpointer => self.checkpointer.take(&self.core).map(|()| true),
+        }
+    }
+
+    /// From now on someone else steps the services: who waits does not do their work.
+    pub(crate) fn start_stepped(&self) {
+        self.core.driven.store(true, Ordering::Release);
     }
 
     /// Starts the threads.

@@ -8,7 +8,9 @@ use super::database::Database;
 use super::table::{AsTable, SecondaryIndex};
 use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
+use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::Lsn;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
 use crate::table::catalog::TableInfo;
 use crate::table::codec::{Key, Row, key_from};
@@ -82,6 +84,12 @@ impl<'db> Transaction<'db> {
         self.db.catalog.table(number).ok_or_else(|| foreign(number))
     }
 
+    /// Tells the scheduler which statement begins.
+    #[inline(always)]
+    fn enter(&self, kind: OperationKind, index: &Index) {
+        self.txn.core.pool.points().enter(Operation { kind, index: index.tree.index.0 });
+    }
+
     /// Notes what an error means for the transaction.
     #[inline]
     pub(super) fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
@@ -145,6 +153,7 @@ impl<'db> Transaction<'db> {
         want: Want,
     ) -> Result<Option<V>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Fetch, &info.primary);
         self.with_key(key, |tx, key| match tx.txn.read(&info.primary, key, want, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
             found => Ok(found.flatten()),
@@ -157,6 +166,7 @@ impl<'db> Transaction<'db> {
     /// [`TxnError::DuplicateKey`] if it is not, or a unique index has its value; the transaction stays open.
     pub fn insert<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.insert_row(info, key, row)))
     }
 
@@ -166,6 +176,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn put<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.put_row(info, key, row)))
     }
 
@@ -175,6 +186,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         self.with_key(key, |tx, key| {
             tx.with_row(row, |tx, row| {
                 let replaced = tx.txn.update_row(info, key, |old| {
@@ -192,6 +204,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         self.with_key(key, |tx, key| tx.txn.delete_row(info, key))
     }
 
@@ -205,6 +218,7 @@ impl<'db> Transaction<'db> {
         range: impl RangeBounds<K>,
     ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::primary(self, info, from, to))
     }
@@ -225,6 +239,7 @@ impl<'db> Transaction<'db> {
                 what: format!("has no index {}", I::NAME),
             });
         };
+        self.enter(OperationKind::Scan, &secondary.index);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::secondary(self, info, &secondary.index, from, to))
     }
@@ -252,6 +267,7 @@ impl<'db> Transaction<'db> {
     /// Only if the table cannot be found.
     pub fn prefetch<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Prefetch, &info.primary);
         let encoded: Vec<Vec<u8>> = keys
             .iter()
             .map(|key| {
@@ -272,7 +288,7 @@ impl<'db> Transaction<'db> {
     pub fn commit(self) -> Result<(), TxnError> {
         let core = &self.db.core;
         let end = self.commit_async()?;
-        if core.durability == Durability::Sync {
+        if core.durability == Durability::Sync && !is_mutant(Mutant::AckBeforeFlush) {
             core.make_durable(end)?;
         }
         Ok(())
@@ -290,6 +306,7 @@ impl<'db> Transaction<'db> {
         if self.victim.is_some() || self.txn.is_broken() {
             return Err(TxnError::Ended);
         }
+        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
         Ok(self.txn.commit()?)
     }
 
@@ -317,6 +334,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// When a page cannot be read: the instance is then closed to commits and the next open rolls back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
+        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
         Ok(self.txn.rollback()?)
     }
 }
@@ -335,6 +353,7 @@ impl Transaction<'_> {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Fetch, &info.primary);
         let result = self.txn.read(&info.primary, key, Want::Read, f);
         self.noted(result)
     }
@@ -351,6 +370,7 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         let result = self.txn.update_row(info, key, change);
         self.noted(result)
     }
@@ -370,6 +390,7 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut [u8], &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
@@ -391,6 +412,7 @@ impl Transaction<'_> {
         change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
@@ -404,6 +426,7 @@ impl Transaction<'_> {
     /// See [`TxnError`].
     pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_row(info, key, row);
         self.noted(result)
     }
@@ -418,6 +441,7 @@ impl Transaction<'_> {
         rows: &[(&[u8], &[u8])],
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_rows(info, rows);
         self.noted(result)
     }
@@ -428,6 +452,7 @@ impl Transaction<'_> {
     /// See [`TxnError`].
     pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.delete_row(info, key);
         self.noted(result)
     }
@@ -443,6 +468,7 @@ impl Transaction<'_> {
         to: &[u8],
     ) -> Result<Option<Vec<u8>>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.take_first_row(info, from, End::With(to));
         self.noted(result)
     }
@@ -459,6 +485,7 @@ impl Transaction<'_> {
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Scan, &info.primary);
         let wanted = Wanted { from, to: End::With(to), want: Want::Read, likely: usize::MAX };
         let result = self.txn.scan(&info.primary, wanted, visit);
         self.noted(result)
@@ -477,6 +504,7 @@ impl Transaction<'_> {
         change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if !info.secondaries.is_empty() {
             let what = "has secondary indexes: update its rows one by one".into();
             return Err(TxnError::Schema { table: info.primary.table.clone(), what });
@@ -503,6 +531,7 @@ impl Transaction<'_> {
         let Some(secondary) = info.secondaries.get(index) else {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
         };
+        self.enter(OperationKind::Scan, &secondary.index);
         let result = if descending {
             self.txn.scan_backward(&secondary.index, End::With(to), End::With(from), Want::Read, visit)
         } else {
@@ -524,6 +553,7 @@ impl Transaction<'_> {
         row_bytes: usize,
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Prefetch, &info.primary);
         self.txn.prefetch(&info.primary, keys, row_bytes);
         Ok(())
     }

@@ -17,8 +17,6 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::AtomicUsize;
-
 use crate::base::hook::Hook;
 use crate::base::ids::SlotId;
 
@@ -32,7 +30,7 @@ pub(crate) use stats::LockStats;
 
 use deadlock::Detector;
 use intent::Tables;
-use sync::{Arc, AtomicBool, Mutex, Ordering};
+use sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering};
 use table::Buckets;
 use wait::Slot;
 

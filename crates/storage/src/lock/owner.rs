@@ -11,6 +11,7 @@ use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
 use super::wait::{Outcome, Slot, WaitsFor, Wakes};
 use super::{LockError, LockTable};
 use crate::base::ids::SlotId;
+use crate::base::mutant::{Mutant, is_mutant};
 
 /// How a lock came to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -356,7 +357,9 @@ impl LockOwner {
     #[cold]
     pub(super) fn finish_wait(&mut self) -> Result<Acquired, LockError> {
         self.count_wait();
-        self.locks.resolve_deadlocks(self.slot);
+        if !is_mutant(Mutant::SkipDeadlockSearch) {
+            self.locks.resolve_deadlocks(self.slot);
+        }
         let outcome = self.shared().block(&*self.locks.hook);
         self.settle(outcome)
     }
@@ -417,7 +420,7 @@ impl LockOwner {
         self.locks.withdraw_one(self.slot);
         let mut backoff = super::sync::Backoff::default();
         while self.shared().outcome() == Outcome::Waiting {
-            backoff.snooze();
+            backoff.pause();
         }
         let outcome = self.shared().outcome();
         let _ = self.settle(outcome);

@@ -165,7 +165,7 @@ impl Bucket {
                     return Latched { bucket: self, head: Cell::new(head_of(word)) };
                 }
             }
-            backoff.snooze();
+            backoff.pause();
         }
     }
 }

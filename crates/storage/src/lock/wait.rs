@@ -12,6 +12,7 @@ use super::stats::OwnerCounters;
 use super::sync::{Arc, AtomicBool, AtomicU8, AtomicU32, AtomicU64, OnceLock, Ordering};
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::SlotId;
+use crate::base::mutant::{Mutant, is_mutant};
 
 /// How a wait stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +155,9 @@ impl Wakes {
         for (owner, outcome) in self.over {
             let slot = &slots[usize::from(owner.0)];
             slot.outcome.store(outcome as u8, Ordering::Release);
-            hook.wake(&slot.token);
+            if !is_mutant(Mutant::SkipWake) {
+                hook.wake(&slot.token);
+            }
         }
     }
 }

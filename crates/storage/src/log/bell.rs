@@ -1,9 +1,9 @@
 //! How a service thread sleeps: it can be woken at the price of one load while it is awake.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
+use crate::base::sync::atomic::{AtomicBool, Ordering, fence};
 
 #[derive(Debug)]
 pub(super) struct Bell {

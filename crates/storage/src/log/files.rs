@@ -9,11 +9,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::{Mutex, RwLock};
 
 use crate::base::error::StorageError;
+use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::atomic::{AtomicU64, Ordering};
+use crate::base::sync::{Mutex, RwLock};
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at, write_zeros_at};
 
 use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};
@@ -112,7 +112,7 @@ impl Segments {
         for number in geometry.number(end.synced.min(end.at)).max(first)..next {
             let file = &*ready[(number - first) as usize];
             let base = geometry.base(number);
-            if number >= last_used {
+            if number >= last_used && !is_mutant(Mutant::KeepStaleTail) {
                 let from = end.at.max(base) - base;
                 clear(file, HEADER_BYTES + from, geometry.segment_bytes)?;
             }
@@ -284,6 +284,9 @@ impl Segments {
     fn finish(&self, number: u64, file: &Arc<dyn DiskFile>) -> Result<(), StorageError> {
         write_all_at(&**file, &self.geometry.header(number), 0)?;
         sync_file(&**file)?;
+        if is_mutant(Mutant::SkipDirectorySync) {
+            return Ok(());
+        }
         self.disk.sync_dir().map_err(|e| StorageError::io("sync", self.disk.show(""), 0, e))
     }
 

@@ -11,14 +11,15 @@
 //! Making room needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
 //! ring full, and holds page latches, writes it out itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::Lsn;
+use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::atomic::{AtomicBool, Ordering};
+use crate::base::sync::yield_now;
 use crate::io::sync_file;
 
 use super::Log;
@@ -96,7 +97,7 @@ impl Log {
             self.write_out(u64::MAX)?;
             if self.whole.load(Ordering::Acquire) < end.0 {
                 // Somebody is still copying a record before it.
-                thread::yield_now();
+                yield_now();
                 continue;
             }
             self.sync()?;
@@ -150,7 +151,7 @@ impl Log {
             }
             if self.asked() {
                 // An appender has not finished its copy, and may need this core for it.
-                thread::yield_now();
+                yield_now();
                 continue;
             }
             let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));
@@ -209,8 +210,10 @@ impl Log {
     pub(super) fn refresh_limit(&self) -> bool {
         let tail = self.reserve.tail();
         let kept = self.reserve.owed() + self.options.reserve_bytes;
+        let kept = if is_mutant(Mutant::SkipUndoSpace) { 0 } else { kept };
         let room = self.segments.end().saturating_sub(tail + kept);
-        let limit = if self.poison.is_closed() { 0 } else { tail + room / 2 };
+        let usable = if is_mutant(Mutant::SkipUndoSpace) { room } else { room / 2 };
+        let limit = if self.poison.is_closed() { 0 } else { tail + usable };
         self.user_limit.store(limit, Ordering::Relaxed);
         room < self.segments.geometry().payload()
     }
@@ -267,7 +270,12 @@ impl Log {
             for number in geometry.number(from)..=geometry.number(to - 1) {
                 // Written to and not yet synced, so it is ready and not truncated.
                 let file = self.segments.file(number).ok_or_else(|| self.no_record(from));
-                file.and_then(|file| sync_file(&*file)).inspect_err(|e| self.close(e))?;
+                let synced =
+                    file.and_then(|file| if is_mutant(Mutant::SkipLogSync) { Ok(()) } else { sync_file(&*file) });
+                if synced.is_err() && is_mutant(Mutant::ForgiveFailedSync) {
+                    continue;
+                }
+                synced.inspect_err(|e| self.close(e))?;
             }
             self.flushes.fetch_add(1, Ordering::Relaxed);
             self.durable.store(to, Ordering::Release);

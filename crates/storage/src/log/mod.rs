@@ -15,16 +15,15 @@ mod sync;
 mod waiters;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::thread;
 
 use crossbeam::utils::CachePadded;
-use parking_lot::Mutex;
 
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId};
 use crate::base::poison::Poison;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use crate::base::sync::{Mutex, yield_now};
 use crate::io::{Disk, read_up_to_at};
 
 use bell::Bell;
@@ -339,7 +338,7 @@ impl Log {
             match self.write_out(PIECE) {
                 Ok(true) => {}
                 // Someone else is copying.
-                Ok(false) => thread::yield_now(),
+                Ok(false) => yield_now(),
                 Err(e) => {
                     self.reserve.give_up(slot, start);
                     return Err(e);
@@ -407,7 +406,7 @@ impl Log {
         while self.written.load(Ordering::Acquire) < end.min(self.reserve.tail()) {
             // Still in the ring, though its place has been reserved again.
             if !self.write_out(u64::MAX)? {
-                thread::yield_now();
+                yield_now();
             }
         }
         while at < end {

@@ -22,6 +22,7 @@
 use crate::base::checksum::Crc;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
+use crate::base::mutant::{Mutant, is_mutant};
 
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 32;
@@ -187,7 +188,7 @@ impl RecordBuf {
     /// in the buffer) and the rest of the bytes.
     #[inline]
     pub(super) fn placed(&mut self, start: Lsn) -> ([u64; 3], &[u8]) {
-        let crc = self.prepared.unwrap_or_default().word(self.prev.0).word(start.0).finish();
+        let crc = self.prepared.unwrap_or_default().word(self.prev.0).word(summed(start)).finish();
         self.start = start;
         self.end = Lsn(start.0 + self.extent());
         let txn = le_u64(&self.bytes, 8);
@@ -240,9 +241,16 @@ pub(super) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
         .word(0)
         .bytes(&whole[24..])
         .word(le_u64(whole, 16))
-        .word(lsn.0)
+        .word(summed(lsn))
         .finish();
-    (crc.to_le_bytes() == whole[4..8] && whole[24] != 0).then(|| view(whole, len, lsn))
+    let sound = crc.to_le_bytes() == whole[4..8] || is_mutant(Mutant::SkipRecordCrc);
+    (sound && whole[24] != 0).then(|| view(whole, len, lsn))
+}
+
+/// The LSN as the checksum covers it.
+#[inline]
+fn summed(lsn: Lsn) -> u64 {
+    if is_mutant(Mutant::LsnOutOfCrc) { 0 } else { lsn.0 }
 }
 
 /// The fields of a record of `len` bytes that is known to be sound.

@@ -1,7 +1,6 @@
-//! The atomics of the reservation protocol, in one place so that loom can put its own in theirs.
+//! The atomics of the reservation protocol, which both model checkers take.
 
 #[cfg(not(loom))]
-pub(super) use std::sync::atomic::{AtomicU64, Ordering, fence};
-
+pub(super) use crate::base::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(super) use crate::base::sync::word::{AtomicU64, Ordering, fence};

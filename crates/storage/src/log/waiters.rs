@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-
 use crate::base::hook::{Hook, WaitToken};
+use crate::base::sync::Mutex;
 
 #[derive(Debug)]
 pub(super) struct Waiters {

@@ -6,11 +6,11 @@
 //!
 //! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
 
-use parking_lot::Mutex;
-
 use super::control::{Control, ControlFile};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::Mutex;
 use crate::log::{RecordBuf, RecordKind};
 use crate::txn::active::Active;
 use crate::txn::core::Core;
@@ -91,14 +91,17 @@ impl Checkpointer {
         // In this order: what is missed by a later look has all its records behind this tail.
         let tail = core.log.tail();
         let oldest = core.pool.oldest_recovery_lsn().unwrap_or(tail).min(tail);
-        let active = core.slots.active();
+        let oldest = if is_mutant(Mutant::ForgetDirtyPages) { tail } else { oldest };
+        let active = if is_mutant(Mutant::ForgetActive) { Vec::new() } else { core.slots.active() };
         let keep = active.iter().map(|a| a.first).min().unwrap_or(oldest).min(oldest);
         let body = CheckpointBody { redo: oldest, active };
         rec.begin(RecordKind::Checkpoint as u8, TxnId(0), Lsn::ZERO);
         body.put(rec);
         let at = core.log.append_redo_only(self.slot, rec, Lsn::ZERO)?;
         let end = rec.end();
-        core.make_durable(end)?;
+        if !is_mutant(Mutant::NameBeforeFlush) {
+            core.make_durable(end)?;
+        }
         let next = Control { number: control.number + 1, checkpoint: at, durable: end, ..*control };
         file.write(&next).inspect_err(|e| {
             if !matches!(e, StorageError::NoSpace { .. }) {
@@ -108,7 +111,7 @@ impl Checkpointer {
         *control = next;
         *redo = oldest;
         *taken += 1;
-        core.log.truncate_before(keep)
+        core.log.truncate_before(if is_mutant(Mutant::TruncateTooEarly) { end } else { keep })
     }
 }
 

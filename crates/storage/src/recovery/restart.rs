@@ -11,6 +11,7 @@ use super::checkpoint::CheckpointBody;
 use super::control::Control;
 use crate::base::error::{OpenError, StorageError};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Pages;
 use crate::btree::ops::{self, Section, Sections};
 use crate::buffer::BufferPool;
@@ -176,7 +177,7 @@ pub(crate) fn redo(
             RecordKind::from(record.kind),
             Some(RecordKind::Data | RecordKind::Compensation | RecordKind::System)
         );
-        if !redoes {
+        if !redoes || is_mutant(Mutant::SkipRedo) {
             continue;
         }
         let mut all = sections(&record);
@@ -208,7 +209,7 @@ pub(crate) fn redo(
                 }
                 Err(error) => return Err(error.into()),
             };
-            if frame.page().lsn() >= record.lsn && begun != id {
+            if frame.page().lsn() >= record.lsn && begun != id && !is_mutant(Mutant::SkipRedoTest) {
                 frame.release_unchanged();
                 continue;
             }
@@ -227,7 +228,10 @@ pub(crate) fn redo(
         }
     }
     // A page may have been torn whose changes all lie before the start of redo: its image has them.
-    for id in analysis_images.keys() {
+    // In order: neighbours are read one after the other, and a simulated restart repeats itself.
+    let mut ids: Vec<_> = analysis_images.keys().collect();
+    ids.sort_unstable();
+    for id in ids {
         if !missing.contains_key(id)
             && matches!(bring(pool, log, analysis_images, *id, &mut scratch), Err(StorageError::CorruptPage { .. }))
         {
@@ -241,7 +245,7 @@ pub(crate) fn redo(
             );
         }
     }
-    match missing.into_values().next() {
+    match missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
         Some(error) => Err(error.into()),
         None => Ok((report.state.records, report.state.bytes)),
     }
@@ -293,6 +297,9 @@ pub(crate) fn undo(
     // no two transactions had changed the same row.
     let mut order: Vec<_> = losers.iter().map(|(txn, last)| (*last, *txn)).collect();
     order.sort_unstable();
+    if is_mutant(Mutant::SkipRestartUndo) {
+        order.clear();
+    }
     for (last, txn) in order.into_iter().rev() {
         let mut victim = Victim { txn, last };
         roll_back(Pages { pool, log, slot, for_undo: true }, &mut rec, &mut bytes, &mut victim, Lsn::ZERO)?;

@@ -152,6 +152,18 @@ impl Catalog {
         self.entries.lock().keys().cloned().collect()
     }
 
+    /// Number, table and name of every index; a primary one has the table's name.
+    pub(crate) fn indexes(&self) -> Vec<(u32, String, String)> {
+        let entries = self.entries.lock();
+        let mut all = Vec::new();
+        for (table, entry) in entries.iter() {
+            all.push((entry.primary.index.0, table.clone(), table.clone()));
+            all.extend(entry.secondaries.iter().map(|(name, _, tree)| (tree.index.0, table.clone(), name.clone())));
+        }
+        all.sort_unstable();
+        all
+    }
+
     /// Root pages of all trees.
     pub(crate) fn roots(&self) -> Vec<PageId> {
         let entries = self.entries.lock();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
 use crate::lock::{LockError, LockName, Prefix, RecordMode, Refused, TableMode};
 use crate::txn::core::Txn;
@@ -70,6 +71,7 @@ impl Txn<'_> {
         match want {
             Want::Read => RecordMode::S,
             Want::Update => RecordMode::U,
+            Want::Write if is_mutant(Mutant::SkipWriteLock) => RecordMode::S,
             Want::Write => RecordMode::X,
         }
     }
@@ -77,7 +79,13 @@ impl Txn<'_> {
     /// Whether reads protect the gaps they saw.
     #[inline]
     pub(crate) fn locks_gaps(&self) -> bool {
-        self.isolation == Isolation::Serializable
+        self.isolation == Isolation::Serializable && !is_mutant(Mutant::SkipNextKeyLock)
+    }
+
+    /// Whether a row that was read need not stay locked.
+    #[inline]
+    fn reads_instantly(&self) -> bool {
+        self.isolation == Isolation::ReadCommitted || is_mutant(Mutant::ReleaseReadLocksEarly)
     }
 
     /// Locks a key, a gap or both if that is possible at once. Latches may be held.
@@ -89,7 +97,7 @@ impl Txn<'_> {
         mode: RecordMode,
         low: Prefix,
     ) -> Result<Got, TxnError> {
-        let instant = mode == RecordMode::S && self.isolation == Isolation::ReadCommitted;
+        let instant = mode == RecordMode::S && self.reads_instantly();
         let owner = &mut self.claim.context().owner;
         if instant {
             return Ok(if owner.try_instant_s(index.lock_table, name) { Got::Lock } else { Got::MustWait });
@@ -110,7 +118,7 @@ impl Txn<'_> {
         mode: RecordMode,
         low: Prefix,
     ) -> Result<(), TxnError> {
-        let instant = mode == RecordMode::S && self.isolation == Isolation::ReadCommitted;
+        let instant = mode == RecordMode::S && self.reads_instantly();
         let owner = &mut self.claim.context().owner;
         let result = if instant {
             owner.wait_instant_s(index.lock_table, name)

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::index::{Got, Index, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
+use crate::base::point::site;
 use crate::btree::ops::{self, Place};
 use crate::btree::split::Made;
 use crate::btree::{MAX_KEY, MAX_ROW};
@@ -265,7 +266,9 @@ impl Txn<'_> {
     #[inline]
     pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
         // The callback has nothing to do: `read` leaves the row in `before`.
-        self.read(index, key, Want::Write, |_| ()).map(|found| found.is_some())
+        let found = self.read(index, key, Want::Write, |_| ())?.is_some();
+        self.core.pool.points().at(&site::BEFORE_WRITE);
+        Ok(found)
     }
 
     /// Writes `after` over the row of `key`, which is locked for writing and equal to `before`.

@@ -15,10 +15,11 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::context::Context;
 use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::base::sync::yield_now;
 use crate::lock::LockTable;
 
 /// One place in the table.
@@ -42,6 +43,9 @@ unsafe impl Sync for Slot {}
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
+    /// Whether threads prefer the place they had before. If not, the first free one is taken: a simulation repeats
+    /// itself whatever threads it runs on.
+    remembers: bool,
 }
 
 /// An active transaction as a checkpoint records it.
@@ -65,8 +69,8 @@ fn hint_for_new_thread() -> usize {
 }
 
 impl Slots {
-    /// `n` places for users, and one more.
-    pub(crate) fn new(n: usize, locks: &Arc<LockTable>) -> Slots {
+    /// `n` places for users, and one more. See [`Slots::remembers`].
+    pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
         let slot = |i: usize| Slot {
             claimed: AtomicBool::new(false),
             state: AtomicU64::new(0),
@@ -75,7 +79,7 @@ impl Slots {
             hits: AtomicU64::new(0),
             context: UnsafeCell::new(Context::new(locks.attach(SlotId(i as u16)))),
         };
-        Slots { slots: (0..=n).map(slot).collect() }
+        Slots { slots: (0..=n).map(slot).collect(), remembers }
     }
 
     /// How many transactions of users there may be.
@@ -92,7 +96,7 @@ impl Slots {
     /// Takes a free place, preferably the one this thread had before; `None` when all are taken.
     #[inline]
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
-        let hint = HINT.get();
+        let hint = if self.remembers { HINT.get() } else { 0 };
         if let Some(slot) = self.slots[..self.limit()].get(hint)
             && Self::try_claim(slot)
         {
@@ -107,7 +111,9 @@ impl Slots {
         for i in (0..n).map(|i| (hint + i) % n) {
             let slot = &self.slots[i];
             if Self::try_claim(slot) {
-                HINT.set(i);
+                if self.remembers {
+                    HINT.set(i);
+                }
                 return Some(Claim { slot });
             }
         }
@@ -130,7 +136,7 @@ impl Slots {
                 if state & 1 == 0 {
                     break state;
                 }
-                std::thread::yield_now();
+                yield_now();
             };
             let (first, last) = (slot.first.load(Ordering::Acquire), slot.last.load(Ordering::Acquire));
             if state != 0 && first != 0 && slot.state.load(Ordering::SeqCst) == state {
@@ -218,7 +224,7 @@ mod tests {
     #[test]
     fn a_slot_has_one_claimer_and_shows_what_it_announces() {
         let hook = Arc::new(crate::base::hook::ThreadHook::default());
-        let slots = Slots::new(2, &LockTable::new(crate::lock::LockOptions::default(), hook));
+        let slots = Slots::new(2, &LockTable::new(crate::lock::LockOptions::default(), hook), true);
         let a = slots.claim().unwrap();
         let b = slots.claim().unwrap();
         assert!(slots.claim().is_none());

@@ -10,6 +10,7 @@ use crate::base::config::{Durability, Isolation, LatchKind};
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::poison::Poison;
 use crate::btree::Pages;
 use crate::btree::space::Kept;
@@ -72,7 +73,7 @@ impl Core {
         cx.sequence += 1;
         cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
         cx.last = Lsn::ZERO;
-        cx.owner.begin(age.unwrap_or_else(crate::base::clock::stamp));
+        cx.owner.begin(age.unwrap_or_else(|| self.clock.age()));
         Txn { core: self, claim, isolation, ended: false, broken: false, kept: Kept::default() }
     }
 
@@ -182,7 +183,7 @@ impl<'db> Txn<'db> {
             // It may have announced a record and then had none to write.
             self.claim.ended();
             // What it read may have been written by a commit that is not on disk yet.
-            end = self.core.log.tail();
+            end = if is_mutant(Mutant::AckReadsAtOnce) { Lsn::ZERO } else { self.core.log.tail() };
         }
         Ok(end)
     }
@@ -220,6 +221,9 @@ impl<'db> Txn<'db> {
             // It may have announced a record that the log had no room for.
             self.claim.ended();
         } else {
+            if is_mutant(Mutant::ReleaseBeforeUndo) {
+                self.claim.context().owner.release_all();
+            }
             result = self.undo_all();
             if let Err(error) = &result {
                 // Half a rollback cannot stay: nothing may see it, and only restart can finish it.
@@ -232,7 +236,9 @@ impl<'db> Txn<'db> {
     }
 
     fn undo_all(&mut self) -> Result<Lsn, StorageError> {
-        self.rollback_to(Lsn::ZERO)?;
+        if !is_mutant(Mutant::SkipUndo) {
+            self.rollback_to(Lsn::ZERO)?;
+        }
         let (txn, last) = (self.claim.peek().txn, self.claim.peek().last);
         self.claim.ending(txn);
         let cx = self.claim.context();

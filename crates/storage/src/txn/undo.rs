@@ -5,6 +5,7 @@
 
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, Place, Section, Sections};
 use crate::btree::{Pages, Tree};
 use crate::buffer::frame::FrameWrite;
@@ -38,7 +39,7 @@ pub(crate) fn roll_back(
                 for (i, section) in sections.iter().enumerate().rev() {
                     let next = if i == 0 { record.prev } else { at };
                     let undoing = Undoing { txn: victim.txn, last: victim.last, next };
-                    if undo(pages, section, rec, undoing)? {
+                    if undo(pages, section, rec, undoing)? && !is_mutant(Mutant::SkipCompensation) {
                         victim.last = rec.start();
                     }
                 }
@@ -84,6 +85,12 @@ pub(crate) fn undo(
         // The other sections are redo only.
         _ => return Ok(false),
     };
+    if is_mutant(Mutant::SkipIndexUndo)
+        && matches!(section, Section::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
+    {
+        // An entry of an index ends with what it leads to.
+        return Ok(false);
+    }
     loop {
         let leaf = tree.find(pages.pool, key)?;
         let (position, exact) = (leaf.position, leaf.exact);
@@ -127,7 +134,11 @@ pub(crate) fn undo(
 /// Appends the compensation record and does what it says.
 fn write(pages: Pages<'_>, rec: &mut RecordBuf, leaf: &mut FrameWrite<'_>) -> Result<(), StorageError> {
     leaf.mark_dirty(pages.log.tail());
-    let lsn = pages.log.append_reserved(pages.slot, rec, leaf.page().lsn())?;
+    let lsn = if is_mutant(Mutant::SkipCompensation) {
+        leaf.page().lsn()
+    } else {
+        pages.log.append_reserved(pages.slot, rec, leaf.page().lsn())?
+    };
     for section in ops::Sections::new(rec.body().get(8..).unwrap_or_default()) {
         let done = ops::apply(&section, &mut leaf.page_mut());
         debug_assert!(done, "a section built for this page fits it");

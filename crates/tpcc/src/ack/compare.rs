@@ -152,6 +152,8 @@ mod tests {
             terminals: 5,
             mix: Mix::Standard,
             steps: Steps::HotLast,
+            team_size: 1,
+            by_kind: false,
             length,
             seed: 3,
         };

@@ -2,7 +2,7 @@
 
 use super::{Ended, check, load, print};
 use crate::ack::Sink;
-use crate::config::{self, RunConfig};
+use crate::config::{self, CtxPoints, RunConfig, Scheduling};
 use crate::database::Database;
 use crate::driver::{self, Tick};
 use crate::error::Error;
@@ -49,6 +49,8 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         terminals: shape.terminals,
         mix: config.mix,
         steps: config.steps,
+        team_size: config.store.scheduling.team_size(),
+        by_kind: !matches!(config.store.scheduling, Scheduling::Steps { points: CtxPoints::None, .. }),
         length: config.length,
         seed: config.seed,
     };

@@ -2,7 +2,7 @@
 
 use super::{Clock, Plan};
 use crate::generate::Random;
-use crate::generate::deck::Deck;
+use crate::generate::deck::{Deck, Kind};
 use crate::generate::input::{Input, World};
 use crate::schema::Scale;
 use crate::schema::keys::HistoryKey;
@@ -15,6 +15,8 @@ pub(crate) struct Terminal {
     deck: Deck,
     /// Of its last transaction: HISTORY's key of a payment, and its number where it is acknowledged.
     last: HistoryKey,
+    /// The card drawn for its next transaction.
+    drawn: Option<Kind>,
     /// Since when it waits for a worker, in nanoseconds of the run's clock.
     pub(super) ready_since: u64,
 }
@@ -30,6 +32,7 @@ impl Terminal {
             random: Random::stream(plan.seed, u64::from(number)),
             deck: Deck::new(plan.mix),
             last: HistoryKey { run, terminal: number, sequence: 0 },
+            drawn: None,
             ready_since: 0,
         }
     }
@@ -46,10 +49,17 @@ impl Terminal {
         first + warehouses * (self.number as usize / warehouses % sharing)
     }
 
+    /// Draws the card that says what it will ask for next.
+    #[inline]
+    pub(super) fn draw(&mut self) -> Kind {
+        *self.drawn.get_or_insert_with(|| self.deck.draw(&mut self.random))
+    }
+
     /// What it asks for next.
     #[inline]
     pub(crate) fn next(&mut self, world: &World, clock: &Clock, now_ns: u64) -> Input {
-        let kind = self.deck.draw(&mut self.random);
+        let kind = self.draw();
+        self.drawn = None;
         self.last.sequence += 1;
         world.input(&mut self.random, kind, self.home, clock.date(now_ns), self.last)
     }
@@ -72,7 +82,17 @@ mod tests {
 
     fn plan(warehouses: u32, workers: usize, terminals: u32) -> Plan {
         let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1) };
-        Plan { warehouses, workers, terminals, mix: Mix::Standard, steps: Steps::HotLast, length, seed: 1 }
+        Plan {
+            warehouses,
+            workers,
+            terminals,
+            mix: Mix::Standard,
+            steps: Steps::HotLast,
+            team_size: 1,
+            by_kind: false,
+            length,
+            seed: 1,
+        }
     }
 
     fn spread(plan: &Plan) -> Vec<Vec<(u32, u8)>> {

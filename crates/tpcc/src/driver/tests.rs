@@ -209,7 +209,17 @@ fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
 }
 
 fn plan(terminals: u32, length: Length) -> Plan {
-    Plan { warehouses: 2, workers: 1, terminals, mix: Mix::Standard, steps: Steps::HotLast, length, seed: 3 }
+    Plan {
+        warehouses: 2,
+        workers: 1,
+        terminals,
+        mix: Mix::Standard,
+        steps: Steps::HotLast,
+        team_size: 1,
+        by_kind: false,
+        length,
+        seed: 3,
+    }
 }
 
 fn count(transactions: u64) -> Length {

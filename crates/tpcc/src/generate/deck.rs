@@ -73,6 +73,11 @@ impl Mix {
         }
     }
 
+    /// The kinds that it has.
+    pub(crate) fn kinds(self) -> Vec<Kind> {
+        self.cards().into_iter().filter(|(_, cards)| *cards > 0).map(|(kind, _)| kind).collect()
+    }
+
     /// Cards of each kind in a deck. The standard deck's 200 cards give the exact 45/43/4/4/4.
     fn cards(self) -> [(Kind, usize); 5] {
         let alone = |kind: Kind| Kind::ALL.map(|k| (k, usize::from(k == kind)));

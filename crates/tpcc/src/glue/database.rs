@@ -9,12 +9,13 @@ use std::time::Instant;
 use storage::disk::{Disk, FileDisk, LockError};
 use storage::{Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, StorageError, Table, TxnError};
 
+use super::steps::{self, StepsHook};
 use super::storage::{Store, StoreError};
 use crate::config::StoreConfig;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::flags::{Background, Durability, Isolation, Latches};
+use crate::flags::{Background, Durability, Latches};
 use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
@@ -31,7 +32,8 @@ const CONTROL: &str = "control";
 impl Database for Store {
     fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
         let shown = config.shown();
-        let db = match options(config)?.create(false).on_recovery(announce(&shown)).open(&config.data) {
+        let (options, hook) = options(config)?;
+        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
             Ok(db) => db,
             Err(OpenError::Missing { .. }) => return Ok(None),
             Err(error) => return Err(cannot_open(&error)),
@@ -47,7 +49,7 @@ impl Database for Store {
                 None => incomplete(&shown),
             });
         }
-        let store = Store::on(db, config)?;
+        let store = Store::on(db, config, hook.as_deref())?;
         let mut reader = store.reader().map_err(failed)?;
         let loaded = Loaded::read(&mut reader).map_err(failed)?;
         drop(reader);
@@ -77,8 +79,9 @@ impl Database for Store {
             remove(&config.data)?;
         }
         space::check(&config.data, plan.warehouses)?;
-        let db = options(config)?.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
-        let store = Store::on(db, config)?;
+        let (options, hook) = options(config)?;
+        let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
+        let store = Store::on(db, config, hook.as_deref())?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
                 store.finish_load(&plan.loaded()).map_err(failed)?;
@@ -102,14 +105,14 @@ impl Database for Store {
 }
 
 impl Store {
-    fn on(db: storage::Database, config: &StoreConfig) -> Result<Store, Error> {
-        let isolation = match config.isolation {
-            Isolation::Serializable => storage::Isolation::Serializable,
-            Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
-            Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
-        };
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&StepsHook>) -> Result<Store, Error> {
         let inline = config.background == Background::Inline;
-        Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)
+        let isolation = config.isolation.of_storage();
+        let store = Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)?;
+        if let Some(hook) = hook {
+            hook.know(store.database(), &[TableId::Warehouse.name(), TableId::District.name()]);
+        }
+        Ok(store)
     }
 }
 
@@ -122,7 +125,7 @@ pub(crate) fn open_for_shell(
     table: &'static str,
 ) -> Result<(storage::Database, OpenTable<i64, String>), Error> {
     let shown = config.shown();
-    let options = options(config)?.transactions(sessions).hook(hook).on_recovery(announce(&shown));
+    let options = options(config)?.0.transactions(sessions).hook(hook).on_recovery(announce(&shown));
     let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
     let table = db.table(&Table::new(table)).map_err(|error| failed(error.into()))?;
     Ok((db, table))
@@ -135,14 +138,25 @@ fn durability(config: &StoreConfig) -> storage::Durability {
     }
 }
 
-fn options(config: &StoreConfig) -> Result<Options, Error> {
-    let transactions = config.workers + SPARE_TRANSACTIONS;
+/// How the engine is opened, and the hook that schedules it.
+pub(crate) fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<StepsHook>>), Error> {
+    let team = config.scheduling.team_size();
+    let transactions = config.workers * team + SPARE_TRANSACTIONS;
     if transactions > MOST_TRANSACTIONS {
         let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
-        return Err(Error::usage(format!("--workers {}: at most {most}", config.workers))
-            .help("a worker serves many terminals; more workers than cores gain nothing"));
+        let workers = format!("--workers {}: at most {}", config.workers, most / team);
+        return Err(match team {
+            1 => Error::usage(workers),
+            _ => Error::usage(format!("{workers} with teams of {team}")),
+        }
+        .help("a worker serves many terminals; more workers than cores gain nothing"));
     }
-    Ok(Options::new()
+    let hook = steps::hook(&config.scheduling)?;
+    let options = match &hook {
+        Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
+        None => Options::new(),
+    };
+    let options = options
         .buffer_pool(config.buffer_pool_mib << 20)
         .durability(durability(config))
         .latches(match config.latches {
@@ -155,7 +169,8 @@ fn options(config: &StoreConfig) -> Result<Options, Error> {
         })
         .checkpoint_every(config.checkpoint_mib << 20)
         .page_checksums(config.page_checksums)
-        .transactions(transactions))
+        .transactions(transactions);
+    Ok((options, hook))
 }
 
 /// Says that a database is being recovered, and lets Ctrl-C break that off.
@@ -197,7 +212,8 @@ fn cannot_create(error: &OpenError, shown: &str) -> Error {
     }
 }
 
-fn cannot_open(error: &OpenError) -> Error {
+/// Why the engine cannot be opened, and what to do.
+pub(crate) fn cannot_open(error: &OpenError) -> Error {
     match error {
         OpenError::Setting { setting: "buffer_pool", what } => {
             Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
@@ -228,7 +244,16 @@ pub(crate) fn below(error: &StorageError) -> Error {
 
 fn failed(error: StoreError) -> Error {
     match &error {
-        StoreError::Storage(error) | StoreError::Transaction(TxnError::Storage(error)) => below(error),
+        StoreError::Storage(error) => below(error),
+        StoreError::Transaction(error) => failed_transaction(error),
+        _ => Error::failed(error.to_string()),
+    }
+}
+
+/// Why a transaction failed that should not have, and what to do.
+pub(crate) fn failed_transaction(error: &TxnError) -> Error {
+    match error {
+        TxnError::Storage(error) => below(error),
         _ => Error::failed(error.to_string()),
     }
 }

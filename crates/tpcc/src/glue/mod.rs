@@ -3,4 +3,5 @@
 pub(crate) mod codec;
 pub(crate) mod database;
 pub(crate) mod loading;
+pub(crate) mod steps;
 pub(crate) mod storage;

@@ -105,6 +105,10 @@ pub(crate) struct Config {
     pub(crate) order: Option<String>,
     /// How transactions share a worker.
     pub(crate) scheduler: Option<String>,
+    /// Transactions of a worker under way at once; null but with the scheduler steps.
+    pub(crate) team_size: Option<usize>,
+    /// Where a team switches: built-in, all, none or a file; null but with the scheduler steps.
+    pub(crate) ctx_points: Option<String>,
     /// Whether the consistency conditions are checked.
     pub(crate) check: Option<bool>,
     /// Seed of everything random.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Rng;
+use super::image::Image;
 
 /// The unit a disk writes whole, or tears.
 pub(super) const SECTOR: u64 = 512;
@@ -12,13 +13,13 @@ pub(super) const SECTOR: u64 = 512;
 const VERSIONS_MAX: usize = 4;
 
 /// Contents of a sector; `None` is all zeros, so that empty space takes no memory.
-type Sector = Option<Arc<[u8; SECTOR as usize]>>;
+pub(super) type Sector = Option<Arc<[u8; SECTOR as usize]>>;
 type Versions = BTreeMap<u64, Vec<Sector>>;
 
 /// What a read finds is the newest of `pending`, `adrift`, `durable`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Inode {
-    durable: BTreeMap<u64, Sector>,
+    durable: Image,
     /// Written and not yet synced, oldest first.
     pending: Versions,
     /// Written before a sync that failed: still in the cache, maybe on the disk, and no later sync will
@@ -31,11 +32,11 @@ pub(super) struct Inode {
     pub(super) open: usize,
 }
 
-fn bytes(sector: &Sector) -> [u8; SECTOR as usize] {
+pub(super) fn bytes(sector: &Sector) -> [u8; SECTOR as usize] {
     sector.as_ref().map_or([0; SECTOR as usize], |bytes| **bytes)
 }
 
-fn pack(bytes: [u8; SECTOR as usize]) -> Sector {
+pub(super) fn pack(bytes: [u8; SECTOR as usize]) -> Sector {
     if bytes == [0; SECTOR as usize] { None } else { Some(Arc::new(bytes)) }
 }
 
@@ -46,10 +47,7 @@ impl Inode {
 
     fn newest(&self, sector: u64) -> Sector {
         let newest = |of: &Versions| of.get(&sector).and_then(|versions| versions.last()).cloned();
-        newest(&self.pending)
-            .or_else(|| newest(&self.adrift))
-            .or_else(|| self.durable.get(&sector).cloned())
-            .unwrap_or(None)
+        newest(&self.pending).or_else(|| newest(&self.adrift)).unwrap_or_else(|| self.durable.get(sector).clone())
     }
 
     fn put(&mut self, sector: u64, contents: Sector) {
@@ -105,8 +103,9 @@ impl Inode {
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len {
             // What lies beyond the cut reads as zeros if the file grows again.
-            let known = [&self.pending, &self.adrift].into_iter().flat_map(BTreeMap::keys).chain(self.durable.keys());
-            let beyond: Vec<u64> = known.copied().filter(|sector| (sector + 1) * SECTOR > len).collect();
+            let first = len / SECTOR;
+            let cached = [&self.pending, &self.adrift].into_iter().flat_map(|of| of.range(first..).map(|(s, _)| *s));
+            let beyond: Vec<u64> = cached.chain(self.durable.from(first)).collect();
             for sector in beyond {
                 let keep = len.saturating_sub(sector * SECTOR).min(SECTOR) as usize;
                 let mut contents = bytes(&self.newest(sector));
@@ -120,7 +119,7 @@ impl Inode {
     pub(super) fn sync(&mut self) {
         for (sector, mut versions) in std::mem::take(&mut self.pending) {
             self.adrift.remove(&sector);
-            store(&mut self.durable, sector, versions.pop().unwrap_or(None));
+            self.durable.put(sector, versions.pop().unwrap_or(None));
         }
         self.lens = vec![self.len];
     }
@@ -145,7 +144,7 @@ impl Inode {
             Keep::Some(rng) => self.lens.get(rng.below(self.lens.len() as u64) as usize).copied().unwrap_or(0),
         };
         for (sector, versions) in candidates {
-            let old = durable.get(&sector).cloned().unwrap_or(None);
+            let old = durable.get(sector).clone();
             let survivor = match keep {
                 Keep::All => versions.last().cloned().unwrap_or(None),
                 Keep::None => continue,
@@ -160,25 +159,11 @@ impl Inode {
                     }
                 }
             };
-            store(&mut durable, sector, survivor);
+            durable.put(sector, survivor);
         }
-        let mut file = Inode { durable, lens: vec![len], ..Inode::default() };
-        file.cut_durable(len);
-        file
-    }
-
-    /// Bytes beyond the length do not survive.
-    fn cut_durable(&mut self, len: u64) {
-        self.len = len;
-        let first_gone = len.div_ceil(SECTOR);
-        self.durable.split_off(&first_gone);
-        if !len.is_multiple_of(SECTOR)
-            && let Some(last) = self.durable.get_mut(&(len / SECTOR))
-        {
-            let mut contents = bytes(last);
-            contents[(len % SECTOR) as usize..].fill(0);
-            *last = pack(contents);
-        }
+        // Bytes beyond the length do not survive.
+        durable.cut(len);
+        Inode { durable, len, lens: vec![len], ..Inode::default() }
     }
 
     /// Changes a byte in every version there is: damage, not a write.
@@ -189,8 +174,8 @@ impl Inode {
             contents[within] = change(contents[within]);
             pack(contents)
         };
-        let old = self.durable.get(&sector).cloned().unwrap_or(None);
-        store(&mut self.durable, sector, damaged(&old));
+        let old = damaged(self.durable.get(sector));
+        self.durable.put(sector, old);
         for versions in [self.adrift.get_mut(&sector), self.pending.get_mut(&sector)].into_iter().flatten() {
             versions.iter_mut().for_each(|version| *version = damaged(version));
         }
@@ -202,14 +187,6 @@ pub(super) enum Keep<'a> {
     All,
     None,
     Some(&'a mut Rng),
-}
-
-fn store(durable: &mut BTreeMap<u64, Sector>, sector: u64, contents: Sector) {
-    if contents.is_none() {
-        durable.remove(&sector);
-    } else {
-        durable.insert(sector, contents);
-    }
 }
 
 /// The first bytes of the newer version, the rest of the older.

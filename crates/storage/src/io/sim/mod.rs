@@ -9,6 +9,7 @@
 //! Not simulated: space of files that are removed but still open (it is free at once); sparse files (a
 //! file takes its length from the capacity).
 
+mod image;
 mod inode;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,143 @@
+//! Mutants: the engine with one protection left out, to see whether the campaigns would notice.
+//!
+//! A campaign that finds nothing proves something only if it would have found what can go wrong. So each protection
+//! has a place where it can be switched off, [`is_mutant`], and `cargo xtask torture mutants` runs the campaigns
+//! against each. The feature `mutants` puts the switch in; without it `is_mutant` is the constant `false` and nothing
+//! of this is compiled. Which mutant lives is told by the environment variable [`VARIABLE`], read once.
+
+#[cfg(all(feature = "mutants", not(debug_assertions)))]
+compile_error!(
+    "the feature `mutants` breaks the engine on purpose: it is for test builds, which have debug assertions"
+);
+
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What can be left out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
+        pub enum Mutant {
+            $($(#[$doc])* $variant,)*
+        }
+
+        #[cfg(feature = "mutants")]
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Mutant] = &[$(Mutant::$variant,)*];
+
+            /// As the environment variable names it.
+            pub fn name(self) -> &'static str {
+                match self { $(Mutant::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    // Isolation.
+    /// Serializable readers leave the gaps they have looked into open.
+    SkipNextKeyLock = "skip-next-key-lock",
+    /// Inserts do not ask whether somebody has read the gap.
+    SkipGapCheck = "skip-gap-check",
+    /// Read locks are given back as soon as the row was read.
+    ReleaseReadLocksEarly = "release-read-locks-early",
+    /// Writers lock rows as readers do.
+    SkipWriteLock = "skip-write-lock",
+    /// A rollback gives its locks back before it has taken anything back.
+    ReleaseBeforeUndo = "release-before-undo",
+    /// Nobody looks for deadlocks.
+    SkipDeadlockSearch = "skip-deadlock-search",
+    /// Whoever is granted a lock is not woken.
+    SkipWake = "skip-wake",
+    // Rollback.
+    /// A rollback takes nothing back.
+    SkipUndo = "skip-undo",
+    /// A statement that failed half-way keeps its half.
+    SkipStatementUndo = "skip-statement-undo",
+    /// A rollback leaves the entries it had made in secondary indexes.
+    SkipIndexUndo = "skip-index-undo",
+    /// An update leaves the old entries of secondary indexes.
+    KeepOldIndexEntries = "keep-old-index-entries",
+    /// Undo changes pages without a compensation record.
+    SkipCompensation = "skip-compensation",
+    // Log and commit.
+    /// The log is written and not synced.
+    SkipLogSync = "skip-log-sync",
+    /// A commit is acknowledged before its record is on disk.
+    AckBeforeFlush = "ack-before-flush",
+    /// An answer that only tells what was read does not wait for what it has read to be on disk.
+    AckReadsAtOnce = "ack-reads-at-once",
+    /// A record's checksum does not cover its LSN.
+    LsnOutOfCrc = "lsn-out-of-crc",
+    /// A record's checksum is not looked at.
+    SkipRecordCrc = "skip-record-crc",
+    /// What lies behind the log's end is left there by a restart.
+    KeepStaleTail = "keep-stale-tail",
+    /// The names of new segments are not made durable.
+    SkipDirectorySync = "skip-directory-sync",
+    /// The log is cut off at the checkpoint, whatever is still needed of it.
+    TruncateTooEarly = "truncate-too-early",
+    /// After a failed sync of the log the instance works on.
+    ForgiveFailedSync = "forgive-failed-sync",
+    /// User records take the space that rollbacks will need.
+    SkipUndoSpace = "skip-undo-space",
+    // Pages.
+    /// Pages are written before their log is durable.
+    SkipWriteAhead = "skip-write-ahead",
+    /// A page is written in place without its image being in the log.
+    SkipPageImage = "skip-page-image",
+    /// A page that is changed is not marked dirty.
+    SkipDirtyMark = "skip-dirty-mark",
+    /// The data file is written and not synced.
+    SkipDataSync = "skip-data-sync",
+    /// A page's checksum is not looked at.
+    SkipPageChecksum = "skip-page-checksum",
+    // Checkpoint and restart.
+    /// A checkpoint lets redo begin at itself, whatever is dirty.
+    ForgetDirtyPages = "forget-dirty-pages",
+    /// A checkpoint does not list the transactions that are running.
+    ForgetActive = "forget-active",
+    /// The control file names a checkpoint that is not on disk yet.
+    NameBeforeFlush = "name-before-flush",
+    /// The control file has one copy, which is overwritten.
+    OneControlCopy = "one-control-copy",
+    /// Redo does not compare LSNs.
+    SkipRedoTest = "skip-redo-test",
+    /// Redo does nothing.
+    SkipRedo = "skip-redo",
+    /// Restart does not roll back what had not committed.
+    SkipRestartUndo = "skip-restart-undo",
+}
+
+/// The environment variable that names the mutant.
+#[cfg(feature = "mutants")]
+pub const VARIABLE: &str = "LOCKSTEP_MUTANT";
+
+/// Whether this protection is left out.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub(crate) const fn is_mutant(_: Mutant) -> bool {
+    false
+}
+
+/// Whether this protection is left out.
+#[cfg(feature = "mutants")]
+#[inline]
+pub(crate) fn is_mutant(mutant: Mutant) -> bool {
+    chosen() == Some(mutant)
+}
+
+/// The mutant that lives in this process.
+///
+/// # Panics
+/// If the environment variable names none that there is: a misspelt name must not pass for a healthy engine.
+#[cfg(feature = "mutants")]
+pub fn chosen() -> Option<Mutant> {
+    static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty())?;
+        let found = Mutant::ALL.iter().copied().find(|m| m.name() == name);
+        assert!(found.is_some(), "{VARIABLE}={name}: there is no such mutant");
+        found
+    })
+}

@@ -1,0 +1,24 @@
+//! The whole engine on a simulated disk, in virtual time, with one baton that a seed hands from worker to worker.
+//!
+//! What happens in a run follows from its seed alone: the workers' statements, who runs after whom, when a background
+//! service takes a step, what the clock says, which calls of the disk fail, what a power loss takes. So a failure is
+//! repeated by its seed, and the same seed gives the same [`trace`](scheduler::Sim::trace) twice.
+//!
+//! - [`scheduler`]: the baton. It changes hands where storage waits ([`storage::Hook::block`]), where storage offers
+//!   ([`storage::Hook::point`]), and between statements ([`scheduler::Sim::pause`]).
+//! - [`seats`]: how the baton is passed between workers that are threads.
+//! - [`watch`]: a disk that tells of every call before it happens, and forbids what nobody may do.
+//! - [`tables`]: what the workers work on, and reading all of it back.
+//! - [`workload`]: their random transactions, and what each statement found.
+//! - [`history`]: committed transactions in commit order, replayed on maps: what any state must look like.
+//! - [`run`]: a database, its workers and its services, from begin to end.
+
+pub(crate) mod caught;
+pub(crate) mod history;
+pub(crate) mod rng;
+pub(crate) mod run;
+pub(crate) mod scheduler;
+pub(crate) mod seats;
+pub(crate) mod tables;
+pub(crate) mod watch;
+pub(crate) mod workload;

@@ -1,0 +1,489 @@
+//! A database on a simulated disk, its workers and services, from begin to end; and opening what a crash left.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use storage::disk::{Call, Crash, Disk, SimDisk};
+use storage::{Background, Database, LatchKind, Lsn, OpenError, Options, Service, StorageError, TxnError};
+
+use super::caught::caught;
+use super::history::{History, Moment, Op};
+use super::rng::Rng;
+use super::scheduler::{Role, Sim};
+use super::seats::Work;
+use super::tables::{self, Rows, TABLES, Tables};
+use super::watch::Watched;
+use super::workload::{self, Profile};
+
+/// Servants of a run: one steps flusher and segment maker, one cleaner and checkpointer.
+const SERVANTS: usize = 2;
+
+/// A moment at which the power may go, and one thing the disk may then hold.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    /// The disk that is found when the power is back.
+    pub(crate) disk: SimDisk,
+    /// Which changing call of the run would have been next, and what it was.
+    pub(crate) call: (u64, Call),
+    /// What survived of the unsynced.
+    pub(crate) how: Crash,
+    /// What may and what must be found.
+    pub(crate) moment: Moment,
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The database is closed.
+    Close,
+    /// The process is gone.
+    Kill,
+}
+
+/// Everything that a run leaves behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// What was committed.
+    pub(crate) history: Arc<History>,
+    /// What must be found from now on.
+    pub(crate) moment: Moment,
+    /// Moments at which the power might have gone.
+    pub(crate) cuts: Vec<Cut>,
+    /// Errors that statements, commits, services, opening and closing gave.
+    pub(crate) errors: Vec<RunError>,
+    /// Calls of the disk that nobody may make.
+    pub(crate) forbidden: Vec<String>,
+    /// What the tables held when the workers had ended, if there were no errors.
+    pub(crate) rows: Option<[Rows; TABLES]>,
+    /// With [`Script::probe`]: how a transaction fared when the disk was sound again; `None` if it never opened.
+    pub(crate) probe: Option<Result<(), TxnError>>,
+    /// Tells two runs apart.
+    pub(crate) trace: (u64, u32),
+}
+
+/// An error of a run, and where it came up.
+#[derive(Clone, Debug)]
+pub(crate) enum RunError {
+    /// When opening.
+    Open(String),
+    /// From a transaction.
+    Txn(TxnError),
+    /// From a service or from closing.
+    Service(StorageError),
+}
+
+impl std::fmt::Display for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RunError::Open(error) => write!(f, "open: {error}"),
+            RunError::Txn(error) => write!(f, "transaction: {error}"),
+            RunError::Service(error) => write!(f, "service: {error}"),
+        }
+    }
+}
+
+/// What is to be run.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    /// Where everything random comes from.
+    pub(crate) seed: u64,
+    /// What the workers do.
+    pub(crate) profile: Profile,
+    /// How it ends.
+    pub(crate) ending: Ending,
+    /// Whether to note the moments at which the power may go.
+    pub(crate) cuts: bool,
+    /// Whether to make the disk sound when the workers have ended, and to try one more transaction.
+    pub(crate) probe: bool,
+}
+
+impl Script {
+    /// A random run.
+    pub(crate) fn draw(rng: &mut Rng) -> Script {
+        let seed = rng.next();
+        let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };
+        Script { seed, profile: Profile::draw(rng), ending, cuts: true, probe: false }
+    }
+}
+
+/// Small everything. What varies follows from the seed.
+fn settings(seed: u64, now_ns: Arc<AtomicU64>) -> Options {
+    let mut rng = Rng::new(seed ^ 0x5e77_1465);
+    Options::new()
+        .buffer_pool(storage::MIN_POOL_BYTES)
+        .log_segment(64 << 10)
+        .log_buffer(64 << 10)
+        .checkpoint_every(rng.pick(&[64 << 10, 128 << 10, 1 << 20]))
+        .latches(rng.pick(&[LatchKind::Optimistic, LatchKind::Plain]))
+        .escalate_at(rng.pick(&[8, 5000]))
+        .transactions(8)
+        .clock(now_ns)
+        .database_id(seed)
+}
+
+/// Opens a disk for one user, who does the services' work himself: as after a crash, to look at what is there.
+///
+/// # Errors
+/// Those of the engine.
+pub(crate) fn reopen(disk: Arc<dyn Disk>, seed: u64) -> Result<Database, OpenError> {
+    settings(seed, Arc::new(AtomicU64::new(1))).background(Background::Inline).open_on(disk)
+}
+
+/// Opens what a crash left and reads all of it. With `deep` it also reads backwards, verifies every page, goes on
+/// working, closes, and reads again.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn look(disk: &SimDisk, seed: u64, deep: bool) -> Result<[Rows; TABLES], String> {
+    let looked = caught(|| -> Result<[Rows; TABLES], String> {
+        let db = reopen(Arc::new(disk.clone()), seed).map_err(|e| format!("restart: {e}"))?;
+        let found = tables::contents(&db, deep)?;
+        if deep {
+            db.verify_pages().map_err(|e| format!("verify: {e}"))?;
+            go_on(&db).map_err(|e| format!("going on after the restart: {e}"))?;
+            let changed = tables::contents(&db, false)?;
+            db.close().map_err(|e| format!("closing after the restart: {e}"))?;
+            let db = reopen(Arc::new(disk.clone()), seed).map_err(|e| format!("opening what was closed: {e}"))?;
+            if tables::contents(&db, false)? != changed {
+                return Err("closed and opened again it holds something else".into());
+            }
+            disk.power_off_after(0);
+        } else {
+            // Closing is of no interest here, and costs.
+            disk.power_off_after(0);
+        }
+        Ok(found)
+    });
+    looked.and_then(|found| found.unwrap_or_else(|| Err("stopped".into())))
+}
+
+/// Restarts a disk, noting the moments at which the power may go meanwhile.
+///
+/// # Errors
+/// When the restart fails.
+pub(crate) fn restart(disk: &SimDisk, seed: u64) -> Result<Vec<Cut>, String> {
+    let notes = Arc::new(Notes::default());
+    let hearing = Arc::clone(&notes);
+    let watched = Watched::new(disk, move |disk, call| hearing.cut(disk, call));
+    let opened = caught(|| reopen(Arc::new(watched), seed).map_err(|e| format!("restart: {e}")))?;
+    let db = opened.unwrap_or_else(|| Err("stopped".into()))?;
+    disk.power_off_after(0);
+    let cuts = std::mem::take(&mut lock(&notes.cuts).1);
+    drop(db);
+    Ok(cuts)
+}
+
+/// A few more transactions.
+fn go_on(db: &Database) -> Result<(), TxnError> {
+    let tables = tables::open(db)?;
+    for n in 0..3u64 {
+        let mut tx = db.begin()?;
+        tx.put(&tables[0], &tables::Bytes(workload::key(1_000_000 + n)), &vec![n as u8; 1000])?;
+        tx.put(&tables[1], &tables::Bytes(workload::key(n)), &vec![n as u8; 12])?;
+        tx.delete_raw(&tables[1], &workload::key(n + 3))?;
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+/// What workers and servants share.
+struct Shared<'a> {
+    db: &'a Database,
+    sim: &'a Sim,
+    notes: &'a Notes,
+    script: &'a Script,
+    disk: &'a SimDisk,
+    /// Whether the only worker does the services' work too.
+    alone: bool,
+}
+
+/// What is noted while a run goes on, by workers and by the disk.
+#[derive(Debug, Default)]
+struct Notes {
+    history: Arc<History>,
+    /// Everything before this position in the log was acknowledged.
+    acknowledged: AtomicU64,
+    cuts: Mutex<(u64, Vec<Cut>)>,
+    errors: Mutex<Vec<RunError>>,
+    rows: Mutex<Option<[Rows; TABLES]>>,
+    probe: Mutex<Option<Result<(), TxnError>>>,
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Notes {
+    fn moment(&self) -> Moment {
+        Moment { begun: self.history.begun(), acknowledged: self.acknowledged.load(Ordering::SeqCst) }
+    }
+
+    fn acknowledge(&self, lsn: Lsn) {
+        self.acknowledged.fetch_max(lsn.0, Ordering::SeqCst);
+    }
+
+    fn error(&self, error: RunError) {
+        lock(&self.errors).push(error);
+    }
+
+    /// The power may go before this call: keeps what the disk may then hold.
+    fn cut(&self, disk: &SimDisk, call: Call) {
+        let moment = self.moment();
+        let mut cuts = lock(&self.cuts);
+        cuts.0 += 1;
+        let number = cuts.0;
+        let one = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        for how in [Crash::All, Crash::Nothing, Crash::Random(one), Crash::Random(!one)] {
+            cuts.1.push(Cut { disk: disk.crash(how), call: (number, call), how, moment });
+        }
+    }
+}
+
+/// Runs a script on a disk, which holds nothing or what an earlier run left.
+///
+/// # Errors
+/// A panic, or a run in which nobody could go on.
+pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
+    let notes = Arc::new(Notes::default());
+    let hearing = Arc::clone(&notes);
+    let cuts = script.cuts;
+    let watched = Watched::new(disk, move |disk, call| {
+        if cuts {
+            hearing.cut(disk, call);
+        }
+    });
+    let mut rng = Rng::new(script.seed);
+    let alone = script.profile.workers == 1 && rng.once_in(2);
+    let now_ns = Arc::new(AtomicU64::new(1));
+    let sim = Sim::new(rng.next(), script.profile.workers + SERVANTS, Arc::clone(&now_ns));
+    let background = if alone { Background::Inline } else { Background::Stepped };
+    let hook = Arc::clone(&sim);
+    let open = || settings(script.seed, now_ns).background(background).hook(hook).open_on(Arc::new(watched.clone()));
+    let opened = caught(open)?;
+    match opened {
+        Some(Ok(db)) => {
+            let shared = Shared { db: &db, sim: &sim, notes: &notes, script, disk, alone };
+            if let Err(broken) = work(&shared, &mut rng) {
+                // Nobody knows what it would take to close it now.
+                std::mem::forget(db);
+                return Err(broken);
+            }
+            end(db, disk, script, &notes)?;
+        }
+        Some(Err(error)) => notes.error(RunError::Open(error.to_string())),
+        None => return Err("stopped".into()),
+    }
+    let trace = (sim.trace(), disk.trace());
+    let moment = notes.moment();
+    let (cuts, errors) = (std::mem::take(&mut lock(&notes.cuts).1), std::mem::take(&mut *lock(&notes.errors)));
+    let (rows, probe) = (lock(&notes.rows).take(), lock(&notes.probe).take());
+    let forbidden = watched.forbidden();
+    Ok(Ran { history: Arc::clone(&notes.history), moment, cuts, errors, forbidden, rows, probe, trace })
+}
+
+/// Tables first, then everyone at once, then a look at what there is.
+fn work(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
+    let opened = Mutex::new(None);
+    let mut of_setup = rng.split();
+    let setup = || match prepare(shared, &mut of_setup) {
+        Ok(tables) => *lock(&opened) = Some(tables),
+        Err(error) => shared.notes.error(RunError::Txn(error)),
+    };
+    together(shared, vec![Box::new(setup)], rng)?;
+    let Some(tables) = *lock(&opened) else { return Ok(()) };
+    let workers = (0..shared.script.profile.workers).map(|_| -> Work<'_> {
+        let rng = rng.split();
+        Box::new(move || worker(shared, &tables, rng))
+    });
+    let workers = workers.collect();
+    together(shared, workers, rng)?;
+    let of_probe = rng.split();
+    let wrong = Mutex::new(None);
+    let afterwards = || {
+        if shared.script.probe {
+            shared.disk.heal();
+            let result = probe(shared, &tables, of_probe);
+            *lock(&shared.notes.probe) = Some(result);
+        }
+        if lock(&shared.notes.errors).is_empty() {
+            match tables::contents(shared.db, true) {
+                Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
+                Err(what) => *lock(&wrong) = Some(what),
+            }
+        }
+    };
+    together(shared, vec![Box::new(afterwards)], rng)?;
+    let wrong = lock(&wrong).take();
+    wrong.map_or(Ok(()), Err)
+}
+
+/// Runs workers, and beside them the services, unless the worker serves himself.
+fn together(shared: &Shared<'_>, workers: Vec<Work<'_>>, rng: &mut Rng) -> Result<(), String> {
+    let mut roles: Vec<Role<'_>> = workers.into_iter().map(|work| Role { serves: false, work }).collect();
+    if !shared.alone {
+        roles.extend(servants(shared, rng));
+    }
+    shared.sim.run(roles)
+}
+
+/// One more transaction, which waits until it is durable.
+fn probe(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) -> Result<(), TxnError> {
+    let mut tx = shared.db.begin()?;
+    let (key, row) = (workload::key(1_000_000), vec![rng.next() as u8; 700]);
+    tx.put(&tables[0], &tables::Bytes(key.clone()), &row)?;
+    let number = shared.notes.history.begin(vec![Op::Put { table: 0, key, row, done: true }]);
+    let lsn = tx.commit_async().inspect_err(|_| shared.notes.history.withdraw(number))?;
+    shared.notes.history.committed(number, lsn.0);
+    shared.db.wait_durable(lsn)?;
+    shared.notes.acknowledge(lsn);
+    Ok(())
+}
+
+/// Opens the tables; loads one in bulk, if it is empty and the profile says so.
+fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
+    let tables = tables::open(shared.db)?;
+    if shared.script.profile.loaded > 0 {
+        let table = rng.below(2) as usize;
+        let mut load = match shared.db.bulk_load(&tables[table]) {
+            Ok(load) => load,
+            // Not empty any more.
+            Err(TxnError::Schema { .. }) => return Ok(tables),
+            Err(error) => return Err(error),
+        };
+        let rows = workload::bulk(rng, &shared.script.profile, shared.script.profile.loaded);
+        for (key, row) in &rows {
+            load.push_raw(key, row)?;
+        }
+        let number = shared.notes.history.begin(vec![Op::Run { table, rows, done: true }]);
+        load.finish()?;
+        let durable = shared.db.durable();
+        shared.notes.history.committed(number, durable.0);
+        shared.notes.acknowledge(durable);
+    }
+    Ok(tables)
+}
+
+fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
+    let (mut of_log, mut of_pages) = (rng.split(), rng.split());
+    let eager = 2 + rng.below(12);
+    let serve = move |service: Service| {
+        if let Err(error) = shared.db.step_service(service) {
+            shared.notes.error(RunError::Service(error));
+        }
+        shared.notes.acknowledge(shared.db.durable());
+        shared.sim.pause();
+    };
+    [
+        Role {
+            serves: true,
+            work: Box::new(move || {
+                while !shared.sim.is_last() {
+                    serve(if of_log.once_in(3) { Service::SegmentMaker } else { Service::Flusher });
+                }
+            }),
+        },
+        Role {
+            serves: true,
+            work: Box::new(move || {
+                while !shared.sim.is_over() {
+                    serve(if of_pages.once_in(eager) { Service::Checkpointer } else { Service::Cleaner });
+                }
+            }),
+        },
+    ]
+}
+
+fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
+    for _ in 0..shared.script.profile.transactions {
+        match transaction(shared, tables, &mut rng) {
+            Ok(()) | Err(TxnError::Deadlock { .. }) => {}
+            Err(error) => {
+                let goes_on = error.is_retryable();
+                shared.notes.error(RunError::Txn(error));
+                if !goes_on {
+                    return;
+                }
+            }
+        }
+        if shared.alone {
+            let served = match rng.below(6) {
+                0 => shared.db.checkpoint(),
+                1 | 2 => shared.db.step(),
+                _ => Ok(()),
+            };
+            if let Err(error) = served {
+                shared.notes.error(RunError::Service(error));
+            }
+            shared.notes.acknowledge(shared.db.durable());
+        }
+        shared.sim.pause();
+    }
+}
+
+fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng) -> Result<(), TxnError> {
+    let (db, notes, profile) = (shared.db, shared.notes, &shared.script.profile);
+    let mut tx = db.begin()?;
+    let mut ops = Vec::new();
+    for _ in 0..1 + rng.below(profile.statements) {
+        match workload::statement(&mut tx, tables, rng, profile) {
+            Ok(op) => ops.push(op),
+            Err(error @ TxnError::Deadlock { .. }) => return Err(error),
+            Err(error) => {
+                notes.error(RunError::Txn(error));
+                // The statement has had no effect: the transaction may go on.
+                if rng.once_in(2) {
+                    return Ok(());
+                }
+            }
+        }
+        notes.acknowledge(db.durable());
+        shared.sim.pause();
+    }
+    if rng.below(10) < profile.aborts {
+        if rng.once_in(2) {
+            tx.rollback()?;
+        }
+        return Ok(());
+    }
+    let number = notes.history.begin(ops);
+    let waits = rng.below(10) < profile.sync;
+    if waits && profile.workers == 1 {
+        tx.commit()?;
+        // Nobody else commits, so this lies between this commit and the next one.
+        notes.history.committed(number, db.durable().0);
+    } else {
+        let lsn = tx.commit_async().inspect_err(|_| notes.history.withdraw(number))?;
+        notes.history.committed(number, lsn.0);
+        if waits {
+            db.wait_durable(lsn)?;
+            notes.acknowledge(lsn);
+        } else if rng.once_in(2) {
+            db.request_flush(lsn);
+        }
+    }
+    notes.acknowledge(db.durable());
+    Ok(())
+}
+
+fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) -> Result<(), String> {
+    notes.acknowledge(db.durable());
+    match script.ending {
+        Ending::Close => {
+            let closed = caught(|| db.close())?;
+            match closed {
+                Some(Ok(())) => notes.acknowledge(Lsn(u64::MAX - 1)),
+                Some(Err(error)) => notes.error(RunError::Service(error)),
+                None => {}
+            }
+        }
+        Ending::Kill => {
+            // What it would write on its way out is not to be seen.
+            disk.power_off_after(0);
+            caught(|| drop(db))?;
+        }
+    }
+    if script.cuts {
+        notes.cut(disk, Call::Sync);
+    }
+    Ok(())
+}

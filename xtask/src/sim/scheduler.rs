@@ -1,0 +1,293 @@
+//! The baton: who runs next, from a seed; what the clock says.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use storage::{BlockReason, Hook, WaitToken};
+
+use super::caught::{self, caught};
+use super::rng::Rng;
+use super::seats::{Seats, ThreadSeats, Work};
+
+/// Steps that servants may take in a row without any worker running: if none can after so many, none ever will.
+const VAIN_STEPS_MAX: u32 = 20_000;
+/// Virtual time between two decisions is below this, in nanoseconds.
+const TICK_NS: u64 = 2_000_000;
+
+/// One run's scheduler, clock and [`Hook`].
+#[derive(Debug)]
+pub(crate) struct Sim {
+    state: Mutex<State>,
+    seats: Box<dyn Seats>,
+    now_ns: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: Rng,
+    actors: Vec<Actor>,
+    /// Who has the baton; `None` outside of [`Sim::run`].
+    running: Option<usize>,
+    /// Workers that have not ended.
+    working: usize,
+    vain: u32,
+    /// Why the run was broken off.
+    broken: Option<String>,
+    trace: u64,
+    switches: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Ready,
+    /// Until the token at this address is woken, or until this time.
+    Waiting(usize, Option<u64>),
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Actor {
+    stand: Stand,
+    /// Whether it only serves others, and the run ends without it.
+    serves: bool,
+}
+
+/// A participant of a run.
+pub(crate) struct Role<'a> {
+    /// Whether it loops until [`Sim::is_over`] says that all others have ended.
+    pub(crate) serves: bool,
+    /// What it does.
+    pub(crate) work: Work<'a>,
+}
+
+impl Sim {
+    /// A run of at most `actors` workers and servants, which run as threads.
+    pub(crate) fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Arc<Sim> {
+        let state = State {
+            rng: Rng::new(seed),
+            actors: Vec::new(),
+            running: None,
+            working: 0,
+            vain: 0,
+            broken: None,
+            trace: 0xcbf2_9ce4_8422_2325,
+            switches: 0,
+        };
+        Arc::new(Sim { state: Mutex::new(state), seats: Box::new(ThreadSeats::new(actors)), now_ns })
+    }
+
+    /// The clock.
+    pub(crate) fn now_ns(&self) -> &Arc<AtomicU64> {
+        &self.now_ns
+    }
+
+    /// A number that tells two runs apart: equal if all decisions were.
+    pub(crate) fn trace(&self) -> u64 {
+        self.state().trace
+    }
+
+    /// Runs all to their ends.
+    ///
+    /// # Errors
+    /// The first panic, or that nobody could go on.
+    pub(crate) fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String> {
+        let work = {
+            let mut state = self.state();
+            state.actors = roles.iter().map(|r| Actor { stand: Stand::Ready, serves: r.serves }).collect();
+            state.working = roles.iter().filter(|r| !r.serves).count();
+            state.vain = 0;
+            state.running = Some(0);
+            let ends = roles.into_iter().enumerate().map(|(me, role)| -> Work<'_> {
+                Box::new(move || {
+                    let ended = caught(role.work);
+                    self.end(me, ended.err());
+                })
+            });
+            ends.collect()
+        };
+        self.seats.run(work, 0);
+        let mut state = self.state();
+        state.running = None;
+        state.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// Lets the seed decide who goes on.
+    pub(crate) fn pause(&self) {
+        let mut state = self.state();
+        let Some(me) = state.running else { return };
+        self.stop_if_broken(&state);
+        state.tick(&self.now_ns);
+        if state.rng.once_in(3) {
+            self.switch(state, me);
+        }
+    }
+
+    /// Whether all workers have ended: servants then end too.
+    pub(crate) fn is_over(&self) -> bool {
+        let state = self.state();
+        state.working == 0 || state.broken.is_some()
+    }
+
+    /// Whether the caller is the last one left: whoever others may wait for ends then.
+    pub(crate) fn is_last(&self) -> bool {
+        let state = self.state();
+        let left = state.actors.iter().filter(|a| a.stand != Stand::Ended).count();
+        left <= 1 || state.broken.is_some()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After a break all who still run unwind; what they hold is given up with the whole run.
+    fn stop_if_broken(&self, state: &State) {
+        if state.broken.is_some() && !std::thread::panicking() {
+            caught::stop();
+        }
+    }
+
+    fn end(&self, me: usize, panic: Option<String>) {
+        let mut state = self.state();
+        if let Some(message) = panic {
+            state.broken.get_or_insert(message);
+        }
+        if !state.actors[me].serves {
+            state.working -= 1;
+        }
+        state.actors[me].stand = Stand::Ended;
+        if let Some(next) = state.choose(&self.now_ns) {
+            drop(state);
+            self.seats.pass(me, next, true);
+        }
+    }
+
+    /// Chooses who goes on and hands the baton over, if that is someone else.
+    fn switch(&self, mut state: MutexGuard<'_, State>, me: usize) {
+        // Somebody can go on, or the run is broken off: then those who wait are ready to be stopped.
+        let next = state.choose(&self.now_ns).unwrap_or(me);
+        drop(state);
+        if next != me {
+            self.seats.pass(me, next, false);
+        }
+        let state = self.state();
+        self.stop_if_broken(&state);
+    }
+
+    fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
+        if token.try_consume() {
+            return true;
+        }
+        let mut state = self.state();
+        self.stop_if_broken(&state);
+        let Some(me) = state.running else {
+            drop(state);
+            // Nobody else runs: what has a limit is over, and what has none will never be.
+            assert!(limit.is_some(), "a lone caller would wait for ever ({reason:?})");
+            return false;
+        };
+        let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed) + limit.as_nanos() as u64);
+        state.actors[me].stand = Stand::Waiting(std::ptr::from_ref(token).addr(), until);
+        state.note(reason as u64 + 100);
+        self.switch(state, me);
+        token.try_consume()
+    }
+}
+
+impl State {
+    fn note(&mut self, fact: u64) {
+        self.trace = (self.trace ^ fact).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+
+    fn tick(&mut self, now_ns: &AtomicU64) {
+        // Mostly little, now and then enough for whatever is done every so often.
+        let longest = if self.rng.once_in(16) { 100 * TICK_NS } else { TICK_NS };
+        let step = self.rng.below(longest);
+        now_ns.fetch_add(step, Ordering::Relaxed);
+    }
+
+    /// Who goes on; gives him the baton. `None` if all have ended.
+    fn choose(&mut self, now_ns: &AtomicU64) -> Option<usize> {
+        loop {
+            if self.actors.iter().all(|a| a.stand == Stand::Ended) {
+                return None;
+            }
+            self.tick(now_ns);
+            let now = now_ns.load(Ordering::Relaxed);
+            let broken = self.broken.is_some();
+            let can_go = |actor: &Actor| match actor.stand {
+                Stand::Ready => true,
+                Stand::Waiting(_, Some(until)) => until <= now || broken,
+                Stand::Waiting(_, None) => broken,
+                Stand::Ended => false,
+            };
+            let ready: Vec<usize> = (0..self.actors.len()).filter(|i| can_go(&self.actors[*i])).collect();
+            if ready.is_empty() {
+                let next = self.actors.iter().filter_map(|a| match a.stand {
+                    Stand::Waiting(_, until) => until,
+                    _ => None,
+                });
+                match next.min() {
+                    Some(until) => now_ns.fetch_max(until, Ordering::Relaxed),
+                    None => return self.break_off("everybody waits, and nobody will wake anybody"),
+                };
+                continue;
+            }
+            let chosen = self.rng.pick(&ready);
+            self.vain = if self.actors[chosen].serves { self.vain + 1 } else { 0 };
+            if self.vain > VAIN_STEPS_MAX && !broken && self.working > 0 {
+                return self.break_off("the workers wait for something that no service brings");
+            }
+            self.actors[chosen].stand = Stand::Ready;
+            self.running = Some(chosen);
+            self.switches += 1;
+            self.note(chosen as u64);
+            self.note(now);
+            return Some(chosen);
+        }
+    }
+
+    /// Ends the run: everyone who is given the baton from now on stops.
+    fn break_off(&mut self, why: &str) -> Option<usize> {
+        let waiting = self.actors.iter().filter(|a| matches!(a.stand, Stand::Waiting(..))).count();
+        self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
+        let next = (0..self.actors.len()).find(|i| self.actors[*i].stand != Stand::Ended)?;
+        self.actors[next].stand = Stand::Ready;
+        self.running = Some(next);
+        Some(next)
+    }
+}
+
+impl Hook for Sim {
+    fn is_cooperative(&self) -> bool {
+        true
+    }
+
+    fn point(&self, _site: u32) {
+        let mut state = self.state();
+        let Some(me) = state.running else { return };
+        // Points lie inside statements, many of them: most pass.
+        if state.broken.is_none() && state.rng.once_in(16) {
+            self.switch(state, me);
+        }
+    }
+
+    fn block(&self, token: &WaitToken, reason: BlockReason) {
+        while !self.wait(token, reason, None) {}
+    }
+
+    fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
+        self.wait(token, reason, Some(limit))
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        token.set_woken();
+        let address = std::ptr::from_ref(token).addr();
+        let mut state = self.state();
+        for actor in &mut state.actors {
+            if matches!(actor.stand, Stand::Waiting(at, _) if at == address) {
+                actor.stand = Stand::Ready;
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The tables that simulated workers work on, and reading all of them back.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::ControlFlow;
+
+use storage::{Database, Key, OpenTable, Table, TxnError};
+
+/// A key as the tables hold it. None is the beginning of another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
+
+impl Key for Bytes {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+    fn decode(bytes: &mut &[u8]) -> Option<Bytes> {
+        Some(Bytes(std::mem::take(bytes).to_vec()))
+    }
+}
+
+/// How many tables there are.
+pub(crate) const TABLES: usize = 3;
+
+/// First bytes of a row that no index looks at: they are updated in place.
+pub(crate) const HEAD: usize = 8;
+
+/// Rows without an index, rows with an index, rows with two of which one is unique.
+const ALL: [Table<Bytes, Vec<u8>>; TABLES] = [
+    Table::new("plain"),
+    Table::new("rows").with_raw_index("by_class", false, HEAD, by_class),
+    Table::new("uniq").with_raw_index("by_class", false, HEAD, by_class).with_raw_index("by_name", true, HEAD, by_name),
+];
+
+/// Which table has the unique index.
+pub(crate) const UNIQUE: usize = 2;
+
+/// What an index is about: see [`storage::Table::with_raw_index`].
+type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
+
+/// The indexes of each table, in order: what they hold, and whether they are unique.
+const INDEXES: [&[(Extract, bool)]; TABLES] = [&[], &[(by_class, false)], &[(by_class, false), (by_name, true)]];
+
+fn by_class(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+    row.get(HEAD..HEAD + 2).is_some_and(|class| {
+        out.extend_from_slice(class);
+        true
+    })
+}
+
+fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+    row.get(HEAD + 2..HEAD + 4).is_some_and(|name| {
+        out.extend_from_slice(name);
+        true
+    })
+}
+
+/// What the unique index holds of a row.
+pub(crate) fn name_of(row: &[u8]) -> Option<[u8; 2]> {
+    row.get(HEAD + 2..HEAD + 4)?.try_into().ok()
+}
+
+/// The open tables of a database.
+pub(crate) type Tables = [OpenTable<Bytes, Vec<u8>>; TABLES];
+
+/// Opens the tables; creates those that are not there.
+///
+/// # Errors
+/// Those of the engine.
+pub(crate) fn open(db: &Database) -> Result<Tables, TxnError> {
+    Ok([db.table(&ALL[0])?, db.table(&ALL[1])?, db.table(&ALL[2])?])
+}
+
+/// All rows of a table, in order.
+pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What a row adds to the hash of a state. Hashes of rows are added up, so they can be taken off again.
+pub(crate) fn hash_of(table: usize, key: &[u8], row: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (table, key, row).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// All rows of all tables, found to agree with all indexes.
+///
+/// # Errors
+/// What does not agree, or an error of the engine.
+pub(crate) fn contents(db: &Database, backwards: bool) -> Result<[Rows; TABLES], String> {
+    let tables = open(db).map_err(|e| format!("opening the tables: {e}"))?;
+    let mut tx = db.begin().map_err(|e| format!("begin: {e}"))?;
+    let mut all: [Rows; TABLES] = Default::default();
+    for (table, handle) in tables.iter().enumerate() {
+        let rows = &mut all[table];
+        let scanned = tx.scan_raw(handle, &[], &[0xff; 512], |key, row| {
+            rows.push((key.to_vec(), row.to_vec()));
+            ControlFlow::Continue(())
+        });
+        scanned.map_err(|e| format!("reading table {table}: {e}"))?;
+        if !rows.is_sorted_by(|a, b| a.0 < b.0) {
+            return Err(format!("table {table}: keys do not ascend"));
+        }
+        if backwards {
+            let back = tx.range(handle, ..).and_then(|rows| rows.rev().collect::<Result<Vec<_>, _>>());
+            let back = back.map_err(|e| format!("reading table {table} backwards: {e}"))?;
+            if !rows.iter().eq(back.iter().rev().map(|(key, row)| (&key.0, row)).map(own).collect::<Vec<_>>().iter()) {
+                return Err(format!("table {table}: forward and backward differ"));
+            }
+        }
+        for (index, (extract, unique)) in INDEXES[table].iter().enumerate() {
+            let mut expected: Rows = rows.iter().filter_map(|(key, row)| entry(*extract, *unique, key, row)).collect();
+            expected.sort_unstable();
+            let mut found = Rows::new();
+            let scanned = tx.scan_index_raw(handle, index, &[], &[0xff; 512], false, |entry, key| {
+                found.push((entry.to_vec(), key.to_vec()));
+                ControlFlow::Continue(())
+            });
+            scanned.map_err(|e| format!("reading index {index} of table {table}: {e}"))?;
+            if found != expected {
+                let surplus = found.iter().find(|e| !expected.contains(e));
+                let missing = expected.iter().find(|e| !found.contains(e));
+                return Err(format!(
+                    "table {table}: index {index} and rows differ: surplus {surplus:?}, missing {missing:?}"
+                ));
+            }
+        }
+    }
+    tx.commit().map_err(|e| format!("commit after reading: {e}"))?;
+    Ok(all)
+}
+
+fn own((key, row): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
+    (key.clone(), row.clone())
+}
+
+fn entry(extract: Extract, unique: bool, key: &[u8], row: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut entry = Vec::new();
+    if !extract(key, row, &mut entry) {
+        return None;
+    }
+    if !unique {
+        entry.extend_from_slice(key);
+    }
+    Some((entry, key.to_vec()))
+}

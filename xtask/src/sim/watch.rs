@@ -1,0 +1,149 @@
+//! A disk that tells of every changing call before it happens, and notes what nobody may do.
+
+use std::collections::BTreeSet;
+use std::fmt::{Debug, Formatter};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use storage::disk::{Call, Disk, DiskFile, DiskLock, LockError, OpenMode, SimDisk};
+
+/// Hears of a call that is about to change something.
+pub(crate) type Hear = dyn Fn(&SimDisk, Call) + Send + Sync;
+
+/// A simulated disk under watch. One is made for each opening of a database.
+#[derive(Clone)]
+pub(crate) struct Watched {
+    disk: SimDisk,
+    hear: Arc<Hear>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+struct Seen {
+    /// Files whose sync has failed.
+    failed: BTreeSet<String>,
+    /// What must not be: a sync tried again after it failed.
+    forbidden: Vec<String>,
+}
+
+impl Debug for Watched {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Watched").field(&self.disk).finish()
+    }
+}
+
+impl Watched {
+    /// `hear` is called before each call that changes something, with the disk as it is then.
+    pub(crate) fn new(disk: &SimDisk, hear: impl Fn(&SimDisk, Call) + Send + Sync + 'static) -> Watched {
+        Watched { disk: disk.clone(), hear: Arc::new(hear), seen: Arc::default() }
+    }
+
+    /// What was done that must not be.
+    pub(crate) fn forbidden(&self) -> Vec<String> {
+        self.seen().forbidden.clone()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn before(&self, call: Call) {
+        (self.hear)(&self.disk, call);
+    }
+
+    /// Notes how a sync of `name` ended, and that it was not the second after a failed one.
+    fn synced(&self, name: &str, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let mut seen = self.seen();
+        if seen.failed.contains(name) {
+            seen.forbidden.push(format!("{name}: synced again after its sync had failed"));
+        }
+        let result = sync();
+        if result.is_err() {
+            seen.failed.insert(name.to_owned());
+        }
+        result
+    }
+}
+
+impl Disk for Watched {
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        if mode != OpenMode::Existing {
+            self.before(Call::Open);
+        }
+        let file = self.disk.open(name, mode)?;
+        Ok(Arc::new(WatchedFile { file, of: self.clone() }))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.before(Call::Remove);
+        self.disk.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.before(Call::Rename);
+        self.disk.rename(from, to)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.before(Call::SyncDir);
+        self.synced("", || self.disk.sync_dir())
+    }
+
+    fn lock(&self) -> Result<DiskLock, LockError> {
+        self.disk.lock()
+    }
+
+    fn show(&self, name: &str) -> String {
+        self.disk.show(name)
+    }
+}
+
+struct WatchedFile {
+    file: Arc<dyn DiskFile>,
+    of: Watched,
+}
+
+impl Debug for WatchedFile {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        self.file.fmt(f)
+    }
+}
+
+impl DiskFile for WatchedFile {
+    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
+        self.file.read_at(buf, off)
+    }
+
+    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
+        self.of.before(Call::Write);
+        self.file.write_at(buf, off)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.of.before(Call::Sync);
+        self.of.synced(self.file.name(), || self.file.sync())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.of.before(Call::SetLen);
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
+        self.of.before(Call::Allocate);
+        self.file.allocate(off, len)
+    }
+
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}

@@ -1,0 +1,109 @@
+//! One flipped bit anywhere in any file of a database: a typed error that names the file, or no harm at all.
+
+use std::sync::Arc;
+
+use super::Plan;
+use super::damage::Rng;
+use super::damage::disk::CowDisk;
+use super::damage::judge::{Promise, judge};
+use super::damage::subject::{Left, Subject};
+use super::damage::watch::{self, Cases, Ending};
+use super::report::{Progress, Report};
+
+/// Runs the campaign.
+pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+    match Subject::all(plan.seed) {
+        Ok(subjects) => watch::run(Flips { seed: plan.seed, subjects: subjects.into() }, plan, progress),
+        Err(error) => Report { failures: vec![format!("preparing the database: {error}")], ..Report::default() },
+    }
+}
+
+struct Flips {
+    seed: u64,
+    subjects: Arc<[Subject]>,
+}
+
+/// A bit to flip.
+#[derive(Debug)]
+struct Flip<'a> {
+    subject: &'a Subject,
+    file: &'a str,
+    at: u64,
+    bit: u8,
+}
+
+impl Flips {
+    fn draw(&self, rng: &mut Rng) -> Flip<'_> {
+        let subject = &self.subjects[rng.index(self.subjects.len())];
+        let names: Vec<&String> = subject.image.0.keys().collect();
+        let logs: Vec<&String> = names.iter().copied().filter(|name| name.starts_with("log.")).collect();
+        let (file, at) = match rng.below(10) {
+            // Pages: most of the file is room to grow, so the part in use is preferred.
+            0..5 => ("pages.0", rng.below(used(subject.image.file("pages.0")))),
+            5..8 => {
+                let name = logs[rng.index(logs.len())];
+                (name.as_str(), rng.below(used(subject.image.file(name))))
+            }
+            // What is looked at first: all of the control file and the beginnings of the others.
+            8 => {
+                let name = names[rng.index(names.len())];
+                let within = if rng.once_in(2) { 64 } else { 4200 };
+                (name.as_str(), rng.below(within))
+            }
+            _ => {
+                let name = names[rng.index(names.len())];
+                (name.as_str(), rng.below(subject.image.file(name).len().max(1) as u64))
+            }
+        };
+        Flip { subject, file, at, bit: rng.below(8) as u8 }
+    }
+}
+
+/// Bytes up to the last that is not zero.
+fn used(bytes: &[u8]) -> u64 {
+    bytes.iter().rposition(|byte| *byte != 0).map_or(1, |last| last as u64 + 1)
+}
+
+impl Cases for Flips {
+    const CAMPAIGN: &'static str = "bitflips";
+
+    fn memory_limit(&self) -> u64 {
+        super::damage::judge::memory_limit(&self.subjects)
+    }
+
+    fn run(&self, case: u64) -> Ending {
+        let mut rng = Rng::of_case(self.seed, case);
+        let flip = self.draw(&mut rng);
+        let disk = CowDisk::over(&flip.subject.image, 4 * flip.subject.image.bytes());
+        if !disk.flip(flip.file, flip.at, flip.bit) {
+            return Ending { class: "beyond the file's end: harmless".into(), failure: None };
+        }
+        let mut verdict = judge(flip.subject, &disk, Promise::Right, &mut rng);
+        if verdict.earlier && !flip.is_in_last_flush() {
+            verdict.failure = Some("commits were lost".into());
+        }
+        let failure = verdict.failure.as_ref().map(|what| {
+            format!("{}: {what}; told: {:?}", self.describe(case), verdict.told.iter().take(3).collect::<Vec<_>>())
+        });
+        Ending { class: format!("{}: {}", kind(flip.file), verdict.class()), failure }
+    }
+
+    fn describe(&self, case: u64) -> String {
+        let flip = self.draw(&mut Rng::of_case(self.seed, case));
+        format!("{:?} database, {} byte {} bit {}", flip.subject.left, flip.file, flip.at, flip.bit)
+    }
+}
+
+/// The file without its number.
+fn kind(file: &str) -> &str {
+    file.split('.').next().unwrap_or(file)
+}
+
+impl Flip<'_> {
+    /// Whether the bit lies in the part of the log of which nothing says that it was ever on disk.
+    fn is_in_last_flush(&self) -> bool {
+        self.subject.left == Left::Killed
+            && super::damage::subject::log_position(self.file, self.at)
+                .is_some_and(|position| position >= self.subject.provable)
+    }
+}

@@ -1,0 +1,116 @@
+//! `crash`: the power goes before any changing call of the disk, and the database comes back as it must.
+//!
+//! Each seed runs up to three databases' lives on one disk, the later ones on what a crash of the earlier one left. For
+//! every changing call there are four cases: all of what was not synced survives, nothing, and two random subsets with
+//! torn sectors. After the restart the rows must be those of a prefix of the commits in log order that contains every
+//! acknowledged one, and every index must agree with its table.
+
+use storage::disk::Crash;
+
+use super::Plan;
+use super::report::{Progress, Report};
+use super::seeds::{self, Tried};
+use crate::sim::history::{Replayed, State};
+use crate::sim::rng::Rng;
+use crate::sim::run::{self, Cut, Ran, Script};
+use crate::sim::tables::{Rows, TABLES};
+use storage::disk::SimDisk;
+
+/// Every so many cases are looked at more closely.
+const DEEP: u64 = 8;
+
+pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+    seeds::each(plan, progress, one)
+}
+
+/// All cases of one seed.
+fn one(seed: u64) -> Tried {
+    let mut tried = Tried::default();
+    let mut rng = Rng::new(seed);
+    let mut disk = SimDisk::new(seed);
+    let mut base = State::default();
+    for life in 0..1 + rng.below(3) {
+        let script = Script::draw(&mut rng);
+        let ran = match faultless(&disk, &script) {
+            Ok(ran) => ran,
+            Err(what) => {
+                tried.cases += 1;
+                tried.fail("crash", seed, format!("life {life}: {what}"));
+                return tried;
+            }
+        };
+        let replayed = match ran.history.replay(&base) {
+            Ok(replayed) => replayed,
+            Err(what) => {
+                tried.cases += 1;
+                tried.fail("crash", seed, format!("life {life}: {what}"));
+                return tried;
+            }
+        };
+        if let Some(what) = ran.rows.as_ref().and_then(|rows| replayed.last.difference(rows)) {
+            tried.fail("crash", seed, format!("life {life}: when the workers had ended: {what}"));
+        }
+        let onward = rng.below(ran.cuts.len() as u64) as usize;
+        let mut next = None;
+        for (at, cut) in ran.cuts.iter().enumerate() {
+            tried.cases += 1;
+            // Looking at it changes it.
+            let again = (at == onward).then(|| cut.disk.crash(Crash::All));
+            match judge(cut, seed, &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
+                Ok(found) => next = again.map(|disk| (disk, State::of(&found))).or(next),
+                Err(what) => {
+                    tried.fail("crash", seed, format!("life {life}, {}: {what}", place(cut)));
+                    return tried;
+                }
+            }
+        }
+        let Some((left, state)) = next else { break };
+        (disk, base) = (left, state);
+    }
+    tried
+}
+
+/// Runs a script on a disk without faults: nothing but deadlocks may go wrong.
+pub(super) fn faultless(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
+    let ran = run::run(disk, script)?;
+    if let Some(error) = ran.errors.first() {
+        return Err(format!("an error without a cause: {error}"));
+    }
+    if let Some(what) = ran.forbidden.first() {
+        return Err(what.clone());
+    }
+    Ok(ran)
+}
+
+/// Where the power went, and what it took.
+pub(super) fn place(cut: &Cut) -> String {
+    format!("power lost before call {} ({:?}), {:?} survives", cut.call.0, cut.call.1, cut.how)
+}
+
+/// Restarts what a crash left, and compares it with what it may be.
+fn judge(
+    cut: &Cut,
+    seed: u64,
+    ran: &Ran,
+    base: &State,
+    replayed: &Replayed,
+    deep: bool,
+) -> Result<[Rows; TABLES], String> {
+    let found = run::look(&cut.disk, seed, deep)?;
+    let hash = State::of(&found).hash();
+    if replayed.find(cut.moment, hash).is_some() {
+        return Ok(found);
+    }
+    let possible = replayed.possible(cut.moment);
+    Err(match replayed.find_any(hash) {
+        Some(n) if n < *possible.start() => {
+            format!("acknowledged commits are lost: {n} of {possible:?} are there")
+        }
+        Some(n) => format!("commits that had not begun are there: {n}, of {possible:?}"),
+        None => {
+            let nearest = possible.clone().map(|n| ran.history.state_after(base, replayed, n));
+            let differences: Vec<String> = nearest.filter_map(|state| state.difference(&found)).collect();
+            format!("no prefix of the commits ({possible:?}): {}", differences.join("; "))
+        }
+    })
+}

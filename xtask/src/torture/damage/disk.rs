@@ -1,0 +1,333 @@
+//! A disk in memory that begins as a copy of an image and keeps only what differs: thousands of them cost nothing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use storage::disk::{Disk, DiskFile, DiskLock, LockError, MemDisk, OpenMode};
+
+/// Unit of copying.
+const BLOCK: usize = 4096;
+
+/// All files of a directory at one moment.
+#[derive(Clone, Debug, Default)]
+pub(in crate::torture) struct Image(pub(in crate::torture) BTreeMap<String, Arc<Vec<u8>>>);
+
+impl Image {
+    /// Bytes of all files.
+    pub(in crate::torture) fn bytes(&self) -> u64 {
+        self.0.values().map(|file| file.len() as u64).sum()
+    }
+
+    /// The bytes of a file; none of one that is absent.
+    pub(in crate::torture) fn file(&self, name: &str) -> &[u8] {
+        self.0.get(name).map_or(&[], |file| file)
+    }
+}
+
+/// A directory over an image. Clones are the same directory.
+#[derive(Clone, Debug)]
+pub(in crate::torture) struct CowDisk(Arc<Directory>);
+
+#[derive(Debug)]
+struct Directory {
+    files: Mutex<BTreeMap<String, Arc<CowFile>>>,
+    /// Bytes that all files together may have.
+    capacity: u64,
+    /// Gives out the lock of the directory.
+    owner: MemDisk,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic is what these disks are there to see; what it leaves behind is only looked at.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CowDisk {
+    /// A copy of the image, on which files may grow to `capacity` bytes in all.
+    pub(in crate::torture) fn over(image: &Image, capacity: u64) -> CowDisk {
+        let files =
+            image.0.iter().map(|(name, bytes)| (name.clone(), CowFile::over(name, Arc::clone(bytes)))).collect();
+        CowDisk(Arc::new(Directory { files: Mutex::new(files), capacity, owner: MemDisk::new() }))
+    }
+
+    /// What is in the directory now.
+    pub(in crate::torture) fn image(&self) -> Image {
+        Image(held(&self.0.files).iter().map(|(name, file)| (name.clone(), Arc::new(file.whole()))).collect())
+    }
+
+    /// Bytes of all files.
+    pub(in crate::torture) fn used(&self) -> u64 {
+        held(&self.0.files).values().map(|file| held(&file.state).len).sum()
+    }
+
+    /// Changes bytes of a file as a broken disk does; false if the file is absent or ends before.
+    pub(in crate::torture) fn change(&self, name: &str, at: u64, bytes: &[u8]) -> bool {
+        let file = held(&self.0.files).get(name).cloned();
+        match file {
+            Some(file) if at + bytes.len() as u64 <= held(&file.state).len => {
+                held(&file.state).write(bytes, at);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Flips one bit of a file.
+    pub(in crate::torture) fn flip(&self, name: &str, at: u64, bit: u8) -> bool {
+        let Some(file) = held(&self.0.files).get(name).cloned() else { return false };
+        let mut byte = [0];
+        let is_there = held(&file.state).read(&mut byte, at) == 1;
+        is_there && self.change(name, at, &[byte[0] ^ 1 << (bit & 7)])
+    }
+
+    /// Cuts a file.
+    pub(in crate::torture) fn cut(&self, name: &str, len: u64) {
+        if let Some(file) = held(&self.0.files).get(name) {
+            held(&file.state).set_len(len);
+        }
+    }
+
+    /// Gives a file these bytes, making it if it is absent.
+    pub(in crate::torture) fn put(&self, name: &str, bytes: Vec<u8>) {
+        held(&self.0.files).insert(name.to_owned(), CowFile::over(name, Arc::new(bytes)));
+    }
+
+    /// Removes a file.
+    pub(in crate::torture) fn lose(&self, name: &str) {
+        held(&self.0.files).remove(name);
+    }
+
+    /// Lets two files change places.
+    pub(in crate::torture) fn swap(&self, a: &str, b: &str) {
+        let mut files = held(&self.0.files);
+        if let (Some(first), Some(second)) = (files.remove(a), files.remove(b)) {
+            files.insert(a.to_owned(), second);
+            files.insert(b.to_owned(), first);
+        }
+    }
+
+    fn room_for(&self, more: u64) -> io::Result<()> {
+        if self.used().saturating_add(more) > self.0.capacity {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+}
+
+impl Disk for CowDisk {
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let mut files = held(&self.0.files);
+        let file = match (files.get(name), mode) {
+            (Some(_), OpenMode::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (None, OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
+            (Some(file), _) => Arc::clone(file),
+            (None, _) => {
+                let file = CowFile::over(name, Arc::default());
+                files.insert(name.to_owned(), Arc::clone(&file));
+                file
+            }
+        };
+        Ok(Arc::new(Handle { disk: self.clone(), file, name: self.show(name) }))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(held(&self.0.files).keys().cloned().collect())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        held(&self.0.files).remove(name).map(drop).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = held(&self.0.files);
+        let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), file);
+        Ok(())
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self) -> Result<DiskLock, LockError> {
+        self.0.owner.lock()
+    }
+
+    fn show(&self, name: &str) -> String {
+        format!("(copy)/{name}")
+    }
+}
+
+#[derive(Debug)]
+struct CowFile {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    base: Arc<Vec<u8>>,
+    /// Bytes of `base` that still count; behind them are zeros.
+    visible: u64,
+    blocks: HashMap<u64, Box<[u8; BLOCK]>>,
+    len: u64,
+}
+
+/// Calls `f(block, offset within it, range of the buffer)` for each block of a transfer.
+fn each_block(at: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < len {
+        let here = at + done as u64;
+        let within = (here % BLOCK as u64) as usize;
+        let n = (len - done).min(BLOCK - within);
+        f(here / BLOCK as u64, within, done..done + n);
+        done += n;
+    }
+}
+
+impl CowFile {
+    fn over(_: &str, base: Arc<Vec<u8>>) -> Arc<CowFile> {
+        let len = base.len() as u64;
+        Arc::new(CowFile { state: Mutex::new(State { base, visible: len, blocks: HashMap::new(), len }) })
+    }
+
+    fn whole(&self) -> Vec<u8> {
+        let state = held(&self.state);
+        let mut bytes = vec![0; state.len as usize];
+        state.read(&mut bytes, 0);
+        bytes
+    }
+}
+
+impl State {
+    /// Fills `buf` from the image.
+    fn read_base(&self, buf: &mut [u8], at: u64) {
+        let from = at.min(self.visible) as usize;
+        let n = ((self.visible as usize) - from).min(buf.len());
+        buf[..n].copy_from_slice(&self.base[from..from + n]);
+        buf[n..].fill(0);
+    }
+
+    fn read(&self, buf: &mut [u8], at: u64) -> usize {
+        let total = self.len.saturating_sub(at).min(buf.len() as u64) as usize;
+        each_block(at, total, |block, within, range| {
+            let n = range.len();
+            match self.blocks.get(&block) {
+                Some(bytes) => buf[range].copy_from_slice(&bytes[within..within + n]),
+                None => self.read_base(&mut buf[range], block * BLOCK as u64 + within as u64),
+            }
+        });
+        total
+    }
+
+    fn write(&mut self, buf: &[u8], at: u64) {
+        each_block(at, buf.len(), |block, within, range| {
+            let mut bytes = self.blocks.remove(&block).unwrap_or_else(|| {
+                let mut fresh = Box::new([0; BLOCK]);
+                self.read_base(&mut *fresh, block * BLOCK as u64);
+                fresh
+            });
+            bytes[within..within + range.len()].copy_from_slice(&buf[range]);
+            self.blocks.insert(block, bytes);
+        });
+        self.len = self.len.max(at + buf.len() as u64);
+    }
+
+    fn set_len(&mut self, len: u64) {
+        if len < self.len {
+            self.visible = self.visible.min(len);
+            self.blocks.retain(|block, _| block * (BLOCK as u64) < len);
+            if let Some(last) = self.blocks.get_mut(&(len / BLOCK as u64)) {
+                last[(len % BLOCK as u64) as usize..].fill(0);
+            }
+        }
+        self.len = len;
+    }
+}
+
+#[derive(Debug)]
+struct Handle {
+    disk: CowDisk,
+    file: Arc<CowFile>,
+    name: String,
+}
+
+impl Handle {
+    fn grow_to(&self, len: u64) -> io::Result<()> {
+        let now = held(&self.file.state).len;
+        if len > now { self.disk.room_for(len - now) } else { Ok(()) }
+    }
+}
+
+impl DiskFile for Handle {
+    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
+        Ok(held(&self.file.state).read(buf, off))
+    }
+
+    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
+        self.grow_to(off.checked_add(buf.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?)?;
+        held(&self.file.state).write(buf, off);
+        Ok(buf.len())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(held(&self.file.state).len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.grow_to(len)?;
+        held(&self.file.state).set_len(len);
+        Ok(())
+    }
+
+    fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
+        let end = off.checked_add(len).ok_or(io::ErrorKind::FileTooLarge)?;
+        self.grow_to(end)?;
+        let mut state = held(&self.file.state);
+        state.len = state.len.max(end);
+        Ok(())
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_behaves_like_a_disk_and_leaves_the_image_alone() {
+        let image = Image([("a".to_owned(), Arc::new((0..10_000u32).map(|i| i as u8).collect()))].into());
+        let mut rng = super::super::Rng::of_case(7, 7);
+        for _ in 0..50 {
+            let (copy, real) = (CowDisk::over(&image, 1 << 20), MemDisk::new());
+            let (a, b) = (copy.open("a", OpenMode::Existing).unwrap(), real.open("a", OpenMode::Create).unwrap());
+            b.write_at(image.file("a"), 0).unwrap();
+            for _ in 0..60 {
+                let (at, n) = (rng.below(15_000), rng.index(9000));
+                match rng.below(4) {
+                    0 => {
+                        let bytes = rng.bytes(n);
+                        assert_eq!(a.write_at(&bytes, at).unwrap(), b.write_at(&bytes, at).unwrap());
+                    }
+                    1 => (a.set_len(at).unwrap(), b.set_len(at).unwrap()).0,
+                    2 => (a.allocate(at, n as u64).unwrap(), b.allocate(at, n as u64).unwrap()).0,
+                    _ => {
+                        let (mut x, mut y) = (vec![1; n], vec![1; n]);
+                        assert_eq!(a.read_at(&mut x, at).unwrap(), b.read_at(&mut y, at).unwrap());
+                        assert_eq!(x, y);
+                    }
+                }
+                assert_eq!(a.len().unwrap(), b.len().unwrap());
+            }
+        }
+        assert_eq!(image.bytes(), 10_000);
+        assert_eq!(image.file("a")[300], 44);
+    }
+}

@@ -1,0 +1,291 @@
+//! Bytes that pass every checksum and were never written by the engine: what attacks the decoders themselves.
+
+use storage::PAGE_SIZE;
+
+use super::Rng;
+use super::disk::{CowDisk, Image};
+use super::subject::{LOG_FILE, LOG_HEADER};
+
+/// The data file.
+pub(in crate::torture) const PAGES: &str = "pages.0";
+/// Bytes of a page.
+pub(in crate::torture) const PAGE: usize = PAGE_SIZE;
+/// Payload of a log file.
+const PAYLOAD: u64 = LOG_FILE - LOG_HEADER;
+/// Where slots begin, and how long they are.
+const SLOTS: usize = 128;
+const SLOT: usize = 12;
+
+static TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut entry = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            entry = if entry & 1 == 1 { (entry >> 1) ^ 0x82F6_3B78 } else { entry >> 1 };
+            bit += 1;
+        }
+        table[index] = entry;
+        index += 1;
+    }
+    table
+};
+
+/// CRC-32C.
+pub(in crate::torture) fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0, |state: u32, byte| (state >> 8) ^ TABLE[usize::from(state as u8 ^ byte)])
+}
+
+pub(in crate::torture) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    bytes.get(at..at + 2).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
+}
+
+pub(in crate::torture) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
+}
+
+pub(in crate::torture) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+/// A number that is likely to break something, of at most `bytes` bytes.
+pub(in crate::torture) fn nasty(rng: &mut Rng, now: u64, bytes: usize) -> u64 {
+    let all = u64::MAX >> (64 - 8 * bytes);
+    let number = match rng.below(9) {
+        0 => 0,
+        1 => 1,
+        2 => all,
+        3 => all >> 1,
+        4 => now.wrapping_add(1 + rng.below(16)),
+        5 => now.wrapping_sub(1 + rng.below(16)),
+        6 => rng.below(PAGE as u64 + 2),
+        7 => now ^ (1 << rng.below(8 * bytes as u64)),
+        _ => rng.next(),
+    };
+    number & all
+}
+
+/// Writes the lowest `bytes` bytes of a number.
+fn put(page: &mut [u8], at: usize, number: u64, bytes: usize) {
+    if let Some(to) = page.get_mut(at..at + bytes) {
+        to.copy_from_slice(&number.to_le_bytes()[..bytes]);
+    }
+}
+
+/// Gives a page the checksum of its bytes.
+pub(in crate::torture) fn seal(page: &mut [u8]) {
+    let crc = crc32c(&page[4..]);
+    put(page, 0, u64::from(crc), 4);
+}
+
+/// Page `number` of an image.
+pub(in crate::torture) fn page(image: &Image, number: u32) -> Vec<u8> {
+    let at = number as usize * PAGE;
+    image.file(PAGES).get(at..at + PAGE).map_or_else(|| vec![0; PAGE], <[u8]>::to_vec)
+}
+
+/// The first page never used.
+pub(in crate::torture) fn end_of_pages(image: &Image) -> u32 {
+    u32_at(&page(image, 1), 64).clamp(3, (image.file(PAGES).len() / PAGE) as u32)
+}
+
+/// Numbers of pages by their kind byte: free 0, leaf 1, inner 2, allocator 3.
+pub(in crate::torture) fn pages_of(image: &Image, kind: u8) -> Vec<u32> {
+    let is = |n: &u32| page(image, *n)[16] == kind && u32_at(&page(image, *n), 4) == *n;
+    (1..end_of_pages(image)).filter(is).collect()
+}
+
+/// Fields of the header that a page's meaning hangs on: offset, size.
+const FIELDS: [(usize, usize); 20] = [
+    (8, 8),
+    (16, 1),
+    (17, 1),
+    (18, 2),
+    (20, 4),
+    (24, 2),
+    (26, 2),
+    (28, 2),
+    (30, 2),
+    (32, 2),
+    (34, 2),
+    (36, 2),
+    (38, 2),
+    (40, 4),
+    (44, 4),
+    (48, 4),
+    (52, 2),
+    (54, 2),
+    (56, 2),
+    (58, 2),
+];
+
+/// Changes what a page says about itself; says what was done.
+pub(in crate::torture) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> String {
+    let count = usize::from(u16_at(page, 24)).min((PAGE - SLOTS) / SLOT - 1);
+    let inner = page[16] == 2;
+    let what = match rng.below(if count == 0 { 3 } else { 8 }) {
+        0 | 1 => {
+            let (at, bytes) = FIELDS[rng.index(FIELDS.len())];
+            let number = nasty(rng, u64_at(page, at), bytes);
+            put(page, at, number, bytes);
+            format!("header field {at} = {number}")
+        }
+        // The allocator's fields, hints, shared bytes.
+        2 => {
+            let at = 60 + 4 * rng.index(17);
+            let number = nasty(rng, u64::from(u32_at(page, at)), 4);
+            put(page, at, number, 4);
+            format!("word {at} = {number}")
+        }
+        // A child, or a neighbour.
+        3 if inner => {
+            let to = rng.below(u64::from(pages) + 2);
+            let at = if rng.once_in(4) { 44 } else { SLOTS + SLOT * rng.index(count) + 8 };
+            put(page, at, to, 4);
+            format!("child at {at} = page {to}")
+        }
+        3 => {
+            let to = rng.below(u64::from(pages) + 2);
+            put(page, 40, to, 4);
+            format!("right neighbour = page {to}")
+        }
+        4 => {
+            let (a, b) = (SLOTS + SLOT * rng.index(count), SLOTS + SLOT * rng.index(count));
+            for i in 0..SLOT {
+                page.swap(a + i, b + i);
+            }
+            format!("slots at {a} and {b} exchanged")
+        }
+        5 => {
+            let (at, bytes) =
+                (SLOTS + SLOT * rng.index(count), [(0, 4), (4, 2), (6, 2), (8, 2), (10, 2)][rng.index(5)]);
+            let number = nasty(rng, u64_at(page, at + bytes.0), bytes.1);
+            put(page, at + bytes.0, number, bytes.1);
+            format!("slot at {at} byte {} = {number}", bytes.0)
+        }
+        6 => {
+            // A key: its bytes behind the version.
+            let slot = SLOTS + SLOT * rng.index(count);
+            let (offset, len) = (usize::from(u16_at(page, slot + 4)), usize::from(u16_at(page, slot + 6)));
+            let at = offset + 4 + rng.index(len.max(1));
+            if len == 0 || at >= PAGE {
+                return "nothing".into();
+            }
+            page[at] ^= 1 << rng.below(8);
+            format!("key byte {at}")
+        }
+        _ => {
+            let (at, len) = if rng.once_in(2) { (32, 34) } else { (36, 38) };
+            let (offset, len) = (usize::from(u16_at(page, at)), usize::from(u16_at(page, len)));
+            let byte = offset + rng.index(len.max(1));
+            if len == 0 || byte >= PAGE {
+                return "nothing".into();
+            }
+            page[byte] ^= 1 << rng.below(8);
+            format!("fence byte {byte}")
+        }
+    };
+    seal(page);
+    what
+}
+
+/// The file and offset of a position in the log.
+pub(in crate::torture) fn log_place(position: u64) -> (String, u64) {
+    (format!("log.{}", position / PAYLOAD), LOG_HEADER + position % PAYLOAD)
+}
+
+/// Bytes of the log from a position on, as many as there are.
+pub(in crate::torture) fn log_bytes(image: &Image, position: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let (file, at) = log_place(position + bytes.len() as u64);
+        let n = (len - bytes.len()).min((LOG_FILE - at) as usize);
+        let Some(piece) = image.file(&file).get(at as usize..at as usize + n) else { break };
+        bytes.extend_from_slice(piece);
+    }
+    bytes
+}
+
+/// Writes over the log from a position on.
+pub(in crate::torture) fn write_log(disk: &CowDisk, position: u64, bytes: &[u8]) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let (file, at) = log_place(position + done as u64);
+        let n = (bytes.len() - done).min((LOG_FILE - at) as usize);
+        disk.change(&file, at, &bytes[done..done + n]);
+        done += n;
+    }
+}
+
+/// The checksum of the log record in `bytes`, were it at `position`.
+fn record_sum(bytes: &[u8], len: u32, position: u64) -> u32 {
+    let mut summed = u64::from(len).to_le_bytes().to_vec();
+    summed.extend_from_slice(&bytes[8..16]);
+    summed.extend_from_slice(&[0; 8]);
+    summed.extend_from_slice(&bytes[24..]);
+    summed.extend_from_slice(&bytes[16..24]);
+    summed.extend_from_slice(&position.to_le_bytes());
+    crc32c(&summed)
+}
+
+/// The record at a position: its bytes with padding, if it is sound.
+fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
+    let head = log_bytes(image, position, 32);
+    let len = (head.len() == 32).then(|| u32_at(&head, 0)).filter(|len| (32..=1 << 20).contains(len))?;
+    let extent = (len as usize + 7) & !7;
+    let bytes = log_bytes(image, position, extent);
+    (bytes.len() == extent && record_sum(&bytes, len, position) == u32_at(&bytes, 4)).then_some(bytes)
+}
+
+/// Positions of the log's records, from the oldest that is there on; the last is where it ends.
+pub(in crate::torture) fn records(image: &Image) -> Vec<u64> {
+    let numbers = image.0.keys().filter_map(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
+    let Some(first) = numbers.min() else { return Vec::new() };
+    let mut at = (first * PAYLOAD).max(4096);
+    let last = at + PAYLOAD;
+    while at < last && record(image, at).is_none() {
+        at += 8;
+    }
+    let mut positions = vec![at];
+    while let Some(bytes) = record(image, at) {
+        at += bytes.len() as u64;
+        positions.push(at);
+    }
+    positions
+}
+
+/// Changes a record and gives it the checksum it then needs; says what was done.
+pub(in crate::torture) fn forge_record(image: &Image, disk: &CowDisk, position: u64, rng: &mut Rng) -> Option<String> {
+    let mut bytes = record(image, position)?;
+    let mut len = u32_at(&bytes, 0);
+    let at = match rng.below(6) {
+        0 => {
+            len = nasty(rng, u64::from(len), 4) as u32;
+            0
+        }
+        1 => [8, 16, 24, 25, 26][rng.index(5)],
+        // Heads of sections, where operation, length, page and place are.
+        2..5 => 32 + rng.index(40),
+        _ => 32 + rng.index(bytes.len().max(33) - 32),
+    };
+    if at > 0 {
+        let size = [1, 2, 4][rng.index(3)].min(bytes.len().saturating_sub(at));
+        if size == 0 {
+            return None;
+        }
+        let number = nasty(rng, u64_at(&bytes, at), size);
+        put(&mut bytes, at, number, size);
+    }
+    put(&mut bytes, 0, u64::from(len), 4);
+    let extent = (len as usize).saturating_add(7) & !7;
+    let sum = if (32..=1 << 20).contains(&len) {
+        bytes.resize(extent, 0);
+        record_sum(&bytes, len, position)
+    } else {
+        rng.next() as u32
+    };
+    put(&mut bytes, 4, u64::from(sum), 4);
+    write_log(disk, position, &bytes);
+    Some(format!("log record at {position}, byte {at}, length {len}"))
+}

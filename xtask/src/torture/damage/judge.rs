@@ -1,0 +1,323 @@
+//! The judge: opens what was damaged, asks it everything in several ways, lets it work, and says whether what came was
+//! allowed. An engine may refuse, with an error that names the file; it may know better and be right; it may not be wrong.
+
+use std::sync::Arc;
+
+use storage::{Database, OpenError, StorageError, TxnError};
+
+use super::Rng;
+use super::disk::CowDisk;
+use super::subject::{ByMark, ByStamp, Change, LONG, Model, NUMBERS, ROWS, Subject, options};
+
+/// What is promised for a kind of damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::torture) enum Promise {
+    /// Every answer is right, or an error.
+    Right,
+    /// The structure check finds something, or every answer is right or an error.
+    Noticed,
+    /// No panic, no hang, no absurd use of memory or disk: bytes that are sound but were never ours can say anything.
+    Alive,
+}
+
+/// What an engine did with a damaged database.
+#[derive(Clone, Debug, Default)]
+pub(in crate::torture) struct Verdict {
+    /// Typed errors, the first of each step.
+    pub(in crate::torture) told: Vec<String>,
+    /// Findings of the structure check.
+    pub(in crate::torture) findings: usize,
+    /// The database is as it was a few commits before: the log seems to end earlier.
+    pub(in crate::torture) earlier: bool,
+    /// What is not allowed.
+    pub(in crate::torture) failure: Option<String>,
+}
+
+impl Verdict {
+    /// In one word, for counting.
+    pub(in crate::torture) fn class(&self) -> &'static str {
+        match self {
+            Verdict { failure: Some(_), .. } => "failed",
+            Verdict { earlier: true, .. } => "end of the log taken for its tail",
+            Verdict { told, .. } if !told.is_empty() => "typed error",
+            Verdict { findings: 1.., .. } => "found by the structure check",
+            _ => "harmless",
+        }
+    }
+
+    fn fail(&mut self, what: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            self.failure = Some(what());
+        }
+    }
+
+    /// Notes an error, which must be of a kind that damage may cause, and must name a file.
+    fn tell(&mut self, step: &str, error: &TxnError) {
+        let text = error.to_string();
+        let kind = match error {
+            TxnError::Storage(
+                StorageError::CorruptPage { .. }
+                | StorageError::CorruptFile { .. }
+                | StorageError::Format { .. }
+                | StorageError::Io { .. },
+            ) => true,
+            // What follows from an error that was told.
+            TxnError::Storage(StorageError::Poisoned { .. }) | TxnError::Ended => !self.told.is_empty(),
+            _ => false,
+        };
+        if !kind {
+            self.fail(|| format!("{step}: an error that damage should not cause: {text}"));
+        } else if !matches!(error, TxnError::Storage(StorageError::Poisoned { .. }) | TxnError::Ended)
+            && !names_a_file(&text)
+        {
+            self.fail(|| format!("{step}: an error that names no file: {text}"));
+        }
+        self.told.push(format!("{step}: {text}"));
+    }
+}
+
+/// Whether a message says which file is meant.
+fn names_a_file(text: &str) -> bool {
+    ["/control", "/pages.0", "/log."].iter().any(|name| text.contains(name))
+}
+
+/// Judges one damaged directory.
+pub(in crate::torture) fn judge(subject: &Subject, disk: &CowDisk, promise: Promise, rng: &mut Rng) -> Verdict {
+    let mut verdict = Verdict::default();
+    let size = disk.used();
+    let (mut model, mut open) = (subject.model.clone(), true);
+    // Opened, read, changed and closed; then the same once more.
+    for round in ["first open", "second open"] {
+        if open {
+            open = visit(subject, disk, promise, rng, &mut model, round, &mut verdict);
+        }
+    }
+    let grown = disk.used();
+    if grown > 2 * size + (4 << 20) {
+        verdict.fail(|| format!("the files grew from {size} to {grown} bytes"));
+    }
+    verdict
+}
+
+/// One opening, and what is done with it. False when it did not open.
+fn visit(
+    subject: &Subject,
+    disk: &CowDisk,
+    promise: Promise,
+    rng: &mut Rng,
+    model: &mut Model,
+    round: &str,
+    verdict: &mut Verdict,
+) -> bool {
+    let db = match options().create(false).open_on(Arc::new(disk.clone())) {
+        Ok(db) => db,
+        Err(error) => {
+            refused(round, error, verdict);
+            return false;
+        }
+    };
+    for opened in [db.table(&NUMBERS).map(drop), db.table(&ROWS).map(drop), db.table(&LONG).map(drop)] {
+        if let Err(error) = opened {
+            // The catalog as it is understood may lack a table; that is a wrong answer unless something was told.
+            match error {
+                TxnError::Schema { .. } if promise != Promise::Right => verdict.told.push(error.to_string()),
+                error => verdict.tell(round, &error),
+            }
+        }
+    }
+    // First of all, so that nothing below has mended or spoilt anything.
+    if promise == Promise::Noticed {
+        check_structure(&db, round, verdict);
+    }
+    let told = verdict.told.len();
+    let mut wrong = read_all(&db, model, rng, verdict, promise);
+    if wrong.is_some() && told == verdict.told.len() && subject.past.iter().any(|past| agrees(&db, past)) {
+        // The log was cut: all of some commit and those before it are there, and nothing of those after.
+        verdict.earlier = true;
+        if let Some(past) = subject.past.iter().rev().find(|past| agrees(&db, past)) {
+            *model = past.clone();
+        }
+        wrong = read_all(&db, model, rng, verdict, promise);
+    }
+    if let Some(wrong) = wrong
+        && (promise == Promise::Right || promise == Promise::Noticed && verdict.findings == 0)
+    {
+        verdict.fail(|| format!("{round}: a wrong answer: {wrong}"));
+    }
+    if promise != Promise::Noticed {
+        check_structure(&db, round, verdict);
+        if promise == Promise::Right && verdict.findings > 0 && verdict.told.is_empty() {
+            verdict.fail(|| format!("{round}: the structure is broken, and no reader was told"));
+        }
+    }
+    change_some(&db, model, rng, verdict, promise);
+    if let Err(error) = db.close() {
+        closed(round, &error, verdict);
+    }
+    true
+}
+
+fn refused(round: &str, error: OpenError, verdict: &mut Verdict) {
+    match error {
+        OpenError::Storage(error) => verdict.tell(round, &TxnError::Storage(error)),
+        OpenError::Catalog(error @ TxnError::Storage(_)) => verdict.tell(round, &error),
+        // These say what is missing or where; the directory is their file.
+        error @ (OpenError::Missing { .. } | OpenError::NotADatabase { .. } | OpenError::Catalog(_)) => {
+            verdict.told.push(error.to_string());
+        }
+        error => verdict.fail(|| format!("{round}: refused for a reason that is no damage: {error}")),
+    }
+}
+
+fn closed(round: &str, error: &StorageError, verdict: &mut Verdict) {
+    verdict.tell(&format!("{round}, closing"), &TxnError::Storage(error.clone()));
+}
+
+fn check_structure(db: &Database, round: &str, verdict: &mut Verdict) {
+    match db.verify_pages() {
+        Ok(_) => {}
+        Err(error) => verdict.tell(&format!("{round}, verifying"), &TxnError::Storage(error)),
+    }
+}
+
+/// Whether the tables hold exactly this, by one scan of each.
+fn agrees(db: &Database, model: &Model) -> bool {
+    let same = db.transact(|tx| {
+        Ok::<_, TxnError>(
+            tx.range(&NUMBERS, ..)?.map_while(Result::ok).eq(model.numbers.iter().map(|(k, v)| (*k, *v)))
+                && tx.range(&ROWS, ..)?.map_while(Result::ok).eq(model.rows.clone())
+                && tx.range(&LONG, ..)?.map_while(Result::ok).eq(model.long.clone()),
+        )
+    });
+    same.unwrap_or(false)
+}
+
+/// Asks for everything, each in several ways; says the first thing that is wrong. Errors are noted.
+fn read_all(db: &Database, model: &Model, rng: &mut Rng, verdict: &mut Verdict, promise: Promise) -> Option<String> {
+    type Way = fn(&Database, &Model, &mut Rng) -> Result<Option<String>, TxnError>;
+    let ways: [(&str, Way); 8] = [
+        ("scan of numbers", |db, model, _| scan(db, &NUMBERS, &model.numbers, false)),
+        ("scan of rows", |db, model, _| scan(db, &ROWS, &model.rows, false)),
+        ("scan of long keys", |db, model, _| scan(db, &LONG, &model.long, false)),
+        ("scan back of rows", |db, model, _| scan(db, &ROWS, &model.rows, true)),
+        ("scan back of long keys", |db, model, _| scan(db, &LONG, &model.long, true)),
+        ("single reads", |db, model, rng| single(db, model, rng)),
+        ("index that is not unique", |db, model, _| by_mark(db, model)),
+        ("unique index", |db, model, _| by_stamp(db, model)),
+    ];
+    let first = rng.index(ways.len());
+    let mut wrong = None;
+    for i in 0..ways.len() {
+        let (name, way) = ways[(first + i) % ways.len()];
+        match way(db, model, rng) {
+            Ok(None) => {}
+            Ok(Some(what)) => wrong = wrong.or(Some(format!("{name}: {what}"))),
+            // An entry whose row is gone or is no row: damage told in the terms of the table.
+            Err(TxnError::Decode { .. } | TxnError::Schema { .. }) if promise != Promise::Right => {}
+            Err(error) => verdict.tell(name, &error),
+        }
+    }
+    wrong
+}
+
+fn scan<K, V>(
+    db: &Database,
+    table: &storage::Table<K, V>,
+    model: &std::collections::BTreeMap<K, V>,
+    back: bool,
+) -> Result<Option<String>, TxnError>
+where
+    K: storage::Key + PartialEq + std::fmt::Debug,
+    V: storage::Row + PartialEq + std::fmt::Debug,
+{
+    let mut tx = db.begin()?;
+    let mut rows = tx.range(table, ..)?;
+    let mut expected = model.iter();
+    loop {
+        let (row, expected) =
+            if back { (rows.next_back(), expected.next_back()) } else { (rows.next(), expected.next()) };
+        match (row.transpose()?, expected) {
+            (None, None) => return Ok(None),
+            (Some((key, row)), Some((k, v))) if key == *k && row == *v => {}
+            (found, expected) => return Ok(Some(differ(&found, &expected))),
+        }
+    }
+}
+
+/// The difference, in a line.
+fn differ(found: &impl std::fmt::Debug, expected: &impl std::fmt::Debug) -> String {
+    let short = |text: String| text.chars().take(120).collect::<String>();
+    format!("found {}, expected {}", short(format!("{found:?}")), short(format!("{expected:?}")))
+}
+
+fn single(db: &Database, model: &Model, rng: &mut Rng) -> Result<Option<String>, TxnError> {
+    let mut tx = db.begin()?;
+    let some: Vec<Vec<u8>> = model.long.keys().take(16).cloned().collect();
+    tx.prefetch(&LONG, &some)?;
+    for (key, row) in &model.long {
+        let found = tx.get(&LONG, key)?;
+        if found.as_ref() != Some(row) {
+            return Ok(Some(differ(&found, &row)));
+        }
+    }
+    for (key, row) in &model.rows {
+        let found = tx.get(&ROWS, key)?;
+        if found.as_ref() != Some(row) {
+            return Ok(Some(differ(&found, &row)));
+        }
+    }
+    for _ in 0..300 {
+        let key = rng.below(5000);
+        let (found, expected) = (tx.get_for_update(&NUMBERS, &key)?, model.numbers.get(&key));
+        if found.as_ref() != expected {
+            return Ok(Some(differ(&found, &expected)));
+        }
+    }
+    Ok(None)
+}
+
+fn by_mark(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
+    let mut tx = db.begin()?;
+    for mark in 0..7u8 {
+        let mut found: Vec<(Vec<u8>, Vec<u8>)> =
+            tx.range_by::<ByMark>(&ROWS, mark..=mark)?.collect::<Result<_, _>>()?;
+        found.sort();
+        let expected = model.rows.iter().filter(|(_, row)| mark != 0 && row.first() == Some(&mark));
+        if !found.iter().map(|(k, v)| (k, v)).eq(expected) {
+            return Ok(Some(format!("{} rows of mark {mark} are not those expected", found.len())));
+        }
+    }
+    Ok(None)
+}
+
+fn by_stamp(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
+    let mut tx = db.begin()?;
+    let mut found: Vec<(Vec<u8>, Vec<u8>)> = tx.range_by::<ByStamp>(&ROWS, ..)?.rev().collect::<Result<_, _>>()?;
+    found.sort();
+    Ok((!found.iter().map(|(k, v)| (k, v)).eq(&model.rows)).then(|| differ(&found.len(), &model.rows.len())))
+}
+
+/// Makes some changes and keeps the model in step. A change that fails has not happened.
+fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Verdict, promise: Promise) {
+    for _ in 0..6 {
+        let changes: Vec<Change> = (0..6).map(|_| model.draw(rng)).collect();
+        match db.transact(|tx| changes.iter().try_for_each(|change| change.apply(tx))) {
+            Ok(()) => changes.iter().for_each(|change| model.apply(change)),
+            Err(TxnError::Decode { .. } | TxnError::DuplicateKey { .. }) if promise != Promise::Right => {}
+            Err(error) => verdict.tell("changing", &error),
+        }
+    }
+}
+
+/// Bytes that judging one of these databases may take: what it takes undamaged, and twice the files.
+pub(in crate::torture) fn memory_limit(subjects: &[Subject]) -> u64 {
+    static USUAL: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    let usual = USUAL.get_or_init(|| {
+        let one = |subject: &Subject| {
+            let disk = CowDisk::over(&subject.image, 4 * subject.image.bytes());
+            super::memory::most_during(|| judge(subject, &disk, Promise::Right, &mut Rng::of_case(0, 0))).1
+        };
+        subjects.iter().map(one).max().unwrap_or(0)
+    });
+    usual + 2 * subjects.iter().map(|subject| subject.image.bytes()).max().unwrap_or(0)
+}

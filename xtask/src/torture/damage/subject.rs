@@ -1,0 +1,298 @@
+//! The database that is damaged: small, but with everything a database can have. Two levels of many small rows, three
+//! of long keys, secondary indexes of both kinds, rows of all lengths, ghosts, free pages, a log that has gone round;
+//! closed cleanly, or killed at a moment when there is much to redo and something to undo.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use storage::{Background, Database, Options, SecondaryIndex, Table, Transaction, TxnError};
+
+use super::Rng;
+use super::disk::{CowDisk, Image};
+
+/// Many short rows.
+pub(in crate::torture) const NUMBERS: Table<u64, u64> = Table::new("numbers");
+/// Rows of any length, found by a stamp that is unique and by a mark that is not.
+pub(in crate::torture) const ROWS: Table<Vec<u8>, Vec<u8>> =
+    Table::new("rows").with_index::<ByMark>().with_index::<ByStamp>();
+/// Rows under long keys: few to a page, so that the tree is high.
+pub(in crate::torture) const LONG: Table<Vec<u8>, Vec<u8>> = Table::new("long");
+
+/// The first byte of a row; rows that begin with 0 are not indexed.
+#[derive(Debug)]
+pub(in crate::torture) struct ByMark;
+impl SecondaryIndex for ByMark {
+    type Key = Vec<u8>;
+    type Row = Vec<u8>;
+    type By = u8;
+    const NAME: &'static str = "by_mark";
+    fn by(_: &Vec<u8>, row: &Vec<u8>) -> Option<u8> {
+        row.first().copied().filter(|mark| *mark != 0)
+    }
+}
+
+/// The eight bytes behind the mark.
+#[derive(Debug)]
+pub(in crate::torture) struct ByStamp;
+impl SecondaryIndex for ByStamp {
+    type Key = Vec<u8>;
+    type Row = Vec<u8>;
+    type By = u64;
+    const NAME: &'static str = "by_stamp";
+    const UNIQUE: bool = true;
+    fn by(_: &Vec<u8>, row: &Vec<u8>) -> Option<u64> {
+        Some(u64::from_be_bytes(*row.get(1..)?.first_chunk()?))
+    }
+}
+
+/// What the database must answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::torture) struct Model {
+    pub(in crate::torture) numbers: BTreeMap<u64, u64>,
+    pub(in crate::torture) rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(in crate::torture) long: BTreeMap<Vec<u8>, Vec<u8>>,
+    stamp: u64,
+}
+
+/// A change of one row.
+#[derive(Clone, Debug)]
+pub(in crate::torture) enum Change {
+    Number(u64, Option<u64>),
+    Row(Vec<u8>, Option<Vec<u8>>),
+    Long(Vec<u8>, Option<Vec<u8>>),
+}
+
+impl Change {
+    /// Makes the change in a transaction.
+    pub(in crate::torture) fn apply(&self, tx: &mut Transaction<'_>) -> Result<(), TxnError> {
+        match self {
+            Change::Number(key, Some(row)) => tx.put(&NUMBERS, key, row),
+            Change::Number(key, None) => tx.delete(&NUMBERS, key).map(drop),
+            Change::Row(key, Some(row)) => tx.put(&ROWS, key, row),
+            Change::Row(key, None) => tx.delete(&ROWS, key).map(drop),
+            Change::Long(key, Some(row)) => tx.put(&LONG, key, row),
+            Change::Long(key, None) => tx.delete(&LONG, key).map(drop),
+        }
+    }
+}
+
+fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: &Option<V>) {
+    match value {
+        Some(value) => drop(map.insert(key.clone(), value.clone())),
+        None => drop(map.remove(key)),
+    }
+}
+
+impl Model {
+    /// Makes the change here.
+    pub(in crate::torture) fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Number(key, row) => set(&mut self.numbers, key, row),
+            Change::Row(key, row) => set(&mut self.rows, key, row),
+            Change::Long(key, row) => set(&mut self.long, key, row),
+        }
+    }
+
+    /// A change that makes sense here.
+    pub(in crate::torture) fn draw(&mut self, rng: &mut Rng) -> Change {
+        let gone = rng.once_in(5);
+        match rng.below(3) {
+            0 => {
+                let key = match self.numbers.keys().nth(rng.index(self.numbers.len().max(1))) {
+                    Some(key) if rng.once_in(2) => *key,
+                    _ => rng.below(5000),
+                };
+                Change::Number(key, (!gone).then(|| rng.next()))
+            }
+            1 => {
+                let key = match self.rows.keys().nth(rng.index(self.rows.len().max(1))) {
+                    Some(key) if rng.once_in(2) => key.clone(),
+                    _ => {
+                        let n = rng.index(20);
+                        rng.bytes(n)
+                    }
+                };
+                Change::Row(key, (!gone).then(|| self.row(rng)))
+            }
+            _ => {
+                let key = match self.long.keys().nth(rng.index(self.long.len().max(1))) {
+                    Some(key) if rng.once_in(2) => key.clone(),
+                    _ => long_key(rng),
+                };
+                let n = 100 + rng.index(700);
+                Change::Long(key, (!gone).then(|| rng.bytes(n)))
+            }
+        }
+    }
+
+    fn row(&mut self, rng: &mut Rng) -> Vec<u8> {
+        self.stamp += 1;
+        let n = if rng.once_in(30) { rng.index(3900) } else { rng.index(200) };
+        let mut row = vec![rng.below(6) as u8];
+        row.extend_from_slice(&self.stamp.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
+        row.extend(rng.bytes(n));
+        row
+    }
+}
+
+/// A key of some 400 bytes that begins like many others.
+fn long_key(rng: &mut Rng) -> Vec<u8> {
+    let mut key = vec![b'a' + rng.below(3) as u8; 200];
+    let n = 100 + rng.index(190);
+    key.extend(rng.bytes(n).into_iter().map(|b| b | 1));
+    key
+}
+
+/// How the database was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::torture) enum Left {
+    /// Closed.
+    Closed,
+    /// Killed, with a log to recover from.
+    Killed,
+}
+
+/// A database to damage.
+#[derive(Debug)]
+pub(in crate::torture) struct Subject {
+    pub(in crate::torture) left: Left,
+    pub(in crate::torture) image: Image,
+    /// The same directory some time before: what a stale page or file looks like.
+    pub(in crate::torture) older: Image,
+    pub(in crate::torture) model: Model,
+    /// States just before, the newest last. Only of a database that was killed.
+    pub(in crate::torture) past: Vec<Model>,
+    /// Damage to the log behind this position looks like a log that ended there: no later record proves otherwise.
+    pub(in crate::torture) provable: u64,
+}
+
+/// Small everything, no threads.
+pub(in crate::torture) fn options() -> Options {
+    Options::new()
+        .buffer_pool(1 << 20)
+        .log_segment(64 << 10)
+        .log_buffer(256 << 10)
+        .checkpoint_every(1 << 20)
+        .transactions(8)
+        .background(Background::Inline)
+}
+
+/// Bytes that the directory of a subject may come to have.
+const CAPACITY: u64 = 64 << 20;
+
+fn commit(db: &Database, model: &mut Model, changes: &[Change]) -> Result<(), TxnError> {
+    db.transact(|tx| changes.iter().try_for_each(|change| change.apply(tx)))?;
+    changes.iter().for_each(|change| model.apply(change));
+    Ok(())
+}
+
+impl Subject {
+    /// Makes one from a seed.
+    ///
+    /// # Errors
+    /// None, unless the engine is broken without any damage.
+    pub(in crate::torture) fn make(seed: u64, left: Left) -> Result<Subject, Box<dyn std::error::Error>> {
+        let mut rng = Rng::of_case(seed, left as u64);
+        let disk = CowDisk::over(&Image::default(), CAPACITY);
+        let db = options().open_on(Arc::new(disk.clone()))?;
+        let mut model = Model::default();
+        for i in 0..900u64 {
+            model.apply(&Change::Number(i * 5, Some(rng.next())));
+        }
+        for _ in 0..150 {
+            let key = long_key(&mut rng);
+            let n = 100 + rng.index(700);
+            let row = rng.bytes(n);
+            model.apply(&Change::Long(key, Some(row)));
+        }
+        for _ in 0..220 {
+            let n = rng.index(20);
+            let key = rng.bytes(n);
+            let row = model.row(&mut rng);
+            model.apply(&Change::Row(key, Some(row)));
+        }
+        db.transact(|tx| model.numbers.iter().try_for_each(|(k, v)| tx.put(&NUMBERS, k, v)))?;
+        db.transact(|tx| model.rows.iter().try_for_each(|(k, v)| tx.put(&ROWS, k, v)))?;
+        db.transact(|tx| model.long.iter().try_for_each(|(k, v)| tx.put(&LONG, k, v)))?;
+        // Pages come free: a part of each tree goes, and a scan takes the ghosts out.
+        let mut gone: Vec<Change> = (1000..2800).filter(|k| k % 5 == 0).map(|k| Change::Number(k, None)).collect();
+        gone.extend(model.long.keys().skip(20).take(50).map(|k| Change::Long(k.clone(), None)));
+        commit(&db, &mut model, &gone)?;
+        for _ in 0..2 {
+            db.transact(|tx| tx.range(&NUMBERS, ..)?.try_for_each(|row| row.map(drop)))?;
+            db.transact(|tx| tx.range(&LONG, ..)?.try_for_each(|row| row.map(drop)))?;
+        }
+        // The log goes round.
+        for round in 0..6 {
+            for _ in 0..10 {
+                let changes: Vec<Change> = (0..8).map(|_| model.draw(&mut rng)).collect();
+                commit(&db, &mut model, &changes)?;
+            }
+            if round % 2 == 0 {
+                db.checkpoint()?;
+            }
+        }
+        db.checkpoint()?;
+        let older = disk.image();
+        let mut past = Vec::new();
+        let mut provable = 0;
+        for round in 0..12 {
+            let changes: Vec<Change> = (0..1 + rng.index(12)).map(|_| model.draw(&mut rng)).collect();
+            past.push(model.clone());
+            // What the next records can prove: their own transaction was begun when this was on disk.
+            provable = db.durable().0;
+            commit(&db, &mut model, &changes)?;
+            if round % 4 == 3 {
+                db.step()?;
+            }
+        }
+        if left == Left::Closed {
+            db.close()?;
+            return Ok(Subject { left, image: disk.image(), older, model, past: Vec::new(), provable: u64::MAX });
+        }
+        // Somebody is half done, and what he did is in the log: another's commit took it along.
+        let mut loser = db.begin()?;
+        let mut ahead = model.clone();
+        for key in [1u64, 3, 777_777] {
+            loser.put(&NUMBERS, &key, &rng.next())?;
+        }
+        let longest: Vec<Vec<u8>> = ahead.long.keys().take(8).cloned().collect();
+        for key in &longest {
+            loser.delete(&LONG, key)?;
+        }
+        loser.put(&ROWS, &b"a row of nobody".to_vec(), &ahead.row(&mut rng))?;
+        let middle = model.numbers.keys().nth(model.numbers.len() / 2).copied().unwrap_or_default();
+        let bystander = vec![Change::Number(middle, Some(rng.next()))];
+        past.push(model.clone());
+        provable = provable.max(db.durable().0);
+        commit(&db, &mut model, &bystander)?;
+        let image = disk.image();
+        drop(loser);
+        drop(db);
+        Ok(Subject { left, image, older, model, past, provable })
+    }
+
+    /// The states to work on: two seeds of each kind.
+    ///
+    /// # Errors
+    /// As [`Subject::make`].
+    pub(in crate::torture) fn all(seed: u64) -> Result<Vec<Subject>, Box<dyn std::error::Error>> {
+        let mut all = Vec::new();
+        for variant in 0..2 {
+            for left in [Left::Closed, Left::Killed] {
+                all.push(Subject::make(seed.wrapping_add(variant * 1000), left)?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Bytes of one log file, and of its header.
+pub(in crate::torture) const LOG_FILE: u64 = 64 << 10;
+pub(in crate::torture) const LOG_HEADER: u64 = 4096;
+
+/// The position in the log of a byte of a log file's payload.
+pub(in crate::torture) fn log_position(file: &str, at: u64) -> Option<u64> {
+    let number: u64 = file.strip_prefix("log.")?.parse().ok()?;
+    Some(number * (LOG_FILE - LOG_HEADER) + at.checked_sub(LOG_HEADER)?)
+}

@@ -1,0 +1,154 @@
+//! Runs cases on all processors, and notices those that panic, never end, or take too much memory.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use super::memory;
+use crate::torture::Plan;
+use crate::torture::report::{Progress, Report};
+
+/// How often is looked whether cases still end.
+const LOOK: Duration = Duration::from_millis(200);
+/// A case that is still the same after so many looks hangs: 10 s in which this process ran.
+const LOOKS: u32 = 50;
+/// Names one case to run alone.
+const ONLY: &str = "TORTURE_CASE";
+
+/// How a case ended that ended by itself.
+#[derive(Clone, Debug, Default)]
+pub(in crate::torture) struct Ending {
+    /// What kind of case it was, and what became of it: counted.
+    pub(in crate::torture) class: String,
+    /// What went wrong.
+    pub(in crate::torture) failure: Option<String>,
+}
+
+/// What is done with one case: everything follows from its number.
+pub(in crate::torture) trait Cases: Send + Sync + 'static {
+    /// Name of the campaign.
+    const CAMPAIGN: &'static str;
+    /// Bytes that one case may take.
+    fn memory_limit(&self) -> u64;
+    /// Runs a case.
+    fn run(&self, case: u64) -> Ending;
+    /// What the case does, for messages about one that did not end.
+    fn describe(&self, case: u64) -> String;
+}
+
+thread_local! {
+    /// Where this thread panicked last; `None` outside of cases.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Panics within cases are kept for their report; others are shown as ever.
+fn hear_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let first = PANIC.with(|panic| {
+                let mut panic = panic.borrow_mut();
+                let first = panic.as_ref().is_some_and(String::is_empty);
+                first.then(|| *panic = Some(format!("{info}"))).is_some()
+            });
+            // A second one, while the first unwinds, ends the process: it is not kept for later.
+            if !first {
+                PANIC.with(|panic| eprintln!("{}", panic.borrow().as_deref().unwrap_or_default()));
+                usual(info);
+            }
+        }));
+    });
+}
+
+/// Runs one case, come what may.
+fn attempt<C: Cases>(cases: &C, case: u64) -> Ending {
+    PANIC.with(|panic| *panic.borrow_mut() = Some(String::new()));
+    let (ended, most) = memory::most_during(|| catch_unwind(AssertUnwindSafe(|| cases.run(case))));
+    let panic = PANIC.with(|panic| panic.borrow_mut().take()).unwrap_or_default();
+    let mut ending = ended.unwrap_or_else(|_| Ending {
+        class: "panic".into(),
+        failure: Some(format!("{}: panicked: {}", cases.describe(case), panic.replace('\n', " "))),
+    });
+    if most > cases.memory_limit() && ending.failure.is_none() {
+        let what = cases.describe(case);
+        ending.failure = Some(format!("{what}: took {most} bytes of memory, more than {}", cases.memory_limit()));
+    }
+    ending
+}
+
+/// One thread's place in the work.
+#[derive(Default)]
+struct Place {
+    /// Case under way plus one; 0 when none is.
+    case: AtomicU64,
+}
+
+/// Runs `plan.budget` cases.
+pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Report {
+    hear_panics();
+    let only = std::env::var(ONLY).ok().and_then(|case| case.parse::<u64>().ok());
+    let (first, end) = only.map_or((0, plan.budget), |case| (case, case + 1));
+    let (cases, next) = (Arc::new(cases), Arc::new(AtomicU64::new(first)));
+    let (send, endings) = mpsc::channel::<(u64, Ending)>();
+    let start = || {
+        let place = Arc::new(Place::default());
+        let (cases, next, send, mine) = (Arc::clone(&cases), Arc::clone(&next), send.clone(), Arc::clone(&place));
+        thread::spawn(move || {
+            loop {
+                let case = next.fetch_add(1, Ordering::Relaxed);
+                if case >= end {
+                    return;
+                }
+                mine.case.store(case + 1, Ordering::Relaxed);
+                let ending = attempt(&*cases, case);
+                mine.case.store(0, Ordering::Relaxed);
+                if send.send((case, ending)).is_err() {
+                    return;
+                }
+            }
+        });
+        (place, 0u64, 0u32)
+    };
+    let mut places: Vec<_> = (0..thread::available_parallelism().map_or(1, usize::from)).map(|_| start()).collect();
+    let mut report = Report::default();
+    let mut classes = std::collections::BTreeMap::<String, u64>::new();
+    let mut look = std::time::Instant::now();
+    while report.tried < end - first {
+        if let Ok((case, ending)) = endings.recv_timeout(LOOK) {
+            report.tried += 1;
+            progress.add(1);
+            *classes.entry(ending.class).or_default() += 1;
+            report.failures.extend(ending.failure.map(|what| told::<C>(case, plan, &what)));
+        }
+        if look.elapsed() < LOOK {
+            continue;
+        }
+        look = std::time::Instant::now();
+        for place in &mut places {
+            let now = place.0.case.load(Ordering::Relaxed);
+            place.2 = if now != 0 && now == place.1 { place.2 + 1 } else { 0 };
+            place.1 = now;
+            if place.2 == LOOKS {
+                // The thread cannot be ended; it is left alone, and another takes its place.
+                let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
+                report.failures.push(told::<C>(now - 1, plan, &what));
+                report.tried += 1;
+                *place = start();
+            }
+        }
+    }
+    for (class, cases) in &classes {
+        println!("{cases:>10}  {class}");
+    }
+    report
+}
+
+/// A failure with all it takes to repeat it.
+fn told<C: Cases>(case: u64, plan: &Plan, what: &str) -> String {
+    let (name, seed) = (C::CAMPAIGN, plan.seed);
+    format!("case {case}: {what}\n       {ONLY}={case} cargo xtask torture {name} --seed {seed} --budget 1")
+}

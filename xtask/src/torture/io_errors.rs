@@ -1,0 +1,217 @@
+//! `io-errors`: the disk refuses the n-th call of a kind, once or from then on.
+//!
+//! Five workloads, some on a new disk and some on what a crash left, so that restart meets the errors too. For each: all
+//! n, all kinds of calls, EIO and ENOSPC, and transfers that are short. Whatever happens: no panic and no hang; no sync is
+//! tried again after it failed; an error has a type; when the disk is sound again a transaction either succeeds or
+//! finds the instance closed, and the next open finds all that was acknowledged and nothing half.
+
+use storage::disk::{Call, Crash, Fault, SimDisk, When};
+use storage::{StorageError, TxnError};
+
+use super::Plan;
+use super::crash::faultless;
+use super::report::{Progress, Report};
+use super::seeds::{self, Tried};
+use crate::sim::history::State;
+use crate::sim::rng::Rng;
+use crate::sim::run::{self, Ending, Ran, RunError, Script};
+use crate::sim::workload::Profile;
+
+const CALLS: [Call; 10] = [
+    Call::Open,
+    Call::List,
+    Call::Read,
+    Call::Write,
+    Call::Sync,
+    Call::SetLen,
+    Call::Allocate,
+    Call::Remove,
+    Call::Rename,
+    Call::SyncDir,
+];
+
+/// A workload, and the disk it begins on.
+struct Load {
+    name: &'static str,
+    script: Script,
+    disk: SimDisk,
+    base: State,
+    /// Calls of each kind in a run without faults.
+    counts: [u64; CALLS.len()],
+}
+
+/// One fault in one workload.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    load: usize,
+    call: Call,
+    when: When,
+    fault: Fault,
+}
+
+pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+    let loads = match loads(plan.seed) {
+        Ok(loads) => loads,
+        Err(what) => {
+            let mut tried = Tried { cases: 1, ..Tried::default() };
+            tried.fail("io-errors", plan.seed, what);
+            return Report { tried: 1, failures: tried.failures, ..Report::default() };
+        }
+    };
+    let mut cases: Vec<(u64, Case)> = (0..).zip(all(&loads)).collect();
+    if let Some(case) = plan.case {
+        cases.retain(|(number, _)| *number == case);
+    }
+    // Fewer than all: spread over all of them, as the seed says.
+    let mut rng = Rng::new(plan.seed);
+    for at in (1..cases.len()).rev() {
+        cases.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+    cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
+    seeds::every(&cases, progress, |(number, case)| {
+        let mut tried = Tried { cases: 1, ..Tried::default() };
+        let load = &loads[case.load];
+        if let Err(what) = one(load, case) {
+            let named = format!("workload {}, {:?} {:?} {:?}", load.name, case.call, case.when, case.fault);
+            tried.failures.push(format!(
+                "{named}: {what}\n  again: cargo xtask torture io-errors --seed {} --case {number}",
+                plan.seed
+            ));
+        }
+        tried
+    })
+}
+
+/// The five workloads of a seed, tried without faults.
+fn loads(seed: u64) -> Result<Vec<Load>, String> {
+    let mut rng = Rng::new(seed);
+    let profile = |rng: &mut Rng, workers, keys, deletes, loaded| Profile {
+        workers,
+        transactions: 6 / workers as u64 + 1,
+        statements: 8,
+        keys,
+        deletes,
+        reads: 2,
+        aborts: 3,
+        sync: 5,
+        loaded,
+        ..Profile::draw(rng)
+    };
+    let named = [
+        ("small, new", true, 1, 60, 2, 0),
+        ("large", false, 1, 300, 1, 250),
+        ("shrinking", false, 2, 60, 6, 100),
+        ("bulk, new", true, 1, 300, 2, 300),
+        ("many", false, 4, 200, 3, 0),
+    ];
+    let mut loads = Vec::new();
+    for (name, new, workers, keys, deletes, loaded) in named {
+        let mut profile = profile(&mut rng, workers, keys, deletes, loaded);
+        if name == "large" {
+            profile = profile.large();
+        }
+        let ending = if rng.once_in(2) { Ending::Close } else { Ending::Kill };
+        let script = Script { seed: rng.next(), profile, ending, cuts: false, probe: true };
+        let mut disk = SimDisk::new(rng.next());
+        let mut base = State::default();
+        if !new {
+            let before = Script { seed: rng.next(), ending: Ending::Kill, probe: false, ..script.clone() };
+            let ran = faultless(&disk, &before).map_err(|e| format!("before workload {name}: {e}"))?;
+            let replayed = ran.history.replay(&base).map_err(|e| format!("before workload {name}: {e}"))?;
+            disk = disk.crash(Crash::Random(rng.next()));
+            let found = run::look(&disk.crash(Crash::All), script.seed, false)?;
+            base = State::of(&found);
+            if replayed.find(ran.moment, base.hash()).is_none() {
+                return Err(format!("before workload {name}: no prefix of the commits"));
+            }
+        }
+        let sound = disk.crash(Crash::All);
+        let ran = faultless(&sound, &script).map_err(|e| format!("workload {name}: {e}"))?;
+        ran.history.replay(&base).map_err(|e| format!("workload {name}: {e}"))?;
+        let counts = CALLS.map(|call| sound.count(call));
+        loads.push(Load { name, script, disk, base, counts });
+    }
+    Ok(loads)
+}
+
+/// All cases of all workloads.
+fn all(loads: &[Load]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (load, of) in loads.iter().enumerate() {
+        for (call, count) in CALLS.into_iter().zip(of.counts) {
+            let short = matches!(call, Call::Read | Call::Write).then_some(Fault::Short);
+            for n in 1..=count {
+                for fault in [Some(Fault::Eio), Some(Fault::Enospc), short].into_iter().flatten() {
+                    cases.extend([When::Once(n), When::From(n)].map(|when| Case { load, call, when, fault }));
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn one(load: &Load, case: &Case) -> Result<(), String> {
+    let disk = load.disk.crash(Crash::All);
+    disk.plan(Some(case.call), case.when, case.fault);
+    let ran = run::run(&disk, &load.script)?;
+    disk.heal();
+    if let Some(what) = ran.forbidden.first() {
+        return Err(what.clone());
+    }
+    errors_are_fitting(case, &ran)?;
+    probe_is_fitting(case, &ran)?;
+    let replayed = ran.history.replay(&load.base)?;
+    let random = Rng::new(load.script.seed ^ disk.count(Call::Write)).next();
+    for how in [Crash::All, Crash::Nothing, Crash::Random(random)] {
+        let found = run::look(&disk.crash(how), load.script.seed, how == Crash::All)
+            .map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
+        if replayed.find(ran.moment, State::of(&found).hash()).is_none() {
+            let possible = replayed.possible(ran.moment);
+            let what = replayed.last.difference(&found).unwrap_or_default();
+            return Err(format!(
+                "reopened, {how:?} survives: no prefix of the commits ({possible:?}); to the last: {what}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The storage error in an error, if there is one.
+fn storage_error(error: &RunError) -> Option<&StorageError> {
+    match error {
+        RunError::Txn(TxnError::Storage(error)) | RunError::Service(error) => Some(error),
+        _ => None,
+    }
+}
+
+/// No error that the fault does not explain.
+fn errors_are_fitting(case: &Case, ran: &Ran) -> Result<(), String> {
+    for error in &ran.errors {
+        if case.fault == Fault::Short {
+            return Err(format!("a short transfer became an error: {error}"));
+        }
+        if let Some(StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. }) = storage_error(error) {
+            return Err(format!("a refused call was taken for damage: {error}"));
+        }
+    }
+    Ok(())
+}
+
+/// When the disk is sound again the instance works, or stays closed: as the fault demands.
+fn probe_is_fitting(case: &Case, ran: &Ran) -> Result<(), String> {
+    let closed = match &ran.probe {
+        None => return Ok(()),
+        Some(Ok(())) => false,
+        Some(Err(TxnError::Storage(StorageError::Poisoned { .. }))) => true,
+        Some(Err(error)) => return Err(format!("on the sound disk again: {error}")),
+    };
+    if case.fault == Fault::Enospc && matches!(case.call, Call::Allocate | Call::SetLen) && closed {
+        return Err("a full disk closed the instance for good".into());
+    }
+    let met = ran.errors.iter().filter_map(storage_error);
+    let mut broken = met.filter(|e| matches!(e, StorageError::Io { op: "write" | "sync", .. }));
+    if !closed && let Some(error) = broken.next() {
+        return Err(format!("still open to commits after: {error}"));
+    }
+    Ok(())
+}

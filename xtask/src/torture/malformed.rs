@@ -1,0 +1,367 @@
+//! Files that are cut, exchanged, missing, stale or made up, and pages whose checksums are right though their content is
+//! absurd: a typed error or no harm, never a panic, a hang, or memory without bounds.
+
+use std::sync::Arc;
+
+use super::Plan;
+use super::damage::disk::{CowDisk, Image};
+use super::damage::judge::{Promise, judge, memory_limit};
+use super::damage::subject::{LOG_FILE, LOG_HEADER, Left, Subject};
+use super::damage::watch::{self, Cases, Ending};
+use super::damage::{Rng, forge};
+use super::report::{Progress, Report};
+
+/// Runs the campaign.
+pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+    let prepared = Subject::all(plan.seed).and_then(|subjects| {
+        let other = Subject::make(plan.seed ^ 0xABCD, Left::Closed)?;
+        Ok(Malformed::over(plan.seed, subjects, other.image))
+    });
+    match prepared {
+        Ok(cases) => watch::run(cases, plan, progress),
+        Err(error) => Report { failures: vec![format!("preparing the database: {error}")], ..Report::default() },
+    }
+}
+
+struct Malformed {
+    seed: u64,
+    subjects: Arc<[Subject]>,
+    /// Positions of each subject's log records; the last is the log's end.
+    records: Vec<Vec<u64>>,
+    /// Another database's files.
+    other: Image,
+    /// Every place to cut at: subject, file, length.
+    cuts: Vec<(usize, String, u64)>,
+}
+
+/// What was done to a database.
+struct Damage<'a> {
+    subject: &'a Subject,
+    disk: CowDisk,
+    kind: &'static str,
+    what: String,
+    promise: Promise,
+}
+
+/// One way of spoiling files.
+type Way = fn(&Malformed, usize, &CowDisk, &mut Rng) -> Option<(String, Promise)>;
+
+/// All ways but cutting, which has its own list; the number is how often each is taken.
+const WAYS: [(&str, u64, Way); 12] = [
+    ("page, spoilt", 30, spoilt_page),
+    ("page, garbage", 6, garbage_page),
+    ("page, misdirected", 8, misdirected_page),
+    ("page, cycle", 8, cycle),
+    ("log, forged record", 14, forged_record),
+    ("log, zeros from here on", 6, zeros),
+    ("log, stale tail", 8, stale_tail),
+    ("header, forged", 8, forged_header),
+    ("file, garbage", 4, garbage_file),
+    ("file, missing", 2, missing_file),
+    ("file, exchanged", 4, exchanged_file),
+    ("file, extra", 4, extra_file),
+];
+
+impl Malformed {
+    fn over(seed: u64, subjects: Vec<Subject>, other: Image) -> Malformed {
+        let records: Vec<Vec<u64>> = subjects.iter().map(|subject| forge::records(&subject.image)).collect();
+        let mut cuts = Vec::new();
+        for (i, subject) in subjects.iter().enumerate() {
+            for name in subject.image.0.keys() {
+                let header = if name == "control" { 64 } else { 44 };
+                cuts.extend((0..=header).map(|at| (i, name.clone(), at)));
+                let around: &[u64] = if name == "control" { &[4096, 4160] } else { &[4096, 8192, 16384] };
+                cuts.extend(around.iter().flat_map(|at| at - 64..=at + 1).map(|at| (i, name.clone(), at)));
+            }
+        }
+        // The block in which the log ends, each byte of it once, the subjects in turn.
+        for byte in 0..4096 {
+            let i = byte as usize % subjects.len();
+            let end = records[i].last().copied().unwrap_or(4096);
+            let (name, at) = forge::log_place(end);
+            cuts.push((i, name, (at & !4095) + byte));
+        }
+        Malformed { seed, subjects: subjects.into(), records, other, cuts }
+    }
+
+    /// Damages a database as case `case` says.
+    fn damage(&self, case: u64, rng: &mut Rng) -> Damage<'_> {
+        // The list of cuts is gone through once, among the other cases.
+        if case.is_multiple_of(2)
+            && let Some((i, name, len)) = self.cuts.get(case as usize / 2)
+        {
+            let subject = &self.subjects[*i];
+            let disk = self.copy(*i);
+            disk.cut(name, *len);
+            return Damage {
+                subject,
+                disk,
+                kind: "file, cut",
+                what: format!("{name} cut to {len} bytes"),
+                promise: Promise::Right,
+            };
+        }
+        let all: u64 = WAYS.iter().map(|way| way.1).sum();
+        loop {
+            let i = rng.index(self.subjects.len());
+            let disk = self.copy(i);
+            let mut draw = rng.below(all);
+            let mut way = &WAYS[0];
+            for candidate in &WAYS {
+                way = candidate;
+                if draw < way.1 {
+                    break;
+                }
+                draw -= way.1;
+            }
+            if let Some((what, promise)) = way.2(self, i, &disk, rng) {
+                return Damage { subject: &self.subjects[i], disk, kind: way.0, what, promise };
+            }
+        }
+    }
+
+    fn copy(&self, i: usize) -> CowDisk {
+        let image = &self.subjects[i].image;
+        CowDisk::over(image, 4 * image.bytes())
+    }
+
+    fn image(&self, i: usize) -> &Image {
+        &self.subjects[i].image
+    }
+
+    fn end_of_log(&self, i: usize) -> u64 {
+        self.records[i].last().copied().unwrap_or(4096)
+    }
+
+    /// The name of one of the files.
+    fn any_file(&self, i: usize, rng: &mut Rng) -> String {
+        let names: Vec<&String> = self.image(i).0.keys().collect();
+        names[rng.index(names.len())].clone()
+    }
+}
+
+fn put_page(disk: &CowDisk, number: u32, bytes: &[u8]) {
+    disk.change(forge::PAGES, u64::from(number) * forge::PAGE as u64, bytes);
+}
+
+fn any_page(all: &Malformed, i: usize, rng: &mut Rng) -> u32 {
+    // The pages that lead to others come first.
+    let inner = forge::pages_of(all.image(i), 2);
+    match rng.below(8) {
+        0 => 1,
+        1 => 2,
+        2 | 3 if !inner.is_empty() => inner[rng.index(inner.len())],
+        _ => 1 + rng.below(u64::from(forge::end_of_pages(all.image(i))) - 1) as u32,
+    }
+}
+
+fn spoilt_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let number = any_page(all, i, rng);
+    let mut page = forge::page(all.image(i), number);
+    let what = forge::spoil(&mut page, forge::end_of_pages(all.image(i)), rng);
+    put_page(disk, number, &page);
+    Some((format!("page {number}: {what}"), Promise::Noticed))
+}
+
+fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let number = any_page(all, i, rng);
+    let old = forge::page(all.image(i), number);
+    let mut page = rng.bytes(forge::PAGE);
+    page[4..8].copy_from_slice(&number.to_le_bytes());
+    // More and more of what is looked at first is right.
+    let right = [8, 16, 24, 64, 128][rng.index(5)];
+    page[8..right].copy_from_slice(&old[8..right]);
+    forge::seal(&mut page);
+    put_page(disk, number, &page);
+    Some((format!("page {number}: garbage from byte {right} on"), Promise::Noticed))
+}
+
+fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let (from, to) = (any_page(all, i, rng), any_page(all, i, rng));
+    if from == to {
+        return None;
+    }
+    let mut page = forge::page(all.image(i), from);
+    // As it was written, or by a machine that also numbered it wrongly.
+    let promise = if rng.once_in(2) {
+        Promise::Right
+    } else {
+        page[4..8].copy_from_slice(&to.to_le_bytes());
+        forge::seal(&mut page);
+        Promise::Noticed
+    };
+    put_page(disk, to, &page);
+    Some((format!("page {from} in the place of page {to}"), promise))
+}
+
+fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let image = all.image(i);
+    let kind = rng.below(3) as u8;
+    let pages = forge::pages_of(image, kind);
+    let number = *pages.get(rng.index(pages.len().max(1)))?;
+    let mut page = forge::page(image, number);
+    // To itself, to the start of its list, or to another of its kind.
+    let to = match rng.below(3) {
+        0 => number,
+        1 if kind == 0 => forge::u32_at(&forge::page(image, 1), 68),
+        _ => pages[rng.index(pages.len())],
+    };
+    let at = match kind {
+        2 => {
+            let count = usize::from(forge::u16_at(&page, 24)).max(1);
+            if rng.once_in(3) { 44 } else { 128 + 12 * rng.index(count) + 8 }
+        }
+        _ => 40,
+    };
+    page[at..at + 4].copy_from_slice(&to.to_le_bytes());
+    forge::seal(&mut page);
+    put_page(disk, number, &page);
+    Some((format!("page {number} (kind {kind}): link at {at} to page {to}"), Promise::Noticed))
+}
+
+fn forged_record(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let positions = &all.records[i];
+    // Mostly among those that a restart reads.
+    let last = positions.len().min(1 + 40 * (1 + rng.index(8)));
+    let position = positions[positions.len() - 1 - rng.index(last)];
+    let what = forge::forge_record(all.image(i), disk, position, rng)?;
+    Some((what, Promise::Alive))
+}
+
+fn zeros(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let end = all.end_of_log(i);
+    let from = end.saturating_sub(rng.below(6000));
+    forge::write_log(disk, from, &vec![0; (end - from) as usize]);
+    Some((format!("log: zeros from {from} to its end {end}"), Promise::Right))
+}
+
+fn stale_tail(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let (image, end) = (all.image(i), all.end_of_log(i));
+    let (file, at) = forge::log_place(end);
+    // What the file held when it had another number, or another file's bytes, or earlier records moved here.
+    let stale = match rng.below(3) {
+        0 => all.subjects[i].older.file(&file).get(at as usize..)?.to_vec(),
+        1 => {
+            let names: Vec<&String> = image.0.keys().filter(|name| name.starts_with("log.")).collect();
+            image.file(names[rng.index(names.len())]).get(at as usize..)?.to_vec()
+        }
+        _ => {
+            let positions = &all.records[i];
+            let from = positions[rng.index(positions.len())];
+            forge::log_bytes(image, from, (LOG_FILE - at) as usize)
+        }
+    };
+    let n = stale.len().min(1 + rng.index(20_000));
+    forge::write_log(disk, end, &stale[..n]);
+    Some((format!("log: {n} stale bytes behind its end {end}"), Promise::Right))
+}
+
+fn forged_header(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let name = all.any_file(i, rng);
+    let bytes = all.image(i).file(&name);
+    let (field, mut block, base) = match &*name {
+        "control" => {
+            let base = 4096 * rng.index(2);
+            ([8, 16, 24, 32, 40][rng.index(5)], bytes.get(base..base + 64)?.to_vec(), base)
+        }
+        "pages.0" => ([8, 16][rng.index(2)], bytes.get(..28)?.to_vec(), 0),
+        _ => ([8, 16, 24, 32][rng.index(4)], bytes.get(..44)?.to_vec(), 0),
+    };
+    let size = if field == 8 { 4 } else { 8 };
+    let number = forge::nasty(rng, forge::u64_at(&block, field), size);
+    block[field..field + size].copy_from_slice(&number.to_le_bytes()[..size]);
+    if name == "control" {
+        block[12..16].fill(0);
+        let crc = forge::crc32c(&block);
+        block[12..16].copy_from_slice(&crc.to_le_bytes());
+    } else {
+        let at = block.len() - 4;
+        let crc = forge::crc32c(&block[..at]);
+        block[at..].copy_from_slice(&crc.to_le_bytes());
+    }
+    disk.change(&name, base as u64, &block);
+    Some((format!("{name}: header field {field} = {number}"), Promise::Alive))
+}
+
+fn garbage_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let name = all.any_file(i, rng);
+    let len = [0, 1, 4096, 8192, all.image(i).file(&name).len()][rng.index(5)];
+    disk.put(&name, rng.bytes(len));
+    Some((format!("{name}: {len} bytes of garbage"), Promise::Right))
+}
+
+fn missing_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let name = all.any_file(i, rng);
+    disk.lose(&name);
+    Some((format!("{name}: missing"), Promise::Right))
+}
+
+fn exchanged_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    let (a, b) = (all.any_file(i, rng), all.any_file(i, rng));
+    if rng.once_in(2) {
+        // Another database's file of that name.
+        let foreign = all.other.0.get(&a)?;
+        disk.put(&a, foreign.to_vec());
+        return Some((format!("{a}: another database's"), Promise::Right));
+    }
+    if a == b {
+        return None;
+    }
+    disk.swap(&a, &b);
+    Some((format!("{a} and {b} exchanged"), Promise::Right))
+}
+
+fn extra_file(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
+    const NAMES: [&str; 12] = [
+        "log.99999",
+        "log.4294967295",
+        "log.4294967296",
+        "log.007",
+        "log.",
+        "pages.1",
+        "control.new",
+        "control.old",
+        "lock",
+        "photo.jpg",
+        "log.1000",
+        "pages.0.bak",
+    ];
+    let name = NAMES[rng.index(NAMES.len())];
+    let bytes = match rng.below(3) {
+        0 => Vec::new(),
+        1 => rng.bytes(5000),
+        _ => all.image(i).file(&all.any_file(i, rng)).to_vec(),
+    };
+    let what = format!("{name}: {} bytes that nobody wrote", bytes.len());
+    disk.put(name, bytes);
+    Some((what, Promise::Right))
+}
+
+impl Cases for Malformed {
+    const CAMPAIGN: &'static str = "malformed";
+
+    fn memory_limit(&self) -> u64 {
+        memory_limit(&self.subjects)
+    }
+
+    fn run(&self, case: u64) -> Ending {
+        let mut rng = Rng::of_case(self.seed, case);
+        let damage = self.damage(case, &mut rng);
+        let mut verdict = judge(damage.subject, &damage.disk, damage.promise, &mut rng);
+        if verdict.earlier && damage.promise == Promise::Right && damage.subject.left == Left::Closed {
+            verdict.failure = Some("commits were lost".into());
+        }
+        let failure = verdict.failure.as_ref().map(|what| {
+            let told: Vec<_> = verdict.told.iter().take(3).collect();
+            format!("{:?} database, {}: {}: {what}; told: {told:?}", damage.subject.left, damage.kind, damage.what)
+        });
+        Ending { class: format!("{}: {}", damage.kind, verdict.class()), failure }
+    }
+
+    fn describe(&self, case: u64) -> String {
+        let damage = self.damage(case, &mut Rng::of_case(self.seed, case));
+        format!("{:?} database, {}: {}", damage.subject.left, damage.kind, damage.what)
+    }
+}
+
+const _: () = assert!(LOG_HEADER == 4096);

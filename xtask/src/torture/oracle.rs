@@ -1,0 +1,54 @@
+//! `oracle`: workers run at once, and their committed transactions, replayed one after the other in the order of their
+//! commits in the log, give the same answers and the same rows; also after a crash.
+
+use storage::disk::{Crash, SimDisk};
+
+use super::Plan;
+use super::crash::faultless;
+use super::report::{Progress, Report};
+use super::seeds::{self, Tried};
+use crate::sim::history::State;
+use crate::sim::rng::Rng;
+use crate::sim::run::{self, Ending, Script};
+use crate::sim::workload::Profile;
+
+pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+    seeds::each(plan, progress, |seed| {
+        let mut tried = Tried { cases: 1, ..Tried::default() };
+        if let Err(what) = one(seed) {
+            tried.fail("oracle", seed, what);
+        }
+        tried
+    })
+}
+
+/// Several workers, longer than under `crash`, mostly on few keys.
+fn script(rng: &mut Rng) -> Script {
+    let profile = Profile::draw(rng);
+    let workers = 2 + rng.below(5) as usize;
+    let profile = Profile { workers, transactions: 10 + rng.below(40), reads: 1 + rng.below(5), ..profile };
+    let ending = rng.pick(&[Ending::Close, Ending::Kill]);
+    Script { seed: rng.next(), profile, ending, cuts: false, probe: false }
+}
+
+fn one(seed: u64) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    let script = script(&mut rng);
+    let disk = SimDisk::new(seed);
+    let ran = faultless(&disk, &script)?;
+    let base = State::default();
+    let replayed = ran.history.replay(&base)?;
+    let rows = ran.rows.as_ref().ok_or("the rows could not be read")?;
+    if let Some(what) = replayed.last.difference(rows) {
+        return Err(format!("when the workers had ended: {what}"));
+    }
+    for how in [Crash::All, Crash::Nothing, Crash::Random(rng.next())] {
+        let found = run::look(&disk.crash(how), seed, true).map_err(|e| format!("{how:?}: {e}"))?;
+        if replayed.find(ran.moment, State::of(&found).hash()).is_none() {
+            let possible = replayed.possible(ran.moment);
+            let what = replayed.last.difference(&found).unwrap_or_default();
+            return Err(format!("{how:?}: no prefix of the commits ({possible:?}); to the last: {what}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,78 @@
+//! `recovery`: the power goes again while the database restarts, and again during that restart.
+//!
+//! Each case takes a disk that a crash left, cuts its restart before one of its changing calls (and, at depth 3, cuts
+//! the restart after that one too), and restarts to the end. The rows must be those of one undisturbed restart.
+
+use storage::disk::{Crash, SimDisk};
+
+use super::Plan;
+use super::crash::{faultless, place};
+use super::report::{Progress, Report};
+use super::seeds::{self, Tried};
+use crate::sim::history::State;
+use crate::sim::rng::Rng;
+use crate::sim::run::{self, Cut, Script};
+
+/// Crashes of one run that are restarted.
+const CRASHES: usize = 6;
+/// Moments of a first restart, and of a second one, at which it is cut.
+const MOMENTS: [usize; 2] = [12, 3];
+
+pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
+    seeds::each(plan, progress, one)
+}
+
+fn one(seed: u64) -> Tried {
+    let mut tried = Tried::default();
+    let mut rng = Rng::new(seed);
+    let script = Script::draw(&mut rng);
+    let result = faultless(&SimDisk::new(seed), &script).and_then(|ran| {
+        for cut in some(ran.cuts, CRASHES, &mut rng) {
+            let found =
+                run::look(&cut.disk.crash(Crash::All), seed, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
+            let restart = Restart { seed, want: State::of(&found).hash() };
+            restart.cut(&cut.disk, 0, &mut rng, &mut tried).map_err(|e| format!("{}; {e}", place(&cut)))?;
+        }
+        Ok(())
+    });
+    if let Err(what) = result {
+        tried.cases = tried.cases.max(1);
+        tried.fail("recovery", seed, what);
+    }
+    tried
+}
+
+/// A random choice, in the order of the run.
+fn some(mut cuts: Vec<Cut>, most: usize, rng: &mut Rng) -> Vec<Cut> {
+    while cuts.len() > most {
+        cuts.remove(rng.below(cuts.len() as u64) as usize);
+    }
+    cuts
+}
+
+/// Restarts of one disk.
+struct Restart {
+    seed: u64,
+    /// The state that an undisturbed restart gives.
+    want: u64,
+}
+
+impl Restart {
+    /// Cuts the restart of `disk` at some moments.
+    fn cut(&self, disk: &SimDisk, depth: usize, rng: &mut Rng, tried: &mut Tried) -> Result<(), String> {
+        let cuts = run::restart(&disk.crash(Crash::All), self.seed)?;
+        for cut in some(cuts, MOMENTS[depth], rng) {
+            let deeper = (depth + 1 < MOMENTS.len() && rng.once_in(3)).then(|| cut.disk.crash(Crash::All));
+            tried.cases += 1;
+            let again = |e| format!("restart {}, {}: {e}", depth + 1, place(&cut));
+            let found = run::look(&cut.disk, self.seed, false).map_err(again)?;
+            if State::of(&found).hash() != self.want {
+                return Err(again("it holds other rows than after an undisturbed restart".into()));
+            }
+            if let Some(disk) = deeper {
+                self.cut(&disk, depth + 1, rng, tried).map_err(again)?;
+            }
+        }
+        Ok(())
+    }
+}

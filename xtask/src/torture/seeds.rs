@@ -1,0 +1,61 @@
+//! Going through seeds on all cores until enough cases have been tried.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::Plan;
+use super::report::{Progress, Report};
+
+/// What one seed gave.
+#[derive(Debug, Default)]
+pub(super) struct Tried {
+    /// Cases.
+    pub(super) cases: u64,
+    /// Cases whose outcome could not be told.
+    pub(super) undecided: u64,
+    /// What went wrong.
+    pub(super) failures: Vec<String>,
+}
+
+impl Tried {
+    /// Notes a failure, with the command that repeats it.
+    pub(super) fn fail(&mut self, campaign: &str, seed: u64, what: impl std::fmt::Display) {
+        self.failures.push(format!("{what}\n  again: cargo xtask torture {campaign} --seed {seed} --budget 1"));
+    }
+}
+
+/// Runs `one` with the plan's seed, the next seed, and so on, until the cases reach the budget. A seed that has been
+/// begun is finished, so that `--budget 1` is all of one seed.
+pub(super) fn each(plan: &Plan, progress: &Progress, one: impl Fn(u64) -> Tried + Sync) -> Report {
+    on_all_cores(progress, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
+}
+
+/// Runs `one` with each of `cases`.
+pub(super) fn every<T: Sync>(cases: &[T], progress: &Progress, one: impl Fn(&T) -> Tried + Sync) -> Report {
+    on_all_cores(progress, |at, _| cases.get(usize::try_from(at).ok()?).map(&one))
+}
+
+/// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core, until it gives nothing.
+fn on_all_cores(progress: &Progress, next: impl Fn(u64, u64) -> Option<Tried> + Sync) -> Report {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let count = AtomicU64::new(0);
+    let done = AtomicU64::new(0);
+    let report = Mutex::new(Report::default());
+    thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                // The first takes place whatever the others do, so that the seed given is tried.
+                while let Some(tried) = next(count.fetch_add(1, Ordering::Relaxed), done.load(Ordering::Relaxed)) {
+                    done.fetch_add(tried.cases.max(1), Ordering::Relaxed);
+                    progress.add(tried.cases);
+                    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+                    report.tried += tried.cases;
+                    report.undecided += tried.undecided;
+                    report.failures.extend(tried.failures);
+                }
+            });
+        }
+    });
+    report.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
