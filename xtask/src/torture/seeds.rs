@@ -46,7 +46,12 @@ fn on_all_cores(progress: &Progress, next: impl Fn(u64, u64) -> Option<Tried> + 
         for _ in 0..cores {
             scope.spawn(|| {
                 // The first takes place whatever the others do, so that the seed given is tried.
-                while let Some(tried) = next(count.fetch_add(1, Ordering::Relaxed), done.load(Ordering::Relaxed)) {
+                while !progress.is_over()
+                    && let Some(tried) = next(count.fetch_add(1, Ordering::Relaxed), done.load(Ordering::Relaxed))
+                {
+                    if !tried.failures.is_empty() {
+                        progress.failed();
+                    }
                     done.fetch_add(tried.cases.max(1), Ordering::Relaxed);
                     progress.add(tried.cases);
                     let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);

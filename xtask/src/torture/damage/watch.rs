@@ -117,11 +117,14 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
     let mut report = Report::default();
     let mut classes = std::collections::BTreeMap::<String, u64>::new();
     let mut look = std::time::Instant::now();
-    while report.tried < end - first {
+    while report.tried < end - first && !progress.is_over() {
         if let Ok((case, ending)) = endings.recv_timeout(LOOK) {
             report.tried += 1;
             progress.add(1);
             *classes.entry(ending.class).or_default() += 1;
+            if ending.failure.is_some() {
+                progress.failed();
+            }
             report.failures.extend(ending.failure.map(|what| told::<C>(case, plan, &what)));
         }
         if look.elapsed() < LOOK {
@@ -136,6 +139,7 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
                 // The thread cannot be ended; it is left alone, and another takes its place.
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
                 report.failures.push(told::<C>(now - 1, plan, &what));
+                progress.failed();
                 report.tried += 1;
                 *place = start();
             }
