@@ -44,10 +44,14 @@ impl Fixture {
     /// # Panics
     /// When that fails: there is nothing to measure then.
     pub fn new(durability: Durability) -> Fixture {
+        Fixture::with_pool(durability, 1 << 30)
+    }
+
+    fn with_pool(durability: Durability, pool_bytes: u64) -> Fixture {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("lockstep-bench-{}-{number}", std::process::id()));
-        let options = Options::new().buffer_pool(1 << 30).durability(durability).checkpoint_every(256 << 20);
+        let options = Options::new().buffer_pool(pool_bytes).durability(durability).checkpoint_every(256 << 20);
         let db = options.open(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
         Fixture { db: Some(db), directory }
     }
@@ -57,7 +61,15 @@ impl Fixture {
     /// # Panics
     /// When that fails.
     pub fn with_rows(n: u64) -> (Fixture, Rows) {
-        let fixture = Fixture::new(Durability::Async);
+        Fixture::with_rows_in(n, 1 << 30)
+    }
+
+    /// As [`Fixture::with_rows`], with so many bytes of buffer pool.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn with_rows_in(n: u64, pool_bytes: u64) -> (Fixture, Rows) {
+        let fixture = Fixture::with_pool(Durability::Async, pool_bytes);
         let rows = fixture.db().table(&ROWS).expect("a new table");
         let mut load = fixture.db().bulk_load(&rows).expect("an empty table");
         for key in 0..n {

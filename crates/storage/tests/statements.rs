@@ -381,3 +381,242 @@ fn a_full_disk_does_not_stop_readers() {
     let reopened = small().open_on(on(&disk));
     assert!(reopened.is_err(), "the directory is taken while it is open");
 }
+
+/// Rows that are indexed by their first eight bytes, each once.
+struct ByNumber;
+impl SecondaryIndex for ByNumber {
+    type Key = u64;
+    type Row = Vec<u8>;
+    type By = u64;
+    const NAME: &'static str = "by_number";
+    const UNIQUE: bool = true;
+    fn by(_: &u64, row: &Vec<u8>) -> Option<u64> {
+        row.first_chunk().map(|head| u64::from_be_bytes(*head))
+    }
+}
+const WIDE: Table<u64, Vec<u8>> = Table::new("wide").with_index::<ByNumber>();
+
+/// A statement fails at its last row, and its undo cannot read the log: half of it is left. It must never commit.
+#[test]
+fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
+    for heals in [true, false] {
+        let disk = SimDisk::new(11);
+        let db = small().log_buffer(512 << 10).open_on(on(&disk)).unwrap();
+        let table = db.table(&WIDE).unwrap();
+        let mut tx = db.begin().unwrap();
+        tx.insert(&NUMBERS, &1, &1).unwrap();
+        // More than the log keeps in memory; the last row's number is taken.
+        let rows: Vec<([u8; 8], Vec<u8>)> = (0..250u64)
+            .map(|i| {
+                let mut row = vec![7; 3_000];
+                row[..8].copy_from_slice(&(i % 249).to_be_bytes());
+                (i.to_be_bytes(), row)
+            })
+            .collect();
+        let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
+        disk.plan(Some(Call::Read), When::From(1), Fault::Eio);
+        let error = tx.insert_run_raw(&table, &rows).unwrap_err();
+        assert!(matches!(error, TxnError::Storage(StorageError::Io { .. })), "{error}");
+        assert!(matches!(tx.get(&NUMBERS, &1), Err(TxnError::Ended)));
+        assert!(matches!(tx.put(&NUMBERS, &2, &2), Err(TxnError::Ended)));
+        if heals {
+            disk.heal();
+        }
+        assert!(matches!(tx.commit(), Err(TxnError::Ended)));
+        let later = db.transact(|tx| tx.put(&NUMBERS, &3, &3));
+        let db = if heals {
+            later.unwrap();
+            db
+        } else {
+            // Nobody could take it back: the instance is closed, and the next open does.
+            assert!(matches!(later, Err(TxnError::Storage(StorageError::Poisoned { .. }))), "{later:?}");
+            drop(db);
+            disk.heal();
+            open(&disk)
+        };
+        let mut tx = db.begin().unwrap();
+        assert_eq!(tx.get(&NUMBERS, &1).unwrap(), None);
+        assert_eq!(tx.get(&NUMBERS, &3).unwrap(), heals.then_some(3));
+        assert_eq!(tx.range(&WIDE, ..).unwrap().count(), 0);
+        assert_eq!(tx.range_by::<ByNumber>(&WIDE, ..).unwrap().count(), 0);
+    }
+}
+
+/// An answer that says why nothing was done tells of what was read, which must not be lost afterwards.
+#[test]
+fn an_error_is_told_when_what_it_read_is_durable() {
+    let disk = SimDisk::new(12);
+    let db = open(&disk);
+    db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&NUMBERS, &1, &2).unwrap();
+    let end = tx.commit_async().unwrap();
+    assert!(db.durable() < end, "nobody has flushed it yet");
+    let told = db.transact(|tx| -> Result<(), Box<dyn std::error::Error>> {
+        Err(format!("overdrawn: {:?}", tx.get(&NUMBERS, &1)?).into())
+    });
+    assert_eq!(told.unwrap_err().to_string(), "overdrawn: Some(2)");
+    assert!(db.durable() >= end);
+}
+
+/// A closure that makes light of a deadlock is run again like any other: half of what it did is gone.
+#[test]
+fn a_victim_is_run_again_whatever_its_closure_returns() {
+    for returns_ok in [true, false] {
+        for reruns in [100, 0] {
+            let options = Options::new().buffer_pool(8 << 20).log_segment(1 << 20).reruns(reruns);
+            let db = options.open_on(Arc::new(MemDisk::new())).unwrap();
+            db.transact(|tx| {
+                tx.put(&NUMBERS, &1, &0)?;
+                tx.put(&NUMBERS, &2, &0)
+            })
+            .unwrap();
+            let barrier = std::sync::Barrier::new(2);
+            let results = std::thread::scope(|scope| {
+                let threads = [(1u64, 2u64), (2, 1)].map(|(mine, other)| {
+                    let (db, barrier) = (&db, &barrier);
+                    scope.spawn(move || {
+                        let mut first = true;
+                        db.transact(|tx| {
+                            let row = tx.get_for_update(&NUMBERS, &mine)?.unwrap();
+                            tx.put(&NUMBERS, &mine, &(row + 1))?;
+                            if std::mem::take(&mut first) {
+                                barrier.wait();
+                            }
+                            match tx.get_for_update(&NUMBERS, &other) {
+                                Ok(row) => tx.put(&NUMBERS, &other, &(row.unwrap() + 1)),
+                                Err(_) if returns_ok => Ok(()),
+                                Err(_) => Err(TxnError::Ended),
+                            }
+                        })
+                    })
+                });
+                threads.map(|thread| thread.join().unwrap())
+            });
+            let mut tx = db.begin().unwrap();
+            let rows = (tx.get(&NUMBERS, &1).unwrap(), tx.get(&NUMBERS, &2).unwrap());
+            if reruns > 0 {
+                assert!(results.iter().all(Result::is_ok), "{results:?}");
+                assert_eq!(rows, (Some(2), Some(2)), "returns_ok {returns_ok}");
+            } else {
+                let refused = results.iter().find_map(|r| r.as_ref().err()).unwrap();
+                let wanted = if returns_ok { "deadlock" } else { "ended" };
+                assert!(refused.to_string().contains(wanted), "{refused}");
+                assert_eq!(rows, (Some(1), Some(1)), "returns_ok {returns_ok}");
+            }
+        }
+    }
+}
+
+/// A table may be named for the first time in the only transaction there is room for.
+#[test]
+fn a_table_is_created_within_the_last_transaction() {
+    let db = Options::new().buffer_pool(8 << 20).transactions(1).open_on(Arc::new(MemDisk::new())).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.put(&NUMBERS, &1, &1).unwrap();
+    tx.put(&ROWS, &vec![1], &vec![2]).unwrap();
+    assert!(matches!(db.begin(), Err(TxnError::Storage(StorageError::TooManyTransactions { limit: 1 }))));
+    tx.commit().unwrap();
+    assert_eq!(db.begin().unwrap().get(&NUMBERS, &1).unwrap(), Some(1));
+}
+
+/// The end of a bulk load is one record, whatever the table's indexes and however small the log's memory.
+#[test]
+fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
+    fn extract(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(row);
+        true
+    }
+    const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let table =
+        NAMES.iter().fold(Table::<u64, Vec<u8>>::new("many"), |t, name| t.with_raw_index(name, false, 0, extract));
+    let disk = SimDisk::new(13);
+    let db = small().log_buffer(0).open_on(on(&disk)).unwrap();
+    let open_table = db.table(&table).unwrap();
+    let mut load = db.bulk_load(&open_table).unwrap();
+    // About as much as fits in every root, so that their images have no hole.
+    for key in 0..25u64 {
+        load.push(&key, &vec![key as u8; 250]).unwrap();
+    }
+    assert_eq!(load.finish().unwrap(), 25);
+    drop(db);
+    let db = open(&disk);
+    let open_table = db.table(&table).unwrap();
+    let mut tx = db.begin().unwrap();
+    for index in 0..NAMES.len() {
+        let mut entries = 0;
+        tx.scan_index_raw(&open_table, index, &[], &[u8::MAX; 400], false, |_, _| {
+            entries += 1;
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(entries, 25);
+    }
+}
+
+/// Rows that a transaction makes shorter give their room to others, and the disk is full when it rolls back: the rows grow
+/// back nevertheless, for that room was kept, and nothing is closed.
+#[test]
+fn rows_made_shorter_grow_back_on_a_full_disk() {
+    const FAT: Table<u64, Vec<u8>> = Table::new("fat");
+    const JUNK: Table<u64, Vec<u8>> = Table::new("junk");
+    const ROWS: u64 = 40;
+    let disk = SimDisk::new(14);
+    let db = small().log_segment(16 << 20).checkpoint_every(1 << 30).open_on(on(&disk)).unwrap();
+    // Two to a page.
+    db.transact(|tx| (0..ROWS).try_for_each(|k| tx.put(&FAT, &(k * 1000), &vec![1; 3_900]))).unwrap();
+    let mut shorter = db.begin().unwrap();
+    for k in 0..ROWS {
+        shorter.put(&FAT, &(k * 1000), &vec![2; 10]).unwrap();
+    }
+    // Their pages are full again.
+    db.transact(|tx| (0..ROWS * 10).try_for_each(|i| tx.put(&FAT, &(i / 10 * 1000 + i % 10 + 1), &vec![3; 350])))
+        .unwrap();
+    // And so is the disk, and what it had given to the data file before.
+    disk.set_capacity(disk.used());
+    let mut junk = 0;
+    let full = loop {
+        match db.transact(|tx| tx.put(&JUNK, &junk, &vec![4; 4_000])) {
+            Ok(()) => junk += 1,
+            Err(error) => break error,
+        }
+        assert!(junk < 100_000);
+    };
+    let TxnError::Storage(StorageError::NoSpace { file }) = &full else { panic!("{full}") };
+    assert!(file.contains("pages"), "{file}");
+    // No more can be kept, so no more can be made shorter; that is told, and nothing else happens.
+    assert!(matches!(shorter.put(&FAT, &1, &vec![5; 9]), Err(TxnError::Storage(StorageError::NoSpace { .. }))));
+    shorter.rollback().unwrap();
+    disk.set_capacity(u64::MAX);
+    db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
+    let mut tx = db.begin().unwrap();
+    let rows: Vec<_> = tx.range(&FAT, ..).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len() as u64, ROWS * 11);
+    for (key, row) in rows {
+        let wanted = if key % 1000 == 0 { (3_900, 1) } else { (350, 3) };
+        assert_eq!((row.len(), row[0]), wanted, "row {key}");
+    }
+    drop(tx);
+    db.verify_pages().unwrap();
+}
+
+/// What was kept for undo is free for all when the transaction has ended.
+#[test]
+fn room_kept_for_undo_is_given_back() {
+    let disk = SimDisk::new(15);
+    let db = open(&disk);
+    db.transact(|tx| tx.put(&ROWS, &vec![1], &vec![1; 3_000])).unwrap();
+    let before = disk.used();
+    for round in 0..2_000u32 {
+        let mut tx = db.begin().unwrap();
+        tx.put(&ROWS, &vec![1], &vec![2; 100 + round as usize % 2]).unwrap();
+        tx.put(&ROWS, &vec![1], &vec![2; 50]).unwrap();
+        if round % 2 == 0 {
+            tx.commit().unwrap()
+        } else {
+            drop(tx.rollback().unwrap())
+        }
+        db.step().unwrap();
+    }
+    assert!(disk.used() < before + (8 << 20), "{} bytes more", disk.used() - before);
+}

@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::driver::Length;
+use crate::driver::{Length, Plan};
 use crate::error::Error;
-use crate::flags::{self, Background, Durability, EngineKind, Isolation, Latches, Scheduler, Switch};
+use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch};
 use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
+use crate::history;
+use crate::schema::TableId;
 use crate::txn::Steps;
 
 /// Directory of the database unless another is named.
@@ -20,6 +22,12 @@ const MOST_WAREHOUSES: i64 = 1_000_000;
 const MOST_WORKERS: i64 = 1_024;
 /// Most terminals.
 const MOST_TERMINALS: i64 = 10_000_000;
+/// Longest name of a table, as the engine has it, bytes.
+const LONGEST_TABLE_NAME: usize = 200;
+/// Transactions of a team unless another number is named.
+const TEAM_SIZE: usize = 16;
+/// Most transactions of a team: each needs a transaction slot of the engine.
+const MOST_TEAM: i64 = 256;
 /// Longest run, seconds: a year.
 const LONGEST: f64 = 31_536_000.0;
 
@@ -48,6 +56,66 @@ pub(crate) struct StoreConfig {
     pub(crate) checkpoint_mib: u64,
     /// Whether pages carry checksums.
     pub(crate) page_checksums: bool,
+    /// How transactions share a worker.
+    pub(crate) scheduling: Scheduling,
+}
+
+/// How transactions share a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scheduling {
+    /// One after the other.
+    Threads,
+    /// As a team of fibers.
+    Steps {
+        /// Transactions of a worker under way at once.
+        team_size: usize,
+        /// Where they switch.
+        points: CtxPoints,
+    },
+}
+
+/// At which points a team switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CtxPoints {
+    /// Those that proved best.
+    BuiltIn,
+    /// Every one.
+    All,
+    /// None: transactions of a team run one after the other, each to its end.
+    None,
+    /// As a file says.
+    File(PathBuf),
+}
+
+impl Scheduling {
+    /// Transactions of a worker that may be under way at once.
+    pub(crate) fn team_size(&self) -> usize {
+        match self {
+            Scheduling::Threads => 1,
+            Scheduling::Steps { team_size, .. } => *team_size,
+        }
+    }
+
+    /// As typed and as printed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Scheduling::Threads => Scheduler::Threads.name(),
+            Scheduling::Steps { .. } => Scheduler::Steps.name(),
+        }
+    }
+
+    /// As typed and as printed; none for threads.
+    pub(crate) fn points(&self) -> Option<String> {
+        match self {
+            Scheduling::Threads => None,
+            Scheduling::Steps { points, .. } => Some(match points {
+                CtxPoints::BuiltIn => "built-in".to_owned(),
+                CtxPoints::All => "all".to_owned(),
+                CtxPoints::None => "none".to_owned(),
+                CtxPoints::File(path) => path.display().to_string(),
+            }),
+        }
+    }
 }
 
 impl StoreConfig {
@@ -76,12 +144,12 @@ pub(crate) struct RunConfig {
     pub(crate) mix: Mix,
     /// Order of steps.
     pub(crate) steps: Steps,
-    /// How transactions share a worker.
-    pub(crate) scheduler: Scheduler,
     /// Everything random follows from it.
     pub(crate) seed: u64,
     /// Whether to check afterwards.
     pub(crate) check: bool,
+    /// Whether to print acknowledgements, and to write them in the database.
+    pub(crate) acks: bool,
     /// Where to write everything.
     pub(crate) json: Option<PathBuf>,
 }
@@ -149,6 +217,39 @@ pub(crate) struct CheckConfig {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// `tpcc history`.
+#[derive(Clone, Debug)]
+pub(crate) struct HistoryConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// What is run.
+    pub(crate) params: history::Params,
+    /// The form as typed.
+    pub(crate) form: Form,
+    /// Where the history goes.
+    pub(crate) out: PathBuf,
+}
+
+/// `tpcc verify`.
+#[derive(Clone, Debug)]
+pub(crate) struct VerifyConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// What was acknowledged.
+    pub(crate) acks: PathBuf,
+    /// Where to write everything.
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// `tpcc shell`.
+#[derive(Clone, Debug)]
+pub(crate) struct ShellConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// Which table.
+    pub(crate) table: String,
+}
+
 /// Resolves `tpcc run`.
 pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
     if flags.engine.engine == EngineKind::Floor {
@@ -180,6 +281,7 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
     store.latches = how.latches.unwrap_or(store.latches);
     store.prefetch = how.prefetch.is_none_or(Switch::is_on);
     store.preload = how.preload.is_none_or(Switch::is_on);
+    store.scheduling = scheduling(&flags.scheduling)?;
     let terminals = flags.work.terminals.map(|n| number("--terminals", n, 1, MOST_TERMINALS)).transpose()?;
     Ok(RunConfig {
         engine: flags.engine.engine,
@@ -190,9 +292,9 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
         length,
         mix: flags.work.mix,
         steps: flags.transactions.order,
-        scheduler: flags.scheduling.scheduler,
         seed: flags.work.seed.unwrap_or_else(fresh_seed),
         check: flags.check.is_on(),
+        acks: flags.ack_stdout,
         json: flags.output.json,
     })
 }
@@ -213,6 +315,63 @@ pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
 pub(crate) fn check(flags: flags::Check) -> Result<CheckConfig, Error> {
     no_floor(&flags.engine, "check")?;
     Ok(CheckConfig { store: store(flags.data.as_deref(), &flags.engine, &flags.machine)?, json: flags.output.json })
+}
+
+/// Resolves `tpcc verify`.
+pub(crate) fn verify(flags: flags::Verify) -> Result<VerifyConfig, Error> {
+    no_floor(&flags.engine, "verify")?;
+    Ok(VerifyConfig {
+        store: store(flags.data.as_deref(), &flags.engine, &flags.machine)?,
+        acks: flags.acks,
+        json: flags.output.json,
+    })
+}
+
+/// Resolves `tpcc shell`.
+pub(crate) fn shell(flags: flags::Shell) -> Result<ShellConfig, Error> {
+    no_floor(&flags.engine, "shell")?;
+    let table = flags.table;
+    if table.is_empty() || table.len() > LONGEST_TABLE_NAME {
+        return Err(Error::usage(format!("--table {table}: a name of 1 to {LONGEST_TABLE_NAME} bytes"))
+            .help("leave it out for the table 'shell'"));
+    }
+    if TableId::ALL.iter().any(|ours| ours.name() == table) {
+        return Err(Error::usage(format!("--table {table}: belongs to the workload, whose rows are of another kind"))
+            .help("choose another name"));
+    }
+    Ok(ShellConfig { store: store(flags.data.as_deref(), &flags.engine, &flags::Machine { workers: Some(1) })?, table })
+}
+
+/// Resolves the program that `tpcc footprint` traces: one worker that does all that an engine's services do, too.
+pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Error> {
+    let config = StoreConfig {
+        data: flags.data.clone().unwrap_or_else(|| DATA.into()),
+        workers: 1,
+        buffer_pool_mib: 1_024,
+        durability: Durability::Async,
+        isolation: Isolation::Serializable,
+        latches: Latches::Optimistic,
+        prefetch: flags.prefetch.is_on(),
+        preload: true,
+        background: Background::Inline,
+        checkpoint_mib: 2_048,
+        page_checksums: true,
+        scheduling: Scheduling::Threads,
+    };
+    let length = Length { warmup: Duration::ZERO, duration: None, transactions: None };
+    let seed = flags.seed.unwrap_or_else(fresh_seed);
+    let plan = Plan {
+        warehouses: 1,
+        workers: 1,
+        terminals: 10,
+        mix: flags.mix,
+        steps: Steps::HotLast,
+        length,
+        seed,
+        team_size: 1,
+        by_kind: false,
+    };
+    Ok((config, plan))
 }
 
 fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) -> Result<StoreConfig, Error> {
@@ -247,6 +406,74 @@ fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) 
         background: engine.background.unwrap_or(Background::Threads),
         checkpoint_mib,
         page_checksums: engine.page_checksums.is_none_or(Switch::is_on),
+        scheduling: Scheduling::Threads,
+    })
+}
+
+/// Resolves `tpcc history`.
+pub(crate) fn history(flags: flags::History) -> Result<HistoryConfig, Error> {
+    let number = |flag: &str, given: i64, least: u64, most: u64| {
+        number(flag, given, least, most as i64)
+            .map_err(|error| error.help(format!("'tpcc history --help' explains {flag}")))
+    };
+    let sessions = number("--sessions", flags.sessions, 1, history::Params::MOST_SESSIONS.into())?;
+    let most = history::Params::MOST_TRANSACTIONS / sessions;
+    let transactions = number("--transactions", flags.transactions, 1, most)?;
+    let keys = number("--keys", flags.keys, 1, history::Params::MOST_KEYS)?;
+    let abort_percent = number("--abort-percent", flags.abort_percent, 0, 100)?;
+    let params = history::Params {
+        form: match flags.form {
+            Form::ListAppend => history::Form::ListAppend,
+            Form::Register => history::Form::Register,
+        },
+        sessions: sessions as u32,
+        transactions: transactions as u32,
+        keys,
+        isolation: flags.isolation.of_storage(),
+        abort_percent: abort_percent as u32,
+        range: history::Params::RANGE,
+        list_full: history::Params::LIST_FULL,
+        seed: flags.seed.unwrap_or_else(fresh_seed),
+    };
+    let store = StoreConfig {
+        data: flags.data,
+        workers: params.sessions as usize,
+        buffer_pool_mib: number("--buffer-pool", flags.buffer_pool, LEAST_POOL_MIB, 1 << 24)?,
+        durability: flags.durability,
+        isolation: flags.isolation,
+        latches: flags.latches,
+        prefetch: false,
+        preload: false,
+        background: Background::Threads,
+        checkpoint_mib: 64,
+        page_checksums: true,
+        scheduling: Scheduling::Threads,
+    };
+    Ok(HistoryConfig { store, params, form: flags.form, out: flags.out })
+}
+
+fn scheduling(flags: &flags::Scheduling) -> Result<Scheduling, Error> {
+    let team_size = flags.team_size.map(|n| number("--team-size", n, 1, MOST_TEAM)).transpose()?;
+    if flags.scheduler == Scheduler::Threads {
+        let given = [("--team-size", team_size.is_some()), ("--ctx-points", flags.ctx_points.is_some())];
+        return match given.into_iter().find(|(_, given)| *given) {
+            None => Ok(Scheduling::Threads),
+            Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with --scheduler threads"))
+                .help("pass --scheduler steps, or leave the flag out")),
+        };
+    }
+    let points = ctx_points(flags.ctx_points.as_deref())?;
+    Ok(Scheduling::Steps { team_size: team_size.map_or(TEAM_SIZE, |n| n as usize), points })
+}
+
+/// Resolves `--ctx-points`.
+pub(crate) fn ctx_points(given: Option<&str>) -> Result<CtxPoints, Error> {
+    Ok(match given {
+        None => CtxPoints::BuiltIn,
+        Some("all") => CtxPoints::All,
+        Some("none") => CtxPoints::None,
+        Some("") => return Err(Error::usage("--ctx-points: needs a value").help("a file, all, or none")),
+        Some(file) => CtxPoints::File(file.into()),
     })
 }
 
@@ -294,6 +521,8 @@ fn floor_has_no(flags: &flags::Run) -> Result<(), Error> {
         ("--background", engine.background.is_some()),
         ("--checkpoint-mib", engine.checkpoint_mib.is_some()),
         ("--page-checksums", engine.page_checksums.is_some()),
+        ("--ack-stdout", flags.ack_stdout),
+        ("--scheduler steps", flags.scheduling.scheduler == Scheduler::Steps),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with --engine floor"))

@@ -29,6 +29,18 @@ pub(crate) enum Command {
     Load(Load),
     /// Check the twelve consistency conditions
     Check(Check),
+    /// Show what operations need of an instruction cache, and where to part them
+    Footprint(Footprint),
+    /// Rerun an experiment of a paper
+    Reproduce(Reproduce),
+    /// Run the index fetches of the STEPS paper's microbenchmark
+    IndexFetch(IndexFetch),
+    /// Record a random concurrent workload, so that its isolation can be judged
+    History(History),
+    /// Recover if needed, then prove that every acknowledged transaction is there
+    Verify(Verify),
+    /// Drive several transactions by hand or by script, a line at a time
+    Shell(Shell),
 }
 
 /// `tpcc run`.
@@ -52,6 +64,12 @@ pub(crate) struct Run {
     /// Check the consistency conditions after the run
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, help_heading = "Output")]
     pub(crate) check: Switch,
+    /// Print a line for each transaction whose answer may leave: ack RUN TERMINAL SEQUENCE KIND
+    ///
+    /// Nothing else goes to stdout then; the summary goes to stderr. Each transaction that writes also writes its terminal's
+    /// last sequence in the database: 'tpcc verify --acks' compares. Warm-up included.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) ack_stdout: bool,
 }
 
 /// `tpcc load`.
@@ -86,6 +104,196 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) output: Output,
 }
+
+/// `tpcc footprint`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Runs transactions step by step (ptrace) and their trace through a simulated cache. Needs Linux on x86-64."
+)]
+pub(crate) struct Footprint {
+    /// Directory of the database [default: a temporary one with one warehouse]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// Transactions to trace: those of a mix
+    #[arg(long, value_enum, default_value = "standard", value_name = "MIX", help_heading = "Load")]
+    pub(crate) mix: Mix,
+    /// Seed of everything random [default: a new one, printed]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) seed: Option<u64>,
+    /// Only operations whose name begins with this: 'fetch', 'update stock', 'commit'
+    #[arg(long, value_name = "NAME", help_heading = "Output")]
+    pub(crate) operation: Option<String>,
+    /// The instruction cache: bytes, ways, bytes of a line; powers of two
+    ///
+    /// A point is proposed where a stretch of code is about to outgrow it (STEPS, VLDB 2004, 3.1.2).
+    #[arg(long, value_name = "SIZE,WAYS,LINE", default_value = "32768,8,64", help_heading = "Machine")]
+    pub(crate) geometry: String,
+    /// Announce groups of rows, as 'tpcc run --prefetch'
+    #[arg(
+        long,
+        value_enum,
+        value_name = "on|off",
+        default_value = "on",
+        hide_possible_values = true,
+        help_heading = "Engine"
+    )]
+    pub(crate) prefetch: Switch,
+    /// Write the proposed points to FILE, for 'tpcc run --ctx-points FILE'
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) place: Option<PathBuf>,
+    /// Be the program that is traced
+    #[arg(long, hide = true)]
+    pub(crate) traced: bool,
+}
+
+/// `tpcc index-fetch`.
+#[derive(Args, Debug)]
+#[command(after_help = "Fibers of one thread read rows by their keys on a table in memory (STEPS, VLDB 2004, 3.2).")]
+pub(crate) struct IndexFetch {
+    /// Fibers
+    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
+    pub(crate) threads: i64,
+    /// Fetches of each
+    #[arg(long, value_name = "N", default_value_t = 100_000, allow_negative_numbers = true)]
+    pub(crate) fetches: i64,
+    /// Points where they switch: as 'tpcc run --ctx-points' [default: built-in placement]
+    #[arg(long, value_name = "FILE|all|none")]
+    pub(crate) ctx_points: Option<String>,
+    /// Run other code before each round, so that the instruction cache is cold
+    #[arg(long)]
+    pub(crate) cold: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc reproduce`.
+#[derive(Args, Debug)]
+#[command(after_help = "Counts come from Cachegrind (valgrind), times from interleaved runs without it.")]
+pub(crate) struct Reproduce {
+    /// The experiment, or its paper for all of them; see --list
+    #[arg(value_name = "ID", required_unless_present = "list")]
+    pub(crate) id: Option<String>,
+    /// List the experiments
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Fewer points, shorter runs
+    #[arg(long, help_heading = "Load")]
+    pub(crate) quick: bool,
+    /// Directory for databases, kept and used again [default: a temporary one]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc history`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+One line of JSON per transaction:
+  {\"id\":7,\"session\":2,\"status\":\"ok\",\"ops\":[[\"a\",3,57],[\"r\",4,[12,31]]],\"start\":1200,\"end\":98000}
+status    ok committed; fail rolled back, by its own wish or as a deadlock's victim (another transaction follows, it
+          is not run again); info answered with an error
+ops       [\"a\",row,number] appended; [\"r\",row,[numbers]] read, [] if there is no row; register form:
+          [\"w\",row,version] written; [\"r\",row,version] read, null if never written. A range read is a read of each of
+          its rows. A delete writes an odd version, which a read of the absent row returns.
+start end nanoseconds on one clock, taken before begin and after the answer
+A row whose list is full (128 numbers) is replaced by the row N numbers further. The last transaction of session 0
+reads all rows when everybody else is done.")]
+pub(crate) struct History {
+    /// Directory of the database, created if there is none; what another history left in it is deleted
+    #[arg(long, value_name = "DIR", default_value = "tpcc-history", help_heading = "Data")]
+    pub(crate) data: PathBuf,
+    /// Sessions at once, 1 to 100
+    #[arg(long, value_name = "N", default_value = "8", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) sessions: i64,
+    /// Transactions of each session
+    #[arg(long, value_name = "N", default_value = "500", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) transactions: i64,
+    /// Rows in use at a time; a tenth of them gets almost half of the work
+    #[arg(long, value_name = "N", default_value = "20", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) keys: i64,
+    /// What transactions do: append to lists, or write and delete versions
+    #[arg(long, value_enum, default_value = "list-append", value_name = "FORM", help_heading = "Load")]
+    pub(crate) form: Form,
+    /// Of a hundred transactions, how many roll back by their own wish
+    #[arg(long, value_name = "P", default_value = "5", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) abort_percent: i64,
+    /// Seed of what transactions do [default: a new one, printed]
+    ///
+    /// In which order sessions come to run is the machine's choice: a seed repeats the work, not the history.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) seed: Option<u64>,
+    /// Isolation of all transactions
+    #[arg(long, value_enum, default_value = "serializable", value_name = "LEVEL", help_heading = "Engine")]
+    pub(crate) isolation: Isolation,
+    /// When a commit is answered: sync, when it is on disk; async, at once
+    #[arg(long, value_enum, default_value = "async", value_name = "sync|async", hide_possible_values = true)]
+    #[arg(help_heading = "Engine")]
+    pub(crate) durability: Durability,
+    /// How readers of a page keep writers away
+    #[arg(
+        long,
+        value_enum,
+        default_value = "optimistic",
+        value_name = "optimistic|plain",
+        hide_possible_values = true
+    )]
+    #[arg(help_heading = "Engine")]
+    pub(crate) latches: Latches,
+    /// MiB of the buffer pool, at least 16
+    #[arg(long, value_name = "MIB", default_value = "64", allow_negative_numbers = true, help_heading = "Engine")]
+    pub(crate) buffer_pool: i64,
+    /// How sessions run: threads, each on one of its own
+    #[arg(long, value_enum, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
+    #[arg(help_heading = "Scheduling")]
+    pub(crate) scheduler: Scheduler,
+    /// Write the history to FILE
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) out: PathBuf,
+}
+
+/// `tpcc verify`.
+#[derive(Args, Debug)]
+#[command(after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so.")]
+pub(crate) struct Verify {
+    /// Directory of the database [default: tpcc-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// What 'tpcc run --ack-stdout' printed; a last line without its end is passed over
+    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    pub(crate) acks: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
+    #[command(flatten)]
+    pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc shell`.
+#[derive(Args, Debug)]
+#[command(after_long_help = SHELL_HELP)]
+pub(crate) struct Shell {
+    /// Directory of the database, created if there is none [default: tpcc-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// Table that the requests are about, created if absent
+    #[arg(long, value_name = "NAME", default_value = "shell", help_heading = "Data")]
+    pub(crate) table: String,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
+}
+
+/// The protocol of the shell, in short.
+const SHELL_HELP: &str = "\
+Requests, a line each, S being any word that names a session:
+  S begin [serializable|repeatable-read|read-committed]
+  S get K | getu K | insert K V | update K V | put K V | delete K | scan LO HI
+  S lock table S|X|IS|IX|SIX
+  S commit | rollback
+  check | dump | quit
+Replies, a line each: S ok [VALUES], S none, S deadlock, S error KIND TEXT;
+S blocked at once when a lock has to be waited for, the real reply when it is granted.";
 
 /// Where the data is, and how much.
 #[derive(Args, Debug)]
@@ -183,9 +391,21 @@ pub(crate) struct Transactions {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct Scheduling {
-    /// How transactions share a worker: threads, one after the other
+    /// How transactions share a worker: threads, one after the other; steps, as a team of fibers
+    ///
+    /// A team goes through the same code together: at points each member lets the next one run, so that one pays for
+    /// fetching instructions, and data arrives while others work (STEPS, VLDB 2004).
     #[arg(long, value_enum, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
+    /// Transactions of a worker under way at once, with --scheduler steps [default: 16]
+    ///
+    /// With 1 nothing is ever switched.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) team_size: Option<i64>,
+    /// Points where a team switches, with --scheduler steps: a file that 'tpcc footprint --place' wrote, all, or none
+    /// [default: built-in placement]
+    #[arg(long, value_name = "FILE|all|none")]
+    pub(crate) ctx_points: Option<String>,
 }
 
 /// What of the machine is used.
@@ -250,14 +470,27 @@ choice! {
     Latches { Optimistic = "optimistic", Plain = "plain" }
     /// Who drives the engine's services.
     Background { Threads = "threads", Inline = "inline" }
+    /// What the transactions of a history do.
+    Form { ListAppend = "list-append", Register = "register" }
     /// Who runs transactions.
-    Scheduler { Threads = "threads" }
+    Scheduler { Threads = "threads", Steps = "steps" }
 }
 
 impl Switch {
     /// Whether it is on.
     pub(crate) fn is_on(self) -> bool {
         self == Switch::On
+    }
+}
+
+impl Isolation {
+    /// As the storage engine calls it.
+    pub(crate) fn of_storage(self) -> storage::Isolation {
+        match self {
+            Isolation::Serializable => storage::Isolation::Serializable,
+            Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
+            Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
+        }
     }
 }
 
@@ -307,15 +540,24 @@ fn in_our_words(error: &clap::Error) -> Error {
                 Some(other) => format!("did you mean {other}?"),
                 None => "'tpcc run -h' lists the flags".to_owned(),
             }),
+        (ErrorKind::MissingRequiredArgument, ..) => {
+            let flag = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
+                _ => String::new(),
+            };
+            Error::usage(format!("{flag}: missing")).help("'tpcc verify -h' shows how to call it")
+        }
         (ErrorKind::ArgumentConflict, Some(flag), _) => {
             Error::usage(format!("{flag}: given twice")).help("pass it once")
         }
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            Error::usage(format!("{name}: no such command, or not built yet")).help("one of run, load, check")
+            Error::usage(format!("{name}: no such command, or not built yet"))
+                .help("one of run, load, check, verify, shell, history, footprint, reproduce, index-fetch")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
-            Error::usage("no command given").help("one of run, load, check; 'tpcc run' loads and runs one warehouse")
+            Error::usage("no command given")
+                .help("one of run, load, check, verify, shell, history, footprint, reproduce, index-fetch; 'tpcc run' loads and runs one warehouse")
         }
         _ => {
             let text = error.to_string();

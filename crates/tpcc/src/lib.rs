@@ -1,5 +1,6 @@
 //! `tpcc`: a workload derived from TPC-C, and the engines it runs on. Not a TPC-C result.
 
+mod ack;
 mod check;
 mod cmd;
 mod config;
@@ -7,16 +8,23 @@ mod database;
 mod driver;
 mod engine;
 mod error;
+mod filler;
 mod flags;
 mod floor;
+mod footprint;
 mod generate;
 mod glue;
+pub mod history;
+mod index_fetch;
 mod interrupt;
 mod load;
 mod ops;
 mod progress;
 mod report;
+mod reproduce;
 mod schema;
+mod shell;
+mod space;
 mod txn;
 
 use std::process::ExitCode;
@@ -43,6 +51,12 @@ pub fn main() -> ExitCode {
         Command::Run(flags) => cmd::run::run(flags),
         Command::Load(flags) => cmd::load::run(flags),
         Command::Check(flags) => cmd::check::run(flags),
+        Command::History(flags) => cmd::history::run(flags),
+        Command::Verify(flags) => cmd::verify::run(flags),
+        Command::Shell(flags) => cmd::shell::run(flags),
+        Command::Footprint(flags) => cmd::footprint::run(flags),
+        Command::Reproduce(flags) => cmd::reproduce::run(flags),
+        Command::IndexFetch(flags) => cmd::index_fetch::run(flags),
     };
     match ended {
         Ok(Ended::Well) => ExitCode::SUCCESS,

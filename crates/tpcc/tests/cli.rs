@@ -84,6 +84,9 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["run", "--engine", "floor", "--data", "x"], "--data: means nothing"),
         (&["load", "--engine", "floor"], "--engine floor"),
         (&["check", "--engine", "floor"], "--engine floor"),
+        (&["run", "--engine", "floor", "--ack-stdout"], "--ack-stdout: means nothing"),
+        (&["shell", "--table", "stock"], "--table stock: belongs to the workload"),
+        (&["shell", "--engine", "floor"], "--engine floor"),
         (&["reproduce"], "reproduce: no such command, or not built yet"),
         (&[], "no command given"),
     ];
@@ -300,4 +303,69 @@ fn what_is_no_whole_database_is_said() {
     load.wait().unwrap();
     ends(1, "incomplete load", &["run", "--data", data.text()]);
     ends(1, "incomplete load", &["check", "--data", data.text()]);
+}
+
+/// What a run acknowledged is there after it was killed, and what it did not is noticed.
+#[test]
+fn acknowledgements_survive_a_kill_and_forged_ones_do_not() {
+    let (data, acks, file) = (Scratch::new("acks-data"), Scratch::new("acks"), Scratch::new("acks-json"));
+    let (dir, said, json) = (data.text(), acks.text(), file.text());
+    ends(0, "", &["load", "--data", dir]);
+    let mut run = Command::new(env!("CARGO_BIN_EXE_tpcc"))
+        .args(["run", "--data", dir, "--terminals", "16", "--duration", "60", "--preload", "off", "--ack-stdout"])
+        .stdin(Stdio::null())
+        .stdout(std::fs::File::create(said).unwrap())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while std::fs::metadata(said).unwrap().len() < 20_000 {
+        assert!(run.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let output = ends(0, "recovered ", &["verify", "--data", dir, "--acks", said, "--json", json]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("12 of 12 conditions hold"));
+    let verified = file.json();
+    assert_eq!((&verified["passed"], &verified["acks"]["missing"]), (&Value::from(true), &Value::from(0)));
+    assert!(verified["acks"]["read_write"].as_u64().unwrap() > 100);
+
+    let lines = std::fs::read_to_string(said).unwrap();
+    let whole = lines.rfind('\n').map_or("", |end| &lines[..=end]).to_owned();
+    for forged in ["ack 1 3 1000000 payment\n", "ack 1 16 1 new-order\n", "ack 9 0 1 delivery\n"] {
+        std::fs::write(said, format!("{whole}{forged}")).unwrap();
+        ends(1, forged.trim_end(), &["verify", "--data", dir, "--acks", said]);
+    }
+    std::fs::write(said, format!("{whole}ack 1 3 10000")).unwrap();
+    ends(0, "", &["verify", "--data", dir, "--acks", said]);
+    std::fs::write(said, format!("ack 1 3 pay\n{whole}")).unwrap();
+    ends(1, "line 1 is no acknowledgement", &["verify", "--data", dir, "--acks", said]);
+    ends(1, "cannot be read", &["verify", "--data", dir, "--acks", "/nowhere/acks"]);
+    ends(2, "--acks", &["verify", "--data", dir]);
+}
+
+/// A reader that goes away ends the run, cleanly and with an error.
+#[test]
+fn acknowledgements_that_nobody_reads_end_the_run() {
+    let data = Scratch::new("deaf");
+    ends(0, "", &["load", "--data", data.text()]);
+    let mut run = Command::new(env!("CARGO_BIN_EXE_tpcc"))
+        .args(["run", "--data", data.text(), "--duration", "60", "--preload", "off", "--ack-stdout"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = std::io::BufReader::new(run.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+    assert!(line.starts_with("ack 1 "), "{line}");
+    drop(stdout);
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("error: stdout: acknowledgements cannot be written"), "{}", stderr(&output));
+    // It was closed: nothing is left to recover.
+    let output = ends(0, "", &["check", "--data", data.text()]);
+    assert!(!stderr(&output).contains("recover"), "{}", stderr(&output));
 }

@@ -4,6 +4,7 @@ mod bitflips;
 mod crash;
 mod damage;
 mod io_errors;
+mod isolation;
 mod malformed;
 mod mutants;
 mod oracle;
@@ -31,6 +32,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "recovery", run: recovery::run },
     Campaign { name: "io-errors", run: io_errors::run },
     Campaign { name: "oracle", run: oracle::run },
+    Campaign { name: "isolation", run: isolation::run },
     Campaign { name: "bitflips", run: bitflips::run },
     Campaign { name: "malformed", run: malformed::run },
     Campaign { name: "mutants", run: mutants::run },

@@ -28,22 +28,22 @@ impl Tried {
 /// Runs `one` with the plan's seed, the next seed, and so on, until the cases reach the budget. A seed that has been
 /// begun is finished, so that `--budget 1` is all of one seed.
 pub(super) fn each(plan: &Plan, progress: &Progress, one: impl Fn(u64) -> Tried + Sync) -> Report {
-    on_all_cores(progress, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
+    on_all_cores(plan.budget, progress, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
 }
 
 /// Runs `one` with each of `cases`.
 pub(super) fn every<T: Sync>(cases: &[T], progress: &Progress, one: impl Fn(&T) -> Tried + Sync) -> Report {
-    on_all_cores(progress, |at, _| cases.get(usize::try_from(at).ok()?).map(&one))
+    on_all_cores(u64::MAX, progress, |at, _| cases.get(usize::try_from(at).ok()?).map(&one))
 }
 
-/// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core, until it gives nothing.
-fn on_all_cores(progress: &Progress, next: impl Fn(u64, u64) -> Option<Tried> + Sync) -> Report {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
+/// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core but at most `most`, until it gives nothing.
+fn on_all_cores(most: u64, progress: &Progress, next: impl Fn(u64, u64) -> Option<Tried> + Sync) -> Report {
+    let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
     let count = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let report = Mutex::new(Report::default());
     thread::scope(|scope| {
-        for _ in 0..cores {
+        for _ in 0..cores.min(most) {
             scope.spawn(|| {
                 // The first takes place whatever the others do, so that the seed given is tried.
                 while !progress.is_over()

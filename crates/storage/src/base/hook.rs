@@ -66,6 +66,49 @@ impl WaitToken {
     }
 }
 
+/// What a statement does. Transactions in the same operation on the same index run nearly the same code, which is what
+/// a scheduler may want to know (Harizopoulos and Ailamaki, "STEPS", VLDB 2004, table 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum OperationKind {
+    /// A transaction begins.
+    Begin,
+    /// A transaction commits.
+    Commit,
+    /// A transaction is rolled back.
+    Rollback,
+    /// A row is read by its key.
+    Fetch,
+    /// Rows are inserted.
+    Insert,
+    /// Rows are changed.
+    Update,
+    /// A row is deleted.
+    Delete,
+    /// A range is read.
+    Scan,
+    /// Rows are announced.
+    Prefetch,
+}
+
+/// A statement on an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Operation {
+    /// What it does.
+    pub kind: OperationKind,
+    /// The number of the index, which [`crate::Database::indexes`] names; 0 for the begin and the end of a transaction.
+    pub index: u32,
+}
+
+impl Operation {
+    /// The begin or an end of a transaction.
+    #[inline(always)]
+    pub(crate) const fn of_transaction(kind: OperationKind) -> Operation {
+        Operation { kind, index: 0 }
+    }
+}
+
 /// Whoever runs storage. The default is [`ThreadHook`].
 pub trait Hook: Send + Sync + std::fmt::Debug {
     /// Whether points lead anywhere. Asked once, at open.
@@ -73,8 +116,12 @@ pub trait Hook: Send + Sync + std::fmt::Debug {
         false
     }
 
-    /// A place where someone else may run. The caller holds no latch.
+    /// A place where someone else may run: number `site` of [`crate::points`]. The caller holds no latch. Called only
+    /// if [`Hook::is_cooperative`], also by threads that the scheduler knows nothing of.
     fn point(&self, _site: u32) {}
+
+    /// A statement begins. As at a point someone else may run, for long if need be.
+    fn enter(&self, _operation: Operation) {}
 
     /// Returns once `token` has been woken, and consumes the wake.
     fn block(&self, token: &WaitToken, reason: BlockReason);

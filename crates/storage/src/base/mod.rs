@@ -7,6 +7,7 @@ pub(crate) mod error;
 pub(crate) mod hook;
 pub(crate) mod ids;
 pub(crate) mod mutant;
+pub(crate) mod point;
 pub(crate) mod poison;
 pub(crate) mod prefetch;
 pub(crate) mod sync;

@@ -54,7 +54,7 @@ impl Extent {
         let space = pages.pool.get_or_load(SPACE_PAGE)?;
         loop {
             let wanted = u64::from(space.bytes().u32(ops::space::END)) + EXTENT as u64;
-            pages.pool.ensure_file(wanted)?;
+            pages.pool.ensure_file(wanted + pages.pool.kept_pages())?;
             let mut write = space.write();
             if write.frame().page_id() != SPACE_PAGE {
                 drop(write);
@@ -63,7 +63,7 @@ impl Extent {
             }
             let (first, free) = (write.page().u32(ops::space::END), write.page().u32(ops::space::FREE));
             let end = first + EXTENT as u32;
-            if !pages.pool.file_holds(u64::from(end)) {
+            if !pages.pool.file_holds(u64::from(end) + pages.pool.kept_pages()) {
                 write.release_unchanged();
                 continue;
             }

@@ -35,6 +35,23 @@ pub(crate) struct Pages<'a> {
     pub(crate) pool: &'a BufferPool,
     pub(crate) log: &'a Log,
     pub(crate) slot: SlotId,
+    /// It is made to undo something: it may use what is kept of file and log for that ([`space::keep`]).
+    pub(crate) for_undo: bool,
+}
+
+impl Pages<'_> {
+    /// Appends the record of a change of structure.
+    pub(crate) fn append(self, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
+        if self.for_undo {
+            return self.log.append_reserved(self.slot, rec, after);
+        }
+        self.log.append_redo_only(self.slot, rec, after)
+    }
+
+    /// Pages at the file's end that this change has to leave there.
+    fn kept(self) -> u64 {
+        if self.for_undo { 0 } else { self.pool.kept_pages() }
+    }
 }
 
 impl Tree {

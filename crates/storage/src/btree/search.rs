@@ -4,12 +4,18 @@
 //! validates the parent: from then on nothing about the parent matters any more. Under `plain` latches
 //! the same code holds shares, so a page is left only after the next one is held (latch coupling).
 //!
+//! Where a cooperative scheduler runs us (and latches are optimistic), a descent asks for the lines it will look at next
+//! and stops at a point while they come: the head of a page (its header and hints), the segment of its slots, the row.
+//! A point lies inside an optimistic read section, which is validated after it as it would have been anyway: the page
+//! above after the version of the page below has been noted, the leaf by the caller.
+//!
 //! A page that is not in memory ends the descent: whatever was held is let go, the page is loaded, and
 //! the descent begins again. So no latch is ever held during I/O.
 
 use super::{MAX_LEVELS, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
+use crate::base::point::site;
 use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
 use crate::latch::Version;
@@ -49,15 +55,37 @@ impl Tree {
     /// When a page cannot be read or is damaged.
     #[inline]
     pub(crate) fn find<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
+        if pool.points().in_descents() {
+            return self.find_stepping(pool, key);
+        }
         let read = self.leaf(pool, key)?;
         let (position, exact) = read.page().lower_bound(key);
+        Ok(LeafAt { read, position, exact })
+    }
+
+    /// As [`Tree::find`], asking for lines ahead and stopping at points.
+    #[inline(never)]
+    fn find_stepping<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
+        let attempt = || self.descend::<true>(pool, key, |page| page.child_position(key), 0).map(|(leaf, _)| leaf);
+        let read = self.retrying(pool, attempt)?;
+        let page = read.page();
+        page.prefetch_segment(key);
+        pool.points().at(&site::LEAF_SEGMENT);
+        let (position, exact) = page.lower_bound(key);
+        page.prefetch_row(position);
+        if !exact {
+            page.prefetch_room(position);
+        }
+        pool.points().at(&site::ROW);
         Ok(LeafAt { read, position, exact })
     }
 
     /// The leaf that covers `key`.
     #[inline]
     pub(crate) fn leaf<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<FrameRead<'p>, StorageError> {
-        self.retrying(pool, || self.descend(pool, |page| page.child_position(key), 0).map(|(leaf, _)| leaf))
+        self.retrying(pool, || {
+            self.descend::<false>(pool, key, |page| page.child_position(key), 0).map(|(leaf, _)| leaf)
+        })
     }
 
     /// The leaf that covers the keys just below `key` (`None`: the last leaf), for going backwards.
@@ -68,7 +96,13 @@ impl Tree {
     ) -> Result<FrameRead<'p>, StorageError> {
         self.retrying(pool, || {
             let child = |page: PageRef<'_>| key.map_or_else(|| page.count(), |key| page.lower_bound(key).0);
-            self.descend(pool, child, 0).map(|(leaf, _)| leaf)
+            if pool.points().in_descents() {
+                let leaf = self.descend::<true>(pool, key.unwrap_or(&[]), child, 0)?.0;
+                leaf.page().prefetch_segment(key.unwrap_or(&[]));
+                pool.points().at(&site::LEAF_SEGMENT);
+                return Ok(leaf);
+            }
+            self.descend::<false>(pool, &[], child, 0).map(|(leaf, _)| leaf)
         })
     }
 
@@ -79,7 +113,7 @@ impl Tree {
         key: &[u8],
         level: u8,
     ) -> Result<(FrameRead<'p>, Option<Step<'p>>), StorageError> {
-        self.retrying(pool, || self.descend(pool, |page| page.child_position(key), level))
+        self.retrying(pool, || self.descend::<false>(pool, key, |page| page.child_position(key), level))
     }
 
     #[inline]
@@ -102,10 +136,12 @@ impl Tree {
         }
     }
 
+    /// `STEPS`: asks for lines ahead and stops at points; `near` says where `child_of` will look.
     #[inline]
-    fn descend<'p>(
+    fn descend<'p, const STEPS: bool>(
         &self,
         pool: &'p BufferPool,
+        near: &[u8],
         child_of: impl Fn(PageRef<'_>) -> usize,
         level: u8,
     ) -> Result<(FrameRead<'p>, Option<Step<'p>>), Stop> {
@@ -125,6 +161,10 @@ impl Tree {
                 read.frame().touch();
                 return Ok((read, parent));
             }
+            if STEPS && parent.is_some() {
+                page.prefetch_segment(near);
+                pool.points().at(&site::INNER_SEGMENT);
+            }
             let position = child_of(page);
             let child = page.child(position);
             if !read.is_valid() {
@@ -132,6 +172,10 @@ impl Tree {
             }
             if child.is_none() || page.kind() != Some(Kind::Inner) {
                 return Err(Stop::Damaged(id, "is no inner page"));
+            }
+            if STEPS && let Some(frame) = pool.get(child) {
+                frame.prefetch_head();
+                pool.points().at(if at == 1 { &site::LEAF_HEAD } else { &site::INNER_HEAD });
             }
             let next = self.enter(pool, child)?;
             if !read.is_valid() {
@@ -186,7 +230,9 @@ impl Tree {
         for (hint, key) in at.iter_mut().zip(keys) {
             *hint = self.lowest_inner(pool, key);
         }
+        pool.points().at(&site::GROUP_INNER);
         prefetch_segments(&at, keys);
+        pool.points().at(&site::GROUP_INNER_SEGMENT);
         for (hint, key) in at.iter_mut().zip(keys) {
             if let Some(inner) = *hint
                 && inner.frame.bytes().level() > 0
@@ -194,7 +240,9 @@ impl Tree {
                 *hint = inner.child(pool, key);
             }
         }
+        pool.points().at(&site::GROUP_LEAF);
         prefetch_segments(&at, keys);
+        pool.points().at(&site::GROUP_SEGMENT);
         for (i, (hint, key)) in at.iter().zip(keys).enumerate() {
             let Some(Hint { frame, id }) = *hint else { continue };
             let version = frame.latch_version();
@@ -213,6 +261,7 @@ impl Tree {
                 found(i, Found { frame, version, position, exact });
             }
         }
+        pool.points().at(&site::GROUP_ROW);
     }
 
     /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are

@@ -7,13 +7,29 @@
 //! A change of structure first *prepares*: with no latch held it makes the file long enough, sets frames
 //! aside and loads the free pages it may take. Then, with its tree pages latched, it *takes* the pages,
 //! which cannot fail for want of room. Page 1 is latched last and never held while waiting for another page.
+//!
+//! # Room for undo
+//!
+//! A full disk must not stop a rollback. Nearly all of undo needs no page: an insert leaves a ghost, a delete comes back to
+//! its own ghost, an overwrite is overwritten. But a row that was made shorter gives its bytes to whoever needs some, and
+//! growing back it may have to split its leaf. So before a row is made shorter, the transaction *keeps* pages: the file is
+//! made long enough for them, and changes that are not undo leave them alone until the transaction ends. (InnoDB, too, has
+//! an amount of free pages that only rollback may take, a share of the file and not counted by transaction; Shore-MT keeps
+//! the bytes in the page, which needs a field there and a look at it in every insert.)
+//!
+//! The rule: `pages in the file >= first page never used + pages kept`. Whoever keeps adds to the number first and then makes
+//! the file long enough for where the first page never used is then. Whoever takes looks at the number with page 1 latched.
+//! So either he sees what is being kept and leaves it, or he has taken before, and who keeps sees that. Undo takes what its own
+//! transaction has kept; the number falls when the transaction ends, so meanwhile too much is kept and never too little.
+//! The free list may have pages as well; they are not counted. After a crash nothing is kept: restart on a disk that is full
+//! may fail, and goes on when there is space.
 
 use super::Pages;
 use super::ops;
 use crate::base::error::StorageError;
-use crate::base::ids::{Lsn, PageId, TxnId};
-use crate::buffer::Reserved;
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
+use crate::buffer::{BufferPool, Reserved};
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::PageRef;
 use crate::page::header::Kind;
@@ -49,6 +65,74 @@ fn next_free(pages: Pages<'_>, free: PageId) -> Option<PageId> {
     (frame.page_id() == free && is_free && read.is_valid()).then_some(next)
 }
 
+/// Most pages that growing one row back may take: its leaf is split until there is room, which is twice at most where rows
+/// take half a page each, and now and then a split goes on above.
+const PAGES_PER_ROW: u64 = 4;
+/// And once for all rows of a transaction: a split that goes on up to the root, which grows.
+const PAGES_ABOVE: u64 = 8;
+/// Log that the split of a page takes at most.
+const SPLIT_RECORD: u64 = PAGE_SIZE as u64 + 2048;
+
+/// What a transaction keeps of the file, so that its undo finds room.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pages: u64,
+    /// Rows that may be made shorter.
+    rows: u64,
+}
+
+impl Kept {
+    /// Whether one more row may be made shorter.
+    #[inline]
+    pub(crate) fn covers_one(&self) -> bool {
+        self.rows > 0
+    }
+
+    /// A row has been made shorter; returns the bytes of log that its undo may take besides the usual.
+    pub(crate) fn use_one(&mut self) -> u64 {
+        self.rows -= 1;
+        PAGES_PER_ROW * SPLIT_RECORD
+    }
+
+    /// Keeps enough for one more row. No latch may be held.
+    ///
+    /// # Errors
+    /// No space on the device; nothing more is kept then.
+    pub(crate) fn keep(&mut self, pages: Pages<'_>) -> Result<(), StorageError> {
+        let more = PAGES_PER_ROW + if self.pages == 0 { PAGES_ABOVE } else { 0 };
+        let kept = pages.pool.keep_pages(more);
+        let ensured = first_unused(pages).and_then(|end| pages.pool.ensure_file(end + kept));
+        if let Err(error) = ensured {
+            pages.pool.release_pages(more);
+            return Err(error);
+        }
+        self.pages += more;
+        self.rows += 1;
+        Ok(())
+    }
+
+    /// Gives everything back: the transaction has ended.
+    #[inline]
+    pub(crate) fn release(&mut self, pool: &BufferPool) {
+        if self.pages > 0 {
+            pool.release_pages(self.pages);
+            *self = Kept::default();
+        }
+    }
+}
+
+/// The number of the first page never used.
+fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
+    loop {
+        let space = pages.pool.get_or_load(SPACE_PAGE)?;
+        let read = space.read(pages.pool.latches());
+        let (end, _) = state(read.page());
+        if read.is_valid() {
+            return Ok(u64::from(end));
+        }
+    }
+}
+
 /// Room for a few pages: space in the file and frames in the pool.
 pub(crate) struct Grant<'a> {
     frames: Reserved<'a>,
@@ -70,8 +154,12 @@ impl<'a> Grant<'a> {
                 continue;
             }
             drop(read);
-            // Others may take pages meanwhile: be generous.
-            pages.pool.ensure_file(u64::from(end) + 16 * n as u64)?;
+            let least = u64::from(end) + n as u64 + pages.kept();
+            // Others may take pages meanwhile: be generous where there is space.
+            match pages.pool.ensure_file(least + 15 * n as u64) {
+                Err(StorageError::NoSpace { .. }) if pages.pool.file_holds(least) => {}
+                ensured => ensured?,
+            }
             for _ in 0..n {
                 if free.is_none() {
                     break;
@@ -104,7 +192,7 @@ impl<'a> Grant<'a> {
                 end += 1;
             }
         }
-        if !pages.pool.file_holds(u64::from(end)) {
+        if !pages.pool.file_holds(u64::from(end) + pages.kept()) {
             space.release_unchanged();
             return None;
         }

@@ -110,7 +110,7 @@ impl Tree {
             ops::put_add_child(rec, parent.frame().page_id(), position, &cut.separator, left_id, right_id);
             taken.log(rec);
             let after = node.page().lsn().max(parent.page().lsn());
-            let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
+            let lsn = pages.append(rec, after)?;
             for section in ops::Sections::new(rec.body()) {
                 let frame = match section {
                     Section::Truncate { .. } => &mut node,
@@ -161,7 +161,7 @@ impl Tree {
         put_image(rec, &child);
         put_image(rec, &root);
         taken.log(rec);
-        let lsn = pages.log.append_redo_only(pages.slot, rec, root.page().lsn())?;
+        let lsn = pages.append(rec, root.page().lsn())?;
         child.page_mut().set_lsn(lsn);
         root.page_mut().set_lsn(lsn);
         taken.finish(lsn);

@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::atomic::Ordering;
+
 use super::BufferPool;
 use super::frame::{Frame, FrameWrite};
 use crate::base::config::LatchKind;
@@ -39,6 +41,22 @@ impl BufferPool {
     /// Whether the file holds the pages below `end`.
     pub(crate) fn file_holds(&self, end: u64) -> bool {
         u64::from(self.file_pages()) >= end
+    }
+
+    /// Keeps `pages` more pages at the file's end for undo; returns how many are kept in all.
+    pub(crate) fn keep_pages(&self, pages: u64) -> u64 {
+        self.kept_pages.fetch_add(pages, Ordering::SeqCst) + pages
+    }
+
+    /// Keeps them no more.
+    pub(crate) fn release_pages(&self, pages: u64) {
+        self.kept_pages.fetch_sub(pages, Ordering::SeqCst);
+    }
+
+    /// Pages at the file's end that are kept for undo.
+    #[inline]
+    pub(crate) fn kept_pages(&self) -> u64 {
+        self.kept_pages.load(Ordering::SeqCst)
     }
 
     /// Writes sealed pages that were never in a frame, from page `first` on. Not durable before [`BufferPool::sync_file`].

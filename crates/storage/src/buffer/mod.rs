@@ -22,7 +22,8 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
@@ -41,6 +42,7 @@ use crate::base::config::LatchKind;
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{PAGE_SIZE, PageId};
+use crate::base::point::Points;
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
 
@@ -90,6 +92,7 @@ pub(crate) struct BufferPool {
     frames: Arena<Frame>,
     /// How readers of frames keep writers away.
     pub(crate) kind: LatchKind,
+    points: Points,
     /// Free frames per shard below which the cleaner is called, and up to which it fills.
     reserve_low: usize,
     reserve_high: usize,
@@ -111,6 +114,8 @@ pub(crate) struct BufferPool {
     next_shard: CachePadded<AtomicU32>,
     /// Pages in the file.
     file_pages: AtomicU32,
+    /// Pages at its end that only undo may take.
+    kept_pages: AtomicU64,
     cleaner_called: AtomicBool,
     grow_lock: Mutex<()>,
     sync_lock: Mutex<()>,
@@ -118,6 +123,17 @@ pub(crate) struct BufferPool {
     batches: Mutex<Vec<Batch>>,
     cleaner: Mutex<Cleaner>,
     counters: Counters,
+}
+
+thread_local! {
+    /// Pages this thread found in a pool since [`take_hits`]: counted where nobody else writes.
+    static HITS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Pages that this thread found in a pool since it last asked.
+#[inline]
+pub(crate) fn take_hits() -> u64 {
+    HITS.replace(0)
 }
 
 impl BufferPool {
@@ -145,6 +161,7 @@ impl BufferPool {
             table,
             frames,
             kind: options.latches,
+            points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
             reserve_high,
             washing_limit: (per_shard / 8).clamp(1, 2 * BATCH / shards),
@@ -159,6 +176,7 @@ impl BufferPool {
             never_used: CachePadded::default(),
             next_shard: CachePadded::default(),
             file_pages: AtomicU32::new(pages as u32),
+            kept_pages: AtomicU64::new(0),
             cleaner_called: AtomicBool::new(false),
             grow_lock: Mutex::default(),
             sync_lock: Mutex::default(),
@@ -175,7 +193,17 @@ impl BufferPool {
     /// ([`Frame::read`]), *then* compare [`Frame::page_id`] with `id`, and start over if they differ.
     #[inline]
     pub(crate) fn get(&self, id: PageId) -> Option<&Frame> {
-        self.frames.as_slice().get(self.table.frame_of(id))
+        let frame = self.frames.as_slice().get(self.table.frame_of(id));
+        if frame.is_some() {
+            HITS.set(HITS.get().wrapping_add(1));
+        }
+        frame
+    }
+
+    /// Where whoever reads pages lets others run.
+    #[inline(always)]
+    pub(crate) fn points(&self) -> &Points {
+        &self.points
     }
 
     /// Frames in the pool.

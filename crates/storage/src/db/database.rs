@@ -11,6 +11,7 @@ use super::table::{OpenTable, Table};
 use super::transaction::Transaction;
 use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
+use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::{Mutex, RwLock};
@@ -84,8 +85,8 @@ impl Database {
         let log_options = |database| LogOptions {
             segment_bytes: options.segment_bytes,
             ring_bytes: options.ring_bytes,
-            // One slot for each transaction, one for the cleaner, one for checkpoints and restart.
-            slots: options.transactions + 2,
+            // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and restart.
+            slots: options.transactions + 3,
             reserve_bytes: options.segment_bytes / 4,
             database,
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
@@ -112,8 +113,8 @@ impl Database {
             (file, control, log, Some((redo, clean, losers, images)))
         };
         let log = Arc::new(log);
-        let own_slot = SlotId(options.transactions as u16);
-        let service_slot = SlotId(options.transactions as u16 + 1);
+        let own_slot = SlotId(options.transactions as u16 + 1);
+        let service_slot = SlotId(options.transactions as u16 + 2);
         let driven = Arc::new(AtomicBool::new(false));
         let front = LogFront {
             log: Arc::clone(&log),
@@ -178,7 +179,8 @@ impl Database {
     ) -> Arc<Core> {
         let locks = LockTable::new(
             LockOptions {
-                slots: options.transactions,
+                // One of them creates tables.
+                slots: options.transactions + 1,
                 tables: MAX_TABLES + 2,
                 escalate_at: options.escalate_at,
                 ..LockOptions::default()
@@ -215,14 +217,18 @@ impl Database {
     /// As [`Database::begin`].
     #[inline]
     pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
+        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
         Ok(Transaction::new(self, self.core.begin(isolation, None)?))
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, as often as [`Options::reruns`] says, so `work` must have no effect but through the transaction.
+    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through the
+    /// transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`, when
+    /// everything that the transaction read is on disk.
     ///
     /// # Errors
-    /// What `work` returns, and what commit may return.
+    /// What `work` returns, what commit may return, and [`TxnError::Deadlock`] when the last run was a victim and `work`
+    /// made light of it.
     pub fn transact<T, E: From<TxnError>>(
         &self,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
@@ -231,15 +237,23 @@ impl Database {
         let age = self.core.clock.age();
         let mut runs = 0;
         loop {
+            self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
             let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
             let mut transaction = Transaction::new(self, txn);
-            match work(&mut transaction) {
+            let result = work(&mut transaction);
+            if transaction.is_victim() && runs < self.reruns {
+                runs += 1;
+                continue;
+            }
+            match result {
                 Ok(value) => {
-                    transaction.commit()?;
+                    transaction.commit_all()?;
                     return Ok(value);
                 }
-                Err(_) if transaction.is_victim() && runs < self.reruns => runs += 1,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    transaction.give_up()?;
+                    return Err(error);
+                }
             }
         }
     }
@@ -276,6 +290,12 @@ impl Database {
     /// Names of all tables.
     pub fn table_names(&self) -> Vec<String> {
         self.catalog.names()
+    }
+
+    /// Every index by its number, with the table's name and its own (the table's again for the primary index): what
+    /// [`Operation::index`] means.
+    pub fn indexes(&self) -> Vec<(u32, String, String)> {
+        self.catalog.indexes()
     }
 
     /// Everything committed before this position is on disk. See [`Transaction::commit_async`].
@@ -350,6 +370,7 @@ impl Database {
             log_bytes: log.bytes,
             log_flushes: log.flushes,
             log_direct: log.direct,
+            pool_hits: self.core.slots.hits(),
             pool_reads: pool.reads,
             pool_writes: pool.writes,
             pool_evictions: pool.evictions,
@@ -406,6 +427,8 @@ pub struct Stats {
     pub log_flushes: u64,
     /// The log is written past the system's cache (`O_DIRECT`), which not every file system can.
     pub log_direct: bool,
+    /// Pages that transactions which have ended found in the pool.
+    pub pool_hits: u64,
     /// Pages read.
     pub pool_reads: u64,
     /// Pages written.

@@ -1,11 +1,11 @@
 //! The files of a database: making new ones, and what the pool sees of them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use crate::base::checksum::crc32c;
 use crate::base::error::{OpenError, StorageError};
-use crate::base::hook::{Hook, WaitToken};
+use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, PageId, SlotId, TxnId};
 use crate::base::sync::Mutex;
 use crate::btree::ops;
@@ -196,14 +196,7 @@ impl WriteAhead for LogFront {
     }
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
-        if self.log.durable() >= lsn {
-            return Ok(());
-        }
-        if self.driven.load(Ordering::Acquire) {
-            self.log.wait_durable(lsn, &WaitToken::new(), &*self.hook)
-        } else {
-            self.log.wait_durable_inline(lsn)
-        }
+        self.log.make_durable(lsn, &self.driven, &*self.hook)
     }
 
     fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError> {

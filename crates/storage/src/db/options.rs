@@ -11,7 +11,9 @@ use crate::base::clock::Clock;
 use crate::base::config::{Background, Durability, Isolation, LatchKind};
 use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
+use crate::base::ids::PAGE_SIZE;
 use crate::io::{Disk, FileDisk};
+use crate::table::catalog::MAX_INDEXES;
 
 /// What restart has done so far, as its callback hears it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +72,11 @@ pub struct Options {
     pub(crate) database_id: Option<u64>,
     pub(crate) on_recovery: Option<OnRecovery>,
 }
+
+/// Smallest log buffer, in bytes. A record takes a quarter of it at most, and the largest that one call needs is the end of
+/// a bulk load: the roots of a table and of all its indexes, which appear together or not at all.
+const LEAST_LOG_BUFFER: usize = 512 << 10;
+const _: () = assert!(LEAST_LOG_BUFFER / 4 > (1 + MAX_INDEXES) * (PAGE_SIZE + 64) + 1024);
 
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
@@ -176,9 +183,9 @@ impl Options {
         self
     }
 
-    /// Memory for log records on their way to the disk, in bytes.
+    /// Memory for log records on their way to the disk, in bytes, 512 KiB to 1 GiB.
     pub fn log_buffer(mut self, bytes: usize) -> Options {
-        self.ring_bytes = bytes.clamp(64 << 10, 1 << 30);
+        self.ring_bytes = bytes.clamp(LEAST_LOG_BUFFER, 1 << 30);
         self
     }
 

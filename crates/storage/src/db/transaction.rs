@@ -1,12 +1,14 @@
 //! Transactions as programs see them.
 
 use std::ops::{ControlFlow, RangeBounds};
+use std::sync::Arc;
 
 use super::cursor::{Cursor, bounds_of};
 use super::database::Database;
 use super::table::{AsTable, SecondaryIndex};
 use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
+use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
@@ -34,8 +36,8 @@ use crate::txn::core::Txn;
 pub struct Transaction<'db> {
     db: &'db Database,
     pub(crate) txn: Txn<'db>,
-    /// It was chosen as a deadlock's victim: nothing but rolling back is left.
-    victim: bool,
+    /// It was chosen as a deadlock's victim, in this table: nothing but rolling back is left.
+    victim: Option<Arc<str>>,
     /// A key being encoded.
     key: Vec<u8>,
     /// A row being encoded.
@@ -60,12 +62,12 @@ pub enum TableLock {
 impl<'db> Transaction<'db> {
     #[inline]
     pub(crate) fn new(db: &'db Database, txn: Txn<'db>) -> Transaction<'db> {
-        Transaction { db, txn, victim: false, key: Vec::new(), row: Vec::new() }
+        Transaction { db, txn, victim: None, key: Vec::new(), row: Vec::new() }
     }
 
     /// Whether the transaction was chosen to give way in a deadlock: roll back, then run it again.
     pub fn is_victim(&self) -> bool {
-        self.victim
+        self.victim.is_some()
     }
 
     /// The isolation level.
@@ -75,18 +77,24 @@ impl<'db> Transaction<'db> {
 
     #[inline]
     fn info<K, V>(&self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
-        if self.victim {
+        if self.victim.is_some() || self.txn.is_broken() {
             return Err(TxnError::Ended);
         }
         let number = table.number(self.db)?;
         self.db.catalog.table(number).ok_or_else(|| foreign(number))
     }
 
+    /// Tells the scheduler which statement begins.
+    #[inline(always)]
+    fn enter(&self, kind: OperationKind, index: &Index) {
+        self.txn.core.pool.points().enter(Operation { kind, index: index.tree.index.0 });
+    }
+
     /// Notes what an error means for the transaction.
     #[inline]
     pub(super) fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
-        if let Err(TxnError::Deadlock { .. }) = &result {
-            self.victim = true;
+        if let Err(TxnError::Deadlock { table }) = &result {
+            self.victim = Some(Arc::clone(table));
         }
         result
     }
@@ -145,6 +153,7 @@ impl<'db> Transaction<'db> {
         want: Want,
     ) -> Result<Option<V>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Fetch, &info.primary);
         self.with_key(key, |tx, key| match tx.txn.read(&info.primary, key, want, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
             found => Ok(found.flatten()),
@@ -157,6 +166,7 @@ impl<'db> Transaction<'db> {
     /// [`TxnError::DuplicateKey`] if it is not, or a unique index has its value; the transaction stays open.
     pub fn insert<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.insert_row(info, key, row)))
     }
 
@@ -166,6 +176,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn put<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.put_row(info, key, row)))
     }
 
@@ -175,6 +186,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         self.with_key(key, |tx, key| {
             tx.with_row(row, |tx, row| {
                 let replaced = tx.txn.update_row(info, key, |old| {
@@ -192,6 +204,7 @@ impl<'db> Transaction<'db> {
     /// See [`TxnError`].
     pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         self.with_key(key, |tx, key| tx.txn.delete_row(info, key))
     }
 
@@ -205,6 +218,7 @@ impl<'db> Transaction<'db> {
         range: impl RangeBounds<K>,
     ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::primary(self, info, from, to))
     }
@@ -225,6 +239,7 @@ impl<'db> Transaction<'db> {
                 what: format!("has no index {}", I::NAME),
             });
         };
+        self.enter(OperationKind::Scan, &secondary.index);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::secondary(self, info, &secondary.index, from, to))
     }
@@ -252,6 +267,7 @@ impl<'db> Transaction<'db> {
     /// Only if the table cannot be found.
     pub fn prefetch<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Prefetch, &info.primary);
         let encoded: Vec<Vec<u8>> = keys
             .iter()
             .map(|key| {
@@ -283,13 +299,33 @@ impl<'db> Transaction<'db> {
     /// released at once (early lock release: Johnson et al., "Aether", VLDB 2010).
     ///
     /// # Errors
-    /// When the instance is closed to commits.
+    /// When the instance is closed to commits; [`TxnError::Ended`] when an earlier error has left nothing to commit. The
+    /// transaction is rolled back then.
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
-        if self.victim {
+        if self.victim.is_some() || self.txn.is_broken() {
             return Err(TxnError::Ended);
         }
+        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
         Ok(self.txn.commit()?)
+    }
+
+    /// Commits for [`Database::transact`]: a victim is told that it is one.
+    pub(super) fn commit_all(self) -> Result<(), TxnError> {
+        match &self.victim {
+            Some(table) => Err(TxnError::Deadlock { table: Arc::clone(table) }),
+            None => self.commit(),
+        }
+    }
+
+    /// Takes everything back and returns when what was read is on disk: whatever is answered now tells of it.
+    pub(super) fn give_up(self) -> Result<(), TxnError> {
+        let core = &self.db.core;
+        let end = self.rollback()?;
+        if core.durability == Durability::Sync {
+            core.make_durable(end)?;
+        }
+        Ok(())
     }
 
     /// Takes everything back. Returns the position that must be durable before an answer that tells of what
@@ -298,6 +334,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// When a page cannot be read: the instance is then closed to commits and the next open rolls back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
+        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
         Ok(self.txn.rollback()?)
     }
 }
@@ -316,6 +353,7 @@ impl Transaction<'_> {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Fetch, &info.primary);
         let result = self.txn.read(&info.primary, key, Want::Read, f);
         self.noted(result)
     }
@@ -332,6 +370,7 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         let result = self.txn.update_row(info, key, change);
         self.noted(result)
     }
@@ -351,6 +390,7 @@ impl Transaction<'_> {
         change: impl FnOnce(&mut [u8], &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
@@ -372,6 +412,7 @@ impl Transaction<'_> {
         change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
@@ -385,6 +426,7 @@ impl Transaction<'_> {
     /// See [`TxnError`].
     pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_row(info, key, row);
         self.noted(result)
     }
@@ -399,6 +441,7 @@ impl Transaction<'_> {
         rows: &[(&[u8], &[u8])],
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_rows(info, rows);
         self.noted(result)
     }
@@ -409,6 +452,7 @@ impl Transaction<'_> {
     /// See [`TxnError`].
     pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.delete_row(info, key);
         self.noted(result)
     }
@@ -424,6 +468,7 @@ impl Transaction<'_> {
         to: &[u8],
     ) -> Result<Option<Vec<u8>>, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.take_first_row(info, from, End::With(to));
         self.noted(result)
     }
@@ -440,6 +485,7 @@ impl Transaction<'_> {
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Scan, &info.primary);
         let wanted = Wanted { from, to: End::With(to), want: Want::Read, likely: usize::MAX };
         let result = self.txn.scan(&info.primary, wanted, visit);
         self.noted(result)
@@ -458,6 +504,7 @@ impl Transaction<'_> {
         change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Update, &info.primary);
         if !info.secondaries.is_empty() {
             let what = "has secondary indexes: update its rows one by one".into();
             return Err(TxnError::Schema { table: info.primary.table.clone(), what });
@@ -484,6 +531,7 @@ impl Transaction<'_> {
         let Some(secondary) = info.secondaries.get(index) else {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
         };
+        self.enter(OperationKind::Scan, &secondary.index);
         let result = if descending {
             self.txn.scan_backward(&secondary.index, End::With(to), End::With(from), Want::Read, visit)
         } else {
@@ -505,6 +553,7 @@ impl Transaction<'_> {
         row_bytes: usize,
     ) -> Result<(), TxnError> {
         let info = self.info(table)?;
+        self.enter(OperationKind::Prefetch, &info.primary);
         self.txn.prefetch(&info.primary, keys, row_bytes);
         Ok(())
     }

@@ -41,6 +41,39 @@ const VERSION_MASK: u64 = !(VERSION - 1);
 #[derive(Debug, Default)]
 pub(crate) struct Latch(AtomicU64);
 
+/// Counts the page latches that this thread holds, in builds with debug assertions. A fiber is left only at points and
+/// blocks, where it holds none, so the thread's count is that of the fiber that runs.
+#[cfg(debug_assertions)]
+mod held {
+    use std::cell::Cell;
+
+    thread_local! {
+        static HELD: Cell<i64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn change(by: i64) {
+        HELD.set(HELD.get() + by);
+    }
+
+    pub(super) fn count() -> i64 {
+        HELD.get()
+    }
+}
+
+/// Notes in debug builds that a latch was taken or given back.
+#[inline(always)]
+fn note(_by: i64) {
+    #[cfg(debug_assertions)]
+    held::change(_by);
+}
+
+/// Asserts in debug builds that this thread holds no page latch; `_where` is for the message.
+#[inline(always)]
+pub(crate) fn assert_none_held(_where: &str) {
+    #[cfg(debug_assertions)]
+    assert_eq!(held::count(), 0, "a latch is held at {_where}, where someone else may run");
+}
+
 /// A version as an optimistic reader notes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Version(u64);
@@ -143,6 +176,7 @@ impl Latch {
     pub(crate) fn unlock_exclusive(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert!(word & EXCLUSIVE != 0);
+        note(-1);
         self.0.store((word & VERSION_MASK).wrapping_add(VERSION), Ordering::Release);
     }
 
@@ -151,6 +185,7 @@ impl Latch {
     pub(crate) fn unlock_unchanged(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert!(word & EXCLUSIVE != 0);
+        note(-1);
         self.0.store(word & VERSION_MASK, Ordering::Release);
     }
 
@@ -163,6 +198,7 @@ impl Latch {
                 && word & READERS != READERS
                 && self.0.compare_exchange_weak(word, word + READER, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
+                note(1);
                 return Version(word & VERSION_MASK);
             }
             backoff.pause();
@@ -176,12 +212,16 @@ impl Latch {
         (word & EXCLUSIVE == 0
             && word & READERS != READERS
             && self.0.compare_exchange(word, word + READER, Ordering::Acquire, Ordering::Relaxed).is_ok())
-        .then_some(Version(word & VERSION_MASK))
+        .then(|| {
+            note(1);
+            Version(word & VERSION_MASK)
+        })
     }
 
     /// Gives the shared mode back.
     #[inline]
     pub(crate) fn unlock_shared(&self) {
+        note(-1);
         let before = self.0.fetch_sub(READER, Ordering::Release);
         debug_assert!(before & READERS != 0);
     }
@@ -192,6 +232,7 @@ impl Latch {
 #[inline]
 fn writes_follow() {
     fence(Ordering::Release);
+    note(1);
 }
 
 /// A reader's hold on a latch: a noted version, and a share under [`LatchKind::Plain`].
@@ -280,6 +321,27 @@ mod tests {
         assert!(latch.try_lock_exclusive());
         assert!(latch.try_lock_shared().is_none());
         latch.unlock_exclusive();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn the_latches_a_thread_holds_are_counted() {
+        let (a, b) = (Latch::default(), Latch::default());
+        assert_none_held("the start");
+        a.lock_exclusive();
+        let share = ReadGuard::new(&b, LatchKind::Plain);
+        let caught = std::panic::catch_unwind(|| assert_none_held("a point"));
+        let text = *caught.unwrap_err().downcast::<String>().unwrap();
+        assert!(text.contains("a latch is held at a point"), "{text}");
+        a.unlock_unchanged();
+        assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
+        assert!(share.upgrade());
+        assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
+        b.unlock_exclusive();
+        assert_none_held("the end");
+        // An optimistic reader holds nothing.
+        let _read = ReadGuard::new(&a, LatchKind::Optimistic);
+        assert_none_held("a read section");
     }
 
     #[test]

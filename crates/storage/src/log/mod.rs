@@ -2,6 +2,7 @@
 
 mod bell;
 mod blocks;
+mod driven;
 mod files;
 mod flush;
 mod kind;
@@ -250,6 +251,11 @@ impl Log {
     #[inline]
     pub(crate) fn append_reserved(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
         self.append_to(slot, rec, after, Room::Kept)
+    }
+
+    /// Undoing the slot's transaction may take `bytes` more than its records.
+    pub(crate) fn owe(&self, slot: SlotId, bytes: u64) {
+        self.reserve.owe(slot, bytes, false);
     }
 
     /// The slot's transaction has ended: nothing needs to be kept for its undo.

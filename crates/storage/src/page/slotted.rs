@@ -204,6 +204,30 @@ impl<'a> PageRef<'a> {
         }
     }
 
+    /// Asks the processor for the record of slot `i`, if there is such a slot.
+    #[inline]
+    pub(crate) fn prefetch_row(self, i: usize) {
+        if i >= self.count() {
+            return;
+        }
+        let slot = self.slot(i);
+        let end = (slot.offset + slot.record_len()).min(PAGE_SIZE);
+        let mut at = slot.offset & !63;
+        while at < end {
+            self.prefetch(at);
+            at += 64;
+        }
+    }
+
+    /// Asks the processor for what an insert at slot `i` will write: the end of the slots and of the heap.
+    #[inline]
+    pub(crate) fn prefetch_room(self, i: usize) {
+        let heap = usize::from(self.u16(HEAP_START));
+        self.prefetch(heap.saturating_sub(1));
+        self.prefetch(heap.saturating_sub(65));
+        self.prefetch(SLOTS + i.min(MAX_SLOTS) * SLOT);
+    }
+
     /// The first slot whose key is not below `key`, and whether it is equal.
     #[inline]
     pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {

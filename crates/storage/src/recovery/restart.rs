@@ -301,8 +301,8 @@ pub(crate) fn undo(
         order.clear();
     }
     for (last, txn) in order.into_iter().rev() {
-        let mut victim = Victim { txn, last, end: last };
-        roll_back(Pages { pool, log, slot }, &mut rec, &mut bytes, &mut victim, Lsn::ZERO)?;
+        let mut victim = Victim { txn, last };
+        roll_back(Pages { pool, log, slot, for_undo: true }, &mut rec, &mut bytes, &mut victim, Lsn::ZERO)?;
         rec.begin(RecordKind::End as u8, txn, victim.last);
         log.append_reserved(slot, &mut rec, Lsn::ZERO)?;
         log.end_txn(slot);

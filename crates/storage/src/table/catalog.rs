@@ -152,6 +152,18 @@ impl Catalog {
         self.entries.lock().keys().cloned().collect()
     }
 
+    /// Number, table and name of every index; a primary one has the table's name.
+    pub(crate) fn indexes(&self) -> Vec<(u32, String, String)> {
+        let entries = self.entries.lock();
+        let mut all = Vec::new();
+        for (table, entry) in entries.iter() {
+            all.push((entry.primary.index.0, table.clone(), table.clone()));
+            all.extend(entry.secondaries.iter().map(|(name, _, tree)| (tree.index.0, table.clone(), name.clone())));
+        }
+        all.sort_unstable();
+        all
+    }
+
     /// Root pages of all trees.
     pub(crate) fn roots(&self) -> Vec<PageId> {
         let entries = self.entries.lock();
@@ -217,7 +229,8 @@ impl Catalog {
         let trees =
             |e: &Entry| std::iter::once(e.primary).chain(e.secondaries.iter().map(|s| s.2)).map(|t| t.index.0).max();
         let mut index = entries.values().filter_map(trees).max().unwrap_or(CATALOG.index.0);
-        let mut txn = core.begin(Isolation::Serializable, None)?;
+        // `entries` is held: nobody else creates meanwhile.
+        let mut txn = core.begin_creating()?;
         let cx = txn.claim.context();
         let pages = core.pages(cx.slot);
         let mut tree = |rec: &mut crate::log::RecordBuf| {

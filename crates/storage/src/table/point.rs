@@ -22,6 +22,9 @@ impl Txn<'_> {
         self.intend(index, want)?;
         let name = LockName::new(index.tree.index, key);
         let mode = self.key_mode(want);
+        if self.core.pool.points().in_descents() {
+            self.core.locks.prefetch(name);
+        }
         loop {
             let leaf = self.locate(index, name, key)?;
             if !leaf.exact {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::index::{Got, Index, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
+use crate::base::point::site;
 use crate::btree::ops::{self, Place};
 use crate::btree::split::Made;
 use crate::btree::{MAX_KEY, MAX_ROW};
@@ -175,6 +176,12 @@ impl Txn<'_> {
         mut leaf: FrameWrite<'_>,
     ) -> Result<Placed, TxnError> {
         let slot = leaf.page().slot(position);
+        let shorter = after.0.len() < slot.value_len;
+        if shorter && !self.may_shorten() {
+            leaf.release_unchanged();
+            self.keep_for_one_shorter()?;
+            return Ok(Placed::Again);
+        }
         if after.0.len() > slot.value_len && leaf.page().free_bytes() < after.0.len() - slot.value_len + RECORD_HEAD {
             leaf.release_unchanged();
             return Ok(Placed::Full);
@@ -188,6 +195,9 @@ impl Txn<'_> {
         let mut page = leaf.page_mut();
         ops::replace(&mut page, position, after.0, after.1);
         page.set_lsn(lsn);
+        if shorter {
+            self.has_shortened();
+        }
         Ok(Placed::Done)
     }
 
@@ -233,7 +243,9 @@ impl Txn<'_> {
         let leaf = index.tree.leaf(&core.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
-        if leaf.page().ghosts() > 0 {
+        // Under the table's lock our own ghosts, which a rollback wants back, cannot be told from those nobody needs.
+        let may_go = !cx.owner.writes_unnamed(index.lock_table);
+        if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
             gone = index.tree.purge(pages, &mut cx.rec, &mut leaf, &mut referenced)?;
             nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
@@ -256,7 +268,9 @@ impl Txn<'_> {
     #[inline]
     pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
         // The callback has nothing to do: `read` leaves the row in `before`.
-        self.read(index, key, Want::Write, |_| ()).map(|found| found.is_some())
+        let found = self.read(index, key, Want::Write, |_| ())?.is_some();
+        self.core.pool.points().at(&site::BEFORE_WRITE);
+        Ok(found)
     }
 
     /// Writes `after` over the row of `key`, which is locked for writing and equal to `before`.

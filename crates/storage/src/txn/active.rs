@@ -5,6 +5,7 @@
 //! | `claimed` | whoever claims or gives back the slot | all |
 //! | `context` | the claimer alone | the claimer alone |
 //! | `state`, `first`, `last` | the claimer | the checkpointer |
+//! | `hits` | the claimer | whoever asks for counters |
 //!
 //! `state` is the transaction's number, shifted left, with the lowest bit set while its last record
 //! (commit or end) is being appended. The checkpointer waits out that bit: otherwise it could list a
@@ -29,13 +30,16 @@ struct Slot {
     state: AtomicU64,
     first: AtomicU64,
     last: AtomicU64,
+    /// Pages found in the pool by whoever had the slot. Written by the claimer alone.
+    hits: AtomicU64,
     context: UnsafeCell<Context>,
 }
 
 // SAFETY: `context` is touched only through a `Claim`, of which there is at most one per slot (`claimed`).
 unsafe impl Sync for Slot {}
 
-/// All places.
+/// All places: those for transactions of users, and one more behind them for creating a table, so that a table may be
+/// created in the middle of the last transaction there is room for.
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
@@ -65,23 +69,35 @@ fn hint_for_new_thread() -> usize {
 }
 
 impl Slots {
-    /// `n` places. See [`Slots::remembers`].
+    /// `n` places for users, and one more. See [`Slots::remembers`].
     pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
         let slot = |i: usize| Slot {
             claimed: AtomicBool::new(false),
             state: AtomicU64::new(0),
             first: AtomicU64::new(0),
             last: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
             context: UnsafeCell::new(Context::new(locks.attach(SlotId(i as u16)))),
         };
-        Slots { slots: (0..n).map(slot).collect(), remembers }
+        Slots { slots: (0..=n).map(slot).collect(), remembers }
+    }
+
+    /// How many transactions of users there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.slots.len() - 1
+    }
+
+    /// Takes the place for creating a table; `None` if it is taken, so only one may create at a time.
+    pub(crate) fn claim_last(&self) -> Option<Claim<'_>> {
+        let slot = self.slots.last()?;
+        Self::try_claim(slot).then_some(Claim { slot })
     }
 
     /// Takes a free place, preferably the one this thread had before; `None` when all are taken.
     #[inline]
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
         let hint = if self.remembers { HINT.get() } else { 0 };
-        if let Some(slot) = self.slots.get(hint)
+        if let Some(slot) = self.slots[..self.limit()].get(hint)
             && Self::try_claim(slot)
         {
             return Some(Claim { slot });
@@ -91,7 +107,7 @@ impl Slots {
 
     #[cold]
     fn claim_slow(&self, hint: usize) -> Option<Claim<'_>> {
-        let n = self.slots.len();
+        let n = self.limit();
         for i in (0..n).map(|i| (hint + i) % n) {
             let slot = &self.slots[i];
             if Self::try_claim(slot) {
@@ -130,7 +146,13 @@ impl Slots {
         all
     }
 
+    /// Pages that transactions have found in the pool.
+    pub(crate) fn hits(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.hits.load(Ordering::Relaxed)).sum()
+    }
+
     /// How many places are taken.
+    #[cfg(test)]
     pub(crate) fn claimed(&self) -> usize {
         self.slots.iter().filter(|s| s.claimed.load(Ordering::Relaxed)).count()
     }
@@ -189,6 +211,8 @@ impl Claim<'_> {
 impl Drop for Claim<'_> {
     #[inline]
     fn drop(&mut self) {
+        let hits = &self.slot.hits;
+        hits.store(hits.load(Ordering::Relaxed) + crate::buffer::take_hits(), Ordering::Relaxed);
         self.slot.claimed.store(false, Ordering::Release);
     }
 }
@@ -204,6 +228,9 @@ mod tests {
         let a = slots.claim().unwrap();
         let b = slots.claim().unwrap();
         assert!(slots.claim().is_none());
+        let creating = slots.claim_last().unwrap();
+        assert!(slots.claim_last().is_none() && slots.claim().is_none());
+        drop(creating);
         assert!(slots.active().is_empty());
         a.announce(TxnId(7), Lsn(100));
         assert_eq!(slots.active(), [Active { txn: TxnId(7), first: Lsn(100), last: Lsn::ZERO }]);

@@ -30,8 +30,6 @@ pub(crate) struct Context {
     pub(crate) txn: TxnId,
     /// The newest record of the running transaction; zero if it has written nothing.
     pub(crate) last: Lsn,
-    /// The end of that record.
-    pub(crate) end: Lsn,
     pub(crate) rec: RecordBuf,
     /// A key being built: a secondary entry's, a scan's.
     pub(crate) key: Vec<u8>,
@@ -58,7 +56,6 @@ impl Context {
             sequence: 0,
             txn: TxnId(0),
             last: Lsn::ZERO,
-            end: Lsn::ZERO,
             rec: RecordBuf::new(),
             key: Vec::new(),
             before: Vec::new(),

@@ -1,18 +1,19 @@
 //! What all transactions of a database share, and the life of one: begin, commit, roll back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use super::active::{Claim, Slots};
 use super::undo::{Victim, roll_back};
 use crate::base::clock::Clock;
 use crate::base::config::{Durability, Isolation, LatchKind};
 use crate::base::error::StorageError;
-use crate::base::hook::{Hook, WaitToken};
+use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::poison::Poison;
 use crate::btree::Pages;
+use crate::btree::space::Kept;
 use crate::buffer::BufferPool;
 use crate::lock::LockTable;
 use crate::log::{Log, RecordKind};
@@ -41,6 +42,9 @@ pub(crate) struct Txn<'db> {
     pub(crate) claim: Claim<'db>,
     pub(crate) isolation: Isolation,
     ended: bool,
+    /// A statement failed half-way and could not be taken back: nothing is left but to roll everything back.
+    broken: bool,
+    kept: Kept,
 }
 
 impl Core {
@@ -50,14 +54,27 @@ impl Core {
     /// `TooManyTransactions` when every slot is taken.
     #[inline]
     pub(crate) fn begin(&self, isolation: Isolation, age: Option<u64>) -> Result<Txn<'_>, StorageError> {
-        let Some(mut claim) = self.slots.claim() else { return Err(self.too_many()) };
+        let Some(claim) = self.slots.claim() else { return Err(self.too_many()) };
+        Ok(self.begin_in(claim, isolation, age))
+    }
+
+    /// Begins the transaction that creates a table. One at a time: who comes second gets an error.
+    ///
+    /// # Errors
+    /// `TooManyTransactions`.
+    pub(crate) fn begin_creating(&self) -> Result<Txn<'_>, StorageError> {
+        let Some(claim) = self.slots.claim_last() else { return Err(self.too_many()) };
+        Ok(self.begin_in(claim, Isolation::Serializable, None))
+    }
+
+    #[inline]
+    fn begin_in<'db>(&'db self, mut claim: Claim<'db>, isolation: Isolation, age: Option<u64>) -> Txn<'db> {
         let cx = claim.context();
         cx.sequence += 1;
         cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
         cx.last = Lsn::ZERO;
-        cx.end = Lsn::ZERO;
         cx.owner.begin(age.unwrap_or_else(|| self.clock.age()));
-        Ok(Txn { core: self, claim, isolation, ended: false })
+        Txn { core: self, claim, isolation, ended: false, broken: false, kept: Kept::default() }
     }
 
     /// Returns when everything before `end` is on disk.
@@ -65,25 +82,18 @@ impl Core {
     /// # Errors
     /// When the instance is closed to commits.
     pub(crate) fn make_durable(&self, end: Lsn) -> Result<(), StorageError> {
-        if self.log.durable() >= end {
-            return Ok(());
-        }
-        if self.driven.load(Ordering::Acquire) {
-            self.log.wait_durable(end, &WaitToken::new(), &*self.hook)
-        } else {
-            self.log.wait_durable_inline(end)
-        }
+        self.log.make_durable(end, &self.driven, &*self.hook)
     }
 
     #[cold]
     fn too_many(&self) -> StorageError {
-        StorageError::TooManyTransactions { limit: self.slots.claimed() }
+        StorageError::TooManyTransactions { limit: self.slots.limit() }
     }
 
     /// What a change of structure needs.
     #[inline]
     pub(crate) fn pages(&self, slot: SlotId) -> Pages<'_> {
-        Pages { pool: &self.pool, log: &self.log, slot }
+        Pages { pool: &self.pool, log: &self.log, slot, for_undo: false }
     }
 }
 
@@ -104,14 +114,42 @@ impl<'db> Txn<'db> {
     pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, StorageError> {
         let cx = self.claim.context();
         let lsn = self.core.log.append(cx.slot, &mut cx.rec, after)?;
-        (cx.last, cx.end) = (lsn, cx.rec.end());
+        cx.last = lsn;
         self.claim.advance(lsn);
         Ok(lsn)
+    }
+
+    /// Keeps room for making one more row shorter. No latch may be held.
+    ///
+    /// # Errors
+    /// No space.
+    #[cold]
+    pub(crate) fn keep_for_one_shorter(&mut self) -> Result<(), StorageError> {
+        self.kept.keep(self.core.pages(self.claim.peek().slot))
+    }
+
+    /// Whether a row may be made shorter.
+    #[inline]
+    pub(crate) fn may_shorten(&self) -> bool {
+        self.kept.covers_one()
+    }
+
+    /// A row has been made shorter.
+    #[cold]
+    pub(crate) fn has_shortened(&mut self) {
+        let bytes = self.kept.use_one();
+        self.core.log.owe(self.claim.peek().slot, bytes);
     }
 
     /// A place in the transaction to come back to: see [`Txn::rollback_to`].
     pub(crate) fn savepoint(&self) -> Lsn {
         self.claim.peek().last
+    }
+
+    /// Whether half a statement is left, so that the transaction must not commit.
+    #[inline]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// Commits: appends the commit record and releases all locks at once (early lock release). What was read or
@@ -121,6 +159,7 @@ impl<'db> Txn<'db> {
     /// When the instance is closed to commits; the transaction is then rolled back as far as memory goes.
     #[inline]
     pub(crate) fn commit(mut self) -> Result<Lsn, StorageError> {
+        debug_assert!(!self.broken, "half a statement would be committed");
         let cx = self.claim.context();
         let wrote = cx.last != Lsn::ZERO;
         let mut end = Lsn::ZERO;
@@ -137,6 +176,7 @@ impl<'db> Txn<'db> {
             self.claim.ended();
             appended?;
         }
+        self.kept.release(&self.core.pool);
         self.claim.context().owner.release_all();
         self.ended = true;
         if !wrote {
@@ -151,15 +191,18 @@ impl<'db> Txn<'db> {
     /// Takes back everything after the savepoint.
     ///
     /// # Errors
-    /// When a page cannot be read, or the log takes no more.
+    /// When a page cannot be read, or the log takes no more. The transaction is then broken: what is left can only be
+    /// rolled back as a whole, which goes on where this stopped.
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
         let core = self.core;
         let cx = self.claim.context();
-        let mut victim = Victim { txn: cx.txn, last: cx.last, end: cx.end };
+        let mut victim = Victim { txn: cx.txn, last: cx.last };
         let mut bytes = std::mem::take(&mut cx.before);
-        let result = roll_back(core.pages(cx.slot), &mut cx.rec, &mut bytes, &mut victim, savepoint);
-        (cx.last, cx.end, cx.before) = (victim.last, victim.end, bytes);
+        let pages = Pages { for_undo: true, ..core.pages(cx.slot) };
+        let result = roll_back(pages, &mut cx.rec, &mut bytes, &mut victim, savepoint);
+        (cx.last, cx.before) = (victim.last, bytes);
         self.claim.advance(victim.last);
+        self.broken |= result.is_err();
         result
     }
 
@@ -187,6 +230,7 @@ impl<'db> Txn<'db> {
                 self.core.poison.close(error, self.core.log.durable());
             }
         }
+        self.kept.release(&self.core.pool);
         self.claim.context().owner.release_all();
         result
     }

@@ -17,8 +17,6 @@ pub(crate) struct Victim {
     pub(crate) txn: TxnId,
     /// Its newest record.
     pub(crate) last: Lsn,
-    /// The end of that record.
-    pub(crate) end: Lsn,
 }
 
 /// Undoes what the victim did after `savepoint`, following its records back (ARIES section 6.4). `bytes` is scratch.
@@ -42,7 +40,7 @@ pub(crate) fn roll_back(
                     let next = if i == 0 { record.prev } else { at };
                     let undoing = Undoing { txn: victim.txn, last: victim.last, next };
                     if undo(pages, section, rec, undoing)? && !is_mutant(Mutant::SkipCompensation) {
-                        (victim.last, victim.end) = (rec.start(), rec.end());
+                        victim.last = rec.start();
                     }
                 }
                 record.prev

@@ -64,6 +64,21 @@ impl EntrySet {
     }
 }
 
+/// Orders, looked up by numbers that ascend: each search goes on where the one before ended.
+struct Ascending<'o> {
+    orders: &'o mut [OrderSeen],
+    next: usize,
+}
+
+impl Ascending<'_> {
+    fn find(&mut self, o: u32) -> Option<&mut OrderSeen> {
+        while self.orders.get(self.next).is_some_and(|order| order.o < o) {
+            self.next += 1;
+        }
+        self.orders.get_mut(self.next).filter(|order| order.o == o)
+    }
+}
+
 /// What is added up over a district's orders.
 struct Sums {
     orders: u64,
@@ -162,17 +177,14 @@ impl District<'_> {
         orders: &mut [OrderSeen],
     ) -> Result<(), R::Error> {
         let (w, d) = (self.w, self.row.d);
-        let mut next = 0;
+        let mut orders = Ascending { orders, next: 0 };
         reader.scan::<NewOrder>(&NewOrderKey { w, d, o: first }, &NewOrderKey { w, d, o: last }, |key, _| {
             self.sums.new_orders += 1;
             self.sums.smallest_new = self.sums.smallest_new.or(Some(key.o));
             self.sums.largest_new = Some(key.o);
-            while orders.get(next).is_some_and(|order| order.o < key.o) {
-                next += 1;
-            }
-            match orders.get_mut(next) {
-                Some(order) if order.o == key.o => order.is_new = true,
-                _ => self.findings.add(Rule::C5, || {
+            match orders.find(key.o) {
+                Some(order) => order.is_new = true,
+                None => self.findings.add(Rule::C5, || {
                     format!("warehouse {w}, district {d}, order {}: in new_order, but there is no such order", key.o)
                 }),
             }
@@ -190,14 +202,11 @@ impl District<'_> {
         let (w, d) = (self.w, self.row.d);
         let loaded_orders = self.loaded.scale.customers;
         let (from, to) = OrderLineKey::lines(w, d, first, last);
-        let mut next = 0;
+        let mut orders = Ascending { orders, next: 0 };
         reader.scan::<OrderLine>(&from, &to, |key, row| {
             self.sums.lines += 1;
-            while orders.get(next).is_some_and(|order| order.o < key.o) {
-                next += 1;
-            }
-            match orders.get_mut(next) {
-                Some(order) if order.o == key.o => {
+            match orders.find(key.o) {
+                Some(order) => {
                     order.lines += 1;
                     if row.hot.delivery_d.is_null() {
                         order.undated += 1;
@@ -205,7 +214,7 @@ impl District<'_> {
                         order.delivered += row.cold.amount.get();
                     }
                 }
-                _ => self.findings.add(Rule::C6, || {
+                None => self.findings.add(Rule::C6, || {
                     format!("warehouse {w}, district {d}, order {}: line {}, but no such order", key.o, key.number)
                 }),
             }

@@ -1,8 +1,14 @@
 //! The commands.
 
 pub(crate) mod check;
+pub(crate) mod footprint;
+pub(crate) mod history;
+pub(crate) mod index_fetch;
 pub(crate) mod load;
+pub(crate) mod reproduce;
 pub(crate) mod run;
+pub(crate) mod shell;
+pub(crate) mod verify;
 
 use std::io::Write;
 use std::time::Duration;

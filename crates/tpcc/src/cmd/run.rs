@@ -1,7 +1,8 @@
 //! `tpcc run`: load if needed, run, check, print.
 
 use super::{Ended, check, load, print};
-use crate::config::{self, RunConfig};
+use crate::ack::Sink;
+use crate::config::{self, CtxPoints, RunConfig, Scheduling};
 use crate::database::Database;
 use crate::driver::{self, Tick};
 use crate::error::Error;
@@ -12,6 +13,7 @@ use crate::progress::{self, Progress};
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::output::JsonFile;
 use crate::report::{self, summary};
+use crate::space;
 
 /// Carries the command out.
 pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
@@ -24,6 +26,9 @@ pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
 
 fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
     let json = config.json.as_deref().map(JsonFile::open).transpose()?;
+    if config.engine == EngineKind::Storage {
+        space::check(&config.store.data, 0)?;
+    }
     let cpu = CpuTime::now();
     let (database, loaded) = match D::open(&config.store)? {
         Some(opened) => opened,
@@ -44,12 +49,15 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         terminals: shape.terminals,
         mix: config.mix,
         steps: config.steps,
+        team_size: config.store.scheduling.team_size(),
+        by_kind: !matches!(config.store.scheduling, Scheduling::Steps { points: CtxPoints::None, .. }),
         length: config.length,
         seed: config.seed,
     };
+    let acks = config.acks.then(|| Sink::new(Box::new(std::io::stdout())));
     let mut shown = Progress::start();
-    let measured =
-        driver::run(&database, &loaded, &plan, |tick| shown.show(|| line(&plan, tick))).map_err(Error::failed)?;
+    let measured = driver::run(&database, &loaded, &plan, acks.as_ref(), |tick| shown.show(|| line(&plan, tick)))
+        .map_err(Error::failed)?;
     drop(shown);
     let checked = match config.check && !measured.interrupted {
         true => Some(check(&database, &loaded, config.store.workers)?),
@@ -58,7 +66,11 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
     let settings = report::run_config(config, &shape, &loaded);
     let report = report::run(settings, Machine::describe(cpu), &measured, checked.as_ref());
     let written = json.map(|file| file.write(&report)).transpose()?.map(|path| path.display().to_string());
-    print(&summary::run(&report, checked.as_ref(), written.as_deref()));
+    let summary = summary::run(&report, checked.as_ref(), written.as_deref());
+    match acks {
+        Some(_) => eprint!("{summary}"),
+        None => print(&summary),
+    }
     database.close()?;
     match checked {
         Some(checked) if !checked.passed() && !checked.interrupted => {

@@ -4,7 +4,10 @@
 //! answer leaves when its ticket is durable, and the worker meanwhile serves other terminals. The main thread only looks
 //! on: it moves the phases and samples the workers' counters once a second.
 
+mod attempt;
+mod desk;
 pub(crate) mod measure;
+mod team;
 pub(crate) mod terminal;
 #[cfg(test)]
 mod tests;
@@ -13,6 +16,7 @@ mod worker;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::ack::{self, Sink};
 use crate::engine::{Engine, EngineFigures, Session, Transaction};
 use crate::generate::Random;
 use crate::generate::deck::Mix;
@@ -24,7 +28,9 @@ use crate::schema::meta::{Fact, Loaded};
 use crate::schema::rows::When;
 use crate::schema::tables::Meta;
 use crate::txn::Steps;
+use desk::{Desk, Fifo};
 use measure::Stats;
+use team::ByKind;
 use terminal::Terminal;
 use worker::Worker;
 
@@ -52,6 +58,10 @@ pub(crate) struct Plan {
     pub(crate) mix: Mix,
     /// Order of steps.
     pub(crate) steps: Steps,
+    /// Transactions of a worker that are under way at once.
+    pub(crate) team_size: usize,
+    /// Whether those of a kind are admitted together.
+    pub(crate) by_kind: bool,
     /// When it ends.
     pub(crate) length: Length,
     /// Everything random follows from it.
@@ -183,14 +193,19 @@ pub(crate) fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
     Ok(run.unwrap_or(1) as u32)
 }
 
-/// Runs `plan` on a loaded engine. `look` is called once a second. An error is a message for the user.
+/// Runs `plan` on a loaded engine. Acknowledgements go to `acks`, if they are wanted. `look` is called once a second. An
+/// error is a message for the user.
 pub(crate) fn run<E: Engine>(
     engine: &E,
     loaded: &Loaded,
     plan: &Plan,
+    acks: Option<&Sink>,
     mut look: impl FnMut(&Tick<'_>),
 ) -> Result<Measured, String> {
     let run = next_run(engine).map_err(|e| e.to_string())?;
+    if acks.is_some() {
+        ack::prepare(engine, run, plan.terminals).map_err(|e| e.to_string())?;
+    }
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
     let world = World { scale: loaded.scale, warehouses: plan.warehouses, constants };
     let clock = Clock::start();
@@ -216,8 +231,7 @@ pub(crate) fn run<E: Engine>(
             .map(|(number, (terminals, quota))| {
                 let work = move || {
                     let _end = Finished { control, main };
-                    let session = engine.session(number).map_err(|e| e.to_string())?;
-                    Worker::new(session, terminals, quota, plan.steps, world, control, &boards[number], clock).run()
+                    serve(engine, number, terminals, acks, quota, plan, world, control, &boards[number], clock)
                 };
                 std::thread::Builder::new().name(format!("worker {number}")).spawn_scoped(scope, work)
             })
@@ -241,6 +255,33 @@ pub(crate) fn run<E: Engine>(
             None => Ok(Measured { seconds: stats.seconds(), stats, series, interrupted, figures }),
         }
     })
+}
+
+/// A worker's thread.
+#[allow(clippy::too_many_arguments)]
+fn serve<E: Engine>(
+    engine: &E,
+    number: usize,
+    terminals: Vec<Terminal>,
+    acks: Option<&Sink>,
+    quota: Option<u64>,
+    plan: &Plan,
+    world: &World,
+    control: &Control,
+    board: &Board,
+    clock: Clock,
+) -> Result<Stats, String> {
+    let size = plan.team_size.min(terminals.len());
+    if size > 1 && plan.by_kind {
+        let desk = Desk::new(ByKind::new(size), terminals, acks, quota, world, control, board, clock);
+        return team::run(engine, number, desk, size, plan.steps, control);
+    }
+    let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
+    if size > 1 {
+        return team::run(engine, number, desk, size, plan.steps, control);
+    }
+    let session = engine.session(number).map_err(|e| e.to_string())?;
+    Worker::new(session, desk, plan.steps, control).run()
 }
 
 /// Divides the transactions among the workers that have terminals.

@@ -13,7 +13,10 @@ pub(crate) struct Terminal {
     home: (u32, u8),
     random: Random,
     deck: Deck,
-    history: HistoryKey,
+    /// Of its last transaction: HISTORY's key of a payment, and its number where it is acknowledged.
+    last: HistoryKey,
+    /// The card drawn for its next transaction.
+    drawn: Option<Kind>,
     /// Since when it waits for a worker, in nanoseconds of the run's clock.
     pub(super) ready_since: u64,
 }
@@ -28,7 +31,8 @@ impl Terminal {
             home: (w, d),
             random: Random::stream(plan.seed, u64::from(number)),
             deck: Deck::new(plan.mix),
-            history: HistoryKey { run, terminal: number, sequence: 0 },
+            last: HistoryKey { run, terminal: number, sequence: 0 },
+            drawn: None,
             ready_since: 0,
         }
     }
@@ -45,14 +49,25 @@ impl Terminal {
         first + warehouses * (self.number as usize / warehouses % sharing)
     }
 
+    /// Draws the card that says what it will ask for next.
+    #[inline]
+    pub(super) fn draw(&mut self) -> Kind {
+        *self.drawn.get_or_insert_with(|| self.deck.draw(&mut self.random))
+    }
+
     /// What it asks for next.
     #[inline]
     pub(crate) fn next(&mut self, world: &World, clock: &Clock, now_ns: u64) -> Input {
-        let kind = self.deck.draw(&mut self.random);
-        if kind == Kind::Payment {
-            self.history.sequence += 1;
-        }
-        world.input(&mut self.random, kind, self.home, clock.date(now_ns), self.history)
+        let kind = self.draw();
+        self.drawn = None;
+        self.last.sequence += 1;
+        world.input(&mut self.random, kind, self.home, clock.date(now_ns), self.last)
+    }
+
+    /// Run, terminal and number of the transaction that it asked for last.
+    #[inline]
+    pub(super) fn last(&self) -> HistoryKey {
+        self.last
     }
 }
 
@@ -67,7 +82,17 @@ mod tests {
 
     fn plan(warehouses: u32, workers: usize, terminals: u32) -> Plan {
         let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1) };
-        Plan { warehouses, workers, terminals, mix: Mix::Standard, steps: Steps::HotLast, length, seed: 1 }
+        Plan {
+            warehouses,
+            workers,
+            terminals,
+            mix: Mix::Standard,
+            steps: Steps::HotLast,
+            team_size: 1,
+            by_kind: false,
+            length,
+            seed: 1,
+        }
     }
 
     fn spread(plan: &Plan) -> Vec<Vec<(u32, u8)>> {

@@ -209,7 +209,17 @@ fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
 }
 
 fn plan(terminals: u32, length: Length) -> Plan {
-    Plan { warehouses: 2, workers: 1, terminals, mix: Mix::Standard, steps: Steps::HotLast, length, seed: 3 }
+    Plan {
+        warehouses: 2,
+        workers: 1,
+        terminals,
+        mix: Mix::Standard,
+        steps: Steps::HotLast,
+        team_size: 1,
+        by_kind: false,
+        length,
+        seed: 3,
+    }
 }
 
 fn count(transactions: u64) -> Length {
@@ -220,7 +230,7 @@ fn count(transactions: u64) -> Length {
 fn late_answers_and_victims_are_counted_once() {
     for (lag, terminals) in [(0, 4), (3, 8), (50, 8), (8, 8), (7, 1)] {
         let (engine, loaded) = moody(lag, 7, u64::MAX);
-        let measured = run(&engine, &loaded, &plan(terminals, count(2_000)), |_| {}).unwrap();
+        let measured = run(&engine, &loaded, &plan(terminals, count(2_000)), None, |_| {}).unwrap();
         let stats = &measured.stats;
         assert_eq!(stats.completed(), 2_000, "lag {lag}");
         assert_eq!(stats.aborts_in_all(), (stats.completed() - stats.rolled_back() - 1) / 6, "lag {lag}");
@@ -247,7 +257,7 @@ fn late_answers_and_victims_are_counted_once() {
 #[test]
 fn every_payment_has_its_own_row() {
     let (engine, loaded) = moody(2, 3, u64::MAX);
-    let measured = run(&engine, &loaded, &Plan { mix: Mix::Payment, ..plan(4, count(1_000)) }, |_| {}).unwrap();
+    let measured = run(&engine, &loaded, &Plan { mix: Mix::Payment, ..plan(4, count(1_000)) }, None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), 1_000);
     let mut keys = HashSet::new();
     let from = HistoryKey { run: 1, terminal: 0, sequence: 0 };
@@ -271,7 +281,7 @@ fn every_payment_has_its_own_row() {
 #[test]
 fn a_failure_ends_the_run_with_its_message() {
     let (engine, loaded) = moody(2, 5, 300);
-    let failure = run(&engine, &loaded, &plan(4, count(1_000)), |_| {}).err();
+    let failure = run(&engine, &loaded, &plan(4, count(1_000)), None, |_| {}).err();
     assert_eq!(failure.as_deref(), Some("log: no space left; free some"));
 }
 
@@ -279,7 +289,7 @@ fn a_failure_ends_the_run_with_its_message() {
 fn warm_up_is_not_counted() {
     let (engine, loaded) = moody(2, 1_000, u64::MAX);
     let length = Length { warmup: Duration::from_millis(50), duration: None, transactions: Some(100) };
-    let measured = run(&engine, &loaded, &plan(4, length), |_| {}).unwrap();
+    let measured = run(&engine, &loaded, &plan(4, length), None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), 100);
     assert_eq!(measured.stats.drawn.new_orders, measured.stats.kinds[0].count);
     assert!(measured.seconds < 0.05 || measured.seconds > 0.0);
@@ -290,7 +300,7 @@ fn time_limits_hold() {
     let (engine, loaded) = moody(2, 1_000, u64::MAX);
     let length =
         Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_millis(80)), transactions: None };
-    let measured = run(&engine, &loaded, &plan(4, length), |_| {}).unwrap();
+    let measured = run(&engine, &loaded, &plan(4, length), None, |_| {}).unwrap();
     assert!((0.05..1.0).contains(&measured.seconds), "{}", measured.seconds);
     assert!(measured.stats.completed() > 0 && !measured.interrupted);
 }

@@ -23,6 +23,11 @@ impl Kind {
     pub(crate) const ALL: [Kind; 5] =
         [Kind::NewOrder, Kind::Payment, Kind::OrderStatus, Kind::Delivery, Kind::StockLevel];
 
+    /// Whether it changes the database.
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Kind::NewOrder | Kind::Payment | Kind::Delivery)
+    }
+
     /// As printed.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -66,6 +71,11 @@ impl Mix {
             Mix::StockLevel => "stock-level",
             Mix::OrderStatus => "order-status",
         }
+    }
+
+    /// The kinds that it has.
+    pub(crate) fn kinds(self) -> Vec<Kind> {
+        self.cards().into_iter().filter(|(_, cards)| *cards > 0).map(|(kind, _)| kind).collect()
     }
 
     /// Cards of each kind in a deck. The standard deck's 200 cards give the exact 45/43/4/4/4.

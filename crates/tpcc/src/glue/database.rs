@@ -3,20 +3,23 @@
 use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use storage::disk::{Disk, FileDisk, LockError};
-use storage::{OpenError, Options, Recovery, RecoveryPass, StorageError, TxnError};
+use storage::{Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, StorageError, Table, TxnError};
 
+use super::steps::{self, StepsHook};
 use super::storage::{Store, StoreError};
 use crate::config::StoreConfig;
 use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::flags::{Background, Durability, Isolation, Latches};
+use crate::flags::{Background, Durability, Latches};
 use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
+use crate::space;
 use crate::{interrupt, load, progress};
 
 /// Transactions beside the workers': those of the loader's and the checker's threads.
@@ -29,22 +32,24 @@ const CONTROL: &str = "control";
 impl Database for Store {
     fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
         let shown = config.shown();
-        let db = match options(config)?.create(false).on_recovery(announce(&shown)).open(&config.data) {
+        let (options, hook) = options(config)?;
+        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
             Ok(db) => db,
             Err(OpenError::Missing { .. }) => return Ok(None),
             Err(error) => return Err(cannot_open(&error)),
         };
-        // A database of somebody else gets no tables of ours.
         let names = db.table_names();
-        let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == name);
-        if let Some(other) = names.iter().find(|name| !is_ours(name)) {
-            return Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
-                .help("choose another directory with --data"));
+        let has = |table: &TableId| names.iter().any(|name| name == table.name());
+        if !TableId::LOADED.iter().all(has) {
+            // A database of somebody else gets no tables of ours. Beside ours others may lie: those of the shell.
+            let is_ours = |name: &&String| TableId::ALL.iter().any(|table| table.name() == *name);
+            return Err(match names.iter().find(|name| !is_ours(name)) {
+                Some(other) => Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
+                    .help("choose another directory with --data"),
+                None => incomplete(&shown),
+            });
         }
-        if names.len() < TableId::ALL.len() {
-            return Err(incomplete(&shown));
-        }
-        let store = Store::on(db, config)?;
+        let store = Store::on(db, config, hook.as_deref())?;
         let mut reader = store.reader().map_err(failed)?;
         let loaded = Loaded::read(&mut reader).map_err(failed)?;
         drop(reader);
@@ -73,13 +78,10 @@ impl Database for Store {
             }
             remove(&config.data)?;
         }
-        let db = options(config)?.open(&config.data).map_err(|error| match error {
-            OpenError::Missing { .. } => {
-                Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
-            }
-            error => cannot_open(&error),
-        })?;
-        let store = Store::on(db, config)?;
+        space::check(&config.data, plan.warehouses)?;
+        let (options, hook) = options(config)?;
+        let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
+        let store = Store::on(db, config, hook.as_deref())?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
                 store.finish_load(&plan.loaded()).map_err(failed)?;
@@ -103,15 +105,30 @@ impl Database for Store {
 }
 
 impl Store {
-    fn on(db: storage::Database, config: &StoreConfig) -> Result<Store, Error> {
-        let isolation = match config.isolation {
-            Isolation::Serializable => storage::Isolation::Serializable,
-            Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
-            Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
-        };
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&StepsHook>) -> Result<Store, Error> {
         let inline = config.background == Background::Inline;
-        Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)
+        let isolation = config.isolation.of_storage();
+        let store = Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)?;
+        if let Some(hook) = hook {
+            hook.know(store.database(), &[TableId::Warehouse.name(), TableId::District.name()]);
+        }
+        Ok(store)
     }
+}
+
+/// Opens a directory for the shell, creating the database and the table if they are not there. At most `sessions`
+/// transactions run at once.
+pub(crate) fn open_for_shell(
+    config: &StoreConfig,
+    hook: Arc<dyn Hook>,
+    sessions: usize,
+    table: &'static str,
+) -> Result<(storage::Database, OpenTable<i64, String>), Error> {
+    let shown = config.shown();
+    let options = options(config)?.0.transactions(sessions).hook(hook).on_recovery(announce(&shown));
+    let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
+    let table = db.table(&Table::new(table)).map_err(|error| failed(error.into()))?;
+    Ok((db, table))
 }
 
 fn durability(config: &StoreConfig) -> storage::Durability {
@@ -121,14 +138,25 @@ fn durability(config: &StoreConfig) -> storage::Durability {
     }
 }
 
-fn options(config: &StoreConfig) -> Result<Options, Error> {
-    let transactions = config.workers + SPARE_TRANSACTIONS;
+/// How the engine is opened, and the hook that schedules it.
+pub(crate) fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<StepsHook>>), Error> {
+    let team = config.scheduling.team_size();
+    let transactions = config.workers * team + SPARE_TRANSACTIONS;
     if transactions > MOST_TRANSACTIONS {
         let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
-        return Err(Error::usage(format!("--workers {}: at most {most}", config.workers))
-            .help("a worker serves many terminals; more workers than cores gain nothing"));
+        let workers = format!("--workers {}: at most {}", config.workers, most / team);
+        return Err(match team {
+            1 => Error::usage(workers),
+            _ => Error::usage(format!("{workers} with teams of {team}")),
+        }
+        .help("a worker serves many terminals; more workers than cores gain nothing"));
     }
-    Ok(Options::new()
+    let hook = steps::hook(&config.scheduling)?;
+    let options = match &hook {
+        Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
+        None => Options::new(),
+    };
+    let options = options
         .buffer_pool(config.buffer_pool_mib << 20)
         .durability(durability(config))
         .latches(match config.latches {
@@ -141,7 +169,8 @@ fn options(config: &StoreConfig) -> Result<Options, Error> {
         })
         .checkpoint_every(config.checkpoint_mib << 20)
         .page_checksums(config.page_checksums)
-        .transactions(transactions))
+        .transactions(transactions);
+    Ok((options, hook))
 }
 
 /// Says that a database is being recovered, and lets Ctrl-C break that off.
@@ -154,9 +183,10 @@ fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 's
                 said = true;
             }
             RecoveryPass::Done if said => progress::note(&format!(
-                "{shown}: recovered in {:.1} s from {} MB of log; {} transactions rolled back",
-                start.elapsed().as_secs_f64(),
-                recovery.bytes / 1_000_000,
+                "{shown}: recovered {} records, {} bytes in {:.0} ms; {} transactions rolled back",
+                recovery.records,
+                recovery.bytes,
+                start.elapsed().as_secs_f64() * 1e3,
                 recovery.losers
             )),
             _ => {}
@@ -173,7 +203,17 @@ fn in_use(directory: &str, holder: &str) -> Error {
     Error::failed(format!("{directory}: in use by process {holder}; stop it or choose another --data"))
 }
 
-fn cannot_open(error: &OpenError) -> Error {
+fn cannot_create(error: &OpenError, shown: &str) -> Error {
+    match error {
+        OpenError::Missing { .. } => {
+            Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
+        }
+        error => cannot_open(error),
+    }
+}
+
+/// Why the engine cannot be opened, and what to do.
+pub(crate) fn cannot_open(error: &OpenError) -> Error {
     match error {
         OpenError::Setting { setting: "buffer_pool", what } => {
             Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
@@ -189,7 +229,7 @@ fn cannot_open(error: &OpenError) -> Error {
 }
 
 /// What to do when files or pages fail.
-fn below(error: &StorageError) -> Error {
+pub(crate) fn below(error: &StorageError) -> Error {
     let failed = Error::failed(error.to_string());
     match error {
         StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => {
@@ -204,7 +244,16 @@ fn below(error: &StorageError) -> Error {
 
 fn failed(error: StoreError) -> Error {
     match &error {
-        StoreError::Storage(error) | StoreError::Transaction(TxnError::Storage(error)) => below(error),
+        StoreError::Storage(error) => below(error),
+        StoreError::Transaction(error) => failed_transaction(error),
+        _ => Error::failed(error.to_string()),
+    }
+}
+
+/// Why a transaction failed that should not have, and what to do.
+pub(crate) fn failed_transaction(error: &TxnError) -> Error {
+    match error {
+        TxnError::Storage(error) => below(error),
         _ => Error::failed(error.to_string()),
     }
 }

@@ -1,6 +1,7 @@
 //! The workload on the storage engine: written to be copied by whoever embeds it.
 
 pub(crate) mod codec;
-mod database;
+pub(crate) mod database;
 pub(crate) mod loading;
+pub(crate) mod steps;
 pub(crate) mod storage;

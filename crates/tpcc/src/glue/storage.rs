@@ -77,6 +77,21 @@ fn layout<T: TableDef>() -> StoreError {
     StoreError::Layout { table: T::TABLE.name() }
 }
 
+/// What came of one row, unless its bytes are of another layout.
+#[inline(always)]
+fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R>, StoreError> {
+    match row {
+        Some(None) => Err(layout::<T>()),
+        found => Ok(found.flatten()),
+    }
+}
+
+/// What came of many rows, unless the bytes of one were of another layout.
+#[inline(always)]
+fn all_fit<T: TableDef, R>(fits: bool, answer: R) -> Result<R, StoreError> {
+    if fits { Ok(answer) } else { Err(layout::<T>()) }
+}
+
 /// A loaded database, open.
 pub(crate) struct Store {
     pub(super) db: Database,
@@ -139,7 +154,7 @@ impl Engine for Store {
             log_bytes: Some(stats.log_bytes),
             log_flushes: Some(stats.log_flushes),
             log_direct: Some(stats.log_direct),
-            pool_hits: None,
+            pool_hits: Some(stats.pool_hits),
             pool_reads: Some(stats.pool_reads),
             pool_evictions: Some(stats.pool_evictions),
             page_writes: Some(stats.pool_writes),
@@ -258,11 +273,7 @@ impl Read for StoreTransaction<'_> {
     ) -> Result<Option<R>, StoreError> {
         let bytes = KeyBytes::of(key);
         let table = self.table::<T>();
-        match self.tx.read_raw(&table, bytes.get::<T::Key>(), |row| row_of::<T>(row).map(&mut f))? {
-            None => Ok(None),
-            Some(None) => Err(layout::<T>()),
-            Some(found) => Ok(found),
-        }
+        decoded::<T, _>(self.tx.read_raw(&table, bytes.get::<T::Key>(), |row| row_of::<T>(row).map(&mut f))?)
     }
 
     #[inline]
@@ -282,7 +293,7 @@ impl Read for StoreTransaction<'_> {
             };
             f(&key, row)
         })?;
-        if fits { Ok(()) } else { Err(layout::<T>()) }
+        all_fit::<T, _>(fits, ())
     }
 
     #[inline]
@@ -311,7 +322,7 @@ impl Read for StoreTransaction<'_> {
                 f(&key, &primary)
             },
         )?;
-        if fits { Ok(()) } else { Err(layout::<I::Table>()) }
+        all_fit::<I::Table, _>(fits, ())
     }
 }
 
@@ -331,11 +342,7 @@ impl Ops for StoreTransaction<'_> {
             let hot = T::Hot::mut_from_bytes(hot).ok()?;
             Some(f(hot, T::Cold::ref_from_bytes(cold).ok()?))
         };
-        match self.tx.update_head_raw(&table, bytes.get::<T::Key>(), size_of::<T::Hot>(), change)? {
-            None => Ok(None),
-            Some(None) => Err(layout::<T>()),
-            Some(found) => Ok(found),
-        }
+        decoded::<T, _>(self.tx.update_head_raw(&table, bytes.get::<T::Key>(), size_of::<T::Hot>(), change)?)
     }
 
     #[inline]
@@ -357,7 +364,7 @@ impl Ops for StoreTransaction<'_> {
                 }
             })?;
         }
-        if fits { Ok(rows) } else { Err(layout::<T>()) }
+        all_fit::<T, _>(fits, rows)
     }
 
     #[inline]
@@ -368,11 +375,7 @@ impl Ops for StoreTransaction<'_> {
     ) -> Result<Option<R>, StoreError> {
         let bytes = KeyBytes::of(key);
         let table = self.table::<T>();
-        match self.tx.update_raw(&table, bytes.get::<T::Key>(), |row| row_mut::<T>(row).map(f))? {
-            None => Ok(None),
-            Some(None) => Err(layout::<T>()),
-            Some(found) => Ok(found),
-        }
+        decoded::<T, _>(self.tx.update_raw(&table, bytes.get::<T::Key>(), |row| row_mut::<T>(row).map(f))?)
     }
 
     #[inline]
@@ -391,7 +394,7 @@ impl Ops for StoreTransaction<'_> {
                 _ => fits = false,
             }
         })?;
-        if fits { Ok(rows) } else { Err(layout::<T>()) }
+        all_fit::<T, _>(fits, rows)
     }
 
     #[inline]

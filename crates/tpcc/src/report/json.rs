@@ -61,7 +61,7 @@ impl Provenance {
 /// Every setting as resolved; null where it means nothing for the engine or the command.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct Config {
-    /// run, load or check.
+    /// run, load, check or verify.
     pub(crate) command: String,
     /// storage or floor.
     pub(crate) engine: String,
@@ -105,6 +105,10 @@ pub(crate) struct Config {
     pub(crate) order: Option<String>,
     /// How transactions share a worker.
     pub(crate) scheduler: Option<String>,
+    /// Transactions of a worker under way at once; null but with the scheduler steps.
+    pub(crate) team_size: Option<usize>,
+    /// Where a team switches: built-in, all, none or a file; null but with the scheduler steps.
+    pub(crate) ctx_points: Option<String>,
     /// Whether the consistency conditions are checked.
     pub(crate) check: Option<bool>,
     /// Seed of everything random.
@@ -289,6 +293,43 @@ pub(crate) struct Checked {
     pub(crate) peak_rss_bytes: Option<u64>,
 }
 
+/// What a file of acknowledgements says, against the database.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Acks {
+    pub(crate) file: String,
+    /// Runs they are of.
+    pub(crate) runs: Vec<u32>,
+    /// Acknowledged transactions that write; each was looked for.
+    pub(crate) read_write: u64,
+    /// Acknowledged transactions that only read.
+    pub(crate) read_only: u64,
+    /// Acknowledged orders that were rolled back.
+    pub(crate) rolled_back: u64,
+    /// Whether the last line had no end, and was passed over.
+    pub(crate) torn: bool,
+    /// How many of those looked for are not in the database.
+    pub(crate) missing: u64,
+    /// The first of them, and what the database has instead.
+    pub(crate) first_missing: Vec<String>,
+}
+
+/// What `tpcc verify --json` writes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "tpcc verify --json")]
+pub(crate) struct Verified {
+    pub(crate) schema: String,
+    pub(crate) notice: String,
+    pub(crate) provenance: Provenance,
+    pub(crate) machine: Machine,
+    pub(crate) config: Config,
+    /// Whether everything acknowledged is there and every rule holds.
+    pub(crate) passed: bool,
+    pub(crate) acks: Acks,
+    pub(crate) check: Check,
+    pub(crate) rows: Option<BTreeMap<String, u64>>,
+    pub(crate) peak_rss_bytes: Option<u64>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -300,6 +341,7 @@ mod tests {
             ("run", schemars::schema_for!(Run)),
             ("load", schemars::schema_for!(Load)),
             ("check", schemars::schema_for!(Checked)),
+            ("verify", schemars::schema_for!(Verified)),
         ];
         for (name, schema) in schemas {
             let path = format!("{}/schema/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));

@@ -128,6 +128,10 @@ key! {
     OrderCustomerKey { w: u32, d: u8, c: u32, o: u32 }
 }
 key! {
+    /// A terminal of a run.
+    AckKey { run: u32, terminal: u32 }
+}
+key! {
     /// Number of a fact about the database ([`super::meta::Fact`]).
     MetaKey { fact: u32 }
 }

@@ -1,4 +1,5 @@
-//! What the database holds: nine tables, two secondary indexes, and one small table about the database itself.
+//! What the database holds: nine tables, two secondary indexes, and two small tables about the database itself
+//! and about what was acknowledged ([`crate::ack`]).
 //!
 //! A table is a marker type ([`tables`]) that names its key ([`keys`]) and its row ([`rows`]). A row's memory *is* its
 //! encoding: plain old data, little-endian, unaligned. It comes in two halves: the **hot** columns, which transactions
@@ -137,11 +138,13 @@ pub(crate) enum TableId {
     Stock,
     /// What the loader left about the database.
     Meta,
+    /// One a terminal and run with `--ack-stdout`.
+    Acknowledged,
 }
 
 impl TableId {
     /// Every table, the nine of the workload first.
-    pub(crate) const ALL: [TableId; 10] = [
+    pub(crate) const ALL: [TableId; 11] = [
         TableId::Warehouse,
         TableId::District,
         TableId::Customer,
@@ -152,7 +155,11 @@ impl TableId {
         TableId::Item,
         TableId::Stock,
         TableId::Meta,
+        TableId::Acknowledged,
     ];
+
+    /// Those that a finished load has filled.
+    pub(crate) const LOADED: &[TableId] = Self::ALL.split_at(10).0;
 
     /// As printed, and as the engine's catalog names it.
     pub(crate) fn name(self) -> &'static str {
@@ -167,6 +174,7 @@ impl TableId {
             TableId::Item => "item",
             TableId::Stock => "stock",
             TableId::Meta => "meta",
+            TableId::Acknowledged => "acknowledged",
         }
     }
 }

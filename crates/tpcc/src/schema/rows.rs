@@ -143,6 +143,9 @@ columns! {
 
     /// One number about the database.
     MetaHot { value: U64 }
+
+    /// The terminal's last transaction that wrote, where acknowledgements were asked for.
+    AckHot { sequence: U64 }
 }
 
 /// C_CREDIT of a customer whose C_DATA records each payment.

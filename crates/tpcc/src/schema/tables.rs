@@ -1,11 +1,11 @@
 //! The marker types of tables and indexes, and one-of-each containers over them.
 
 use super::keys::{
-    CustomerKey, CustomerNameKey, DistrictKey, HistoryKey, ItemKey, MetaKey, NewOrderKey, OrderCustomerKey, OrderKey,
-    OrderLineKey, StockKey, WarehouseKey,
+    AckKey, CustomerKey, CustomerNameKey, DistrictKey, HistoryKey, ItemKey, MetaKey, NewOrderKey, OrderCustomerKey,
+    OrderKey, OrderLineKey, StockKey, WarehouseKey,
 };
 use super::rows::{
-    CustomerCold, CustomerHot, DistrictCold, DistrictHot, HistoryCold, ItemCold, MetaHot, OrderCold, OrderHot,
+    AckHot, CustomerCold, CustomerHot, DistrictCold, DistrictHot, HistoryCold, ItemCold, MetaHot, OrderCold, OrderHot,
     OrderLineCold, OrderLineHot, StockCold, StockHot, WarehouseCold, WarehouseHot,
 };
 use super::{IndexDef, IndexFamily, IndexId, IndexVisitor, TableDef, TableFamily, TableId};
@@ -64,6 +64,7 @@ tables! {
     Item item ItemKey, (), ItemCold;
     Stock stock StockKey, StockHot, StockCold;
     Meta meta MetaKey, MetaHot, ();
+    Acknowledged acknowledged AckKey, AckHot, ();
 }
 
 /// Makes the members of a [`PerTable`].

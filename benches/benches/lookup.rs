@@ -1,0 +1,58 @@
+//! B+tree lookups in a table far larger than the processor's caches: one by one, and announced in groups of 1 to 16.
+//!
+//! A lookup is a read of a row by its key with its lock, in a serializable transaction of 48 of them, begin and commit
+//! included. All variants read random keys in the same way; all but `none` announce each group before they read it
+//! (`Transaction::prefetch_raw`). `LOOKUP_MIB` sets the size of the rows: 1,536 unless given.
+
+use std::time::Duration;
+
+use benches::{Fixture, ROW, Random, Rows, is_smoke};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use storage::Database;
+
+/// Lookups of a transaction: a multiple of every group.
+const LOOKUPS: usize = 48;
+/// Lookups announced at once; 0 announces none.
+const GROUPS: [usize; 7] = [0, 1, 2, 4, 8, 12, 16];
+
+/// One transaction.
+fn lookups(db: &Database, rows: &Rows, random: &mut Random, count: u64, group: usize) -> u32 {
+    let keys: [[u8; 8]; LOOKUPS] = std::array::from_fn(|_| random.below(count).to_be_bytes());
+    let mut tx = db.begin().expect("a free slot");
+    let mut sum = 0;
+    for keys in keys.chunks(group.max(1)) {
+        if group > 0 {
+            tx.prefetch_raw(rows, keys.iter().map(|key| &key[..]), ROW).expect("a table");
+        }
+        for key in keys {
+            let first = tx.read_raw(rows, key, |row| row[0]).expect("no deadlock");
+            sum += u32::from(first.expect("a row"));
+        }
+    }
+    tx.commit_async().expect("a read-only commit");
+    sum
+}
+
+fn lookup(c: &mut Criterion) {
+    let mib: u64 = std::env::var("LOOKUP_MIB").map_or(1536, |mib| mib.parse().expect("LOOKUP_MIB in MiB"));
+    let count = if is_smoke() { 5_000 } else { (mib << 20) / ROW as u64 };
+    let (fixture, rows) = Fixture::with_rows_in(count, (2 * mib + 256) << 20);
+    let mut bench = c.benchmark_group("lookup/group");
+    bench.throughput(Throughput::Elements(LOOKUPS as u64));
+    let mut random = Random::new(5);
+    for group in GROUPS {
+        let id = if group == 0 { "none".to_owned() } else { group.to_string() };
+        bench.bench_function(id, |b| b.iter(|| lookups(fixture.db(), &rows, &mut random, count, group)));
+    }
+    bench.finish();
+}
+
+fn settings() -> Criterion {
+    Criterion::default()
+        .measurement_time(Duration::from_secs(2))
+        .warm_up_time(Duration::from_millis(500))
+        .sample_size(20)
+}
+
+criterion_group! { name = benches; config = settings(); targets = lookup }
+criterion_main!(benches);

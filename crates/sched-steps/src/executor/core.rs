@@ -1,0 +1,306 @@
+//! The state of an executor; birth and death of its fibers.
+#![allow(unsafe_code)]
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use super::drive::Callbacks;
+use super::fifo::{Fifo, Links, NONE};
+use crate::fiber::{self, Node, Remote, Rest, Slab, Waker, Watch, Watched, local};
+use crate::team::{Membership, NO_OPERATION, Teams};
+
+/// Where a fiber is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Nowhere: the slot is free.
+    Free,
+    /// In the queue of those that may run on their own, or running on its own.
+    Ready,
+    /// In a team that waits.
+    Team,
+    /// In the ring.
+    Ring,
+    /// Suspended until it is woken.
+    Parked,
+    /// Suspended until its condition holds.
+    Polled,
+    /// At its end, on its stack for the last time.
+    Ended,
+}
+
+/// What a switch does not need to know of a fiber.
+pub(crate) struct Cold {
+    pub(super) place: Cell<Place>,
+    link: Cell<u32>,
+    task: Cell<Option<Box<dyn FnOnce()>>>,
+    name: RefCell<String>,
+    /// A wake that came while the fiber was not parked.
+    pub(super) pending: Cell<bool>,
+    pub(super) cancelled: Cell<bool>,
+    /// It has begun to unwind because it was cancelled.
+    pub(super) unwinding: Cell<bool>,
+    pub(super) condition: Cell<Option<*const dyn Fn() -> bool>>,
+    /// What its condition panicked with.
+    pub(super) raise: Cell<Option<Box<dyn Any + Send>>>,
+    pub(super) operation: Cell<u8>,
+    /// When it joined the team it is in, in launches.
+    pub(super) joined: Cell<u64>,
+    #[cfg(feature = "asan")]
+    pub(super) shadow: Cell<*mut std::ffi::c_void>,
+}
+
+impl Cold {
+    fn new() -> Cold {
+        Cold {
+            place: Cell::new(Place::Free),
+            link: Cell::new(NONE),
+            task: Cell::new(None),
+            name: RefCell::default(),
+            pending: Cell::new(false),
+            cancelled: Cell::new(false),
+            unwinding: Cell::new(false),
+            condition: Cell::new(None),
+            raise: Cell::new(None),
+            operation: Cell::new(NO_OPERATION),
+            joined: Cell::new(0),
+            #[cfg(feature = "asan")]
+            shadow: Cell::new(ptr::null_mut()),
+        }
+    }
+
+    fn renew(&self, name: &str, task: Box<dyn FnOnce()>) {
+        self.task.set(Some(task));
+        self.pending.set(false);
+        self.cancelled.set(false);
+        self.unwinding.set(false);
+        self.operation.set(NO_OPERATION);
+        let mut own = self.name.borrow_mut();
+        own.clear();
+        own.push_str(name);
+    }
+}
+
+/// What the driving thread waits for while fibers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Awaits {
+    /// That nothing can run.
+    Rest,
+    /// A free slot.
+    Slot,
+    /// The end of one fiber.
+    End(u32),
+}
+
+/// The executor, at a fixed address, touched by its thread alone (but for `remote`).
+pub(crate) struct Core {
+    pub(super) nodes: Box<[Node]>,
+    colds: Box<[Cold]>,
+    /// The context of the thread that drives.
+    pub(super) main: Node,
+    watch: Watch,
+    pub(super) slab: Slab,
+    pub(crate) remote: &'static Remote,
+    pub(super) free: Fifo,
+    pub(super) ready: Fifo,
+    /// How many of `ready` may still run before a team is launched; `None` before a count is taken.
+    pub(super) turn: Cell<Option<u32>>,
+    pub(super) polled: Fifo,
+    /// A member of the ring, or null.
+    pub(super) ring: Cell<*const Node>,
+    pub(super) ring_len: Cell<u32>,
+    pub(super) team_size: u32,
+    pub(super) membership: Membership,
+    pub(super) teams: Teams,
+    /// Operations begun in a ring since the conditions were last asked.
+    pub(super) unasked: Cell<u32>,
+    live: Cell<u32>,
+    pub(super) awaits: Cell<Awaits>,
+    pub(super) driving: Cell<bool>,
+    pub(super) callbacks: Callbacks,
+    #[cfg(feature = "asan")]
+    pub(super) shadow: super::shadow::Main,
+}
+
+/// What an executor is made of.
+pub(super) struct Parts {
+    pub(super) fibers: u32,
+    pub(super) team_size: u32,
+    pub(super) slab: Slab,
+    pub(super) remote: &'static Remote,
+    pub(super) membership: Membership,
+    pub(super) teams: Teams,
+    pub(super) callbacks: Callbacks,
+}
+
+impl Links for Core {
+    fn link(&self, index: u32) -> &Cell<u32> {
+        &self.cold(index).link
+    }
+}
+
+impl Core {
+    pub(super) fn new(parts: Parts) -> Core {
+        let watch = Watched::watch(parts.slab.layout(), parts.slab.usable(), parts.fibers as usize);
+        let core = Core {
+            watch,
+            nodes: (0..parts.fibers).map(Node::new).collect(),
+            colds: (0..parts.fibers).map(|_| Cold::new()).collect(),
+            main: Node::new(NONE),
+            slab: parts.slab,
+            remote: parts.remote,
+            free: Fifo::new(),
+            ready: Fifo::new(),
+            turn: Cell::new(None),
+            polled: Fifo::new(),
+            ring: Cell::new(ptr::null()),
+            ring_len: Cell::new(0),
+            team_size: parts.team_size,
+            membership: parts.membership,
+            teams: parts.teams,
+            unasked: Cell::new(0),
+            live: Cell::new(0),
+            awaits: Cell::new(Awaits::Rest),
+            driving: Cell::new(false),
+            callbacks: parts.callbacks,
+            #[cfg(feature = "asan")]
+            shadow: super::shadow::Main::default(),
+        };
+        (0..parts.fibers).for_each(|index| core.free.push(&core, index));
+        core
+    }
+
+    /// Calls `with` with the executor that drives this thread; `None` if there is none.
+    #[inline]
+    pub(crate) fn current<R>(with: impl FnOnce(&Core) -> R) -> Option<R> {
+        let core = local().core.get();
+        // SAFETY: set by `drive` of an executor that outlives its drive, and null or restored after it.
+        if core.is_null() { None } else { Some(with(unsafe { &*core })) }
+    }
+
+    pub(super) fn cold(&self, index: u32) -> &Cold {
+        &self.colds[index as usize]
+    }
+
+    pub(super) fn node(&self, index: u32) -> &Node {
+        &self.nodes[index as usize]
+    }
+
+    pub(super) fn fibers(&self) -> u32 {
+        self.nodes.len() as u32
+    }
+
+    pub(crate) fn live(&self) -> u32 {
+        self.live.get()
+    }
+
+    /// The fiber of this executor that runs; `None` on the context of a thread, or if another executor's runs.
+    #[inline]
+    pub(crate) fn running(&self) -> Option<u32> {
+        let local = local();
+        if !ptr::eq(local.core.get(), self) {
+            return None;
+        }
+        // SAFETY: `current` is a node of the executor that `core` names.
+        let index = unsafe { (*local.current.get()).index.get() };
+        (index != NONE).then_some(index)
+    }
+
+    /// What to call fiber `index` in a message.
+    pub(crate) fn name(&self, index: u32) -> String {
+        match self.cold(index).name.borrow() {
+            name if name.is_empty() => index.to_string(),
+            name => name.clone(),
+        }
+    }
+
+    pub(crate) fn waker(&self, index: u32) -> Waker {
+        Waker::new(self.remote, index)
+    }
+
+    /// Puts `task` into a free slot; gives it back if there is none.
+    pub(super) fn spawn(&self, name: &str, task: Box<dyn FnOnce()>) -> Result<u32, Box<dyn FnOnce()>> {
+        let Some(index) = self.free.pop(self) else { return Err(task) };
+        self.cold(index).renew(name, task);
+        self.watch.name(index as usize, name);
+        let node = self.node(index);
+        node.mask.set(u64::MAX);
+        #[cfg(feature = "asan")]
+        self.clean(index);
+        // SAFETY: the slot was free, so nobody runs on its stack.
+        unsafe { fiber::prepare(node, self.slab.get(index as usize).top) };
+        self.live.set(self.live.get() + 1);
+        self.make_ready(index);
+        Ok(index)
+    }
+
+    /// The end of the running fiber: frees its slot and never comes back.
+    fn finish(&self, index: u32) {
+        self.end_operation();
+        self.leave_ring(index);
+        self.cold(index).place.set(Place::Ended);
+        let awaited = match self.awaits.get() {
+            Awaits::Rest => false,
+            Awaits::Slot => true,
+            Awaits::End(awaited) => awaited == index,
+        };
+        let next = if awaited { &raw const self.main } else { self.pick() };
+        // Not before: a condition asked above may spawn, and this stack is still in use.
+        self.cold(index).place.set(Place::Free);
+        self.free.push(self, index);
+        self.live.set(self.live.get() - 1);
+        fiber::conclude(self.node(index));
+        // Nobody holds this context any more, so only a back end of threads comes back, to end the thread.
+        self.switch(next, true);
+    }
+
+    /// Marks a live fiber to unwind when it next runs, and lets it run.
+    pub(crate) fn cancel(&self, index: u32) {
+        let cold = self.cold(index);
+        if matches!(cold.place.get(), Place::Free | Place::Ended) || cold.cancelled.replace(true) {
+            return;
+        }
+        if self.running() != Some(index) && fiber::rest(self.node(index)) == Rest::Hopped {
+            // SAFETY: a hop suspended it, and `cancelled` says that it is diverted once only.
+            unsafe { fiber::divert(self.node(index)) };
+        }
+        // The condition of one that is polled is forgotten when the poll finds it cancelled.
+        if cold.place.get() == Place::Parked {
+            self.make_ready(index);
+        }
+    }
+
+    pub(super) fn cancel_all(&self) {
+        (0..self.fibers()).for_each(|index| self.cancel(index));
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.nodes.iter().chain([&self.main]).for_each(fiber::dispose);
+        self.remote.release();
+    }
+}
+
+/// Where a fiber begins, on its own stack.
+pub(crate) extern "C" fn fiber_main(node: *const Node) {
+    // SAFETY: the node of a fiber of the executor that drives this thread.
+    let (core, index) = unsafe { (&*local().core.get(), (*node).index.get()) };
+    #[cfg(feature = "asan")]
+    // SAFETY: the switch to this stack was announced.
+    unsafe {
+        core.arrived(node);
+    }
+    let cold = core.cold(index);
+    let task = cold.task.take();
+    if cold.cancelled.get() {
+        drop(task);
+    } else if let Some(task) = task {
+        // The task reports its own panics; what escapes it is the destructor of a result.
+        if catch_unwind(AssertUnwindSafe(task)).is_err() {
+            std::process::abort();
+        }
+    }
+    core.finish(index);
+}

@@ -1,0 +1,249 @@
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::{Executor, FiberError, fiber};
+
+fn executor(fibers: usize, team: usize) -> Executor {
+    Executor::builder().fibers(fibers).team_size(team).build().unwrap()
+}
+
+#[test]
+fn mates_run_in_turn() {
+    let log = RefCell::new(Vec::new());
+    executor(3, 3)
+        .scope(|s| {
+            for name in ["a", "b", "c"] {
+                let log = &log;
+                s.spawn(move || {
+                    for step in 0..3 {
+                        log.borrow_mut().push((step, name));
+                        fiber::hop();
+                    }
+                });
+            }
+        })
+        .unwrap();
+    let expected: Vec<_> = (0..3).flat_map(|step| ["a", "b", "c"].map(|name| (step, name))).collect();
+    assert_eq!(*log.borrow(), expected);
+}
+
+#[test]
+fn more_fibers_than_slots_all_end() {
+    let sum = Cell::new(0);
+    executor(4, 3)
+        .scope(|s| {
+            for i in 0..100 {
+                let sum = &sum;
+                s.spawn(move || {
+                    fiber::hop();
+                    fiber::yield_now();
+                    sum.set(sum.get() + i);
+                });
+            }
+        })
+        .unwrap();
+    assert_eq!(sum.get(), 4950);
+}
+
+#[test]
+fn join_returns_results_and_panics() {
+    executor(4, 4)
+        .scope(|s| {
+            let good = s.spawn(|| {
+                fiber::hop();
+                7
+            });
+            let bad = s.spawn_named("bad", || -> u32 {
+                fiber::hop();
+                panic!("on purpose")
+            });
+            assert_eq!(good.join().unwrap(), 7);
+            let error = bad.join().unwrap_err();
+            assert_eq!(error.to_string(), "fiber 'bad' panicked: on purpose");
+            assert_eq!(s.spawn(|| s.spawn(|| 5).join().unwrap() + 1).join().unwrap(), 6);
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_panic_nobody_joined_is_the_scopes() {
+    let error = executor(2, 2)
+        .scope(|s| {
+            s.spawn_named("teller", || panic!("no money"));
+        })
+        .unwrap_err();
+    assert_eq!(error.to_string(), "fiber 'teller' panicked: no money");
+}
+
+struct Count<'a>(&'a Cell<u32>);
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+#[test]
+fn cancelled_fibers_run_their_destructors_wherever_they_rest() {
+    let dropped = Cell::new(0);
+    executor(8, 3)
+        .scope(|s| {
+            let dropped = &dropped;
+            let guard = move || Count(dropped);
+            let hopped: Vec<_> = (0..2)
+                .map(|_| {
+                    s.spawn(move || {
+                        let _guard = guard();
+                        loop {
+                            fiber::hop();
+                        }
+                    })
+                })
+                .collect();
+            let parked = s.spawn(move || {
+                let _guard = guard();
+                loop {
+                    fiber::park();
+                }
+            });
+            let polled = s.spawn(move || {
+                let _guard = guard();
+                fiber::block_until(|| false);
+            });
+            s.spawn(|| ()).join().unwrap();
+            let captured = guard();
+            let fresh = s.spawn(move || drop(captured));
+            fresh.cancel();
+            for handle in hopped.into_iter().chain([parked, polled]) {
+                handle.cancel();
+                assert!(matches!(handle.join(), Err(FiberError::Cancelled { .. })));
+            }
+            assert!(matches!(fresh.join(), Err(FiberError::Cancelled { .. })));
+        })
+        .unwrap();
+    assert_eq!(dropped.get(), 5);
+}
+
+#[test]
+fn a_panic_of_the_scope_unwinds_its_fibers() {
+    let dropped = Cell::new(0);
+    let mut steps = executor(4, 4);
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        steps.scope(|s| {
+            let guard = Count(&dropped);
+            s.spawn(move || {
+                let _guard = guard;
+                loop {
+                    fiber::yield_now();
+                }
+            });
+            s.spawn(|| ()).join().unwrap();
+            panic!("scope");
+        })
+    }));
+    assert!(caught.is_err());
+    assert_eq!(dropped.get(), 1);
+    steps.scope(|s| s.spawn(|| 1).join().unwrap()).unwrap();
+}
+
+#[test]
+fn wakes_come_from_other_threads_and_are_not_lost() {
+    let mut steps = executor(4, 4);
+    let rounds = if cfg!(miri) { 5 } else { 2000 };
+    let turn = std::sync::atomic::AtomicUsize::new(0);
+    let (send, receive) = std::sync::mpsc::channel::<fiber::Waker>();
+    std::thread::scope(|t| {
+        let turn = &turn;
+        t.spawn(move || {
+            for waker in receive {
+                turn.fetch_add(1, std::sync::atomic::Ordering::Release);
+                fiber::Waker::from_bits(waker.to_bits()).unwrap().wake();
+            }
+        });
+        steps
+            .scope(|s| {
+                s.spawn(|| {
+                    for round in 1..=rounds {
+                        send.send(fiber::waker().unwrap()).unwrap();
+                        while turn.load(std::sync::atomic::Ordering::Acquire) < round {
+                            fiber::park();
+                        }
+                    }
+                    drop(send);
+                });
+            })
+            .unwrap();
+    });
+}
+
+#[test]
+fn conditions_are_asked_and_their_panics_belong_to_the_fiber() {
+    let flag = Rc::new(Cell::new(false));
+    executor(4, 4)
+        .scope(|s| {
+            let mine = Rc::clone(&flag);
+            let waits = s.spawn(move || fiber::block_until(|| mine.get()));
+            let bad = s.spawn(|| {
+                let asked = Cell::new(0);
+                fiber::block_until(|| {
+                    asked.set(asked.get() + 1);
+                    assert!(asked.get() < 3, "asked too often");
+                    false
+                });
+            });
+            let flag = Rc::clone(&flag);
+            s.spawn(move || flag.set(true));
+            waits.join().unwrap();
+            assert!(bad.join().unwrap_err().to_string().contains("asked too often"));
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_latch_keeps_the_cpu() {
+    let log = RefCell::new(Vec::new());
+    executor(2, 2)
+        .scope(|s| {
+            for name in ["a", "b"] {
+                let log = &log;
+                s.spawn(move || {
+                    let latch = fiber::LatchGuardCount::hold();
+                    log.borrow_mut().push(name);
+                    fiber::hop();
+                    log.borrow_mut().push(name);
+                    drop(latch);
+                    fiber::hop();
+                    log.borrow_mut().push(name);
+                });
+            }
+        })
+        .unwrap();
+    assert_eq!(*log.borrow(), ["a", "a", "b", "b", "a", "b"]);
+}
+
+#[test]
+fn an_executor_may_run_inside_a_fiber_of_another() {
+    let mut outer = executor(3, 3);
+    let sum = Cell::new(0);
+    outer
+        .scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    let mut inner = executor(3, 3);
+                    inner
+                        .scope(|s| {
+                            for _ in 0..3 {
+                                s.spawn(|| {
+                                    fiber::hop();
+                                    sum.set(sum.get() + 1);
+                                });
+                            }
+                        })
+                        .unwrap();
+                    fiber::hop();
+                    sum.set(sum.get() + 10);
+                });
+            }
+        })
+        .unwrap();
+    assert_eq!(sum.get(), 39);
+}

@@ -1,0 +1,158 @@
+//! aarch64, AAPCS64. Compiled everywhere, run where the machine allows. Laid out like `x86_64.rs`: see there.
+#![allow(unsafe_code)]
+
+use std::arch::{asm, naked_asm};
+
+use super::Rest;
+use crate::fiber::node::{Local, Node};
+
+/// Bytes between where a hop goes on and the branch in front of it that unwinds.
+const HOP_RESUME_GAP: usize = 4;
+
+/// Code bytes of the two instructions in front of the `asm!` of a hop that belong to it.
+#[cfg(feature = "measure")]
+pub(crate) const RING_ADVANCE_BYTES: usize = 8;
+
+/// Runs the next node of the ring; returns when a hop or switch comes back.
+///
+/// # Safety
+/// `local.current` is a node in a ring of suspended contexts of this thread, other than itself alone.
+#[cfg_attr(feature = "asan", allow(dead_code))]
+#[inline(always)]
+pub(crate) unsafe fn hop(local: &Local) {
+    let me = local.current.get();
+    // SAFETY: as on x86-64. x19 and x29 are what the compiler does not let an `asm!` clobber.
+    unsafe {
+        let next = (*me).next.get();
+        local.current.set(next);
+        asm!(
+            "2:",
+            "adr x2, 3f",
+            "mov x3, sp",
+            "str x3, [x0]",
+            "str x2, [x0, #16]",
+            "stp x29, x19, [x0, #24]",
+            "ldr x3, [x1]",
+            "ldr x2, [x1, #16]",
+            "ldp x29, x19, [x1, #24]",
+            "mov sp, x3",
+            "br x2",
+            "b {unwind}",
+            "3:",
+            ".pushsection sched_steps_hops, \"aR\", %progbits",
+            ".long 3b - 2b",
+            ".popsection",
+            inout("x0") me => _,
+            inout("x1") next => _,
+            out("x2") _, out("x3") _,
+            out("x20") _, out("x21") _, out("x22") _, out("x23") _, out("x24") _, out("x25") _,
+            out("x26") _, out("x27") _, out("x28") _, out("x30") _,
+            // The low halves of these belong to the callee, so the ABI's clobbers leave them out.
+            out("v8") _, out("v9") _, out("v10") _, out("v11") _, out("v12") _, out("v13") _, out("v14") _, out("v15") _,
+            unwind = label { crate::fiber::panic::unwind_now() },
+            clobber_abi("C"),
+        );
+    }
+}
+
+/// Suspends `from`, the running context, and runs `to`.
+///
+/// # Safety
+/// `to` is a suspended or prepared context of this thread; `local.current` has been set to it.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C" fn switch(from: *const Node, to: *const Node) {
+    naked_asm!(
+        "stp d8, d9, [sp, #-160]!",
+        "stp d10, d11, [sp, #16]",
+        "stp d12, d13, [sp, #32]",
+        "stp d14, d15, [sp, #48]",
+        "stp x20, x21, [sp, #64]",
+        "stp x22, x23, [sp, #80]",
+        "stp x24, x25, [sp, #96]",
+        "stp x26, x27, [sp, #112]",
+        "stp x28, x30, [sp, #128]",
+        "adrp x2, {resume}",
+        "add x2, x2, :lo12:{resume}",
+        "mov x3, sp",
+        "str x3, [x0]",
+        "str x2, [x0, #16]",
+        "stp x29, x19, [x0, #24]",
+        "ldr x3, [x1]",
+        "ldr x2, [x1, #16]",
+        "ldp x29, x19, [x1, #24]",
+        "mov sp, x3",
+        "br x2",
+        resume = sym resume,
+    )
+}
+
+/// Where `switch` goes on.
+#[unsafe(naked)]
+unsafe extern "C" fn resume() {
+    naked_asm!(
+        "ldp d10, d11, [sp, #16]",
+        "ldp d12, d13, [sp, #32]",
+        "ldp d14, d15, [sp, #48]",
+        "ldp x20, x21, [sp, #64]",
+        "ldp x22, x23, [sp, #80]",
+        "ldp x24, x25, [sp, #96]",
+        "ldp x26, x27, [sp, #112]",
+        "ldp x28, x30, [sp, #128]",
+        "ldp d8, d9, [sp], #160",
+        "ret",
+    )
+}
+
+/// Where a fresh fiber begins: `x19` holds its node. The unwind information ends every backtrace here.
+#[unsafe(naked)]
+unsafe extern "C" fn enter() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined x30",
+        "mov x29, xzr",
+        "mov x30, xzr",
+        "mov x0, x19",
+        "bl {main}",
+        "brk #1",
+        ".cfi_endproc",
+        main = sym crate::executor::fiber_main,
+    )
+}
+
+/// Makes `node` begin at `fiber_main(node)` on the stack below `top`.
+///
+/// # Safety
+/// `top` is the end of a writable stack that nobody uses, a multiple of 16.
+pub(crate) unsafe fn prepare(node: &Node, top: usize) {
+    debug_assert_eq!(top % 16, 0);
+    node.sp.set(top);
+    node.rip.set(enter as *const () as usize);
+    node.frame.set(0);
+    node.base.set(std::ptr::from_ref(node) as usize);
+}
+
+/// How the suspended `node` came to rest.
+pub(crate) fn rest(node: &Node) -> Rest {
+    match node.rip.get() {
+        at if at == enter as *const () as usize => Rest::Fresh,
+        at if at == resume as *const () as usize => Rest::Switched,
+        _ => Rest::Hopped,
+    }
+}
+
+/// Lets a node that a hop suspended unwind its stack when it is next run.
+///
+/// # Safety
+/// `rest(node)` is `Hopped`, and it has not been diverted since.
+pub(crate) unsafe fn divert(node: &Node) {
+    node.rip.set(node.rip.get() - HOP_RESUME_GAP);
+}
+
+/// Says that the next switch from `node` is its last, which makes no difference here.
+pub(crate) fn conclude(_node: &Node) {}
+
+/// Frees what a node holds beyond its stack, which is nothing here.
+pub(crate) fn dispose(_node: &Node) {}
+
+/// Fibers run on stacks of the slab.
+pub(crate) const OWN_STACKS: bool = true;

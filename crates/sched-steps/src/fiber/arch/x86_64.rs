@@ -1,0 +1,162 @@
+//! x86-64, System V.
+//!
+//! ```text
+//! suspended by a hop             suspended by a switch         fresh
+//!   frames of the fiber            frames of the fiber           top (coloured)
+//!   whatever the compiler          return address                rsp ->
+//!   spilled before the asm         r12 r13 r14 r15
+//!   rsp ->                         rsp ->
+//! ```
+//!
+//! A hop has neither call nor return: the processor's return stack is left alone, and team mates that run
+//! the same code have the same return addresses, so their returns stay predicted. A switch that ends in
+//! `ret` mispredicts it whenever the mate stands at another point, which under STEPS is nearly always.
+#![allow(unsafe_code)]
+
+use std::arch::{asm, naked_asm};
+
+use super::Rest;
+use crate::fiber::node::{Local, Node};
+
+/// Bytes between where a hop goes on and the jump in front of it that unwinds.
+const HOP_RESUME_GAP: usize = 5;
+
+/// Code bytes of the two instructions in front of the `asm!` of a hop that belong to it and are the
+/// compiler's: the load of the next node (4) and the store of the current one into thread-local memory (9).
+#[cfg(feature = "measure")]
+pub(crate) const RING_ADVANCE_BYTES: usize = 13;
+
+/// Runs the next node of the ring; returns when a hop or switch comes back.
+///
+/// # Safety
+/// `local.current` is a node in a ring of suspended contexts of this thread, other than itself alone.
+#[cfg_attr(feature = "asan", allow(dead_code))]
+#[inline(always)]
+pub(crate) unsafe fn hop(local: &Local) {
+    debug_assert_eq!(mxcsr() & 0xffc0, 0x1f80, "a fiber changed MXCSR, which a switch does not save");
+    let me = local.current.get();
+    // SAFETY: `me` is the running node, its `next` the node to run: both live in the executor's arena. The
+    // target was suspended by this very code, by `switch` or by `prepare`, each of which left a stack and
+    // a place that may be gone on from once. All registers that the compiler may not spill by itself (rbx,
+    // rbp, rsp) are saved here; all others are declared clobbered.
+    unsafe {
+        let next = (*me).next.get();
+        local.current.set(next);
+        asm!(
+            "2:",
+            "lea rdx, [rip + 3f]",
+            "mov [rdi], rsp",
+            "mov [rdi + 16], rdx",
+            "mov [rdi + 24], rbp",
+            "mov [rdi + 32], rbx",
+            "mov rsp, [rsi]",
+            "mov rbp, [rsi + 24]",
+            "mov rbx, [rsi + 32]",
+            "jmp qword ptr [rsi + 16]",
+            // Five bytes in front of where a hop goes on: see `divert`.
+            ".byte 0xe9",
+            ".long {unwind} - . - 4",
+            "3:",
+            // The size of each copy, for those who ask: no byte of it is loaded.
+            ".pushsection sched_steps_hops, \"aR\", @progbits",
+            ".long 3b - 2b",
+            ".popsection",
+            inout("rdi") me => _,
+            inout("rsi") next => _,
+            out("rdx") _,
+            out("r12") _, out("r13") _, out("r14") _, out("r15") _,
+            unwind = label { crate::fiber::panic::unwind_now() },
+            clobber_abi("sysv64"),
+        );
+    }
+}
+
+/// Suspends `from`, the running context, and runs `to`.
+///
+/// # Safety
+/// `to` is a suspended or prepared context of this thread; `local.current` has been set to it.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn switch(from: *const Node, to: *const Node) {
+    naked_asm!(
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "lea rax, [rip + {resume}]",
+        "mov [rdi], rsp",
+        "mov [rdi + 16], rax",
+        "mov [rdi + 24], rbp",
+        "mov [rdi + 32], rbx",
+        "mov rsp, [rsi]",
+        "mov rbp, [rsi + 24]",
+        "mov rbx, [rsi + 32]",
+        "jmp qword ptr [rsi + 16]",
+        resume = sym resume,
+    )
+}
+
+/// Where `switch` goes on.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn resume() {
+    naked_asm!("pop r15", "pop r14", "pop r13", "pop r12", "ret")
+}
+
+/// Where a fresh fiber begins: `rbx` holds its node. The unwind information ends every backtrace here.
+#[unsafe(naked)]
+unsafe extern "sysv64" fn enter() {
+    naked_asm!(
+        ".cfi_startproc",
+        ".cfi_undefined rip",
+        "xor ebp, ebp",
+        "mov rdi, rbx",
+        "call {main}",
+        "ud2",
+        ".cfi_endproc",
+        main = sym crate::executor::fiber_main,
+    )
+}
+
+/// Makes `node` begin at `fiber_main(node)` on the stack below `top`.
+///
+/// # Safety
+/// `top` is the end of a writable stack that nobody uses, a multiple of 16.
+pub(crate) unsafe fn prepare(node: &Node, top: usize) {
+    debug_assert_eq!(top % 16, 0);
+    node.sp.set(top);
+    node.rip.set(enter as *const () as usize);
+    node.frame.set(0);
+    node.base.set(std::ptr::from_ref(node) as usize);
+}
+
+/// How the suspended `node` came to rest.
+pub(crate) fn rest(node: &Node) -> Rest {
+    match node.rip.get() {
+        at if at == enter as *const () as usize => Rest::Fresh,
+        at if at == resume as *const () as usize => Rest::Switched,
+        _ => Rest::Hopped,
+    }
+}
+
+/// Lets a node that a hop suspended unwind its stack when it is next run.
+///
+/// # Safety
+/// `rest(node)` is `Hopped`, and it has not been diverted since.
+pub(crate) unsafe fn divert(node: &Node) {
+    node.rip.set(node.rip.get() - HOP_RESUME_GAP);
+}
+
+/// Says that the next switch from `node` is its last, which makes no difference here.
+pub(crate) fn conclude(_node: &Node) {}
+
+/// Frees what a node holds beyond its stack, which is nothing here.
+pub(crate) fn dispose(_node: &Node) {}
+
+/// Fibers run on stacks of the slab.
+pub(crate) const OWN_STACKS: bool = true;
+
+fn mxcsr() -> u32 {
+    let mut word = 0_u32;
+    // SAFETY: stores four bytes to `word`.
+    unsafe { asm!("stmxcsr [{}]", in(reg) &raw mut word, options(nostack, preserves_flags)) };
+    word
+}

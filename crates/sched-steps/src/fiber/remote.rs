@@ -1,0 +1,162 @@
+//! Waking a fiber from any thread.
+//!
+//! Each executor owns a bitmap, one bit per fiber, that lives for ever and is used again by later executors;
+//! so a waker is two words, may outlive everything, and at worst wakes someone for nothing.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// Executors that may exist at a time in one process.
+const EXECUTORS: usize = 1024;
+/// Fibers an executor may have.
+pub(crate) const FIBERS: usize = 1 << 16;
+
+static TABLE: [OnceLock<Remote>; EXECUTORS] = [const { OnceLock::new() }; EXECUTORS];
+static FREE: Mutex<(usize, Vec<u32>)> = Mutex::new((0, Vec::new()));
+
+/// The part of an executor that other threads touch.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Remote {
+    /// Nonzero if a bit may be set.
+    any: AtomicU32,
+    /// Nonzero while the thread of the executor sleeps or is about to.
+    parked: AtomicU32,
+    number: u32,
+    bits: OnceLock<Box<[AtomicU64]>>,
+    thread: Mutex<Option<Thread>>,
+}
+
+impl Remote {
+    /// A remote for an executor of this thread; `None` if there are too many.
+    pub(crate) fn claim() -> Option<&'static Remote> {
+        let number = {
+            let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+            match free.1.pop() {
+                Some(number) => number,
+                None if free.0 < EXECUTORS => {
+                    free.0 += 1;
+                    u32::try_from(free.0 - 1).ok()?
+                }
+                None => return None,
+            }
+        };
+        let remote = TABLE[number as usize].get_or_init(|| Remote {
+            any: AtomicU32::new(0),
+            parked: AtomicU32::new(0),
+            number,
+            bits: OnceLock::new(),
+            thread: Mutex::new(None),
+        });
+        remote.bits.get_or_init(|| (0..FIBERS / 64).map(|_| AtomicU64::new(0)).collect());
+        *remote.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+        Some(remote)
+    }
+
+    /// Gives the remote back.
+    pub(crate) fn release(&self) {
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        FREE.lock().unwrap_or_else(PoisonError::into_inner).1.push(self.number);
+    }
+
+    /// Whether a wake has come since the last [`Remote::drain`]. One load.
+    #[inline]
+    pub(crate) fn has_wakes(&self) -> bool {
+        self.any.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes all wakes of the first `fibers` fibers.
+    pub(crate) fn drain(&self, fibers: usize, mut woken: impl FnMut(u32)) {
+        if self.any.swap(0, Ordering::SeqCst) == 0 {
+            return;
+        }
+        let Some(bits) = self.bits.get() else { return };
+        for (number, word) in bits.iter().enumerate().take(fibers.div_ceil(64)) {
+            if word.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let mut set = word.swap(0, Ordering::Acquire);
+            while set != 0 {
+                let bit = set.trailing_zeros();
+                set &= set - 1;
+                let index = number * 64 + bit as usize;
+                if index < fibers {
+                    woken(index as u32);
+                }
+            }
+        }
+    }
+
+    fn wake(&self, index: u32) {
+        let Some(word) = self.bits.get().and_then(|bits| bits.get(index as usize / 64)) else { return };
+        word.fetch_or(1 << (index % 64), Ordering::Release);
+        // Before `parked` is looked at: the sleeper does it the other way round.
+        self.any.swap(1, Ordering::SeqCst);
+        if self.parked.load(Ordering::SeqCst) != 0 {
+            self.unpark();
+        }
+    }
+
+    #[cold]
+    fn unpark(&self) {
+        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
+            thread.unpark();
+        }
+    }
+
+    /// Sleeps until a wake comes or `timeout` has passed.
+    pub(crate) fn park(&self, timeout: Option<Duration>) {
+        self.parked.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if !self.has_wakes() {
+            match timeout {
+                Some(timeout) => thread::park_timeout(timeout),
+                None => thread::park(),
+            }
+        }
+        self.parked.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Ends a [`park`](super::park) of one fiber, from any thread. Valid for ever: after the fiber has ended a
+/// call at worst wakes a later one for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Waker {
+    executor: u32,
+    fiber: u32,
+}
+
+impl Waker {
+    pub(crate) fn new(remote: &Remote, fiber: u32) -> Waker {
+        Waker { executor: remote.number, fiber }
+    }
+
+    /// Wakes the fiber.
+    pub fn wake(self) {
+        if crate::executor::Core::current(|core| core.wake_here(self.executor, self.fiber)) == Some(true) {
+            return;
+        }
+        if let Some(remote) = TABLE.get(self.executor as usize).and_then(OnceLock::get) {
+            remote.wake(self.fiber);
+        }
+    }
+
+    /// The waker as a word that is never 0, for a field of someone else's.
+    #[must_use]
+    pub fn to_bits(self) -> usize {
+        (self.executor as usize) << 17 | (self.fiber as usize) << 1 | 1
+    }
+
+    /// The waker of a word made by [`Waker::to_bits`]; `None` for 0 and for words nobody made.
+    #[must_use]
+    pub fn from_bits(bits: usize) -> Option<Waker> {
+        let (executor, fiber) = (bits >> 17, bits >> 1 & (FIBERS - 1));
+        (bits & 1 == 1 && executor < EXECUTORS).then_some(Waker { executor: executor as u32, fiber: fiber as u32 })
+    }
+
+    pub(crate) fn is_of(remote: &Remote, executor: u32) -> bool {
+        remote.number == executor
+    }
+}

@@ -1,0 +1,103 @@
+//! Announcing stacks to Valgrind and switches to AddressSanitizer.
+//!
+//! Memcheck takes an unannounced switch for a huge change of the stack and reports thousands of errors;
+//! Cachegrind's counts are the same either way.
+#![allow(unsafe_code)]
+
+/// Registers a stack with Valgrind, if it runs us; a handful of instructions that do nothing otherwise.
+/// Returns Valgrind's number of the stack.
+pub(crate) fn register_stack(low: usize, high: usize) -> usize {
+    const STACK_REGISTER: usize = 0x1501;
+    request(STACK_REGISTER, low, high)
+}
+
+/// Takes back a [`register_stack`].
+pub(crate) fn deregister_stack(number: usize) {
+    const STACK_DEREGISTER: usize = 0x1502;
+    request(STACK_DEREGISTER, number, 0);
+}
+
+/// Valgrind's client request: a preamble of rotations that add up to a full turn, then an instruction that
+/// does nothing. Valgrind recognises the sequence.
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
+fn request(number: usize, first: usize, second: usize) -> usize {
+    let words = [number, first, second, 0, 0, 0];
+    let mut answer = 0_usize;
+    // SAFETY: outside Valgrind all five instructions leave every register as it was; inside, rdx is set.
+    unsafe {
+        std::arch::asm!(
+            "rol rdi, 3",
+            "rol rdi, 13",
+            "rol rdi, 61",
+            "rol rdi, 51",
+            "xchg rbx, rbx",
+            inout("rdx") answer,
+            in("rax") words.as_ptr(),
+            inout("rdi") 0_usize => _,
+        );
+    }
+    answer
+}
+
+#[cfg(all(target_os = "linux", target_arch = "aarch64", not(miri)))]
+fn request(number: usize, first: usize, second: usize) -> usize {
+    let words = [number, first, second, 0, 0, 0];
+    let mut answer = 0_usize;
+    // SAFETY: as on x86-64; the answer comes in x3.
+    unsafe {
+        std::arch::asm!(
+            "ror x12, x12, #3",
+            "ror x12, x12, #13",
+            "ror x12, x12, #51",
+            "ror x12, x12, #61",
+            "orr x10, x10, x10",
+            inout("x3") answer,
+            in("x4") words.as_ptr(),
+            inout("x12") 0_usize => _,
+        );
+    }
+    answer
+}
+
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+fn request(_number: usize, _first: usize, _second: usize) -> usize {
+    0
+}
+
+/// What AddressSanitizer keeps of a suspended context.
+#[cfg(feature = "asan")]
+pub(crate) mod asan {
+    use std::ffi::c_void;
+
+    unsafe extern "C" {
+        fn __sanitizer_start_switch_fiber(save: *mut *mut c_void, bottom: *const c_void, size: usize);
+        fn __asan_unpoison_memory_region(address: *const c_void, size: usize);
+        fn __sanitizer_finish_switch_fiber(save: *mut c_void, bottom: *mut *const c_void, size: *mut usize);
+    }
+
+    /// Before a switch to the stack `bottom..bottom + size`. `save` is null when the context will not return.
+    ///
+    /// # Safety
+    /// A switch to that stack follows at once.
+    pub(crate) unsafe fn start(save: *mut *mut c_void, bottom: usize, size: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { __sanitizer_start_switch_fiber(save, bottom as *const c_void, size) }
+    }
+
+    /// Forgets what frames that never returned have left on a stack that nobody uses.
+    pub(crate) fn clean(bottom: usize, size: usize) {
+        // SAFETY: changes what is known of the memory, not the memory.
+        unsafe { __asan_unpoison_memory_region(bottom as *const c_void, size) }
+    }
+
+    /// After a switch; tells the stack that was left.
+    ///
+    /// # Safety
+    /// A switch announced by `start` has just happened, and `save` is what `start` saved for this context.
+    pub(crate) unsafe fn finish(save: *mut c_void) -> (usize, usize) {
+        let (mut bottom, mut size) = (std::ptr::null(), 0);
+        // SAFETY: the caller's promise; both places are ours.
+        unsafe { __sanitizer_finish_switch_fiber(save, &raw mut bottom, &raw mut size) };
+        (bottom as usize, size)
+    }
+}

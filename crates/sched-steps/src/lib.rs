@@ -1,0 +1,33 @@
+//! Fibers on naked-asm context switches, and execution teams on top of them.
+//!
+//! The STEPS paper (Harizopoulos and Ailamaki, VLDB 2004) runs transactions that perform the same operation
+//! as a team: at fixed points in the code each passes the CPU to the next, so that one of them pays for
+//! fetching the instructions and the others find them in the cache. The same switch behind a prefetch hides
+//! data misses. This crate is that mechanism for any Rust program; it knows nothing of databases.
+//!
+//! ```
+//! use sched_steps::{Executor, ctx_point};
+//!
+//! let mut steps = Executor::builder().fibers(8).team_size(8).build()?;
+//! let sum = std::cell::Cell::new(0);
+//! steps.scope(|s| {
+//!     for i in 0..20 {
+//!         let sum = &sum;
+//!         s.spawn(move || {
+//!             ctx_point!("half way"); // someone else may run here
+//!             sum.set(sum.get() + i);
+//!         });
+//!     }
+//! })?;
+//! assert_eq!(sum.get(), 190);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod executor;
+pub mod fiber;
+#[cfg(feature = "measure")]
+pub mod measure;
+pub mod point;
+pub mod team;
+
+pub use executor::{BuildError, Builder, Executor, FiberError, Idle, JoinHandle, Scope};

@@ -1,0 +1,227 @@
+//! Points: the places where a cooperative scheduler may run someone else.
+//!
+//! Each place is a [`PointSite`] that the linker gathers in a section of its own, so that nobody keeps a list by hand
+//! and a tool can enumerate them ([`points`]). A site's number is its place in that section: it holds for one build.
+//!
+//! A point is `if cooperative { hook.point(number) }`: with plain threads one branch that is never taken.
+
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::config::LatchKind;
+use super::hook::{Hook, Operation};
+
+/// What a point is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PointKind {
+    /// It parts a stretch of code: who runs next finds the instructions of the last stretch in the cache.
+    Instruction,
+    /// Lines have just been asked for: who runs next gives them time to arrive.
+    Data,
+}
+
+/// A place in the code where a cooperative scheduler may run someone else.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct PointSite {
+    name: &'static str,
+    file: &'static str,
+    line: u32,
+    kind: PointKind,
+}
+
+/// One size, so that the sites of a section are an array.
+const SITE_BYTES: usize = 64;
+const _: () = assert!(size_of::<PointSite>() == SITE_BYTES && align_of::<PointSite>() == SITE_BYTES);
+
+impl PointSite {
+    #[doc(hidden)]
+    pub const fn new(name: &'static str, kind: PointKind, file: &'static str, line: u32) -> PointSite {
+        PointSite { name, file, line, kind }
+    }
+
+    /// Its name, the same in every build that has it: `btree/leaf-head`.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What it is good for.
+    pub fn kind(&self) -> PointKind {
+        self.kind
+    }
+
+    /// The source file it lies in.
+    pub fn file(&self) -> &'static str {
+        self.file
+    }
+
+    /// The line it lies in.
+    pub fn line(&self) -> u32 {
+        self.line
+    }
+
+    /// Its number: the place among [`points`] of this build.
+    #[inline(always)]
+    pub fn number(&'static self) -> u32 {
+        ((std::ptr::from_ref(self).addr() - section::start().addr()) / SITE_BYTES) as u32
+    }
+}
+
+/// Where the linker puts the sites.
+#[cfg(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)))]
+mod section {
+    use super::PointSite;
+
+    // Linkers of ELF targets define these for every section whose name could be a name in C.
+    unsafe extern "C" {
+        #[link_name = "__start_lockstep_points"]
+        static START: [u64; 0];
+        #[link_name = "__stop_lockstep_points"]
+        static STOP: [u64; 0];
+    }
+
+    #[inline(always)]
+    pub(super) fn start() -> *const PointSite {
+        (&raw const START).cast()
+    }
+
+    pub(super) fn all() -> &'static [PointSite] {
+        let (start, stop) = (start(), &raw const STOP);
+        let sites = (stop.addr() - start.addr()) / super::SITE_BYTES;
+        // SAFETY: between the two symbols lie the statics that `point_site!` put into the section and nothing else; all
+        // have the size and the alignment of a site, so the linker leaves no gap between them, and none is ever written.
+        unsafe { std::slice::from_raw_parts(start, sites) }
+    }
+}
+
+/// Elsewhere sites have no numbers and no list; points lead nowhere.
+#[cfg(not(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri))))]
+mod section {
+    use super::PointSite;
+
+    pub(super) fn start() -> *const PointSite {
+        std::ptr::null()
+    }
+
+    pub(super) fn all() -> &'static [PointSite] {
+        &[]
+    }
+}
+
+/// Whether sites have numbers on this target.
+const NUMBERED: bool = cfg!(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)));
+
+/// Every point of this build, in the order of their numbers.
+pub fn points() -> &'static [PointSite] {
+    // The section is there only if something in it is.
+    std::hint::black_box(&site::LEAF_HEAD);
+    section::all()
+}
+
+macro_rules! point_sites {
+    ($($(#[$doc:meta])* $name:ident = $kind:ident $text:literal;)*) => {
+        /// The sites. Named here, in one place, so that a look at one file tells where a transaction may be left.
+        pub(crate) mod site {
+            use super::{PointKind, PointSite};
+            $(
+                $(#[$doc])*
+                #[cfg_attr(
+                    all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)),
+                    unsafe(link_section = "lockstep_points")
+                )]
+                pub(crate) static $name: PointSite = PointSite::new($text, PointKind::$kind, file!(), line!());
+            )*
+        }
+    };
+}
+
+point_sites! {
+    /// A descent has asked for the first lines of an inner page below the root.
+    INNER_HEAD = Data "btree/inner-head";
+    /// A descent has asked for the part of an inner page's slots where its key lies.
+    INNER_SEGMENT = Data "btree/inner-segment";
+    /// A descent has asked for the first lines of the leaf.
+    LEAF_HEAD = Data "btree/leaf-head";
+    /// A descent has asked for the part of the leaf's slots where its key lies.
+    LEAF_SEGMENT = Data "btree/leaf-segment";
+    /// A descent has asked for the row, or for the place where one will be put.
+    ROW = Data "btree/row";
+    /// A group descent has asked for the first lines of the pages above the leaves.
+    GROUP_INNER = Data "btree/group-inner";
+    /// A group descent has asked for segments of the pages above the leaves.
+    GROUP_INNER_SEGMENT = Data "btree/group-inner-segment";
+    /// A group descent has asked for the first lines of leaves.
+    GROUP_LEAF = Data "btree/group-leaf";
+    /// A group descent has asked for segments of leaves.
+    GROUP_SEGMENT = Data "btree/group-segment";
+    /// A group descent has asked for the rows.
+    GROUP_ROW = Data "btree/group-row";
+    /// A row has been found and locked, and nothing has been written yet.
+    BEFORE_WRITE = Instruction "table/before-write";
+}
+
+/// Where storage offers to let someone else run. Every structure that has points keeps one of these.
+#[derive(Clone, Debug)]
+pub(crate) struct Points {
+    hook: Arc<dyn Hook>,
+    cooperative: bool,
+    /// Points inside a descent lead somewhere: not under latch coupling, where a latch is always held.
+    in_descents: bool,
+}
+
+impl Points {
+    /// The points of a database whose readers use latches of this kind.
+    pub(crate) fn new(hook: &Arc<dyn Hook>, latches: LatchKind) -> Points {
+        let cooperative = NUMBERED && hook.is_cooperative();
+        let in_descents = cooperative && latches == LatchKind::Optimistic;
+        Points { hook: Arc::clone(hook), cooperative, in_descents }
+    }
+
+    /// Whether to ask for lines and stop at points on the way through a tree.
+    #[inline(always)]
+    pub(crate) fn in_descents(&self) -> bool {
+        self.in_descents
+    }
+
+    /// A point. Someone else may run here, and what was read optimistically may have changed after it. The caller
+    /// holds no latch.
+    #[inline(always)]
+    pub(crate) fn at(&self, site: &'static PointSite) {
+        if self.cooperative {
+            crate::latch::assert_none_held(site.name);
+            self.hook.point(site.number());
+        }
+    }
+
+    /// A statement begins. The caller holds no latch.
+    #[inline(always)]
+    pub(crate) fn enter(&self, operation: Operation) {
+        if self.cooperative {
+            crate::latch::assert_none_held("the begin of an operation");
+            self.hook.enter(operation);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the linker's section is not there")]
+    fn every_site_is_listed_under_its_number() {
+        let all = points();
+        assert!(all.len() >= 12, "{} sites", all.len());
+        for (i, site) in all.iter().enumerate() {
+            assert_eq!(site.number() as usize, i, "{site:?}");
+        }
+        let mut names: Vec<_> = all.iter().map(PointSite::name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all.len(), "two sites have one name");
+        assert_eq!(site::ROW.kind(), PointKind::Data);
+        assert!(all.iter().any(|s| std::ptr::eq(s, &site::ROW)));
+    }
+}

@@ -1,0 +1,76 @@
+//! `tpcc history`: runs a random concurrent workload and writes down what it did and saw.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::BufWriter;
+use std::path::Path;
+use std::time::Instant;
+
+use super::{Ended, print};
+use crate::config::{self, HistoryConfig};
+use crate::error::Error;
+use crate::glue::database::{cannot_open, failed_transaction, options};
+use crate::history::{self, Outcome, Run, World};
+use crate::interrupt;
+use crate::report::summary::grouped;
+
+/// Carries the command out.
+pub(crate) fn run(flags: crate::flags::History) -> Result<Ended, Error> {
+    let config = config::history(flags)?;
+    let shown = config.store.shown();
+    let file = open_out(&config.out)?;
+    let db = options(&config.store)?.0.open(&config.store.data).map_err(|error| cannot_open(&error))?;
+    if !World::is_at_home(&db) {
+        return Err(Error::failed(format!("{shown}: holds tables of something else; nothing was changed"))
+            .help("choose another directory with --data"));
+    }
+    let start = Instant::now();
+    let ran = history::run(&db, &config.params, &interrupt::requested).map_err(|e| failed_transaction(&e))?;
+    let seconds = start.elapsed().as_secs_f64();
+    write_out(&config.out, file, &ran)?;
+    db.close().map_err(|e| failed_transaction(&e.into()))?;
+    print(&summary(&config, &ran, seconds));
+    match ran.error {
+        Some(error) => Err(failed_transaction(&error)),
+        None => Ok(Ended::Well),
+    }
+}
+
+fn summary(config: &HistoryConfig, ran: &Run, seconds: f64) -> String {
+    let count = |outcome| grouped(ran.txns.iter().filter(|t| t.outcome == outcome).count() as u64);
+    let p = &config.params;
+    format!(
+        "load      {} sessions of {} transactions, {} rows, {}, seed {}\n\
+         engine    {}, {}\n\
+         history   {} ok, {} fail, {} info in {seconds:.2} s{}\n\
+         written   {}\n",
+        p.sessions,
+        p.transactions,
+        p.keys,
+        config.form.name(),
+        p.seed,
+        config.store.isolation.name(),
+        config.store.durability.name(),
+        count(Outcome::Ok),
+        count(Outcome::Fail),
+        count(Outcome::Info),
+        if ran.interrupted { " (interrupted)" } else { "" },
+        config.out.display(),
+    )
+}
+
+/// Opens the file before the work, so that none is done for a path that cannot be written.
+fn open_out(path: &Path) -> Result<File, Error> {
+    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|e| {
+        Error::failed(format!("{}: cannot be written: {e}", path.display()))
+            .help("pass another file with --out; nothing was done")
+    })
+}
+
+fn write_out(path: &Path, file: File, ran: &Run) -> Result<(), Error> {
+    let failed = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", path.display()));
+    // A pipe or terminal has no length to set.
+    if fs::metadata(path).is_ok_and(|m| m.is_file()) {
+        file.set_len(0).map_err(failed)?;
+    }
+    history::write(&ran.txns, &mut BufWriter::new(file)).map_err(failed)
+}

@@ -1,0 +1,44 @@
+//! `tpcc index-fetch`: the paper's microbenchmark. N threads, each reading a row by its key again and again.
+
+use super::{Ended, print};
+use crate::error::Error;
+use crate::flags;
+use crate::index_fetch::{self, Plan};
+use crate::report;
+use crate::report::output::JsonFile;
+
+/// Most threads, each a fiber with a transaction of its own.
+const MOST_THREADS: i64 = 256;
+/// Most fetches of a thread.
+const MOST_FETCHES: i64 = 1_000_000_000;
+
+/// Carries the command out.
+pub(crate) fn run(flags: flags::IndexFetch) -> Result<Ended, Error> {
+    let bounded = |flag: &str, given: i64, most: i64| match (1..=most).contains(&given) {
+        true => Ok(given as u64),
+        false => Err(Error::usage(format!("{flag} {given}: from 1 to {most}")).help("'tpcc index-fetch --help'")),
+    };
+    let plan = Plan {
+        threads: bounded("--threads", flags.threads, MOST_THREADS)? as usize,
+        fetches: bounded("--fetches", flags.fetches, MOST_FETCHES)?,
+        points: crate::config::ctx_points(flags.ctx_points.as_deref())?,
+        cold: flags.cold,
+    };
+    let file = flags.output.json.as_deref().map(JsonFile::open).transpose()?;
+    let done = index_fetch::run(&plan)?;
+    let written = file.map(|file| file.write(&done)).transpose()?;
+    let mut text = format!(
+        "{}\nfetches   {} by {} threads, {:.1} ns each; points {}{}\n",
+        report::NOTICE,
+        done.fetches,
+        done.threads,
+        done.ns_per_fetch,
+        done.ctx_points,
+        if done.cold { "; other code before each round" } else { "" },
+    );
+    if let Some(path) = written {
+        text += &format!("written   {}\n", path.display());
+    }
+    print(&text);
+    Ok(Ended::Well)
+}

@@ -1,0 +1,289 @@
+//! A worker's terminals: who is ready, who waits for an answer, and what is counted. The same whether transactions run one
+//! after the other or as a team.
+
+use std::collections::VecDeque;
+
+use super::measure::Stats;
+use super::terminal::Terminal;
+use super::{Board, Clock, Control, Phase};
+use crate::ack::{Ack, Outbox, Sink};
+use crate::engine::{Abort, Session, Ticket};
+use crate::generate::deck::Kind;
+use crate::generate::input::{Input, World};
+use crate::schema::keys::HistoryKey;
+use crate::txn::Verdict;
+
+/// An answer that waits for its ticket.
+struct Pending {
+    ticket: Ticket,
+    terminal: u32,
+    kind: Kind,
+    verdict: Verdict,
+    began_ns: u64,
+}
+
+/// A terminal's transaction, to be run.
+pub(super) struct Job {
+    terminal: u32,
+    began_ns: u64,
+    pub(super) input: Input,
+    /// Where acknowledgements are wanted, the number that this one gets.
+    pub(super) number: Option<HistoryKey>,
+}
+
+/// How a job ended.
+pub(super) struct End {
+    pub(super) ticket: Ticket,
+    pub(super) verdict: Verdict,
+    /// Districts that had nothing to deliver.
+    pub(super) skipped: usize,
+}
+
+/// What a worker may do next.
+pub(super) enum Next {
+    /// Run this.
+    Run(Job),
+    /// Wait until this ticket is durable, then [`Desk::durable_to`]: nobody is ready.
+    Await(Ticket),
+    /// Wait until those under way have ended: nobody is ready, or a phase begins.
+    Idle,
+    /// The run is over.
+    Done,
+}
+
+/// Terminals that wait for their worker.
+pub(super) trait Ready {
+    /// Takes in a terminal that has its answer.
+    fn push(&mut self, index: u32, terminal: &mut Terminal);
+
+    /// Whose turn it is.
+    fn pop(&mut self) -> Option<u32>;
+
+    /// How many wait.
+    fn len(&self) -> usize;
+}
+
+/// Who waits longest comes first.
+#[derive(Default)]
+pub(super) struct Fifo(VecDeque<u32>);
+
+impl Ready for Fifo {
+    #[inline]
+    fn push(&mut self, index: u32, _terminal: &mut Terminal) {
+        self.0.push_back(index);
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<u32> {
+        self.0.pop_front()
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Desk<'a, R> {
+    terminals: Vec<Terminal>,
+    ready: R,
+    /// Answers not given yet, in the order of their tickets.
+    pending: VecDeque<Pending>,
+    /// Jobs given out and not ended.
+    under_way: usize,
+    /// Everything up to here may be answered, as last heard.
+    durable: Ticket,
+    /// The last ticket that was asked for.
+    requested: Ticket,
+    stats: Stats,
+    acks: Outbox<'a>,
+    /// Transactions that may still be started while measuring.
+    quota: Option<u64>,
+    measuring_since: Option<u64>,
+    /// The clock, as last read.
+    now: u64,
+    world: &'a World,
+    control: &'a Control,
+    board: &'a Board,
+    clock: Clock,
+}
+
+impl<'a, R: Ready> Desk<'a, R> {
+    pub(super) fn new(
+        ready: R,
+        terminals: Vec<Terminal>,
+        acks: Option<&'a Sink>,
+        quota: Option<u64>,
+        world: &'a World,
+        control: &'a Control,
+        board: &'a Board,
+        clock: Clock,
+    ) -> Self {
+        let n = terminals.len();
+        let mut desk = Desk {
+            terminals,
+            ready,
+            pending: VecDeque::with_capacity(n),
+            under_way: 0,
+            durable: Ticket::default(),
+            requested: Ticket::default(),
+            stats: Stats::new(),
+            acks: Outbox::new(acks),
+            quota,
+            measuring_since: None,
+            now: clock.now_ns(),
+            world,
+            control,
+            board,
+            clock,
+        };
+        for (index, terminal) in desk.terminals.iter_mut().enumerate() {
+            terminal.ready_since = desk.now;
+            desk.ready.push(index as u32, terminal);
+        }
+        desk
+    }
+
+    /// What to do now. Answers that may be given are given on the way.
+    #[inline]
+    pub(super) fn next<S: Session>(&mut self, session: &mut S) -> Next {
+        match self.control.phase() {
+            Phase::Warmup => {}
+            Phase::Measure if self.measuring_since.is_some() => {}
+            Phase::Measure => {
+                // What was begun before is answered before, and not counted.
+                if let Some(wait) = self.unanswered() {
+                    return wait;
+                }
+                self.stats = Stats::new();
+                self.now = self.clock.now_ns();
+                self.terminals.iter_mut().for_each(|terminal| terminal.ready_since = self.now);
+                self.measuring_since = Some(self.now);
+            }
+            Phase::Stop => return self.unanswered().unwrap_or(Next::Done),
+        }
+        if self.acks.failure().is_some() {
+            return if self.under_way > 0 { Next::Idle } else { Next::Done };
+        }
+        if self.measuring_since.is_some() && self.quota == Some(0) {
+            return self.unanswered().unwrap_or(Next::Done);
+        }
+        if !self.pending.is_empty() {
+            self.durable = session.durable();
+            self.answer();
+        }
+        let Some(index) = self.ready.pop() else {
+            return match self.pending.front() {
+                Some(first) => Next::Await(first.ticket),
+                None if self.under_way > 0 => Next::Idle,
+                None => Next::Done,
+            };
+        };
+        if let (Some(_), Some(left)) = (self.measuring_since, &mut self.quota) {
+            *left -= 1;
+        }
+        self.under_way += 1;
+        // One reading of the clock at each boundary: the end of a transaction is the begin of the next. So making the
+        // input counts as part of it.
+        let began_ns = self.now;
+        let input = self.terminals[index as usize].next(self.world, &self.clock, began_ns);
+        let number = self.acks.is_wanted().then(|| self.terminals[index as usize].last());
+        Next::Run(Job { terminal: index, began_ns, input, number })
+    }
+
+    /// What to wait for until all that was begun is answered; none if it is.
+    fn unanswered(&self) -> Option<Next> {
+        if self.under_way > 0 {
+            return Some(Next::Idle);
+        }
+        self.pending.back().map(|last| Next::Await(last.ticket))
+    }
+
+    /// A job has run to its end: its answer leaves, now or when it is durable.
+    #[inline]
+    pub(super) fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &End) {
+        self.under_way -= 1;
+        self.now = self.clock.now_ns();
+        self.stats.ran(&job.input, end.verdict == Verdict::Rollback, end.skipped);
+        let ticket = end.ticket;
+        if self.pending.is_empty() && ticket > self.durable {
+            self.durable = session.durable();
+        }
+        let (terminal, kind, began_ns) = (job.terminal, job.input.kind(), job.began_ns);
+        let pending = Pending { ticket, terminal, kind, verdict: end.verdict, began_ns };
+        if self.pending.is_empty() && ticket <= self.durable {
+            self.acknowledge(&pending);
+            self.acks.flush();
+        } else {
+            // Transactions of a team may end in another order than they got their tickets.
+            let at = self.pending.iter().rposition(|earlier| earlier.ticket <= ticket).map_or(0, |at| at + 1);
+            self.pending.insert(at, pending);
+            self.ask(session, ticket);
+        }
+    }
+
+    /// Asks for a flush when half the terminals wait for one: the other half keeps the worker busy meanwhile. Asked for
+    /// at each commit, flushes would be as many as the disk can do, and their work is taken from the workers' cores.
+    #[inline]
+    fn ask<S: Session>(&mut self, session: &mut S, ticket: Ticket) {
+        if self.requested <= self.durable && self.pending.len() >= self.ready.len() + self.under_way {
+            self.requested = ticket;
+            session.request(ticket);
+        }
+    }
+
+    /// A wait has ended: answers up to this ticket may be given.
+    pub(super) fn durable_to(&mut self, ticket: Ticket) {
+        self.durable = self.durable.max(ticket);
+        self.now = self.clock.now_ns();
+        self.answer();
+    }
+
+    /// Gives the answers that may be given.
+    fn answer(&mut self) {
+        while self.pending.front().is_some_and(|first| first.ticket <= self.durable) {
+            if let Some(pending) = self.pending.pop_front() {
+                self.acknowledge(&pending);
+            }
+        }
+        self.acks.flush();
+    }
+
+    #[inline]
+    fn acknowledge(&mut self, pending: &Pending) {
+        let terminal = &mut self.terminals[pending.terminal as usize];
+        self.stats.acknowledged(pending.kind, self.now - pending.began_ns, self.now - terminal.ready_since);
+        terminal.ready_since = self.now;
+        self.acks.add(|| Ack::of(terminal.last(), pending.kind, pending.verdict));
+        self.ready.push(pending.terminal, terminal);
+        Board::add(&self.board.completed, 1);
+    }
+
+    /// A transaction was a victim and will be run again.
+    pub(super) fn aborted(&mut self, abort: Abort) {
+        self.stats.aborted(abort);
+        Board::add(&self.board.aborted, 1);
+    }
+
+    /// A job failed for good: the run is over for all.
+    pub(super) fn failed(&mut self) {
+        self.under_way -= 1;
+        self.control.set(Phase::Stop);
+    }
+
+    /// Everything counted while measuring. An error if acknowledgements could not be written; the run is then over for
+    /// all.
+    pub(super) fn close(mut self) -> Result<Stats, String> {
+        if let Some(error) = self.acks.failure() {
+            self.control.set(Phase::Stop);
+            return Err(format!("stdout: acknowledgements cannot be written: {error}"));
+        }
+        match self.measuring_since {
+            Some(from) => self.stats.measured(from, self.now),
+            // Stopped during the warm-up: nothing of it counts.
+            None => self.stats = Stats::new(),
+        }
+        Ok(self.stats)
+    }
+}

@@ -1,0 +1,184 @@
+//! A worker whose transactions run as a team of fibers: each fiber takes a terminal's transaction, runs it to its end, and
+//! takes the next. Which fiber runs is decided at points and by teams (see [`crate::glue::steps`]); here it is decided
+//! which transactions are under way together.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+
+use sched_steps::{Executor, fiber};
+
+use super::attempt::execute;
+use super::desk::{Desk, Next, Ready};
+use super::measure::Stats;
+use super::terminal::Terminal;
+use super::{Control, Phase};
+use crate::engine::{Engine, Session};
+use crate::txn::{Failure, Scratch, Steps};
+
+/// Stack of a fiber: transactions keep groups of rows on theirs.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Ready terminals by what they ask for next. Whoever has waited longest says what kind of transaction is admitted, and
+/// the next ones admitted are of the same kind while there are any, up to the size of a team: they go through the same
+/// code together. Nobody waits for more than those who came before and a team of each other kind.
+pub(super) struct ByKind {
+    queues: [VecDeque<(u64, u32)>; 5],
+    /// Terminals taken in so far.
+    arrivals: u64,
+    kind: usize,
+    /// How many more of this kind before the longest waiting is asked again.
+    left: usize,
+    size: usize,
+}
+
+impl ByKind {
+    pub(super) fn new(size: usize) -> ByKind {
+        ByKind { queues: Default::default(), arrivals: 0, kind: 0, left: 0, size }
+    }
+}
+
+impl Ready for ByKind {
+    #[inline]
+    fn push(&mut self, index: u32, terminal: &mut Terminal) {
+        self.arrivals += 1;
+        self.queues[terminal.draw() as usize].push_back((self.arrivals, index));
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<u32> {
+        if self.left == 0 || self.queues[self.kind].is_empty() {
+            let fronts =
+                self.queues.iter().enumerate().filter_map(|(kind, q)| q.front().map(|(since, _)| (*since, kind)));
+            self.kind = fronts.min()?.1;
+            self.left = self.size;
+        }
+        self.left -= 1;
+        self.queues[self.kind].pop_front().map(|(_, index)| index)
+    }
+
+    fn len(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
+    }
+}
+
+/// What the fibers of a worker share. Borrowed for moments, never across a point.
+struct Crew<'a, R> {
+    desk: RefCell<Desk<'a, R>>,
+    /// Fibers that found nothing to do.
+    idle: RefCell<Vec<fiber::Waker>>,
+    /// One of them waits for the log.
+    awaiting: Cell<bool>,
+    failure: RefCell<Option<String>>,
+    steps: Steps,
+}
+
+/// Serves the terminals of `desk` with `size` fibers until the run stops. A failure stops the run for all.
+pub(super) fn run<E: Engine, R: Ready>(
+    engine: &E,
+    number: usize,
+    desk: Desk<'_, R>,
+    size: usize,
+    steps: Steps,
+    control: &Control,
+) -> Result<Stats, String> {
+    let crew = Crew {
+        desk: RefCell::new(desk),
+        idle: RefCell::default(),
+        awaiting: Cell::new(false),
+        failure: RefCell::default(),
+        steps,
+    };
+    let mut executor = Executor::builder()
+        .fibers(size)
+        .team_size(size)
+        .stack_bytes(STACK_BYTES)
+        .build()
+        .map_err(|e| format!("{e}; pass a smaller --team-size"))?;
+    let ended = executor.scope(|scope| {
+        for _ in 0..size {
+            let crew = &crew;
+            scope.spawn(move || crew.fiber(engine, number, control));
+        }
+    });
+    if let Some(failure) = crew.failure.take() {
+        return Err(failure);
+    }
+    ended.map_err(|e| format!("a transaction {e}; this is a fault of the program"))?;
+    crew.desk.into_inner().close()
+}
+
+impl<R: Ready> Crew<'_, R> {
+    /// A fiber, from its first transaction to its last.
+    fn fiber<E: Engine>(&self, engine: &E, number: usize, control: &Control) {
+        let result = match engine.session(number) {
+            Ok(mut session) => self.serve(&mut session).map_err(|failure| failure.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(message) = result {
+            control.set(Phase::Stop);
+            self.failure.borrow_mut().get_or_insert(message);
+        }
+        self.rouse();
+    }
+
+    fn serve<S: Session>(&self, session: &mut S) -> Result<(), Failure<S::Error>> {
+        let mut scratch = Box::<Scratch>::default();
+        loop {
+            let next = self.desk.borrow_mut().next(session);
+            match next {
+                Next::Run(job) => {
+                    let aborted = |abort| self.desk.borrow_mut().aborted(abort);
+                    let end =
+                        execute(session, &mut scratch, self.steps, &job.input, job.number, aborted, fiber::yield_now)
+                            .inspect_err(|_| self.desk.borrow_mut().failed())?;
+                    self.desk.borrow_mut().ended(session, &job, &end);
+                    self.rouse();
+                }
+                Next::Await(ticket) if !self.awaiting.replace(true) => {
+                    let durable = session.wait_for(ticket);
+                    self.awaiting.set(false);
+                    self.desk.borrow_mut().durable_to(durable?);
+                    self.rouse();
+                }
+                Next::Await(_) | Next::Idle => self.rest(),
+                Next::Done => return Ok(()),
+            }
+        }
+    }
+
+    /// Waits until something has changed.
+    fn rest(&self) {
+        if let Some(waker) = fiber::waker() {
+            self.idle.borrow_mut().push(waker);
+            fiber::park();
+        }
+    }
+
+    /// Something has changed: those who rest look again.
+    #[inline]
+    fn rouse(&self) {
+        let mut idle = self.idle.borrow_mut();
+        if !idle.is_empty() {
+            idle.drain(..).for_each(fiber::Waker::wake);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_of_a_kind_are_admitted_together_and_nobody_is_forgotten() {
+        let mut ready = ByKind::new(3);
+        // Kinds of terminals 0 to 9, in the order of their arrival.
+        let kinds = [0, 1, 0, 0, 2, 0, 1, 0, 3, 1];
+        for (index, kind) in kinds.into_iter().enumerate() {
+            ready.arrivals += 1;
+            ready.queues[kind].push_back((ready.arrivals, index as u32));
+        }
+        assert_eq!(ready.len(), 10);
+        let order: Vec<u32> = std::iter::from_fn(|| ready.pop()).collect();
+        assert_eq!(order, [0, 2, 3, 1, 6, 9, 4, 5, 7, 8]);
+    }
+}

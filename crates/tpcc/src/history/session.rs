@@ -1,0 +1,302 @@
+//! One session: carries plans out, one transaction after the other, and writes down what it did and saw.
+//!
+//! It calls the engine's blocking statements and nothing else, so it runs on a thread or on a fiber. Between steps it
+//! calls the `pause` of whoever runs it, with no latch and no lock of its own held beside those of its transaction.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use storage::{Key, Row, Transaction, TxnError};
+
+use super::generate::MOST_STEPS;
+use super::world::Absence;
+use super::{Form, Generator, Op, Outcome, Plan, Step, Txn, World};
+
+/// A row of the register form that was inserted and has not got its version yet. Nobody else may see it.
+const NO_VERSION: u64 = 0;
+
+/// One session of a [`World`].
+#[derive(Debug)]
+pub struct Session<'w, 'db> {
+    world: &'w World<'db>,
+    number: u32,
+    generator: Generator,
+    done: Vec<Txn>,
+}
+
+/// One transaction under way.
+struct Running<'t, 'w, 'db> {
+    world: &'w World<'db>,
+    tx: &'t mut Transaction<'db>,
+    ops: &'t mut Vec<Op>,
+    /// Keys in use at places this transaction has been to: a place's key stays the same within it.
+    keys: HashMap<u64, u64>,
+    /// What deletes of this transaction have replaced in the world's memory, to be put back if it does not commit.
+    replaced: Vec<(u64, Option<u64>)>,
+    /// The next number to append.
+    number: u64,
+}
+
+impl<'w, 'db> Session<'w, 'db> {
+    /// A session that has not begun.
+    pub fn new(world: &'w World<'db>, number: u32) -> Session<'w, 'db> {
+        let generator = Generator::new(&world.params, number);
+        Session { world, number, generator, done: Vec::with_capacity(world.params.transactions as usize) }
+    }
+
+    /// Whether the session has run all but its last transaction.
+    pub fn is_at_last(&self) -> bool {
+        self.done.len() as u32 + 1 >= self.world.params.transactions
+    }
+
+    /// Whether the session has run all its transactions.
+    pub fn is_over(&self) -> bool {
+        self.done.len() as u32 >= self.world.params.transactions
+    }
+
+    /// What it has run.
+    pub fn into_done(self) -> Vec<Txn> {
+        self.done
+    }
+
+    /// Runs the next transaction. A deadlock's victim is not run again: another one follows.
+    ///
+    /// # Errors
+    /// What no transaction should meet: the run is over. A commit that failed is recorded nevertheless.
+    pub fn step(&mut self, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
+        let plan = self.generator.plan();
+        self.carry_out(&plan, pause)
+    }
+
+    /// Runs one more transaction, which reads every row. Of one session, when all others are over: it tells every
+    /// list's order to its end, and what was lost.
+    ///
+    /// # Errors
+    /// As [`Session::step`].
+    pub fn read_all(&mut self) -> Result<(), TxnError> {
+        let last = self.world.last_key();
+        let all = Step::Range { at: 0, below: 0, above: last, backward: false };
+        self.carry_out(&Plan { steps: vec![(all, false)], abort: false }, &mut || {})
+    }
+
+    fn carry_out(&mut self, plan: &Plan, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
+        let world = self.world;
+        let id = u64::from(self.number) * u64::from(world.params.transactions) + self.done.len() as u64;
+        let start = world.now();
+        let mut tx = world.db.begin_at(world.isolation())?;
+        let mut ops = Vec::with_capacity(plan.steps.len());
+        let mut running = Running {
+            world,
+            tx: &mut tx,
+            ops: &mut ops,
+            keys: HashMap::new(),
+            replaced: Vec::new(),
+            number: id * u64::from(MOST_STEPS) + 1,
+        };
+        let carried = running.steps(plan, pause);
+        if carried.is_err() || plan.abort {
+            running.put_back();
+        }
+        let (outcome, error) = match carried {
+            Ok(()) if !plan.abort => match tx.commit() {
+                Ok(()) => (Outcome::Ok, None),
+                Err(error) => (Outcome::Info, Some(error)),
+            },
+            Ok(()) => (Outcome::Fail, tx.rollback().err()),
+            Err(error) => {
+                let rolled_back = tx.rollback();
+                let expected = matches!(error, TxnError::Deadlock { .. });
+                (Outcome::Fail, if expected { rolled_back.err() } else { Some(error) })
+            }
+        };
+        self.done.push(Txn { id, session: self.number, outcome, ops, start, end: world.now() });
+        error.map_or(Ok(()), Err)
+    }
+}
+
+impl Running<'_, '_, '_> {
+    fn steps(&mut self, plan: &Plan, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
+        for (step, then_pause) in &plan.steps {
+            match (self.world.params.form, *step) {
+                (Form::ListAppend, Step::Write(place, _)) => {
+                    let key = self.key(place, 1);
+                    self.append(key)?;
+                }
+                (Form::ListAppend, Step::Delete(place) | Step::Read(place)) => {
+                    let key = self.key(place, 0);
+                    let list = self.tx.get(&self.world.rows, &key)?.map_or_else(Vec::new, |row| numbers(&row));
+                    self.ops.push(Op::List(key, list));
+                }
+                (Form::ListAppend, Step::ReadForUpdate(place)) => {
+                    let key = self.key(place, 0);
+                    let row = self.tx.get_for_update(&self.world.rows, &key)?;
+                    self.ops.push(Op::List(key, row.map_or_else(Vec::new, |row| numbers(&row))));
+                }
+                (Form::Register, Step::Write(place, padding)) => self.write(place, padding)?,
+                (Form::Register, Step::Delete(place)) => self.delete(place)?,
+                (Form::Register, Step::Read(place)) => self.read(place, false)?,
+                (Form::Register, Step::ReadForUpdate(place)) => self.read(place, true)?,
+                (_, Step::Range { at, below, above, backward }) => {
+                    let at = self.key(at, 0);
+                    let (from, to) = (at.saturating_sub(below), self.world.range_end(at + above));
+                    self.range(from, to, backward)?;
+                }
+            }
+            if *then_pause {
+                pause();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what deletes have left, while the rows are still this transaction's alone.
+    fn put_back(&mut self) {
+        while let Some((key, version)) = self.replaced.pop() {
+            self.world.leave(key, version);
+        }
+    }
+
+    fn key(&mut self, place: u64, appends: u32) -> u64 {
+        let world = self.world;
+        // Announced also where the key is known already: it counts towards filling the list.
+        let key = world.key_at(place, appends);
+        *self.keys.entry(place).or_insert(key)
+    }
+
+    fn append(&mut self, key: u64) -> Result<(), TxnError> {
+        let number = self.number;
+        self.number += 1;
+        let bytes = (number as u32).to_le_bytes();
+        loop {
+            let added = self.tx.update_raw(&self.world.rows, &encoded(key), |row| row.extend_from_slice(&bytes))?;
+            if added.is_some() {
+                break;
+            }
+            match self.tx.insert(&self.world.rows, &key, &bytes.to_vec()) {
+                // Below serializable nothing keeps others from inserting the row meanwhile.
+                Err(TxnError::DuplicateKey { .. }) => {}
+                inserted => {
+                    inserted?;
+                    break;
+                }
+            }
+        }
+        self.ops.push(Op::Append(key, number));
+        Ok(())
+    }
+
+    fn write(&mut self, key: u64, padding: u32) -> Result<(), TxnError> {
+        let world = self.world;
+        // The version is drawn when the row is locked: an insert gets its own in a second step for that.
+        let draw = |row: &mut Vec<u8>| {
+            let version = world.draw(false);
+            row.clear();
+            row.extend_from_slice(&version.to_le_bytes());
+            row.resize(size_of::<u64>() + padding as usize, version as u8);
+            version
+        };
+        loop {
+            if let Some(version) = self.tx.update_raw(&world.rows, &encoded(key), draw)? {
+                self.ops.push(Op::Write(key, version));
+                return Ok(());
+            }
+            match self.tx.insert(&world.rows, &key, &NO_VERSION.to_le_bytes().to_vec()) {
+                // Inserted, so it is there to be updated; or somebody else has inserted it meanwhile.
+                Ok(()) | Err(TxnError::DuplicateKey { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn delete(&mut self, key: u64) -> Result<(), TxnError> {
+        loop {
+            let before = self.world.absence(key);
+            if self.tx.delete(&self.world.rows, &key)? {
+                let version = self.world.draw(true);
+                let replaced = self.world.leave(key, Some(version));
+                self.replaced.push((key, replaced));
+                self.ops.push(Op::Write(key, version));
+                return Ok(());
+            }
+            // That there was nothing to delete is an answer like that of a read.
+            if self.saw_absent(key, before) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read(&mut self, key: u64, for_update: bool) -> Result<(), TxnError> {
+        loop {
+            let before = self.world.absence(key);
+            let rows = &self.world.rows;
+            let row = if for_update { self.tx.get_for_update(rows, &key) } else { self.tx.get(rows, &key) }?;
+            match row {
+                Some(row) => {
+                    self.ops.push(Op::Read(key, Some(version(&row))));
+                    return Ok(());
+                }
+                None if self.saw_absent(key, before) => return Ok(()),
+                None => {}
+            }
+        }
+    }
+
+    /// Records an absent row if nothing has changed about its version since `before`.
+    fn saw_absent(&mut self, key: u64, before: Absence) -> bool {
+        let now = self.world.absence(key);
+        if now == before {
+            self.ops.push(Op::Read(key, now.version));
+        }
+        now == before
+    }
+
+    fn range(&mut self, from: u64, to: u64, backward: bool) -> Result<(), TxnError> {
+        let register = self.world.params.form == Form::Register;
+        let before: Vec<Absence> =
+            if register { (from..=to).map(|key| self.world.absence(key)).collect() } else { Vec::new() };
+        let mut found: HashMap<u64, Vec<u8>> = HashMap::new();
+        if backward {
+            for row in self.tx.range(&self.world.rows, from..=to)?.rev() {
+                let (key, row) = row?;
+                found.insert(key, row);
+            }
+        } else {
+            self.tx.scan_raw(&self.world.rows, &encoded(from), &encoded(to), |key, row| {
+                if let Some(key) = decoded(key) {
+                    found.insert(key, row.to_vec());
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        for key in from..=to {
+            match found.remove(&key) {
+                Some(row) if register => self.ops.push(Op::Read(key, Some(version(&row)))),
+                Some(row) => self.ops.push(Op::List(key, numbers(&row))),
+                None if !register => self.ops.push(Op::List(key, Vec::new())),
+                None if self.saw_absent(key, before[(key - from) as usize]) => {}
+                None => self.read(key, false)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encoded(key: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(size_of::<u64>());
+    Key::encode(&key, &mut bytes);
+    bytes
+}
+
+fn decoded(mut key: &[u8]) -> Option<u64> {
+    <u64 as Key>::decode(&mut key)
+}
+
+/// The numbers of a list. What is no number is shown as one that nobody wrote.
+fn numbers(row: &[u8]) -> Vec<u64> {
+    row.chunks(size_of::<u32>()).map(|bytes| <u32 as Row>::decode(bytes).map_or(u64::MAX, u64::from)).collect()
+}
+
+/// The version of a register's row. What is none is shown as one that nobody wrote.
+fn version(row: &[u8]) -> u64 {
+    row.get(..size_of::<u64>()).and_then(<u64 as Row>::decode).unwrap_or(u64::MAX)
+}

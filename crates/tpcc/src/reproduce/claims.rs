@@ -1,0 +1,141 @@
+//! The claims: names that later tools rely on, what the paper found, and the bar that each is held against.
+
+use super::report::{Claim, Spread};
+
+/// What a claim is held against.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Bar {
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+}
+
+impl Bar {
+    /// Whether a value reaches it.
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bar::AtLeast(least) => value >= least,
+            Bar::AtMost(most) => value <= most,
+        }
+    }
+
+    /// ">= 2.5".
+    pub(crate) fn in_words(self) -> String {
+        match self {
+            Bar::AtLeast(least) => format!(">= {least}"),
+            Bar::AtMost(most) => format!("<= {most}"),
+        }
+    }
+}
+
+/// A claim before it is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise {
+    pub(crate) name: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) paper: Option<f64>,
+    pub(crate) bar: Bar,
+}
+
+const fn promise(name: &'static str, unit: &'static str, paper: Option<f64>, bar: Bar) -> Promise {
+    Promise { name, unit, paper, bar }
+}
+
+use Bar::{AtLeast, AtMost};
+
+/// Cost of a hop between team mates.
+pub(crate) const HOP_NS: Promise = promise("hop_ns", "ns", None, AtMost(4.5));
+/// How many times cheaper than corosensei's.
+pub(crate) const HOP_VS_COROSENSEI: Promise = promise("hop_vs_corosensei", "times", None, AtLeast(1.3));
+/// How many times cheaper than tokio's `yield_now`.
+pub(crate) const HOP_VS_TOKIO: Promise = promise("hop_vs_tokio_yield", "times", None, AtLeast(8.0));
+/// Machine code of a switch.
+pub(crate) const SWITCH_CODE: Promise = promise("switch_code_bytes", "bytes", Some(76.0), AtMost(64.0));
+/// Share of the instruction misses of index fetches that ten threads save.
+pub(crate) const FETCH_I1: Promise = promise("index_fetch_i1_reduction", "share", Some(0.89), AtLeast(0.85));
+/// Instruction misses that each further thread adds.
+pub(crate) const FETCH_EXTRA: Promise = promise("index_fetch_extra_misses", "misses", Some(33.0), AtMost(10.0));
+/// Share of Payment's instruction misses saved.
+pub(crate) const PAYMENT_I1: Promise = promise("payment_i1_reduction", "share", Some(0.60), AtLeast(0.60));
+/// Share of the mix's instruction misses saved.
+pub(crate) const MIX_I1: Promise = promise("mix_i1_reduction", "share", Some(0.56), AtLeast(0.56));
+/// Share of Payment's mispredicted branches saved.
+pub(crate) const PAYMENT_MISPREDICTS: Promise =
+    promise("payment_mispredict_reduction", "share", Some(0.41), AtLeast(0.30));
+/// Share of instructions that the points add.
+pub(crate) const INSTRUCTIONS: Promise = promise("instructions_added", "share", Some(0.017), AtMost(0.03));
+/// Throughput against threads without group prefetch, 20 warehouses.
+pub(crate) const VS_THREADS_20: Promise = promise("steps_vs_threads_20wh", "times", None, AtLeast(1.5));
+/// Throughput against threads with group prefetch, 20 warehouses.
+pub(crate) const VS_PREFETCH_20: Promise = promise("steps_vs_prefetch_20wh", "times", None, AtLeast(1.15));
+/// Throughput against threads with group prefetch, 1 warehouse.
+pub(crate) const VS_THREADS_1: Promise = promise("steps_vs_threads_1wh", "times", None, AtLeast(1.0));
+/// Throughput at 20 warehouses against that at 1.
+pub(crate) const TWENTY_VS_ONE: Promise = promise("steps_20wh_vs_1wh", "times", None, AtLeast(0.85));
+/// Lookups in groups against lookups one by one.
+pub(crate) const LOOKUP: Promise = promise("lookup_group_speedup", "times", None, AtLeast(2.5));
+/// Throughput lost by teams of one.
+pub(crate) const TEAM_OF_ONE: Promise = promise("team_size_1_cost", "share", None, AtMost(0.03));
+/// Payment's throughput, points on against off.
+pub(crate) const PAYMENT_TIME: Promise = promise("payment_speedup_time", "times", Some(1.16), AtLeast(1.1));
+/// The mix's throughput, points on against off.
+pub(crate) const MIX_TIME: Promise = promise("mix_speedup_time", "times", None, AtLeast(1.1));
+/// Throughput of two workers against one.
+pub(crate) const TWO_WORKERS: Promise = promise("steps_two_workers_vs_one", "times", None, AtLeast(1.7));
+
+impl Promise {
+    /// The claim with an exact value.
+    pub(crate) fn found(self, value: f64, note: impl Into<String>) -> Claim {
+        self.claim(Some(value), note.into())
+    }
+
+    /// The claim with a median; the spread goes into the note.
+    pub(crate) fn measured(self, value: Option<Spread>, note: impl Into<String>) -> Claim {
+        let mut note = note.into();
+        match value {
+            Some(spread) => {
+                note = format!("{:.3} to {:.3}; {note}", spread.low, spread.high);
+                self.claim(Some(spread.mid), note)
+            }
+            None => self.missing(note),
+        }
+    }
+
+    /// The claim that could not be measured, and why.
+    pub(crate) fn missing(self, why: impl Into<String>) -> Claim {
+        self.claim(None, why.into())
+    }
+
+    fn claim(self, value: Option<f64>, note: String) -> Claim {
+        let bar = self.bar.in_words();
+        let value = value.filter(|value| value.is_finite());
+        Claim {
+            name: self.name.to_owned(),
+            paper_value: self.paper,
+            value,
+            unit: self.unit.to_owned(),
+            holds: value.map(|value| self.bar.holds(value)),
+            note: if note.is_empty() { format!("bar {bar}") } else { format!("bar {bar}; {note}") },
+            bar: self.bar,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_hold_at_their_bar() {
+        assert_eq!(HOP_NS.found(4.5, "").holds, Some(true));
+        assert_eq!(HOP_NS.found(4.6, "").holds, Some(false));
+        assert_eq!(LOOKUP.found(2.5, "").holds, Some(true));
+        let missing = LOOKUP.missing("no memory");
+        assert_eq!((missing.holds, missing.value), (None, None));
+        assert_eq!(missing.note, "bar >= 2.5; no memory");
+        assert_eq!(LOOKUP.found(f64::NAN, "").holds, None, "a ratio of nothing is nothing");
+        let spread = Spread { mid: 2.6, low: 2.4, high: 2.7 };
+        assert_eq!(LOOKUP.measured(Some(spread), "groups of 16").note, "bar >= 2.5; 2.400 to 2.700; groups of 16");
+    }
+}

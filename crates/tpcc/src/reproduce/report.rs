@@ -1,0 +1,181 @@
+//! What an experiment gives: series of figures, and claims held against the paper and against a bar.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::claims::Bar;
+use crate::report::machine::Machine;
+
+/// The JSON object that `tpcc reproduce ID --json FILE` writes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Report {
+    /// What was run.
+    pub(crate) id: String,
+    /// The paper that the experiment is from.
+    pub(crate) paper: String,
+    /// What it ran on.
+    pub(crate) machine: Machine,
+    /// Settings, the build and the command.
+    pub(crate) config: Map<String, Value>,
+    /// Figures.
+    pub(crate) series: Vec<Series>,
+    /// What is claimed.
+    pub(crate) claims: Vec<Claim>,
+}
+
+/// Figures over something: a curve, a row of bars, a column of a table. All four lists have one length.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Series {
+    /// What it shows; begins with the experiment's id.
+    pub(crate) name: String,
+    /// What x is.
+    pub(crate) x_label: String,
+    /// Numbers or names.
+    pub(crate) x: Vec<X>,
+    /// What y is, with its unit.
+    pub(crate) y_label: String,
+    /// Medians where there are several values; null where nothing could be measured.
+    pub(crate) y: Vec<Option<f64>>,
+    /// Least values.
+    pub(crate) low: Vec<Option<f64>>,
+    /// Greatest values.
+    pub(crate) high: Vec<Option<f64>>,
+}
+
+/// A place on the x axis.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum X {
+    /// A number.
+    Number(f64),
+    /// A name.
+    Name(String),
+}
+
+impl From<f64> for X {
+    fn from(number: f64) -> X {
+        X::Number(number)
+    }
+}
+
+impl From<u32> for X {
+    fn from(number: u32) -> X {
+        X::Number(number.into())
+    }
+}
+
+impl From<&str> for X {
+    fn from(name: &str) -> X {
+        X::Name(name.to_owned())
+    }
+}
+
+impl From<String> for X {
+    fn from(name: String) -> X {
+        X::Name(name)
+    }
+}
+
+/// Something that the paper says or that this project promises, and what was found.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Claim {
+    /// Its name, the same in every report.
+    pub(crate) name: String,
+    /// What the paper found; null where it says nothing.
+    pub(crate) paper_value: Option<f64>,
+    /// What was found; null when it could not be measured, and then the note says why.
+    pub(crate) value: Option<f64>,
+    /// Unit of both.
+    pub(crate) unit: String,
+    /// Whether the value reaches its bar; null without a value or without a bar.
+    pub(crate) holds: Option<bool>,
+    /// The bar, how it was measured, and what to think of it.
+    pub(crate) note: String,
+    /// What to hold it against.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) bar: Bar,
+}
+
+/// A value from several measurements.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Spread {
+    /// Median.
+    pub(crate) mid: f64,
+    /// Least.
+    pub(crate) low: f64,
+    /// Greatest.
+    pub(crate) high: f64,
+}
+
+impl Spread {
+    /// Of some values; none of none.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (low, high) = (*values.first()?, *values.last()?);
+        let half = values.len() / 2;
+        let mid = if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 };
+        Some(Spread { mid, low, high })
+    }
+
+    /// Of one exact value.
+    pub(crate) fn exact(value: f64) -> Spread {
+        Spread { mid: value, low: value, high: value }
+    }
+}
+
+impl Series {
+    /// An empty series.
+    pub(crate) fn new(name: impl Into<String>, x_label: &str, y_label: &str) -> Series {
+        Series {
+            name: name.into(),
+            x_label: x_label.to_owned(),
+            x: Vec::new(),
+            y_label: y_label.to_owned(),
+            y: Vec::new(),
+            low: Vec::new(),
+            high: Vec::new(),
+        }
+    }
+
+    /// Adds a place, measured or not.
+    pub(crate) fn push(&mut self, x: impl Into<X>, y: Option<Spread>) {
+        self.x.push(x.into());
+        self.y.push(y.map(|y| y.mid));
+        self.low.push(y.map(|y| y.low));
+        self.high.push(y.map(|y| y.high));
+    }
+
+    /// Adds a place whose value is exact.
+    pub(crate) fn push_exact(&mut self, x: impl Into<X>, y: Option<f64>) {
+        self.push(x, y.map(Spread::exact));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_have_medians() {
+        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { mid: 2.0, low: 1.0, high: 3.0 }));
+        assert_eq!(Spread::of([4.0, 1.0]), Some(Spread { mid: 2.5, low: 1.0, high: 4.0 }));
+        assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn a_series_keeps_its_lists_alike() {
+        let mut series = Series::new("steps-fig2 x", "threads", "misses");
+        series.push(1_u32, Spread::of([1.0, 3.0]));
+        series.push("two", None);
+        let json = serde_json::to_value(&series).unwrap();
+        assert_eq!(json["x"], serde_json::json!([1.0, "two"]));
+        assert_eq!(json["y"], serde_json::json!([2.0, null]));
+        assert_eq!(
+            (json["low"].clone(), json["high"].clone()),
+            (serde_json::json!([1.0, null]), serde_json::json!([3.0, null]))
+        );
+    }
+}

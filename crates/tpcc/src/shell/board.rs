@@ -1,0 +1,182 @@
+//! Where each session stands, whose turn it is, and the one place that writes replies.
+//!
+//! A session is `Idle`, `Running` a request, or `Blocked` in it by a lock. Sessions have transactions at the same time, but
+//! only one of them is on its way at any moment: a request is given to one; those whom it wakes go on, in the order they were
+//! woken, when it has been answered or waits itself. A session becomes `Blocked` in its own thread, just before it sleeps,
+//! and `Running` again in the thread of whoever wakes it, so nobody ever sees all at rest while one of them is about to go
+//! on. This makes the replies and their order a matter of the requests alone, not of threads.
+//!
+//! Nobody can be kept waiting for a turn by someone who waits for him: whoever waits for a turn holds locks and nothing else,
+//! and a wait for a lock gives the turn away.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use storage::WaitToken;
+
+/// A session, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SessionId(pub(super) usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Running,
+    /// By the lock whose token lies at this address.
+    Blocked(usize),
+}
+
+#[derive(Debug)]
+struct Session {
+    name: String,
+    phase: Phase,
+    /// Whether it has been said that the request waits.
+    told: bool,
+}
+
+/// Shared by the thread that reads requests, the sessions' threads, and the engine's hook.
+pub(super) struct Board {
+    state: Mutex<State>,
+    moved: Condvar,
+}
+
+struct State {
+    out: Box<dyn Write + Send>,
+    /// Why replies can no longer be written.
+    failure: Option<io::Error>,
+    sessions: Vec<Session>,
+    /// The session that is on its way.
+    turn: Option<SessionId>,
+    /// Those who were woken meanwhile.
+    next: VecDeque<SessionId>,
+}
+
+impl std::fmt::Debug for Board {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Board").finish_non_exhaustive()
+    }
+}
+
+impl Board {
+    /// A board that writes to `out`.
+    pub(super) fn new(out: Box<dyn Write + Send>) -> Board {
+        let state = State { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
+        Board { state: Mutex::new(state), moved: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an idle session.
+    pub(super) fn add(&self, name: &str) -> SessionId {
+        let mut state = self.state();
+        state.sessions.push(Session { name: name.to_owned(), phase: Phase::Idle, told: false });
+        SessionId(state.sessions.len() - 1)
+    }
+
+    /// Gives `session` the turn, for a request; false if it still has one. All are at rest.
+    pub(super) fn start(&self, session: SessionId) -> bool {
+        let mut state = self.state();
+        let at = &mut state.sessions[session.0];
+        if at.phase != Phase::Idle {
+            return false;
+        }
+        (at.phase, at.told) = (Phase::Running, false);
+        state.turn = Some(session);
+        true
+    }
+
+    /// Answers the request of `session`, which is over.
+    pub(super) fn reply(&self, session: SessionId, text: &str) {
+        let mut state = self.state();
+        state.answer(session, text);
+        state.sessions[session.0].phase = Phase::Idle;
+        self.rest(&mut state, session);
+    }
+
+    /// Lets `session` wait for a lock: `sleep` returns when `token` is woken. Returns when it may go on.
+    pub(super) fn block(&self, session: SessionId, token: &WaitToken, sleep: impl FnOnce()) {
+        {
+            let mut state = self.state();
+            // Whoever wakes does so under this mutex: either the wake is here by now, or it will find the session blocked.
+            if token.try_consume() {
+                return;
+            }
+            let at = &mut state.sessions[session.0];
+            at.phase = Phase::Blocked(std::ptr::from_ref(token).addr());
+            if !std::mem::replace(&mut at.told, true) {
+                state.answer(session, "blocked");
+            }
+            self.rest(&mut state, session);
+        }
+        sleep();
+        let mut state = self.state();
+        while state.turn != Some(session) {
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Wakes whoever waits at `token` by calling `wake`, and lets `session` go on in its turn if it is the one.
+    pub(super) fn wake(&self, session: SessionId, token: &WaitToken, wake: impl FnOnce()) {
+        let mut state = self.state();
+        let at = &mut state.sessions[session.0];
+        // A late wake may find the session waiting elsewhere; that wait is not over.
+        if at.phase == Phase::Blocked(std::ptr::from_ref(token).addr()) {
+            at.phase = Phase::Running;
+            state.next.push_back(session);
+            if state.turn.is_none() {
+                state.turn = state.next.pop_front();
+            }
+        }
+        wake();
+    }
+
+    /// Passes the turn on, if `session` has it.
+    fn rest(&self, state: &mut State, session: SessionId) {
+        if state.turn == Some(session) {
+            state.turn = state.next.pop_front();
+        }
+        self.moved.notify_all();
+    }
+
+    /// Waits until every session is idle or waits for a lock.
+    pub(super) fn settle(&self) {
+        let mut state = self.state();
+        while state.turn.is_some() {
+            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Writes a line that is no session's reply.
+    pub(super) fn say(&self, line: &str) {
+        self.state().write(line);
+    }
+
+    /// Why replies cannot be written, once.
+    pub(super) fn take_failure(&self) -> Option<io::Error> {
+        self.state().failure.take()
+    }
+
+    /// Whether replies can still be written.
+    pub(super) fn is_heard(&self) -> bool {
+        self.state().failure.is_none()
+    }
+}
+
+impl State {
+    fn answer(&mut self, session: SessionId, text: &str) {
+        let line = format!("{} {text}", self.sessions[session.0].name);
+        self.write(&line);
+    }
+
+    fn write(&mut self, line: &str) {
+        if self.failure.is_some() {
+            return;
+        }
+        // One call for the whole line, so that a pipe never carries half of one.
+        let written = self.out.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.out.flush());
+        self.failure = written.err();
+    }
+}

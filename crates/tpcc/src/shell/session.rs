@@ -1,0 +1,180 @@
+//! A session: a thread with at most one transaction.
+
+use std::sync::mpsc::Receiver;
+
+use storage::{Database, Isolation, OpenTable, StorageError, TableLock, Transaction, TxnError};
+
+use super::board::{Board, SessionId};
+use super::hook;
+use super::request::Request;
+
+/// Serves requests until there will be no more; then what is open is rolled back.
+pub(super) fn serve(
+    db: &Database,
+    table: OpenTable<i64, String>,
+    board: &Board,
+    me: SessionId,
+    requests: &Receiver<Request>,
+) {
+    hook::enter(me);
+    let _answer = Answered { board, me };
+    let mut session = Session { db, table, open: None };
+    for request in requests {
+        let reply = session.answer(request);
+        board.reply(me, &reply);
+    }
+}
+
+/// A request is answered even if serving it panics: the shell waits for it.
+struct Answered<'a> {
+    board: &'a Board,
+    me: SessionId,
+}
+
+impl Drop for Answered<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.board.reply(self.me, "error fault the session's thread panicked; this is a fault of the program");
+        }
+    }
+}
+
+struct Session<'db> {
+    db: &'db Database,
+    table: OpenTable<i64, String>,
+    open: Option<Transaction<'db>>,
+}
+
+/// How a statement failed.
+enum Failed {
+    Engine(TxnError),
+    /// The row that it needs is not there.
+    NotFound(i64),
+}
+
+impl From<TxnError> for Failed {
+    fn from(error: TxnError) -> Failed {
+        Failed::Engine(error)
+    }
+}
+
+impl<'db> Session<'db> {
+    fn answer(&mut self, request: Request) -> String {
+        match request {
+            Request::Begin(_) if self.open.is_some() => {
+                "error in-transaction commit or roll back the open one first".to_owned()
+            }
+            Request::Begin(isolation) => match self.db.begin_at(isolation) {
+                Ok(transaction) => {
+                    self.open = Some(transaction);
+                    "ok".to_owned()
+                }
+                Err(error) => refused(&error),
+            },
+            Request::Dump => self.dump().unwrap_or_else(|error| refused(&error)),
+            request => match self.open.take() {
+                None => "error no-transaction begin one first".to_owned(),
+                Some(transaction) => self.go_on(transaction, request),
+            },
+        }
+    }
+
+    /// Carries out a request of an open transaction, which stays open unless it ends here.
+    fn go_on(&mut self, mut transaction: Transaction<'db>, request: Request) -> String {
+        let ended = |ended: Result<(), TxnError>| ended.map_or_else(|error| refused(&error), |()| "ok".to_owned());
+        match request {
+            // Returns when the commit is on disk: until then nobody is told what it wrote, although its locks are gone.
+            Request::Commit => return ended(transaction.commit()),
+            Request::Rollback => return ended(transaction.rollback().map(drop)),
+            _ => {}
+        }
+        match self.statement(&mut transaction, request) {
+            Ok(reply) => {
+                self.open = Some(transaction);
+                reply
+            }
+            Err(Failed::NotFound(key)) => {
+                self.open = Some(transaction);
+                format!("error not-found no row {key}")
+            }
+            Err(Failed::Engine(TxnError::Deadlock { .. })) => match transaction.rollback() {
+                Ok(_) => "deadlock".to_owned(),
+                Err(error) => refused(&error),
+            },
+            Err(Failed::Engine(error)) => {
+                self.open = Some(transaction);
+                refused(&error)
+            }
+        }
+    }
+
+    fn statement(&self, tx: &mut Transaction<'_>, request: Request) -> Result<String, Failed> {
+        let table = &self.table;
+        let must_be = |key: i64, found: bool| if found { Ok(()) } else { Err(Failed::NotFound(key)) };
+        match request {
+            Request::Get(key) => return Ok(value(tx.get(table, &key)?)),
+            Request::GetForUpdate(key) => return Ok(value(tx.get_for_update(table, &key)?)),
+            Request::Scan(from, to) => return Ok(rows(tx, table, from, to)?),
+            Request::Insert(key, row) => tx.insert(table, &key, &row)?,
+            Request::Put(key, row) => tx.put(table, &key, &row)?,
+            Request::Update(key, row) => must_be(key, tx.update(table, &key, &row)?)?,
+            Request::Delete(key) => must_be(key, tx.delete(table, &key)?)?,
+            Request::Lock(mode) => tx.lock_table(table, mode)?,
+            // These end or begin a transaction and are none of its statements.
+            Request::Begin(_) | Request::Commit | Request::Rollback | Request::Dump => {}
+        }
+        Ok("ok".to_owned())
+    }
+
+    /// Every committed row, as one state: the table is locked for reading, so it waits for those who write.
+    fn dump(&self) -> Result<String, TxnError> {
+        let mut tx = self.db.begin_at(Isolation::Serializable)?;
+        tx.lock_table(&self.table, TableLock::Shared)?;
+        let reply = rows(&mut tx, &self.table, i64::MIN, i64::MAX)?;
+        tx.commit()?;
+        Ok(reply)
+    }
+}
+
+fn value(row: Option<String>) -> String {
+    row.map_or_else(|| "none".to_owned(), |row| format!("ok {row}"))
+}
+
+fn rows(tx: &mut Transaction<'_>, table: &OpenTable<i64, String>, from: i64, to: i64) -> Result<String, TxnError> {
+    let mut reply = String::new();
+    for row in tx.range(table, from..=to)? {
+        let (key, row) = row?;
+        reply += &format!(" {key}={row}");
+    }
+    Ok(if reply.is_empty() { "none".to_owned() } else { format!("ok{reply}") })
+}
+
+/// "error duplicate shell: shell already has this key".
+pub(super) fn refused(error: &TxnError) -> String {
+    let kind = match error {
+        TxnError::Deadlock { .. } => "deadlock",
+        TxnError::DuplicateKey { .. } => "duplicate",
+        TxnError::KeyTooLong { .. } | TxnError::RowTooLarge { .. } => "too-large",
+        TxnError::TooManyLocks { .. } => "too-many",
+        TxnError::Ended => "ended",
+        TxnError::Storage(below) => kind_below(below),
+        _ => "table",
+    };
+    format!("error {kind} {}", one_line(error))
+}
+
+/// The kind of an error of files, pages or the log.
+pub(super) fn kind_below(error: &StorageError) -> &'static str {
+    match error {
+        StorageError::NoSpace { .. } => "no-space",
+        StorageError::TooManyTransactions { .. } | StorageError::PoolExhausted { .. } => "too-many",
+        StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } | StorageError::Format { .. } => "corrupt",
+        StorageError::Poisoned { .. } | StorageError::Closing => "closed",
+        _ => "io",
+    }
+}
+
+/// A reply is one line, whatever an error says.
+pub(super) fn one_line(error: &impl std::fmt::Display) -> String {
+    error.to_string().replace('\n', "; ")
+}

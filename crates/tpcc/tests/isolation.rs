@@ -1,0 +1,32 @@
+//! A short budget of the campaign `isolation`: random histories at every level, on a disk in memory.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use tpcc::history::{Trial, check::Kind};
+
+/// Histories, and transactions of each.
+const HISTORIES: u64 = 50;
+const TRANSACTIONS: u32 = 1600;
+
+#[test]
+fn fifty_histories_show_nothing_that_their_level_forbids() {
+    let first: u64 = 20_260_000;
+    let (mut undecided, mut permitted) = (0, BTreeSet::new());
+    for seed in first..first + HISTORIES {
+        let trial = Trial::of_seed(seed, TRANSACTIONS);
+        let level = trial.params.isolation;
+        let tried = trial.run().unwrap_or_else(|what| panic!("seed {seed}: {what}: {trial:?}"));
+        for anomaly in tried.findings.forbidden(level) {
+            panic!("seed {seed}: {}: {}: {trial:?}", anomaly.kind, anomaly.what);
+        }
+        undecided += u64::from(tried.findings.undecided.is_some());
+        permitted.extend(tried.findings.anomalies.iter().map(|a| a.kind));
+    }
+    assert!(undecided * 100 <= HISTORIES, "{undecided} undecided");
+    // Who never sees what is permitted would not see what is forbidden.
+    for kind in [Kind::LostUpdate, Kind::GSingle, Kind::G2] {
+        assert!(permitted.contains(&kind), "no {kind} at any weaker level: {permitted:?}");
+    }
+}
