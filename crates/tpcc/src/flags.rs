@@ -97,6 +97,9 @@ pub(crate) struct Check {
     /// Directory of the database [default: tpcc-data]
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub(crate) data: Option<PathBuf>,
+    /// Also prove the structure of trees, indexes and free pages
+    #[arg(long, help_heading = "Data")]
+    pub(crate) structure: bool,
     #[command(flatten)]
     pub(crate) engine: Engine,
     #[command(flatten)]

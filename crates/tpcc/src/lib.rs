@@ -25,6 +25,7 @@ mod reproduce;
 mod schema;
 mod shell;
 mod space;
+mod structure;
 mod txn;
 
 use std::process::ExitCode;

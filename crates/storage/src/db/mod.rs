@@ -9,6 +9,7 @@ pub(crate) mod raw;
 pub(crate) mod services;
 #[cfg(all(test, shuttle))]
 pub(crate) mod shuttle_tests;
+pub(crate) mod structure;
 pub(crate) mod table;
 pub(crate) mod transaction;
 pub(crate) mod verify;

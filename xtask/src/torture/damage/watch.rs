@@ -15,6 +15,10 @@ use crate::torture::report::{Progress, Report};
 const LOOK: Duration = Duration::from_millis(200);
 /// A case that is still the same after so many looks hangs: 10 s in which this process ran.
 const LOOKS: u32 = 50;
+/// Failures after which a campaign ends: it has shown enough.
+const ENOUGH: usize = 1000;
+/// Cases that hang after which it ends: each keeps a processor busy.
+const ENOUGH_HUNG: u32 = 4;
 /// Names one case to run alone.
 const ONLY: &str = "TORTURE_CASE";
 
@@ -117,7 +121,8 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
     let mut report = Report::default();
     let mut classes = std::collections::BTreeMap::<String, u64>::new();
     let mut look = std::time::Instant::now();
-    while report.tried < end - first && !progress.is_over() {
+    let mut hung = 0;
+    while report.tried < end - first && hung < ENOUGH_HUNG && !progress.is_over() {
         if let Ok((case, ending)) = endings.recv_timeout(LOOK) {
             report.tried += 1;
             progress.add(1);
@@ -126,6 +131,9 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
                 progress.failed();
             }
             report.failures.extend(ending.failure.map(|what| told::<C>(case, plan, &what)));
+            if report.failures.len() >= ENOUGH {
+                break;
+            }
         }
         if look.elapsed() < LOOK {
             continue;
@@ -141,6 +149,7 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
                 report.failures.push(told::<C>(now - 1, plan, &what));
                 progress.failed();
                 report.tried += 1;
+                hung += 1;
                 *place = start();
             }
         }
