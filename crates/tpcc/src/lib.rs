@@ -1,5 +1,7 @@
 //! `tpcc`: a workload derived from TPC-C, and the engines it runs on. Not a TPC-C result.
 
+#[doc(hidden)]
+pub mod acid;
 mod ack;
 mod check;
 mod cmd;
