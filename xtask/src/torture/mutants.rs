@@ -85,11 +85,12 @@ mod breeding {
         Bitflips,
         Malformed,
         Oracle,
+        Isolation,
     }
-    use Hunter::{Bitflips, Crash, IoErrors, Malformed, Oracle, Recovery};
+    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Malformed, Oracle, Recovery};
 
     impl Hunter {
-        const ALL: [Hunter; 6] = [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle];
+        const ALL: [Hunter; 7] = [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation];
 
         fn campaign(self) -> (&'static str, u64) {
             match self {
@@ -99,6 +100,7 @@ mod breeding {
                 Bitflips => ("bitflips", 1000),
                 Malformed => ("malformed", 10_000),
                 Oracle => ("oracle", 100),
+                Isolation => ("isolation", 50),
             }
         }
     }
@@ -112,7 +114,7 @@ mod breeding {
             | Mutant::SkipWriteLock
             | Mutant::ReleaseBeforeUndo
             | Mutant::SkipDeadlockSearch
-            | Mutant::SkipWake => &[Oracle, Crash],
+            | Mutant::SkipWake => &[Isolation, Oracle, Crash],
             Mutant::SkipUndo
             | Mutant::SkipStatementUndo
             | Mutant::SkipIndexUndo
