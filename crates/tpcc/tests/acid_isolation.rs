@@ -208,7 +208,7 @@ fn delivery_against_new_order(test: &Test, isolation: Isolation, waits: bool) ->
     std::thread::scope(|scope| {
         let mut t2 = None;
         let mut t1 = test.begin_at(isolation);
-        let mut hold = |table: &'static str, found| {
+        let mut hold = |table: &'static str, found: bool| {
             if table == "new_order" && !found && t2.is_none() {
                 let before = test.waits();
                 let order = scope.spawn(|| test.new_order(&[5, 6]));

@@ -226,6 +226,10 @@ impl Tree {
         row_bytes: usize,
         mut found: impl FnMut(usize, Found<'p>),
     ) {
+        if cfg!(any(miri, race_free)) {
+            // It looks at pages that change. What it finds is a hint, which callers can do without.
+            return;
+        }
         debug_assert!(keys.len() <= GROUP);
         let mut at: [Option<Hint<'p>>; GROUP] = [None; GROUP];
         for (hint, key) in at.iter_mut().zip(keys) {

@@ -470,5 +470,6 @@ impl Log {
     }
 }
 
-#[cfg(test)]
+// Their service threads are the system's.
+#[cfg(all(test, not(shuttle)))]
 mod tests;

@@ -119,11 +119,14 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
     let mut classes = std::collections::BTreeMap::<String, u64>::new();
     let mut look = std::time::Instant::now();
     let mut hung = 0;
-    while report.tried < end - first && hung < ENOUGH_HUNG {
+    while report.tried < end - first && hung < ENOUGH_HUNG && !progress.is_over() {
         if let Ok((case, ending)) = endings.recv_timeout(LOOK) {
             report.tried += 1;
             progress.add(1);
             *classes.entry(ending.class).or_default() += 1;
+            if ending.failure.is_some() {
+                progress.failed();
+            }
             report.failures.extend(ending.failure.map(|what| told::<C>(case, plan, &what)));
             if report.failures.len() >= ENOUGH {
                 break;
@@ -141,6 +144,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
                 // The thread cannot be ended; it is left alone, and another takes its place.
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
                 report.failures.push(told::<C>(now - 1, plan, &what));
+                progress.failed();
                 report.tried += 1;
                 hung += 1;
                 *place = start();
