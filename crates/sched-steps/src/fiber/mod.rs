@@ -18,7 +18,7 @@ mod remote;
 mod stack;
 pub(crate) mod tools;
 
-#[cfg(all(feature = "measure", target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+#[cfg(all(feature = "measure", target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, feature = "asan"))))]
 pub(crate) use arch::RING_ADVANCE_BYTES;
 pub(crate) use arch::{OWN_STACKS, Rest, conclude, dispose, divert, prepare, rest, switch};
 pub(crate) use node::{INERT, Node, local};

@@ -95,7 +95,7 @@ pub fn code_bytes() -> usize {
     sizes::all().iter().max().map_or(0, |&bytes| bytes as usize + sizes::RING_ADVANCE_BYTES)
 }
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, feature = "asan"))))]
 mod sizes {
     pub(super) use crate::fiber::RING_ADVANCE_BYTES;
 
@@ -114,7 +114,7 @@ mod sizes {
     }
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, feature = "asan")))))]
 mod sizes {
     pub(super) const RING_ADVANCE_BYTES: usize = 0;
 
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "no code to measure")]
+    #[cfg_attr(any(miri, feature = "asan"), ignore = "no code to measure")]
     fn a_switch_is_small() {
         let bytes = code_bytes();
         assert!((30..=64).contains(&bytes), "{bytes}");
