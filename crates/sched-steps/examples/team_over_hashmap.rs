@@ -65,7 +65,12 @@ impl Chained {
 }
 
 /// Time per lookup, in ns, of `lookups` lookups by a team of `members`.
-fn measure(members: usize, lookups: u64, keys: u64, get: &(dyn Fn(u64) -> Option<u64> + '_)) -> Result<f64, Box<dyn std::error::Error>> {
+fn measure(
+    members: usize,
+    lookups: u64,
+    keys: u64,
+    get: &(dyn Fn(u64) -> Option<u64> + '_),
+) -> Result<f64, Box<dyn std::error::Error>> {
     let mut steps = Executor::builder().fibers(members).team_size(members).build()?;
     let begun = Instant::now();
     steps.scope(|s| {

@@ -1,5 +1,7 @@
 //! Many fibers, for long.
 
+#![allow(clippy::unwrap_used)]
+
 use std::cell::Cell;
 
 use sched_steps::{Executor, fiber};
@@ -127,11 +129,51 @@ fn a_service_runs_between_fibers_and_its_panic_ends_them() {
         .unwrap();
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _ = steps.scope(|s| {
-            s.spawn(|| loop {
-                fiber::yield_now();
+            s.spawn(|| {
+                loop {
+                    fiber::yield_now();
+                }
             });
         });
     }));
     assert!(caught.is_err());
     assert_eq!(served.get(), 5);
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "sleeps")]
+fn a_monitor_names_the_fiber_that_blocks_its_thread() {
+    let mut steps = Executor::builder().fibers(3).build().unwrap();
+    let monitor = steps.monitor();
+    let watch = std::thread::spawn(move || {
+        let mut before = monitor.sample();
+        loop {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            let now = monitor.sample();
+            if now.is_stalled_since(&before) {
+                return now.fiber;
+            }
+            before = now;
+        }
+    });
+    let done = Cell::new(false);
+    let caught = Cell::new(None);
+    steps
+        .scope(|s| {
+            let (done, caught) = (&done, &caught);
+            s.spawn(move || {
+                while !done.get() {
+                    fiber::yield_now();
+                }
+            });
+            s.spawn(move || {
+                for _ in 0..1000 {
+                    fiber::yield_now();
+                }
+                caught.set(watch.join().unwrap()); // blocks the thread
+                done.set(true);
+            });
+        })
+        .unwrap();
+    assert_eq!(caught.get(), Some(1));
 }

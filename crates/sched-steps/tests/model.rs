@@ -6,6 +6,8 @@
 //! - no wake is lost, whoever sends it;
 //! - the counts add up.
 
+#![allow(clippy::unwrap_used)]
+
 use std::cell::{Cell, RefCell};
 
 use proptest::prelude::*;
@@ -176,7 +178,9 @@ fn run(programs: Vec<Vec<Step>>, slots: usize, team_size: usize, membership: Mem
     let mut programs = programs;
     if slots < n + spawned {
         // Who waits for a slot that only it could free, or for a fiber that finds none, waits for ever, and rightly so.
-        programs.iter_mut().for_each(|program| program.retain(|step| !matches!(step, Step::Await(_) | Step::Until(_) | Step::Spawn)));
+        programs
+            .iter_mut()
+            .for_each(|program| program.retain(|step| !matches!(step, Step::Await(_) | Step::Until(_) | Step::Spawn)));
     }
     let begun = programs.iter().flatten().filter(|step| matches!(step, Step::Begin(_))).count();
     let world = World {

@@ -1,6 +1,7 @@
 //! A fiber that overflows its stack ends the process with a message that names it; other faults and other
 //! handlers are as they were. Each case runs in a child: this test starts itself again.
 
+#![allow(clippy::unwrap_used)]
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 #![allow(unsafe_code)]
 
@@ -27,7 +28,7 @@ fn case() {
     let Ok(case) = std::env::var(CASE) else { return };
     let mut steps = Executor::builder().fibers(4).stack_bytes(16 * 1024).build().unwrap();
     let _ = steps.scope(|s| {
-        s.spawn(|| fiber::hop());
+        s.spawn(fiber::hop);
         match case.as_str() {
             "named" => s.spawn_named("teller 7", || {
                 fiber::hop();

@@ -3,10 +3,10 @@
 use std::marker::PhantomData;
 
 use super::core::{Awaits, Core, Parts};
-use super::drive::{Callbacks, Idle};
+use super::drive::{Callbacks, Idle, OnIdle, Service};
 use super::scope::{self, FiberError, Scope};
+use crate::fiber::{Monitor, Remote, Slab, StackError};
 use crate::team::{LastInterest, Membership, NextTeam, Operations, Statistics, Teams};
-use crate::fiber::{Remote, Slab, StackError};
 
 /// Why an executor was not built.
 #[derive(Debug, thiserror::Error)]
@@ -40,8 +40,8 @@ pub struct Builder {
     policy: Box<dyn NextTeam>,
     patience: u64,
     consolidate_below: f64,
-    idle: Option<Box<dyn FnMut(&Idle<'_>)>>,
-    service: Option<(u32, Box<dyn FnMut()>)>,
+    idle: Option<OnIdle>,
+    service: Option<Service>,
 }
 
 impl Default for Builder {
@@ -213,8 +213,17 @@ impl Executor {
     ///
     /// # Errors
     /// The first panic of a fiber whose handle was not joined; it names the fiber.
-    pub fn scope<'env, R>(&mut self, with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> Result<R, FiberError> {
+    pub fn scope<'env, R>(
+        &mut self,
+        with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    ) -> Result<R, FiberError> {
         scope::enter(&self.core, with)
+    }
+
+    /// Watches this executor from other threads.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor::new(self.core.remote)
     }
 
     /// What its teams did since it was built or since [`team::reset_statistics`](crate::team::reset_statistics).

@@ -11,9 +11,9 @@ mod fifo;
 mod scope;
 #[cfg(feature = "asan")]
 mod shadow;
-mod turns;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 pub use builder::{BuildError, Builder, Executor};
 pub(crate) use core::{Core, fiber_main};

@@ -108,7 +108,8 @@ impl<T> std::fmt::Debug for JoinHandle<'_, T> {
 }
 
 pub(super) fn enter<'env, R>(
-    core: &Core, with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    core: &Core,
+    with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> Result<R, FiberError> {
     let shared = Rc::new(Shared { failure: RefCell::new(None) });
     let scope = Scope { core, shared: Rc::clone(&shared), env: PhantomData };
@@ -153,7 +154,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let task: Box<dyn FnOnce() + 'scope> = Box::new(move || {
             let result = catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
                 let fiber = core.running().map(|index| core.name(index)).unwrap_or_default();
-                if payload.is::<Unwound>() { FiberError::Cancelled { fiber } } else { FiberError::Panicked { fiber, payload } }
+                if payload.is::<Unwound>() {
+                    FiberError::Cancelled { fiber }
+                } else {
+                    FiberError::Panicked { fiber, payload }
+                }
             });
             *meeting.0.result.borrow_mut() = Some(result);
         });

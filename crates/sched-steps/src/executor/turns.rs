@@ -190,7 +190,9 @@ impl Core {
         self.attend();
         loop {
             let turn = self.turn.get().unwrap_or_else(|| self.ready.len());
-            if turn > 0 && let Some(index) = self.ready.pop(self) {
+            if turn > 0
+                && let Some(index) = self.ready.pop(self)
+            {
                 self.turn.set(Some(turn - 1));
                 return self.node(index);
             }
@@ -221,6 +223,8 @@ impl Core {
             return;
         }
         local.current.set(to);
+        // SAFETY: as above.
+        self.remote.beat(unsafe { (*to).index.get() });
         // SAFETY: `to` is suspended or fresh: it came from a queue, the ring, or is the thread's context,
         // and is not the running one.
         unsafe {
@@ -253,7 +257,10 @@ impl Core {
 /// Moves of the running fiber.
 impl Core {
     /// A hop by way of the general switch, for builds in which it cannot be inlined.
-    #[cfg(any(feature = "asan", not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))))]
+    #[cfg(any(
+        feature = "asan",
+        not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))
+    ))]
     pub(crate) fn pass_slowly(&self) {
         let Some(index) = self.running() else { return };
         self.switch(self.node(index).next.get(), false);
@@ -327,7 +334,11 @@ impl Core {
         if std::thread::panicking() {
             return;
         }
-        if self.cold(index).operation.get() == NO_OPERATION { self.leave_ring(index) } else { self.go_astray(index) }
+        if self.cold(index).operation.get() == NO_OPERATION {
+            self.leave_ring(index)
+        } else {
+            self.go_astray(index)
+        }
         self.wait_turn(index);
         self.give_way(index);
     }

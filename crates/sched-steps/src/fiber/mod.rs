@@ -18,15 +18,20 @@ mod remote;
 mod stack;
 pub(crate) mod tools;
 
-#[cfg(all(feature = "measure", target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, feature = "asan"))))]
+#[cfg(all(
+    feature = "measure",
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, feature = "asan"))
+))]
 pub(crate) use arch::RING_ADVANCE_BYTES;
 pub(crate) use arch::{OWN_STACKS, Rest, conclude, dispose, divert, prepare, rest, switch};
 pub(crate) use node::{INERT, Node, local};
 pub(crate) use overflow::{Watch, Watched};
 pub(crate) use remote::{FIBERS, Remote};
-pub use remote::Waker;
-pub use stack::StackError;
+pub use remote::{Monitor, Sample, Waker};
 pub(crate) use stack::Slab;
+pub use stack::StackError;
 
 use crate::executor::Core;
 
@@ -48,7 +53,12 @@ pub fn hop() {
 ///
 /// # Safety
 /// A fiber runs whose ring holds another suspended one.
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(feature = "asan")))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(miri),
+    not(feature = "asan")
+))]
 #[inline(always)]
 #[allow(unsafe_code)]
 unsafe fn pass(local: &node::Local) {
@@ -57,7 +67,12 @@ unsafe fn pass(local: &node::Local) {
 }
 
 /// The same where a switch has to be announced, or is none of ours.
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(feature = "asan"))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(miri),
+    not(feature = "asan")
+)))]
 #[allow(unsafe_code)]
 unsafe fn pass(_local: &node::Local) {
     Core::current(Core::pass_slowly);
@@ -86,6 +101,12 @@ pub fn index() -> Option<usize> {
 #[must_use]
 pub fn waker() -> Option<Waker> {
     Core::current(|core| core.running().map(|index| core.waker(index))).flatten()
+}
+
+/// Watches the executor of the running fiber from other threads; `None` outside of a fiber.
+#[must_use]
+pub fn monitor() -> Option<Monitor> {
+    Core::current(|core| Monitor::new(core.remote))
 }
 
 /// Gives up the place in the ring: whoever else is ready runs first, and the caller goes on after them. The

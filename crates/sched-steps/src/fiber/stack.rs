@@ -69,13 +69,19 @@ impl Slab {
         }
         // SAFETY: a new mapping at an address of the system's choice.
         let base = unsafe {
-            mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE)?
+            mmap_anonymous(
+                ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
         } as usize;
         let mut slab = Slab { base, len, stride, page, count, numbers: Box::new([]) };
         for number in 0..count {
             slab.guard(number)?;
         }
-        slab.numbers = (0..count).map(|number| tools::register_stack(slab.get(number).low, slab.get(number).top)).collect();
+        slab.numbers =
+            (0..count).map(|number| tools::register_stack(slab.get(number).low, slab.get(number).top)).collect();
         Ok(slab)
     }
 

@@ -23,7 +23,9 @@ pub enum Shape {
 ///
 /// Returns the time and the number of hops; zero hops if the system gives no stacks.
 pub fn hops(shape: Shape, contexts: usize, rounds: usize) -> (Duration, u64) {
-    let Ok(mut steps) = Executor::builder().fibers(contexts.max(2)).team_size(contexts.max(2)).stack_bytes(16 * 1024).build() else {
+    let Ok(mut steps) =
+        Executor::builder().fibers(contexts.max(2)).team_size(contexts.max(2)).stack_bytes(16 * 1024).build()
+    else {
         return (Duration::ZERO, 0);
     };
     let time = Cell::new(Duration::ZERO);
@@ -95,7 +97,11 @@ pub fn code_bytes() -> usize {
     sizes::all().iter().max().map_or(0, |&bytes| bytes as usize + sizes::RING_ADVANCE_BYTES)
 }
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, feature = "asan"))))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, feature = "asan"))
+))]
 mod sizes {
     pub(super) use crate::fiber::RING_ADVANCE_BYTES;
 
@@ -114,7 +120,11 @@ mod sizes {
     }
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(any(miri, feature = "asan")))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, feature = "asan"))
+)))]
 mod sizes {
     pub(super) const RING_ADVANCE_BYTES: usize = 0;
 

@@ -123,7 +123,8 @@ impl Bitmap {
     /// For points that someone else lists: name, file, line, live operations of each.
     #[must_use]
     pub fn of_sites<'a>(operations: &Operations, sites: impl Iterator<Item = (&'a str, &'a str, u32, u64)>) -> Bitmap {
-        let sites = sites.map(|(name, file, line, live)| Site { name: name.into(), place: format!("{file}:{line}"), live });
+        let sites =
+            sites.map(|(name, file, line, live)| Site { name: name.into(), place: format!("{file}:{line}"), live });
         Bitmap { operations: operations.iter().map(|(_, name)| name.to_owned()).collect(), sites: sites.collect() }
     }
 
@@ -137,7 +138,10 @@ impl Bitmap {
             if site.live == u64::MAX {
                 return u64::MAX;
             }
-            at.iter().enumerate().filter(|(_, at)| at.is_some_and(|at| site.live >> at & 1 == 1)).fold(0, |live, (to, _)| live | 1 << to)
+            at.iter()
+                .enumerate()
+                .filter(|(_, at)| at.is_some_and(|at| site.live >> at & 1 == 1))
+                .fold(0, |live, (to, _)| live | 1 << to)
         };
         self.sites.iter().map(of_site).collect()
     }
@@ -182,7 +186,9 @@ impl Bitmap {
             let listed = (0..self.operations.len().min(64)).filter(|at| live >> at & 1 == 1).map(|at| at.to_string());
             let live = match *live {
                 u64::MAX => "*".to_owned(),
-                _ => Some(listed.collect::<Vec<_>>().join(",")).filter(|list| !list.is_empty()).unwrap_or_else(|| "-".to_owned()),
+                _ => Some(listed.collect::<Vec<_>>().join(","))
+                    .filter(|list| !list.is_empty())
+                    .unwrap_or_else(|| "-".to_owned()),
             };
             let _ = writeln!(text, "site\t{name}\t{place}\t{live}");
         }

@@ -89,7 +89,11 @@ pub fn set_all(live: bool) {
 #[doc(hidden)]
 #[inline(always)]
 pub fn at(point: &'static Point, latched: bool) {
-    debug_assert!(latched || fiber::latches_held() == 0 || !fiber::is_fiber(), "point '{}' is reached with a latch held", point.name);
+    debug_assert!(
+        latched || fiber::latches_held() == 0 || !fiber::is_fiber(),
+        "point '{}' is reached with a latch held",
+        point.name
+    );
     if is_live(point.live.load(Ordering::Relaxed)) {
         fiber::hop();
     }
@@ -99,7 +103,11 @@ pub fn at(point: &'static Point, latched: bool) {
 #[doc(hidden)]
 #[inline(always)]
 pub fn at_prefetch<T: ?Sized>(point: &'static Point, address: *const T, lines: usize) {
-    debug_assert!(fiber::latches_held() == 0 || !fiber::is_fiber(), "point '{}' is reached with a latch held", point.name);
+    debug_assert!(
+        fiber::latches_held() == 0 || !fiber::is_fiber(),
+        "point '{}' is reached with a latch held",
+        point.name
+    );
     if is_live(point.live.load(Ordering::Relaxed)) {
         prefetch(address, lines);
         fiber::hop();
@@ -176,8 +184,13 @@ macro_rules! __ctx_site {
         // Written through the list of the section, which the compiler does not see: without `used` it takes the
         // words for constants.
         #[used]
-        static $site: $crate::point::Point =
-            $crate::point::Point::new($name, ::core::module_path!(), ::core::file!(), ::core::line!(), ::core::column!());
+        static $site: $crate::point::Point = $crate::point::Point::new(
+            $name,
+            ::core::module_path!(),
+            ::core::file!(),
+            ::core::line!(),
+            ::core::column!(),
+        );
     };
 }
 

@@ -58,19 +58,23 @@ fn prefetch_and_hop_only_with_a_mate() {
     let order = RefCell::new(Vec::new());
     let hopped = Cell::new(false);
     let data = [0_u64; 64];
-    Executor::builder().fibers(2).build().unwrap().scope(|s| {
-        for name in 0..2 {
-            let (order, data) = (&order, &data);
-            s.spawn(move || {
-                ctx_prefetch!("tests/data", data, 8);
-                order.borrow_mut().push(name);
-                ctx_prefetch!("tests/data", data, 8);
-                order.borrow_mut().push(name);
-            });
-        }
-        hopped.set(true);
-    })
-    .unwrap();
+    Executor::builder()
+        .fibers(2)
+        .build()
+        .unwrap()
+        .scope(|s| {
+            for name in 0..2 {
+                let (order, data) = (&order, &data);
+                s.spawn(move || {
+                    ctx_prefetch!("tests/data", data, 8);
+                    order.borrow_mut().push(name);
+                    ctx_prefetch!("tests/data", data, 8);
+                    order.borrow_mut().push(name);
+                });
+            }
+            hopped.set(true);
+        })
+        .unwrap();
     assert_eq!(order.into_inner(), [0, 1, 0, 1]);
     ctx_prefetch!("tests/outside", &raw const data, 1);
 }

@@ -50,7 +50,9 @@ impl Groups {
 
     /// Operations that share a team.
     pub(crate) fn consolidated(&self) -> usize {
-        let shared = |at: usize| self.team.iter().enumerate().any(|(other, team)| other != at && team.get() == self.team[at].get());
+        let shared = |at: usize| {
+            self.team.iter().enumerate().any(|(other, team)| other != at && team.get() == self.team[at].get())
+        };
         (0..self.team.len()).filter(|&at| shared(at)).count()
     }
 

@@ -21,7 +21,9 @@ pub(crate) fn add(count: &Cell<u64>, by: u64) {
 
 impl Counts {
     pub(crate) fn clear(&self) {
-        for count in [&self.begun, &self.teams, &self.size_in, &self.size_out, &self.strays, &self.waits, &self.launches_waited] {
+        for count in
+            [&self.begun, &self.teams, &self.size_in, &self.size_out, &self.strays, &self.waits, &self.launches_waited]
+        {
             count.set(0);
         }
     }

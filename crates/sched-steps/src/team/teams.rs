@@ -46,7 +46,12 @@ pub(crate) struct Member {
 }
 
 impl Teams {
-    pub(crate) fn new(operations: Operations, policy: Box<dyn NextTeam>, patience: u64, consolidate_below: f64) -> Teams {
+    pub(crate) fn new(
+        operations: Operations,
+        policy: Box<dyn NextTeam>,
+        patience: u64,
+        consolidate_below: f64,
+    ) -> Teams {
         let n = operations.names.len();
         let groups = Groups::new(operations.families.clone(), consolidate_below);
         Teams {
@@ -118,7 +123,14 @@ impl Teams {
     /// run at this moment. There must be a waiting team.
     ///
     /// `member` tells of a fiber what operation it is in and when it joined.
-    pub(crate) fn launch(&self, links: &impl Links, size: u32, ready: u32, member: impl Fn(u32) -> Member, mut run: impl FnMut(u32)) {
+    pub(crate) fn launch(
+        &self,
+        links: &impl Links,
+        size: u32,
+        ready: u32,
+        member: impl Fn(u32) -> Member,
+        mut run: impl FnMut(u32),
+    ) {
         let team = self.choose();
         let waiting = &self.waiting[team as usize];
         let (mut seen, mut members) = (0_u64, 0_u32);
