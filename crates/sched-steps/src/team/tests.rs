@@ -224,6 +224,7 @@ fn policies_choose_as_they_say() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "takes minutes there")]
 fn small_teams_of_a_family_are_consolidated() {
     let mut operations = Operations::new();
     let ids: Vec<_> = (0..8).map(|table| operations.add("fetch", &format!("t{table}")).unwrap()).collect();
