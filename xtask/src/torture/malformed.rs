@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn malformed_files_are_told_or_harmless() {
         let plan = Plan { budget: 10_000, seed: 20_260_501, case: None };
-        let report = run(&plan, &Progress::start("malformed", &plan));
+        let report = run(&plan, &Progress::start("malformed", &plan, false));
         assert!(report.failures.is_empty(), "{:#?}", report.failures.iter().take(5).collect::<Vec<_>>());
         assert_eq!(report.tried, plan.budget);
     }

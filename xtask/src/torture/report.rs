@@ -112,7 +112,7 @@ impl Progress {
     /// Shows nothing.
     #[cfg(test)]
     pub(super) fn hidden() -> Progress {
-        Progress { bar: ProgressBar::hidden(), start: Instant::now() }
+        Progress { bar: ProgressBar::hidden(), start: Instant::now(), fail_fast: false, failed: AtomicBool::new(false) }
     }
 
     /// More cases were tried.
