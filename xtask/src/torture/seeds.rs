@@ -85,10 +85,14 @@ fn on_all_cores(
         });
         for begun in &begun {
             scope.spawn(|| {
-                loop {
+                // The first takes place whatever the others do, so that the seed given is tried.
+                while !progress.is_over() {
                     let at = count.fetch_add(1, Ordering::Relaxed);
                     *lock(begun) = Some((name(at), Instant::now()));
                     let Some(tried) = next(at, done.load(Ordering::Relaxed)) else { break };
+                    if !tried.failures.is_empty() {
+                        progress.failed();
+                    }
                     done.fetch_add(tried.cases.max(1), Ordering::Relaxed);
                     progress.add(tried.cases);
                     let mut report = lock(&report);

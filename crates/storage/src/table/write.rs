@@ -137,6 +137,9 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(Placed::Full);
         }
+        if !leaf.page().may_share_prefix(key) {
+            return Err(self.misplaced(index, leaf));
+        }
         leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
@@ -399,6 +402,16 @@ impl Txn<'_> {
             page.set_lsn(lsn);
             return Ok(());
         }
+    }
+
+    /// The descent has led to a leaf to which the key cannot belong: the pages are damaged.
+    #[cold]
+    fn misplaced(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
+        let page = leaf.frame().page_id();
+        leaf.release_unchanged();
+        let error: StorageError =
+            index.tree.damaged(&self.core.pool, page, "is not the leaf of the keys that lead to it");
+        error.into()
     }
 
     /// A row under our exclusive lock is gone: the pages are damaged.
