@@ -18,10 +18,12 @@ fn main() {
     for contexts in [2, 10, 16, 64, 300, 1000] {
         let mut one = |n, rounds| measure::hops(Shape::One, n, rounds);
         let mut staggered = |n, rounds| measure::hops(Shape::Staggered, n, rounds);
+        let mut called = |n, rounds| measure::hops(Shape::Called, n, rounds);
         let mut deep = |n, rounds| measure::hops(Shape::Deep, n, rounds);
         let mut contestants: Vec<Contestant<'_>> = vec![
             ("switch/hop/one", &mut one),
             ("switch/hop/staggered", &mut staggered),
+            ("switch/hop/called", &mut called),
             ("switch/hop/deep", &mut deep),
         ];
         #[cfg(feature = "rivals")]

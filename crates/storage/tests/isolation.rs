@@ -6,7 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{NUMBERS, ROWS, Rng};
+use common::{ByHead, NUMBERS, ROWS, Rng};
 use storage::disk::MemDisk;
 use storage::{Database, Durability, Isolation, LatchKind, Options, Table, TxnError};
 
@@ -328,4 +328,79 @@ fn rollback_finds_rows_that_splits_have_moved() {
             assert_eq!(row, if k % 100 == 0 { vec![1; 300] } else { vec![4; 200] }, "{k}");
         }
     }
+}
+
+/// A cursor over an index has looked at entries ahead of the rows it has given. Under read committed such a row may
+/// change its value meanwhile: it is then no row of the range.
+#[test]
+fn a_row_that_has_left_the_range_of_an_index_is_not_shown() {
+    for latches in LATCHES {
+        let db = open(Isolation::ReadCommitted, latches);
+        let key = |n: u8| vec![n];
+        db.transact(|tx| (1..=6).try_for_each(|n| tx.put(&ROWS, &key(n), &b"aa".to_vec()))).unwrap();
+        for backward in [false, true] {
+            let mut tx = db.begin().unwrap();
+            let range = b"aa".to_vec()..=b"aa".to_vec();
+            let mut cursor = tx.range_by::<ByHead>(&ROWS, range).unwrap();
+            let mut next = || if backward { cursor.next_back() } else { cursor.next() };
+            let first = next().unwrap().unwrap().0;
+            assert_eq!(first, key(if backward { 6 } else { 1 }));
+            db.transact(|tx| {
+                tx.put(&ROWS, &key(2), &b"bb".to_vec())?;
+                tx.put(&ROWS, &key(3), &b"aa and more".to_vec())?;
+                tx.delete(&ROWS, &key(4))?;
+                tx.put(&ROWS, &key(5), &Vec::new())
+            })
+            .unwrap();
+            let mut rest: Vec<_> = std::iter::from_fn(next).map(Result::unwrap).collect();
+            rest.sort();
+            let last = (key(if backward { 1 } else { 6 }), b"aa".to_vec());
+            let mut want = vec![(key(3), b"aa and more".to_vec()), last];
+            want.sort();
+            assert_eq!(rest, want, "{latches:?}");
+            drop(tx);
+            db.transact(|tx| (1..=6).try_for_each(|n| tx.put(&ROWS, &key(n), &b"aa".to_vec()))).unwrap();
+        }
+    }
+}
+
+/// A victim whose closure keeps the error to itself has not done what it says: it is run again all the same.
+#[test]
+fn a_victim_that_hides_it_is_run_again() {
+    let db = open(Isolation::Serializable, LatchKind::Optimistic);
+    db.transact(|tx| (0..2u64).try_for_each(|k| tx.put(&NUMBERS, &k, &0))).unwrap();
+    let (older_has_begun, both_hold) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let older = scope.spawn(|| {
+            let mut first = true;
+            db.transact(|tx| {
+                tx.put(&NUMBERS, &0, &1)?;
+                if std::mem::take(&mut first) {
+                    older_has_begun.wait();
+                    both_hold.wait();
+                }
+                tx.put(&NUMBERS, &1, &1)
+            })
+        });
+        let younger = scope.spawn(|| {
+            older_has_begun.wait();
+            let mut runs = 0;
+            let ended: Result<(), TxnError> = db.transact(|tx| {
+                tx.put(&NUMBERS, &1, &2)?;
+                runs += 1;
+                if runs == 1 {
+                    both_hold.wait();
+                }
+                let _ = tx.put(&NUMBERS, &0, &2);
+                Ok(())
+            });
+            (ended, runs)
+        });
+        older.join().unwrap().unwrap();
+        let (ended, runs) = younger.join().unwrap();
+        ended.unwrap();
+        assert_eq!(runs, 2);
+    });
+    let rows: Vec<_> = db.begin().unwrap().range(&NUMBERS, ..).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows, [(0, 2), (1, 2)]);
 }

@@ -18,7 +18,7 @@ fn fifty_histories_show_nothing_that_their_level_forbids() {
         let trial = Trial::of_seed(seed, TRANSACTIONS);
         let level = trial.params.isolation;
         let tried = trial.run().unwrap_or_else(|what| panic!("seed {seed}: {what}: {trial:?}"));
-        for anomaly in tried.findings.forbidden(level) {
+        if let Some(anomaly) = tried.findings.forbidden(level).next() {
             panic!("seed {seed}: {}: {}: {trial:?}", anomaly.kind, anomaly.what);
         }
         undecided += u64::from(tried.findings.undecided.is_some());

@@ -215,3 +215,15 @@ fn probe_is_fitting(case: &Case, ran: &Ran) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_hundred_refused_calls_are_survived() {
+        let report = run(&Plan { budget: 200, seed: 1, case: None }, &Progress::hidden());
+        assert_eq!(report.failures, [""; 0]);
+        assert_eq!(report.tried, 200);
+    }
+}

@@ -33,7 +33,14 @@ struct Seen {
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     let mut report = Report::default();
     let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
-    for seed in (plan.seed..).take(plan.budget as usize) {
+    let seeds = match plan.case {
+        Some(case) => plan.seed + case..plan.seed + case + 1,
+        None => plan.seed..plan.seed + plan.budget,
+    };
+    for seed in seeds {
+        if progress.is_over() {
+            break;
+        }
         let trial = Trial::of_seed(seed, TRANSACTIONS);
         report.tried += 1;
         match trial.run() {
@@ -52,6 +59,9 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
                 }
             }
             Err(what) => report.failures.push(format!("seed {seed}: {what}\n{}", again(seed, &trial))),
+        }
+        if !report.failures.is_empty() {
+            progress.failed();
         }
         progress.add(1);
     }

@@ -52,3 +52,14 @@ fn one(seed: u64) -> Result<(), String> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_runs_equal_their_replay() {
+        let report = run(&Plan { budget: 10, seed: 1, case: None }, &Progress::hidden());
+        assert_eq!(report.failures, [""; 0]);
+    }
+}

@@ -13,10 +13,8 @@ use crate::buffer::BufferPool;
 use crate::log::{Log, RecordBuf, RecordKind};
 use crate::page::slotted::Format;
 
-/// Longest key, in bytes.
-pub(crate) const MAX_KEY: usize = 512;
-/// Longest row, in bytes.
-pub(crate) const MAX_ROW: usize = 4000;
+pub(crate) use crate::page::{MAX_KEY, MAX_ROW};
+
 /// More levels than any tree can have: a longer descent means damaged pages.
 pub(crate) const MAX_LEVELS: usize = 24;
 

@@ -19,7 +19,7 @@ use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
 use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
-use crate::page::{PageMut, PageRef};
+use crate::page::{PageMut, PageRef, sound};
 
 /// Ascending inserts in a row that make a page split at the insertion point.
 const ASCENDING: u16 = 3;
@@ -89,6 +89,11 @@ impl Tree {
                 node.release_unchanged();
                 parent.release_unchanged();
                 return Ok(Made::GapLocked);
+            }
+            if let Some((page, what)) = cut.wrong(&node, &parent, position) {
+                node.release_unchanged();
+                parent.release_unchanged();
+                return Err(self.damaged(pages.pool, page, &what));
             }
             let Some(mut taken) = grant.take(pages) else { continue };
             let (left_id, right_id) = (node.frame().page_id(), taken.page(0));
@@ -197,6 +202,21 @@ impl Cut {
             position += 1;
         }
         Cut { position, separator: page.key(position), parts_a_gap: false }
+    }
+
+    /// Before records move: what is wrong with the page or its parent, which the checks of their reading may have
+    /// left (a page can be sound and lie in the wrong place) or what was written since has made.
+    fn wrong(&self, node: &FrameWrite<'_>, parent: &FrameWrite<'_>, position: usize) -> Option<(PageId, String)> {
+        for frame in [node, parent] {
+            let id = frame.frame().page_id();
+            if let Some(flaw) = sound::flaw(frame.stable(), id) {
+                return Some((id, flaw.to_string()));
+            }
+        }
+        let fits =
+            parent.page().covers(&self.separator) && parent.page().lower_bound(&self.separator) == (position, false);
+        (!fits || !node.page().covers(&self.separator))
+            .then(|| (node.frame().page_id(), "is not the child that its parent says".into()))
     }
 
     /// Bytes that a row takes.

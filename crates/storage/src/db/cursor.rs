@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
+use super::raw::entry_key;
 use super::transaction::{Transaction, decoded_key, undecodable};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
-use crate::table::catalog::TableInfo;
+use crate::table::catalog::{Secondary, TableInfo};
 use crate::table::codec::{Key, Row};
 use crate::table::index::{Index, Want};
 use crate::table::scan::{End, Wanted};
@@ -23,7 +24,7 @@ pub struct Cursor<'tx, 'db, K, V> {
     tx: &'tx mut Transaction<'db>,
     table: &'db TableInfo,
     /// The secondary index whose order is followed.
-    by: Option<&'db Index>,
+    by: Option<&'db Secondary>,
     /// What is left to fetch: from here,
     from: Vec<u8>,
     /// up to here.
@@ -94,7 +95,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     pub(crate) fn secondary(
         tx: &'tx mut Transaction<'db>,
         table: &'db TableInfo,
-        by: &'db Index,
+        by: &'db Secondary,
         from: Vec<u8>,
         to: Option<Vec<u8>>,
     ) -> Self {
@@ -102,7 +103,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     }
 
     fn index(&self) -> &'db Index {
-        self.by.unwrap_or(&self.table.primary)
+        self.by.map_or(&self.table.primary, |by| &by.index)
     }
 
     fn fetch(&mut self, from_back: bool) -> Result<(), TxnError> {
@@ -148,16 +149,22 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
                 self.front.pop_front().or_else(|| self.back.pop_back())
             };
             let Some((key, row)) = row else { return Ok(None) };
-            if self.by.is_none() {
+            let Some(by) = self.by else {
                 let decoded = V::decode(&row).ok_or_else(|| undecodable::<V>(self.index()))?;
                 return Ok(Some((decoded_key(&key, self.index())?, decoded)));
-            }
-            // The entry's value is the primary key. While the entry is locked the row is there; under read committed
-            // it may have gone since.
+            };
+            // The entry's value is the primary key. While the entry is locked the row is there and belongs to it; under
+            // read committed it may have gone since, or have got another value in the index.
             let primary = &self.table.primary;
-            match self.tx.txn.read(primary, &row, Want::Read, V::decode)? {
-                Some(Some(decoded)) => return Ok(Some((decoded_key(&row, primary)?, decoded))),
-                None if self.tx.txn.isolation == Isolation::ReadCommitted => {}
+            let committed_only = self.tx.txn.isolation == Isolation::ReadCommitted;
+            let mut entry = Vec::new();
+            let found = self.tx.txn.read(primary, &row, Want::Read, |bytes| {
+                let belongs = !committed_only || entry_key(by, &row, bytes, &mut entry) && entry == key;
+                belongs.then(|| V::decode(bytes))
+            })?;
+            match found {
+                Some(Some(Some(decoded))) => return Ok(Some((decoded_key(&row, primary)?, decoded))),
+                None | Some(None) if committed_only => {}
                 _ => return Err(undecodable::<V>(primary)),
             }
         }

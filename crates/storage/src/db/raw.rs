@@ -11,8 +11,9 @@ use crate::table::index::{Want, lock_error};
 use crate::table::scan::{End, Wanted};
 use crate::txn::core::Txn;
 
-/// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key.
-fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+/// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False if
+/// the row is not in the index.
+pub(crate) fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     let indexed = (secondary.extract)(key, row, out);
     if indexed && !secondary.unique {

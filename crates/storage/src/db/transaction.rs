@@ -241,7 +241,7 @@ impl<'db> Transaction<'db> {
         };
         self.enter(OperationKind::Scan, &secondary.index);
         let (from, to) = bounds_of(&range);
-        Ok(Cursor::secondary(self, info, &secondary.index, from, to))
+        Ok(Cursor::secondary(self, info, secondary, from, to))
     }
 
     /// Locks a whole table until the end of the transaction.
@@ -514,7 +514,8 @@ impl Transaction<'_> {
     }
 
     /// Shows the entries of a secondary index, as (value in the index, primary key), from `from` up to `to`, until
-    /// `visit` breaks. `index` counts the table's indexes in the order of their declaration.
+    /// `visit` breaks. `index` counts the table's indexes in the order of their declaration. Under read committed the row
+    /// may have another value, or be gone, by the time it is read.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if there is no such index.

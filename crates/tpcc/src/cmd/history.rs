@@ -16,8 +16,18 @@ use crate::report::summary::grouped;
 /// Carries the command out.
 pub(crate) fn run(flags: crate::flags::History) -> Result<Ended, Error> {
     let config = config::history(flags)?;
-    let shown = config.store.shown();
+    let is_new = !config.out.exists();
     let file = open_out(&config.out)?;
+    let ended = record(&config, file);
+    // What could not begin leaves no empty file.
+    if ended.is_err() && is_new && fs::metadata(&config.out).is_ok_and(|m| m.is_file() && m.len() == 0) {
+        let _ = fs::remove_file(&config.out);
+    }
+    ended
+}
+
+fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
+    let shown = config.store.shown();
     let db = options(&config.store)?.0.open(&config.store.data).map_err(|error| cannot_open(&error))?;
     if !World::is_at_home(&db) {
         return Err(Error::failed(format!("{shown}: holds tables of something else; nothing was changed"))
@@ -28,7 +38,7 @@ pub(crate) fn run(flags: crate::flags::History) -> Result<Ended, Error> {
     let seconds = start.elapsed().as_secs_f64();
     write_out(&config.out, file, &ran)?;
     db.close().map_err(|e| failed_transaction(&e.into()))?;
-    print(&summary(&config, &ran, seconds));
+    print(&summary(config, &ran, seconds));
     match ran.error {
         Some(error) => Err(failed_transaction(&error)),
         None => Ok(Ended::Well),

@@ -16,10 +16,12 @@ use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flags::{Background, Durability, Latches};
+use crate::report::json;
 use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
 use crate::space;
+use crate::structure::Structure;
 use crate::{interrupt, load, progress};
 
 /// Transactions beside the workers': those of the loader's and the checker's threads.
@@ -97,6 +99,29 @@ impl Database for Store {
 
     fn verify(&self) -> Result<(), Error> {
         self.database().verify_pages().map(drop).map_err(|error| below(&error))
+    }
+
+    fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<Structure, Error> {
+        let found = self.database().check_structure(look).map_err(|error| below(&error))?;
+        let told = |finding: &storage::Finding| json::Finding {
+            rule: finding.rule.name().to_owned(),
+            file: finding.file.clone(),
+            page: finding.page.0,
+            what: finding.what.clone(),
+        };
+        Ok(Structure {
+            lines: found.findings.iter().map(ToString::to_string).collect(),
+            told: json::Structure {
+                passed: found.passed(),
+                pages: found.pages,
+                free_pages: found.free,
+                rows: found.rows,
+                entries: found.entries,
+                seconds: 0.0,
+                findings: found.findings.iter().map(told).collect(),
+                more: found.more,
+            },
+        })
     }
 
     fn close(self) -> Result<(), Error> {

@@ -124,6 +124,14 @@ impl Store {
         &self.db
     }
 
+    /// Begins a transaction at a level of its own.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn begin_at(&self, isolation: Isolation) -> Result<StoreTransaction<'_>, StoreError> {
+        Ok(StoreTransaction { store: self, tx: self.db.begin_at(isolation)? })
+    }
+
     /// Closes the database.
     ///
     /// # Errors
@@ -144,8 +152,7 @@ impl Engine for Store {
 
     fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
         // Nothing runs meanwhile, so rows need not be locked one by one.
-        let tx = self.db.begin_at(Isolation::ReadCommitted)?;
-        Ok(StoreTransaction { store: self, tx })
+        self.begin_at(Isolation::ReadCommitted)
     }
 
     fn figures(&self) -> EngineFigures {

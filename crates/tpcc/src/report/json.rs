@@ -224,6 +224,35 @@ pub(crate) struct Check {
     pub(crate) rules: Vec<Rule>,
 }
 
+/// A page that breaks a rule of structure.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Finding {
+    /// Name of the rule.
+    pub(crate) rule: String,
+    pub(crate) file: String,
+    pub(crate) page: u32,
+    /// How it is broken.
+    pub(crate) what: String,
+}
+
+/// The structure check.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Structure {
+    pub(crate) passed: bool,
+    /// Pages in use.
+    pub(crate) pages: u64,
+    /// Of these, free ones.
+    pub(crate) free_pages: u64,
+    /// Rows of all tables, those of the engine's own included.
+    pub(crate) rows: u64,
+    /// Entries of secondary indexes.
+    pub(crate) entries: u64,
+    pub(crate) seconds: f64,
+    pub(crate) findings: Vec<Finding>,
+    /// Findings beyond those.
+    pub(crate) more: u64,
+}
+
 /// What `tpcc run --json` writes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(title = "tpcc run --json")]
@@ -289,6 +318,8 @@ pub(crate) struct Checked {
     pub(crate) config: Config,
     pub(crate) interrupted: bool,
     pub(crate) check: Check,
+    /// Null without `--structure`. With findings the conditions are not checked.
+    pub(crate) structure: Option<Structure>,
     pub(crate) rows: Option<BTreeMap<String, u64>>,
     pub(crate) peak_rss_bytes: Option<u64>,
 }

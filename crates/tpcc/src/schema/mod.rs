@@ -220,8 +220,7 @@ impl Scale {
     pub(crate) const FULL: Scale =
         Scale { items: 100_000, districts: 10, customers: 3_000, new_orders: 900, names: 1_000 };
 
-    /// Small enough for unit tests, with the same proportions.
-    #[cfg(test)]
+    /// Small enough for tests, with the same proportions.
     pub(crate) const TINY: Scale = Scale { items: 100, districts: 2, customers: 30, new_orders: 9, names: 30 };
 
     /// The last order of a district that is delivered when the load ends.

@@ -1,0 +1,95 @@
+//! The atomicity tests of clause 3.2.2: a Payment happens wholly or not at all, also across a restart and a crash.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use storage::disk::{Crash, Disk, SimDisk};
+use storage::{Isolation, Options};
+use tpcc::acid::{Figures, Shop};
+
+const C: (u32, u8, u32) = (1, 2, 11);
+const AMOUNT: i64 = 4_321;
+
+fn options() -> Options {
+    Options::new().buffer_pool(4 << 20).log_segment(1 << 20).transactions(16)
+}
+
+fn on(disk: &SimDisk) -> Arc<dyn Disk> {
+    Arc::new(disk.clone())
+}
+
+fn figures(shop: &Shop) -> Figures {
+    let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
+    let figures = tx.figures(C).unwrap();
+    tx.commit().unwrap();
+    figures
+}
+
+fn paid(before: Figures) -> Figures {
+    Figures {
+        w_ytd: before.w_ytd + AMOUNT,
+        d_ytd: before.d_ytd + AMOUNT,
+        balance: before.balance - AMOUNT,
+        ytd_payment: before.ytd_payment + AMOUNT,
+        payments: before.payments + 1,
+        history: before.history + 1,
+    }
+}
+
+/// A Payment that ends by commit or rollback, looked at at once, after a restart, and after each kind of crash.
+fn payment(commits: bool) {
+    for hot_last in [false, true] {
+        let disk = SimDisk::new(17);
+        let shop = Shop::load(on(&disk), options(), 1).unwrap();
+        let before = figures(&shop);
+        let mut tx = shop.begin(Isolation::Serializable, hot_last).unwrap();
+        tx.payment(C, AMOUNT).unwrap();
+        assert_eq!(tx.figures(C).unwrap(), paid(before), "its own work is seen");
+        let end = if commits { tx.commit() } else { tx.rollback() };
+        end.unwrap();
+        let want = if commits { paid(before) } else { before };
+        assert_eq!(figures(&shop), want);
+        // What was answered is on disk. An answer waits for that; here nobody has asked yet.
+        shop.database().wait_durable(shop.database().begin().unwrap().commit_async().unwrap()).unwrap();
+        for how in [Crash::All, Crash::Nothing, Crash::Random(3), Crash::Random(4)] {
+            let crashed = disk.crash(how);
+            let shop = Shop::open(on(&crashed), options()).unwrap();
+            assert_eq!(figures(&shop), want, "{how:?}");
+            assert_eq!(shop.broken().unwrap(), [] as [String; 0], "{how:?}");
+        }
+        shop.close().unwrap();
+        let shop = Shop::open(on(&disk), options()).unwrap();
+        assert_eq!(figures(&shop), want);
+        assert_eq!(shop.broken().unwrap(), [] as [String; 0]);
+    }
+}
+
+#[test]
+fn a_payment_that_commits_changes_each_figure_by_its_amount() {
+    payment(true);
+}
+
+#[test]
+fn a_payment_that_rolls_back_changes_nothing() {
+    payment(false);
+}
+
+/// Neither commit nor rollback has been called when the power goes, and its changes are on disk.
+#[test]
+fn a_payment_under_way_when_the_power_goes_changes_nothing() {
+    for seed in 0..8 {
+        let disk = SimDisk::new(seed);
+        let shop = Shop::load(on(&disk), options(), 1).unwrap();
+        let before = figures(&shop);
+        let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
+        tx.payment(C, AMOUNT).unwrap();
+        // Pages that hold uncommitted changes are written, and the log before them.
+        shop.database().checkpoint().unwrap();
+        let crashed = disk.crash(Crash::Random(seed));
+        let again = Shop::open(on(&crashed), options()).unwrap();
+        assert_eq!(figures(&again), before, "seed {seed}");
+        assert_eq!(again.broken().unwrap(), [] as [String; 0], "seed {seed}");
+        drop(tx);
+    }
+}

@@ -1,0 +1,49 @@
+//! The consistency test of clause 3.3.3: all conditions hold after terminals have run the mix, with checkpoints meanwhile.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use storage::Options;
+use storage::disk::MemDisk;
+use tpcc::acid::Shop;
+
+/// Transactions in all, and terminals that run them.
+const TRANSACTIONS: u64 = 3_000;
+const TERMINALS: u32 = 8;
+
+#[test]
+fn conditions_hold_before_and_after_a_load_of_terminals() {
+    // Small enough that pages are written and read again.
+    let options = Options::new().buffer_pool(1 << 20).log_segment(1 << 20).checkpoint_every(1 << 20);
+    let shop = Shop::load(Arc::new(MemDisk::new()), options, 2).unwrap();
+    assert_eq!(shop.broken().unwrap(), [] as [String; 0]);
+    let run = shop.run_number().unwrap();
+    let (stop, orders) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let terminals: Vec<_> = (0..TERMINALS)
+            .map(|number| {
+                let (shop, stop, orders) = (&shop, &stop, &orders);
+                scope.spawn(move || {
+                    let each = |_| {
+                        // 45 in 100 transactions are orders.
+                        if orders.fetch_add(1, Ordering::Relaxed) * 100 > TRANSACTIONS * 45 {
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                    };
+                    shop.terminal(run, number, 5, stop, each)
+                })
+            })
+            .collect();
+        while !stop.load(Ordering::Relaxed) && terminals.iter().any(|t| !t.is_finished()) {
+            shop.database().checkpoint().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let done: u64 = terminals.into_iter().map(|t| t.join().unwrap().unwrap()).sum();
+        assert!(done > TRANSACTIONS / 2, "{done}");
+    });
+    assert!(shop.database().stats().checkpoints > 0);
+    assert_eq!(shop.broken().unwrap(), [] as [String; 0]);
+    shop.close().unwrap();
+}

@@ -1,0 +1,206 @@
+//! The durability tests of clause 3.5: what a terminal was told is there after a failure of power, of the process, of
+//! the log. Loss of the only copy of the data is not among them: one machine with one disk cannot survive it.
+//!
+//! The success file is kept outside the failing system: in the test's memory, or by the process that survives.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use storage::disk::{Call, Crash, Disk, Fault, FileDisk, SimDisk, When};
+use storage::{Isolation, Options};
+use tpcc::acid::{Answer, Shop};
+
+const WAREHOUSES: u32 = 2;
+const TERMINALS: u32 = 6;
+
+fn options() -> Options {
+    Options::new().buffer_pool(2 << 20).log_segment(256 << 10).log_buffer(256 << 10).checkpoint_every(1 << 20)
+}
+
+fn on(disk: &SimDisk) -> Arc<dyn Disk> {
+    Arc::new(disk.clone())
+}
+
+fn orders_taken(shop: &Shop) -> u64 {
+    let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
+    let taken = tx.orders_taken(WAREHOUSES).unwrap();
+    tx.commit().unwrap();
+    taken
+}
+
+/// Runs terminals until the engine fails or `stop` is set; returns their success file.
+fn serve(shop: &Shop, seed: u64, stop: &AtomicBool, checkpoints: bool) -> Vec<Answer> {
+    let run = shop.run_number().unwrap();
+    let answers = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        let terminals: Vec<_> = (0..TERMINALS)
+            .map(|number| {
+                let answers = &answers;
+                scope.spawn(move || {
+                    shop.terminal(run, number, seed, stop, |answer| answers.lock().unwrap().push(answer))
+                })
+            })
+            .collect();
+        while checkpoints && terminals.iter().any(|t| !t.is_finished()) {
+            if shop.database().checkpoint().is_err() {
+                break;
+            }
+        }
+        for terminal in terminals {
+            let _ = terminal.join().unwrap();
+        }
+    });
+    answers.into_inner().unwrap()
+}
+
+/// Steps 5 to 7 of clause 3.5.4: every order of the success file is there, few others are, and all conditions hold.
+fn all_answered_is_there(shop: &Shop, before: u64, answers: &[Answer], what: &str) {
+    let committed: BTreeSet<Answer> = answers.iter().copied().filter(|a| a.committed).collect();
+    assert_eq!(committed.len(), answers.iter().filter(|a| a.committed).count(), "{what}: a number was given twice");
+    let mut tx = shop.begin(Isolation::Serializable, true).unwrap();
+    for answer in &committed {
+        let order = tx.order(answer.w, answer.d, answer.o).unwrap();
+        let (_, _, lines, _) = order.unwrap_or_else(|| panic!("{what}: {answer:?} is lost"));
+        assert_eq!(lines, answer.lines, "{what}: {answer:?}");
+    }
+    tx.commit().unwrap();
+    let taken = orders_taken(shop) - before;
+    let told = committed.len() as u64;
+    assert!((told..=told + u64::from(TERMINALS)).contains(&taken), "{what}: {told} told, {taken} there");
+    assert_eq!(shop.broken().unwrap(), [] as [String; 0], "{what}");
+}
+
+#[test]
+fn power_fails() {
+    let mut told = 0;
+    for seed in 0..12 {
+        let disk = SimDisk::new(seed);
+        let shop = Shop::load(on(&disk), options(), WAREHOUSES).unwrap();
+        let before = orders_taken(&shop);
+        disk.power_off_after(40 + 97 * seed);
+        // In every other trial while a checkpoint is in progress.
+        let answers = serve(&shop, seed, &AtomicBool::new(false), seed % 2 == 1);
+        drop(shop);
+        told += answers.len();
+        for how in [Crash::Nothing, Crash::Random(seed)] {
+            let crashed = disk.crash(how);
+            let shop = Shop::open(on(&crashed), options()).unwrap();
+            all_answered_is_there(&shop, before, &answers, &format!("seed {seed}, {how:?}"));
+        }
+    }
+    assert!(told > 100, "only {told} answers: nothing is proved");
+}
+
+/// A sync that fails closes the instance: nothing is acknowledged after it, and what was is there after a reopen.
+#[test]
+fn the_log_fails() {
+    let mut told = 0;
+    for seed in 0..8 {
+        let disk = SimDisk::new(100 + seed);
+        let shop = Shop::load(on(&disk), options(), WAREHOUSES).unwrap();
+        let before = orders_taken(&shop);
+        let call = if seed % 2 == 0 { Call::Sync } else { Call::Write };
+        disk.plan(Some(call), When::Once(20 + 30 * seed), Fault::Eio);
+        let answers = serve(&shop, seed, &AtomicBool::new(false), false);
+        told += answers.len();
+        let again = serve_one(&shop);
+        assert!(again.is_err(), "seed {seed}: the instance goes on after {call:?} failed");
+        drop(shop);
+        let crashed = disk.crash(Crash::Random(seed));
+        let shop = Shop::open(on(&crashed), options()).unwrap();
+        all_answered_is_there(&shop, before, &answers, &format!("seed {seed}, {call:?}"));
+    }
+    assert!(told > 100, "only {told} answers: nothing is proved");
+}
+
+fn serve_one(shop: &Shop) -> Result<(), String> {
+    let mut tx = shop.begin(Isolation::Serializable, true)?;
+    tx.payment((1, 1, 1), 100)?;
+    tx.commit()?;
+    let end = shop.database().begin().map_err(|e| e.to_string())?.commit_async().map_err(|e| e.to_string())?;
+    shop.database().wait_durable(end).map_err(|e| e.to_string())
+}
+
+/// Names the directory to the process that will be killed.
+const DIRECTORY: &str = "TPCC_ACID_DIRECTORY";
+
+/// A child serves terminals and tells their answers; it is killed while it does.
+#[test]
+fn the_process_is_killed() {
+    let directory = std::env::temp_dir().join(format!("tpcc-acid-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    Shop::load(Arc::new(FileDisk::create(&directory).unwrap()), options(), WAREHOUSES).unwrap().close().unwrap();
+    for trial in 0..3 {
+        let shop = open(&directory);
+        let before = orders_taken(&shop);
+        shop.close().unwrap();
+        let answers = served_until_killed(&directory, 50 + 100 * trial);
+        let shop = open(&directory);
+        all_answered_is_there(&shop, before, &answers, &format!("trial {trial}"));
+        shop.close().unwrap();
+    }
+    let _ = std::fs::remove_dir_all(&directory);
+}
+
+fn open(directory: &Path) -> Shop {
+    Shop::open(Arc::new(FileDisk::open(directory).unwrap()), options()).unwrap()
+}
+
+/// Starts the child, kills it after so many answers, and returns all that it gave.
+fn served_until_killed(directory: &Path, answers: usize) -> Vec<Answer> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_that_serves_until_it_is_killed", "--ignored", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut told = Vec::new();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    // What it wrote before it was killed is read to its end; only a whole line is an answer.
+    for line in lines {
+        let line = line.unwrap();
+        let Some((_, answer)) = line.split_once("answer ") else { continue };
+        if let [w, d, o, lines, committed, "."] = answer.split(' ').collect::<Vec<_>>()[..] {
+            told.push(Answer {
+                w: w.parse().unwrap(),
+                d: d.parse().unwrap(),
+                o: o.parse().unwrap(),
+                lines: lines.parse().unwrap(),
+                committed: committed.parse().unwrap(),
+            });
+        }
+        if told.len() == answers {
+            child.kill().unwrap();
+        }
+    }
+    assert!(!child.wait().unwrap().success() && told.len() >= answers, "{} answers", told.len());
+    told
+}
+
+/// Not a test: the child of the one above.
+#[test]
+#[ignore = "serves until it is killed"]
+fn a_process_that_serves_until_it_is_killed() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let shop = open(Path::new(&directory));
+    let run = shop.run_number().unwrap();
+    let never = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for number in 0..TERMINALS {
+            let (shop, never) = (&shop, &never);
+            scope.spawn(move || {
+                shop.terminal(run, number, u64::from(run), never, |Answer { w, d, o, lines, committed }| {
+                    let line = format!("answer {w} {d} {o} {lines} {committed} .\n");
+                    std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
+                })
+                .unwrap();
+            });
+        }
+    });
+}
