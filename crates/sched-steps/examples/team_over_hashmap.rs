@@ -76,7 +76,7 @@ fn measure(
     steps.scope(|s| {
         for member in 0..members as u64 {
             s.spawn(move || {
-                let mut key = mix(member);
+                let mut key = mix(member + 1);
                 let mut sum = 0;
                 for _ in 0..lookups / members as u64 {
                     key = mix(key);

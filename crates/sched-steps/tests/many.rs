@@ -78,6 +78,7 @@ fn values_survive_hops() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "counts how often a thread woke by a clock")]
 fn the_thread_sleeps_when_nothing_can_run() {
     let waker = std::sync::Mutex::new(None::<fiber::Waker>);
     let idled = std::rc::Rc::new(Cell::new(0));
