@@ -17,6 +17,7 @@ mod ops;
 mod progress;
 mod report;
 mod schema;
+mod space;
 mod txn;
 
 use std::process::ExitCode;
