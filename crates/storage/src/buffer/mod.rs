@@ -203,6 +203,12 @@ impl BufferPool {
         frame
     }
 
+    /// Asks the processor for what [`BufferPool::get`] will look at.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, id: PageId) {
+        self.table.prefetch(id);
+    }
+
     /// Where whoever reads pages lets others run.
     #[inline(always)]
     pub(crate) fn points(&self) -> &Points {

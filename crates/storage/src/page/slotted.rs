@@ -865,7 +865,7 @@ mod tests {
             }
             let p = PageRef::of(&bytes);
             let (at, _) = p.lower_bound(b"some key");
-            let _ = (p.key(at.min(600)), p.child(at), p.covers(b"k"), p.high_fence(), p.free_bytes());
+            let _ = (p.key(at.min(600)), p.child(at), p.high_fence(), p.free_bytes());
         }
     }
 }

@@ -51,7 +51,7 @@ impl Database for Store {
                 None => incomplete(&shown),
             });
         }
-        let store = Store::on(db, config, hook.as_deref())?;
+        let store = Store::on(db, config, hook)?;
         let mut reader = store.reader().map_err(failed)?;
         let loaded = Loaded::read(&mut reader).map_err(failed)?;
         drop(reader);
@@ -83,7 +83,7 @@ impl Database for Store {
         space::check(&config.data, plan.warehouses)?;
         let (options, hook) = options(config)?;
         let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
-        let store = Store::on(db, config, hook.as_deref())?;
+        let store = Store::on(db, config, hook)?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
                 store.finish_load(&plan.loaded()).map_err(failed)?;
@@ -130,14 +130,10 @@ impl Database for Store {
 }
 
 impl Store {
-    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&StepsHook>) -> Result<Store, Error> {
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<Arc<StepsHook>>) -> Result<Store, Error> {
         let inline = config.background == Background::Inline;
         let isolation = config.isolation.of_storage();
-        let store = Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)?;
-        if let Some(hook) = hook {
-            hook.know(store.database(), &[TableId::Warehouse.name(), TableId::District.name()]);
-        }
-        Ok(store)
+        Store::new(db, isolation, durability(config), config.prefetch, inline, hook).map_err(failed)
     }
 }
 
