@@ -6,7 +6,7 @@
 //! data misses. This crate is that mechanism for any Rust program; it knows nothing of databases.
 //!
 //! ```
-//! use sched_steps::{Executor, fiber};
+//! use sched_steps::{Executor, ctx_point};
 //!
 //! let mut steps = Executor::builder().fibers(8).team_size(8).build()?;
 //! let sum = std::cell::Cell::new(0);
@@ -14,7 +14,7 @@
 //!     for i in 0..20 {
 //!         let sum = &sum;
 //!         s.spawn(move || {
-//!             fiber::hop(); // someone else may run here
+//!             ctx_point!("half way"); // someone else may run here
 //!             sum.set(sum.get() + i);
 //!         });
 //!     }
@@ -25,5 +25,9 @@
 
 mod executor;
 pub mod fiber;
+#[cfg(feature = "measure")]
+pub mod measure;
+pub mod point;
+pub mod team;
 
-pub use executor::{BuildError, Builder, Executor, FiberError, JoinHandle, Scope};
+pub use executor::{BuildError, Builder, Executor, FiberError, Idle, JoinHandle, Scope};

@@ -116,6 +116,8 @@ pub(crate) struct EngineFigures {
     pub(crate) log_bytes: Option<u64>,
     /// Times the log was made durable.
     pub(crate) log_flushes: Option<u64>,
+    /// Whether the log is written past the system's cache.
+    pub(crate) log_direct: Option<bool>,
     /// Pages found in the pool.
     pub(crate) pool_hits: Option<u64>,
     /// Pages read from disk.

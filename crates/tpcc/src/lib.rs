@@ -21,6 +21,7 @@ mod progress;
 mod report;
 mod reproduce;
 mod schema;
+mod space;
 mod txn;
 
 use std::process::ExitCode;

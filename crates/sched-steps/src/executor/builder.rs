@@ -2,8 +2,10 @@
 
 use std::marker::PhantomData;
 
-use super::core::{Awaits, Core};
+use super::core::{Awaits, Core, Parts};
+use super::drive::{Callbacks, Idle};
 use super::scope::{self, FiberError, Scope};
+use crate::team::{LastInterest, Membership, NextTeam, Operations, Statistics, Teams};
 use crate::fiber::{Remote, Slab, StackError};
 
 /// Why an executor was not built.
@@ -29,16 +31,47 @@ pub enum BuildError {
 }
 
 /// Settings of an [`Executor`].
-#[derive(Clone, Debug)]
 pub struct Builder {
     fibers: usize,
     team_size: usize,
     stack_bytes: usize,
+    membership: Membership,
+    operations: Operations,
+    policy: Box<dyn NextTeam>,
+    patience: u64,
+    consolidate_below: f64,
+    idle: Option<Box<dyn FnMut(&Idle<'_>)>>,
+    service: Option<(u32, Box<dyn FnMut()>)>,
 }
 
 impl Default for Builder {
     fn default() -> Builder {
-        Builder { fibers: 64, team_size: 16, stack_bytes: 64 * 1024 }
+        Builder {
+            fibers: 64,
+            team_size: 16,
+            stack_bytes: 64 * 1024,
+            membership: Membership::Ring,
+            operations: Operations::new(),
+            policy: Box::new(LastInterest),
+            patience: 64,
+            consolidate_below: 0.0,
+            idle: None,
+            service: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Builder { fibers, team_size, stack_bytes, membership, patience, consolidate_below, .. } = self;
+        f.debug_struct("Builder")
+            .field("fibers", fibers)
+            .field("team_size", team_size)
+            .field("stack_bytes", stack_bytes)
+            .field("membership", membership)
+            .field("patience", patience)
+            .field("consolidate_below", consolidate_below)
+            .finish_non_exhaustive()
     }
 }
 
@@ -64,11 +97,63 @@ impl Builder {
         self
     }
 
+    /// Who shares a ring; [`Membership::Ring`].
+    #[must_use]
+    pub fn membership(mut self, membership: Membership) -> Builder {
+        self.membership = membership;
+        self
+    }
+
+    /// The operations that fibers may begin; none.
+    #[must_use]
+    pub fn operations(mut self, operations: Operations) -> Builder {
+        self.operations = operations;
+        self
+    }
+
+    /// Who chooses the next team, with teams per operation; [`LastInterest`].
+    #[must_use]
+    pub fn policy(mut self, policy: impl NextTeam + 'static) -> Builder {
+        self.policy = Box::new(policy);
+        self
+    }
+
+    /// Launches that a team may wait before it runs whatever the policy says; 64.
+    #[must_use]
+    pub fn patience(mut self, launches: u64) -> Builder {
+        self.patience = launches;
+        self
+    }
+
+    /// Lets operations of one family share a team while each brings fewer fibers to a team than this, on
+    /// average; 0, which is never.
+    #[must_use]
+    pub fn consolidate_below(mut self, members: f64) -> Builder {
+        self.consolidate_below = members;
+        self
+    }
+
+    /// What to do when no fiber can run; [`Idle::wait`]. Called on the context of the thread. It should
+    /// return when [`Idle::has_wakes`], and before long if there are conditions to ask.
+    #[must_use]
+    pub fn idle(mut self, callback: impl FnMut(&Idle<'_>) + 'static) -> Builder {
+        self.idle = Some(Box::new(callback));
+        self
+    }
+
+    /// Calls `callback` on the context of the thread once in so many times that a fiber gives way (hops not
+    /// counted): background work of the embedder that must not run on a fiber.
+    #[must_use]
+    pub fn service(mut self, every: u32, callback: impl FnMut() + 'static) -> Builder {
+        self.service = Some((every, Box::new(callback)));
+        self
+    }
+
     /// Builds the executor for the calling thread.
     ///
     /// # Errors
     /// [`BuildError`] says which setting is wrong, or what the operating system refused.
-    pub fn build(&self) -> Result<Executor, BuildError> {
+    pub fn build(self) -> Result<Executor, BuildError> {
         let wrong = |name, value, must| Err(BuildError::Setting { name, value, must });
         if self.fibers == 0 || self.fibers >= crate::fiber::FIBERS {
             return wrong("fibers", self.fibers, "from 1 to 65,535");
@@ -82,7 +167,16 @@ impl Builder {
         let slab = Slab::new(self.fibers, self.stack_bytes)?;
         let remote = Remote::claim().ok_or(BuildError::TooMany)?;
         let team_size = self.team_size.min(self.fibers) as u32;
-        Ok(Executor { core: Box::new(Core::new(self.fibers as u32, team_size, slab, remote)), affine: PhantomData })
+        let core = Core::new(Parts {
+            fibers: self.fibers as u32,
+            team_size,
+            slab,
+            remote,
+            membership: self.membership,
+            teams: Teams::new(self.operations, self.policy, self.patience, self.consolidate_below),
+            callbacks: Callbacks::new(self.idle, self.service),
+        });
+        Ok(Executor { core: Box::new(core), affine: PhantomData })
     }
 }
 
@@ -121,6 +215,12 @@ impl Executor {
     /// The first panic of a fiber whose handle was not joined; it names the fiber.
     pub fn scope<'env, R>(&mut self, with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> Result<R, FiberError> {
         scope::enter(&self.core, with)
+    }
+
+    /// What its teams did since it was built or since [`team::reset_statistics`](crate::team::reset_statistics).
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.core.statistics()
     }
 }
 

@@ -27,6 +27,11 @@ impl Fifo {
         self.len.get()
     }
 
+    /// The next to be popped.
+    pub(crate) fn first(&self) -> Option<u32> {
+        (self.head.get() != NONE).then_some(self.head.get())
+    }
+
     pub(crate) fn push(&self, links: &impl Links, index: u32) {
         links.link(index).set(NONE);
         match self.tail.get() {

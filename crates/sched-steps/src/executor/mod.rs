@@ -6,11 +6,15 @@
 
 mod builder;
 mod core;
+mod drive;
 mod fifo;
 mod scope;
+mod turns;
 #[cfg(test)]
 mod tests;
 
 pub use builder::{BuildError, Builder, Executor};
 pub(crate) use core::{Core, fiber_main};
+pub use drive::Idle;
+pub(crate) use fifo::{Fifo, Links};
 pub use scope::{FiberError, JoinHandle, Scope};

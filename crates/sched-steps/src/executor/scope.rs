@@ -116,11 +116,19 @@ pub(super) fn enter<'env, R>(
     if result.is_err() {
         core.cancel_all();
     }
+    let mut failed = None;
+    while core.live() > 0 {
+        // A callback of the embedder may panic. It is not called again, and the fibers end all the same.
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| core.drive(Awaits::Rest, || false))) {
+            failed.get_or_insert(payload);
+            core.forget_callbacks();
+            core.cancel_all();
+        }
+    }
     // Nothing that a fiber borrows ends before this line.
-    core.drive(Awaits::Rest, || false);
-    match result {
-        Err(payload) => resume_unwind(payload),
-        Ok(result) => shared.failure.take().map_or(Ok(result), Err),
+    match (result, failed) {
+        (Err(payload), _) | (_, Some(payload)) => resume_unwind(payload),
+        (Ok(result), None) => shared.failure.take().map_or(Ok(result), Err),
     }
 }
 

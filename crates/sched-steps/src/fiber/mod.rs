@@ -61,7 +61,7 @@ pub(crate) unsafe fn pass(local: &node::Local) {
 /// True in a fiber.
 #[must_use]
 pub fn is_fiber() -> bool {
-    Core::current(|_| ()).is_some()
+    Core::current(Core::running).flatten().is_some()
 }
 
 /// True where a point could switch: in a fiber that has a team mate and holds no latch.

@@ -20,6 +20,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -120,6 +121,17 @@ pub(crate) struct BufferPool {
     counters: Counters,
 }
 
+thread_local! {
+    /// Pages this thread found in a pool since [`take_hits`]: counted where nobody else writes.
+    static HITS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Pages that this thread found in a pool since it last asked.
+#[inline]
+pub(crate) fn take_hits() -> u64 {
+    HITS.replace(0)
+}
+
 impl BufferPool {
     /// A pool over `file`; reads nothing yet.
     ///
@@ -176,7 +188,11 @@ impl BufferPool {
     /// ([`Frame::read`]), *then* compare [`Frame::page_id`] with `id`, and start over if they differ.
     #[inline]
     pub(crate) fn get(&self, id: PageId) -> Option<&Frame> {
-        self.frames.as_slice().get(self.table.frame_of(id))
+        let frame = self.frames.as_slice().get(self.table.frame_of(id));
+        if frame.is_some() {
+            HITS.set(HITS.get().wrapping_add(1));
+        }
+        frame
     }
 
     /// Where whoever reads pages lets others run.

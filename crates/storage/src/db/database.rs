@@ -345,6 +345,8 @@ impl Database {
         Stats {
             log_bytes: log.bytes,
             log_flushes: log.flushes,
+            log_direct: log.direct,
+            pool_hits: self.core.slots.hits(),
             pool_reads: pool.reads,
             pool_writes: pool.writes,
             pool_evictions: pool.evictions,
@@ -399,6 +401,10 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Times the log was made durable.
     pub log_flushes: u64,
+    /// The log is written past the system's cache (`O_DIRECT`), which not every file system can.
+    pub log_direct: bool,
+    /// Pages that transactions which have ended found in the pool.
+    pub pool_hits: u64,
     /// Pages read.
     pub pool_reads: u64,
     /// Pages written.

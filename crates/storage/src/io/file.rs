@@ -1,15 +1,17 @@
 //! Real files, through `std::fs`, so that tracing tools see every call.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::FileExt;
+use std::io::{self, IoSlice, Read, Seek, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, OFlags, fallocate};
 
-use super::{Disk, DiskFile, DiskLock, LockError, OpenMode, write_zeros_at};
+use super::{BLOCK, Disk, DiskFile, DiskLock, LockError, OpenMode, write_zeros_at};
 use crate::base::error::StorageError;
 
 /// Name of the file whose lock is the directory's lock. It stays when the lock is released: removing it
@@ -55,7 +57,7 @@ impl Disk for FileDisk {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(mode == OpenMode::Create).create_new(mode == OpenMode::CreateNew);
         let file = options.open(self.dir.join(name))?;
-        Ok(Arc::new(RealFile { file, name: self.show(name) }))
+        Ok(Arc::new(RealFile { file, direct: OnceLock::new(), refused: AtomicBool::new(false), name: self.show(name) }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -116,7 +118,30 @@ impl Disk for FileDisk {
 #[derive(Debug)]
 struct RealFile {
     file: File,
+    /// The same file opened past the cache, when blocks are first written; none where that is not to be had.
+    direct: OnceLock<Option<File>>,
+    /// The file system opened it so and then would not write.
+    refused: AtomicBool,
     name: String,
+}
+
+impl RealFile {
+    fn direct(&self) -> Option<&File> {
+        if self.refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let open = || {
+            // The same file, whatever it is called by now.
+            let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(again).ok()
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
+}
+
+fn is_aligned(blocks: &[IoSlice<'_>], off: u64) -> bool {
+    let slice = |block: &IoSlice<'_>| block.as_ptr().addr() | block.len();
+    blocks.iter().fold(off as usize, |bits, block| bits | slice(block)).is_multiple_of(BLOCK)
 }
 
 impl DiskFile for RealFile {
@@ -126,6 +151,23 @@ impl DiskFile for RealFile {
 
     fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
         self.file.write_at(buf, off)
+    }
+
+    fn write_blocks_at(&self, blocks: &[IoSlice<'_>], off: u64) -> io::Result<usize> {
+        // What a short transfer has left over is not aligned.
+        if is_aligned(blocks, off)
+            && let Some(direct) = self.direct()
+        {
+            match rustix::io::pwritev(direct, blocks, off) {
+                Err(rustix::io::Errno::INVAL) => self.refused.store(true, Ordering::Relaxed),
+                other => return other.map_err(io::Error::from),
+            }
+        }
+        Ok(rustix::io::pwritev(&self.file, blocks, off)?)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.direct().is_some()
     }
 
     fn sync(&self) -> io::Result<()> {

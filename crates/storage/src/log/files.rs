@@ -178,6 +178,11 @@ impl Segments {
         ready.files.get(number.checked_sub(ready.first)? as usize).cloned()
     }
 
+    /// Whether blocks written to the segments pass the system's cache by.
+    pub(super) fn is_direct(&self) -> bool {
+        self.ready.read().files.back().is_some_and(|file| file.is_direct())
+    }
+
     /// The file that `file` would find, as the user would.
     pub(super) fn show(&self, number: u64) -> String {
         self.disk.show(&name(number))

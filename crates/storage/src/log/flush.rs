@@ -19,9 +19,10 @@ use crate::base::clock::Clock;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::Lsn;
-use crate::io::{sync_file, write_all_at};
+use crate::io::sync_file;
 
 use super::Log;
+use super::blocks::BlockWriter;
 
 /// Written bytes are synced after this time even if nobody asks.
 const SYNC_EVERY_NS: u64 = 10_000_000;
@@ -216,7 +217,7 @@ impl Log {
 
     /// Writes at most about `most` bytes of what is whole; true if there was any.
     pub(super) fn write_out(&self, most: u64) -> Result<bool, StorageError> {
-        let _writer = self.writer.lock();
+        let mut writer = self.writer.lock();
         self.poison.check()?;
         let from = self.written.load(Ordering::Relaxed);
         let safe = self.reserve.safe_end();
@@ -224,7 +225,7 @@ impl Log {
         let to = safe.min(from.saturating_add(most & !7));
         let mut at = from;
         while at < to {
-            at = self.write_piece(at, to).inspect_err(|e| self.close(e))?;
+            at = self.write_piece(&mut writer, at, to).inspect_err(|e| self.close(e))?;
             self.written.store(at, Ordering::Release);
         }
         if at == safe {
@@ -235,7 +236,7 @@ impl Log {
 
     /// Writes from `from` up to `to`, or to where the ring or the segment ends.
     #[allow(unsafe_code)]
-    fn write_piece(&self, from: u64, to: u64) -> Result<u64, StorageError> {
+    fn write_piece(&self, writer: &mut BlockWriter, from: u64, to: u64) -> Result<u64, StorageError> {
         let geometry = self.segments.geometry();
         let (offset, left) = geometry.place(from);
         let number = geometry.number(from);
@@ -251,7 +252,7 @@ impl Log {
         // before `safe_end` returned (proof in `reserve`). Nobody copies to the same place for the next lap
         // before `written` has passed the range, and only we, holding `writer`, move it.
         let bytes = unsafe { self.ring.bytes(from, to.min(from + left)) };
-        write_all_at(&*file, bytes, offset)?;
+        writer.write(&*file, bytes, offset)?;
         Ok(from + bytes.len() as u64)
     }
 

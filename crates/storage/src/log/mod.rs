@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 mod bell;
+mod blocks;
 mod files;
 mod flush;
 mod kind;
@@ -26,6 +27,7 @@ use crate::base::poison::Poison;
 use crate::io::{Disk, read_up_to_at};
 
 use bell::Bell;
+use blocks::BlockWriter;
 use files::{End, Segments};
 use flush::SyncState;
 use reserve::Reservations;
@@ -85,6 +87,8 @@ pub(crate) struct LogStats {
     pub(crate) records: u64,
     /// Syncs of the log that made something durable.
     pub(crate) flushes: u64,
+    /// The log is written past the system's cache.
+    pub(crate) direct: bool,
     /// Segments made ready.
     pub(crate) segments: u64,
     /// Of these, recycled ones.
@@ -113,7 +117,7 @@ pub(crate) struct Log {
     bell: Bell,
     maker_bell: Bell,
     /// The right to move `written`. Taken before the locks of `segments`.
-    writer: Mutex<()>,
+    writer: Mutex<BlockWriter>,
     /// The right to move `durable`. Never taken together with `writer`.
     syncer: Mutex<SyncState>,
     segments: Segments,
@@ -149,7 +153,7 @@ impl Log {
         let geometry =
             Geometry { segment_bytes: options.segment_bytes.clamp(8192, 1 << 31) & !4095, database: options.database };
         let segments = Segments::create(disk, geometry, options.zero_segments, options.spare_segments)?;
-        Ok(Log::with(segments, FIRST_LSN.0, options, poison, hook))
+        Log::with(segments, FIRST_LSN.0, options, poison, hook)
     }
 
     /// Goes on with a log that a [`LogReader`] has read to its end. Makes durable all that was read and
@@ -170,11 +174,22 @@ impl Log {
         let (files, at, synced) = reader.into_end();
         let end = End { keep_from: keep_from.0, at: at.0, synced: synced.0 };
         let segments = Segments::adopt(files, &end, options.zero_segments, options.spare_segments)?;
-        Ok(Log::with(segments, at.0, options, poison, hook))
+        Log::with(segments, at.0, options, poison, hook)
     }
 
-    fn with(segments: Segments, at: u64, mut options: LogOptions, poison: Arc<Poison>, hook: Arc<dyn Hook>) -> Log {
+    fn with(
+        segments: Segments,
+        at: u64,
+        mut options: LogOptions,
+        poison: Arc<Poison>,
+        hook: Arc<dyn Hook>,
+    ) -> Result<Log, StorageError> {
         let ring = Ring::new(options.ring_bytes);
+        let mut writer = BlockWriter::new();
+        let geometry = segments.geometry();
+        if let Some(file) = segments.file(geometry.number(at)) {
+            writer.resume(&*file, geometry.place(at).0)?;
+        }
         options.reserve_bytes = options.reserve_bytes.min(segments.geometry().payload() / 2);
         let log = Log {
             reserve: Reservations::new(at, options.slots),
@@ -188,7 +203,7 @@ impl Log {
             disk_full: AtomicBool::new(false),
             bell: Bell::new(),
             maker_bell: Bell::new(),
-            writer: Mutex::new(()),
+            writer: Mutex::new(writer),
             syncer: Mutex::default(),
             segments,
             waiters: Waiters::new(hook),
@@ -200,7 +215,7 @@ impl Log {
             options,
         };
         log.refresh_limit();
-        log
+        Ok(log)
     }
 
     /// End of the last record appended: everything appended so far is durable when this is.
@@ -428,6 +443,7 @@ impl Log {
             bytes: self.tail().0 - self.opened_at,
             records: self.reserve.records(),
             flushes: self.flushes.load(Ordering::Relaxed),
+            direct: self.segments.is_direct(),
             segments,
             recycled,
         }

@@ -8,8 +8,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::io::BLOCK;
+
+/// Words of a [`Piece`].
+const PIECE: usize = BLOCK / 8;
+
+/// What the ring is made of, so that its memory is aligned as whole blocks of files must be.
+#[repr(C, align(4096))]
+struct Piece([AtomicU64; PIECE]);
+
 pub(super) struct Ring {
-    words: Box<[AtomicU64]>,
+    pieces: Box<[Piece]>,
     /// Words less one; the count is a power of two.
     mask: usize,
 }
@@ -23,14 +32,22 @@ impl std::fmt::Debug for Ring {
 impl Ring {
     /// `bytes` is rounded up to a power of two.
     pub(super) fn new(bytes: usize) -> Ring {
-        let words = (bytes / 8).next_power_of_two().max(512);
-        Ring { words: (0..words).map(|_| AtomicU64::new(0)).collect(), mask: words - 1 }
+        let pieces = bytes.div_ceil(BLOCK).next_power_of_two();
+        let piece = || Piece([const { AtomicU64::new(0) }; PIECE]);
+        Ring { pieces: (0..pieces).map(|_| piece()).collect(), mask: pieces * PIECE - 1 }
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: a `Piece` is `PIECE` words and nothing else (its size is its alignment), so the pieces are that many
+        // words one after the other, and all of them are borrowed.
+        unsafe { std::slice::from_raw_parts(self.pieces.as_ptr().cast::<AtomicU64>(), self.pieces.len() * PIECE) }
     }
 
     /// Bytes.
     #[inline]
     pub(super) fn capacity(&self) -> u64 {
-        self.words.len() as u64 * 8
+        (self.mask + 1) as u64 * 8
     }
 
     #[inline]
@@ -44,7 +61,7 @@ impl Ring {
     pub(super) fn copy_in(&self, at: u64, head: [u64; 3], rest: &[u8]) {
         let (words, _) = rest.as_chunks::<8>();
         let index = self.index(at);
-        if let Some(place) = self.words.get(index..index + head.len() + words.len()) {
+        if let Some(place) = self.words().get(index..index + head.len() + words.len()) {
             let (first, place) = place.split_at(head.len());
             for (place, word) in first.iter().zip(head) {
                 place.store(word, Ordering::Relaxed);
@@ -56,7 +73,7 @@ impl Ring {
         }
         let words = head.into_iter().chain(words.iter().map(|word| u64::from_ne_bytes(*word)));
         for (i, word) in words.enumerate() {
-            self.words[(index + i) & self.mask].store(word, Ordering::Relaxed);
+            self.words()[(index + i) & self.mask].store(word, Ordering::Relaxed);
         }
     }
 
@@ -65,7 +82,7 @@ impl Ring {
         let index = self.index(at);
         out.reserve(bytes);
         for i in 0..bytes / 8 {
-            let word = self.words[(index + i) & self.mask].load(Ordering::Relaxed);
+            let word = self.words()[(index + i) & self.mask].load(Ordering::Relaxed);
             out.extend_from_slice(&word.to_ne_bytes());
         }
     }
@@ -78,7 +95,7 @@ impl Ring {
     pub(super) unsafe fn bytes(&self, from: u64, to: u64) -> &[u8] {
         debug_assert!(from.is_multiple_of(8) && to.is_multiple_of(8) && from <= to);
         let index = self.index(from);
-        let words = &self.words[index..];
+        let words = &self.words()[index..];
         let len = ((to - from) as usize).min(words.len() * 8);
         // SAFETY: an AtomicU64 has the size and representation of a u64, all bytes of which are
         // initialised; `len` bytes lie within `words`; by the caller's promise nobody writes them meanwhile

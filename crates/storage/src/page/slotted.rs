@@ -189,6 +189,13 @@ impl<'a> PageRef<'a> {
     pub(crate) fn prefetch_segment(self, key: &[u8]) {
         let head = head_of(key, self.prefix_len() + usize::from(self.u16(SKIP)).min(4));
         let (from, to) = self.segment(head, self.count());
+        self.prefetch_slots(from, to);
+    }
+
+    /// Asks for the lines of the slots `from..to` at once: a search looks at one after the other, each where the one
+    /// before said.
+    #[inline]
+    fn prefetch_slots(self, from: usize, to: usize) {
         let mut at = SLOTS + from * SLOT;
         let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
         while at <= end {
@@ -236,6 +243,7 @@ impl<'a> PageRef<'a> {
         }
         let head = head_of(key, prefix + skip);
         let (from, to) = self.segment(head, count);
+        self.prefetch_slots(from, to);
         let from = self.heads_below(head, from, to);
         if from >= count || self.head(from) != head {
             return (from, false);

@@ -5,6 +5,7 @@
 //! | `claimed` | whoever claims or gives back the slot | all |
 //! | `context` | the claimer alone | the claimer alone |
 //! | `state`, `first`, `last` | the claimer | the checkpointer |
+//! | `hits` | the claimer | whoever asks for counters |
 //!
 //! `state` is the transaction's number, shifted left, with the lowest bit set while its last record
 //! (commit or end) is being appended. The checkpointer waits out that bit: otherwise it could list a
@@ -28,6 +29,8 @@ struct Slot {
     state: AtomicU64,
     first: AtomicU64,
     last: AtomicU64,
+    /// Pages found in the pool by whoever had the slot. Written by the claimer alone.
+    hits: AtomicU64,
     context: UnsafeCell<Context>,
 }
 
@@ -68,6 +71,7 @@ impl Slots {
             state: AtomicU64::new(0),
             first: AtomicU64::new(0),
             last: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
             context: UnsafeCell::new(Context::new(locks.attach(SlotId(i as u16)))),
         };
         Slots { slots: (0..n).map(slot).collect() }
@@ -122,6 +126,11 @@ impl Slots {
             }
         }
         all
+    }
+
+    /// Pages that transactions have found in the pool.
+    pub(crate) fn hits(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.hits.load(Ordering::Relaxed)).sum()
     }
 
     /// How many places are taken.
@@ -183,6 +192,8 @@ impl Claim<'_> {
 impl Drop for Claim<'_> {
     #[inline]
     fn drop(&mut self) {
+        let hits = &self.slot.hits;
+        hits.store(hits.load(Ordering::Relaxed) + crate::buffer::take_hits(), Ordering::Relaxed);
         self.slot.claimed.store(false, Ordering::Release);
     }
 }

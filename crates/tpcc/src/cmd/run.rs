@@ -12,6 +12,7 @@ use crate::progress::{self, Progress};
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::output::JsonFile;
 use crate::report::{self, summary};
+use crate::space;
 
 /// Carries the command out.
 pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
@@ -24,6 +25,9 @@ pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
 
 fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
     let json = config.json.as_deref().map(JsonFile::open).transpose()?;
+    if config.engine == EngineKind::Storage {
+        space::check(&config.store.data, 0)?;
+    }
     let cpu = CpuTime::now();
     let (database, loaded) = match D::open(&config.store)? {
         Some(opened) => opened,

@@ -19,6 +19,7 @@ use crate::flags::{Background, Durability, Isolation, Latches};
 use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
+use crate::space;
 use crate::{interrupt, load, progress};
 
 /// Transactions beside the workers': those of the loader's and the checker's threads.
@@ -76,6 +77,7 @@ impl Database for Store {
             }
             remove(&config.data)?;
         }
+        space::check(&config.data, plan.warehouses)?;
         let (options, hook) = options(config)?;
         let db = options.open(&config.data).map_err(|error| match error {
             OpenError::Missing { .. } => {

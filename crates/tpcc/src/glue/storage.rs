@@ -138,7 +138,8 @@ impl Engine for Store {
         EngineFigures {
             log_bytes: Some(stats.log_bytes),
             log_flushes: Some(stats.log_flushes),
-            pool_hits: None,
+            log_direct: Some(stats.log_direct),
+            pool_hits: Some(stats.pool_hits),
             pool_reads: Some(stats.pool_reads),
             pool_evictions: Some(stats.pool_evictions),
             page_writes: Some(stats.pool_writes),

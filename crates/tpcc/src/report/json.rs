@@ -182,6 +182,8 @@ pub(crate) struct Log {
     pub(crate) bytes: Option<u64>,
     pub(crate) bytes_per_transaction: Option<f64>,
     pub(crate) flushes: Option<u64>,
+    /// Whether it is written past the system's cache (`O_DIRECT`).
+    pub(crate) direct: Option<bool>,
     pub(crate) checkpoints: Option<u64>,
 }
 

@@ -177,6 +177,7 @@ fn log(before: &EngineFigures, after: &EngineFigures, transactions: u64) -> Opti
         bytes,
         bytes_per_transaction: bytes.filter(|_| transactions > 0).map(|bytes| bytes as f64 / transactions as f64),
         flushes,
+        direct: after.log_direct,
         checkpoints,
     })
 }

@@ -51,6 +51,9 @@ fn write_run(to: &mut String, run: &json::Run, checked: Option<&Checked>, writte
         if let Some(checkpoints) = log.checkpoints {
             write!(to, ", {}", counted(checkpoints, "checkpoint"))?;
         }
+        if let Some(direct) = log.direct {
+            write!(to, ", {}", if direct { "past the system's cache" } else { "through the system's cache" })?;
+        }
         writeln!(to)?;
     }
     let memory = run.peak_rss_bytes.map_or("not available".to_owned(), |b| format!("{} MiB", grouped(b >> 20)));

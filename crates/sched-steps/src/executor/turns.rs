@@ -1,0 +1,395 @@
+//! Who runs next: the ring, the queues, and the moves of the running fiber.
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+
+use super::core::{Core, Place};
+use crate::fiber::{self, INERT, Node, Waker, local};
+use crate::team::{Member, Membership, NO_OPERATION, OperationId, Statistics, add};
+
+/// In a ring, conditions are asked at the begin of one operation in so many.
+const ASK_EVERY: u32 = 16;
+
+/// The ring.
+impl Core {
+    /// A fiber can run that could not.
+    pub(super) fn make_ready(&self, index: u32) {
+        let room = self.ready.len() == 0 && self.ring_len.get() < self.team_size;
+        if room && self.membership == Membership::Ring {
+            self.join_ring(index);
+            self.refresh_hold();
+        } else {
+            self.wait_turn(index);
+        }
+    }
+
+    fn wait_turn(&self, index: u32) {
+        self.cold(index).place.set(Place::Ready);
+        self.ready.push(self, index);
+    }
+
+    /// After the ring has grown under the running fiber: it may have a mate now.
+    fn refresh_hold(&self) {
+        if self.ring_len.get() > 1
+            && let Some(index) = self.running()
+            && self.cold(index).place.get() == Place::Ring
+        {
+            let hold = &local().hold;
+            hold.set(hold.get() & !INERT);
+        }
+    }
+
+    fn join_ring(&self, index: u32) {
+        let node = self.node(index);
+        let at = self.ring.get();
+        if at.is_null() {
+            node.next.set(node);
+            node.prev.set(node);
+            self.ring.set(node);
+        } else {
+            // SAFETY: members of the ring are nodes of this executor.
+            unsafe {
+                let before = (*at).prev.get();
+                node.next.set(at);
+                node.prev.set(before);
+                (*before).next.set(node);
+                (*at).prev.set(node);
+            }
+        }
+        self.ring_len.set(self.ring_len.get() + 1);
+        self.cold(index).place.set(Place::Ring);
+    }
+
+    /// Takes a fiber out of the ring, if it is in it. Its successor is who runs next: the paper's hint to the
+    /// scheduler (4.1.3, step 4).
+    pub(super) fn leave_ring(&self, index: u32) {
+        if self.cold(index).place.get() != Place::Ring {
+            return;
+        }
+        let node = self.node(index);
+        let (next, prev) = (node.next.get(), node.prev.get());
+        if ptr::eq(next, node) {
+            self.ring.set(ptr::null());
+        } else {
+            // SAFETY: as in `join_ring`.
+            unsafe {
+                (*prev).next.set(next);
+                (*next).prev.set(prev);
+            }
+            self.ring.set(next);
+        }
+        self.ring_len.set(self.ring_len.get() - 1);
+        node.next.set(ptr::null());
+        node.prev.set(ptr::null());
+    }
+
+    /// Leaves the ring inside an operation.
+    fn go_astray(&self, index: u32) {
+        let cold = self.cold(index);
+        if cold.place.get() == Place::Ring {
+            if let Some(counts) = self.teams.counts(cold.operation.get()) {
+                add(&counts.strays, 1);
+            }
+            self.leave_ring(index);
+        }
+    }
+}
+
+/// Wakes and conditions.
+impl Core {
+    /// Takes in wakes and asks the conditions.
+    fn attend(&self) {
+        if self.remote.has_wakes() {
+            self.remote.drain(self.fibers() as usize, |index| self.wake(index));
+        }
+        if self.polled.len() > 0 {
+            self.ask();
+        }
+    }
+
+    /// Asks the conditions of the polled. What they call finds itself outside of a fiber, so that it cannot
+    /// switch in the middle of our lists.
+    fn ask(&self) {
+        self.unasked.set(0);
+        for _ in 0..self.polled.len() {
+            let Some(index) = self.polled.pop(self) else { break };
+            let cold = self.cold(index);
+            let holds = cold.cancelled.get()
+                || cold.condition.get().is_none_or(|condition| {
+                    // SAFETY: the condition lives on the stack of the fiber, which is suspended in `block_until`.
+                    outside(|| unsafe { (*condition)() }).unwrap_or_else(|payload| {
+                        cold.raise.set(Some(payload));
+                        true
+                    })
+                });
+            if holds {
+                self.make_ready(index);
+            } else {
+                self.polled.push(self, index);
+            }
+        }
+    }
+
+    fn wake(&self, index: u32) {
+        let cold = self.cold(index);
+        match cold.place.get() {
+            Place::Parked => self.make_ready(index),
+            Place::Free | Place::Ended => {}
+            _ => cold.pending.set(true),
+        }
+    }
+
+    /// Wakes one of our own fibers without touching shared memory; false if it is not ours.
+    pub(crate) fn wake_here(&self, executor: u32, index: u32) -> bool {
+        let ours = Waker::is_of(self.remote, executor);
+        if ours && index < self.fibers() {
+            self.wake(index);
+        }
+        ours
+    }
+}
+
+/// Calls what belongs to the user as if no fiber ran, and catches its panic.
+pub(super) fn outside<R>(call: impl FnOnce() -> R) -> std::thread::Result<R> {
+    let local = local();
+    let (hold, core) = (local.hold.replace(INERT), local.core.replace(ptr::null()));
+    let result = catch_unwind(AssertUnwindSafe(call));
+    local.core.set(core);
+    local.hold.set(hold);
+    result
+}
+
+/// The choice.
+impl Core {
+    /// The context to run next; the thread's if nothing can run.
+    pub(super) fn pick(&self) -> *const Node {
+        let main = &raw const self.main;
+        if self.callbacks.is_due() {
+            return main;
+        }
+        match self.membership {
+            Membership::Ring => {
+                self.attend();
+                while self.ring_len.get() < self.team_size {
+                    let Some(index) = self.ready.pop(self) else { break };
+                    self.join_ring(index);
+                }
+                if self.ring.get().is_null() { main } else { self.ring.get() }
+            }
+            Membership::PerOperation => self.pick_team(),
+        }
+    }
+
+    /// With a team per operation: the running team goes on; then everyone else who can run has a turn, so
+    /// that strays may join; then the next team is launched.
+    fn pick_team(&self) -> *const Node {
+        if !self.ring.get().is_null() {
+            return self.ring.get();
+        }
+        self.attend();
+        loop {
+            let turn = self.turn.get().unwrap_or_else(|| self.ready.len());
+            if turn > 0 && let Some(index) = self.ready.pop(self) {
+                self.turn.set(Some(turn - 1));
+                return self.node(index);
+            }
+            self.turn.set(None);
+            if !self.teams.is_empty() {
+                let ready = self.teams.waiting().map(|team| team.members as u32).sum::<u32>() + self.ready.len();
+                let member = |index: u32| {
+                    let cold = self.cold(index);
+                    Member { operation: cold.operation.get(), joined: cold.joined.get() }
+                };
+                self.teams.launch(self, self.team_size, ready, member, |index| self.join_ring(index));
+                return self.ring.get();
+            }
+            if self.ready.len() == 0 {
+                return &raw const self.main;
+            }
+        }
+    }
+
+    /// Runs `to`, a context of this executor; returns when someone switches back.
+    pub(super) fn switch(&self, to: *const Node, last: bool) {
+        let local = local();
+        let from = local.current.get();
+        // SAFETY: both are nodes of this executor.
+        let in_ring = unsafe { !(*to).next.get().is_null() };
+        local.hold.set(if in_ring && self.ring_len.get() > 1 { 0 } else { INERT });
+        if ptr::eq(from, to) {
+            return;
+        }
+        local.current.set(to);
+        // SAFETY: `to` is suspended or fresh: it came from a queue, the ring, or is the thread's context,
+        // and is not the running one.
+        unsafe {
+            #[cfg(feature = "asan")]
+            self.announce(from, to, last);
+            fiber::switch(from, to);
+            #[cfg(feature = "asan")]
+            self.arrived(from);
+        }
+        let _ = last;
+    }
+
+    /// Lets the next context run, and unwinds if the fiber was cancelled meanwhile.
+    fn give_way(&self, index: u32) {
+        let latches = local().hold.get() & !INERT;
+        debug_assert_eq!(latches, 0, "a fiber gives up the CPU while it holds a latch");
+        self.switch(self.pick(), false);
+        local().hold.set(local().hold.get() + latches);
+        let cold = self.cold(index);
+        if cold.cancelled.get() && !(cold.unwinding.get() && std::thread::panicking()) {
+            fiber::panic::unwind_now();
+        }
+    }
+}
+
+/// Moves of the running fiber.
+impl Core {
+    pub(crate) fn begin_operation(&self, operation: OperationId) {
+        let Some(index) = self.running() else { return };
+        assert!(self.teams.knows(operation), "operation {} is not one of this executor's", operation.index());
+        self.end_operation();
+        let cold = self.cold(index);
+        cold.operation.set(operation.0);
+        self.node(index).mask.set(operation.bit());
+        self.teams.begun(operation.0);
+        match self.membership {
+            Membership::Ring => self.begin_in_ring(operation),
+            // A destructor of a panic goes through on its own.
+            Membership::PerOperation if std::thread::panicking() => {}
+            Membership::PerOperation => {
+                self.leave_ring(index);
+                cold.joined.set(self.teams.now());
+                cold.place.set(Place::Team);
+                self.teams.join(self, index, operation);
+                self.give_way(index);
+            }
+        }
+    }
+
+    #[inline]
+    fn begin_in_ring(&self, operation: OperationId) {
+        if let Some(counts) = self.teams.counts(operation.0) {
+            add(&counts.teams, 1);
+            add(&counts.size_in, u64::from(self.ring_len.get()));
+        }
+        if self.remote.has_wakes() {
+            self.attend();
+        } else if self.polled.len() > 0 {
+            self.unasked.set(self.unasked.get() + 1);
+            if self.unasked.get() >= ASK_EVERY {
+                self.ask();
+            }
+        }
+    }
+
+    pub(crate) fn end_operation(&self) {
+        let Some(index) = self.running() else { return };
+        let cold = self.cold(index);
+        let operation = cold.operation.replace(NO_OPERATION);
+        if operation == NO_OPERATION {
+            return;
+        }
+        self.node(index).mask.set(u64::MAX);
+        if cold.place.get() != Place::Ring {
+            return;
+        }
+        let counts = self.teams.counts(operation);
+        match self.membership {
+            Membership::Ring => counts.map(|counts| add(&counts.size_out, u64::from(self.ring_len.get()))),
+            Membership::PerOperation => {
+                self.leave_ring(index);
+                cold.place.set(Place::Ready);
+                let hold = &local().hold;
+                hold.set(hold.get() | INERT);
+                counts.map(|counts| add(&counts.size_out, 1))
+            }
+        };
+    }
+
+    pub(crate) fn yield_now(&self) {
+        let Some(index) = self.running() else { return };
+        if std::thread::panicking() {
+            return;
+        }
+        if self.cold(index).operation.get() == NO_OPERATION { self.leave_ring(index) } else { self.go_astray(index) }
+        self.wait_turn(index);
+        self.give_way(index);
+    }
+
+    pub(crate) fn park(&self) {
+        let Some(index) = self.running() else { return std::thread::park() };
+        let cold = self.cold(index);
+        if self.remote.has_wakes() {
+            self.attend();
+        }
+        if cold.pending.replace(false) {
+            return;
+        }
+        if std::thread::panicking() {
+            return self.idle_in_place();
+        }
+        self.suspend(index, Place::Parked);
+        cold.pending.set(false);
+    }
+
+    pub(crate) fn block_until(&self, is_ready: &dyn Fn() -> bool) {
+        let Some(index) = self.running() else {
+            while !is_ready() {
+                std::thread::yield_now();
+            }
+            return;
+        };
+        if std::thread::panicking() {
+            while !is_ready() {
+                self.idle_in_place();
+            }
+            return;
+        }
+        let condition: *const (dyn Fn() -> bool + '_) = is_ready;
+        // SAFETY: only the lifetime changes; the pointer is used while this frame is suspended, and nobody
+        // asks once the fiber is no longer among the polled.
+        let condition = unsafe {
+            std::mem::transmute::<*const (dyn Fn() -> bool + '_), *const (dyn Fn() -> bool + 'static)>(condition)
+        };
+        let cold = self.cold(index);
+        cold.condition.set(Some(condition));
+        self.polled.push(self, index);
+        self.suspend(index, Place::Polled);
+        if let Some(payload) = cold.raise.take() {
+            resume_unwind(payload);
+        }
+    }
+
+    fn suspend(&self, index: u32, place: Place) {
+        let cold = self.cold(index);
+        if let Some(counts) = self.teams.counts(cold.operation.get()) {
+            add(&counts.waits, 1);
+        }
+        self.go_astray(index);
+        cold.place.set(place);
+        self.give_way(index);
+    }
+
+    /// The running fiber is about to unwind because it was cancelled. It has no mates from here on: a
+    /// destructor that passes a point must not run others in the middle of a panic.
+    pub(crate) fn begin_unwinding(&self) {
+        let Some(index) = self.running() else { return };
+        self.cold(index).unwinding.set(true);
+        self.leave_ring(index);
+        self.cold(index).place.set(Place::Ready);
+        let hold = &local().hold;
+        hold.set(hold.get() | INERT);
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        self.teams.statistics()
+    }
+
+    pub(crate) fn reset_statistics(&self) {
+        self.teams.reset_statistics();
+    }
+}

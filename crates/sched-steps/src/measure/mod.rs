@@ -1,0 +1,57 @@
+//! What a switch costs here: ours beside others, in one interleaved run.
+//!
+//! A *hop* is the way from one running context to the next: for an asymmetric coroutine library a suspend and
+//! a resume, for an executor of futures one `yield_now`. Every contestant goes through the same body with
+//! [`POINTS`] points, staggered as STEPS runs them: each context leaves at point k and the next goes on
+//! behind point k - 1.
+
+mod ours;
+#[cfg(feature = "rivals")]
+mod rivals;
+
+pub use ours::{Shape, code_bytes, hops};
+#[cfg(feature = "rivals")]
+pub use rivals::{corosensei_hops, tokio_hops};
+
+use std::time::Duration;
+
+/// Points of the body.
+pub const POINTS: usize = 4;
+
+/// Runs something `rounds` times through the body on each of `contexts` contexts; returns the time from the
+/// first to the last hop, and how many there were.
+pub type Contestant<'a> = (&'a str, &'a mut dyn FnMut(usize, usize) -> (Duration, u64));
+
+/// Nanoseconds per hop of one contestant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// Whose.
+    pub name: String,
+    /// Contexts in the ring.
+    pub contexts: usize,
+    /// Median of the repetitions.
+    pub median_ns: f64,
+    /// The smallest.
+    pub min_ns: f64,
+    /// The largest.
+    pub max_ns: f64,
+}
+
+/// Lets the contestants take turns, `repetitions` times about `hops` hops each, and returns their figures in
+/// order.
+pub fn compare(contexts: usize, repetitions: usize, hops: usize, contestants: &mut [Contestant<'_>]) -> Vec<Figure> {
+    let rounds = (hops / contexts / POINTS).max(8);
+    let mut all: Vec<Vec<f64>> = contestants.iter().map(|_| Vec::new()).collect();
+    for _ in 0..repetitions.max(1) {
+        for ((_, run), figures) in contestants.iter_mut().zip(&mut all) {
+            let (time, hops) = run(contexts, rounds);
+            figures.push(time.as_secs_f64() * 1e9 / hops as f64);
+        }
+    }
+    let figure = |((name, _), mut ns): (&Contestant<'_>, Vec<f64>)| {
+        ns.sort_by(f64::total_cmp);
+        let (median_ns, min_ns, max_ns) = (ns[ns.len() / 2], ns[0], ns[ns.len() - 1]);
+        Figure { name: (*name).to_owned(), contexts, median_ns, min_ns, max_ns }
+    };
+    contestants.iter().zip(all).map(figure).collect()
+}

@@ -1,0 +1,92 @@
+//! Our own hops.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use super::POINTS;
+use crate::{Executor, ctx_point};
+
+/// Where the points of the body lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// All hops at one point.
+    One,
+    /// Four points of one function, staggered.
+    Staggered,
+    /// One point at the bottom of eight nested calls.
+    Deep,
+}
+
+/// Hops of `contexts` fibers in one ring, through points with all their checks.
+///
+/// Returns the time and the number of hops; zero hops if the system gives no stacks.
+pub fn hops(shape: Shape, contexts: usize, rounds: usize) -> (Duration, u64) {
+    let Ok(mut steps) = Executor::builder().fibers(contexts.max(2)).team_size(contexts.max(2)).stack_bytes(16 * 1024).build() else {
+        return (Duration::ZERO, 0);
+    };
+    let time = Cell::new(Duration::ZERO);
+    let ended = steps.scope(|s| {
+        for fiber in 0..contexts.max(2) {
+            let time = &time;
+            s.spawn(move || {
+                body(shape, rounds / 8 + 1);
+                let begun = Instant::now();
+                body(shape, rounds);
+                if fiber == 0 {
+                    time.set(begun.elapsed());
+                }
+            });
+        }
+    });
+    let hops = if ended.is_ok() { contexts.max(2) * rounds * POINTS } else { 0 };
+    (time.get(), hops as u64)
+}
+
+fn body(shape: Shape, rounds: usize) {
+    match shape {
+        Shape::One => (0..rounds * POINTS).for_each(|_| one()),
+        Shape::Staggered => (0..rounds).for_each(|_| staggered()),
+        Shape::Deep => (0..rounds * POINTS).for_each(|_| {
+            deep::<8>(1);
+        }),
+    }
+}
+
+#[inline(never)]
+fn one() {
+    ctx_point!("measure/one");
+}
+
+#[inline(never)]
+fn staggered() {
+    ctx_point!("measure/first");
+    ctx_point!("measure/second");
+    ctx_point!("measure/third");
+    ctx_point!("measure/fourth");
+}
+
+#[inline(never)]
+fn deep<const DEPTH: usize>(x: u64) -> u64 {
+    match DEPTH {
+        0 => {
+            ctx_point!("measure/deep");
+            x
+        }
+        8 => deep::<7>(x) + 1,
+        7 => deep::<6>(x) + 1,
+        6 => deep::<5>(x) + 1,
+        5 => deep::<4>(x) + 1,
+        4 => deep::<3>(x) + 1,
+        3 => deep::<2>(x) + 1,
+        2 => deep::<1>(x) + 1,
+        _ => deep::<0>(black_box(x)) + 1,
+    }
+}
+
+/// Bytes of code of a switch.
+#[must_use]
+pub fn code_bytes() -> usize {
+    0
+}

@@ -1,0 +1,301 @@
+//! Which points are live for which operations, as a file.
+//!
+//! ```text
+//! sched-steps points 1
+//! build       8c1f00aa41d2e37b
+//! operation   fetch STOCK
+//! operation   commit
+//! site        btree/leaf  src/search.rs:120   0,1
+//! site        log/append  src/log.rs:33       -
+//! ```
+//!
+//! Fields are parted by tabs. A site lists its operations by their place among the lines above, `*` for all,
+//! `-` for none. Sites stand in the order of the program's own list, so a file fits one build: the placement
+//! that is right for one layout of the code is wrong for another, and a file of another build is refused.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use super::points;
+use crate::team::Operations;
+
+/// What identifies a build: a hash of the running executable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Build(pub u64);
+
+impl Build {
+    /// The build that runs. Reads the executable, once.
+    ///
+    /// # Errors
+    /// It cannot be found or read.
+    pub fn running() -> io::Result<Build> {
+        static RUNNING: OnceLock<Build> = OnceLock::new();
+        if let Some(build) = RUNNING.get() {
+            return Ok(*build);
+        }
+        let build = Build::of(&std::fs::read(std::env::current_exe()?)?);
+        Ok(*RUNNING.get_or_init(|| build))
+    }
+
+    fn of(bytes: &[u8]) -> Build {
+        const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut hash = bytes.len() as u64;
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            hash = (hash.rotate_left(23) ^ u64::from_le_bytes(word)).wrapping_mul(PRIME);
+        }
+        Build(hash ^ hash >> 29)
+    }
+}
+
+impl std::fmt::Display for Build {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// Why a bitmap was not loaded or saved.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BitmapError {
+    /// The file cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The file is not a bitmap.
+    #[error("{path}:{line}: {what}")]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// The file belongs to another build.
+    #[error("{path}: made for build {found}, this is {running}; place the points again")]
+    OtherBuild {
+        /// The file.
+        path: PathBuf,
+        /// The build it was made for.
+        found: String,
+        /// The build that runs.
+        running: Build,
+    },
+}
+
+/// A point as a bitmap knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// Its name.
+    pub name: String,
+    /// `file:line`.
+    pub place: String,
+    /// Bit `n`: live for operation `n` of the bitmap.
+    pub live: u64,
+}
+
+/// Which points are live for which operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bitmap {
+    /// Names of the operations, 64 at most.
+    pub operations: Vec<String>,
+    /// The points, in the order of the program's list.
+    pub sites: Vec<Site>,
+}
+
+const TITLE: &str = "sched-steps points 1";
+
+impl Bitmap {
+    /// As the points of [`points`] stand now, for `operations`.
+    #[must_use]
+    pub fn current(operations: &Operations) -> Bitmap {
+        Bitmap::of_sites(operations, points().map(|point| (point.name(), point.file(), point.line(), point.live())))
+    }
+
+    /// For points that someone else lists: name, file, line, live operations of each.
+    #[must_use]
+    pub fn of_sites<'a>(operations: &Operations, sites: impl Iterator<Item = (&'a str, &'a str, u32, u64)>) -> Bitmap {
+        let sites = sites.map(|(name, file, line, live)| Site { name: name.into(), place: format!("{file}:{line}"), live });
+        Bitmap { operations: operations.iter().map(|(_, name)| name.to_owned()).collect(), sites: sites.collect() }
+    }
+
+    /// For which of `operations` each site is live, in the order of the sites. Operations are matched by
+    /// name. One that the bitmap does not know finds a site live only if that is live for all.
+    #[must_use]
+    pub fn live_for(&self, operations: &Operations) -> Vec<u64> {
+        let at: Vec<Option<usize>> =
+            operations.iter().map(|(_, name)| self.operations.iter().position(|own| own == name)).collect();
+        let of_site = |site: &Site| {
+            if site.live == u64::MAX {
+                return u64::MAX;
+            }
+            at.iter().enumerate().filter(|(_, at)| at.is_some_and(|at| site.live >> at & 1 == 1)).fold(0, |live, (to, _)| live | 1 << to)
+        };
+        self.sites.iter().map(of_site).collect()
+    }
+
+    /// Makes the points of [`points`] live as the bitmap says. Those it does not list are dead.
+    pub fn apply(&self, operations: &Operations) {
+        let live = self.live_for(operations);
+        for point in points() {
+            let place = format!("{}:{}", point.file(), point.line());
+            let listed = self.sites.iter().position(|site| site.name == point.name() && site.place == place);
+            point.set_live(listed.map_or(0, |at| live[at]));
+        }
+    }
+
+    /// Writes the bitmap for the build that runs.
+    ///
+    /// # Errors
+    /// [`BitmapError::Io`].
+    pub fn save(&self, path: &Path) -> Result<(), BitmapError> {
+        let failed = |source| BitmapError::Io { path: path.to_owned(), source };
+        let text = self.to_text(Build::running().map_err(failed)?);
+        std::fs::write(path, text).map_err(failed)
+    }
+
+    /// Reads a bitmap that [`Bitmap::save`] wrote in this build.
+    ///
+    /// # Errors
+    /// [`BitmapError`]: unreadable, no bitmap, or one of another build.
+    pub fn load(path: &Path) -> Result<Bitmap, BitmapError> {
+        let failed = |source| BitmapError::Io { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        Bitmap::from_text(&text, path, Build::running().map_err(failed)?)
+    }
+
+    fn to_text(&self, build: Build) -> String {
+        let mut text = format!("{TITLE}\nbuild\t{build}\n");
+        // Writing to a string does not fail.
+        for operation in &self.operations {
+            let _ = writeln!(text, "operation\t{operation}");
+        }
+        for Site { name, place, live } in &self.sites {
+            let listed = (0..self.operations.len().min(64)).filter(|at| live >> at & 1 == 1).map(|at| at.to_string());
+            let live = match *live {
+                u64::MAX => "*".to_owned(),
+                _ => Some(listed.collect::<Vec<_>>().join(",")).filter(|list| !list.is_empty()).unwrap_or_else(|| "-".to_owned()),
+            };
+            let _ = writeln!(text, "site\t{name}\t{place}\t{live}");
+        }
+        text
+    }
+
+    fn from_text(text: &str, path: &Path, running: Build) -> Result<Bitmap, BitmapError> {
+        let wrong = |line: usize, what: String| BitmapError::Syntax { path: path.to_owned(), line: line + 1, what };
+        let mut lines = text.lines().enumerate();
+        if lines.next().is_none_or(|(_, line)| line != TITLE) {
+            return Err(wrong(0, format!("not a file of points: '{TITLE}' is missing")));
+        }
+        let mut bitmap = Bitmap::default();
+        let mut build = None;
+        for (number, line) in lines {
+            let fields: Vec<&str> = line.split('\t').collect();
+            match fields[..] {
+                ["build", found] if found == running.to_string() => build = Some(()),
+                ["build", found] => {
+                    return Err(BitmapError::OtherBuild { path: path.to_owned(), found: found.to_owned(), running });
+                }
+                ["operation", _] if bitmap.operations.len() == 64 => {
+                    return Err(wrong(number, "more than 64 operations".to_owned()));
+                }
+                ["operation", name] => bitmap.operations.push(name.to_owned()),
+                ["site", name, place, live] => {
+                    let live = parse_live(live, bitmap.operations.len()).map_err(|what| wrong(number, what))?;
+                    bitmap.sites.push(Site { name: name.to_owned(), place: place.to_owned(), live });
+                }
+                [""] => {}
+                _ => return Err(wrong(number, format!("'{line}' is neither build, operation nor site"))),
+            }
+        }
+        match build {
+            Some(()) => Ok(bitmap),
+            None => Err(wrong(1, "it does not say for which build it was made".to_owned())),
+        }
+    }
+}
+
+fn parse_live(field: &str, operations: usize) -> Result<u64, String> {
+    match field {
+        "*" => Ok(u64::MAX),
+        "-" => Ok(0),
+        list => list.split(',').try_fold(0, |live, number| match number.parse::<usize>() {
+            Ok(at) if at < operations => Ok(live | 1 << at),
+            _ => Err(format!("'{number}' is not one of the {operations} operations above")),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Bitmap {
+        let site = |name: &str, live| Site { name: name.into(), place: format!("src/{name}.rs:7"), live };
+        Bitmap {
+            operations: vec!["fetch STOCK".into(), "commit".into()],
+            sites: vec![site("a", 0), site("b", 0b10), site("c", u64::MAX), site("d", 0b11)],
+        }
+    }
+
+    #[test]
+    fn text_and_back() {
+        let (build, path) = (Build(7), Path::new("points"));
+        let text = sample().to_text(build);
+        assert_eq!(Bitmap::from_text(&text, path, build).unwrap(), sample());
+    }
+
+    #[test]
+    fn another_build_is_refused() {
+        let text = sample().to_text(Build(7));
+        let error = Bitmap::from_text(&text, Path::new("p"), Build(8)).unwrap_err();
+        assert!(matches!(error, BitmapError::OtherBuild { .. }), "{error}");
+        assert_ne!(Build::of(b"one program"), Build::of(b"two program"));
+    }
+
+    #[test]
+    fn damage_is_named_by_line() {
+        let path = Path::new("p");
+        for (text, line) in [
+            ("", 1),
+            ("hello\n", 1),
+            ("sched-steps points 1\n", 2),
+            ("sched-steps points 1\nbuild\t0000000000000007\nsite\ta\tb:1\t0\n", 3),
+            ("sched-steps points 1\nbuild\t0000000000000007\nsite\ta\n", 3),
+        ] {
+            match Bitmap::from_text(text, path, Build(7)) {
+                Err(BitmapError::Syntax { line: found, .. }) => assert_eq!(found, line, "{text:?}"),
+                other => panic!("{text:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn operations_are_matched_by_name() {
+        let mut operations = Operations::new();
+        for name in ["begin", "commit", "fetch STOCK"] {
+            operations.add(name, "").unwrap();
+        }
+        assert_eq!(sample().live_for(&operations), [0, 0b010, u64::MAX, 0b110]);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads the executable")]
+    fn saved_and_loaded() {
+        let path = std::env::temp_dir().join(format!("sched-steps-points-{}", std::process::id()));
+        sample().save(&path).unwrap();
+        assert_eq!(Bitmap::load(&path).unwrap(), sample());
+        std::fs::write(&path, sample().to_text(Build(1))).unwrap();
+        assert!(matches!(Bitmap::load(&path), Err(BitmapError::OtherBuild { .. })));
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(Bitmap::load(&path), Err(BitmapError::Io { .. })));
+    }
+}

@@ -1,0 +1,30 @@
+//! Asking for cache lines.
+#![allow(unsafe_code)]
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Asks for `lines` cache lines from the one that holds `address`. Any address is allowed.
+#[inline(always)]
+pub fn prefetch<T: ?Sized>(address: *const T, lines: usize) {
+    for line in 0..lines {
+        one(address.cast::<u8>().wrapping_add(line * LINE));
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn one(address: *const u8) {
+    // SAFETY: a prefetch does not fault.
+    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast()) };
+}
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[inline(always)]
+fn one(address: *const u8) {
+    // SAFETY: a prefetch does not fault.
+    unsafe { std::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, readonly, preserves_flags)) };
+}
+
+#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+fn one(_address: *const u8) {}

@@ -1,0 +1,46 @@
+//! The section in which the linker gathers the points.
+#![allow(unsafe_code)]
+
+use super::Point;
+
+/// Every point of the program, in the order of the section; it is the same for every run of one build.
+/// Empty on targets whose linkers do not mark the ends of sections, and under Miri.
+pub fn points() -> impl Iterator<Item = &'static Point> {
+    section::all().iter().filter(|point| !point.file.is_empty())
+}
+
+#[cfg(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)))]
+mod section {
+    use super::Point;
+
+    // Without a first entry the section, and with it the symbols, would be missing from a program without points.
+    #[used]
+    #[unsafe(link_section = "sched_steps_points")]
+    static ANCHOR: Point = Point::new("", "", "", 0, 0);
+
+    // Linkers of ELF targets define these for every section whose name could be a name in C.
+    unsafe extern "C" {
+        #[link_name = "__start_sched_steps_points"]
+        static START: [u64; 0];
+        #[link_name = "__stop_sched_steps_points"]
+        static STOP: [u64; 0];
+    }
+
+    pub(super) fn all() -> &'static [Point] {
+        std::hint::black_box(&ANCHOR);
+        let (start, stop) = ((&raw const START).cast::<Point>(), &raw const STOP);
+        let bytes = stop.addr() - start.addr();
+        // SAFETY: between the two symbols lie the statics of `__ctx_site!` and nothing else; size and alignment
+        // of each are those of a point, so there are no gaps. What changes in them is atomic.
+        unsafe { std::slice::from_raw_parts(start, bytes / size_of::<Point>()) }
+    }
+}
+
+#[cfg(not(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri))))]
+mod section {
+    use super::Point;
+
+    pub(super) fn all() -> &'static [Point] {
+        &[]
+    }
+}

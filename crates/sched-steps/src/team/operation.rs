@@ -1,0 +1,84 @@
+//! What the operations of a program are.
+
+/// One operation of an executor: `fetch STOCK`, `commit`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OperationId(pub(crate) u8);
+
+impl OperationId {
+    /// Its place among the operations, in the order they were added.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Its bit in the word that says for which operations a point is live.
+    #[must_use]
+    pub fn bit(self) -> u64 {
+        1 << self.0
+    }
+}
+
+/// More than 64 operations.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("operation '{name}': an executor has at most 64; let several indexes share one")]
+pub struct TooManyOperations {
+    /// The operation that found no place.
+    pub name: String,
+}
+
+/// The operations of an executor. The paper's Table 2 says how fine they should be: one for all begins,
+/// commits, updates and scans; one per index for fetches, inserts and deletes.
+#[derive(Clone, Debug, Default)]
+pub struct Operations {
+    pub(crate) names: Vec<String>,
+    /// By operation: which ones may share a team with it.
+    pub(crate) families: Vec<u8>,
+    family_names: Vec<String>,
+}
+
+impl Operations {
+    /// No operations yet.
+    #[must_use]
+    pub fn new() -> Operations {
+        Operations::default()
+    }
+
+    /// Adds the operation `family` on `object`; the same pair gives the same operation. Operations of one
+    /// family run nearly the same code, so their teams may be consolidated.
+    ///
+    /// # Errors
+    /// [`TooManyOperations`] beyond 64.
+    pub fn add(&mut self, family: &str, object: &str) -> Result<OperationId, TooManyOperations> {
+        let name = if object.is_empty() { family.to_owned() } else { format!("{family} {object}") };
+        if let Some(at) = self.names.iter().position(|n| *n == name) {
+            return Ok(OperationId(at as u8));
+        }
+        if self.names.len() == 64 {
+            return Err(TooManyOperations { name });
+        }
+        let family = self.family_names.iter().position(|n| n == family).unwrap_or_else(|| {
+            self.family_names.push(family.to_owned());
+            self.family_names.len() - 1
+        });
+        self.names.push(name);
+        self.families.push(family as u8);
+        Ok(OperationId(self.names.len() as u8 - 1))
+    }
+
+    /// The operation of that name: `fetch STOCK`.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<OperationId> {
+        self.names.iter().position(|n| n == name).map(|at| OperationId(at as u8))
+    }
+
+    /// The name of an operation; empty for one of others.
+    #[must_use]
+    pub fn name(&self, operation: OperationId) -> &str {
+        self.names.get(operation.index()).map_or("", String::as_str)
+    }
+
+    /// All operations, in the order they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (OperationId, &str)> {
+        self.names.iter().enumerate().map(|(at, name)| (OperationId(at as u8), name.as_str()))
+    }
+}

@@ -1,0 +1,75 @@
+//! Which team runs next (paper 4.1.1, footnote 2).
+
+use super::operation::OperationId;
+
+/// A team that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingTeam {
+    /// Its operation; of a consolidated team, one of them.
+    pub operation: OperationId,
+    /// Fibers in it, those beyond the team size included.
+    pub members: usize,
+    /// Launches since its first member came.
+    pub waited: u64,
+}
+
+/// The teams that wait when one has to be chosen. There is at least one.
+#[derive(Debug)]
+pub struct WaitingTeams<'a> {
+    pub(crate) teams: &'a super::Teams,
+    pub(crate) last: Option<OperationId>,
+}
+
+impl WaitingTeams<'_> {
+    /// The teams, by number of operation.
+    pub fn iter(&self) -> impl Iterator<Item = WaitingTeam> {
+        self.teams.waiting()
+    }
+
+    /// The team joined last, if it still waits: the operation that the last member of the team that has
+    /// ended, or the last stray, is interested in.
+    #[must_use]
+    pub fn last_joined(&self) -> Option<OperationId> {
+        self.last
+    }
+}
+
+/// Chooses the next team. Called once per launch. A team that has waited too long is launched without asking.
+pub trait NextTeam {
+    /// One of the waiting teams. Any other answer is taken for the longest waiting one.
+    fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId;
+}
+
+/// The paper's policy: the operation that the last fiber to join is interested in. It costs least.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LastInterest;
+
+/// The team with most members, the longest waiting of equals: it saves most.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LargestFirst;
+
+/// The team whose first member has waited longest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OldestFirst;
+
+impl NextTeam for LastInterest {
+    fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId {
+        waiting.last_joined().unwrap_or_else(|| OldestFirst.next(waiting))
+    }
+}
+
+impl NextTeam for LargestFirst {
+    fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId {
+        first(waiting.iter().max_by_key(|team| (team.members, team.waited)))
+    }
+}
+
+impl NextTeam for OldestFirst {
+    fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId {
+        first(waiting.iter().max_by_key(|team| (team.waited, team.members)))
+    }
+}
+
+fn first(team: Option<WaitingTeam>) -> OperationId {
+    team.map_or(OperationId(u8::MAX), |team| team.operation)
+}

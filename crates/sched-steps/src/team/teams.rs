@@ -1,0 +1,212 @@
+//! The teams that wait, and the choice among them.
+
+use std::cell::{Cell, RefCell};
+
+use super::consolidate::Groups;
+use super::operation::{OperationId, Operations};
+use super::policy::{NextTeam, WaitingTeam, WaitingTeams};
+use super::stats::{Counts, OperationStatistics, Statistics, add, mean};
+use crate::executor::{Fifo, Links};
+
+/// The operation of a fiber that is in none.
+pub(crate) const NO_OPERATION: u8 = u8::MAX;
+
+/// Waiting teams by number, 64 at most. A team's number is that of its operation, or of the operation that
+/// stands for a consolidated family.
+pub(crate) struct Teams {
+    operations: Operations,
+    waiting: Box<[Fifo]>,
+    /// Which of `waiting` are not empty.
+    occupied: Cell<u64>,
+    /// When the first member of each came, in launches.
+    since: Box<[Cell<u64>]>,
+    last: Cell<u8>,
+    launches: Cell<u64>,
+    patience: u64,
+    policy: RefCell<Box<dyn NextTeam>>,
+    groups: Groups,
+    counts: Box<[Counts]>,
+    ready_sum: Cell<u64>,
+    team_sum: Cell<u64>,
+    launched: Cell<u64>,
+    overdue: Cell<u64>,
+    longest: Cell<u64>,
+}
+
+impl std::fmt::Debug for Teams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Teams").field("occupied", &self.occupied).finish_non_exhaustive()
+    }
+}
+
+/// A member of a team that is about to be launched.
+pub(crate) struct Member {
+    pub(crate) operation: u8,
+    pub(crate) joined: u64,
+}
+
+impl Teams {
+    pub(crate) fn new(operations: Operations, policy: Box<dyn NextTeam>, patience: u64, consolidate_below: f64) -> Teams {
+        let n = operations.names.len();
+        let groups = Groups::new(operations.families.clone(), consolidate_below);
+        Teams {
+            operations,
+            waiting: (0..n).map(|_| Fifo::new()).collect(),
+            occupied: Cell::new(0),
+            since: (0..n).map(|_| Cell::new(0)).collect(),
+            last: Cell::new(NO_OPERATION),
+            launches: Cell::new(0),
+            patience,
+            policy: RefCell::new(policy),
+            groups,
+            counts: (0..n).map(|_| Counts::default()).collect(),
+            ready_sum: Cell::new(0),
+            team_sum: Cell::new(0),
+            launched: Cell::new(0),
+            overdue: Cell::new(0),
+            longest: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn knows(&self, operation: OperationId) -> bool {
+        operation.index() < self.waiting.len()
+    }
+
+    pub(crate) fn counts(&self, operation: u8) -> Option<&Counts> {
+        self.counts.get(operation as usize)
+    }
+
+    /// Launches so far: the clock of fairness.
+    pub(crate) fn now(&self) -> u64 {
+        self.launches.get()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.occupied.get() == 0
+    }
+
+    /// Fiber `index` waits for the next team of `operation`.
+    pub(crate) fn join(&self, links: &impl Links, index: u32, operation: OperationId) {
+        let team = self.groups.of(operation.0);
+        let waiting = &self.waiting[team as usize];
+        if waiting.len() == 0 {
+            self.since[team as usize].set(self.now());
+            self.occupied.set(self.occupied.get() | 1 << team);
+        }
+        waiting.push(links, index);
+        self.last.set(team);
+    }
+
+    /// The waiting teams, by number.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = WaitingTeam> {
+        let mut left = self.occupied.get();
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let team = left.trailing_zeros() as u8;
+            left &= left - 1;
+            Some(WaitingTeam {
+                operation: OperationId(team),
+                members: self.waiting[team as usize].len() as usize,
+                waited: self.now() - self.since[team as usize].get(),
+            })
+        })
+    }
+
+    /// Chooses a team and hands out its members, `size` at most, in order of arrival. `ready` fibers could
+    /// run at this moment. There must be a waiting team.
+    ///
+    /// `member` tells of a fiber what operation it is in and when it joined.
+    pub(crate) fn launch(&self, links: &impl Links, size: u32, ready: u32, member: impl Fn(u32) -> Member, mut run: impl FnMut(u32)) {
+        let team = self.choose();
+        let waiting = &self.waiting[team as usize];
+        let (mut seen, mut members) = (0_u64, 0_u32);
+        while members < size {
+            let Some(index) = waiting.pop(links) else { break };
+            let Member { operation, joined } = member(index);
+            members += 1;
+            let waited = self.now() - joined;
+            self.longest.set(self.longest.get().max(waited));
+            if let Some(counts) = self.counts(operation) {
+                seen |= 1 << operation;
+                add(&counts.size_in, 1);
+                add(&counts.launches_waited, waited);
+            }
+            run(index);
+        }
+        match waiting.first() {
+            Some(next) => self.since[team as usize].set(member(next).joined),
+            None => self.occupied.set(self.occupied.get() & !(1 << team)),
+        }
+        let mut left = seen;
+        while left != 0 {
+            let operation = left.trailing_zeros() as u8;
+            left &= left - 1;
+            if let Some(counts) = self.counts(operation) {
+                add(&counts.teams, 1);
+                self.groups.launched(operation);
+            }
+        }
+        add(&self.launches, 1);
+        add(&self.launched, 1);
+        add(&self.ready_sum, u64::from(ready));
+        add(&self.team_sum, u64::from(members));
+        self.groups.review(self.now());
+    }
+
+    /// The number of the next team: the policy's choice, unless one has waited too long.
+    fn choose(&self) -> u8 {
+        let oldest = self.waiting().max_by_key(|team| team.waited);
+        let Some(oldest) = oldest else { return 0 };
+        if oldest.waited > self.patience {
+            add(&self.overdue, 1);
+            return oldest.operation.0;
+        }
+        let last = self.last.get();
+        let is_waiting = |team: u8| team < 64 && self.occupied.get() >> team & 1 == 1;
+        let last = is_waiting(last).then_some(OperationId(last));
+        // A policy is not called from itself: it cannot reach us.
+        let chosen = self.policy.borrow_mut().next(&WaitingTeams { teams: self, last }).0;
+        if is_waiting(chosen) { chosen } else { oldest.operation.0 }
+    }
+
+    /// Counts the begin of an operation.
+    pub(crate) fn begun(&self, operation: u8) {
+        if let Some(counts) = self.counts(operation) {
+            add(&counts.begun, 1);
+            self.groups.begun(operation);
+        }
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        let operations = self.operations.iter().zip(&self.counts);
+        Statistics {
+            operations: operations
+                .map(|((_, name), counts)| OperationStatistics {
+                    name: name.to_owned(),
+                    begun: counts.begun.get(),
+                    teams: counts.teams.get(),
+                    mean_in: mean(counts.size_in.get(), counts.teams.get()),
+                    mean_out: mean(counts.size_out.get(), counts.teams.get()),
+                    strays: counts.strays.get(),
+                    waits: counts.waits.get(),
+                    mean_launches_waited: mean(counts.launches_waited.get(), counts.size_in.get()),
+                })
+                .collect(),
+            launches: self.launched.get(),
+            mean_ready: mean(self.ready_sum.get(), self.launched.get()),
+            mean_team: mean(self.team_sum.get(), self.launched.get()),
+            overdue: self.overdue.get(),
+            longest_wait: self.longest.get(),
+            consolidated: self.groups.consolidated(),
+        }
+    }
+
+    pub(crate) fn reset_statistics(&self) {
+        self.counts.iter().for_each(Counts::clear);
+        for count in [&self.ready_sum, &self.team_sum, &self.launched, &self.overdue, &self.longest] {
+            count.set(0);
+        }
+    }
+}
