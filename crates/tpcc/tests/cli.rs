@@ -84,7 +84,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["run", "--engine", "floor", "--data", "x"], "--data: means nothing"),
         (&["load", "--engine", "floor"], "--engine floor"),
         (&["check", "--engine", "floor"], "--engine floor"),
-        (&["reproduce"], "reproduce: no such command, or not built yet"),
+        (&["tenants"], "tenants: no such command, or not built yet"),
         (&[], "no command given"),
     ];
     for (args, want) in cases {

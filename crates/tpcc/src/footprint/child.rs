@@ -103,7 +103,6 @@ pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
         ran += 1;
     }
     listen(false);
-    drop(session);
     Database::close(store)
 }
 

@@ -61,7 +61,7 @@ fn sizes(lab: &Lab, all: &'static [u32]) -> (u32, &'static [u32]) {
 
 /// How many times as fast points make a mix, over interleaved rounds.
 fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Option<Spread>, Error> {
-    let (seconds, rounds) = if lab.quick { (3, 3) } else { (6, 5) };
+    let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
     let how = |points: &str| format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --scheduler steps {points}");
     let off = lab.run_args(loaded, warehouses, 0, &how("--ctx-points none"))?;
     let on = lab.run_args(loaded, warehouses, 0, &how(""))?;
