@@ -8,7 +8,7 @@ use std::ptr;
 
 use super::drive::Callbacks;
 use super::fifo::{Fifo, Links, NONE};
-use crate::fiber::{self, Node, Remote, Rest, Slab, Waker, local};
+use crate::fiber::{self, Node, Remote, Rest, Slab, Waker, Watch, Watched, local};
 use crate::team::{Membership, NO_OPERATION, Teams};
 
 /// Where a fiber is.
@@ -99,6 +99,7 @@ pub(crate) struct Core {
     colds: Box<[Cold]>,
     /// The context of the thread that drives.
     pub(super) main: Node,
+    watch: Watch,
     pub(super) slab: Slab,
     pub(crate) remote: &'static Remote,
     pub(super) free: Fifo,
@@ -119,9 +120,7 @@ pub(crate) struct Core {
     pub(super) driving: Cell<bool>,
     pub(super) callbacks: Callbacks,
     #[cfg(feature = "asan")]
-    pub(super) main_shadow: Cell<*mut std::ffi::c_void>,
-    #[cfg(feature = "asan")]
-    pub(super) main_stack: Cell<(usize, usize)>,
+    pub(super) shadow: super::shadow::Main,
 }
 
 /// What an executor is made of.
@@ -143,7 +142,9 @@ impl Links for Core {
 
 impl Core {
     pub(super) fn new(parts: Parts) -> Core {
+        let watch = Watched::watch(parts.slab.layout(), parts.slab.usable(), parts.fibers as usize);
         let core = Core {
+            watch,
             nodes: (0..parts.fibers).map(Node::new).collect(),
             colds: (0..parts.fibers).map(|_| Cold::new()).collect(),
             main: Node::new(NONE),
@@ -164,9 +165,7 @@ impl Core {
             driving: Cell::new(false),
             callbacks: parts.callbacks,
             #[cfg(feature = "asan")]
-            main_shadow: Cell::new(ptr::null_mut()),
-            #[cfg(feature = "asan")]
-            main_stack: Cell::new((0, 0)),
+            shadow: super::shadow::Main::default(),
         };
         (0..parts.fibers).for_each(|index| core.free.push(&core, index));
         core
@@ -224,8 +223,11 @@ impl Core {
     pub(super) fn spawn(&self, name: &str, task: Box<dyn FnOnce()>) -> Result<u32, Box<dyn FnOnce()>> {
         let Some(index) = self.free.pop(self) else { return Err(task) };
         self.cold(index).renew(name, task);
+        self.watch.name(index as usize, name);
         let node = self.node(index);
         node.mask.set(u64::MAX);
+        #[cfg(feature = "asan")]
+        self.clean(index);
         // SAFETY: the slot was free, so nobody runs on its stack.
         unsafe { fiber::prepare(node, self.slab.get(index as usize).top) };
         self.live.set(self.live.get() + 1);
@@ -234,7 +236,7 @@ impl Core {
     }
 
     /// The end of the running fiber: frees its slot and never comes back.
-    fn finish(&self, index: u32) -> ! {
+    fn finish(&self, index: u32) {
         self.end_operation();
         self.leave_ring(index);
         self.cold(index).place.set(Place::Ended);
@@ -248,10 +250,9 @@ impl Core {
         self.cold(index).place.set(Place::Free);
         self.free.push(self, index);
         self.live.set(self.live.get() - 1);
-        fiber::retire(self.node(index));
+        fiber::conclude(self.node(index));
+        // Nobody holds this context any more, so only a back end of threads comes back, to end the thread.
         self.switch(next, true);
-        // Nobody holds this context any more.
-        std::process::abort()
     }
 
     /// Marks a live fiber to unwind when it next runs, and lets it run.
@@ -277,12 +278,13 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
+        self.nodes.iter().chain([&self.main]).for_each(fiber::dispose);
         self.remote.release();
     }
 }
 
 /// Where a fiber begins, on its own stack.
-pub(crate) extern "C" fn fiber_main(node: *const Node) -> ! {
+pub(crate) extern "C" fn fiber_main(node: *const Node) {
     // SAFETY: the node of a fiber of the executor that drives this thread.
     let (core, index) = unsafe { (&*local().core.get(), (*node).index.get()) };
     #[cfg(feature = "asan")]
@@ -300,5 +302,5 @@ pub(crate) extern "C" fn fiber_main(node: *const Node) -> ! {
             std::process::abort();
         }
     }
-    core.finish(index)
+    core.finish(index);
 }

@@ -9,6 +9,8 @@ mod core;
 mod drive;
 mod fifo;
 mod scope;
+#[cfg(feature = "asan")]
+mod shadow;
 mod turns;
 #[cfg(test)]
 mod tests;

@@ -239,6 +239,10 @@ impl Core {
         debug_assert_eq!(latches, 0, "a fiber gives up the CPU while it holds a latch");
         self.switch(self.pick(), false);
         local().hold.set(local().hold.get() + latches);
+        self.heed_cancellation(index);
+    }
+
+    fn heed_cancellation(&self, index: u32) {
         let cold = self.cold(index);
         if cold.cancelled.get() && !(cold.unwinding.get() && std::thread::panicking()) {
             fiber::panic::unwind_now();
@@ -248,6 +252,14 @@ impl Core {
 
 /// Moves of the running fiber.
 impl Core {
+    /// A hop by way of the general switch, for builds in which it cannot be inlined.
+    #[cfg(any(feature = "asan", not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))))]
+    pub(crate) fn pass_slowly(&self) {
+        let Some(index) = self.running() else { return };
+        self.switch(self.node(index).next.get(), false);
+        self.heed_cancellation(index);
+    }
+
     pub(crate) fn begin_operation(&self, operation: OperationId) {
         let Some(index) = self.running() else { return };
         assert!(self.teams.knows(operation), "operation {} is not one of this executor's", operation.index());

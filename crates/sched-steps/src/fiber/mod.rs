@@ -12,20 +12,21 @@
 
 mod arch;
 mod node;
+mod overflow;
 pub(crate) mod panic;
 mod remote;
 mod stack;
 pub(crate) mod tools;
 
-pub(crate) use arch::{Rest, divert, prepare, rest, retire, switch};
+#[cfg(all(feature = "measure", target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+pub(crate) use arch::RING_ADVANCE_BYTES;
+pub(crate) use arch::{OWN_STACKS, Rest, conclude, dispose, divert, prepare, rest, switch};
 pub(crate) use node::{INERT, Node, local};
+pub(crate) use overflow::{Watch, Watched};
 pub(crate) use remote::{FIBERS, Remote};
 pub use remote::Waker;
 pub use stack::StackError;
 pub(crate) use stack::Slab;
-
-#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-pub(crate) use node::adopt;
 
 use crate::executor::Core;
 
@@ -44,18 +45,22 @@ pub fn hop() {
 }
 
 /// The hop itself, without its checks.
+///
+/// # Safety
+/// A fiber runs whose ring holds another suspended one.
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(feature = "asan")))]
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) unsafe fn pass(local: &node::Local) {
-    #[cfg(not(feature = "asan"))]
+unsafe fn pass(local: &node::Local) {
     // SAFETY: the caller's promise.
-    unsafe {
-        arch::hop(local);
-    }
-    #[cfg(feature = "asan")]
-    Core::current(|core| core.pass_slowly());
-    #[cfg(feature = "asan")]
-    let _ = local;
+    unsafe { arch::hop(local) }
+}
+
+/// The same where a switch has to be announced, or is none of ours.
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri), not(feature = "asan"))))]
+#[allow(unsafe_code)]
+unsafe fn pass(_local: &node::Local) {
+    Core::current(Core::pass_slowly);
 }
 
 /// True in a fiber.

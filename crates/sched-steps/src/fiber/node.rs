@@ -71,7 +71,7 @@ impl Local {
     }
 }
 
-#[cfg(not(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64")))))]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 mod place {
     use super::Local;
 
@@ -90,19 +90,26 @@ mod place {
 
 /// On the back end of threads a fiber has an OS thread of its own, which shares the words of the thread
 /// that drives the executor.
-#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod place {
-    use super::Local;
     use std::cell::Cell;
+    use std::sync::{Mutex, PoisonError};
+
+    use super::Local;
 
     thread_local! {
         static LOCAL: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
     }
 
+    /// Keeps the leaked ones reachable, for checkers of leaks.
+    static ALL: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
     pub(crate) fn local() -> &'static Local {
         LOCAL.with(|cell| {
             if cell.get().is_null() {
-                cell.set(Box::leak(Box::new(Local::new())));
+                let own: *const Local = Box::leak(Box::new(Local::new()));
+                ALL.lock().unwrap_or_else(PoisonError::into_inner).push(own.expose_provenance());
+                cell.set(own);
             }
             // SAFETY: leaked above or by the thread that adopted this one.
             unsafe { &*cell.get() }
@@ -115,6 +122,6 @@ mod place {
     }
 }
 
-#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 pub(crate) use place::adopt;
 pub(crate) use place::local;

@@ -63,8 +63,9 @@ impl Slab {
         let pages = bytes.div_ceil(page).checked_add(2).ok_or_else(too_large)? | 1;
         let stride = pages.checked_mul(page).ok_or_else(too_large)?;
         let len = stride.checked_mul(count).ok_or_else(too_large)?;
-        if len == 0 {
-            return Ok(Slab { base: 0, len, stride, page, count, numbers: Box::new([]) });
+        // A back end of threads brings its own stacks.
+        if !crate::fiber::OWN_STACKS {
+            return Ok(Slab { base: 0, len: 0, stride, page, count, numbers: Box::new([]) });
         }
         // SAFETY: a new mapping at an address of the system's choice.
         let base = unsafe {
@@ -82,7 +83,7 @@ impl Slab {
         let guard = (self.base + number * self.stride) as *mut c_void;
         // SAFETY: the lowest page of a stack nobody runs on yet, inside our own mapping.
         unsafe {
-            if cfg!(miri) || libc::madvise(guard, self.page, GUARD_INSTALL) != 0 {
+            if libc::madvise(guard, self.page, GUARD_INSTALL) != 0 {
                 mprotect(guard, self.page, MprotectFlags::empty())?;
             }
         }
@@ -95,6 +96,11 @@ impl Slab {
         let low = self.base + number * self.stride + self.page;
         let end = self.base + (number + 1) * self.stride;
         Stack { low, top: end - number * COLOUR % self.page }
+    }
+
+    /// Bytes that a fiber may use at least.
+    pub(crate) fn usable(&self) -> usize {
+        self.stride - 2 * self.page
     }
 
     /// The mapping: first address, bytes, bytes from one stack to the next, bytes of a guard.

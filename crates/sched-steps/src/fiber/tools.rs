@@ -19,7 +19,7 @@ pub(crate) fn deregister_stack(number: usize) {
 
 /// Valgrind's client request: a preamble of rotations that add up to a full turn, then an instruction that
 /// does nothing. Valgrind recognises the sequence.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 fn request(number: usize, first: usize, second: usize) -> usize {
     let words = [number, first, second, 0, 0, 0];
     let mut answer = 0_usize;
@@ -39,7 +39,7 @@ fn request(number: usize, first: usize, second: usize) -> usize {
     answer
 }
 
-#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[cfg(all(target_os = "linux", target_arch = "aarch64", not(miri)))]
 fn request(number: usize, first: usize, second: usize) -> usize {
     let words = [number, first, second, 0, 0, 0];
     let mut answer = 0_usize;
@@ -59,7 +59,7 @@ fn request(number: usize, first: usize, second: usize) -> usize {
     answer
 }
 
-#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 fn request(_number: usize, _first: usize, _second: usize) -> usize {
     0
 }
@@ -71,6 +71,7 @@ pub(crate) mod asan {
 
     unsafe extern "C" {
         fn __sanitizer_start_switch_fiber(save: *mut *mut c_void, bottom: *const c_void, size: usize);
+        fn __asan_unpoison_memory_region(address: *const c_void, size: usize);
         fn __sanitizer_finish_switch_fiber(save: *mut c_void, bottom: *mut *const c_void, size: *mut usize);
     }
 
@@ -81,6 +82,12 @@ pub(crate) mod asan {
     pub(crate) unsafe fn start(save: *mut *mut c_void, bottom: usize, size: usize) {
         // SAFETY: the caller's promise.
         unsafe { __sanitizer_start_switch_fiber(save, bottom as *const c_void, size) }
+    }
+
+    /// Forgets what frames that never returned have left on a stack that nobody uses.
+    pub(crate) fn clean(bottom: usize, size: usize) {
+        // SAFETY: changes what is known of the memory, not the memory.
+        unsafe { __asan_unpoison_memory_region(bottom as *const c_void, size) }
     }
 
     /// After a switch; tells the stack that was left.

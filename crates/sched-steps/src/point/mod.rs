@@ -173,6 +173,9 @@ macro_rules! __ctx_site {
             all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)),
             unsafe(link_section = "sched_steps_points")
         )]
+        // Written through the list of the section, which the compiler does not see: without `used` it takes the
+        // words for constants.
+        #[used]
         static $site: $crate::point::Point =
             $crate::point::Point::new($name, ::core::module_path!(), ::core::file!(), ::core::line!(), ::core::column!());
     };

@@ -3,8 +3,10 @@
 //! - `hop(local)`: the inlined symmetric switch to the next node of the ring;
 //! - `switch(from, to)`: the general switch, out of line;
 //! - `prepare(node, top)`: makes a node whose first switch enters `fiber_main`;
-//! - `state(node)`: how a suspended node was suspended;
-//! - `divert(node)`: lets a node that a hop suspended unwind instead of going on.
+//! - `rest(node)`: how a suspended node was suspended;
+//! - `divert(node)`: lets a node that a hop suspended unwind instead of going on;
+//! - `conclude(node)`: says that the next switch from a node is its last;
+//! - `dispose(node)`: frees what a node holds beyond its stack.
 //!
 //! A context is four words, whoever saved it: stack pointer, place to go on, frame and base register. So a
 //! hop may resume what a general switch suspended and the other way round.
@@ -12,19 +14,19 @@
 //! MXCSR and the x87 control word are not saved: Rust code may not change them, and saving them doubles the
 //! price of a hop. Debug builds assert that MXCSR is at its default.
 
-#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod threads;
-#[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 pub(crate) use threads::*;
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 mod x86_64;
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 pub(crate) use x86_64::*;
 
-#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[cfg(all(target_os = "linux", target_arch = "aarch64", not(miri)))]
 mod aarch64;
-#[cfg(all(target_arch = "aarch64", not(miri)))]
+#[cfg(all(target_os = "linux", target_arch = "aarch64", not(miri)))]
 pub(crate) use aarch64::*;
 
 /// How a context that does not run came to rest.

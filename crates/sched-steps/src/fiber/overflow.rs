@@ -1,0 +1,224 @@
+//! A stack overflow names the fiber.
+//!
+//! A write into a guard arrives as SIGSEGV. The handler, on the signal stack that the runtime gives each
+//! thread (or one of ours where it has none), looks the address up among the guards of all executors, says
+//! which fiber it was, and aborts. What it does not know it hands to the handler that was there before.
+//!
+//! The handler runs in the middle of anything: it allocates nothing, takes no lock, and reads atomics only.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+
+/// Bytes of a fiber's name that a message holds.
+const NAME: usize = 48;
+/// Bytes of a signal stack of ours.
+const SIGNAL_STACK: usize = 64 * 1024;
+
+/// The stacks of one executor, as the handler sees them. Entries are used again and never freed.
+pub(crate) struct Watched {
+    /// First address of the slab; 0 while nobody uses the entry.
+    base: AtomicUsize,
+    len: AtomicUsize,
+    stride: AtomicUsize,
+    guard: AtomicUsize,
+    stack: AtomicUsize,
+    names: AtomicPtr<[AtomicU8; NAME]>,
+    next: AtomicPtr<Watched>,
+}
+
+static WATCHED: AtomicPtr<Watched> = AtomicPtr::new(ptr::null_mut());
+static CLAIM: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// Keeps the stacks of an executor known to the handler.
+pub(crate) struct Watch {
+    entry: &'static Watched,
+    names: Box<[[AtomicU8; NAME]]>,
+}
+
+impl Watched {
+    fn entries() -> impl Iterator<Item = &'static Watched> {
+        let mut at = WATCHED.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: entries are leaked, and linked only when complete.
+            let entry = unsafe { at.as_ref() }?;
+            at = entry.next.load(Ordering::Acquire);
+            Some(entry)
+        })
+    }
+
+    /// Makes a slab of `count` stacks known: its layout as `Slab::layout` says.
+    pub(crate) fn watch((base, len, stride, guard): (usize, usize, usize, usize), stack: usize, count: usize) -> Watch {
+        install();
+        let names: Box<[[AtomicU8; NAME]]> = (0..count).map(|_| [const { AtomicU8::new(0) }; NAME]).collect();
+        let _claim = CLAIM.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let entry = Watched::entries().find(|entry| entry.base.load(Ordering::Relaxed) == 0).unwrap_or_else(|| {
+            let entry = Box::leak(Box::new(Watched {
+                base: AtomicUsize::new(0),
+                len: AtomicUsize::new(0),
+                stride: AtomicUsize::new(1),
+                guard: AtomicUsize::new(0),
+                stack: AtomicUsize::new(0),
+                names: AtomicPtr::new(ptr::null_mut()),
+                next: AtomicPtr::new(WATCHED.load(Ordering::Acquire)),
+            }));
+            WATCHED.store(entry, Ordering::Release);
+            entry
+        });
+        entry.len.store(len, Ordering::Relaxed);
+        entry.stride.store(stride.max(1), Ordering::Relaxed);
+        entry.guard.store(guard, Ordering::Relaxed);
+        entry.stack.store(stack, Ordering::Relaxed);
+        entry.names.store(names.as_ptr().cast_mut(), Ordering::Relaxed);
+        entry.base.store(base, Ordering::Release);
+        Watch { entry, names }
+    }
+
+    /// Which stack's guard `address` lies in.
+    fn guard_of(&self, address: usize) -> Option<usize> {
+        let base = self.base.load(Ordering::Acquire);
+        let offset = address.checked_sub(base)?;
+        let stride = self.stride.load(Ordering::Relaxed);
+        (base != 0 && offset < self.len.load(Ordering::Relaxed) && offset % stride < self.guard.load(Ordering::Relaxed))
+            .then_some(offset / stride)
+    }
+}
+
+impl Watch {
+    /// Sets the name of a fiber; what does not fit is cut.
+    pub(crate) fn name(&self, fiber: usize, name: &str) {
+        let bytes = name.bytes().chain(std::iter::repeat(0));
+        self.names[fiber].iter().zip(bytes).for_each(|(at, byte)| at.store(byte, Ordering::Relaxed));
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.entry.base.store(0, Ordering::Release);
+    }
+}
+
+/// The handler that was there before ours.
+static mut BEFORE: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
+
+fn install() {
+    static ONCE: Once = Once::new();
+    if cfg!(miri) {
+        return;
+    }
+    ONCE.call_once(|| {
+        // SAFETY: a handler that keeps to what is allowed in one; `BEFORE` is written here once, before the
+        // handler can read it, because the old action is asked for first.
+        unsafe {
+            libc::sigaction(libc::SIGSEGV, ptr::null(), (&raw mut BEFORE).cast());
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_segv as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+            libc::sigemptyset(&raw mut action.sa_mask);
+            libc::sigaction(libc::SIGSEGV, &raw const action, ptr::null_mut());
+        }
+    });
+    ensure_signal_stack();
+}
+
+/// Gives the calling thread a signal stack if it has none. The runtime gives one to the main thread and to
+/// those it starts; a thread that came from elsewhere may lack it.
+fn ensure_signal_stack() {
+    // SAFETY: asks for the present signal stack, then installs one that is never freed.
+    unsafe {
+        let mut now: libc::stack_t = std::mem::zeroed();
+        if libc::sigaltstack(ptr::null(), &raw mut now) != 0 || now.ss_flags & libc::SS_DISABLE == 0 {
+            return;
+        }
+        let memory = Box::leak(vec![0_u8; SIGNAL_STACK].into_boxed_slice());
+        let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: SIGNAL_STACK };
+        libc::sigaltstack(&raw const stack, ptr::null_mut());
+    }
+}
+
+/// Writes to standard error without buffers or locks.
+struct Line {
+    bytes: [u8; 256],
+    len: usize,
+}
+
+impl Line {
+    fn push(&mut self, text: &[u8]) {
+        for &byte in text.iter().take(self.bytes.len() - self.len) {
+            self.bytes[self.len] = byte;
+            self.len += 1;
+        }
+    }
+
+    fn push_number(&mut self, mut number: usize) {
+        let mut digits = [0_u8; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..]);
+    }
+}
+
+extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel hands a valid `siginfo_t` to a handler with SA_SIGINFO.
+    let address = unsafe { (*info).si_addr() } as usize;
+    for entry in Watched::entries() {
+        if let Some(fiber) = entry.guard_of(address) {
+            report(entry, fiber);
+        }
+    }
+    // SAFETY: written before this handler was installed.
+    let before = unsafe { (*(&raw const BEFORE)).assume_init() };
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // The fault comes again, and ends the process as if we had never been here.
+            // SAFETY: restores the action of the system.
+            unsafe { libc::sigaction(signal, &raw const before, ptr::null_mut()) };
+        }
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: a handler of this type was installed with SA_SIGINFO.
+            let call: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = unsafe { std::mem::transmute(handler) };
+            call(signal, info, context);
+        }
+        handler => {
+            // SAFETY: a handler of this type was installed without SA_SIGINFO.
+            let call: extern "C" fn(c_int) = unsafe { std::mem::transmute(handler) };
+            call(signal);
+        }
+    }
+}
+
+fn report(entry: &Watched, fiber: usize) -> ! {
+    let mut line = Line { bytes: [0; 256], len: 0 };
+    line.push(b"\nfiber '");
+    let mut named = false;
+    // SAFETY: the names live as long as the watch of the executor whose fiber is running now.
+    let name = unsafe { &*entry.names.load(Ordering::Relaxed).add(fiber) };
+    for byte in name {
+        let byte = byte.load(Ordering::Relaxed);
+        if byte == 0 {
+            break;
+        }
+        named = true;
+        line.push(&[byte]);
+    }
+    if !named {
+        line.push_number(fiber);
+    }
+    line.push(b"' has overflowed its stack of ");
+    line.push_number(entry.stack.load(Ordering::Relaxed));
+    line.push(b" bytes: give the executor a larger Builder::stack_bytes\n");
+    // SAFETY: writes what the line holds.
+    unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
+    // SAFETY: ends the process.
+    unsafe { libc::abort() }
+}
