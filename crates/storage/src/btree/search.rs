@@ -229,29 +229,36 @@ impl Tree {
         pool.points().at(&site::GROUP_INNER);
         prefetch_segments(&at, keys);
         pool.points().at(&site::GROUP_INNER_SEGMENT);
-        for (hint, key) in at.iter_mut().zip(keys) {
-            if let Some(inner) = *hint
-                && inner.frame.bytes().level() > 0
-            {
-                *hint = inner.child(pool, key);
+        // Where the leaf lies is a miss of its own: first all ask for it, then each looks.
+        let mut leaves = [None; GROUP];
+        for ((leaf, hint), key) in leaves.iter_mut().zip(&at).zip(keys) {
+            *leaf = hint.and_then(|inner| inner.step(key));
+            if let Some(step) = leaf {
+                pool.prefetch_place(step.0);
+            }
+        }
+        for (hint, leaf) in at.iter_mut().zip(leaves) {
+            if let Some((id, above)) = leaf {
+                *hint = Hint::of(pool, id, above);
+            } else if hint.is_some_and(|hint| hint.id != self.root) {
+                *hint = None;
             }
         }
         pool.points().at(&site::GROUP_LEAF);
         prefetch_segments(&at, keys);
         pool.points().at(&site::GROUP_SEGMENT);
         for (i, (hint, key)) in at.iter().zip(keys).enumerate() {
-            let Some(Hint { frame, id }) = *hint else { continue };
+            let Some(hint) = *hint else { continue };
+            let frame = hint.frame;
             let version = frame.latch_version();
             let page = frame.bytes();
-            // A frame that has lost its page still shows it: only with its number is it the page.
-            if frame.page_id() != id || !page.is_leaf() || page.index() != self.index || !page.covers(key) {
+            if !hint.leads_here() || !page.is_leaf() || page.index() != self.index {
                 continue;
             }
             let (position, exact) = page.lower_bound(key);
-            let row = page.slot(position).offset;
-            for line in 0..=(row_bytes / 64) {
-                page.prefetch(row + 64 * line);
-            }
+            let slot = page.slot(position);
+            let end = slot.value_at() + slot.value_len.min(row_bytes);
+            (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
             if frame.is_still(version) {
                 frame.touch();
                 found(i, Found { frame, version, position, exact });
@@ -264,36 +271,54 @@ impl Tree {
     /// asked for but not looked at.
     #[inline]
     fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
-        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root };
+        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root, above: None };
         let mut level = hint.frame.bytes().level();
         while level > 1 {
-            hint = hint.child(pool, key)?;
+            let (id, above) = hint.step(key)?;
+            hint = Hint::of(pool, id, above)?;
             level -= 1;
         }
         Some(hint)
     }
 }
 
-/// A frame in which a page was a moment ago.
+/// A frame in which a page was a moment ago, and the page above that said so.
 #[derive(Clone, Copy)]
 struct Hint<'p> {
     frame: &'p Frame,
     id: PageId,
+    /// None for the root.
+    above: Option<(&'p Frame, Version)>,
 }
 
 impl<'p> Hint<'p> {
-    /// The child in which a key lies, if this is still the inner page. Its first lines are asked for.
+    /// The page in a frame, if it has one. Its first lines are asked for.
     #[inline]
-    fn child(self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
+    fn of(pool: &'p BufferPool, id: PageId, above: Option<(&'p Frame, Version)>) -> Option<Hint<'p>> {
+        let frame = pool.get(id)?;
+        frame.prefetch_search();
+        Some(Hint { frame, id, above })
+    }
+
+    /// The number of the child in which a key lies, if this is still the inner page.
+    #[inline]
+    fn step(self, key: &[u8]) -> Option<(PageId, Option<(&'p Frame, Version)>)> {
         let version = self.frame.latch_version();
         let page = self.frame.bytes();
-        let id = page.child(page.child_position(key));
-        if page.level() == 0 || self.frame.page_id() != self.id || !self.frame.is_still(version) {
+        if !self.leads_here() || page.level() == 0 {
             return None;
         }
-        let frame = pool.get(id)?;
-        frame.prefetch_head();
-        Some(Hint { frame, id })
+        let id = page.child(page.child_position(key));
+        self.frame.is_still(version).then_some((id, Some((self.frame, version))))
+    }
+
+    /// Whether the page lies here and is still the one in which the key lies: to be asked after the frame's version has
+    /// been noted, for then nothing about the page above matters any more. The page's own fences would tell, too, but
+    /// they lie in lines that nobody has asked for.
+    #[inline]
+    fn leads_here(&self) -> bool {
+        // A frame that has lost its page still shows it: only with its number is it the page.
+        self.frame.page_id() == self.id && self.above.is_none_or(|(frame, version)| frame.is_still(version))
     }
 }
 

@@ -201,6 +201,12 @@ impl BufferPool {
         &self.points
     }
 
+    /// Asks for the entry that [`BufferPool::get`] will look at.
+    #[inline]
+    pub(crate) fn prefetch_place(&self, id: PageId) {
+        self.table.prefetch(id);
+    }
+
     /// Frames in the pool.
     pub(crate) fn frame_count(&self) -> usize {
         self.frames.as_slice().len()

@@ -59,6 +59,13 @@ impl PageTable {
         }
     }
 
+    /// Asks for the page's entry.
+    #[inline]
+    pub(super) fn prefetch(&self, id: PageId) {
+        let entries = self.entries.as_slice().as_ptr();
+        crate::base::prefetch::prefetch_read(entries.wrapping_add(id.0 as usize).cast());
+    }
+
     /// Where the page is; `None` for a number that no page can have.
     pub(super) fn place(&self, id: PageId) -> Option<Place> {
         let entry = self.entry(id)?.load(Ordering::Acquire);
