@@ -7,10 +7,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sched_steps::team::Operations;
 use sched_steps::{Executor, fiber};
 use serde::Serialize;
 use storage::disk::MemDisk;
-use storage::{Background, Database, Durability, OpenTable, Options, Table, TxnError};
+use storage::{Background, Database, Durability, Hook, OpenTable, Options, Table, TxnError};
 
 use crate::config::{CtxPoints, Scheduling};
 use crate::error::Error;
@@ -68,12 +69,19 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
         .durability(Durability::Async)
         .background(Background::Inline)
         .transactions(plan.threads + SPARE_TRANSACTIONS);
-    if let Some(hook) = steps::hook(&scheduling)? {
-        options = options.hook(hook);
+    let hook = steps::hook(&scheduling)?;
+    if let Some(hook) = &hook {
+        options = options.hook(Arc::clone(hook) as Arc<dyn Hook>);
     }
     let db = options.open_on(Arc::new(MemDisk::new())).map_err(|e| failed(&e))?;
     let rows = load(&db).map_err(|e| failed(&e))?;
+    let mut operations = Operations::new();
+    if let Some(hook) = &hook {
+        hook.know(&db.indexes()).map_err(|e| failed(&e))?;
+        operations = hook.operations().unwrap_or_default();
+    }
     let mut executor = Executor::builder()
+        .operations(operations)
         .fibers(plan.threads)
         .team_size(plan.threads)
         .stack_bytes(STACK_BYTES)

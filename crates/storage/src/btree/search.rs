@@ -173,6 +173,10 @@ impl Tree {
             if child.is_none() || page.kind() != Some(Kind::Inner) {
                 return Err(Stop::Damaged(id, "is no inner page"));
             }
+            if STEPS && at == 1 {
+                pool.prefetch_entry(child);
+                pool.points().at(&site::LEAF_ENTRY);
+            }
             if STEPS && let Some(frame) = pool.get(child) {
                 frame.prefetch_head();
                 pool.points().at(if at == 1 { &site::LEAF_HEAD } else { &site::INNER_HEAD });
@@ -211,54 +215,65 @@ pub(crate) struct Found<'p> {
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys in step, from the lowest inner level on: while the lines that one key needs next are
-    /// on their way from memory, the others are worked on. Brings each row into the cache and says where it is. The
-    /// levels above are few pages, and near. A key whose page is not in the pool is left out.
+    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the lowest inner level on: while the lines that
+    /// one key needs next are on their way from memory, the others are worked on. Brings the first `row_bytes` of each row
+    /// into the cache and says where it is; with 0, whatever will be looked at or written where the key is or would be.
+    /// The levels above are few pages, and near. A key whose page is not in the pool is left out.
     pub(crate) fn find_group<'p>(
-        &self,
         pool: &'p BufferPool,
-        keys: &[&[u8]],
+        keys: &[(Tree, &[u8])],
         row_bytes: usize,
         mut found: impl FnMut(usize, Found<'p>),
     ) {
         debug_assert!(keys.len() <= GROUP);
         let mut at: [Option<Hint<'p>>; GROUP] = [None; GROUP];
-        for (hint, key) in at.iter_mut().zip(keys) {
-            *hint = self.lowest_inner(pool, key);
+        for (hint, (tree, key)) in at.iter_mut().zip(keys) {
+            *hint = tree.lowest_inner(pool, key);
         }
         pool.points().at(&site::GROUP_INNER);
         prefetch_segments(&at, keys);
         pool.points().at(&site::GROUP_INNER_SEGMENT);
-        // Where the leaf lies is a miss of its own: first all ask for it, then each looks.
-        let mut leaves = [None; GROUP];
-        for ((leaf, hint), key) in leaves.iter_mut().zip(&at).zip(keys) {
-            *leaf = hint.and_then(|inner| inner.step(key));
-            if let Some(step) = leaf {
-                pool.prefetch_place(step.0);
+        // First where the children lie, then the children: the page table, too, is larger than the nearest cache.
+        let mut children = [PageId::NONE; GROUP];
+        for ((child, hint), (_, key)) in children.iter_mut().zip(&mut at).zip(keys) {
+            let Some(inner) = hint else { continue };
+            if inner.frame.bytes().level() > 0 {
+                *child = inner.child(key);
+                if child.is_none() {
+                    *hint = None;
+                } else {
+                    pool.prefetch_entry(*child);
+                }
             }
         }
-        for (hint, leaf) in at.iter_mut().zip(leaves) {
-            if let Some((id, above)) = leaf {
-                *hint = Hint::of(pool, id, above);
-            } else if hint.is_some_and(|hint| hint.id != self.root) {
-                *hint = None;
+        pool.points().at(&site::GROUP_ENTRY);
+        for (hint, child) in at.iter_mut().zip(children) {
+            if !child.is_none() {
+                *hint = hint.and_then(|inner| inner.enter(pool, child));
             }
         }
         pool.points().at(&site::GROUP_LEAF);
         prefetch_segments(&at, keys);
         pool.points().at(&site::GROUP_SEGMENT);
-        for (i, (hint, key)) in at.iter().zip(keys).enumerate() {
-            let Some(hint) = *hint else { continue };
-            let frame = hint.frame;
+        for (i, (hint, (tree, key))) in at.iter().zip(keys).enumerate() {
+            let Some(Hint { frame, id, parent, .. }) = *hint else { continue };
             let version = frame.latch_version();
             let page = frame.bytes();
-            if !hint.leads_here() || !page.is_leaf() || page.index() != self.index {
+            // A frame that has lost its page still shows it: only with its number is it the page. As long as the page
+            // above has not changed, the key lies here.
+            let is_child = parent.is_none_or(|(parent, version)| parent.is_still(version));
+            if !is_child || frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
                 continue;
             }
             let (position, exact) = page.lower_bound(key);
-            let slot = page.slot(position);
-            let end = slot.value_at() + slot.value_len.min(row_bytes);
-            (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
+            if row_bytes == 0 {
+                page.prefetch_row(position);
+                page.prefetch_room(position);
+            } else {
+                let slot = page.slot(position);
+                let end = slot.value_at() + slot.value_len.min(row_bytes);
+                (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
+            }
             if frame.is_still(version) {
                 frame.touch();
                 found(i, Found { frame, version, position, exact });
@@ -266,65 +281,61 @@ impl Tree {
         }
         pool.points().at(&site::GROUP_ROW);
     }
+}
 
+impl Tree {
     /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
     /// asked for but not looked at.
     #[inline]
     fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
-        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root, above: None };
+        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root, version: Version::NEVER, parent: None };
         let mut level = hint.frame.bytes().level();
         while level > 1 {
-            let (id, above) = hint.step(key)?;
-            hint = Hint::of(pool, id, above)?;
+            let child = hint.child(key);
+            hint = hint.enter(pool, child)?;
             level -= 1;
         }
         Some(hint)
     }
 }
 
-/// A frame in which a page was a moment ago, and the page above that said so.
+/// A frame in which a page was a moment ago.
 #[derive(Clone, Copy)]
 struct Hint<'p> {
     frame: &'p Frame,
     id: PageId,
-    /// None for the root.
-    above: Option<(&'p Frame, Version)>,
+    /// Under which the child was looked up.
+    version: Version,
+    /// The frame of the page above, and the version under which this page was its child.
+    parent: Option<(&'p Frame, Version)>,
 }
 
 impl<'p> Hint<'p> {
-    /// The page in a frame, if it has one. Its first lines are asked for.
-    #[inline]
-    fn of(pool: &'p BufferPool, id: PageId, above: Option<(&'p Frame, Version)>) -> Option<Hint<'p>> {
-        let frame = pool.get(id)?;
-        frame.prefetch_search();
-        Some(Hint { frame, id, above })
-    }
-
     /// The number of the child in which a key lies, if this is still the inner page.
     #[inline]
-    fn step(self, key: &[u8]) -> Option<(PageId, Option<(&'p Frame, Version)>)> {
-        let version = self.frame.latch_version();
+    fn child(&mut self, key: &[u8]) -> PageId {
+        self.version = self.frame.latch_version();
         let page = self.frame.bytes();
-        if !self.leads_here() || page.level() == 0 {
-            return None;
-        }
         let id = page.child(page.child_position(key));
-        self.frame.is_still(version).then_some((id, Some((self.frame, version))))
+        // The version is noted before the page above is asked whether this is still its child: from then on nothing about
+        // that page matters any more, here as in a descent of one key.
+        let leads_here = self.parent.is_none_or(|(parent, version)| parent.is_still(version));
+        let stands = page.level() > 0 && self.frame.page_id() == self.id && self.frame.is_still(self.version);
+        if leads_here && stands { id } else { PageId::NONE }
     }
 
-    /// Whether the page lies here and is still the one in which the key lies: to be asked after the frame's version has
-    /// been noted, for then nothing about the page above matters any more. The page's own fences would tell, too, but
-    /// they lie in lines that nobody has asked for.
+    /// The child of this number, whose first lines are asked for.
     #[inline]
-    fn leads_here(&self) -> bool {
-        // A frame that has lost its page still shows it: only with its number is it the page.
-        self.frame.page_id() == self.id && self.above.is_none_or(|(frame, version)| frame.is_still(version))
+    fn enter(self, pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
+        let frame = pool.get(id)?;
+        frame.prefetch_search();
+        Some(Hint { frame, id, version: Version::NEVER, parent: Some((self.frame, self.version)) })
     }
 }
 
 #[inline]
-fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[&[u8]]) {
-    for (hint, key) in hints.iter().zip(keys) {
+fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[(Tree, &[u8])]) {
+    for (hint, (_, key)) in hints.iter().zip(keys) {
         if let Some(hint) = hint {
             hint.frame.bytes().prefetch_segment(key);
         }

@@ -195,16 +195,16 @@ impl BufferPool {
         frame
     }
 
+    /// Asks the processor for what [`BufferPool::get`] will look at.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, id: PageId) {
+        self.table.prefetch(id);
+    }
+
     /// Where whoever reads pages lets others run.
     #[inline(always)]
     pub(crate) fn points(&self) -> &Points {
         &self.points
-    }
-
-    /// Asks for the entry that [`BufferPool::get`] will look at.
-    #[inline]
-    pub(crate) fn prefetch_place(&self, id: PageId) {
-        self.table.prefetch(id);
     }
 
     /// Frames in the pool.

@@ -59,11 +59,12 @@ impl PageTable {
         }
     }
 
-    /// Asks for the page's entry.
+    /// Asks the processor for the page's entry.
     #[inline]
     pub(super) fn prefetch(&self, id: PageId) {
-        let entries = self.entries.as_slice().as_ptr();
-        crate::base::prefetch::prefetch_read(entries.wrapping_add(id.0 as usize).cast());
+        if let Some(entry) = self.entries.as_slice().get(id.0 as usize) {
+            crate::base::prefetch::prefetch_read(std::ptr::from_ref(entry).cast());
+        }
     }
 
     /// Where the page is; `None` for a number that no page can have.

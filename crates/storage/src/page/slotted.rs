@@ -343,16 +343,6 @@ impl<'a> PageRef<'a> {
         self.append_high(&mut fence).then_some(fence)
     }
 
-    /// Whether `key` may lie here.
-    #[inline]
-    pub(crate) fn covers(self, key: &[u8]) -> bool {
-        let bits = self.u16(FLAGS);
-        (bits & flags::LOW_INFINITE != 0
-            || self.compare(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), key).is_le())
-            && (bits & flags::HIGH_INFINITE != 0
-                || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt())
-    }
-
     /// A leaf's right neighbour.
     pub(crate) fn right(self) -> PageId {
         PageId(self.u32(RIGHT))
@@ -856,7 +846,7 @@ mod tests {
             }
             let p = PageRef::of(&bytes);
             let (at, _) = p.lower_bound(b"some key");
-            let _ = (p.key(at.min(600)), p.child(at), p.covers(b"k"), p.high_fence(), p.free_bytes());
+            let _ = (p.key(at.min(600)), p.child(at), p.high_fence(), p.free_bytes());
         }
     }
 }

@@ -26,7 +26,17 @@ fn loaded(warehouses: u32, seed: u64) -> (Floor, Loaded) {
 
 fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: Steps, transactions: u64, seed: u64) {
     let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) };
-    let plan = driver::Plan { warehouses: loaded.warehouses, workers: 1, terminals: 7, mix, steps, team_size: 1, by_kind: false, length, seed };
+    let plan = driver::Plan {
+        warehouses: loaded.warehouses,
+        workers: 1,
+        terminals: 7,
+        mix,
+        steps,
+        team_size: 1,
+        by_kind: false,
+        length,
+        seed,
+    };
     let measured = driver::run(floor, loaded, &plan, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), transactions);
 }

@@ -209,7 +209,35 @@ fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
 }
 
 fn plan(terminals: u32, length: Length) -> Plan {
-    Plan { warehouses: 2, workers: 1, terminals, mix: Mix::Standard, steps: Steps::HotLast, team_size: 1, by_kind: false, length, seed: 3 }
+    Plan {
+        warehouses: 2,
+        workers: 1,
+        terminals,
+        mix: Mix::Standard,
+        steps: Steps::HotLast,
+        team_size: 1,
+        by_kind: false,
+        length,
+        seed: 3,
+    }
+}
+
+/// A team on an engine that knows nothing of fibers: they take turns between transactions.
+#[test]
+fn a_team_answers_late_and_counts_once() {
+    for (lag, terminals, team_size, by_kind) in [(0, 4, 4, true), (3, 8, 4, true), (50, 8, 3, false), (7, 16, 16, true)]
+    {
+        let (engine, loaded) = moody(lag, 7, u64::MAX);
+        let plan = Plan { team_size, by_kind, ..plan(terminals, count(2_000)) };
+        let measured = run(&engine, &loaded, &plan, |_| {}).unwrap();
+        assert_eq!(measured.stats.completed(), 2_000, "lag {lag}");
+        assert_eq!(measured.teams.len(), 1);
+        let checked = check::check(&engine, &loaded, 1, &check::Progress::default()).unwrap();
+        assert!(checked.passed(), "{:?}", checked.findings);
+    }
+    let (engine, loaded) = moody(2, 5, 300);
+    let failure = run(&engine, &loaded, &Plan { team_size: 4, by_kind: true, ..plan(8, count(1_000)) }, |_| {}).err();
+    assert_eq!(failure.as_deref(), Some("log: no space left; free some"));
 }
 
 fn count(transactions: u64) -> Length {

@@ -14,7 +14,7 @@ pub(crate) fn write(path: &Path, placement: &[Placed]) -> Result<(), Error> {
     let mut operations = Operations::new();
     let mut live = vec![0; points().len()];
     for placed in placement {
-        let (family, object) = placed.operation.split_once(' ').unwrap_or((&placed.operation, ""));
+        let (family, object) = &placed.operation;
         let id = operations
             .add(family, object)
             .map_err(|e| Error::failed(e.to_string()).help("look at fewer of them with --operation"))?;
@@ -48,10 +48,13 @@ mod tests {
     #[test]
     fn a_placement_is_read_back() {
         let path = std::env::temp_dir().join(format!("tpcc-placement-{}", std::process::id()));
-        let placed = |operation: &str, sites: &[u32]| Placed { operation: operation.to_owned(), sites: sites.to_vec() };
-        write(&path, &[placed("fetch stock", &[0, 2]), placed("commit", &[2])]).unwrap();
+        let placed = |family, object: &str, sites: &[u32]| Placed {
+            operation: (family, object.to_owned()),
+            sites: sites.to_vec(),
+        };
+        write(&path, &[placed("fetch", "stock", &[0, 2]), placed("scan", "", &[2])]).unwrap();
         let bitmap = Bitmap::load(&path).unwrap();
-        assert_eq!(bitmap.operations, ["fetch stock", "commit"]);
+        assert_eq!(bitmap.operations, ["fetch stock", "scan"]);
         let live: Vec<u64> = bitmap.sites.iter().map(|site| site.live).collect();
         assert_eq!(live[..3], [0b01, 0, 0b11]);
         assert_eq!(live.len(), points().len());

@@ -48,7 +48,7 @@ impl Database for Store {
         if names.len() < TableId::ALL.len() {
             return Err(incomplete(&shown));
         }
-        let store = Store::on(db, config, hook.as_deref())?;
+        let store = Store::on(db, config, hook)?;
         let mut reader = store.reader().map_err(failed)?;
         let loaded = Loaded::read(&mut reader).map_err(failed)?;
         drop(reader);
@@ -85,7 +85,7 @@ impl Database for Store {
             }
             error => cannot_open(&error),
         })?;
-        let store = Store::on(db, config, hook.as_deref())?;
+        let store = Store::on(db, config, hook)?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
                 store.finish_load(&plan.loaded()).map_err(failed)?;
@@ -109,18 +109,14 @@ impl Database for Store {
 }
 
 impl Store {
-    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&StepsHook>) -> Result<Store, Error> {
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<Arc<StepsHook>>) -> Result<Store, Error> {
         let isolation = match config.isolation {
             Isolation::Serializable => storage::Isolation::Serializable,
             Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
             Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
         };
         let inline = config.background == Background::Inline;
-        let store = Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)?;
-        if let Some(hook) = hook {
-            hook.know(store.database(), &[TableId::Warehouse.name(), TableId::District.name()]);
-        }
-        Ok(store)
+        Store::new(db, isolation, durability(config), config.prefetch, inline, hook).map_err(failed)
     }
 }
 

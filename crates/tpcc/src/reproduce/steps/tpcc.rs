@@ -144,7 +144,7 @@ pub(super) fn table4(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error
         lab.say(&format!("team sizes of Payment at {warehouses} warehouses"));
         let json = lab.tpcc(&args)?;
         let operations = json["steps"]["operations"].as_array().map_or(&[][..], Vec::as_slice);
-        for (key, what) in [("size_in", "in"), ("size_out", "out"), ("strays", "strays a team")] {
+        for (key, what) in [("mean_in", "in"), ("mean_out", "out"), ("strays", "strays in all")] {
             let name = format!("steps-table4 {warehouses} warehouses, {what}");
             let mut series = Series::new(name, "operation", "threads of a team");
             for operation in operations {
@@ -152,9 +152,8 @@ pub(super) fn table4(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error
             }
             findings.series.push(series);
         }
-        let ready = json["steps"]["ready"].as_f64();
         let mut series = Series::new("steps-table4 ready threads", "warehouses", "threads ready to run, mean");
-        series.push_exact(warehouses, ready.or_else(|| Value::as_f64(&json["steps"]["mean_ready"])));
+        series.push_exact(warehouses, json["steps"]["mean_ready"].as_f64());
         findings.series.push(series);
     }
     Ok(())
