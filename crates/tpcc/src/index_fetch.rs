@@ -1,15 +1,17 @@
 //! Index fetches by a team (STEPS, 3.2): fibers that read rows by their keys, on one table of 100,000 rows of 25 integers.
 //!
-//! Each fiber ends every fetch with a hop to the next, so that without points they run one fetch after the other, and with
-//! points through each fetch together. Everything lies in memory.
+//! All begin a fetch together: whoever has ended his hops to the next until all have. So without points they run one fetch
+//! after the other, and with points through each fetch in step. Everything lies in memory.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Instant;
 
+use sched_steps::team::Operations;
 use sched_steps::{Executor, fiber};
 use serde::Serialize;
 use storage::disk::MemDisk;
-use storage::{Background, Database, Durability, OpenTable, Options, Table, TxnError};
+use storage::{Background, Database, Durability, Hook, OpenTable, Options, Table, TxnError};
 
 use crate::config::{CtxPoints, Scheduling};
 use crate::error::Error;
@@ -36,8 +38,8 @@ pub(crate) struct Plan {
     pub(crate) fetches: u64,
     /// Where they switch inside a fetch.
     pub(crate) points: CtxPoints,
-    /// Whether other code runs before each round: before each fetch of the first fiber, and of every fiber when they do
-    /// not switch inside a fetch.
+    /// Whether other code runs before each round, by the first who begins it; before each fetch when they do not switch
+    /// inside one.
     pub(crate) cold: bool,
 }
 
@@ -67,24 +69,32 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
         .durability(Durability::Async)
         .background(Background::Inline)
         .transactions(plan.threads + SPARE_TRANSACTIONS);
-    if let Some(hook) = steps::hook(&scheduling)? {
-        options = options.hook(hook);
+    let hook = steps::hook(&scheduling)?;
+    if let Some(hook) = &hook {
+        options = options.hook(Arc::clone(hook) as Arc<dyn Hook>);
     }
     let db = options.open_on(Arc::new(MemDisk::new())).map_err(|e| failed(&e))?;
     let rows = load(&db).map_err(|e| failed(&e))?;
+    let mut operations = Operations::new();
+    if let Some(hook) = &hook {
+        hook.know(&db.indexes()).map_err(|e| failed(&e))?;
+        operations = hook.operations().unwrap_or_default();
+    }
     let mut executor = Executor::builder()
+        .operations(operations)
         .fibers(plan.threads)
         .team_size(plan.threads)
         .stack_bytes(STACK_BYTES)
         .build()
         .map_err(|e| failed(&e))?;
+    let rounds = Rounds::default();
     let start = Instant::now();
     let ends = executor
         .scope(|scope| {
             let fibers: Vec<_> = (0..plan.threads)
                 .map(|number| {
-                    let (db, rows) = (&db, &rows);
-                    scope.spawn(move || thread(db, rows, number, plan))
+                    let (db, rows, rounds) = (&db, &rows, &rounds);
+                    scope.spawn(move || thread(db, rows, number, plan, rounds))
                 })
                 .collect();
             fibers.into_iter().map(|fiber| fiber.join()).collect::<Vec<_>>()
@@ -119,19 +129,47 @@ fn load(db: &Database) -> Result<OpenTable<(), ()>, TxnError> {
     Ok(rows)
 }
 
+/// How far the fibers are.
+#[derive(Default)]
+struct Rounds {
+    /// Fetches ended, of all.
+    ended: Cell<u64>,
+    /// Rounds for which the cache was emptied.
+    emptied: Cell<u64>,
+}
+
+/// Lets the others go when a fiber ends, however it ends: nobody waits for one that has gone.
+struct Gone<'a>(&'a Rounds);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.ended.set(u64::MAX / 2);
+    }
+}
+
 /// A fiber; returns the lines of other code it has run.
-fn thread(db: &Database, rows: &OpenTable<(), ()>, number: usize, plan: &Plan) -> Result<u64, TxnError> {
-    let fills = plan.cold && (number == 0 || plan.points == CtxPoints::None);
+fn thread(
+    db: &Database,
+    rows: &OpenTable<(), ()>,
+    number: usize,
+    plan: &Plan,
+    rounds: &Rounds,
+) -> Result<u64, TxnError> {
+    let gone = Gone(rounds);
+    let alone = plan.points == CtxPoints::None;
     let mut random = number as u64;
     let mut other_lines = 0;
     let mut sum = 0;
+    // Fetches of all that end the round.
+    let mut round = 0;
     let mut left = plan.fetches;
     while left > 0 {
         let n = left.min(PER_TRANSACTION);
         left -= n;
         let mut tx = db.begin()?;
         for _ in 0..n {
-            if fills {
+            if plan.cold && (alone || rounds.emptied.get() * plan.threads as u64 == round) {
+                rounds.emptied.set(rounds.emptied.get() + u64::from(!alone));
                 filler::run();
                 other_lines += filler::LINES;
             }
@@ -140,11 +178,17 @@ fn thread(db: &Database, rows: &OpenTable<(), ()>, number: usize, plan: &Plan) -
             let key = (u128::from(random) * u128::from(ROWS)) >> 64;
             let found = tx.read_raw(rows, &(key as u64).to_be_bytes(), |row| u64::from(row[0]))?;
             sum += found.unwrap_or(0);
-            fiber::hop();
+            round += plan.threads as u64;
+            rounds.ended.set(rounds.ended.get() + 1);
+            while rounds.ended.get() < round {
+                fiber::hop();
+            }
         }
         tx.commit_async()?;
     }
     std::hint::black_box(sum);
+    // All end together.
+    std::mem::forget(gone);
     Ok(other_lines)
 }
 

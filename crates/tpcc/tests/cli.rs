@@ -92,7 +92,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["run", "--engine", "floor", "--ack-stdout"], "--ack-stdout: means nothing"),
         (&["shell", "--table", "stock"], "--table stock: belongs to the workload"),
         (&["shell", "--engine", "floor"], "--engine floor"),
-        (&["reproduce"], "reproduce: no such command, or not built yet"),
+        (&["tenants"], "tenants: no such command, or not built yet"),
         (&[], "no command given"),
     ];
     for (args, want) in cases {

@@ -162,6 +162,10 @@ point_sites! {
     GROUP_SEGMENT = Data "btree/group-segment";
     /// A group descent has asked for the rows.
     GROUP_ROW = Data "btree/group-row";
+    /// A row is about to be looked for: what names and locks its table lies behind.
+    BEFORE_READ = Instruction "table/before-read";
+    /// A row has been found and locked, and not been copied yet.
+    BEFORE_COPY = Instruction "table/before-copy";
     /// A row has been found and locked, and nothing has been written yet.
     BEFORE_WRITE = Instruction "table/before-write";
 }

@@ -279,10 +279,9 @@ impl Tree {
                 page.prefetch_row(position);
                 page.prefetch_room(position);
             } else {
-                let row = page.slot(position).offset;
-                for line in 0..=(row_bytes / 64) {
-                    page.prefetch(row + 64 * line);
-                }
+                let slot = page.slot(position);
+                let end = slot.value_at() + slot.value_len.min(row_bytes);
+                (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
             }
             if frame.is_still(version) {
                 frame.touch();
@@ -338,7 +337,7 @@ impl<'p> Hint<'p> {
     #[inline]
     fn enter(self, pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
         let frame = pool.get(id)?;
-        frame.prefetch_head();
+        frame.prefetch_search();
         Some(Hint { frame, id, version: Version::NEVER, parent: Some((self.frame, self.version)) })
     }
 }

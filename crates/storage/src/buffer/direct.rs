@@ -111,6 +111,15 @@ impl Frame {
         page.prefetch(128);
     }
 
+    /// As [`Frame::prefetch_head`], for who will ask for the right part of the slots himself.
+    #[inline]
+    pub(crate) fn prefetch_search(&self) {
+        crate::base::prefetch::prefetch_read(std::ptr::from_ref(self).cast());
+        let page = self.bytes();
+        page.prefetch(0);
+        page.prefetch(64);
+    }
+
     /// Whether nothing has been written since the version was noted.
     #[inline]
     pub(crate) fn is_still(&self, version: Version) -> bool {

@@ -2,6 +2,7 @@
 
 use super::index::{Got, Index, Want};
 use crate::base::error::TxnError;
+use crate::base::point::site;
 use crate::lock::{LockName, Prefix, RecordMode};
 use crate::txn::core::Txn;
 
@@ -25,6 +26,7 @@ impl Txn<'_> {
         if self.core.pool.points().in_descents() {
             self.core.locks.prefetch(name);
         }
+        self.core.pool.points().at(&site::BEFORE_READ);
         loop {
             let leaf = self.locate(index, name, key)?;
             if !leaf.exact {
@@ -53,6 +55,9 @@ impl Txn<'_> {
                 drop(leaf);
                 self.wait_for(index, name, mode, Prefix::MIN)?;
                 continue;
+            }
+            if self.core.pool.points().in_descents() {
+                self.core.pool.points().at(&site::BEFORE_COPY);
             }
             let page = leaf.read.page();
             let slot = page.slot(leaf.position);

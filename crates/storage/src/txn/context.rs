@@ -71,14 +71,24 @@ impl Context {
     /// Where a key of this name was found last, if remembered.
     #[inline]
     pub(crate) fn memo(&self, name: LockName) -> Option<Memo> {
-        let memo = self.memos[name.low_bits() % MEMOS];
-        (memo.name == name).then_some(memo)
+        let at = name.low_bits() % MEMOS;
+        let memo = &self.memos[at];
+        if memo.name == name {
+            return Some(*memo);
+        }
+        let memo = &self.memos[at ^ 1];
+        (memo.name == name).then_some(*memo)
     }
 
     /// Remembers where a key was found.
     #[inline]
     pub(crate) fn remember(&mut self, memo: Memo) {
-        self.memos[memo.name.low_bits() % MEMOS] = memo;
+        let at = memo.name.low_bits() % MEMOS;
+        // Two places, so that few of a group push each other out; the older one goes.
+        if self.memos[at].name != memo.name {
+            self.memos[at ^ 1] = self.memos[at];
+        }
+        self.memos[at] = memo;
     }
 }
 

@@ -31,8 +31,7 @@ pub(crate) fn run(flags: flags::Footprint) -> Result<Ended, Error> {
     let found = footprint::report(&traces, &wanted)?;
     let mut text = format!("{}\n{}seed      {seed}\n", report::NOTICE, found.text);
     if let Some(path) = &flags.place {
-        let head = format!("points for the mix {} in {}, seed {seed}", flags.mix.name(), geometry.in_words());
-        place::write(path, &found.placement, &head)?;
+        place::write(path, &found.placement)?;
         text += &format!("written   {}; 'tpcc run --scheduler steps --ctx-points {0}' uses it\n", path.display());
     }
     print(&text);

@@ -103,7 +103,6 @@ pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
         ran += 1;
     }
     listen(false);
-    drop(session);
     Database::close(store)
 }
 
@@ -122,7 +121,8 @@ fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded),
         .hook(hook);
     let db = options.open(&config.data).map_err(|e| failed(&e))?;
     let isolation = storage::Isolation::Serializable;
-    let store = Store::new(db, isolation, storage::Durability::Async, config.prefetch, true, None).map_err(|e| failed(&e))?;
+    let store =
+        Store::new(db, isolation, storage::Durability::Async, config.prefetch, true, None).map_err(|e| failed(&e))?;
     let mut reader = store.reader().map_err(|e| failed(&e))?;
     let loaded = Loaded::read(&mut reader).map_err(|e| failed(&e))?;
     drop(reader);

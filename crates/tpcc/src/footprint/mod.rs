@@ -144,6 +144,17 @@ impl Traces {
         }
     }
 
+    /// The team's name for an operation, as [`crate::glue::steps`] adds it: family and object.
+    fn team(&self, id: OperationId) -> (&'static str, String) {
+        let index = self.indexes.get(&id.index).map(|(_, index)| index.clone()).unwrap_or_default();
+        match KINDS.get(usize::from(id.kind)).copied().unwrap_or("other") {
+            "prefetch" => ("announce", String::new()),
+            "commit" | "rollback" => ("finish", String::new()),
+            kind @ ("begin" | "scan") => (kind, String::new()),
+            kind => (kind, index),
+        }
+    }
+
     /// Every operation with all that was traced of it, in the order of its first occurrence.
     fn operations(&self) -> Vec<(OperationId, Vec<&Operation>)> {
         let mut all: Vec<(OperationId, Vec<&Operation>)> = Vec::new();

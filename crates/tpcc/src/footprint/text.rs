@@ -26,8 +26,8 @@ pub(crate) struct Found {
 /// The points of an operation that should be live.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
-    /// Name of the operation.
-    pub(crate) operation: String,
+    /// Name of the operation as `crate::glue::steps` calls it: family and object.
+    pub(crate) operation: (&'static str, String),
     /// Numbers of the sites, ascending.
     pub(crate) sites: Vec<u32>,
 }
@@ -85,7 +85,7 @@ pub(super) fn report(traces: &Traces, wanted: &Wanted) -> Result<Found, Error> {
         if let Some((last, _)) = pair(samples) {
             text += &points_text(&traces.name(*id), last, &sites, geometry);
         }
-        placement.push(Placed { operation: traces.name(*id), sites: sites.into_iter().collect() });
+        placement.push(Placed { operation: traces.team(*id), sites: sites.into_iter().collect() });
     }
     Ok(Found { text, placement })
 }

@@ -2,9 +2,13 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::error::Error;
 use crate::interrupt;
@@ -52,6 +56,8 @@ pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<Ended, Error>
         .stdin(Stdio::null())
         .stdout(stdout.try_clone().map_err(failed)?)
         .stderr(stderr.try_clone().map_err(failed)?)
+        // Ctrl-C on the terminal comes to us alone; we pass it on, once.
+        .process_group(0)
         .spawn()
         .map_err(failed)?;
     let mut told = None;
@@ -60,8 +66,10 @@ pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<Ended, Error>
             break status;
         }
         if interrupt::requested() {
-            let since = *told.get_or_insert_with(Instant::now);
-            // From a terminal the program has heard of it, too, and ends cleanly.
+            let since = *told.get_or_insert_with(|| {
+                let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGINT);
+                Instant::now()
+            });
             if since.elapsed() > PATIENCE {
                 let _ = child.kill();
             }

@@ -110,7 +110,7 @@ fn value(series: &Series, place: usize) -> String {
 fn shown(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
-        Some(v) if v == 0.0 => "0".to_owned(),
+        Some(0.0) => "0".to_owned(),
         Some(v) if v.abs() >= 1e6 => format!("{:.2}M", v / 1e6),
         Some(v) if v.abs() >= 1e4 => format!("{:.1}k", v / 1e3),
         Some(v) if v.fract() == 0.0 => format!("{v:.0}"),

@@ -96,6 +96,9 @@ fn threads(lab: &Lab) -> &'static [u32] {
     if lab.quick { &[1, 2, 5, 10] } else { &[1, 2, 3, 4, 5, 6, 8, 10, 16] }
 }
 
+/// Misses of a round by number of threads.
+type ByThreads = Vec<(u32, f64)>;
+
 /// Misses of a round, one fetch of each thread, by number of threads.
 fn by_threads(
     lab: &mut Lab,
@@ -103,12 +106,12 @@ fn by_threads(
     i1: Geometry,
     live: bool,
     cold: bool,
-) -> Result<Option<(Series, Vec<(u32, f64)>)>, Error> {
+) -> Result<Option<(Series, ByThreads)>, Error> {
     let all = threads(lab);
     let runs: Vec<_> = all.iter().map(|&threads| (How { threads, live, cold }, i1)).collect();
     let Some(counts) = count(lab, &runs)? else { return Ok(None) };
     let mut series = Series::new(name, "threads", &format!("instruction misses of a round, {}", i1.in_words()));
-    let values: Vec<(u32, f64)> = all.iter().zip(&counts).map(|(n, counts)| (*n, counts.i1 * f64::from(*n))).collect();
+    let values: ByThreads = all.iter().zip(&counts).map(|(n, counts)| (*n, counts.i1 * f64::from(*n))).collect();
     values.iter().for_each(|(n, misses)| series.push_exact(*n, Some(*misses)));
     Ok(Some((series, values)))
 }
@@ -193,8 +196,11 @@ pub(super) fn fig8(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> 
     Ok(())
 }
 
+/// A count's name, and where it stands.
+type Event = (&'static str, fn(&Counts) -> f64);
+
 /// What figures 8, 10 and 11 show of a count.
-pub(super) const EVENTS: &[(&str, fn(&Counts) -> f64)] = &[
+pub(super) const EVENTS: &[Event] = &[
     ("L1-I misses", |counts| counts.i1),
     ("L1-D misses", |counts| counts.d1),
     ("instructions", |counts| counts.instructions),

@@ -41,7 +41,7 @@ pub(super) fn lookup(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error
     let times = measured(&directory, rounds).map_err(|e| failed(&e))?;
     std::fs::remove_dir_all(&directory).map_err(|e| failed(&e))?;
     let Some(times) = times else { return Err(interrupted()) };
-    let mut series = Series::new("steps-prefetch lookup", "lookups announced at once", "ns a lookup");
+    let mut series = Series::new("steps-lookup", "lookups announced at once", "ns a lookup");
     for (group, ns) in GROUPS.iter().zip(&times) {
         series.push(*group as u32, Spread::of(ns.iter().copied()));
     }

@@ -69,8 +69,14 @@ pub(super) const PAPER: Paper = Paper {
         Experiment {
             id: "steps-prefetch",
             title: "throughput by warehouses: threads, group prefetch, points",
-            minutes: (15.0, 3.3),
+            minutes: (15.0, 2.8),
             run: prefetch::sweep,
+        },
+        Experiment {
+            id: "steps-lookup",
+            title: "lookups in a large table, announced in groups",
+            minutes: (0.8, 0.5),
+            run: lookup::lookup,
         },
         Experiment {
             id: "steps-switch",

@@ -3,7 +3,6 @@
 
 use storage::PointKind;
 
-use super::lookup;
 use crate::error::Error;
 use crate::footprint::place;
 use crate::reproduce::Findings;
@@ -22,7 +21,7 @@ const TEAM_OF_ONE: Way = ("steps, team of one", "--scheduler steps --team-size 1
 /// Sweeps warehouses and ways.
 pub(super) fn sweep(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
     let sizes: &[u32] = if lab.quick { &[1, 20] } else { &[1, 2, 5, 10, 20, 40] };
-    let (seconds, rounds) = if lab.quick { (3, 3) } else { (6, 5) };
+    let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
     let points_of = |kind, name: &str| {
         let path = lab.scratch().join(name);
         place::write_kind(&path, kind)?;
@@ -49,6 +48,10 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error>
         };
         let mut runs = Vec::new();
         for (way, flags) in all {
+            // One warehouse fits the caches: nothing is claimed of the other ways there.
+            if lab.quick && warehouses == 1 && ![THREADS.0, STEPS.0].contains(&way) {
+                continue;
+            }
             let how = format!("--workers 1 --warmup 1 --duration {seconds} {flags}");
             runs.push((label(way, warehouses, 1), lab.run_args(loaded, warehouses, 0, &how)?));
         }
@@ -75,5 +78,5 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error>
     let one = ratio((TEAM_OF_ONE.0, 20, 1), (threads, 20, 1));
     let cost = one.map(|r| crate::reproduce::report::Spread { mid: 1.0 - r.mid, low: 1.0 - r.high, high: 1.0 - r.low });
     findings.claim(claims::TEAM_OF_ONE.measured(cost, "20 warehouses, against threads with group prefetch"));
-    lookup::lookup(lab, findings)
+    Ok(())
 }
