@@ -94,15 +94,7 @@ pub(super) fn run<E: Engine, R: Ready>(
     };
     let builder = Executor::builder().fibers(size).team_size(size).stack_bytes(STACK_BYTES);
     let builder = match engine.operations() {
-        Some(operations) => {
-            let b = builder.operations(operations);
-            let b = if crate::glue::steps::exp("ring").is_some() { b } else { b.membership(Membership::PerOperation) };
-            match crate::glue::steps::exp("policy").as_deref() {
-                Some("last") => b,
-                Some("oldest") => b.policy(sched_steps::team::OldestFirst),
-                _ => b.policy(LargestFirst),
-            }
-        }
+        Some(operations) => builder.operations(operations).membership(Membership::PerOperation).policy(LargestFirst),
         None => builder,
     };
     let mut executor = builder.build().map_err(|e| format!("{e}; pass a smaller --team-size"))?;

@@ -236,7 +236,8 @@ fn a_team_counts_each_transaction_once() {
         assert!(checked.passed(), "{:?}", checked.findings);
     }
     let (engine, loaded) = moody(0, 5, 300);
-    let failure = run(&engine, &loaded, &Plan { team_size: 4, by_kind: true, ..plan(8, count(1_000)) }, None, |_| {}).err();
+    let failure =
+        run(&engine, &loaded, &Plan { team_size: 4, by_kind: true, ..plan(8, count(1_000)) }, None, |_| {}).err();
     assert_eq!(failure.as_deref(), Some("log: no space left; free some"));
 }
 

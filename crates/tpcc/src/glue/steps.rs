@@ -54,8 +54,6 @@ struct Teams {
     scan: OperationId,
     announce: OperationId,
     finish: OperationId,
-    /// Operations where a team gathers.
-    barriers: u64,
     /// By number of the index; none where there is no index of that number.
     indexes: Box<[Option<OfIndex>]>,
 }
@@ -113,10 +111,7 @@ impl Chosen {
         match self {
             Chosen::None => sites.map(|_| 0).collect(),
             Chosen::All => sites.map(|_| u64::MAX).collect(),
-            Chosen::BuiltIn => match exp("sites") {
-                Some(list) => sites.map(|site| when(list.split(',').any(|name| name == site.name()))).collect(),
-                None => sites.map(|site| when(site.kind() == PointKind::Data)).collect(),
-            },
+            Chosen::BuiltIn => sites.map(|site| when(site.kind() == PointKind::Data)).collect(),
             Chosen::Bitmap(bitmap) => {
                 let live = bitmap.live_for(operations);
                 let at = |site: &PointSite| bitmap.sites.iter().position(|listed| listed.name == site.name());
@@ -124,11 +119,6 @@ impl Chosen {
             }
         }
     }
-}
-
-pub(crate) fn exp(key: &str) -> Option<String> {
-    let all = std::env::var("TPCC_EXP").ok()?;
-    all.split(';').find_map(|part| part.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
 }
 
 impl StepsHook {
@@ -157,19 +147,7 @@ impl StepsHook {
                 delete: add("delete")?,
             });
         }
-        let mut barriers = u64::MAX;
-        if let Some(list) = exp("teams") {
-            barriers = 0;
-            for name in list.split(',') {
-                for (op, known) in operations.iter() {
-                    if known == name || (name.ends_with('*') && known.starts_with(&name[..name.len() - 1])) {
-                        barriers |= op.bit();
-                    }
-                }
-            }
-        }
         let _ = self.teams.set(Teams {
-            barriers,
             live: self.chosen.live(&operations),
             operations,
             begin,
@@ -235,9 +213,7 @@ impl Hook for StepsHook {
             return;
         }
         IN.with(|all| all[fiber].set(if next == teams.finish { LAST } else { next.index() as u8 }));
-        if teams.barriers >> next.index() & 1 == 1 {
-            team::begin_operation(next);
-        }
+        team::begin_operation(next);
     }
 
     fn block(&self, token: &WaitToken, reason: BlockReason) {

@@ -130,7 +130,7 @@ impl Store {
         if let Some(hook) = &steps {
             hook.know(&db.indexes())?;
         }
-        let places = prefetch && (steps.is_some() || super::steps::exp("places").is_some());
+        let places = prefetch && steps.is_some();
         Ok(Store { db, tables, isolation, durability, prefetch, places, steps, inline })
     }
 

@@ -50,8 +50,7 @@ pub(super) fn switch(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error
             findings.series.push(series);
         }
     }
-    let ours: Vec<&Figure> =
-        figures.iter().filter(|f| f.name == OURS && CLAIMED.contains(&f.contexts)).collect();
+    let ours: Vec<&Figure> = figures.iter().filter(|f| f.name == OURS && CLAIMED.contains(&f.contexts)).collect();
     let worst = ours.iter().map(|figure| figure.median_ns).max_by(f64::total_cmp);
     findings.claim(match worst {
         Some(ns) => claims::HOP_NS.found(ns, "the slowest of teams of 10, 16, 64 and 300; four points, staggered"),

@@ -3,7 +3,6 @@
 //! "Off" is the same binary with the same fibers and no point live: transactions of a team run one after the other, each
 //! to its end.
 
-
 use super::fetch::EVENTS;
 use crate::error::Error;
 use crate::footprint::geometry::Geometry;
@@ -61,7 +60,8 @@ fn sizes(lab: &Lab, all: &'static [u32]) -> (u32, &'static [u32]) {
 /// How many times as fast points make a mix, over interleaved rounds.
 fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Option<Spread>, Error> {
     let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
-    let how = |points: &str| format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --scheduler steps {points}");
+    let how =
+        |points: &str| format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --scheduler steps {points}");
     let off = lab.run_args(loaded, warehouses, 0, &how("--ctx-points none"))?;
     let on = lab.run_args(loaded, warehouses, 0, &how(""))?;
     let (off_label, on_label) = (format!("{mix}, points off"), format!("{mix}, points on"));
