@@ -471,5 +471,6 @@ impl Log {
 }
 
 // Their service threads are the system's.
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
+#[cfg(not(shuttle))]
 mod tests;

@@ -40,6 +40,7 @@ pub(super) struct End {
 }
 
 /// What a worker may do next.
+#[allow(clippy::large_enum_variant, reason = "nearly always a job, and a box would be an allocation each")]
 pub(super) enum Next {
     /// Run this.
     Run(Job),
@@ -110,6 +111,7 @@ pub(super) struct Desk<'a, R> {
 }
 
 impl<'a, R: Ready> Desk<'a, R> {
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
         ready: R,
         terminals: Vec<Terminal>,
