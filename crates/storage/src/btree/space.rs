@@ -138,7 +138,9 @@ fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
 fn first_used(pages: Pages<'_>, end: u32, n: usize) -> Option<PageId> {
     (0..n as u32).map(|i| PageId(end.saturating_add(i))).find(|id| {
         pages.pool.get(*id).is_some_and(|frame| {
-            frame.page_id() == *id && matches!(frame.bytes().kind(), Some(Kind::Leaf | Kind::Inner))
+            // A page that was being made when the log refused it has no LSN: it was never used.
+            let page = frame.bytes();
+            frame.page_id() == *id && matches!(page.kind(), Some(Kind::Leaf | Kind::Inner)) && page.lsn() != Lsn::ZERO
         })
     })
 }

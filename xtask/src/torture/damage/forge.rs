@@ -245,11 +245,19 @@ fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
 /// Positions of the log's records, from the oldest that is there on; the last is where it ends.
 pub(crate) fn records(image: &Image) -> Vec<u64> {
     let numbers = image.0.keys().filter_map(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
-    let Some(first) = numbers.min() else { return Vec::new() };
-    let mut at = (first * PAYLOAD).max(4096);
-    let last = at + PAYLOAD;
-    while at < last && record(image, at).is_none() {
+    // A file that waits to be used again holds records of its last number, which are none here.
+    numbers.map(|number| records_from(image, number)).max_by_key(|all| (all.last().copied(), all.len())).unwrap_or_default()
+}
+
+/// The records from the first that begins in this file on, and where they end; none if none does.
+fn records_from(image: &Image, number: u64) -> Vec<u64> {
+    let mut at = (number * PAYLOAD).max(4096);
+    let end = (number + 1) * PAYLOAD;
+    while at < end && record(image, at).is_none() {
         at += 8;
+    }
+    if at >= end {
+        return Vec::new();
     }
     let mut positions = vec![at];
     while let Some(bytes) = record(image, at) {
