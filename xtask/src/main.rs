@@ -1,5 +1,7 @@
 //! `cargo xtask`: what is done with the workspace beyond building it. `cargo xtask --help` lists it.
 
+mod checkers;
+mod fuzz;
 mod sim;
 mod torture;
 
@@ -18,10 +20,25 @@ struct Cli {
 enum Command {
     /// Runs a campaign that tries to make the engine lose or invent something.
     Torture(torture::Flags),
+    /// Tries inputs that nobody would think of on whatever takes bytes from outside.
+    Fuzz(fuzz::Flags),
+    /// Latches, translation table and log reservations under every order of steps.
+    Loom(checkers::Loom),
+    /// Lock table, group commit and checkpoints under many random schedules.
+    Shuttle(checkers::Shuttle),
+    /// Units with unsafe code under the interpreter that knows the rules.
+    Miri(checkers::Miri),
+    /// Threads that meet, and a mixed load, under a sanitizer.
+    Sanitize(checkers::Sanitize),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Torture(flags) => torture::run(&flags),
+        Command::Fuzz(flags) => fuzz::run(&flags),
+        Command::Loom(flags) => checkers::loom(&flags),
+        Command::Shuttle(flags) => checkers::shuttle(&flags),
+        Command::Miri(flags) => checkers::miri(&flags),
+        Command::Sanitize(flags) => checkers::sanitize(&flags),
     }
 }

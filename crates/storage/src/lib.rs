@@ -143,6 +143,9 @@ mod base;
 mod btree;
 mod buffer;
 mod db;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod io;
 mod latch;
 mod lock;
@@ -161,6 +164,7 @@ pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::options::{MIN_POOL_BYTES, Options, Recovery, RecoveryPass};
+pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, SecondaryIndex, Table};
 pub use db::transaction::{TableLock, Transaction};
 pub use table::codec::{Key, Row};

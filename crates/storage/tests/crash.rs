@@ -262,6 +262,24 @@ fn a_failed_write_or_sync_closes_the_instance() {
     }
 }
 
+/// A sync that fails for lack of space has lost data like any other: it is not tried again, and nothing is acknowledged.
+#[test]
+fn a_sync_that_finds_no_space_closes_the_instance() {
+    for n in 1..4 {
+        let disk = SimDisk::new(n);
+        let db = small().open_on(on(&disk)).unwrap();
+        db.transact(|tx| tx.put(&ROWS, &vec![1], &vec![1])).unwrap();
+        disk.plan(Some(Call::Sync), When::Once(n), Fault::Enospc);
+        // The log's, the data file's or the control file's sync.
+        let failed = db.checkpoint().and_then(|()| db.checkpoint());
+        assert!(matches!(failed, Err(storage::StorageError::Io { op: "sync", .. })), "{failed:?}");
+        let error = db.transact(|tx| tx.put(&ROWS, &vec![2], &vec![2])).unwrap_err();
+        assert!(matches!(error, TxnError::Storage(storage::StorageError::Poisoned { .. })), "{error}");
+        let after = disk.crash(Crash::Nothing);
+        assert!(contents(&small().open_on(on(&after)).unwrap()).contains_key(&vec![1]));
+    }
+}
+
 /// A full disk is not a broken disk: the transaction rolls back, and work goes on when there is space.
 #[test]
 fn a_full_disk_rolls_back_and_goes_on() {

@@ -213,6 +213,8 @@ pub(crate) struct LoadConfig {
 pub(crate) struct CheckConfig {
     /// How the engine is opened.
     pub(crate) store: StoreConfig,
+    /// Whether the structure is proved as well.
+    pub(crate) structure: bool,
     /// Where to write everything.
     pub(crate) json: Option<PathBuf>,
 }
@@ -314,7 +316,8 @@ pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
 /// Resolves `tpcc check`.
 pub(crate) fn check(flags: flags::Check) -> Result<CheckConfig, Error> {
     no_floor(&flags.engine, "check")?;
-    Ok(CheckConfig { store: store(flags.data.as_deref(), &flags.engine, &flags.machine)?, json: flags.output.json })
+    let store = store(flags.data.as_deref(), &flags.engine, &flags.machine)?;
+    Ok(CheckConfig { store, structure: flags.structure, json: flags.output.json })
 }
 
 /// Resolves `tpcc verify`.

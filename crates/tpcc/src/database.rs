@@ -1,11 +1,14 @@
 //! What the commands need of an engine beyond running transactions: opening, loading, closing. An engine that keeps
 //! nothing on disk finds nothing to open and always loads.
 
+use std::ops::ControlFlow;
+
 use crate::config::StoreConfig;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::load;
 use crate::schema::meta::Loaded;
+use crate::structure::Structure;
 
 /// An engine with the database it runs on.
 pub(crate) trait Database: Engine + Send + Sized {
@@ -27,6 +30,10 @@ pub(crate) trait Database: Engine + Send + Sized {
 
     /// Reads everything that is allocated, used by a table or not, and proves it undamaged.
     fn verify(&self) -> Result<(), Error>;
+
+    /// Proves the structure of everything that is stored; `look` hears how many of how many pages were seen, and may
+    /// break it off.
+    fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<Structure, Error>;
 
     /// Leaves everything on disk.
     fn close(self) -> Result<(), Error>;

@@ -1,6 +1,8 @@
 //! What the driver needs of an engine: a session for each worker, transactions that end in a ticket, and tickets that
 //! become durable.
 
+use sched_steps::team::Operations;
+
 use crate::ops::{Ops, Read};
 use crate::schema::TableId;
 
@@ -72,6 +74,11 @@ pub(crate) trait Engine: Sync {
 
     /// Makes a reader.
     fn reader(&self) -> Result<Self::Reader<'_>, Self::Error>;
+
+    /// What transactions do, if teams of them are to do it together; none where fibers only take turns.
+    fn operations(&self) -> Option<Operations> {
+        None
+    }
 
     /// Counters since the engine was opened. Called once a second and at both ends of the measured time.
     fn figures(&self) -> EngineFigures;

@@ -1,5 +1,6 @@
 //! The command line, as typed. [`crate::config`] resolves it.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -97,6 +98,9 @@ pub(crate) struct Check {
     /// Directory of the database [default: tpcc-data]
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub(crate) data: Option<PathBuf>,
+    /// Also prove the structure of trees, indexes and free pages
+    #[arg(long, help_heading = "Data")]
+    pub(crate) structure: bool,
     #[command(flatten)]
     pub(crate) engine: Engine,
     #[command(flatten)]
@@ -504,7 +508,12 @@ pub(crate) enum Parsed {
 
 /// Parses the command line.
 pub(crate) fn parse() -> Result<Parsed, Error> {
-    match Cli::try_parse() {
+    parse_from(std::env::args_os())
+}
+
+/// Parses words, the first of which is the program's name.
+pub(crate) fn parse_from(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Error> {
+    match Cli::try_parse_from(words) {
         Ok(cli) => Ok(Parsed::Command(Box::new(cli.command))),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             Ok(Parsed::Text(error))

@@ -27,6 +27,7 @@ mod reproduce;
 mod schema;
 mod shell;
 mod space;
+mod structure;
 mod txn;
 
 use std::process::ExitCode;
@@ -36,6 +37,33 @@ use flags::{Command, Parsed};
 
 /// Status of a run or check that failed.
 const FAILED: u8 = 1;
+
+/// The command line, for a fuzzer.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    use crate::flags::{self, Command, Parsed};
+    use crate::{config, error::Error};
+
+    /// Parses words as the command line and resolves what it says; an error must say something.
+    pub fn command_line(words: &[String]) {
+        let parsed = flags::parse_from(std::iter::once("tpcc".to_owned()).chain(words.iter().cloned()).map(Into::into));
+        let resolved: Result<(), Error> = match parsed {
+            Ok(Parsed::Command(command)) => match *command {
+                Command::Run(flags) => config::run(flags).map(drop),
+                Command::Load(flags) => config::load(flags).map(drop),
+                Command::Check(flags) => config::check(flags).map(drop),
+                _ => Ok(()),
+            },
+            Ok(Parsed::Text(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = resolved {
+            assert!(!error.to_string().trim().is_empty(), "an error says what is wrong");
+            assert_eq!(error.status(), 2, "what is wrong with the command line is a usage error");
+        }
+    }
+}
 
 /// The command: parses the command line, does what it says, gives the exit status.
 pub fn main() -> ExitCode {

@@ -290,7 +290,8 @@ impl Replayed {
     pub(crate) fn possible(&self, moment: Moment) -> RangeInclusive<usize> {
         let least = self.order.iter().take_while(|(lsn, _)| *lsn <= moment.acknowledged).count();
         let most = self.order.iter().take_while(|(_, number)| *number < moment.begun).count();
-        least..=most
+        // One that only reads takes the log's end, which may have been durable long before.
+        least.min(most)..=most
     }
 
     /// Which of the possible states has this hash: the one with most commits.

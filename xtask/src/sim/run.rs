@@ -487,3 +487,21 @@ fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) -> Result<(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_run() {
+        let mut traces = std::collections::BTreeSet::new();
+        for seed in 0..12 {
+            let script = Script { cuts: false, ..Script::draw(&mut Rng::new(seed)) };
+            let again = |_| run(&SimDisk::new(seed), &script).unwrap_or_else(|e| panic!("seed {seed}: {e}")).trace;
+            let (one, two) = (again(1), again(2));
+            assert_eq!(one, two, "seed {seed}");
+            traces.insert(one);
+        }
+        assert_eq!(traces.len(), 12, "different seeds give different runs");
+    }
+}

@@ -77,11 +77,6 @@ impl Sim {
         Arc::new(Sim { state: Mutex::new(state), seats: Box::new(ThreadSeats::new(actors)), now_ns })
     }
 
-    /// The clock.
-    pub(crate) fn now_ns(&self) -> &Arc<AtomicU64> {
-        &self.now_ns
-    }
-
     /// A number that tells two runs apart: equal if all decisions were.
     pub(crate) fn trace(&self) -> u64 {
         self.state().trace

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Plan;
 use super::damage::Rng;
 use super::damage::disk::CowDisk;
-use super::damage::judge::{Promise, judge};
+use super::damage::judge::{Promise, judge, undamaged};
 use super::damage::subject::{Left, Subject};
 use super::damage::watch::{self, Cases, Ending};
 use super::report::{Progress, Report};
@@ -13,6 +13,9 @@ use super::report::{Progress, Report};
 /// Runs the campaign.
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     match Subject::all(plan.seed) {
+        Ok(subjects) if !undamaged(&subjects).is_empty() => {
+            Report { failures: undamaged(&subjects), ..Report::default() }
+        }
         Ok(subjects) => watch::run(Flips { seed: plan.seed, subjects: subjects.into() }, plan, progress),
         Err(error) => Report { failures: vec![format!("preparing the database: {error}")], ..Report::default() },
     }
@@ -105,5 +108,18 @@ impl Flip<'_> {
         self.subject.left == Left::Killed
             && super::damage::subject::log_position(self.file, self.at)
                 .is_some_and(|position| position >= self.subject.provable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_flipped_bit_is_told_or_harmless() {
+        let plan = Plan { budget: 1_000, seed: 20_260_501, case: None };
+        let report = run(&plan, &Progress::start("bitflips", &plan, false));
+        assert!(report.failures.is_empty(), "{:#?}", report.failures.iter().take(5).collect::<Vec<_>>());
+        assert_eq!(report.tried, plan.budget);
     }
 }

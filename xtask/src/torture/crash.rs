@@ -20,14 +20,13 @@ use storage::disk::SimDisk;
 const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, one)
+    seeds::each(plan, progress, |seed| one(seed, SimDisk::new(seed)))
 }
 
-/// All cases of one seed.
-fn one(seed: u64) -> Tried {
+/// All cases of one seed, on a new disk.
+fn one(seed: u64, mut disk: SimDisk) -> Tried {
     let mut tried = Tried::default();
     let mut rng = Rng::new(seed);
-    let mut disk = SimDisk::new(seed);
     let mut base = State::default();
     for life in 0..1 + rng.below(3) {
         let script = Script::draw(&mut rng);
@@ -113,4 +112,27 @@ fn judge(
             format!("no prefix of the commits ({possible:?}): {}", differences.join("; "))
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_thousand_crashes_lose_nothing() {
+        let report = run(&Plan { budget: 2000, seed: 1, case: None }, &Progress::hidden());
+        assert_eq!(report.failures, [""; 0]);
+        assert!(report.tried >= 2000);
+    }
+
+    /// The canary: a disk whose syncs do nothing must be found out.
+    #[test]
+    fn a_disk_that_lies_is_found_out() {
+        let lied = |seed: &u64| {
+            let disk = SimDisk::new(*seed);
+            disk.drop_syncs(true);
+            !one(*seed, disk).failures.is_empty()
+        };
+        assert!((0..6).filter(lied).count() >= 4);
+    }
 }

@@ -68,7 +68,8 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
         cases.swap(at, rng.below(at as u64 + 1) as usize);
     }
     cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
-    seeds::every(&cases, progress, |(number, case)| {
+    let name = |(number, _): &(u64, Case)| format!("--seed {} --case {number}", plan.seed);
+    seeds::every(&cases, progress, name, |(number, case)| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
         let load = &loads[case.load];
         if let Err(what) = one(load, case) {
@@ -214,4 +215,16 @@ fn probe_is_fitting(case: &Case, ran: &Ran) -> Result<(), String> {
         return Err(format!("still open to commits after: {error}"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_hundred_refused_calls_are_survived() {
+        let report = run(&Plan { budget: 200, seed: 1, case: None }, &Progress::hidden());
+        assert_eq!(report.failures, [""; 0]);
+        assert_eq!(report.tried, 200);
+    }
 }

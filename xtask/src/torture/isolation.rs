@@ -38,6 +38,9 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
         None => plan.seed..plan.seed + plan.budget,
     };
     for seed in seeds {
+        if progress.is_over() {
+            break;
+        }
         let trial = Trial::of_seed(seed, TRANSACTIONS);
         report.tried += 1;
         match trial.run() {
@@ -56,6 +59,9 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
                 }
             }
             Err(what) => report.failures.push(format!("seed {seed}: {what}\n{}", again(seed, &trial))),
+        }
+        if !report.failures.is_empty() {
+            progress.failed();
         }
         progress.add(1);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Plan;
 use super::damage::disk::{CowDisk, Image};
-use super::damage::judge::{Promise, judge, memory_limit};
+use super::damage::judge::{Promise, judge, memory_limit, undamaged};
 use super::damage::subject::{LOG_FILE, LOG_HEADER, Left, Subject};
 use super::damage::watch::{self, Cases, Ending};
 use super::damage::{Rng, forge};
@@ -18,6 +18,9 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
         Ok(Malformed::over(plan.seed, subjects, other.image))
     });
     match prepared {
+        Ok(cases) if !undamaged(&cases.subjects).is_empty() => {
+            Report { failures: undamaged(&cases.subjects), ..Report::default() }
+        }
         Ok(cases) => watch::run(cases, plan, progress),
         Err(error) => Report { failures: vec![format!("preparing the database: {error}")], ..Report::default() },
     }
@@ -41,6 +44,8 @@ struct Damage<'a> {
     kind: &'static str,
     what: String,
     promise: Promise,
+    /// The file in which the log ends is not what it was.
+    newest_log: bool,
 }
 
 /// One way of spoiling files.
@@ -99,6 +104,7 @@ impl Malformed {
                 kind: "file, cut",
                 what: format!("{name} cut to {len} bytes"),
                 promise: Promise::Right,
+                newest_log: false,
             };
         }
         let all: u64 = WAYS.iter().map(|way| way.1).sum();
@@ -115,7 +121,10 @@ impl Malformed {
                 draw -= way.1;
             }
             if let Some((what, promise)) = way.2(self, i, &disk, rng) {
-                return Damage { subject: &self.subjects[i], disk, kind: way.0, what, promise };
+                let newest = forge::log_place(self.end_of_log(i)).0;
+                let is_newest = |word: &str| word.trim_end_matches(':') == newest;
+                let newest_log = way.0.starts_with("file") && what.split(' ').any(is_newest);
+                return Damage { subject: &self.subjects[i], disk, kind: way.0, what, promise, newest_log };
             }
         }
     }
@@ -158,9 +167,9 @@ fn any_page(all: &Malformed, i: usize, rng: &mut Rng) -> u32 {
 fn spoilt_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
     let number = any_page(all, i, rng);
     let mut page = forge::page(all.image(i), number);
-    let what = forge::spoil(&mut page, forge::end_of_pages(all.image(i)), rng);
+    let (what, promise) = forge::spoil(&mut page, forge::end_of_pages(all.image(i)), rng);
     put_page(disk, number, &page);
-    Some((format!("page {number}: {what}"), Promise::Noticed))
+    Some((format!("page {number}: {what}"), promise))
 }
 
 fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
@@ -348,7 +357,9 @@ impl Cases for Malformed {
         let mut rng = Rng::of_case(self.seed, case);
         let damage = self.damage(case, &mut rng);
         let mut verdict = judge(damage.subject, &damage.disk, damage.promise, &mut rng);
-        if verdict.earlier && damage.promise == Promise::Right && damage.subject.left == Left::Closed {
+        // Only the newest part of the log of a database that was killed can look as if it had never been written.
+        let newest = damage.subject.left == Left::Killed && (damage.kind.starts_with("log") || damage.newest_log);
+        if verdict.earlier && damage.promise == Promise::Right && !newest {
             verdict.failure = Some("commits were lost".into());
         }
         let failure = verdict.failure.as_ref().map(|what| {
@@ -365,3 +376,16 @@ impl Cases for Malformed {
 }
 
 const _: () = assert!(LOG_HEADER == 4096);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn malformed_files_are_told_or_harmless() {
+        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None };
+        let report = run(&plan, &Progress::start("malformed", &plan, false));
+        assert!(report.failures.is_empty(), "{:#?}", report.failures.iter().take(5).collect::<Vec<_>>());
+        assert_eq!(report.tried, plan.budget);
+    }
+}

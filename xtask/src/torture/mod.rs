@@ -2,10 +2,11 @@
 
 mod bitflips;
 mod crash;
-mod damage;
+pub(crate) mod damage;
 mod io_errors;
 mod isolation;
 mod malformed;
+mod mutants;
 mod oracle;
 mod recovery;
 mod report;
@@ -34,6 +35,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "isolation", run: isolation::run },
     Campaign { name: "bitflips", run: bitflips::run },
     Campaign { name: "malformed", run: malformed::run },
+    Campaign { name: "mutants", run: mutants::run },
 ];
 
 /// The flags of `cargo xtask torture`.
@@ -51,6 +53,9 @@ pub(crate) struct Flags {
     /// Tries only this case of the seed, for campaigns that number their cases: failures name it.
     #[arg(long, value_name = "N")]
     case: Option<u64>,
+    /// Ends at the first failure.
+    #[arg(long)]
+    fail_fast: bool,
     /// Writes the result there as one JSON object.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -69,12 +74,15 @@ pub(crate) struct Plan {
 
 /// Runs a campaign; fails if anything it tried did.
 pub(crate) fn run(flags: &Flags) -> ExitCode {
+    if flags.campaign == "mutants" && !mutants::HERE {
+        return mutants::in_a_build_of_their_own(flags);
+    }
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);
     };
     let plan =
         Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock), case: flags.case };
-    let progress = Progress::start(campaign.name, &plan);
+    let progress = Progress::start(campaign.name, &plan, flags.fail_fast);
     let report = (campaign.run)(&plan, &progress);
     progress.finish();
     report.conclude(campaign.name, &plan, progress.elapsed(), flags.json.as_deref())

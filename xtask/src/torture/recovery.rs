@@ -76,3 +76,15 @@ impl Restart {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_hundred_restarts_that_are_cut_find_the_same() {
+        let report = run(&Plan { budget: 200, seed: 1, case: None }, &Progress::hidden());
+        assert_eq!(report.failures, [""; 0]);
+        assert!(report.tried >= 200);
+    }
+}

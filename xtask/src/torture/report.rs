@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -93,22 +94,40 @@ impl Report {
 pub(crate) struct Progress {
     bar: ProgressBar,
     start: Instant,
+    fail_fast: bool,
+    failed: AtomicBool,
 }
 
 impl Progress {
-    pub(super) fn start(campaign: &str, plan: &Plan) -> Progress {
+    pub(super) fn start(campaign: &str, plan: &Plan, fail_fast: bool) -> Progress {
         println!("{campaign}: at least {} cases, seed {}", plan.budget, plan.seed);
         let bar = ProgressBar::new(plan.budget);
         if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}") {
             bar.set_style(style);
         }
         bar.set_message(campaign.to_owned());
-        Progress { bar, start: Instant::now() }
+        Progress { bar, start: Instant::now(), fail_fast, failed: AtomicBool::new(false) }
+    }
+
+    /// Shows nothing.
+    #[cfg(test)]
+    pub(super) fn hidden() -> Progress {
+        Progress { bar: ProgressBar::hidden(), start: Instant::now(), fail_fast: false, failed: AtomicBool::new(false) }
     }
 
     /// More cases were tried.
     pub(crate) fn add(&self, cases: u64) {
         self.bar.inc(cases);
+    }
+
+    /// Something failed.
+    pub(crate) fn failed(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether enough has been seen: something failed, and the first failure was to be the last.
+    pub(crate) fn is_over(&self) -> bool {
+        self.fail_fast && self.failed.load(Ordering::Relaxed)
     }
 
     pub(super) fn finish(&self) {

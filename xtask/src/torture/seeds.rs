@@ -1,8 +1,9 @@
 //! Going through seeds on all cores until enough cases have been tried.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use super::Plan;
 use super::report::{Progress, Report};
@@ -28,32 +29,79 @@ impl Tried {
 /// Runs `one` with the plan's seed, the next seed, and so on, until the cases reach the budget. A seed that has been
 /// begun is finished, so that `--budget 1` is all of one seed.
 pub(super) fn each(plan: &Plan, progress: &Progress, one: impl Fn(u64) -> Tried + Sync) -> Report {
-    on_all_cores(progress, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
+    let name = |at| format!("--seed {}", plan.seed.wrapping_add(at));
+    on_all_cores(plan.budget, progress, name, |at, done| (done < plan.budget).then(|| one(plan.seed.wrapping_add(at))))
 }
 
 /// Runs `one` with each of `cases`.
-pub(super) fn every<T: Sync>(cases: &[T], progress: &Progress, one: impl Fn(&T) -> Tried + Sync) -> Report {
-    on_all_cores(progress, |at, _| cases.get(usize::try_from(at).ok()?).map(&one))
+pub(super) fn every<T: Sync>(
+    cases: &[T],
+    progress: &Progress,
+    name: impl Fn(&T) -> String + Sync,
+    one: impl Fn(&T) -> Tried + Sync,
+) -> Report {
+    let case = |at| cases.get(usize::try_from(at).ok()?);
+    on_all_cores(u64::MAX, progress, |at| case(at).map(&name).unwrap_or_default(), |at, _| case(at).map(&one))
 }
 
-/// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core, until it gives nothing.
-fn on_all_cores(progress: &Progress, next: impl Fn(u64, u64) -> Option<Tried> + Sync) -> Report {
-    let cores = thread::available_parallelism().map_or(1, usize::from);
+/// No case takes as long on any machine. Simulated hangs are found in simulated time; this finds the others.
+const HANG: Duration = Duration::from_secs(120);
+
+/// Ends the program when a case hangs, and says which: nothing else could be done about the thread that it holds.
+fn end_hanging(begun: &[Mutex<Option<(String, Instant)>>]) {
+    for case in begun {
+        if let Some((at, since)) = &*lock(case)
+            && since.elapsed() > HANG
+        {
+            println!("FAILED a hang: {at} has not ended for {HANG:?}");
+            std::process::exit(1);
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core but at most `most`, until it gives nothing.
+fn on_all_cores(
+    most: u64,
+    progress: &Progress,
+    name: impl Fn(u64) -> String + Sync,
+    next: impl Fn(u64, u64) -> Option<Tried> + Sync,
+) -> Report {
+    let cores = thread::available_parallelism().map_or(1, usize::from) as u64;
     let count = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let report = Mutex::new(Report::default());
+    let begun: Vec<Mutex<Option<(String, Instant)>>> = (0..cores.min(most)).map(|_| Mutex::default()).collect();
+    let left = AtomicU64::new(begun.len() as u64);
     thread::scope(|scope| {
-        for _ in 0..cores {
+        scope.spawn(|| {
+            while left.load(Ordering::Relaxed) > 0 {
+                end_hanging(&begun);
+                thread::park_timeout(Duration::from_millis(50));
+            }
+        });
+        for begun in &begun {
             scope.spawn(|| {
                 // The first takes place whatever the others do, so that the seed given is tried.
-                while let Some(tried) = next(count.fetch_add(1, Ordering::Relaxed), done.load(Ordering::Relaxed)) {
+                while !progress.is_over() {
+                    let at = count.fetch_add(1, Ordering::Relaxed);
+                    *lock(begun) = Some((name(at), Instant::now()));
+                    let Some(tried) = next(at, done.load(Ordering::Relaxed)) else { break };
+                    if !tried.failures.is_empty() {
+                        progress.failed();
+                    }
                     done.fetch_add(tried.cases.max(1), Ordering::Relaxed);
                     progress.add(tried.cases);
-                    let mut report = report.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut report = lock(&report);
                     report.tried += tried.cases;
                     report.undecided += tried.undecided;
                     report.failures.extend(tried.failures);
                 }
+                *lock(begun) = None;
+                left.fetch_sub(1, Ordering::Relaxed);
             });
         }
     });

@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 
 use super::core::{Awaits, Core, Parts};
-use super::drive::{Callbacks, Idle};
+use super::drive::{Callbacks, Idle, OnIdle, Service};
 use super::scope::{self, FiberError, Scope};
-use crate::fiber::{Remote, Slab, StackError};
+use crate::fiber::{Monitor, Remote, Slab, StackError};
 use crate::team::{LastInterest, Membership, NextTeam, Operations, Statistics, Teams};
 
 /// Why an executor was not built.
@@ -40,8 +40,8 @@ pub struct Builder {
     policy: Box<dyn NextTeam>,
     patience: u64,
     consolidate_below: f64,
-    idle: Option<Box<dyn FnMut(&Idle<'_>)>>,
-    service: Option<(u32, Box<dyn FnMut()>)>,
+    idle: Option<OnIdle>,
+    service: Option<Service>,
 }
 
 impl Default for Builder {
@@ -218,6 +218,12 @@ impl Executor {
         with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
     ) -> Result<R, FiberError> {
         scope::enter(&self.core, with)
+    }
+
+    /// Watches this executor from other threads.
+    #[must_use]
+    pub fn monitor(&self) -> Monitor {
+        Monitor::new(self.core.remote)
     }
 
     /// What its teams did since it was built or since [`team::reset_statistics`](crate::team::reset_statistics).

@@ -14,17 +14,22 @@ const SPIN: Duration = Duration::from_micros(20);
 /// How long it sleeps at most while a condition has to be asked for.
 const POLL: Duration = Duration::from_micros(50);
 
+/// Called when no fiber can run.
+pub(super) type OnIdle = Box<dyn FnMut(&Idle<'_>)>;
+/// Called between fibers, once in so many choices.
+pub(super) type Service = (u32, Box<dyn FnMut()>);
+
 /// What the embedder wants to be called for, on the context of the thread.
 #[derive(Default)]
 pub(crate) struct Callbacks {
-    pub(super) idle: RefCell<Option<Box<dyn FnMut(&Idle<'_>)>>>,
+    pub(super) idle: RefCell<Option<OnIdle>>,
     pub(super) service: RefCell<Option<Box<dyn FnMut()>>>,
     pub(super) every: u32,
     picks: Cell<u32>,
 }
 
 impl Callbacks {
-    pub(super) fn new(idle: Option<Box<dyn FnMut(&Idle<'_>)>>, service: Option<(u32, Box<dyn FnMut()>)>) -> Callbacks {
+    pub(super) fn new(idle: Option<OnIdle>, service: Option<Service>) -> Callbacks {
         let (every, service) = service.map_or((0, None), |(every, call)| (every.max(1), Some(call)));
         Callbacks { idle: RefCell::new(idle), service: RefCell::new(service), every, picks: Cell::new(0) }
     }

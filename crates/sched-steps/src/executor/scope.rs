@@ -136,7 +136,8 @@ pub(super) fn enter<'env, R>(
 impl<'scope, 'env> Scope<'scope, 'env> {
     /// Spawns a fiber named by its number. It begins when the running context next gives way.
     ///
-    /// If all slots are taken, others run until one of them ends.
+    /// If all slots are taken, others run until one of them ends. Fibers that hold all slots and all wait to
+    /// spawn another wait for ever.
     pub fn spawn<T: 'scope>(&'scope self, run: impl FnOnce() -> T + 'scope) -> JoinHandle<'scope, T> {
         self.spawn_named("", run)
     }

@@ -223,6 +223,8 @@ impl Core {
             return;
         }
         local.current.set(to);
+        // SAFETY: as above.
+        self.remote.beat(unsafe { (*to).index.get() });
         // SAFETY: `to` is suspended or fresh: it came from a queue, the ring, or is the thread's context,
         // and is not the running one.
         unsafe {

@@ -22,14 +22,14 @@ pub(crate) mod tools;
     feature = "measure",
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
-    not(miri)
+    not(any(miri, feature = "asan"))
 ))]
 pub(crate) use arch::RING_ADVANCE_BYTES;
 pub(crate) use arch::{OWN_STACKS, Rest, conclude, dispose, divert, prepare, rest, switch};
 pub(crate) use node::{INERT, Node, local};
 pub(crate) use overflow::{Watch, Watched};
-pub use remote::Waker;
 pub(crate) use remote::{FIBERS, Remote};
+pub use remote::{Monitor, Sample, Waker};
 pub(crate) use stack::Slab;
 pub use stack::StackError;
 
@@ -101,6 +101,12 @@ pub fn index() -> Option<usize> {
 #[must_use]
 pub fn waker() -> Option<Waker> {
     Core::current(|core| core.running().map(|index| core.waker(index))).flatten()
+}
+
+/// Watches the executor of the running fiber from other threads; `None` outside of a fiber.
+#[must_use]
+pub fn monitor() -> Option<Monitor> {
+    Core::current(|core| Monitor::new(core.remote))
 }
 
 /// Gives up the place in the ring: whoever else is ready runs first, and the caller goes on after them. The

@@ -101,14 +101,19 @@ mod place {
         static LOCAL: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
     }
 
+    /// An address that is kept and never followed.
+    struct Kept(#[allow(dead_code)] *const Local);
+    // SAFETY: see above.
+    unsafe impl Send for Kept {}
+
     /// Keeps the leaked ones reachable, for checkers of leaks.
-    static ALL: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    static ALL: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
 
     pub(crate) fn local() -> &'static Local {
         LOCAL.with(|cell| {
             if cell.get().is_null() {
                 let own: *const Local = Box::leak(Box::new(Local::new()));
-                ALL.lock().unwrap_or_else(PoisonError::into_inner).push(own.expose_provenance());
+                ALL.lock().unwrap_or_else(PoisonError::into_inner).push(Kept(own));
                 cell.set(own);
             }
             // SAFETY: leaked above or by the thread that adopted this one.

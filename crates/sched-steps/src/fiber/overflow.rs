@@ -177,7 +177,7 @@ extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         }
     }
     // SAFETY: written before this handler was installed.
-    let before = unsafe { (*(&raw const BEFORE)).assume_init() };
+    let before = unsafe { (&raw const BEFORE).cast::<libc::sigaction>().read() };
     match before.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
             // The fault comes again, and ends the process as if we had never been here.

@@ -27,6 +27,15 @@ pub(crate) struct Remote {
     number: u32,
     bits: OnceLock<Box<[AtomicU64]>>,
     thread: Mutex<Option<Thread>>,
+    pulse: Pulse,
+}
+
+/// What the executor's thread tells those who watch it, on lines that wakers do not write.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Pulse {
+    switches: AtomicU64,
+    running: AtomicU32,
 }
 
 impl Remote {
@@ -49,6 +58,7 @@ impl Remote {
             number,
             bits: OnceLock::new(),
             thread: Mutex::new(None),
+            pulse: Pulse::default(),
         });
         remote.bits.get_or_init(|| (0..FIBERS / 64).map(|_| AtomicU64::new(0)).collect());
         *remote.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
@@ -59,6 +69,14 @@ impl Remote {
     pub(crate) fn release(&self) {
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = None;
         FREE.lock().unwrap_or_else(PoisonError::into_inner).1.push(self.number);
+    }
+
+    /// Notes that fiber `index` gets the CPU. Two plain stores.
+    #[inline]
+    pub(crate) fn beat(&self, index: u32) {
+        let switches = &self.pulse.switches;
+        switches.store(switches.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.pulse.running.store(index, Ordering::Relaxed);
     }
 
     /// Whether a wake has come since the last [`Remote::drain`]. One load.
@@ -158,5 +176,55 @@ impl Waker {
 
     pub(crate) fn is_of(remote: &Remote, executor: u32) -> bool {
         remote.number == executor
+    }
+}
+
+/// Watches an executor from another thread: a fiber that blocks its thread, in a system call or a loop, stops
+/// all others, and nobody on that thread is left to say so.
+///
+/// Take a sample every second or so; one that [`is_stalled_since`](Sample::is_stalled_since) the one before
+/// names the culprit. Hops are not counted: fibers that only hop, and never yield, wait or begin an operation,
+/// look stalled too.
+#[derive(Clone, Copy, Debug)]
+pub struct Monitor {
+    executor: u32,
+}
+
+/// What an executor did at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Switches so far, hops not counted.
+    pub switches: u64,
+    /// The fiber that was given the CPU last: it runs, or a mate of its ring does. `None` on the thread's own
+    /// context.
+    pub fiber: Option<usize>,
+    /// The thread sleeps because no fiber can run.
+    pub is_asleep: bool,
+}
+
+impl Monitor {
+    pub(crate) fn new(remote: &Remote) -> Monitor {
+        Monitor { executor: remote.number }
+    }
+
+    /// What the executor does now. After it has gone, what the next one in its place does.
+    #[must_use]
+    pub fn sample(self) -> Sample {
+        let remote = TABLE.get(self.executor as usize).and_then(OnceLock::get);
+        let Some(remote) = remote else { return Sample { switches: 0, fiber: None, is_asleep: true } };
+        let running = remote.pulse.running.load(Ordering::Relaxed);
+        Sample {
+            switches: remote.pulse.switches.load(Ordering::Relaxed),
+            fiber: ((running as usize) < FIBERS).then_some(running as usize),
+            is_asleep: remote.parked.load(Ordering::Relaxed) != 0,
+        }
+    }
+}
+
+impl Sample {
+    /// A fiber has run since `earlier` without giving way.
+    #[must_use]
+    pub fn is_stalled_since(&self, earlier: &Sample) -> bool {
+        self.switches == earlier.switches && self.fiber.is_some() && !self.is_asleep
     }
 }

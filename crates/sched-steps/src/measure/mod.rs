@@ -55,3 +55,28 @@ pub fn compare(contexts: usize, repetitions: usize, hops: usize, contestants: &m
     };
     contestants.iter().zip(all).map(figure).collect()
 }
+
+/// Compares all shapes of our hops, and with the feature `rivals` the others, in rings of each size, and hands
+/// out each figure.
+pub fn survey(sizes: &[usize], repetitions: usize, hops: usize, mut figure: impl FnMut(&Figure)) {
+    for &contexts in sizes {
+        let mut one = |n, rounds| self::hops(Shape::One, n, rounds);
+        let mut staggered = |n, rounds| self::hops(Shape::Staggered, n, rounds);
+        let mut called = |n, rounds| self::hops(Shape::Called, n, rounds);
+        let mut deep = |n, rounds| self::hops(Shape::Deep, n, rounds);
+        let mut contestants: Vec<Contestant<'_>> = vec![
+            ("switch/hop/one", &mut one),
+            ("switch/hop/staggered", &mut staggered),
+            ("switch/hop/called", &mut called),
+            ("switch/hop/deep", &mut deep),
+        ];
+        #[cfg(feature = "rivals")]
+        let (mut corosensei, mut tokio) = (corosensei_hops, tokio_hops);
+        #[cfg(feature = "rivals")]
+        {
+            contestants.push(("switch/corosensei", &mut corosensei));
+            contestants.push(("switch/tokio-yield", &mut tokio));
+        }
+        compare(contexts, repetitions, hops, &mut contestants).iter().for_each(&mut figure);
+    }
+}

@@ -15,6 +15,9 @@ pub enum Shape {
     One,
     /// Four points of one function, staggered.
     Staggered,
+    /// Four points of one function, staggered, each behind a call: what a hook costs that is not inlined. The
+    /// return is mispredicted.
+    Called,
     /// One point at the bottom of eight nested calls.
     Deep,
 }
@@ -50,6 +53,7 @@ fn body(shape: Shape, rounds: usize) {
     match shape {
         Shape::One => (0..rounds * POINTS).for_each(|_| one()),
         Shape::Staggered => (0..rounds).for_each(|_| staggered()),
+        Shape::Called => (0..rounds).for_each(|_| called()),
         Shape::Deep => (0..rounds * POINTS).for_each(|_| {
             deep::<8>(1);
         }),
@@ -67,6 +71,14 @@ fn staggered() {
     ctx_point!("measure/second");
     ctx_point!("measure/third");
     ctx_point!("measure/fourth");
+}
+
+#[inline(never)]
+fn called() {
+    one();
+    one();
+    one();
+    one();
 }
 
 #[inline(never)]
@@ -97,7 +109,11 @@ pub fn code_bytes() -> usize {
     sizes::all().iter().max().map_or(0, |&bytes| bytes as usize + sizes::RING_ADVANCE_BYTES)
 }
 
-#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, feature = "asan"))
+))]
 mod sizes {
     pub(super) use crate::fiber::RING_ADVANCE_BYTES;
 
@@ -116,7 +132,11 @@ mod sizes {
     }
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, feature = "asan"))
+)))]
 mod sizes {
     pub(super) const RING_ADVANCE_BYTES: usize = 0;
 
@@ -130,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg_attr(miri, ignore = "no code to measure")]
+    #[cfg_attr(any(miri, feature = "asan"), ignore = "no code to measure")]
     fn a_switch_is_small() {
         let bytes = code_bytes();
         assert!((30..=64).contains(&bytes), "{bytes}");
@@ -138,7 +158,7 @@ mod tests {
 
     #[test]
     fn every_shape_hops_as_often_as_it_says() {
-        for shape in [Shape::One, Shape::Staggered, Shape::Deep] {
+        for shape in [Shape::One, Shape::Staggered, Shape::Called, Shape::Deep] {
             let (time, hops) = hops(shape, 3, 5);
             assert_eq!(hops, 60);
             assert!(time > Duration::ZERO);

@@ -6,11 +6,11 @@ use super::Point;
 /// Every point of the program, in the order of the section; it is the same for every run of one build.
 /// Empty on targets whose linkers do not mark the ends of sections, and under Miri.
 pub fn points() -> impl Iterator<Item = &'static Point> {
-    section::all().iter().filter(|point| !point.file.is_empty())
+    gathered::all().iter().filter(|point| !point.file.is_empty())
 }
 
 #[cfg(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)))]
-mod section {
+mod gathered {
     use super::Point;
 
     // Without a first entry the section, and with it the symbols, would be missing from a program without points.
@@ -37,7 +37,7 @@ mod section {
 }
 
 #[cfg(not(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri))))]
-mod section {
+mod gathered {
     use super::Point;
 
     pub(super) fn all() -> &'static [Point] {

@@ -93,10 +93,12 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Wraps an I/O error with what was tried where; a full disk becomes [`StorageError::NoSpace`].
+    /// Wraps an I/O error with what was tried where; a full disk becomes [`StorageError::NoSpace`], unless it is a sync
+    /// that says so.
     pub(crate) fn io(op: &'static str, file: impl Into<String>, offset: u64, source: io::Error) -> Self {
         let file = file.into();
-        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        // A sync that finds no space has lost what it should have written, like any other that fails.
+        if op != "sync" && matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return StorageError::NoSpace { file };
         }
         StorageError::Io { op, file, offset, source: Arc::new(source) }

@@ -142,6 +142,8 @@ point_sites! {
     INNER_HEAD = Data "btree/inner-head";
     /// A descent has asked for the part of an inner page's slots where its key lies.
     INNER_SEGMENT = Data "btree/inner-segment";
+    /// A descent has asked for where the leaf lies.
+    LEAF_ENTRY = Data "btree/leaf-entry";
     /// A descent has asked for the first lines of the leaf.
     LEAF_HEAD = Data "btree/leaf-head";
     /// A descent has asked for the part of the leaf's slots where its key lies.
@@ -152,6 +154,8 @@ point_sites! {
     GROUP_INNER = Data "btree/group-inner";
     /// A group descent has asked for segments of the pages above the leaves.
     GROUP_INNER_SEGMENT = Data "btree/group-inner-segment";
+    /// A group descent has asked for where leaves lie.
+    GROUP_ENTRY = Data "btree/group-entry";
     /// A group descent has asked for the first lines of leaves.
     GROUP_LEAF = Data "btree/group-leaf";
     /// A group descent has asked for segments of leaves.

@@ -11,12 +11,11 @@ use crate::base::error::StorageError;
 use crate::base::ids::{IndexId, Lsn, PageId, SlotId, TxnId};
 use crate::buffer::BufferPool;
 use crate::log::{Log, RecordBuf, RecordKind};
+use crate::page::PageMut;
 use crate::page::slotted::Format;
 
-/// Longest key, in bytes.
-pub(crate) const MAX_KEY: usize = 512;
-/// Longest row, in bytes.
-pub(crate) const MAX_ROW: usize = 4000;
+pub(crate) use crate::page::{MAX_KEY, MAX_ROW};
+
 /// More levels than any tree can have: a longer descent means damaged pages.
 pub(crate) const MAX_LEVELS: usize = 24;
 
@@ -77,7 +76,8 @@ impl Tree {
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             let mut frame = taken.create(0);
             frame.mark_dirty(pages.log.tail());
-            frame.page_mut().format(&Format {
+            let mut empty = split::draft(&frame);
+            PageMut::of(&mut empty).format(&Format {
                 id: root,
                 index,
                 level: 0,
@@ -86,10 +86,10 @@ impl Tree {
                 right: PageId::NONE,
                 upper: PageId::NONE,
             });
-            split::put_image(rec, &frame);
+            split::put_image(rec, root, &empty);
             taken.log(rec);
             let lsn = pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO)?;
-            frame.page_mut().set_lsn(lsn);
+            split::publish(&mut frame, &empty, lsn);
             taken.finish(lsn);
             return Ok(Tree { index, root });
         }

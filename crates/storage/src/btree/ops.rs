@@ -10,11 +10,11 @@
 //! the page is then exactly as it was. Undo goes by the key, because the row may have moved since.
 //! The engine itself changes pages through [`apply`] wherever it can, so that doing and redoing are one code.
 
-use super::Tree;
+use super::{MAX_KEY, MAX_ROW, Tree};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 use crate::log::RecordBuf;
 use crate::page::header::{COUNT, HEAP_START, ID, KIND, Kind, RIGHT};
-use crate::page::slotted::{Format, SLOT};
+use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
 use crate::page::{PageBytes, PageMut, PageRef, header};
 
 /// Which operation a section holds.
@@ -445,6 +445,66 @@ pub(crate) fn apply(section: &Section<'_>, page: &mut PageMut<'_>) -> bool {
         }
     }
     true
+}
+
+/// Whether a section read from a log was made for the page as it is: its key lies, or is wanted, where it says, and
+/// there is room. Restart asks before it applies a section, so that no log, however wrong, breaks a page.
+pub(crate) fn fits(section: &Section<'_>, page: PageRef<'_>) -> bool {
+    let kind = page.kind();
+    let is_row = |at: &Place<'_>, there: bool| {
+        kind == Some(Kind::Leaf)
+            && at.key.len() <= MAX_KEY
+            && page.covers(at.key)
+            && page.lower_bound(at.key) == (at.position, there)
+    };
+    match *section {
+        Section::Insert { at, value } => {
+            is_row(&at, false) && value.len() <= MAX_ROW && page.has_room(at.key.len(), value.len())
+        }
+        Section::Patch { at, offset, after, .. } => {
+            is_row(&at, true) && offset + after.len() <= page.slot(at.position).value_len
+        }
+        Section::Replace { at, after, .. } => {
+            is_row(&at, true) && after.len() <= MAX_ROW && {
+                let grows = after.len().saturating_sub(page.slot(at.position).value_len);
+                grows == 0 || page.free_bytes() >= grows + RECORD_HEAD
+            }
+        }
+        Section::Mark { at, .. } => is_row(&at, true),
+        Section::Truncate { position, high, .. } => {
+            let kept = |i: usize| SLOT + RECORD_HEAD + page.entry(i).key_len + page.entry(i).value_len;
+            let low = page.low_fence();
+            matches!(kind, Some(Kind::Leaf | Kind::Inner))
+                && high.len() <= MAX_KEY
+                && position <= page.count()
+                && page.covers(high)
+                && low.as_deref().is_none_or(|low| low < high)
+                && page.lower_bound(high).0 == position
+                && header::SLOTS + low.map_or(0, |low| low.len()) + high.len() + (0..position).map(kept).sum::<usize>()
+                    <= PAGE_SIZE
+        }
+        Section::AddChild { position, key, .. } => {
+            kind == Some(Kind::Inner)
+                && key.len() <= MAX_KEY
+                && page.covers(key)
+                && page.lower_bound(key) == (position, false)
+                && page.has_room(key.len(), 0)
+        }
+        Section::DropChild { position, .. } => kind == Some(Kind::Inner) && position < page.count(),
+        Section::Purge { positions, .. } => {
+            let mut end = page.count();
+            kind == Some(Kind::Leaf)
+                && positions.as_chunks::<2>().0.iter().all(|pair| {
+                    let position = usize::from(u16::from_le_bytes(*pair));
+                    let falls = position < end;
+                    end = position;
+                    falls
+                })
+        }
+        // They make the page what they say, whatever it was; what an image makes is looked at afterwards.
+        Section::Image { .. } | Section::Free { .. } => true,
+        Section::Space { page, .. } => page == super::space::SPACE_PAGE,
+    }
 }
 
 /// Overwrites bytes of a row.

@@ -11,8 +11,9 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
+use crate::page::header::Kind;
 use crate::page::slotted::Format;
-use crate::page::{PageBytes, PageMut, PageRef, header};
+use crate::page::{PageBytes, PageMut, PageRef, header, sound};
 
 /// A leaf emptier than this looks for a neighbour to merge with.
 const MERGE_BELOW: usize = PAGE_SIZE / 5;
@@ -90,6 +91,13 @@ impl Tree {
             return Ok(false);
         };
         let (mut left, mut right) = (left, right);
+        if let Some(page) = self.no_neighbours(&left, &right) {
+            let damaged = self.damaged(pages.pool, page, "is no neighbour of the leaf beside it");
+            right.release_unchanged();
+            left.release_unchanged();
+            parent.release_unchanged();
+            return Err(damaged);
+        }
         let fence = right.page().low_fence().unwrap_or_default();
         let keeps_name = right.page().count() > 0 && right.page().key(0) == fence;
         // An empty page goes wherever it fits at all; otherwise some room stays, so that the next insert does not split.
@@ -127,6 +135,15 @@ impl Tree {
             self.collapse(pages, rec)?;
         }
         Ok(true)
+    }
+
+    /// Which of two pages, that a parent calls neighbours, is not one: leaves of this tree with a fence in common.
+    fn no_neighbours(&self, left: &FrameWrite<'_>, right: &FrameWrite<'_>) -> Option<PageId> {
+        let other = |page: PageRef<'_>| page.kind() != Some(Kind::Leaf) || page.index() != self.index;
+        let unsound = |frame: &FrameWrite<'_>| sound::flaw(frame.stable(), frame.frame().page_id()).is_some();
+        let strange = [left, right].into_iter().find(|frame| other(frame.page()) || unsound(frame));
+        let apart = || (left.page().high_fence() != right.page().low_fence()).then_some(right);
+        strange.or_else(apart).map(|frame| frame.frame().page_id())
     }
 
     /// Takes the content of a root's only child into the root.

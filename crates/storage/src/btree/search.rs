@@ -147,10 +147,14 @@ impl Tree {
     ) -> Result<(FrameRead<'p>, Option<Step<'p>>), Stop> {
         let mut id = self.root;
         let mut read = self.enter(pool, id)?;
-        let mut parent = None;
+        let mut parent: Option<Step<'p>> = None;
+        let mut expected = None;
         for _ in 0..MAX_LEVELS {
             let page = read.page();
             let at = page.level();
+            if expected.is_some_and(|level| level != at) {
+                return Err(if read.is_valid() { Stop::Damaged(id, "lies at the wrong level") } else { Stop::Again });
+            }
             if at <= level {
                 if !read.is_valid() {
                     return Err(Stop::Again);
@@ -170,8 +174,12 @@ impl Tree {
             if !read.is_valid() {
                 return Err(Stop::Again);
             }
-            if child.is_none() || page.kind() != Some(Kind::Inner) {
+            if child.is_none() || page.kind() != Some(Kind::Inner) || page.index() != self.index {
                 return Err(Stop::Damaged(id, "is no inner page"));
+            }
+            if STEPS && at == 1 {
+                pool.prefetch_entry(child);
+                pool.points().at(&site::LEAF_ENTRY);
             }
             if STEPS && let Some(frame) = pool.get(child) {
                 frame.prefetch_head();
@@ -182,6 +190,7 @@ impl Tree {
                 return Err(Stop::Again);
             }
             read.frame().touch();
+            expected = at.checked_sub(1);
             parent = Some(Step { read, position });
             read = next;
             id = child;
@@ -211,46 +220,69 @@ pub(crate) struct Found<'p> {
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys in step, from the lowest inner level on: while the lines that one key needs next are
-    /// on their way from memory, the others are worked on. Brings each row into the cache and says where it is. The
-    /// levels above are few pages, and near. A key whose page is not in the pool is left out.
+    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the lowest inner level on: while the lines that
+    /// one key needs next are on their way from memory, the others are worked on. Brings the first `row_bytes` of each row
+    /// into the cache and says where it is; with 0, whatever will be looked at or written where the key is or would be.
+    /// The levels above are few pages, and near. A key whose page is not in the pool is left out.
     pub(crate) fn find_group<'p>(
-        &self,
         pool: &'p BufferPool,
-        keys: &[&[u8]],
+        keys: &[(Tree, &[u8])],
         row_bytes: usize,
         mut found: impl FnMut(usize, Found<'p>),
     ) {
+        if cfg!(any(miri, race_free)) {
+            // It looks at pages that change. What it finds is a hint, which callers can do without.
+            return;
+        }
         debug_assert!(keys.len() <= GROUP);
         let mut at: [Option<Hint<'p>>; GROUP] = [None; GROUP];
-        for (hint, key) in at.iter_mut().zip(keys) {
-            *hint = self.lowest_inner(pool, key);
+        for (hint, (tree, key)) in at.iter_mut().zip(keys) {
+            *hint = tree.lowest_inner(pool, key);
         }
         pool.points().at(&site::GROUP_INNER);
         prefetch_segments(&at, keys);
         pool.points().at(&site::GROUP_INNER_SEGMENT);
-        for (hint, key) in at.iter_mut().zip(keys) {
-            if let Some(inner) = *hint
-                && inner.frame.bytes().level() > 0
-            {
-                *hint = inner.child(pool, key);
+        // First where the children lie, then the children: the page table, too, is larger than the nearest cache.
+        let mut children = [PageId::NONE; GROUP];
+        for ((child, hint), (_, key)) in children.iter_mut().zip(&mut at).zip(keys) {
+            let Some(inner) = hint else { continue };
+            if inner.frame.bytes().level() > 0 {
+                *child = inner.child(key);
+                if child.is_none() {
+                    *hint = None;
+                } else {
+                    pool.prefetch_entry(*child);
+                }
+            }
+        }
+        pool.points().at(&site::GROUP_ENTRY);
+        for (hint, child) in at.iter_mut().zip(children) {
+            if !child.is_none() {
+                *hint = hint.and_then(|inner| inner.enter(pool, child));
             }
         }
         pool.points().at(&site::GROUP_LEAF);
         prefetch_segments(&at, keys);
         pool.points().at(&site::GROUP_SEGMENT);
-        for (i, (hint, key)) in at.iter().zip(keys).enumerate() {
-            let Some(Hint { frame, id }) = *hint else { continue };
+        for (i, (hint, (tree, key))) in at.iter().zip(keys).enumerate() {
+            let Some(Hint { frame, id, parent, .. }) = *hint else { continue };
             let version = frame.latch_version();
             let page = frame.bytes();
-            // A frame that has lost its page still shows it: only with its number is it the page.
-            if frame.page_id() != id || !page.is_leaf() || page.index() != self.index || !page.covers(key) {
+            // A frame that has lost its page still shows it: only with its number is it the page. As long as the page
+            // above has not changed, the key lies here.
+            let is_child = parent.is_none_or(|(parent, version)| parent.is_still(version));
+            if !is_child || frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
                 continue;
             }
             let (position, exact) = page.lower_bound(key);
-            let row = page.slot(position).offset;
-            for line in 0..=(row_bytes / 64) {
-                page.prefetch(row + 64 * line);
+            if row_bytes == 0 {
+                page.prefetch_row(position);
+                page.prefetch_room(position);
+            } else {
+                let row = page.slot(position).offset;
+                for line in 0..=(row_bytes / 64) {
+                    page.prefetch(row + 64 * line);
+                }
             }
             if frame.is_still(version) {
                 frame.touch();
@@ -259,15 +291,18 @@ impl Tree {
         }
         pool.points().at(&site::GROUP_ROW);
     }
+}
 
+impl Tree {
     /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
     /// asked for but not looked at.
     #[inline]
     fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
-        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root };
+        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root, version: Version::NEVER, parent: None };
         let mut level = hint.frame.bytes().level();
         while level > 1 {
-            hint = hint.child(pool, key)?;
+            let child = hint.child(key);
+            hint = hint.enter(pool, child)?;
             level -= 1;
         }
         Some(hint)
@@ -279,27 +314,38 @@ impl Tree {
 struct Hint<'p> {
     frame: &'p Frame,
     id: PageId,
+    /// Under which the child was looked up.
+    version: Version,
+    /// The frame of the page above, and the version under which this page was its child.
+    parent: Option<(&'p Frame, Version)>,
 }
 
 impl<'p> Hint<'p> {
-    /// The child in which a key lies, if this is still the inner page. Its first lines are asked for.
+    /// The number of the child in which a key lies, if this is still the inner page of that key: as long as the page
+    /// above has not changed since it led here, it is.
     #[inline]
-    fn child(self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
-        let version = self.frame.latch_version();
+    fn child(&mut self, key: &[u8]) -> PageId {
+        self.version = self.frame.latch_version();
+        let is_child = self.parent.is_none_or(|(parent, version)| parent.is_still(version));
         let page = self.frame.bytes();
         let id = page.child(page.child_position(key));
-        if page.level() == 0 || self.frame.page_id() != self.id || !self.frame.is_still(version) {
-            return None;
-        }
+        let stands =
+            is_child && page.level() > 0 && self.frame.page_id() == self.id && self.frame.is_still(self.version);
+        if stands { id } else { PageId::NONE }
+    }
+
+    /// The child of this number, whose first lines are asked for.
+    #[inline]
+    fn enter(self, pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
         let frame = pool.get(id)?;
         frame.prefetch_head();
-        Some(Hint { frame, id })
+        Some(Hint { frame, id, version: Version::NEVER, parent: Some((self.frame, self.version)) })
     }
 }
 
 #[inline]
-fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[&[u8]]) {
-    for (hint, key) in hints.iter().zip(keys) {
+fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[(Tree, &[u8])]) {
+    for (hint, (_, key)) in hints.iter().zip(keys) {
         if let Some(hint) = hint {
             hint.frame.bytes().prefetch_segment(key);
         }

@@ -133,6 +133,16 @@ fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
     }
 }
 
+/// Which of `n` pages from `end` on, none of which was ever used, is in memory as a page of a tree: the allocator is then
+/// wrong. To hand out such a page would overwrite it, or wait for ever for a latch of one's own.
+fn first_used(pages: Pages<'_>, end: u32, n: usize) -> Option<PageId> {
+    (0..n as u32).map(|i| PageId(end.saturating_add(i))).find(|id| {
+        pages.pool.get(*id).is_some_and(|frame| {
+            frame.page_id() == *id && matches!(frame.bytes().kind(), Some(Kind::Leaf | Kind::Inner))
+        })
+    })
+}
+
 /// Room for a few pages: space in the file and frames in the pool.
 pub(crate) struct Grant<'a> {
     frames: Reserved<'a>,
@@ -150,10 +160,15 @@ impl<'a> Grant<'a> {
         loop {
             let read = space.read(pages.pool.latches());
             let (end, mut free) = state(read.page());
+            let used = first_used(pages, end, n);
             if !read.is_valid() {
                 continue;
             }
             drop(read);
+            if let Some(page) = used {
+                let what = format!("says that page {page} was never used, but it is");
+                return Err(StorageError::CorruptPage { file: pages.pool.file_name(), page: SPACE_PAGE, what });
+            }
             let least = u64::from(end) + n as u64 + pages.kept();
             // Others may take pages meanwhile: be generous where there is space.
             match pages.pool.ensure_file(least + 15 * n as u64) {
@@ -181,6 +196,11 @@ impl<'a> Grant<'a> {
     pub(crate) fn take(self, pages: Pages<'a>) -> Option<Taken<'a>> {
         let space = latch_space(pages)?;
         let (mut end, mut free) = state(space.page());
+        if first_used(pages, end, self.n).is_some() {
+            // The next to prepare will tell.
+            space.release_unchanged();
+            return None;
+        }
         let mut ids = [PageId::NONE; MOST];
         for id in ids.iter_mut().take(self.n) {
             let next = if free.is_none() { None } else { next_free(pages, free) };

@@ -19,7 +19,7 @@ use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
 use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
-use crate::page::{PageMut, PageRef};
+use crate::page::{PageBytes, PageMut, PageRef, sound};
 
 /// Ascending inserts in a row that make a page split at the insertion point.
 const ASCENDING: u16 = 3;
@@ -33,9 +33,24 @@ pub(crate) enum Made {
     GapLocked,
 }
 
-/// Adds a latched page as it is to a record.
-pub(crate) fn put_image(rec: &mut RecordBuf, frame: &FrameWrite<'_>) {
-    ops::put_image(rec, frame.frame().page_id(), frame.stable(), frame.page());
+/// A copy of a latched page, to be changed before anybody sees it: the log may yet refuse the record, and then the page
+/// has to be what it was.
+pub(crate) fn draft(frame: &FrameWrite<'_>) -> Box<PageBytes> {
+    let mut draft = PageBytes::boxed();
+    draft.as_bytes_mut().copy_from_slice(frame.stable());
+    draft
+}
+
+/// Adds the new content of a page to a record.
+pub(crate) fn put_image(rec: &mut RecordBuf, id: PageId, draft: &PageBytes) {
+    ops::put_image(rec, id, draft.as_bytes(), PageRef::of(draft));
+}
+
+/// Makes the draft the content of its page, under the record's LSN.
+pub(crate) fn publish(frame: &mut FrameWrite<'_>, draft: &PageBytes, lsn: Lsn) {
+    let mut page = frame.page_mut();
+    page.bytes().copy_from_slice(draft.as_bytes());
+    page.set_lsn(lsn);
 }
 
 impl Tree {
@@ -90,6 +105,11 @@ impl Tree {
                 parent.release_unchanged();
                 return Ok(Made::GapLocked);
             }
+            if let Some((page, what)) = cut.wrong(&node, &parent, position) {
+                node.release_unchanged();
+                parent.release_unchanged();
+                return Err(self.damaged(pages.pool, page, &what));
+            }
             let Some(mut taken) = grant.take(pages) else { continue };
             let (left_id, right_id) = (node.frame().page_id(), taken.page(0));
             let mut right = taken.create(0);
@@ -97,9 +117,10 @@ impl Tree {
             for frame in [&mut parent, &mut node, &mut right] {
                 frame.mark_dirty(tail);
             }
-            cut.fill_right(node.page(), &mut right.page_mut(), right_id);
+            let mut moved = draft(&right);
+            cut.fill_right(node.page(), &mut PageMut::of(&mut moved), right_id);
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-            put_image(rec, &right);
+            put_image(rec, right_id, &moved);
             ops::put_truncate(
                 rec,
                 left_id,
@@ -120,7 +141,8 @@ impl Tree {
                 let done = ops::apply(&section, &mut frame.page_mut());
                 debug_assert!(done, "a section built for this page fits it");
             }
-            for frame in [&mut parent, &mut node, &mut right] {
+            publish(&mut right, &moved, lsn);
+            for frame in [&mut parent, &mut node] {
                 frame.page_mut().set_lsn(lsn);
             }
             taken.finish(lsn);
@@ -143,12 +165,9 @@ impl Tree {
         root.mark_dirty(tail);
         child.mark_dirty(tail);
         let level = root.page().level();
-        {
-            let mut to = child.page_mut();
-            to.bytes().copy_from_slice(root.stable());
-            to.put_u32(crate::page::header::ID, id.0);
-        }
-        root.page_mut().format(&Format {
+        let (mut below, mut above) = (draft(&root), draft(&root));
+        PageMut::of(&mut below).put_u32(crate::page::header::ID, id.0);
+        PageMut::of(&mut above).format(&Format {
             id: self.root,
             index: self.index,
             level: level + 1,
@@ -158,12 +177,12 @@ impl Tree {
             upper: id,
         });
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        put_image(rec, &child);
-        put_image(rec, &root);
+        put_image(rec, id, &below);
+        put_image(rec, self.root, &above);
         taken.log(rec);
         let lsn = pages.append(rec, root.page().lsn())?;
-        child.page_mut().set_lsn(lsn);
-        root.page_mut().set_lsn(lsn);
+        publish(&mut child, &below, lsn);
+        publish(&mut root, &above, lsn);
         taken.finish(lsn);
         Ok(())
     }
@@ -197,6 +216,21 @@ impl Cut {
             position += 1;
         }
         Cut { position, separator: page.key(position), parts_a_gap: false }
+    }
+
+    /// Before records move: what is wrong with the page or its parent, which the checks of their reading may have
+    /// left (a page can be sound and lie in the wrong place) or what was written since has made.
+    fn wrong(&self, node: &FrameWrite<'_>, parent: &FrameWrite<'_>, position: usize) -> Option<(PageId, String)> {
+        for frame in [node, parent] {
+            let id = frame.frame().page_id();
+            if let Some(flaw) = sound::flaw(frame.stable(), id) {
+                return Some((id, flaw.to_string()));
+            }
+        }
+        let fits =
+            parent.page().covers(&self.separator) && parent.page().lower_bound(&self.separator) == (position, false);
+        (!fits || !node.page().covers(&self.separator))
+            .then(|| (node.frame().page_id(), "is not the child that its parent says".into()))
     }
 
     /// Bytes that a row takes.

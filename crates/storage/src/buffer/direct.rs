@@ -68,6 +68,14 @@ impl BufferPool {
         self.file.write_all_at(pages, first.offset()).inspect_err(|e| self.poison.close(e, self.wal.durable()))
     }
 
+    /// Reads a page from the file as it is there, past the pool, proving nothing.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn read_unproved(&self, id: PageId, bytes: &mut [u8; PAGE_SIZE]) -> Result<(), StorageError> {
+        self.file.read_exact_at(bytes, id.offset())
+    }
+
     /// Syncs the file, whatever the pool has written.
     ///
     /// # Errors

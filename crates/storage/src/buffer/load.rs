@@ -14,7 +14,7 @@ use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{PAGE_SIZE, PageId};
-use crate::page::header;
+use crate::page::{header, sound};
 
 /// A waiter for a page that another is reading.
 pub(super) type Waiter = (PageId, Arc<WaitToken>);
@@ -82,7 +82,9 @@ impl BufferPool {
         let read = read.and_then(|()| {
             // SAFETY: the latch is held.
             let bytes: &[u8; PAGE_SIZE] = unsafe { write.page().stable() };
-            match header::damage(bytes, id, self.options.checksums) {
+            let unsound =
+                || if self.options.sound { sound::flaw(bytes, id).map(|flaw| flaw.to_string()) } else { None };
+            match header::damage(bytes, id, self.options.checksums).or_else(unsound) {
                 None => Ok(()),
                 Some(what) => Err(self.corrupt(id, what)),
             }

@@ -66,6 +66,8 @@ pub(crate) struct PoolOptions {
     pub(crate) latches: LatchKind,
     /// Whether pages are checked when they are read. They are sealed in any case.
     pub(crate) checksums: bool,
+    /// Whether pages are looked through when they are read: see [`crate::page::sound`].
+    pub(crate) sound: bool,
     /// Pages the file may ever have: 4 bytes of address space each.
     pub(crate) max_pages: u32,
     /// Pages by which the file grows at least.
@@ -79,6 +81,7 @@ impl PoolOptions {
             frames,
             latches: LatchKind::Optimistic,
             checksums: true,
+            sound: false,
             max_pages: if cfg!(miri) { 1 << 16 } else { 1 << 28 },
             grow_pages: 256,
         }
@@ -198,6 +201,12 @@ impl BufferPool {
             HITS.set(HITS.get().wrapping_add(1));
         }
         frame
+    }
+
+    /// Asks the processor for what [`BufferPool::get`] will look at.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, id: PageId) {
+        self.table.prefetch(id);
     }
 
     /// Where whoever reads pages lets others run.

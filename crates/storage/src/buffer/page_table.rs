@@ -62,6 +62,14 @@ impl PageTable {
         }
     }
 
+    /// Asks the processor for the page's entry.
+    #[inline]
+    pub(super) fn prefetch(&self, id: PageId) {
+        if let Some(entry) = self.entries.as_slice().get(id.0 as usize) {
+            crate::base::prefetch::prefetch_read(std::ptr::from_ref(entry).cast());
+        }
+    }
+
     /// Where the page is; `None` for a number that no page can have.
     pub(super) fn place(&self, id: PageId) -> Option<Place> {
         let entry = self.entry(id)?.load(Ordering::Acquire);

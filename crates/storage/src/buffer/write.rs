@@ -7,7 +7,7 @@
 //! 4. Enter the smallest recovery LSN among the unsynced ones, and only then mark the pages clean:
 //!    [`BufferPool::oldest_recovery_lsn`] finds it in one place or the other.
 //!
-//! A page that has changed since its copy stays dirty, from the LSN after its copy's.
+//! A page that has changed since its copy stays dirty, from its copy's LSN.
 
 use std::sync::atomic::Ordering;
 
@@ -166,7 +166,8 @@ impl BufferPool {
             let frame = &self.frames.as_slice()[copied.frame as usize];
             // Under a share nobody can mark it dirty at the same time.
             let unchanged = frame.latch.lock_shared() == copied.version;
-            let recovery = if unchanged { 0 } else { copied.recovery.0.max(copied.lsn.0 + 1) };
+            // Where a record begins, as restart reads from there: the copy's last one, as nobody knows where the next is.
+            let recovery = if unchanged { 0 } else { copied.recovery.0.max(copied.lsn.0) };
             frame.recovery_lsn.store(recovery, Ordering::Release);
             frame.latch.unlock_shared();
         }

@@ -15,6 +15,8 @@ use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::{Mutex, RwLock};
+use crate::btree::ops;
+use crate::btree::space::SPACE_PAGE;
 use crate::buffer::{BufferPool, PoolOptions};
 use crate::io::{Disk, DiskLock, LockError};
 use crate::lock::{LockOptions, LockTable};
@@ -126,7 +128,12 @@ impl Database {
         let frames = (options.pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
         let pool = BufferPool::open(
             Arc::new(files::open_pages(&*disk, control.database)?),
-            PoolOptions { latches: options.latches, checksums: options.page_checksums, ..PoolOptions::new(frames) },
+            PoolOptions {
+                latches: options.latches,
+                checksums: options.page_checksums,
+                sound: options.page_checksums,
+                ..PoolOptions::new(frames)
+            },
             Arc::new(front),
             Arc::clone(&poison),
             Arc::clone(&options.hook),
@@ -137,9 +144,12 @@ impl Database {
         if let Some((redo, clean, losers, images)) = analysis {
             redo_from = redo;
             if !clean {
-                let (records, bytes) = restart::redo(&pool, &log, &images, log.reader(redo), &mut report)?;
+                let redone = restart::redo(&pool, &log, &images, log.reader(redo), &mut report)?;
+                restart::settle(&pool, redone.pages)?;
                 restart::undo(&pool, &log, &losers, service_slot, &mut report)?;
-                work = Some((records, bytes));
+                work = Some((redone.records, redone.bytes));
+            } else {
+                restart::settle(&pool, 0)?;
             }
         }
         let core = Self::core(&options, pool, log, poison, driven);
@@ -352,7 +362,9 @@ impl Database {
     /// # Errors
     /// A failed read.
     pub fn preload(&self) -> Result<u32, StorageError> {
-        self.core.pool.preload(self.core.pool.file_pages())
+        // What lies behind the pages in use may be left over from work that was broken off.
+        let used = self.core.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
+        self.core.pool.preload(used.min(self.core.pool.file_pages()))
     }
 
     /// Reads every page in use and verifies it; returns how many there are.
@@ -396,6 +408,16 @@ impl Database {
         self.shut_down()
     }
 
+    /// Ends the services and leaves the files as they are: a panic may have stopped a change of a page halfway, which
+    /// must not reach the disk. The next open recovers from the log.
+    fn abandon(&self) {
+        if !std::mem::replace(&mut *self.closed.lock(), true) {
+            self.core.poison.close(&StorageError::Closing, self.core.log.durable());
+            self.core.locks.close();
+            self.services.stop();
+        }
+    }
+
     fn shut_down(&self) -> Result<(), StorageError> {
         let mut closed = self.closed.lock();
         if std::mem::replace(&mut *closed, true) {
@@ -412,6 +434,9 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            return self.abandon();
+        }
         // Whoever wants to know calls `close`; a later open recovers what is missing.
         let _ = self.shut_down();
     }

@@ -7,6 +7,9 @@ pub(crate) mod files;
 pub(crate) mod options;
 pub(crate) mod raw;
 pub(crate) mod services;
+#[cfg(all(test, shuttle))]
+pub(crate) mod shuttle_tests;
+pub(crate) mod structure;
 pub(crate) mod table;
 pub(crate) mod transaction;
 pub(crate) mod verify;

@@ -11,9 +11,9 @@ use crate::table::index::{Want, lock_error};
 use crate::table::scan::{End, Wanted};
 use crate::txn::core::Txn;
 
-/// Makes an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False if
+/// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False if
 /// the row is not in the index.
-pub(super) fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+pub(crate) fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     let indexed = (secondary.extract)(key, row, out);
     if indexed && !secondary.unique {

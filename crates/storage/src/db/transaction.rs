@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::cursor::{Cursor, bounds_of};
 use super::database::Database;
-use super::table::{AsTable, SecondaryIndex};
+use super::table::{AsTable, OpenTable, SecondaryIndex};
 use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
@@ -540,6 +540,23 @@ impl Transaction<'_> {
             self.txn.scan(&secondary.index, wanted, visit)
         };
         self.noted(result)
+    }
+
+    /// Brings places of several tables into the processor's caches, all at a time: for each of the table's primary index
+    /// or, counted from 0, a secondary one, and a key in it, the row that is there or the room where one will be inserted.
+    /// Changes and locks nothing; what cannot be found is passed over.
+    pub fn prefetch_places_raw<'k, K, V>(
+        &mut self,
+        places: impl Iterator<Item = (OpenTable<K, V>, Option<usize>, &'k [u8])>,
+    ) {
+        let db = self.db;
+        self.txn.core.pool.points().enter(Operation { kind: OperationKind::Prefetch, index: 0 });
+        let trees = places.filter_map(|(table, secondary, key)| {
+            let info = db.catalog.table(table.number(db).ok()?)?;
+            let index = secondary.map_or(Some(&info.primary), |at| info.secondaries.get(at).map(|s| &s.index))?;
+            Some((index.tree, key))
+        });
+        self.txn.prefetch_places(trees, 0);
     }
 
     /// Brings the rows of these keys into the processor's caches, many at a time, with the first `row_bytes` bytes of

@@ -24,6 +24,12 @@ impl LockOwner {
         allows(self.mode(table)) || allows(self.mode(0))
     }
 
+    /// Whether the owner may write any record of `table` without a lock that names it: what it has deleted there is
+    /// named by no lock either.
+    pub(crate) fn writes_unnamed(&self, table: u32) -> bool {
+        self.covers(table, KeyMode::X, true)
+    }
+
     /// The same for a claim; escalates if it is time.
     #[inline]
     pub(super) fn is_covered(&mut self, table: u32, claim: Claim) -> bool {

@@ -37,6 +37,8 @@ use waiters::Waiters;
 
 pub(crate) use kind::RecordKind;
 pub(crate) use reader::LogReader;
+#[cfg(feature = "testing")]
+pub(crate) use record::decode as decode_record;
 pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
 pub(crate) use segment::LogFiles;
 
@@ -361,6 +363,13 @@ impl Log {
         record::decode(out, lsn).ok_or_else(|| self.no_record(lsn.0))
     }
 
+    /// The error for a record that is sound but cannot be what the engine wrote there.
+    #[cold]
+    pub(crate) fn damaged_at(&self, at: Lsn, what: &str) -> StorageError {
+        let what = format!("the record at log position {at} {what}; nothing was changed: restore a copy");
+        StorageError::CorruptFile { file: self.segments.show(self.segments.geometry().number(at.0)), what }
+    }
+
     fn no_record(&self, at: u64) -> StorageError {
         let what = format!("no sound record at log position {at}; restore a copy");
         StorageError::CorruptFile { file: self.segments.show(self.segments.geometry().number(at)), what }
@@ -461,5 +470,6 @@ impl Log {
     }
 }
 
-#[cfg(test)]
+// Their service threads are the system's.
+#[cfg(all(test, not(shuttle)))]
 mod tests;

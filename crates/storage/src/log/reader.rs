@@ -8,6 +8,24 @@
 //! that follows, at every multiple of 8 bytes. It also knows a position that the caller vouches for (the
 //! end of the last checkpoint, or of the log after a clean close).
 //!
+//! **Why it proves it, and nothing else does.** Let the reader have come through sound records to `hole`, where there is
+//! none, and let a sound record R at `r >= synced(R) > hole` lie behind.
+//!
+//! 1. `hole` is where a record began: each record ends where the next one begins, and the reader follows them.
+//! 2. `synced(R)` is what `durable` was when R was prepared or before, and `durable` only grows. So a sync that covered
+//!    everything before `synced(R)` had returned before R was written.
+//! 3. `durable` only ever stands between two records (`flush`: it follows `whole`, and `whole` follows the safe end, which is
+//!    the tail, an announced tail, or a reservation's begin; where a write is cut elsewhere, `whole` stays behind). So from
+//!    `synced(R) > hole` it follows that the record at `hole` ended at `synced(R)` at the latest: it was durable as a whole,
+//!    and is not there now. That is damage. Were `durable` to stand *inside* the record at `hole`, its first part alone would
+//!    have been durable, and losing the rest in a crash no damage: this is what an early state of the flusher did, whose syncs
+//!    went by `written`.
+//! 4. R is of this history. Its checksum covers its LSN, so it is not left over from another lap through the file. Nor from
+//!    a tail that an earlier restart cut off at some end `e <= hole`: what was written before that crash has `synced <= e`,
+//!    or restart would have found the damage then. (It is also cleared and synced before anything is appended at `e`.)
+//!
+//! What is durable is not made undone by writing on: a block that is written again holds the same bytes up to there.
+//!
 //! What cannot be told: damage to the very last flush before a crash, after which no record was written,
 //! looks like a tail that was never synced.
 

@@ -232,7 +232,7 @@ pub(super) fn claimed_synced(header: &[u8]) -> Lsn {
 }
 
 /// Decodes the record at `lsn` from bytes that begin with it; `None` if they do not hold a sound one.
-pub(super) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
+pub(crate) fn decode(bytes: &[u8], lsn: Lsn) -> Option<RecordView<'_>> {
     let len = claimed_len(bytes.get(..HEADER)?)?;
     let whole = bytes.get(..extent(len))?;
     let crc = Crc::new()

@@ -8,7 +8,7 @@
 //! By the letter of the language a race between a volatile read and a write is undefined; compilers for
 //! our targets give it the meaning of the machine, and every optimistic engine in C++ and Rust
 //! (crossbeam's `AtomicCell` among them) rests on the same ground. Under Miri and the sanitizers
-//! (`cfg(miri)`, feature `race-free`) readers take shared latches instead, so no race remains to be seen.
+//! (`cfg(miri)`, `--cfg race_free`) readers take shared latches instead, so no race remains to be seen.
 
 #![allow(unsafe_code)]
 

@@ -39,7 +39,7 @@ pub(crate) const RECORD_HEAD: usize = 4;
 /// Most slots a page can have.
 pub(crate) const MAX_SLOTS: usize = (PAGE_SIZE - SLOTS) / SLOT - 1;
 /// Fewer slots than this are searched without hints.
-const HINTS_FROM: usize = 2 * HINT_COUNT;
+pub(super) const HINTS_FROM: usize = 2 * HINT_COUNT;
 
 /// Bits of the header's flags.
 pub(crate) mod flags {
@@ -88,7 +88,7 @@ impl Slot {
 
 /// The head of a key's rest, which begins behind `prefix` bytes.
 #[inline]
-fn head_of(key: &[u8], prefix: usize) -> u32 {
+pub(super) fn head_of(key: &[u8], prefix: usize) -> u32 {
     if let Some(first) = key.get(prefix..).and_then(|rest| rest.first_chunk::<4>()) {
         return u32::from_be_bytes(*first);
     }
@@ -102,7 +102,7 @@ fn head_of(key: &[u8], prefix: usize) -> u32 {
 }
 
 /// The first bytes of a head, as many as are shared.
-const SHARED_MASK: [u32; 5] = [0, 0xFF00_0000, 0xFFFF_0000, 0xFFFF_FF00, 0xFFFF_FFFF];
+pub(super) const SHARED_MASK: [u32; 5] = [0, 0xFF00_0000, 0xFFFF_0000, 0xFFFF_FF00, 0xFFFF_FFFF];
 
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
@@ -341,6 +341,12 @@ impl<'a> PageRef<'a> {
     pub(crate) fn high_fence(self) -> Option<Vec<u8>> {
         let mut fence = Vec::new();
         self.append_high(&mut fence).then_some(fence)
+    }
+
+    /// Whether `key` is long enough to begin with the page's prefix: cheaper than [`PageRef::covers`].
+    #[inline]
+    pub(crate) fn may_share_prefix(self, key: &[u8]) -> bool {
+        key.len() >= self.prefix_len()
     }
 
     /// Whether `key` may lie here.
@@ -744,6 +750,9 @@ mod tests {
             used += SLOT + page.slot(i).record_len();
         }
         assert_eq!(page.used_bytes(), used);
+        let mut copy = [0; PAGE_SIZE];
+        assert!(page.copy_to(0, &mut copy));
+        assert_eq!(crate::page::sound::flaw(&copy, PageId(7)), None);
     }
 
     #[derive(Debug, Clone)]
@@ -856,7 +865,7 @@ mod tests {
             }
             let p = PageRef::of(&bytes);
             let (at, _) = p.lower_bound(b"some key");
-            let _ = (p.key(at.min(600)), p.child(at), p.covers(b"k"), p.high_fence(), p.free_bytes());
+            let _ = (p.key(at.min(600)), p.child(at), p.high_fence(), p.free_bytes());
         }
     }
 }

@@ -14,11 +14,12 @@ use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Pages;
 use crate::btree::ops::{self, Section, Sections};
+use crate::btree::space::SPACE_PAGE;
 use crate::buffer::BufferPool;
 use crate::db::options::{OnRecovery, Recovery, RecoveryPass};
 use crate::io::Disk;
 use crate::log::{Log, LogFiles, LogReader, RecordBuf, RecordKind, RecordView};
-use crate::page::{PageBytes, PageMut, PageRef};
+use crate::page::{PageBytes, PageMut, PageRef, header, sound};
 use crate::txn::undo::{Victim, roll_back};
 
 /// Records between two calls of the callback.
@@ -166,11 +167,12 @@ pub(crate) fn redo(
     analysis_images: &HashMap<PageId, Lsn>,
     mut reader: LogReader,
     report: &mut Reporter<'_>,
-) -> Result<(u64, u64), OpenError> {
+) -> Result<Redone, OpenError> {
     report.begin(RecoveryPass::Redo)?;
     // Pages that cannot be read and have no image: they may have been created later in the log, or be gone.
     let mut missing: HashMap<PageId, StorageError> = HashMap::new();
     let mut scratch = Vec::new();
+    let mut extent = Extent::of(pool, log, analysis_images, &mut scratch);
     while let Some(record) = reader.next()? {
         report.count(record.end.0 - record.lsn.0)?;
         let redoes = matches!(
@@ -181,6 +183,9 @@ pub(crate) fn redo(
             continue;
         }
         let mut all = sections(&record);
+        if !extent.admits(all.clone()) {
+            return Err(log.damaged_at(record.lsn, "speaks of pages far beyond all others").into());
+        }
         // A record may change one page several times: its sections follow each other, and all apply or none.
         let mut begun = PageId::NONE;
         for section in all.by_ref() {
@@ -190,7 +195,8 @@ pub(crate) fn redo(
             if absent && !whole {
                 continue;
             }
-            let loaded = if absent { Ok(false) } else { bring(pool, log, analysis_images, id, &mut scratch) };
+            let loaded =
+                if absent { Ok(false) } else { bring(pool, log, analysis_images, id, extent.limit, &mut scratch) };
             let mut frame = match loaded {
                 Ok(true) => pool.get_or_load(id)?.write(),
                 Ok(false) => {
@@ -214,8 +220,12 @@ pub(crate) fn redo(
                 continue;
             }
             begun = id;
-            frame.mark_dirty(record.lsn);
-            if !ops::apply(&section, &mut frame.page_mut()) {
+            let fits = whole || ops::fits(&section, frame.page());
+            if fits {
+                frame.mark_dirty(record.lsn);
+            }
+            let done = fits && ops::apply(&section, &mut frame.page_mut());
+            if !done || whole && !is_page(frame.stable(), id) {
                 let what = format!("does not fit its log record at position {}", record.lsn);
                 return Err(StorageError::CorruptPage { file: pool.file_name(), page: id, what }.into());
             }
@@ -233,7 +243,10 @@ pub(crate) fn redo(
     ids.sort_unstable();
     for id in ids {
         if !missing.contains_key(id)
-            && matches!(bring(pool, log, analysis_images, *id, &mut scratch), Err(StorageError::CorruptPage { .. }))
+            && matches!(
+                bring(pool, log, analysis_images, *id, extent.limit, &mut scratch),
+                Err(StorageError::CorruptPage { .. })
+            )
         {
             missing.insert(
                 *id,
@@ -247,8 +260,79 @@ pub(crate) fn redo(
     }
     match missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
         Some(error) => Err(error.into()),
-        None => Ok((report.state.records, report.state.bytes)),
+        None => Ok(Redone { records: report.state.records, bytes: report.state.bytes, pages: extent.seen }),
     }
+}
+
+/// What redo did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Redone {
+    /// Records and bytes read.
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+    /// Pages in use by the newest word of the log; 0 if it has none.
+    pub(crate) pages: u64,
+}
+
+/// Which pages a log may speak of. It is read from a disk that may say anything, and redo makes the file as long as it
+/// says; so a page must be in use, or come into use by a record that adds no more than such records do.
+struct Extent {
+    limit: u64,
+    seen: u64,
+}
+
+impl Extent {
+    /// Pages that one record takes at most.
+    const STEP: u64 = 64;
+    /// Taken for granted beyond the file's end when nobody knows how many pages are in use.
+    const UNKNOWN: u64 = 1 << 16;
+
+    fn of(pool: &BufferPool, log: &Log, images: &HashMap<PageId, Lsn>, scratch: &mut Vec<u8>) -> Extent {
+        let file = u64::from(pool.file_pages());
+        let limit = match bring(pool, log, images, SPACE_PAGE, file, scratch).and_then(|_| pool.get_or_load(SPACE_PAGE))
+        {
+            Ok(space) => file.max(space.bytes().u32(ops::space::END).into()),
+            Err(_) => file + Self::UNKNOWN,
+        };
+        Extent { limit, seen: 0 }
+    }
+
+    /// Whether the sections speak of pages that there can be.
+    fn admits(&mut self, mut sections: Sections<'_>) -> bool {
+        let ends = sections.clone().filter_map(|s| if let Section::Space { end, .. } = s { Some(end) } else { None });
+        if let Some(end) = ends.max().map(u64::from) {
+            if end > self.limit + Self::STEP {
+                return false;
+            }
+            self.limit = self.limit.max(end);
+            self.seen = self.seen.max(end);
+        }
+        sections.all(|section| u64::from(section.page().0) < self.limit)
+    }
+}
+
+/// Whether these bytes can be page `id`.
+fn is_page(bytes: &[u8; PAGE_SIZE], id: PageId) -> bool {
+    header::damage(bytes, id, false).is_none() && sound::flaw(bytes, id).is_none()
+}
+
+/// Makes sure that the file has all pages that are in use. A crash may have taken its newest length, but then the log
+/// tells of the pages (`pages`, what redo saw of them).
+///
+/// # Errors
+/// The allocator claims pages that nobody knows of; no space.
+pub(crate) fn settle(pool: &BufferPool, pages: u64) -> Result<(), StorageError> {
+    // Whoever needs the allocator's page will hear that it is damaged.
+    let Ok(space) = pool.get_or_load(SPACE_PAGE) else { return Ok(()) };
+    let end = u64::from(space.bytes().u32(ops::space::END));
+    if pool.file_holds(end) {
+        return Ok(());
+    }
+    if end > pages {
+        let what = format!("says that {end} pages are in use, more than the file has");
+        return Err(StorageError::CorruptPage { file: pool.file_name(), page: SPACE_PAGE, what });
+    }
+    pool.ensure_file(end)
 }
 
 /// Makes sure the page is in the pool, from its image in the log if it was torn. `Ok(true)`: it is there.
@@ -257,6 +341,7 @@ fn bring(
     log: &Log,
     images: &HashMap<PageId, Lsn>,
     id: PageId,
+    limit: u64,
     scratch: &mut Vec<u8>,
 ) -> Result<bool, StorageError> {
     let error = match pool.get_or_load(id) {
@@ -264,12 +349,12 @@ fn bring(
         Err(error @ StorageError::CorruptPage { .. }) => error,
         Err(error) => return Err(error),
     };
-    let Some(at) = images.get(&id) else { return Err(error) };
+    let Some(at) = images.get(&id).filter(|_| u64::from(id.0) < limit) else { return Err(error) };
     let record = log.read_at(*at, scratch)?;
     let mut page = PageBytes::boxed();
     let found = Sections::new(record.body).find(|s| s.page() == id);
     let Some(section) = found else { return Err(error) };
-    if !ops::apply(&section, &mut PageMut::of(&mut page)) || PageRef::of(&page).id() != id {
+    if !ops::apply(&section, &mut PageMut::of(&mut page)) || !is_page(page.as_bytes(), id) {
         return Err(error);
     }
     pool.ensure_file(u64::from(id.0) + 1)?;

@@ -55,6 +55,15 @@ pub(crate) struct TableInfo {
     pub(crate) secondaries: Vec<Secondary>,
 }
 
+/// The trees of a table.
+#[derive(Clone, Debug)]
+pub(crate) struct TableTrees {
+    pub(crate) number: u32,
+    pub(crate) primary: Tree,
+    /// Each with whether it is unique.
+    pub(crate) secondaries: Vec<(Tree, bool)>,
+}
+
 /// A table as its catalog row says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
@@ -150,6 +159,18 @@ impl Catalog {
     /// Names of all tables.
     pub(crate) fn names(&self) -> Vec<String> {
         self.entries.lock().keys().cloned().collect()
+    }
+
+    /// The trees of all tables, the catalog's own first.
+    pub(crate) fn trees(&self) -> Vec<TableTrees> {
+        let own = TableTrees { number: CATALOG_NUMBER, primary: CATALOG, secondaries: Vec::new() };
+        let entries = self.entries.lock();
+        let tables = entries.values().map(|e| TableTrees {
+            number: e.number,
+            primary: e.primary,
+            secondaries: e.secondaries.iter().map(|(_, unique, tree)| (*tree, *unique)).collect(),
+        });
+        std::iter::once(own).chain(tables).collect()
     }
 
     /// Number, table and name of every index; a primary one has the table's name.

@@ -67,7 +67,9 @@ impl Txn<'_> {
             room -= need;
             n += 1;
         }
-        if exact || n == 0 || !leaf.read.is_valid() {
+        // A key that cannot belong here is the general path's to report.
+        let belong = rows[..n].iter().all(|(key, _)| page.may_share_prefix(key));
+        if exact || n == 0 || !belong || !leaf.read.is_valid() {
             return Ok(0);
         }
         for (key, _) in &rows[..n] {

@@ -163,7 +163,9 @@ impl Txn<'_> {
             }
             match stop {
                 Stop::End => return Ok(()),
-                Stop::Leaf => {}
+                // Beyond the leaf lies more than it: a tree in which it does not would be scanned for ever.
+                Stop::Leaf if next.as_slice() > at => {}
+                Stop::Leaf => return Err(index.tree.damaged(&self.core.pool, page, "ends before it begins").into()),
                 Stop::Full => {
                     next.clear();
                     next.extend_from_slice(batch.key(batch.len() - 1));
@@ -303,6 +305,7 @@ impl Txn<'_> {
                 }
             }
             let below = if position == 0 { page.low_fence() } else { None };
+            let here = leaf.frame().page_id();
             if !leaf.is_valid() {
                 continue;
             }
@@ -318,6 +321,9 @@ impl Txn<'_> {
             if position == 0 {
                 // Nothing left here: on to the leaf on the left, unless this is the first or the range ends here.
                 let Some(fence) = below else { return Ok(()) };
+                if above.as_ref().is_some_and(|above| fence >= *above) {
+                    return Err(index.tree.damaged(&self.core.pool, here, "begins behind its end").into());
+                }
                 let nothing_below = match to {
                     End::With(key) | End::Before(key) => key >= fence.as_slice(),
                     End::Never => false,

@@ -137,6 +137,9 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(Placed::Full);
         }
+        if !leaf.page().may_share_prefix(key) {
+            return Err(self.misplaced(index, leaf));
+        }
         leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
@@ -243,7 +246,9 @@ impl Txn<'_> {
         let leaf = index.tree.leaf(&core.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
-        if leaf.page().ghosts() > 0 {
+        // Under the table's lock our own ghosts, which a rollback wants back, cannot be told from those nobody needs.
+        let may_go = !cx.owner.writes_unnamed(index.lock_table);
+        if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
             gone = index.tree.purge(pages, &mut cx.rec, &mut leaf, &mut referenced)?;
             nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
@@ -397,6 +402,16 @@ impl Txn<'_> {
             page.set_lsn(lsn);
             return Ok(());
         }
+    }
+
+    /// The descent has led to a leaf to which the key cannot belong: the pages are damaged.
+    #[cold]
+    fn misplaced(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
+        let page = leaf.frame().page_id();
+        leaf.release_unchanged();
+        let error: StorageError =
+            index.tree.damaged(&self.core.pool, page, "is not the leaf of the keys that lead to it");
+        error.into()
     }
 
     /// A row under our exclusive lock is gone: the pages are damaged.

@@ -7,7 +7,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, Place, Section, Sections};
-use crate::btree::{Pages, Tree};
+use crate::btree::{MAX_KEY, MAX_ROW, Pages, Tree};
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 
@@ -33,7 +33,7 @@ pub(crate) fn roll_back(
     let mut at = victim.last;
     while at > savepoint {
         let record = pages.log.read_at(at, bytes)?;
-        at = match RecordKind::from(record.kind) {
+        let next = match RecordKind::from(record.kind) {
             Some(RecordKind::Data) => {
                 let sections: Vec<_> = Sections::new(record.body).collect();
                 for (i, section) in sections.iter().enumerate().rev() {
@@ -51,6 +51,11 @@ pub(crate) fn roll_back(
             }
             _ => record.prev,
         };
+        // Undo only goes back: a chain that does not would never end.
+        if next >= at {
+            return Err(pages.log.damaged_at(at, "names a later one as its transaction's record before"));
+        }
+        at = next;
     }
     Ok(())
 }
@@ -85,6 +90,13 @@ pub(crate) fn undo(
         // The other sections are redo only.
         _ => return Ok(false),
     };
+    let longest = match section {
+        Section::Replace { before, .. } => before.len(),
+        _ => 0,
+    };
+    if key.len() > MAX_KEY || longest > MAX_ROW {
+        return Err(pages.log.damaged_at(undoing.last, "tells of a row that is too long"));
+    }
     if is_mutant(Mutant::SkipIndexUndo)
         && matches!(section, Section::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
     {

@@ -82,7 +82,7 @@ impl Shop {
     /// The engine at its default level, acknowledging what is on disk.
     fn store(disk: Arc<dyn Disk>, options: Options) -> Result<Store, String> {
         let db = options.open_on(disk).map_err(text)?;
-        Store::new(db, Isolation::Serializable, storage::Durability::Sync, true, false).map_err(text)
+        Store::new(db, Isolation::Serializable, storage::Durability::Sync, true, false, None).map_err(text)
     }
 
     /// The database below.

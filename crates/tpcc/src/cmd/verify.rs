@@ -15,6 +15,7 @@ use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::output::JsonFile;
 use crate::report::summary::{broken_rules, check_line, counted, grouped};
 use crate::report::{self, json};
+use crate::structure;
 
 /// Carries the command out.
 pub(crate) fn run(flags: flags::Verify) -> Result<Ended, Error> {
@@ -38,6 +39,13 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
         CannotCompare::Engine(error) => Error::failed(error.to_string()),
     })?;
     drop(reader);
+    let structure = structure::check(&database)?;
+    if !structure.passed() {
+        // Rows of a broken tree prove nothing, whatever they say.
+        print(&format!("{}\nacks      {}\n{}\n", report::NOTICE, acks_line(&compared), structure.line()));
+        eprint!("{}", structure.findings());
+        return Ok(Ended::CheckFailed);
+    }
     database.verify()?;
     let checked = check(&database, &loaded, config.store.workers)?;
     database.close()?;

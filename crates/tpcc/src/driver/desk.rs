@@ -260,6 +260,11 @@ impl<'a, R: Ready> Desk<'a, R> {
         Board::add(&self.board.completed, 1);
     }
 
+    /// Whether what happens now counts.
+    pub(super) fn is_measuring(&self) -> bool {
+        self.measuring_since.is_some()
+    }
+
     /// A transaction was a victim and will be run again.
     pub(super) fn aborted(&mut self, abort: Abort) {
         self.stats.aborted(abort);

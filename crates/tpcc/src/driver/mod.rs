@@ -16,6 +16,8 @@ mod worker;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use sched_steps::team::Statistics;
+
 use crate::ack::{self, Sink};
 use crate::engine::{Engine, EngineFigures, Session, Transaction};
 use crate::generate::Random;
@@ -72,6 +74,8 @@ pub(crate) struct Plan {
 pub(crate) struct Measured {
     /// Everything the workers counted, merged.
     pub(crate) stats: Stats,
+    /// What the teams of each worker did; empty without teams.
+    pub(crate) teams: Vec<Statistics>,
     /// Seconds measured.
     pub(crate) seconds: f64,
     /// Completed transactions a second, over each whole second.
@@ -243,16 +247,20 @@ pub(crate) fn run<E: Engine>(
         }
         let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look);
         let mut stats = Stats::new();
+        let mut teams = Vec::new();
         for worker in workers.into_iter().flatten() {
             match worker.join() {
-                Ok(Ok(part)) => stats.merge(&part),
+                Ok(Ok((part, team))) => {
+                    stats.merge(&part);
+                    teams.extend(team);
+                }
                 Ok(Err(message)) => failure = failure.or(Some(message)),
                 Err(_) => failure = failure.or(Some("a worker panicked; this is a fault of the program".to_owned())),
             }
         }
         match failure {
             Some(message) => Err(message),
-            None => Ok(Measured { seconds: stats.seconds(), stats, series, interrupted, figures }),
+            None => Ok(Measured { seconds: stats.seconds(), stats, teams, series, interrupted, figures }),
         }
     })
 }
@@ -270,18 +278,18 @@ fn serve<E: Engine>(
     control: &Control,
     board: &Board,
     clock: Clock,
-) -> Result<Stats, String> {
+) -> Result<(Stats, Option<Statistics>), String> {
     let size = plan.team_size.min(terminals.len());
     if size > 1 && plan.by_kind {
         let desk = Desk::new(ByKind::new(size), terminals, acks, quota, world, control, board, clock);
-        return team::run(engine, number, desk, size, plan.steps, control);
+        return team::run(engine, number, desk, size, plan.steps, control).map(|(stats, teams)| (stats, Some(teams)));
     }
     let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
     if size > 1 {
-        return team::run(engine, number, desk, size, plan.steps, control);
+        return team::run(engine, number, desk, size, plan.steps, control).map(|(stats, teams)| (stats, Some(teams)));
     }
     let session = engine.session(number).map_err(|e| e.to_string())?;
-    Worker::new(session, desk, plan.steps, control).run()
+    Worker::new(session, desk, plan.steps, control).run().map(|stats| (stats, None))
 }
 
 /// Divides the transactions among the workers that have terminals.

@@ -5,6 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
+use sched_steps::team::{self, LargestFirst, Membership, Statistics};
 use sched_steps::{Executor, fiber};
 
 use super::attempt::execute;
@@ -68,6 +69,8 @@ struct Crew<'a, R> {
     idle: RefCell<Vec<fiber::Waker>>,
     /// One of them waits for the log.
     awaiting: Cell<bool>,
+    /// What teams did before is forgotten.
+    measuring: Cell<bool>,
     failure: RefCell<Option<String>>,
     steps: Steps,
 }
@@ -80,20 +83,29 @@ pub(super) fn run<E: Engine, R: Ready>(
     size: usize,
     steps: Steps,
     control: &Control,
-) -> Result<Stats, String> {
+) -> Result<(Stats, Statistics), String> {
     let crew = Crew {
         desk: RefCell::new(desk),
         idle: RefCell::default(),
         awaiting: Cell::new(false),
+        measuring: Cell::new(false),
         failure: RefCell::default(),
         steps,
     };
-    let mut executor = Executor::builder()
-        .fibers(size)
-        .team_size(size)
-        .stack_bytes(STACK_BYTES)
-        .build()
-        .map_err(|e| format!("{e}; pass a smaller --team-size"))?;
+    let builder = Executor::builder().fibers(size).team_size(size).stack_bytes(STACK_BYTES);
+    let builder = match engine.operations() {
+        Some(operations) => {
+            let b = builder.operations(operations);
+            let b = if crate::glue::steps::exp("ring").is_some() { b } else { b.membership(Membership::PerOperation) };
+            match crate::glue::steps::exp("policy").as_deref() {
+                Some("last") => b,
+                Some("oldest") => b.policy(sched_steps::team::OldestFirst),
+                _ => b.policy(LargestFirst),
+            }
+        }
+        None => builder,
+    };
+    let mut executor = builder.build().map_err(|e| format!("{e}; pass a smaller --team-size"))?;
     let ended = executor.scope(|scope| {
         for _ in 0..size {
             let crew = &crew;
@@ -104,7 +116,7 @@ pub(super) fn run<E: Engine, R: Ready>(
         return Err(failure);
     }
     ended.map_err(|e| format!("a transaction {e}; this is a fault of the program"))?;
-    crew.desk.into_inner().close()
+    Ok((crew.desk.into_inner().close()?, executor.statistics()))
 }
 
 impl<R: Ready> Crew<'_, R> {
@@ -125,6 +137,10 @@ impl<R: Ready> Crew<'_, R> {
         let mut scratch = Box::<Scratch>::default();
         loop {
             let next = self.desk.borrow_mut().next(session);
+            if !self.measuring.get() && self.desk.borrow().is_measuring() {
+                self.measuring.set(true);
+                team::reset_statistics();
+            }
             match next {
                 Next::Run(job) => {
                     let aborted = |abort| self.desk.borrow_mut().aborted(abort);

@@ -222,6 +222,24 @@ fn plan(terminals: u32, length: Length) -> Plan {
     }
 }
 
+/// A team on an engine that knows nothing of fibers: they take turns between transactions. (Its sessions count their
+/// tickets apart, so only an engine that answers at once can serve several.)
+#[test]
+fn a_team_counts_each_transaction_once() {
+    for (terminals, team_size, by_kind) in [(4, 4, true), (8, 3, false), (16, 16, true)] {
+        let (engine, loaded) = moody(0, 7, u64::MAX);
+        let plan = Plan { team_size, by_kind, ..plan(terminals, count(2_000)) };
+        let measured = run(&engine, &loaded, &plan, None, |_| {}).unwrap();
+        assert_eq!(measured.stats.completed(), 2_000);
+        assert_eq!(measured.teams.len(), 1);
+        let checked = check::check(&engine, &loaded, 1, &check::Progress::default()).unwrap();
+        assert!(checked.passed(), "{:?}", checked.findings);
+    }
+    let (engine, loaded) = moody(0, 5, 300);
+    let failure = run(&engine, &loaded, &Plan { team_size: 4, by_kind: true, ..plan(8, count(1_000)) }, None, |_| {}).err();
+    assert_eq!(failure.as_deref(), Some("log: no space left; free some"));
+}
+
 fn count(transactions: u64) -> Length {
     Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) }
 }

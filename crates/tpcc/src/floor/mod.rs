@@ -18,6 +18,7 @@ use crate::load;
 use crate::ops::{Direction, Ops, Read};
 use crate::schema::meta::Loaded;
 use crate::schema::{IndexDef, IndexFamily, IndexVisitor, PerIndex, PerTable, RowOf, TableDef, TableFamily};
+use crate::structure::Structure;
 pub(crate) use loading::Loading;
 use undo::Undo;
 
@@ -373,6 +374,10 @@ impl Database for Floor {
 
     fn verify(&self) -> Result<(), Error> {
         Ok(())
+    }
+
+    fn structure(&self, _: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<Structure, Error> {
+        Err(Error::usage("--structure: the floor has no pages"))
     }
 
     fn close(self) -> Result<(), Error> {

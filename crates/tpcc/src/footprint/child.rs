@@ -122,7 +122,7 @@ fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded),
         .hook(hook);
     let db = options.open(&config.data).map_err(|e| failed(&e))?;
     let isolation = storage::Isolation::Serializable;
-    let store = Store::new(db, isolation, storage::Durability::Async, config.prefetch, true).map_err(|e| failed(&e))?;
+    let store = Store::new(db, isolation, storage::Durability::Async, config.prefetch, true, None).map_err(|e| failed(&e))?;
     let mut reader = store.reader().map_err(|e| failed(&e))?;
     let loaded = Loaded::read(&mut reader).map_err(|e| failed(&e))?;
     drop(reader);

@@ -24,7 +24,7 @@ pub(crate) fn write_kind(path: &Path, kind: PointKind) -> Result<(), Error> {
 /// One name a line.
 fn write_sites(path: &Path, live: impl Fn(u32) -> bool, head: &str) -> Result<(), Error> {
     let mut text = String::new();
-    head.lines().for_each(|line| drop(writeln!(text, "# {line}")));
+    head.lines().for_each(|line| text.extend(["# ", line, "\n"]));
     for (number, site) in points().iter().enumerate() {
         if live(number as u32) {
             let _ = writeln!(text, "{}", site.name());

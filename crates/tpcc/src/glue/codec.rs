@@ -27,6 +27,14 @@ impl KeyBytes {
     }
 }
 
+impl KeyBytes {
+    /// The first `len` bytes, which are a key's.
+    #[inline(always)]
+    pub(super) fn first(&self, len: usize) -> &[u8] {
+        &self.0[..len]
+    }
+}
+
 /// A key the engine holds. `None` if its length is not a key's.
 #[inline(always)]
 pub(super) fn key_of<K: Key>(bytes: &[u8]) -> Option<K> {

@@ -16,10 +16,12 @@ use crate::database::Database;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flags::{Background, Durability, Latches};
+use crate::report::json;
 use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::schema::meta::Loaded;
 use crate::space;
+use crate::structure::Structure;
 use crate::{interrupt, load, progress};
 
 /// Transactions beside the workers': those of the loader's and the checker's threads.
@@ -49,7 +51,7 @@ impl Database for Store {
                 None => incomplete(&shown),
             });
         }
-        let store = Store::on(db, config, hook.as_deref())?;
+        let store = Store::on(db, config, hook)?;
         let mut reader = store.reader().map_err(failed)?;
         let loaded = Loaded::read(&mut reader).map_err(failed)?;
         drop(reader);
@@ -81,7 +83,7 @@ impl Database for Store {
         space::check(&config.data, plan.warehouses)?;
         let (options, hook) = options(config)?;
         let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
-        let store = Store::on(db, config, hook.as_deref())?;
+        let store = Store::on(db, config, hook)?;
         match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
             load::Loading::Done => {
                 store.finish_load(&plan.loaded()).map_err(failed)?;
@@ -99,20 +101,39 @@ impl Database for Store {
         self.database().verify_pages().map(drop).map_err(|error| below(&error))
     }
 
+    fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<Structure, Error> {
+        let found = self.database().check_structure(look).map_err(|error| below(&error))?;
+        let told = |finding: &storage::Finding| json::Finding {
+            rule: finding.rule.name().to_owned(),
+            file: finding.file.clone(),
+            page: finding.page.0,
+            what: finding.what.clone(),
+        };
+        Ok(Structure {
+            lines: found.findings.iter().map(ToString::to_string).collect(),
+            told: json::Structure {
+                passed: found.passed(),
+                pages: found.pages,
+                free_pages: found.free,
+                rows: found.rows,
+                entries: found.entries,
+                seconds: 0.0,
+                findings: found.findings.iter().map(told).collect(),
+                more: found.more,
+            },
+        })
+    }
+
     fn close(self) -> Result<(), Error> {
         Store::close(self).map_err(|error| below(&error))
     }
 }
 
 impl Store {
-    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&StepsHook>) -> Result<Store, Error> {
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<Arc<StepsHook>>) -> Result<Store, Error> {
         let inline = config.background == Background::Inline;
         let isolation = config.isolation.of_storage();
-        let store = Store::new(db, isolation, durability(config), config.prefetch, inline).map_err(failed)?;
-        if let Some(hook) = hook {
-            hook.know(store.database(), &[TableId::Warehouse.name(), TableId::District.name()]);
-        }
-        Ok(store)
+        Store::new(db, isolation, durability(config), config.prefetch, inline, hook).map_err(failed)
     }
 }
 

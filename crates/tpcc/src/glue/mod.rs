@@ -4,4 +4,6 @@ pub(crate) mod codec;
 pub(crate) mod database;
 pub(crate) mod loading;
 pub(crate) mod steps;
+#[cfg(test)]
+mod steps_tests;
 pub(crate) mod storage;

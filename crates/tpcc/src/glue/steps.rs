@@ -1,70 +1,212 @@
 //! The storage engine on teams of fibers: its hook, implemented by `sched_steps`.
 //!
 //! Storage calls [`Hook::point`] where it has just asked for memory or where a stretch of code ends; here that becomes a
-//! hop to the next fiber of the team. Where storage must wait ([`Hook::block`]) the fiber leaves its team and the thread
-//! goes on with the others. Threads without fibers (loading, checking, the engine's services) wait as threads do.
+//! hop to the next fiber of the team. It calls [`Hook::enter`] where a statement begins; here the fiber joins the team for
+//! that operation, so that fibers that run the same code run it together. Where storage must wait ([`Hook::block`]) the
+//! fiber leaves its team and the thread goes on with the others. Threads without fibers (loading, checking, the engine's
+//! services) wait as threads do.
+//!
+//! From the moment a transaction asks for a hot row (one that every transaction of its warehouse or district locks) until
+//! its end it lets nobody run, so that nobody of its team ever waits for such a row. All that comes after is one operation,
+//! `finish`.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use sched_steps::fiber::{self, Waker};
-use storage::{BlockReason, Database, Hook, Operation, OperationKind, PointKind, ThreadHook, WaitToken, points};
+use sched_steps::point::Bitmap;
+use sched_steps::team::{self, OperationId, Operations, TooManyOperations};
+use storage::{BlockReason, Hook, Operation, OperationKind, PointKind, PointSite, ThreadHook, WaitToken, points};
 
 use crate::config::{CtxPoints, Scheduling};
 use crate::error::Error;
+use crate::schema::TableId;
+
+/// Most fibers of a worker.
+pub(crate) const MOST_FIBERS: usize = 256;
 
 /// Runs storage on the fibers of whichever thread calls.
 #[derive(Debug)]
 pub(crate) struct StepsHook {
     threads: ThreadHook,
-    /// By number of the point: whether it is live.
-    live: Box<[bool]>,
-    /// By number of the index: whether its rows are hot.
-    hot: OnceLock<Box<[bool]>>,
+    chosen: Chosen,
+    teams: OnceLock<Teams>,
 }
 
+/// Which points are to be live.
+#[derive(Debug)]
+enum Chosen {
+    BuiltIn,
+    All,
+    None,
+    Bitmap(Bitmap),
+}
+
+/// Which statement belongs to which team.
+#[derive(Debug)]
+struct Teams {
+    operations: Operations,
+    /// By number of the point: for which operations it is live, a bit each.
+    live: Box<[u64]>,
+    begin: OperationId,
+    scan: OperationId,
+    announce: OperationId,
+    finish: OperationId,
+    /// Operations where a team gathers.
+    barriers: u64,
+    /// By number of the index; none where there is no index of that number.
+    indexes: Box<[Option<OfIndex>]>,
+}
+
+/// The operations on one index.
+#[derive(Clone, Copy, Debug)]
+struct OfIndex {
+    is_hot: bool,
+    fetch: OperationId,
+    insert: OperationId,
+    update: OperationId,
+    delete: OperationId,
+}
+
+/// In no operation that a bitmap knows.
+const NONE: u8 = u8::MAX;
+/// In the last operation of a transaction.
+const LAST: u8 = u8::MAX - 1;
+
 thread_local! {
-    /// By number of the fiber: whether its transaction has come to its hot rows.
-    static HOT: [Cell<bool>; 256] = const { [const { Cell::new(false) }; 256] };
+    /// By number of the fiber: the operation it is in.
+    static IN: [Cell<u8>; MOST_FIBERS] = const { [const { Cell::new(NONE) }; MOST_FIBERS] };
 }
 
 /// The hook for this way of scheduling; none for threads, and for teams of one, which never switch.
 pub(crate) fn hook(scheduling: &Scheduling) -> Result<Option<Arc<StepsHook>>, Error> {
-    let points = match scheduling {
-        Scheduling::Threads | Scheduling::Steps { team_size: 1, .. } => return Ok(None),
-        Scheduling::Steps { points, .. } => points,
-    };
-    Ok(Some(Arc::new(StepsHook { threads: ThreadHook::default(), live: live(points)?, hot: OnceLock::new() })))
+    let Scheduling::Steps { team_size, points } = scheduling else { return Ok(None) };
+    let chosen = Chosen::of(points)?;
+    if *team_size == 1 {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(StepsHook { threads: ThreadHook::default(), chosen, teams: OnceLock::new() })))
 }
 
-/// Which points are live.
-fn live(chosen: &CtxPoints) -> Result<Box<[bool]>, Error> {
-    let all = points().iter();
-    Ok(match chosen {
-        CtxPoints::None => all.map(|_| false).collect(),
-        CtxPoints::All => all.map(|_| true).collect(),
-        CtxPoints::BuiltIn => all.map(|site| site.kind() == PointKind::Data).collect(),
-        CtxPoints::File(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Error::usage(format!("--ctx-points {}: {e}", path.display())))?;
-            all.map(|site| text.lines().any(|line| line.trim() == site.name())).collect()
+impl Chosen {
+    fn of(points: &CtxPoints) -> Result<Chosen, Error> {
+        Ok(match points {
+            CtxPoints::None => Chosen::None,
+            CtxPoints::All => Chosen::All,
+            CtxPoints::BuiltIn => Chosen::BuiltIn,
+            CtxPoints::File(path) => {
+                let told = |e| {
+                    Error::usage(format!("--ctx-points {e}"))
+                        .help("'tpcc footprint --place FILE' writes one for this build; or pass all or none")
+                };
+                Chosen::Bitmap(Bitmap::load(path).map_err(told)?)
+            }
+        })
+    }
+
+    /// By number of the point: for which operations it is live, a bit each.
+    fn live(&self, operations: &Operations) -> Box<[u64]> {
+        let sites = points().iter();
+        let when = |live: bool| if live { u64::MAX } else { 0 };
+        match self {
+            Chosen::None => sites.map(|_| 0).collect(),
+            Chosen::All => sites.map(|_| u64::MAX).collect(),
+            Chosen::BuiltIn => match exp("sites") {
+                Some(list) => sites.map(|site| when(list.split(',').any(|name| name == site.name()))).collect(),
+                None => sites.map(|site| when(site.kind() == PointKind::Data)).collect(),
+            },
+            Chosen::Bitmap(bitmap) => {
+                let live = bitmap.live_for(operations);
+                let at = |site: &PointSite| bitmap.sites.iter().position(|listed| listed.name == site.name());
+                sites.map(|site| at(site).and_then(|at| live.get(at).copied()).unwrap_or(0)).collect()
+            }
         }
-    })
+    }
+}
+
+pub(crate) fn exp(key: &str) -> Option<String> {
+    let all = std::env::var("TPCC_EXP").ok()?;
+    all.split(';').find_map(|part| part.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
 }
 
 impl StepsHook {
-    /// Learns which indexes hold hot rows: those that every transaction of a warehouse or a district locks. From the
-    /// moment a transaction asks for one until its end it lets nobody run.
-    pub(crate) fn know(&self, db: &Database, hot: &[&str]) {
-        let indexes = db.indexes();
-        let last = indexes.iter().map(|(number, ..)| *number).max().unwrap_or(0) as usize;
-        let mut is_hot = vec![false; last + 1];
-        for (number, table, _) in &indexes {
-            is_hot[*number as usize] = hot.contains(&table.as_str());
+    /// Learns which indexes there are: number, table, name.
+    ///
+    /// # Errors
+    /// When they are too many for the operations of an executor.
+    pub(crate) fn know(&self, indexes: &[(u32, String, String)]) -> Result<(), TooManyOperations> {
+        if matches!(self.chosen, Chosen::None) {
+            return Ok(());
         }
-        let _ = self.hot.set(is_hot.into());
+        let mut operations = Operations::new();
+        let begin = operations.add("begin", "")?;
+        let announce = operations.add("announce", "")?;
+        let scan = operations.add("scan", "")?;
+        let finish = operations.add("finish", "")?;
+        let last = indexes.iter().map(|(number, ..)| *number).max().unwrap_or(0) as usize;
+        let mut of = vec![None; last + 1];
+        for (number, table, name) in indexes {
+            let mut add = |what: &str| operations.add(what, name);
+            of[*number as usize] = Some(OfIndex {
+                is_hot: [TableId::Warehouse, TableId::District].iter().any(|hot| hot.name() == table),
+                fetch: add("fetch")?,
+                insert: add("insert")?,
+                update: add("update")?,
+                delete: add("delete")?,
+            });
+        }
+        let mut barriers = u64::MAX;
+        if let Some(list) = exp("teams") {
+            barriers = 0;
+            for name in list.split(',') {
+                for (op, known) in operations.iter() {
+                    if known == name || (name.ends_with('*') && known.starts_with(&name[..name.len() - 1])) {
+                        barriers |= op.bit();
+                    }
+                }
+            }
+        }
+        let _ = self.teams.set(Teams {
+            barriers,
+            live: self.chosen.live(&operations),
+            operations,
+            begin,
+            scan,
+            announce,
+            finish,
+            indexes: of.into(),
+        });
+        Ok(())
+    }
+
+    /// The operations of a team's executor; none if there are no teams.
+    pub(crate) fn operations(&self) -> Option<Operations> {
+        self.teams.get().map(|teams| teams.operations.clone())
+    }
+}
+
+impl Teams {
+    /// The team for a statement; none if the fiber stays in the one it is in.
+    #[inline]
+    fn of(&self, operation: Operation) -> Option<OperationId> {
+        use OperationKind as K;
+        let index = match operation.kind {
+            K::Begin => return Some(self.begin),
+            K::Commit | K::Rollback => return Some(self.finish),
+            K::Prefetch => return Some(self.announce),
+            _ => self.indexes.get(operation.index as usize).copied().flatten()?,
+        };
+        Some(match operation.kind {
+            _ if index.is_hot => self.finish,
+            K::Scan => self.scan,
+            K::Fetch => index.fetch,
+            K::Insert => index.insert,
+            K::Update => index.update,
+            K::Delete => index.delete,
+            _ => return None,
+        })
     }
 }
 
@@ -75,23 +217,33 @@ impl Hook for StepsHook {
 
     #[inline]
     fn point(&self, site: u32) {
-        if self.live[site as usize] && !fiber::index().is_some_and(|fiber| HOT.with(|hot| hot[fiber].get())) {
+        if !fiber::may_hop() {
+            return;
+        }
+        let (Some(teams), Some(fiber)) = (self.teams.get(), fiber::index()) else { return };
+        let operation = IN.with(|all| all[fiber].get());
+        if operation < LAST && teams.live[site as usize] >> operation & 1 == 1 {
             fiber::hop();
         }
     }
 
     fn enter(&self, operation: Operation) {
-        let Some(fiber) = fiber::index() else { return };
-        if operation.kind == OperationKind::Begin {
-            HOT.with(|hot| hot[fiber].set(false));
-        } else if self.hot.get().is_some_and(|hot| hot.get(operation.index as usize) == Some(&true)) {
-            HOT.with(|hot| hot[fiber].set(true));
+        let (Some(teams), Some(fiber)) = (self.teams.get(), fiber::index()) else { return };
+        let Some(next) = teams.of(operation) else { return };
+        let now = IN.with(|all| all[fiber].get());
+        if now == next.index() as u8 || (now == LAST && next != teams.begin) {
+            return;
+        }
+        IN.with(|all| all[fiber].set(if next == teams.finish { LAST } else { next.index() as u8 }));
+        if teams.barriers >> next.index() & 1 == 1 {
+            team::begin_operation(next);
         }
     }
 
     fn block(&self, token: &WaitToken, reason: BlockReason) {
         let Some(waker) = fiber::waker() else { return self.threads.block(token, reason) };
-        token.scheduler_word.store(waker.to_bits(), Ordering::SeqCst);
+        token.scheduler_word.store(waker.to_bits(), Ordering::Release);
+        fence(Ordering::SeqCst);
         // Whoever wakes first leaves the wake and then looks at the word, so one of us sees the other.
         while !token.try_consume() {
             fiber::park();
@@ -104,7 +256,7 @@ impl Hook for StepsHook {
             return self.threads.block_for(token, reason, limit);
         }
         let until = Instant::now() + limit;
-        let woken = std::cell::Cell::new(false);
+        let woken = Cell::new(false);
         fiber::block_until(|| {
             woken.set(woken.get() || token.try_consume());
             woken.get() || Instant::now() >= until
@@ -114,7 +266,8 @@ impl Hook for StepsHook {
 
     fn wake(&self, token: &WaitToken) {
         self.threads.wake(token);
-        if let Some(waker) = Waker::from_bits(token.scheduler_word.load(Ordering::SeqCst)) {
+        fence(Ordering::SeqCst);
+        if let Some(waker) = Waker::from_bits(token.scheduler_word.load(Ordering::Acquire)) {
             waker.wake();
         }
     }

@@ -1,16 +1,19 @@
 //! The engine seam: sessions, transactions and record operations on a [`storage::Database`].
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use sched_steps::team::Operations;
 use storage::{Database, Durability, Isolation, Lsn, OpenTable, Table, TxnError};
 use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
+use super::steps::StepsHook;
 use crate::engine::{Abort, AbortCause, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
 use crate::ops::{Direction, Ops, Read};
 use crate::schema::tables::TableMaker;
-use crate::schema::{IndexDef, IndexVisitor, PerTable, RowOf, TableDef, TableFamily, TableId};
+use crate::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
 
 /// Handles of the open tables.
 pub(super) struct Handles;
@@ -52,6 +55,9 @@ pub(crate) enum StoreError {
     /// Something below failed.
     #[error(transparent)]
     Storage(#[from] storage::StorageError),
+    /// More indexes than a team has operations for.
+    #[error("the tables have too many indexes for teams: {0}")]
+    Operations(#[from] sched_steps::team::TooManyOperations),
     /// A row or key that is not of this schema.
     #[error("{table}: holds a row of another layout; load the database anew with this build")]
     Layout {
@@ -99,6 +105,10 @@ pub(crate) struct Store {
     isolation: Isolation,
     durability: Durability,
     prefetch: bool,
+    /// Whether places are announced.
+    places: bool,
+    /// Runs transactions as teams.
+    steps: Option<Arc<StepsHook>>,
     /// Nobody but the workers drives the engine's services.
     inline: bool,
 }
@@ -114,9 +124,14 @@ impl Store {
         durability: Durability,
         prefetch: bool,
         inline: bool,
+        steps: Option<Arc<StepsHook>>,
     ) -> Result<Store, StoreError> {
         let tables = PerTable::try_new(&mut Opener(&db))?;
-        Ok(Store { db, tables, isolation, durability, prefetch, inline })
+        if let Some(hook) = &steps {
+            hook.know(&db.indexes())?;
+        }
+        let places = prefetch && (steps.is_some() || super::steps::exp("places").is_some());
+        Ok(Store { db, tables, isolation, durability, prefetch, places, steps, inline })
     }
 
     /// The database.
@@ -129,7 +144,7 @@ impl Store {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn begin_at(&self, isolation: Isolation) -> Result<StoreTransaction<'_>, StoreError> {
-        Ok(StoreTransaction { store: self, tx: self.db.begin_at(isolation)? })
+        Ok(StoreTransaction { store: self, tx: self.db.begin_at(isolation)?, places: ArrayVec::new() })
     }
 
     /// Closes the database.
@@ -153,6 +168,10 @@ impl Engine for Store {
     fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
         // Nothing runs meanwhile, so rows need not be locked one by one.
         self.begin_at(Isolation::ReadCommitted)
+    }
+
+    fn operations(&self) -> Option<Operations> {
+        self.steps.as_ref()?.operations()
     }
 
     fn figures(&self) -> EngineFigures {
@@ -197,7 +216,7 @@ impl Session for StoreSession<'_> {
             }
         }
         let tx = self.store.db.begin_at(self.store.isolation)?;
-        Ok(StoreTransaction { store: self.store, tx })
+        Ok(StoreTransaction { store: self.store, tx, places: ArrayVec::new() })
     }
 
     #[inline]
@@ -220,10 +239,14 @@ impl Session for StoreSession<'_> {
     }
 }
 
+/// A place that was announced: table, which of its indexes, key.
+type Place = (OpenTable<(), ()>, Option<usize>, KeyBytes, usize);
+
 /// One transaction.
 pub(crate) struct StoreTransaction<'t> {
     store: &'t Store,
     tx: storage::Transaction<'t>,
+    places: ArrayVec<Place, RUN>,
 }
 
 impl StoreTransaction<'_> {
@@ -447,6 +470,30 @@ impl Ops for StoreTransaction<'_> {
             let keys = bytes[..chunk.len()].iter().map(|k| k.get::<T::Key>());
             // A hint: if the table cannot be found, the statement that follows says so.
             let _ = self.tx.prefetch_raw(&table, keys, size_of::<RowOf<T>>());
+        }
+    }
+
+    #[inline]
+    fn place<T: TableDef>(&mut self, key: &T::Key) {
+        if self.store.places {
+            let _ = self.places.try_push((self.table::<T>(), None, KeyBytes::of(key), T::Key::LEN));
+        }
+    }
+
+    #[inline]
+    fn place_entry<I: IndexDef>(&mut self, key: &I::Key) {
+        if self.store.places {
+            let table = self.table::<I::Table>();
+            let _ = self.places.try_push((table, Some(position::<I>()), KeyBytes::of(key), I::Key::LEN));
+        }
+    }
+
+    #[inline]
+    fn visit_places(&mut self) {
+        if !self.places.is_empty() {
+            let places = self.places.iter().map(|(table, index, key, len)| (*table, *index, key.first(*len)));
+            self.tx.prefetch_places_raw(places);
+            self.places.clear();
         }
     }
 }

@@ -224,6 +224,73 @@ pub(crate) struct Check {
     pub(crate) rules: Vec<Rule>,
 }
 
+/// A page that breaks a rule of structure.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Finding {
+    /// Name of the rule.
+    pub(crate) rule: String,
+    pub(crate) file: String,
+    pub(crate) page: u32,
+    /// How it is broken.
+    pub(crate) what: String,
+}
+
+/// The structure check.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Structure {
+    pub(crate) passed: bool,
+    /// Pages in use.
+    pub(crate) pages: u64,
+    /// Of these, free ones.
+    pub(crate) free_pages: u64,
+    /// Rows of all tables, those of the engine's own included.
+    pub(crate) rows: u64,
+    /// Entries of secondary indexes.
+    pub(crate) entries: u64,
+    pub(crate) seconds: f64,
+    pub(crate) findings: Vec<Finding>,
+    /// Findings beyond those.
+    pub(crate) more: u64,
+}
+
+/// What the teams did in one operation (the paper's Table 4).
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct TeamOperation {
+    /// Its name: "fetch STOCK".
+    pub(crate) name: String,
+    /// Times a transaction began it.
+    pub(crate) begun: u64,
+    /// Teams that went through it.
+    pub(crate) teams: u64,
+    /// Members of a team on entry, mean.
+    pub(crate) mean_in: Option<f64>,
+    /// Members that ended it in their team, mean: the others were strays.
+    pub(crate) mean_out: Option<f64>,
+    /// Times a member left its team, to wait.
+    pub(crate) strays: u64,
+    /// Waits, of strays too.
+    pub(crate) waits: u64,
+    /// Other teams that ran while a member waited for its own, mean.
+    pub(crate) mean_launches_waited: Option<f64>,
+}
+
+/// What teams of transactions did while measuring, all workers together.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Steps {
+    /// Transactions of a worker under way at once.
+    pub(crate) team_size: usize,
+    /// Teams that were run.
+    pub(crate) launches: u64,
+    /// Members of a team, mean.
+    pub(crate) mean_team: Option<f64>,
+    /// Transactions that could have run when a team was chosen, mean.
+    pub(crate) mean_ready: Option<f64>,
+    /// Waits of transactions for a lock, a page or the log.
+    pub(crate) waits: u64,
+    /// By operation.
+    pub(crate) operations: Vec<TeamOperation>,
+}
+
 /// What `tpcc run --json` writes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(title = "tpcc run --json")]
@@ -253,6 +320,8 @@ pub(crate) struct Run {
     pub(crate) skipped_deliveries: u64,
     pub(crate) generator: Generator,
     pub(crate) series: Series,
+    /// Null but with the scheduler steps.
+    pub(crate) steps: Option<Steps>,
     pub(crate) log: Option<Log>,
     pub(crate) pool: Option<Pool>,
     pub(crate) peak_rss_bytes: Option<u64>,
@@ -289,6 +358,8 @@ pub(crate) struct Checked {
     pub(crate) config: Config,
     pub(crate) interrupted: bool,
     pub(crate) check: Check,
+    /// Null without `--structure`. With findings the conditions are not checked.
+    pub(crate) structure: Option<Structure>,
     pub(crate) rows: Option<BTreeMap<String, u64>>,
     pub(crate) peak_rss_bytes: Option<u64>,
 }

@@ -7,6 +7,8 @@ pub(crate) mod summary;
 
 use std::collections::BTreeMap;
 
+use sched_steps::team::Statistics;
+
 use crate::check::Checked;
 use crate::check::rule::Rule;
 use crate::config::{RunConfig, Shape, StoreConfig};
@@ -115,12 +117,47 @@ pub(crate) fn run(
             t_s: measured.series.iter().map(|sample| sample.t_s).collect(),
             throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
         },
+        steps: config.team_size.map(|team_size| steps(team_size, &measured.teams)),
         log: log(before, after, stats.completed()),
         pool: pool(before, after),
         peak_rss_bytes: machine::peak_rss_bytes(),
         check: checked.map(check).unwrap_or_default(),
         rows: checked.and_then(rows),
         config,
+    }
+}
+
+/// What the teams of all workers did together.
+fn steps(team_size: usize, teams: &[Statistics]) -> json::Steps {
+    // Means are of so many events each.
+    let mean = |all: &mut dyn Iterator<Item = (f64, u64)>| {
+        let (sum, n) = all.fold((0.0, 0), |(sum, n), (mean, of)| (sum + mean * of as f64, n + of));
+        (n > 0).then(|| sum / n as f64)
+    };
+    let operations = teams.first().map_or(0, |first| first.operations.len());
+    let operations: Vec<_> = (0..operations)
+        .map(|at| {
+            let all = move || teams.iter().filter_map(move |team| team.operations.get(at));
+            json::TeamOperation {
+                name: all().next().map(|o| o.name.clone()).unwrap_or_default(),
+                begun: all().map(|o| o.begun).sum(),
+                teams: all().map(|o| o.teams).sum(),
+                mean_in: mean(&mut all().map(|o| (o.mean_in, o.teams))),
+                mean_out: mean(&mut all().map(|o| (o.mean_out, o.teams))),
+                strays: all().map(|o| o.strays).sum(),
+                waits: all().map(|o| o.waits).sum(),
+                mean_launches_waited: mean(&mut all().map(|o| (o.mean_launches_waited, o.begun))),
+            }
+        })
+        .filter(|operation| operation.begun > 0)
+        .collect();
+    json::Steps {
+        team_size,
+        launches: teams.iter().map(|team| team.launches).sum(),
+        mean_team: mean(&mut teams.iter().map(|team| (team.mean_team, team.launches))),
+        mean_ready: mean(&mut teams.iter().map(|team| (team.mean_ready, team.launches))),
+        waits: operations.iter().map(|operation| operation.waits).sum(),
+        operations,
     }
 }
 

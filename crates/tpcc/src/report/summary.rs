@@ -42,6 +42,9 @@ fn write_run(to: &mut String, run: &json::Run, checked: Option<&Checked>, writte
     writeln!(to)?;
 
     aborts(to, run)?;
+    if let Some(steps) = &run.steps {
+        teams(to, steps)?;
+    }
     if let Some(log) = &run.log {
         let rate = log.bytes.map(|bytes| bytes as f64 / 1e6 / run.measured_s.max(f64::MIN_POSITIVE));
         write!(to, "log       {} MB/s, {} bytes a transaction", whole(rate), whole(log.bytes_per_transaction))?;
@@ -101,6 +104,35 @@ fn engine(to: &mut String, config: &json::Config) -> std::fmt::Result {
         count(config.buffer_pool_mib),
         or_dash(&config.background),
     )
+}
+
+/// The paper's Table 4: how large the teams were for each operation.
+fn teams(to: &mut String, steps: &json::Steps) -> std::fmt::Result {
+    let one = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
+    writeln!(
+        to,
+        "teams     of {} at most; {} run, mean size {}, of {} ready; {}",
+        steps.team_size,
+        grouped(steps.launches),
+        one(steps.mean_team),
+        one(steps.mean_ready),
+        counted(steps.waits, "wait"),
+    )?;
+    if !steps.operations.is_empty() {
+        writeln!(to, "          {:<28}{:>12}{:>8}{:>8}{:>10}", "operation", "teams", "in", "out", "strays")?;
+    }
+    for operation in &steps.operations {
+        writeln!(
+            to,
+            "          {:<28}{:>12}{:>8}{:>8}{:>10}",
+            operation.name,
+            grouped(operation.teams),
+            one(operation.mean_in),
+            one(operation.mean_out),
+            grouped(operation.strays),
+        )?;
+    }
+    Ok(())
 }
 
 fn samples(series: &json::Series) -> String {

@@ -99,7 +99,7 @@ impl Shell {
             loop {
                 match lines.recv_timeout(LOOK) {
                     Ok(line) => {
-                        if sessions.take(line).is_some_and(|line| line == Line::Quit) {
+                        if sessions.take(line) == Line::Quit {
                             return End::Quit;
                         }
                         self.board.settle();
@@ -149,7 +149,7 @@ struct Sessions<'scope, 'env, 'a> {
 
 impl<'scope, 'env> Sessions<'scope, 'env, '_> {
     /// Does what a line says, as far as it can be done here; returns the line as understood.
-    fn take(&mut self, line: Received) -> Option<Line> {
+    fn take(&mut self, line: Received) -> Line {
         let line = match line {
             Received::Text(line) => request::parse(&line),
             Received::TooLong => Line::Malformed("-".into(), format!("a line is longer than {LONGEST_LINE} bytes")),
@@ -162,7 +162,7 @@ impl<'scope, 'env> Sessions<'scope, 'env, '_> {
             Line::Request(session, request) => self.ask(session, request.clone()),
             Line::Malformed(whom, why) => self.board.say(&format!("{whom} error usage {why}")),
         }
-        Some(line)
+        line
     }
 
     fn check(&self) {

@@ -11,23 +11,23 @@ const BLOCK: usize = 4096;
 
 /// All files of a directory at one moment.
 #[derive(Clone, Debug, Default)]
-pub(in crate::torture) struct Image(pub(in crate::torture) BTreeMap<String, Arc<Vec<u8>>>);
+pub(crate) struct Image(pub(crate) BTreeMap<String, Arc<Vec<u8>>>);
 
 impl Image {
     /// Bytes of all files.
-    pub(in crate::torture) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.0.values().map(|file| file.len() as u64).sum()
     }
 
     /// The bytes of a file; none of one that is absent.
-    pub(in crate::torture) fn file(&self, name: &str) -> &[u8] {
+    pub(crate) fn file(&self, name: &str) -> &[u8] {
         self.0.get(name).map_or(&[], |file| file)
     }
 }
 
 /// A directory over an image. Clones are the same directory.
 #[derive(Clone, Debug)]
-pub(in crate::torture) struct CowDisk(Arc<Directory>);
+pub(crate) struct CowDisk(Arc<Directory>);
 
 #[derive(Debug)]
 struct Directory {
@@ -45,24 +45,24 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl CowDisk {
     /// A copy of the image, on which files may grow to `capacity` bytes in all.
-    pub(in crate::torture) fn over(image: &Image, capacity: u64) -> CowDisk {
+    pub(crate) fn over(image: &Image, capacity: u64) -> CowDisk {
         let files =
             image.0.iter().map(|(name, bytes)| (name.clone(), CowFile::over(name, Arc::clone(bytes)))).collect();
         CowDisk(Arc::new(Directory { files: Mutex::new(files), capacity, owner: MemDisk::new() }))
     }
 
     /// What is in the directory now.
-    pub(in crate::torture) fn image(&self) -> Image {
+    pub(crate) fn image(&self) -> Image {
         Image(held(&self.0.files).iter().map(|(name, file)| (name.clone(), Arc::new(file.whole()))).collect())
     }
 
     /// Bytes of all files.
-    pub(in crate::torture) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         held(&self.0.files).values().map(|file| held(&file.state).len).sum()
     }
 
     /// Changes bytes of a file as a broken disk does; false if the file is absent or ends before.
-    pub(in crate::torture) fn change(&self, name: &str, at: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn change(&self, name: &str, at: u64, bytes: &[u8]) -> bool {
         let file = held(&self.0.files).get(name).cloned();
         match file {
             Some(file) if at + bytes.len() as u64 <= held(&file.state).len => {
@@ -74,7 +74,7 @@ impl CowDisk {
     }
 
     /// Flips one bit of a file.
-    pub(in crate::torture) fn flip(&self, name: &str, at: u64, bit: u8) -> bool {
+    pub(crate) fn flip(&self, name: &str, at: u64, bit: u8) -> bool {
         let Some(file) = held(&self.0.files).get(name).cloned() else { return false };
         let mut byte = [0];
         let is_there = held(&file.state).read(&mut byte, at) == 1;
@@ -82,24 +82,24 @@ impl CowDisk {
     }
 
     /// Cuts a file.
-    pub(in crate::torture) fn cut(&self, name: &str, len: u64) {
+    pub(crate) fn cut(&self, name: &str, len: u64) {
         if let Some(file) = held(&self.0.files).get(name) {
             held(&file.state).set_len(len);
         }
     }
 
     /// Gives a file these bytes, making it if it is absent.
-    pub(in crate::torture) fn put(&self, name: &str, bytes: Vec<u8>) {
+    pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
         held(&self.0.files).insert(name.to_owned(), CowFile::over(name, Arc::new(bytes)));
     }
 
     /// Removes a file.
-    pub(in crate::torture) fn lose(&self, name: &str) {
+    pub(crate) fn lose(&self, name: &str) {
         held(&self.0.files).remove(name);
     }
 
     /// Lets two files change places.
-    pub(in crate::torture) fn swap(&self, a: &str, b: &str) {
+    pub(crate) fn swap(&self, a: &str, b: &str) {
         let mut files = held(&self.0.files);
         if let (Some(first), Some(second)) = (files.remove(a), files.remove(b)) {
             files.insert(a.to_owned(), second);

@@ -4,12 +4,13 @@ use storage::PAGE_SIZE;
 
 use super::Rng;
 use super::disk::{CowDisk, Image};
+use super::judge::Promise;
 use super::subject::{LOG_FILE, LOG_HEADER};
 
 /// The data file.
-pub(in crate::torture) const PAGES: &str = "pages.0";
+pub(crate) const PAGES: &str = "pages.0";
 /// Bytes of a page.
-pub(in crate::torture) const PAGE: usize = PAGE_SIZE;
+pub(crate) const PAGE: usize = PAGE_SIZE;
 /// Payload of a log file.
 const PAYLOAD: u64 = LOG_FILE - LOG_HEADER;
 /// Where slots begin, and how long they are.
@@ -33,24 +34,24 @@ static TABLE: [u32; 256] = {
 };
 
 /// CRC-32C.
-pub(in crate::torture) fn crc32c(bytes: &[u8]) -> u32 {
+pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |state: u32, byte| (state >> 8) ^ TABLE[usize::from(state as u8 ^ byte)])
 }
 
-pub(in crate::torture) fn u16_at(bytes: &[u8], at: usize) -> u16 {
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).and_then(|b| b.first_chunk()).map_or(0, |b| u16::from_le_bytes(*b))
 }
 
-pub(in crate::torture) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
-pub(in crate::torture) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 /// A number that is likely to break something, of at most `bytes` bytes.
-pub(in crate::torture) fn nasty(rng: &mut Rng, now: u64, bytes: usize) -> u64 {
+pub(crate) fn nasty(rng: &mut Rng, now: u64, bytes: usize) -> u64 {
     let all = u64::MAX >> (64 - 8 * bytes);
     let number = match rng.below(9) {
         0 => 0,
@@ -74,24 +75,24 @@ fn put(page: &mut [u8], at: usize, number: u64, bytes: usize) {
 }
 
 /// Gives a page the checksum of its bytes.
-pub(in crate::torture) fn seal(page: &mut [u8]) {
+pub(crate) fn seal(page: &mut [u8]) {
     let crc = crc32c(&page[4..]);
     put(page, 0, u64::from(crc), 4);
 }
 
 /// Page `number` of an image.
-pub(in crate::torture) fn page(image: &Image, number: u32) -> Vec<u8> {
+pub(crate) fn page(image: &Image, number: u32) -> Vec<u8> {
     let at = number as usize * PAGE;
     image.file(PAGES).get(at..at + PAGE).map_or_else(|| vec![0; PAGE], <[u8]>::to_vec)
 }
 
 /// The first page never used.
-pub(in crate::torture) fn end_of_pages(image: &Image) -> u32 {
+pub(crate) fn end_of_pages(image: &Image) -> u32 {
     u32_at(&page(image, 1), 64).clamp(3, (image.file(PAGES).len() / PAGE) as u32)
 }
 
 /// Numbers of pages by their kind byte: free 0, leaf 1, inner 2, allocator 3.
-pub(in crate::torture) fn pages_of(image: &Image, kind: u8) -> Vec<u32> {
+pub(crate) fn pages_of(image: &Image, kind: u8) -> Vec<u32> {
     let is = |n: &u32| page(image, *n)[16] == kind && u32_at(&page(image, *n), 4) == *n;
     (1..end_of_pages(image)).filter(is).collect()
 }
@@ -121,7 +122,8 @@ const FIELDS: [(usize, usize); 20] = [
 ];
 
 /// Changes what a page says about itself; says what was done.
-pub(in crate::torture) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> String {
+pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Promise) {
+    let mut promise = Promise::Noticed;
     let count = usize::from(u16_at(page, 24)).min((PAGE - SLOTS) / SLOT - 1);
     let inner = page[16] == 2;
     let what = match rng.below(if count == 0 { 3 } else { 8 }) {
@@ -170,9 +172,11 @@ pub(in crate::torture) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> S
             let (offset, len) = (usize::from(u16_at(page, slot + 4)), usize::from(u16_at(page, slot + 6)));
             let at = offset + 4 + rng.index(len.max(1));
             if len == 0 || at >= PAGE {
-                return "nothing".into();
+                return ("nothing".into(), promise);
             }
             page[at] ^= 1 << rng.below(8);
+            // Another key in its place, if it is one: no structure is broken.
+            promise = Promise::Alive;
             format!("key byte {at}")
         }
         _ => {
@@ -180,23 +184,23 @@ pub(in crate::torture) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> S
             let (offset, len) = (usize::from(u16_at(page, at)), usize::from(u16_at(page, len)));
             let byte = offset + rng.index(len.max(1));
             if len == 0 || byte >= PAGE {
-                return "nothing".into();
+                return ("nothing".into(), promise);
             }
             page[byte] ^= 1 << rng.below(8);
             format!("fence byte {byte}")
         }
     };
     seal(page);
-    what
+    (what, promise)
 }
 
 /// The file and offset of a position in the log.
-pub(in crate::torture) fn log_place(position: u64) -> (String, u64) {
+pub(crate) fn log_place(position: u64) -> (String, u64) {
     (format!("log.{}", position / PAYLOAD), LOG_HEADER + position % PAYLOAD)
 }
 
 /// Bytes of the log from a position on, as many as there are.
-pub(in crate::torture) fn log_bytes(image: &Image, position: u64, len: usize) -> Vec<u8> {
+pub(crate) fn log_bytes(image: &Image, position: u64, len: usize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
         let (file, at) = log_place(position + bytes.len() as u64);
@@ -208,7 +212,7 @@ pub(in crate::torture) fn log_bytes(image: &Image, position: u64, len: usize) ->
 }
 
 /// Writes over the log from a position on.
-pub(in crate::torture) fn write_log(disk: &CowDisk, position: u64, bytes: &[u8]) {
+pub(crate) fn write_log(disk: &CowDisk, position: u64, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
         let (file, at) = log_place(position + done as u64);
@@ -239,7 +243,7 @@ fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
 }
 
 /// Positions of the log's records, from the oldest that is there on; the last is where it ends.
-pub(in crate::torture) fn records(image: &Image) -> Vec<u64> {
+pub(crate) fn records(image: &Image) -> Vec<u64> {
     let numbers = image.0.keys().filter_map(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
     let Some(first) = numbers.min() else { return Vec::new() };
     let mut at = (first * PAYLOAD).max(4096);
@@ -256,7 +260,7 @@ pub(in crate::torture) fn records(image: &Image) -> Vec<u64> {
 }
 
 /// Changes a record and gives it the checksum it then needs; says what was done.
-pub(in crate::torture) fn forge_record(image: &Image, disk: &CowDisk, position: u64, rng: &mut Rng) -> Option<String> {
+pub(crate) fn forge_record(image: &Image, disk: &CowDisk, position: u64, rng: &mut Rng) -> Option<String> {
     let mut bytes = record(image, position)?;
     let mut len = u32_at(&bytes, 0);
     let at = match rng.below(6) {

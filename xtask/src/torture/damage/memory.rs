@@ -52,7 +52,7 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Runs `work` and says how many bytes this thread held more than before, at most.
-pub(in crate::torture) fn most_during<R>(work: impl FnOnce() -> R) -> (R, u64) {
+pub(crate) fn most_during<R>(work: impl FnOnce() -> R) -> (R, u64) {
     let before = HELD.with(|held| {
         let (now, _) = held.get();
         held.set((now, now));

@@ -11,16 +11,15 @@ use super::Rng;
 use super::disk::{CowDisk, Image};
 
 /// Many short rows.
-pub(in crate::torture) const NUMBERS: Table<u64, u64> = Table::new("numbers");
+pub(crate) const NUMBERS: Table<u64, u64> = Table::new("numbers");
 /// Rows of any length, found by a stamp that is unique and by a mark that is not.
-pub(in crate::torture) const ROWS: Table<Vec<u8>, Vec<u8>> =
-    Table::new("rows").with_index::<ByMark>().with_index::<ByStamp>();
+pub(crate) const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByMark>().with_index::<ByStamp>();
 /// Rows under long keys: few to a page, so that the tree is high.
-pub(in crate::torture) const LONG: Table<Vec<u8>, Vec<u8>> = Table::new("long");
+pub(crate) const LONG: Table<Vec<u8>, Vec<u8>> = Table::new("long");
 
 /// The first byte of a row; rows that begin with 0 are not indexed.
 #[derive(Debug)]
-pub(in crate::torture) struct ByMark;
+pub(crate) struct ByMark;
 impl SecondaryIndex for ByMark {
     type Key = Vec<u8>;
     type Row = Vec<u8>;
@@ -33,7 +32,7 @@ impl SecondaryIndex for ByMark {
 
 /// The eight bytes behind the mark.
 #[derive(Debug)]
-pub(in crate::torture) struct ByStamp;
+pub(crate) struct ByStamp;
 impl SecondaryIndex for ByStamp {
     type Key = Vec<u8>;
     type Row = Vec<u8>;
@@ -47,16 +46,16 @@ impl SecondaryIndex for ByStamp {
 
 /// What the database must answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::torture) struct Model {
-    pub(in crate::torture) numbers: BTreeMap<u64, u64>,
-    pub(in crate::torture) rows: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub(in crate::torture) long: BTreeMap<Vec<u8>, Vec<u8>>,
+pub(crate) struct Model {
+    pub(crate) numbers: BTreeMap<u64, u64>,
+    pub(crate) rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) long: BTreeMap<Vec<u8>, Vec<u8>>,
     stamp: u64,
 }
 
 /// A change of one row.
 #[derive(Clone, Debug)]
-pub(in crate::torture) enum Change {
+pub(crate) enum Change {
     Number(u64, Option<u64>),
     Row(Vec<u8>, Option<Vec<u8>>),
     Long(Vec<u8>, Option<Vec<u8>>),
@@ -64,7 +63,7 @@ pub(in crate::torture) enum Change {
 
 impl Change {
     /// Makes the change in a transaction.
-    pub(in crate::torture) fn apply(&self, tx: &mut Transaction<'_>) -> Result<(), TxnError> {
+    pub(crate) fn apply(&self, tx: &mut Transaction<'_>) -> Result<(), TxnError> {
         match self {
             Change::Number(key, Some(row)) => tx.put(&NUMBERS, key, row),
             Change::Number(key, None) => tx.delete(&NUMBERS, key).map(drop),
@@ -85,7 +84,7 @@ fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: &Opti
 
 impl Model {
     /// Makes the change here.
-    pub(in crate::torture) fn apply(&mut self, change: &Change) {
+    pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Number(key, row) => set(&mut self.numbers, key, row),
             Change::Row(key, row) => set(&mut self.rows, key, row),
@@ -94,7 +93,7 @@ impl Model {
     }
 
     /// A change that makes sense here.
-    pub(in crate::torture) fn draw(&mut self, rng: &mut Rng) -> Change {
+    pub(crate) fn draw(&mut self, rng: &mut Rng) -> Change {
         let gone = rng.once_in(5);
         match rng.below(3) {
             0 => {
@@ -145,7 +144,7 @@ fn long_key(rng: &mut Rng) -> Vec<u8> {
 
 /// How the database was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::torture) enum Left {
+pub(crate) enum Left {
     /// Closed.
     Closed,
     /// Killed, with a log to recover from.
@@ -154,20 +153,20 @@ pub(in crate::torture) enum Left {
 
 /// A database to damage.
 #[derive(Debug)]
-pub(in crate::torture) struct Subject {
-    pub(in crate::torture) left: Left,
-    pub(in crate::torture) image: Image,
+pub(crate) struct Subject {
+    pub(crate) left: Left,
+    pub(crate) image: Image,
     /// The same directory some time before: what a stale page or file looks like.
-    pub(in crate::torture) older: Image,
-    pub(in crate::torture) model: Model,
+    pub(crate) older: Image,
+    pub(crate) model: Model,
     /// States just before, the newest last. Only of a database that was killed.
-    pub(in crate::torture) past: Vec<Model>,
+    pub(crate) past: Vec<Model>,
     /// Damage to the log behind this position looks like a log that ended there: no later record proves otherwise.
-    pub(in crate::torture) provable: u64,
+    pub(crate) provable: u64,
 }
 
 /// Small everything, no threads.
-pub(in crate::torture) fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options::new()
         .buffer_pool(1 << 20)
         .log_segment(64 << 10)
@@ -191,7 +190,7 @@ impl Subject {
     ///
     /// # Errors
     /// None, unless the engine is broken without any damage.
-    pub(in crate::torture) fn make(seed: u64, left: Left) -> Result<Subject, Box<dyn std::error::Error>> {
+    pub(crate) fn make(seed: u64, left: Left) -> Result<Subject, Box<dyn std::error::Error>> {
         let mut rng = Rng::of_case(seed, left as u64);
         let disk = CowDisk::over(&Image::default(), CAPACITY);
         let db = options().open_on(Arc::new(disk.clone()))?;
@@ -276,7 +275,7 @@ impl Subject {
     ///
     /// # Errors
     /// As [`Subject::make`].
-    pub(in crate::torture) fn all(seed: u64) -> Result<Vec<Subject>, Box<dyn std::error::Error>> {
+    pub(crate) fn all(seed: u64) -> Result<Vec<Subject>, Box<dyn std::error::Error>> {
         let mut all = Vec::new();
         for variant in 0..2 {
             for left in [Left::Closed, Left::Killed] {
@@ -288,11 +287,11 @@ impl Subject {
 }
 
 /// Bytes of one log file, and of its header.
-pub(in crate::torture) const LOG_FILE: u64 = 64 << 10;
-pub(in crate::torture) const LOG_HEADER: u64 = 4096;
+pub(crate) const LOG_FILE: u64 = 64 << 10;
+pub(crate) const LOG_HEADER: u64 = 4096;
 
 /// The position in the log of a byte of a log file's payload.
-pub(in crate::torture) fn log_position(file: &str, at: u64) -> Option<u64> {
+pub(crate) fn log_position(file: &str, at: u64) -> Option<u64> {
     let number: u64 = file.strip_prefix("log.")?.parse().ok()?;
     Some(number * (LOG_FILE - LOG_HEADER) + at.checked_sub(LOG_HEADER)?)
 }

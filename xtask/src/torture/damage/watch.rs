@@ -15,20 +15,22 @@ use crate::torture::report::{Progress, Report};
 const LOOK: Duration = Duration::from_millis(200);
 /// A case that is still the same after so many looks hangs: 10 s in which this process ran.
 const LOOKS: u32 = 50;
-/// Names one case to run alone.
-const ONLY: &str = "TORTURE_CASE";
+/// Failures after which a campaign ends: it has shown enough.
+const ENOUGH: usize = 1000;
+/// Cases that hang after which it ends: each keeps a processor busy.
+const ENOUGH_HUNG: u32 = 4;
 
 /// How a case ended that ended by itself.
 #[derive(Clone, Debug, Default)]
-pub(in crate::torture) struct Ending {
+pub(crate) struct Ending {
     /// What kind of case it was, and what became of it: counted.
-    pub(in crate::torture) class: String,
+    pub(crate) class: String,
     /// What went wrong.
-    pub(in crate::torture) failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 /// What is done with one case: everything follows from its number.
-pub(in crate::torture) trait Cases: Send + Sync + 'static {
+pub(crate) trait Cases: Send + Sync + 'static {
     /// Name of the campaign.
     const CAMPAIGN: &'static str;
     /// Bytes that one case may take.
@@ -88,10 +90,9 @@ struct Place {
 }
 
 /// Runs `plan.budget` cases.
-pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Report {
+pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Report {
     hear_panics();
-    let only = std::env::var(ONLY).ok().and_then(|case| case.parse::<u64>().ok());
-    let (first, end) = only.map_or((0, plan.budget), |case| (case, case + 1));
+    let (first, end) = plan.case.map_or((0, plan.budget), |case| (case, case + 1));
     let (cases, next) = (Arc::new(cases), Arc::new(AtomicU64::new(first)));
     let (send, endings) = mpsc::channel::<(u64, Ending)>();
     let start = || {
@@ -117,12 +118,19 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
     let mut report = Report::default();
     let mut classes = std::collections::BTreeMap::<String, u64>::new();
     let mut look = std::time::Instant::now();
-    while report.tried < end - first {
+    let mut hung = 0;
+    while report.tried < end - first && hung < ENOUGH_HUNG && !progress.is_over() {
         if let Ok((case, ending)) = endings.recv_timeout(LOOK) {
             report.tried += 1;
             progress.add(1);
             *classes.entry(ending.class).or_default() += 1;
+            if ending.failure.is_some() {
+                progress.failed();
+            }
             report.failures.extend(ending.failure.map(|what| told::<C>(case, plan, &what)));
+            if report.failures.len() >= ENOUGH {
+                break;
+            }
         }
         if look.elapsed() < LOOK {
             continue;
@@ -136,7 +144,9 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
                 // The thread cannot be ended; it is left alone, and another takes its place.
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
                 report.failures.push(told::<C>(now - 1, plan, &what));
+                progress.failed();
                 report.tried += 1;
+                hung += 1;
                 *place = start();
             }
         }
@@ -150,5 +160,5 @@ pub(in crate::torture) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progre
 /// A failure with all it takes to repeat it.
 fn told<C: Cases>(case: u64, plan: &Plan, what: &str) -> String {
     let (name, seed) = (C::CAMPAIGN, plan.seed);
-    format!("case {case}: {what}\n       {ONLY}={case} cargo xtask torture {name} --seed {seed} --budget 1")
+    format!("case {case}: {what}\n       cargo xtask torture {name} --seed {seed} --case {case}")
 }

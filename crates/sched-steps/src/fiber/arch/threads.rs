@@ -62,6 +62,8 @@ pub(crate) unsafe fn switch(from: *const Node, to: *const Node) {
     // SAFETY: both are nodes of an executor that outlives the switch.
     let (own, other) = unsafe { (&*from, &*to) };
     let own_baton = baton(own);
+    // Before there is a thread that looks for it.
+    let other_baton = baton(other);
     let over = own.rip.get() == OVER;
     if other.rip.replace(BEGUN) == FRESH {
         let sent = Sent(to, local());
@@ -75,9 +77,9 @@ pub(crate) unsafe fn switch(from: *const Node, to: *const Node) {
         // SAFETY: what the thread borrows outlives it, as above.
         let thread = unsafe { thread::Builder::new().spawn_unchecked(run) };
         let Ok(thread) = thread else { std::process::abort() };
-        *baton(other).thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        *other_baton.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
     }
-    baton(other).pass();
+    other_baton.pass();
     if !over {
         own_baton.take();
     }

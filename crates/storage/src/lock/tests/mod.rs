@@ -5,6 +5,8 @@ mod fibers;
 mod gaps;
 mod model;
 mod records;
+#[cfg(shuttle)]
+mod scheduled;
 mod stress;
 mod table_model;
 mod tables;
@@ -12,6 +14,8 @@ mod timing;
 
 use std::time::Duration;
 
+#[cfg(shuttle)]
+use super::InsertCheck;
 use super::name::{LockName, Prefix};
 use super::owner::{Acquired, Attempt, IfBlocked, LockOwner};
 use super::sync::Arc;

@@ -1,0 +1,217 @@
+//! The whole engine under random schedules: group commit with early lock release, and checkpoints against the cutting
+//! off of the log. `cargo xtask shuttle`; a failure prints the schedule that repeats it.
+//!
+//! The services are tasks that step them. At random moments the power goes: what the disk would then hold is kept, and
+//! opened when all tasks have ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::Rng;
+use shuttle::sync::atomic::{AtomicUsize, Ordering};
+use shuttle::thread;
+
+use super::database::Database;
+use super::options::Options;
+use super::table::Table;
+use crate::base::config::{Background, Service};
+use crate::base::error::TxnError;
+use crate::base::hook::{BlockReason, Hook, WaitToken};
+use crate::io::{Crash, SimDisk};
+
+const COUNTERS: Table<u64, u64> = Table::new("counters");
+
+/// Waits that a lost wake would never end: shuttle then finds all tasks blocked.
+#[derive(Debug, Default)]
+pub(crate) struct TaskHook {
+    lock: shuttle::sync::Mutex<()>,
+    woken: shuttle::sync::Condvar,
+}
+
+impl Hook for TaskHook {
+    fn block(&self, token: &WaitToken, _: BlockReason) {
+        let mut guard = self.lock.lock().unwrap();
+        while !token.try_consume() {
+            guard = self.woken.wait(guard).unwrap();
+        }
+    }
+
+    fn block_for(&self, token: &WaitToken, _: BlockReason, _: Duration) -> bool {
+        thread::yield_now();
+        token.try_consume()
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        let guard = self.lock.lock().unwrap();
+        token.set_woken();
+        drop(guard);
+        self.woken.notify_all();
+    }
+}
+
+/// Runs `test` under many schedules: `LOCKSTEP_SHUTTLE_ITERATIONS` of them, by default few.
+pub(crate) fn schedules(test: impl Fn() + Send + Sync + 'static) {
+    let wanted = std::env::var("LOCKSTEP_SHUTTLE_ITERATIONS").ok().and_then(|n| n.parse().ok());
+    let mut config = shuttle::Config::new();
+    config.stack_size = 1 << 20;
+    config.max_steps = shuttle::MaxSteps::FailAfter(5_000_000);
+    let scheduler = shuttle::scheduler::RandomScheduler::new(wanted.unwrap_or(100));
+    shuttle::Runner::new(scheduler, config).run(test);
+}
+
+fn options(background: Background) -> Options {
+    Options::new()
+        .buffer_pool(1 << 20)
+        .log_segment(64 << 10)
+        .log_buffer(64 << 10)
+        .checkpoint_every(1 << 20)
+        .transactions(4)
+        .reruns(1000)
+        .database_id(1)
+        .clock(Arc::default())
+        .hook(Arc::new(TaskHook::default()))
+        .background(background)
+}
+
+/// A database, its services as tasks, and what crashes left.
+struct Bench {
+    db: Database,
+    disk: SimDisk,
+    /// Workers that have not ended.
+    working: AtomicUsize,
+    crashes: std::sync::Mutex<Vec<Crashed>>,
+}
+
+/// What a crash left, and what must be in it.
+struct Crashed {
+    disk: SimDisk,
+    /// Least values of counters.
+    at_least: Vec<(u64, u64)>,
+}
+
+impl Bench {
+    fn new(workers: usize, counters: u64) -> Arc<Bench> {
+        let disk = SimDisk::new(1);
+        let db = options(Background::Inline).open_on(Arc::new(disk.clone())).unwrap();
+        db.transact(|tx| (0..counters).try_for_each(|k| tx.put(&COUNTERS, &k, &0))).unwrap();
+        db.close().unwrap();
+        let db = options(Background::Stepped).open_on(Arc::new(disk.clone())).unwrap();
+        Arc::new(Bench { db, disk, working: AtomicUsize::new(workers), crashes: std::sync::Mutex::default() })
+    }
+
+    /// The power goes now, for a copy of the disk.
+    fn crash(&self, how: Crash, at_least: Vec<(u64, u64)>) {
+        let disk = self.disk.crash(how);
+        self.crashes.lock().unwrap().push(Crashed { disk, at_least });
+    }
+
+    /// Adds one to a counter and returns its value once that is durable.
+    fn add(&self, counter: u64) -> u64 {
+        self.db
+            .transact(|tx| {
+                let value = tx.get_for_update(&COUNTERS, &counter)?.unwrap() + 1;
+                tx.put(&COUNTERS, &counter, &value)?;
+                Ok::<_, TxnError>(value)
+            })
+            .unwrap()
+    }
+
+    fn spawn(self: &Arc<Self>, work: impl FnOnce(&Bench) + Send + 'static) -> thread::JoinHandle<()> {
+        let bench = Arc::clone(self);
+        thread::spawn(move || {
+            work(&bench);
+            bench.working.fetch_sub(1, Ordering::SeqCst);
+        })
+    }
+
+    /// Steps a service as long as anybody works.
+    fn serve(self: &Arc<Self>, service: Service) -> thread::JoinHandle<()> {
+        let bench = Arc::clone(self);
+        thread::spawn(move || {
+            while bench.working.load(Ordering::SeqCst) > 0 {
+                bench.db.step_service(service).unwrap();
+                thread::yield_now();
+            }
+        })
+    }
+
+    /// Opens what the crashes left.
+    fn judge(&self) {
+        for crashed in self.crashes.lock().unwrap().drain(..) {
+            let db = options(Background::Inline).open_on(Arc::new(crashed.disk)).unwrap();
+            let mut tx = db.begin().unwrap();
+            for (counter, least) in crashed.at_least {
+                let found = tx.get(&COUNTERS, &counter).unwrap().unwrap();
+                assert!(found >= least, "counter {counter} is {found}; {least} was acknowledged");
+            }
+            drop(tx);
+            std::mem::forget(db);
+        }
+    }
+}
+
+/// Writers give their locks up before their commits are durable. What a writer, or somebody who has only read, was told
+/// is found after the power has gone.
+#[test]
+fn shuttle_nothing_acknowledged_is_lost_though_locks_go_early() {
+    schedules(|| {
+        let bench = Bench::new(3, 1);
+        let mut tasks = vec![bench.serve(Service::Flusher)];
+        for _ in 0..2 {
+            tasks.push(bench.spawn(|bench| {
+                for _ in 0..2 {
+                    let value = bench.add(0);
+                    bench.crash(Crash::Nothing, vec![(0, value)]);
+                }
+            }));
+        }
+        tasks.push(bench.spawn(|bench| {
+            for _ in 0..2 {
+                let mut tx = bench.db.begin().unwrap();
+                let value = tx.get(&COUNTERS, &0).unwrap().unwrap();
+                tx.commit().unwrap();
+                bench.crash(Crash::Nothing, vec![(0, value)]);
+            }
+        }));
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        assert_eq!(bench.db.begin().unwrap().get(&COUNTERS, &0).unwrap(), Some(4));
+        bench.judge();
+    });
+}
+
+/// Checkpoints are taken, and the log is cut off, while transactions run; one of them is older than the checkpoints and
+/// is rolled back, before the crash or by the restart.
+#[test]
+fn shuttle_the_log_keeps_what_a_restart_needs() {
+    schedules(|| {
+        let bench = Bench::new(2, 2);
+        let mut tasks = vec![bench.serve(Service::Flusher), bench.serve(Service::Cleaner)];
+        tasks.push(bench.spawn(|bench| {
+            let mut old = bench.db.begin().unwrap();
+            old.put(&COUNTERS, &1, &999).unwrap();
+            for _ in 0..2 {
+                bench.db.step_service(Service::Checkpointer).unwrap();
+                bench.crash(Crash::Random(shuttle::rand::thread_rng().r#gen()), vec![]);
+            }
+            old.rollback().unwrap();
+            bench.db.checkpoint().unwrap();
+            bench.crash(Crash::Nothing, vec![]);
+        }));
+        tasks.push(bench.spawn(|bench| {
+            // Each fills a part of a segment, so that segments are left behind and cut off.
+            const FILLER: Table<u64, Vec<u8>> = Table::new("filler");
+            for n in 0..12 {
+                bench.db.transact(|tx| tx.put(&FILLER, &(n % 4), &vec![n as u8; 3000])).unwrap();
+                if n % 4 == 3 {
+                    let value = bench.add(0);
+                    bench.crash(Crash::Nothing, vec![(0, value)]);
+                }
+            }
+        }));
+        tasks.into_iter().for_each(|task| task.join().unwrap());
+        let mut tx = bench.db.begin().unwrap();
+        assert_eq!((tx.get(&COUNTERS, &0).unwrap(), tx.get(&COUNTERS, &1).unwrap()), (Some(3), Some(0)));
+        drop(tx);
+        bench.judge();
+    });
+}

@@ -1,0 +1,131 @@
+//! Decoders that take bytes from a disk, for a fuzzer: each takes any bytes and panics if something does not hold.
+
+use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId};
+use crate::btree::ops::{self, Section, Sections};
+use crate::log::decode_record;
+use crate::page::header::Kind;
+use crate::page::slotted::{Format, RECORD_HEAD};
+use crate::page::sound::flaw;
+use crate::page::{PageBytes, PageMut, PageRef, header};
+use crate::recovery::checkpoint::CheckpointBody;
+use crate::table::codec::{Key, key_from};
+
+/// The page that the bytes are, the rest zeros, with its number from the bytes.
+fn page_of(bytes: &[u8]) -> Box<PageBytes> {
+    let mut page = PageBytes::boxed();
+    let n = bytes.len().min(PAGE_SIZE);
+    page.as_bytes_mut()[..n].copy_from_slice(&bytes[..n]);
+    page
+}
+
+/// Any bytes can be searched as a page; those that are let in can also be changed, and stay as they should be.
+pub fn page(bytes: &[u8]) {
+    let mut page = page_of(bytes);
+    let id = PageRef::of(&page).id();
+    let keys: [&[u8]; 5] = [b"", b"\0", b"some key", &[0xFF; 40], bytes.get(200..260).unwrap_or_default()];
+    for key in keys {
+        let p = PageRef::of(&page);
+        let (at, _) = p.lower_bound(key);
+        assert!(at <= p.count());
+        let _ = (p.child_position(key), p.child(at), p.covers(key), p.key(at.min(700)), p.low_fence(), p.high_fence());
+    }
+    let _ = header::damage(page.as_bytes(), id, true);
+    if flaw(page.as_bytes(), id).is_some() {
+        return;
+    }
+    let p = PageRef::of(&page);
+    if !matches!(p.kind(), Some(Kind::Leaf | Kind::Inner)) {
+        return;
+    }
+    for i in 0..p.count() {
+        assert_eq!(p.lower_bound(&p.key(i)), (i, true), "a key is found where it is");
+        assert!(p.covers(&p.key(i)));
+    }
+    if p.kind() != Some(Kind::Leaf) {
+        return;
+    }
+    for (i, key) in keys.into_iter().enumerate() {
+        let p = PageRef::of(&page);
+        let (at, there) = p.lower_bound(key);
+        let row = vec![i as u8; 37 * i];
+        if !p.covers(key) {
+            continue;
+        }
+        if there
+            && (row.len() <= p.slot(at).value_len || p.free_bytes() >= row.len() - p.slot(at).value_len + RECORD_HEAD)
+        {
+            ops::replace(&mut PageMut::of(&mut page), at, &row, i % 2 == 0);
+        } else if !there && p.has_room(key.len(), row.len()) {
+            PageMut::of(&mut page).insert(at, key, 0, &row, 0);
+        }
+        assert_eq!(flaw(page.as_bytes(), id), None, "a sound page stays sound");
+    }
+    while PageRef::of(&page).count() > 0 {
+        let middle = PageRef::of(&page).count() / 2;
+        PageMut::of(&mut page).remove(middle);
+        assert_eq!(flaw(page.as_bytes(), id), None, "a sound page stays sound");
+    }
+}
+
+/// Any bytes are a log record or not, whatever their position; what a sound body says is done only to pages it fits.
+/// The first byte says whether the rest is a whole record or the body of one.
+pub fn log_record(bytes: &[u8]) {
+    let Some((how, bytes)) = bytes.split_first() else { return };
+    if how % 2 == 0
+        && let Some(record) = decode_record(bytes, Lsn(4096))
+    {
+        sections(record.body);
+    }
+    sections(bytes);
+    let _ = CheckpointBody::decode(bytes);
+}
+
+fn sections(body: &[u8]) {
+    let mut page = PageBytes::boxed();
+    PageMut::of(&mut page).format(&Format {
+        id: PageId(7),
+        index: IndexId(2),
+        level: 0,
+        low: Some(b"a"),
+        high: None,
+        right: PageId::NONE,
+        upper: PageId::NONE,
+    });
+    for section in Sections::new(body) {
+        let whole = matches!(section, Section::Image { .. } | Section::Free { .. });
+        if !whole && !ops::fits(&section, PageRef::of(&page)) || matches!(section, Section::Space { .. }) {
+            continue;
+        }
+        let before = page.clone();
+        let done = ops::apply(&section, &mut PageMut::of(&mut page));
+        let id = PageRef::of(&page).id();
+        match flaw(page.as_bytes(), id) {
+            None => assert!(done, "what fits can be done: {section:?}"),
+            // An image can be of anything; redo looks at what it made.
+            Some(_) if whole => page = before,
+            Some(flaw) => panic!("{section:?} broke a sound page: {flaw}"),
+        }
+    }
+}
+
+/// Any bytes decode as a key or do not; a key that was decoded encodes to the same bytes, and orders like them.
+pub fn key_codec(bytes: &[u8]) {
+    fn one<K: Key>(bytes: &[u8]) {
+        if let Some(key) = key_from::<K>(bytes) {
+            let mut again = Vec::new();
+            key.encode(&mut again);
+            assert_eq!(again, bytes, "a key has one encoding");
+        }
+    }
+    one::<u64>(bytes);
+    one::<(i32, bool)>(bytes);
+    one::<String>(bytes);
+    one::<(Vec<u8>, u16)>(bytes);
+    one::<(String, Vec<u8>, [u8; 3])>(bytes);
+    let (a, b) = bytes.split_at(bytes.len() / 2);
+    let (mut x, mut y) = (Vec::new(), Vec::new());
+    a.to_vec().encode(&mut x);
+    b.to_vec().encode(&mut y);
+    assert_eq!(x.cmp(&y), a.cmp(b), "encodings order like the values");
+    assert_eq!(key_from::<Vec<u8>>(&x).as_deref(), Some(a));
+}

@@ -1,0 +1,128 @@
+//! Teams on the storage engine: databases so small that everybody meets everybody.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage::disk::{Disk, MemDisk};
+use storage::{Durability, Hook, Isolation, LatchKind, Options};
+
+use super::steps;
+use super::storage::Store;
+use crate::check;
+use crate::config::{CtxPoints, Scheduling};
+use crate::driver::{self, Length, Measured, Plan};
+use crate::generate::deck::Mix;
+use crate::load;
+use crate::schema::Scale;
+use crate::schema::meta::Loaded;
+use crate::schema::rows::When;
+use crate::txn::Steps;
+
+struct How {
+    warehouses: u32,
+    workers: usize,
+    terminals: u32,
+    team_size: usize,
+    points: CtxPoints,
+    durability: Durability,
+    latches: LatchKind,
+    prefetch: bool,
+    order: Steps,
+    mix: Mix,
+}
+
+const HOW: How = How {
+    warehouses: 1,
+    workers: 1,
+    terminals: 12,
+    team_size: 8,
+    points: CtxPoints::BuiltIn,
+    durability: Durability::Async,
+    latches: LatchKind::Optimistic,
+    prefetch: true,
+    order: Steps::HotLast,
+    mix: Mix::Standard,
+};
+
+fn open(how: &How) -> (Store, Loaded) {
+    let scheduling = Scheduling::Steps { team_size: how.team_size, points: how.points.clone() };
+    let hook = steps::hook(&scheduling).unwrap();
+    let options = match &hook {
+        Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
+        None => Options::new(),
+    };
+    let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+    let db = options.buffer_pool(32 << 20).durability(how.durability).latches(how.latches).open_on(disk).unwrap();
+    let store = Store::new(db, Isolation::Serializable, how.durability, how.prefetch, false, hook).unwrap();
+    let plan = load::Plan::new(how.warehouses, Scale::TINY, 1, When::at(1));
+    let _ = load::populate(&plan, &store, 1, &load::Progress::default()).unwrap();
+    store.finish_load(&plan.loaded()).unwrap();
+    (store, plan.loaded())
+}
+
+/// Runs, and checks the twelve conditions.
+fn run(how: &How, transactions: u64) -> Measured {
+    let (store, loaded) = open(how);
+    let plan = Plan {
+        warehouses: how.warehouses,
+        workers: how.workers,
+        terminals: how.terminals,
+        mix: how.mix,
+        steps: how.order,
+        team_size: how.team_size,
+        by_kind: how.points != CtxPoints::None,
+        length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
+        seed: 11,
+    };
+    let measured = driver::run(&store, &loaded, &plan, None, |_| {}).unwrap();
+    assert_eq!(measured.stats.completed(), transactions);
+    let checked = check::check(&store, &loaded, 1, &check::Progress::default()).unwrap();
+    assert!(checked.passed(), "{:?}", checked.findings);
+    store.close().unwrap();
+    measured
+}
+
+#[test]
+fn conditions_hold_after_teams() {
+    let measured = run(&HOW, 4_000);
+    assert_eq!(measured.teams.len(), 1);
+    let teams = &measured.teams[0];
+    let begin = teams.operations.iter().find(|operation| operation.name == "begin").unwrap();
+    assert!(begin.begun >= 4_000 && begin.mean_in > 2.0, "{begin:?}");
+    assert!(teams.mean_team > 2.0, "{teams:?}");
+    run(&How { points: CtxPoints::All, ..HOW }, 3_000);
+    run(&How { points: CtxPoints::None, ..HOW }, 3_000);
+    run(&How { latches: LatchKind::Plain, points: CtxPoints::All, ..HOW }, 3_000);
+    run(&How { prefetch: false, points: CtxPoints::All, ..HOW }, 3_000);
+    run(&How { warehouses: 3, terminals: 30, team_size: 16, ..HOW }, 3_000);
+    run(&How { mix: Mix::Payment, ..HOW }, 3_000);
+}
+
+/// Two workers on one warehouse: whoever waits for a row is woken by the other thread.
+#[test]
+fn workers_wake_each_other() {
+    for points in [CtxPoints::BuiltIn, CtxPoints::All] {
+        run(&How { workers: 2, terminals: 16, team_size: 4, points, ..HOW }, 4_000);
+    }
+    run(&How { workers: 2, warehouses: 2, terminals: 20, ..HOW }, 4_000);
+}
+
+/// In the written order the contended rows come first, so that nearly everybody waits, and some wait in a ring.
+#[test]
+fn those_who_wait_and_victims_get_through() {
+    let measured = run(&How { order: Steps::Spec, points: CtxPoints::All, workers: 2, terminals: 16, ..HOW }, 2_000);
+    assert_eq!(measured.stats.completed(), 2_000);
+    run(&How { order: Steps::Spec, durability: Durability::Sync, ..HOW }, 1_000);
+}
+
+#[test]
+fn answers_wait_for_the_log() {
+    run(&How { durability: Durability::Sync, ..HOW }, 2_000);
+    run(&How { durability: Durability::Sync, workers: 2, warehouses: 2, terminals: 40, ..HOW }, 2_000);
+}
+
+#[test]
+fn a_team_of_one_is_no_team() {
+    let measured = run(&How { team_size: 1, ..HOW }, 2_000);
+    assert!(measured.teams.is_empty());
+}

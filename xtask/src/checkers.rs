@@ -1,0 +1,200 @@
+//! Commands that look at concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
+//!
+//! Each builds `storage` in its own way, into a target directory of its own below `target/`.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use clap::{Args, ValueEnum};
+
+/// The only target that the sanitizers are asked for.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Optimised, with debug assertions, built in parallel.
+const PROFILE: [&str; 2] = ["--profile", "torture"];
+
+/// Tests of `storage` in which threads meet. Timing tests are left out: they time nothing under a sanitizer.
+const CONCURRENT: [&str; 5] = ["threads", "stress", "exclusive_is_exclusive", "lock::tests::deadlocks", "log::tests"];
+
+/// What Miri runs: page, codec, and the units with unsafe code whose tests are short enough for it.
+const FOR_MIRI: [&str; 8] =
+    ["page::", "table::codec", "latch::", "log::record", "log::ring", "base::", "lock::tests", "buffer::arena"];
+
+/// Tests that Miri cannot run, or not within minutes.
+const NOT_FOR_MIRI: [&str; 2] = ["timing", "proptest"];
+
+/// The flags of `cargo xtask loom`.
+#[derive(Debug, Args)]
+pub(crate) struct Loom {
+    /// Only tests with this in their name.
+    #[arg(default_value = "loom_")]
+    filter: String,
+}
+
+/// The flags of `cargo xtask shuttle`.
+#[derive(Debug, Args)]
+pub(crate) struct Shuttle {
+    /// Only tests with this in their name.
+    #[arg(default_value = "shuttle_")]
+    filter: String,
+    /// Schedules of each test.
+    #[arg(long, default_value_t = 1000)]
+    iterations: u32,
+    /// Where the choice of schedules begins; by default anew each time, and printed by a failure.
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// The flags of `cargo xtask miri`.
+#[derive(Debug, Args)]
+pub(crate) struct Miri {
+    /// Only tests with this in their name, instead of the usual choice.
+    filter: Option<String>,
+}
+
+/// The flags of `cargo xtask sanitize`.
+#[derive(Debug, Args)]
+pub(crate) struct Sanitize {
+    /// Which one.
+    #[arg(value_enum, default_value = "thread")]
+    sanitizer: Sanitizer,
+    /// Seconds of mixed load after the tests.
+    #[arg(long, default_value_t = 60, value_name = "N")]
+    seconds: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sanitizer {
+    /// Data races.
+    Thread,
+    /// Memory that is not ours.
+    Address,
+}
+
+pub(crate) fn loom(flags: &Loom) -> ExitCode {
+    let mut cargo = cargo(None, "loom", "--cfg loom");
+    cargo.args(["test", "--package", "storage", "--lib"]).args(PROFILE).arg(&flags.filter);
+    done(cargo.status().map(|s| s.success()))
+}
+
+pub(crate) fn shuttle(flags: &Shuttle) -> ExitCode {
+    let mut cargo = cargo(None, "shuttle", "--cfg shuttle");
+    cargo.args(["test", "--package", "storage", "--lib"]).args(PROFILE).arg(&flags.filter);
+    cargo.env("LOCKSTEP_SHUTTLE_ITERATIONS", flags.iterations.to_string());
+    if let Some(seed) = flags.seed {
+        cargo.env("SHUTTLE_RANDOM_SEED", seed.to_string());
+    }
+    done(cargo.status().map(|s| s.success()))
+}
+
+pub(crate) fn miri(flags: &Miri) -> ExitCode {
+    if !succeeds(cargo(Some("nightly"), "miri", "").args(["miri", "--version"])) {
+        eprintln!("Miri is missing: rustup toolchain install nightly --component miri,rust-src");
+        return ExitCode::FAILURE;
+    }
+    let mut cargo = cargo(Some("nightly"), "miri", "");
+    cargo.args(["miri", "test", "--package", "storage", "--lib", "--"]);
+    match &flags.filter {
+        Some(filter) => cargo.arg(filter),
+        None => cargo.args(FOR_MIRI),
+    };
+    for name in NOT_FOR_MIRI {
+        cargo.args(["--skip", name]);
+    }
+    // Tests of the lock table look at the clock to find out a hang.
+    cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    done(cargo.status().map(|s| s.success()))
+}
+
+pub(crate) fn sanitize(flags: &Sanitize) -> ExitCode {
+    match sanitized(flags) {
+        Ok(clean) => done(Ok(clean)),
+        Err(what) => {
+            eprintln!("sanitize: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The tests in which threads meet, then TPC-C's mix on a pool that is too small for its data.
+fn sanitized(flags: &Sanitize) -> Result<bool, String> {
+    let (name, options) = match flags.sanitizer {
+        Sanitizer::Thread => ("thread", ("TSAN_OPTIONS", "halt_on_error=1 second_deadlock_stack=1")),
+        // Crash tests forget databases as a crash would.
+        Sanitizer::Address => ("address", ("ASAN_OPTIONS", "detect_leaks=0")),
+    };
+    let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output().map_err(|e| e.to_string())?;
+    let library = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim()).join("lib/rustlib/src/rust/library");
+    if !sysroot.status.success() || !library.is_dir() {
+        // A standard library that is not instrumented hides half of all synchronisation from ThreadSanitizer.
+        return Err(
+            "the nightly toolchain or its sources are missing: rustup toolchain install nightly --component rust-src"
+                .into(),
+        );
+    }
+    // Optimistic reads of pages race by design: see the head of storage's `page::access`. Fences are not understood by
+    // ThreadSanitizer; what rests on them (the latch's, the log's) is checked by loom.
+    let rustflags = format!("-Zsanitizer={name} --cfg race_free");
+    let build = |verb: &str| {
+        let mut cargo = cargo(Some("nightly"), &format!("sanitize/{name}"), &rustflags);
+        cargo.args([verb, "-Zbuild-std", "--target", TARGET]).args(PROFILE);
+        cargo.env(options.0, options.1);
+        cargo
+    };
+    let lib = succeeds(
+        build("test").args(["--package", "storage", "--lib", "--"]).args(CONCURRENT).args(["--skip", "timing"]),
+    );
+    let tests = succeeds(build("test").args(["--package", "storage", "--test", "isolation", "--test", "eviction"]));
+    if flags.seconds == 0 || !lib || !tests {
+        return Ok(lib && tests);
+    }
+    if !succeeds(build("build").args(["--package", "tpcc"])) {
+        return Err("the build of tpcc failed".into());
+    }
+    let directory = target(&format!("sanitize/{name}"));
+    let data = directory.join("load");
+    // What an earlier run left; that there may be nothing is no failure.
+    let _ = std::fs::remove_dir_all(&data);
+    let load = Command::new(directory.join(TARGET).join("torture/tpcc"))
+        .args(["run", "--warmup", "0", "--buffer-pool", "48", "--checkpoint-mib", "64", "--workers", "4"])
+        .args(["--duration", &flags.seconds.to_string(), "--data"])
+        .arg(&data)
+        .env(options.0, options.1)
+        .status()
+        .map_err(|e| format!("tpcc: {e}"))?;
+    let _ = std::fs::remove_dir_all(&data);
+    Ok(load.success())
+}
+
+/// A cargo that builds with these flags into a directory of its own.
+fn cargo(toolchain: Option<&str>, directory: &str, rustflags: &str) -> Command {
+    let mut cargo = Command::new("cargo");
+    // The toolchain that runs this command is not to be inherited.
+    for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC"] {
+        cargo.env_remove(variable);
+    }
+    if let Some(toolchain) = toolchain {
+        cargo.arg(format!("+{toolchain}"));
+    }
+    cargo.env("CARGO_TARGET_DIR", target(directory)).env("RUSTFLAGS", rustflags);
+    cargo
+}
+
+fn target(directory: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).with_file_name("target").join(directory)
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn done(ran: std::io::Result<bool>) -> ExitCode {
+    match ran {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("cargo: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
