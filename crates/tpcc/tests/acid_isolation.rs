@@ -178,7 +178,7 @@ fn test_7_prices_stay_during_a_new_order() {
         std::thread::scope(|scope| {
             let mut t3 = None;
             let mut t2 = test.begin();
-            let mut hold = |table: &'static str, _| {
+            let mut hold = |table: &'static str, _: bool| {
                 if table == "item" && t3.is_none() {
                     let before = test.waits();
                     t3 = Some(scope.spawn(|| {
@@ -255,7 +255,7 @@ fn test_9_the_newest_order_stays_so_during_an_order_status() {
         std::thread::scope(|scope| {
             let mut t2 = None;
             let mut t1 = test.begin();
-            let mut hold = |table: &'static str, _| {
+            let mut hold = |table: &'static str, _: bool| {
                 if table == "order" && t2.is_none() {
                     let before = test.waits();
                     t2 = Some(scope.spawn(|| test.new_order(&[5, 6])));

@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use storage::Isolation;
 use tpcc::history::check::Kind;
-use tpcc::history::{self, Trial, Tried};
+use tpcc::history::{self, Trial};
 
 use super::Plan;
 use super::report::{Progress, Report};
+use super::seeds::{self, Tried};
 
 /// Transactions of a history, of all sessions: eight of 500.
 const TRANSACTIONS: u32 = 4000;
@@ -31,44 +33,40 @@ struct Seen {
 }
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    let mut report = Report::default();
-    let mut seen: BTreeMap<&str, Seen> = BTreeMap::new();
-    let seeds = match plan.case {
-        Some(case) => plan.seed + case..plan.seed + case + 1,
-        None => plan.seed..plan.seed + plan.budget,
-    };
-    for seed in seeds {
-        if progress.is_over() {
-            break;
-        }
-        let trial = Trial::of_seed(seed, TRANSACTIONS);
-        report.tried += 1;
-        match trial.run() {
-            Ok(tried) => {
-                let level = seen.entry(name(trial.params.isolation)).or_default();
-                level.histories += 1;
-                level.committed += tried.findings.committed;
-                level.edges += tried.findings.edges;
-                for kind in Kind::ALL.into_iter().filter(|kind| tried.findings.has(*kind)) {
-                    *level.kinds.entry(kind).or_default() += 1;
-                }
-                if tried.findings.forbidden(trial.params.isolation).next().is_some() {
-                    report.failures.push(failure(seed, &trial, &tried));
-                } else if tried.findings.undecided.is_some() {
-                    report.undecided += 1;
-                }
-            }
-            Err(what) => report.failures.push(format!("seed {seed}: {what}\n{}", again(seed, &trial))),
-        }
-        if !report.failures.is_empty() {
-            progress.failed();
-        }
-        progress.add(1);
-    }
-    for (level, seen) in seen {
+    let seen: Mutex<BTreeMap<&str, Seen>> = Mutex::default();
+    let report = seeds::each(plan, progress, |seed| one(seed, &seen));
+    for (level, seen) in seen.into_inner().unwrap_or_else(PoisonError::into_inner) {
         println!("isolation: {level}: {}", summary(&seen));
     }
     report
+}
+
+fn one(seed: u64, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
+    let trial = Trial::of_seed(seed, TRANSACTIONS);
+    let level = trial.params.isolation;
+    let mut tried = Tried { cases: 1, ..Tried::default() };
+    let history = match trial.run() {
+        Ok(history) => history,
+        Err(what) => {
+            tried.fail("isolation", seed, format!("seed {seed}: {what}\n  {:?}", trial.params));
+            return tried;
+        }
+    };
+    let findings = &history.findings;
+    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_level = seen.entry(name(level)).or_default();
+    of_level.histories += 1;
+    of_level.committed += findings.committed;
+    of_level.edges += findings.edges;
+    for kind in Kind::ALL.into_iter().filter(|kind| findings.has(*kind)) {
+        *of_level.kinds.entry(kind).or_default() += 1;
+    }
+    if findings.forbidden(level).next().is_some() {
+        tried.fail("isolation", seed, failure(seed, &trial, &history));
+    } else if findings.undecided.is_some() {
+        tried.undecided = 1;
+    }
+    tried
 }
 
 fn name(level: Isolation) -> &'static str {
@@ -90,16 +88,8 @@ fn summary(seen: &Seen) -> String {
     if seen.kinds.is_empty() { text + " none" } else { text.trim_end_matches(',').to_owned() }
 }
 
-fn again(seed: u64, trial: &Trial) -> String {
-    format!(
-        "  {} {:?}\n  again: cargo xtask torture isolation --budget 1 --seed {seed} (threads may run in another order)",
-        name(trial.params.isolation),
-        trial.params
-    )
-}
-
 /// All it takes to see what happened: the anomalies, their transactions, and where the whole history is.
-fn failure(seed: u64, trial: &Trial, tried: &Tried) -> String {
+fn failure(seed: u64, trial: &Trial, tried: &history::Tried) -> String {
     let mut text = format!("seed {seed}:");
     for anomaly in tried.findings.forbidden(trial.params.isolation) {
         let _ = write!(text, "\n  {}: {}", anomaly.kind, anomaly.what);
@@ -118,5 +108,6 @@ fn failure(seed: u64, trial: &Trial, tried: &Tried) -> String {
         Ok(()) => write!(text, "\n  history: {}", path.display()),
         Err(e) => write!(text, "\n  {}: cannot be written: {e}", path.display()),
     };
-    text + "\n" + &again(seed, trial)
+    let _ = write!(text, "\n  {:?} (threads may run in another order)", trial.params);
+    text
 }

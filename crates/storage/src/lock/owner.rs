@@ -186,9 +186,12 @@ impl LockOwner {
         }
         let wish = Claim { mode: RecordMode::S, low: Prefix::MIN };
         let list = self.locks.buckets.of(name).latch();
-        list.iter()
+        let free = list
+            .iter()
             .filter(|r| r.name.get() == name && !r.held.get().is_none())
-            .all(|r| r.owner == self.slot || !r.holds().excludes(wish))
+            .all(|r| r.owner == self.slot || !r.holds().excludes(wish));
+        // Beside an S of its own a U may have been granted to somebody else, which would keep only newcomers waiting.
+        free || queue::find_held(&list, self.slot, name).is_some_and(|mine| mine.holds().covers(wish))
     }
 
     /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Then others

@@ -331,6 +331,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 let free = model.names[name as usize]
                     .iter()
                     .all(|e| e.owner == owner || e.held.is_none_or(|held| held.key < 2));
+                let free = free || model.own(name, owner).is_some_and(|e| e.held.is_some_and(|held| held.key > 0));
                 assert_eq!(owners[owner].try_instant_s(TABLE, key(name)), free, "{op:?}");
                 false
             }

@@ -127,6 +127,15 @@ fn instant_s_leaves_nothing() {
 }
 
 #[test]
+fn who_holds_s_reads_beside_a_later_u() {
+    let mut o = owners(small(), 3);
+    o[0].take(key(1), RecordMode::S);
+    o[1].take(key(1), RecordMode::U);
+    assert!(o[0].try_instant_s(TABLE, key(1)), "as acquire_wait would say; else it would ask for ever");
+    assert!(!o[2].try_instant_s(TABLE, key(1)));
+}
+
+#[test]
 fn release_one_wakes_and_frees() {
     let mut o = owners(small(), 2);
     for k in 0..10 {
