@@ -183,3 +183,20 @@ fn loom_versions_never_go_back() {
         assert_eq!(page.latch.optimistic().0, VERSION, "one write, and one release without any");
     });
 }
+
+/// The canary: without the fence between word and bytes the same reader believes a torn pair.
+#[test]
+#[should_panic(expected = "a torn read was validated")]
+fn loom_a_latch_without_its_fence_is_found_out() {
+    model(|page| {
+        let writer = spawn(page, |page| {
+            let word = page.latch.0.load(Ordering::Relaxed);
+            // As `try_lock_exclusive`, but for `writes_follow`.
+            page.latch.0.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).unwrap();
+            page.write(1);
+            page.latch.unlock_exclusive();
+        });
+        read_optimistically(page);
+        writer.join().unwrap();
+    });
+}
