@@ -3,7 +3,6 @@
 //! "Off" is the same binary with the same fibers and no point live: transactions of a team run one after the other, each
 //! to its end.
 
-
 use super::fetch::EVENTS;
 use crate::error::Error;
 use crate::footprint::geometry::Geometry;
