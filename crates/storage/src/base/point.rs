@@ -164,6 +164,10 @@ point_sites! {
     GROUP_ROW = Data "btree/group-row";
     /// A row is about to be looked for: what names and locks its table lies behind.
     BEFORE_READ = Instruction "table/before-read";
+    /// A descent is about to search the root.
+    BEFORE_ROOT = Instruction "btree/before-root";
+    /// A row has been copied, and not been looked at yet.
+    AFTER_COPY = Instruction "table/after-copy";
     /// A row has been found and locked, and not been copied yet.
     BEFORE_COPY = Instruction "table/before-copy";
     /// A row has been found and locked, and nothing has been written yet.

@@ -66,6 +66,7 @@ impl Tree {
     /// As [`Tree::find`], asking for lines ahead and stopping at points.
     #[inline(never)]
     fn find_stepping<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
+        pool.points().at(&site::BEFORE_ROOT);
         let attempt = || self.descend::<true>(pool, key, |page| page.child_position(key), 0).map(|(leaf, _)| leaf);
         let read = self.retrying(pool, attempt)?;
         let page = read.page();

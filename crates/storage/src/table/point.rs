@@ -71,6 +71,8 @@ impl Txn<'_> {
                 return Ok(None);
             }
             self.remember(name, &leaf);
+            drop(leaf);
+            self.core.pool.points().at(&site::AFTER_COPY);
             return Ok(Some(f(&self.claim.peek().before)));
         }
     }
