@@ -246,7 +246,10 @@ fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
 pub(crate) fn records(image: &Image) -> Vec<u64> {
     let numbers = image.0.keys().filter_map(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
     // A file that waits to be used again holds records of its last number, which are none here.
-    numbers.map(|number| records_from(image, number)).max_by_key(|all| (all.last().copied(), all.len())).unwrap_or_default()
+    numbers
+        .map(|number| records_from(image, number))
+        .max_by_key(|all| (all.last().copied(), all.len()))
+        .unwrap_or_default()
 }
 
 /// The records from the first that begins in this file on, and where they end; none if none does.
