@@ -39,6 +39,9 @@ pub(crate) trait WriteAhead: Send + Sync + Debug {
     /// Everything below is on disk.
     fn durable(&self) -> Lsn;
 
+    /// End of what was appended: no page has a later LSN.
+    fn end(&self) -> Lsn;
+
     /// Returns when everything below `lsn` is on disk.
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError>;
 

@@ -13,8 +13,8 @@ use super::room::FreeFrame;
 use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
-use crate::base::ids::{PAGE_SIZE, PageId};
-use crate::page::{header, sound};
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::page::{PageRef, header, sound};
 
 /// A waiter for a page that another is reading.
 pub(super) type Waiter = (PageId, Arc<WaitToken>);
@@ -72,6 +72,15 @@ impl BufferPool {
         StorageError::CorruptPage { file: self.file.show(), page: id, what }
     }
 
+    /// What is wrong with a page whose checksum is right: its content, or that it tells of a record the log has not got.
+    fn unsound(&self, bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<String> {
+        let (lsn, end) = (PageRef::of_bytes(bytes).lsn(), self.wal.end());
+        if lsn >= end && lsn != Lsn::ZERO {
+            return Some(format!("its LSN is {lsn}, yet the log ends at {end}"));
+        }
+        sound::flaw(bytes, id).map(|flaw| flaw.to_string())
+    }
+
     fn read_claimed(&self, id: PageId, seen: Absent, free: FreeFrame<'_>) -> Result<(), StorageError> {
         let frame = free.frame();
         let index = free.index();
@@ -82,8 +91,7 @@ impl BufferPool {
         let read = read.and_then(|()| {
             // SAFETY: the latch is held.
             let bytes: &[u8; PAGE_SIZE] = unsafe { write.page().stable() };
-            let unsound =
-                || if self.options.sound { sound::flaw(bytes, id).map(|flaw| flaw.to_string()) } else { None };
+            let unsound = || if self.options.sound { self.unsound(bytes, id) } else { None };
             match header::damage(bytes, id, self.options.checksums).or_else(unsound) {
                 None => Ok(()),
                 Some(what) => Err(self.corrupt(id, what)),

@@ -184,6 +184,10 @@ impl WriteAhead for MemoryLog {
         Lsn(self.durable.load(Ordering::SeqCst))
     }
 
+    fn end(&self) -> Lsn {
+        self.tail()
+    }
+
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
         assert!(lsn <= self.tail());
         self.durable.fetch_max(lsn.0, Ordering::SeqCst);

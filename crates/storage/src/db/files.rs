@@ -195,6 +195,10 @@ impl WriteAhead for LogFront {
         self.log.durable()
     }
 
+    fn end(&self) -> Lsn {
+        self.log.tail()
+    }
+
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
         self.log.make_durable(lsn, &self.driven, &*self.hook)
     }

@@ -232,9 +232,7 @@ pub(crate) fn redo(
             frame.page_mut().set_lsn(record.lsn);
         }
         if !all.is_whole() {
-            let what =
-                format!("record at log position {} does not decode; it was written by another build", record.lsn);
-            return Err(StorageError::CorruptFile { file: "log".into(), what }.into());
+            return Err(log.damaged_at(record.lsn, "does not decode; it was written by another build").into());
         }
     }
     // A page may have been torn whose changes all lie before the start of redo: its image has them.

@@ -55,6 +55,10 @@ impl WriteAhead for DiskLog {
         Lsn(self.durable.load(Ordering::SeqCst))
     }
 
+    fn end(&self) -> Lsn {
+        Lsn(self.tail.load(Ordering::SeqCst))
+    }
+
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
         let _flush = self.flush.lock();
         if self.durable() >= lsn {
