@@ -99,6 +99,7 @@ impl LogReader {
         if at < self.vouched {
             return Err(self.stream.damaged(at, self.vouched, "it was durable up to"));
         }
+        self.stream.check_made_in_order(at)?;
         match self.stream.find_proof(at)? {
             Some(beyond) => Err(self.stream.damaged(at, beyond, "the log goes on at")),
             None => Ok(()),
@@ -178,6 +179,22 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Segments are made one after the other, each whole and synced before the next is begun: a sound header proves those
+    /// of lower numbers, and one that is damaged nevertheless may have hidden records.
+    fn check_made_in_order(&self, at: u64) -> Result<(), StorageError> {
+        let from = self.files.geometry.number(at);
+        let files = || self.files.files.range(from..);
+        let Some((last, _)) = files().rev().find(|(_, found)| found.valid) else { return Ok(()) };
+        match files().find(|(number, found)| !found.valid && *number < last) {
+            None => Ok(()),
+            Some((number, _)) => {
+                let file = self.files.disk.show(&name(*number));
+                let what = "its header is damaged; restore a copy (nothing was changed)".to_owned();
+                Err(StorageError::CorruptFile { file, what })
+            }
+        }
     }
 
     /// There is no sound record at `at`, and there should be one because of what is at or before `beyond`.

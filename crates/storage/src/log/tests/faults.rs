@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::base::hook::WaitToken;
-use crate::io::{Call, Fault, SimDisk, When};
+use crate::io::{Call, Fault, OpenMode, SimDisk, When};
 
 #[test]
 fn a_full_disk_stops_users_and_not_their_rollback() {
@@ -268,4 +268,23 @@ fn garbage_is_an_error_or_a_shorter_log() {
         }
     }
     assert!(errors > 500 && shorter > 100, "{errors} errors, {shorter} read");
+}
+
+#[test]
+fn a_segment_whose_header_is_gone_is_missed_if_a_later_one_was_made() {
+    let disk = MemDisk::new();
+    let log = create(&disk, small());
+    // Into the second segment, with a third one ready.
+    let mut last = append(&log, 0, 1, Lsn::ZERO, 1, 300).unwrap();
+    while log.segments.geometry().number(last.end.0) < 1 {
+        last = append(&log, 0, 1, last.lsn, 2, 300).unwrap();
+        log.step(0);
+        log.make_step(0);
+    }
+    log.wait_durable_inline(last.end).unwrap();
+    while log.make_step(0).did_work {}
+    drop(log);
+    disk.open("log.1", OpenMode::Existing).unwrap().set_len(0).unwrap();
+    let error = read_all(&mut reader(&disk, FIRST_LSN, Lsn::ZERO).unwrap()).unwrap_err();
+    assert!(matches!(&error, StorageError::CorruptFile { file, .. } if file.contains("log.1")), "{error}");
 }
