@@ -127,6 +127,7 @@ macro_rules! point_sites {
             use super::{PointKind, PointSite};
             $(
                 $(#[$doc])*
+                #[used]
                 #[cfg_attr(
                     all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)),
                     unsafe(link_section = "lockstep_points")

@@ -76,6 +76,10 @@ impl Control {
         if format != FORMAT {
             return Err(StorageError::Format { file: show.to_owned(), found: format, expected: FORMAT });
         }
+        // No copy was ever numbered so, and none could follow it.
+        if word(16) == u64::MAX {
+            return Ok(None);
+        }
         Ok(Some(Control { number: word(16), database: word(24), checkpoint: Lsn(word(32)), durable: Lsn(word(40)) }))
     }
 }
