@@ -3,7 +3,7 @@
 //! A campaign that finds nothing proves something only if it would have found what can go wrong. So each protection
 //! has a place where it can be switched off, [`is_mutant`], and `cargo xtask torture mutants` runs the campaigns
 //! against each. The feature `mutants` puts the switch in; without it `is_mutant` is the constant `false` and nothing
-//! of this is compiled. Which mutant lives is told by the environment variable [`VARIABLE`], read once.
+//! of this is compiled. Which mutant lives is told by the environment variable `LOCKSTEP_MUTANT`, read once.
 
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!(

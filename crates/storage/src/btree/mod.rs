@@ -34,7 +34,7 @@ pub(crate) struct Pages<'a> {
     pub(crate) pool: &'a BufferPool,
     pub(crate) log: &'a Log,
     pub(crate) slot: SlotId,
-    /// It is made to undo something: it may use what is kept of file and log for that ([`space::keep`]).
+    /// It is made to undo something: it may use what is kept of file and log for that (see `space`).
     pub(crate) for_undo: bool,
 }
 

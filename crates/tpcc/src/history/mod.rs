@@ -1,6 +1,6 @@
 //! Histories: what concurrent sessions did and saw, written down so that somebody else can judge it.
 //!
-//! A [`run`] drives sessions of random transactions over few rows and records every operation with its answer.
+//! A [`run()`] drives sessions of random transactions over few rows and records every operation with its answer.
 //! [`check`] infers from such a record which transaction came before which, and looks for rings: Adya, "Weak
 //! Consistency" (1999), by the method of Kingsbury and Alvaro, "Elle" (VLDB 2020). The record says nothing of how the
 //! engine works, so any checker will do.

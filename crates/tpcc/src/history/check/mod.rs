@@ -1,7 +1,7 @@
 //! Judges a history: which anomalies are in it, and which its isolation level forbids.
 //!
-//! Names are those of Adya ("Weak Consistency", 1999). Every row has an order of versions ([`versions`]); from it follow
-//! edges between committed transactions ([`graph`]):
+//! Names are those of Adya ("Weak Consistency", 1999). Every row has an order of versions (`versions`); from it follow
+//! edges between committed transactions (`graph`):
 //!
 //! | edge | from | to |
 //! | --- | --- | --- |
