@@ -303,9 +303,10 @@ fn a_page_from_the_future() {
     let result = found(|pages| {
         let page = pages.find(LEAF, BY_NUMBER, |_, _| true);
         pages.put(page, 8, &(1u64 << 50).to_le_bytes());
-        (page, Rule::PageLsn)
+        // Refused as soon as it is read; the rule on LSNs is left with pages that changed in memory.
+        (page, Rule::Readable)
     });
-    only(&result, Rule::PageLsn);
+    assert!(result.findings.iter().any(|f| f.what.contains("its LSN is")), "{:?}", result.findings);
 }
 
 #[test]
