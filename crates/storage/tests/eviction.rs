@@ -48,7 +48,7 @@ fn no_update_is_lost_when_pages_come_and_go() {
                     let keys: Vec<&[u8]> = keys.iter().map(|k| k.as_slice()).collect();
                     let together = x % 2 == 0;
                     db.transact(|tx| {
-                        tx.prefetch_raw(&rows, keys.iter().copied(), 400)?;
+                        tx.prefetch_raw(keys.iter().map(|key| (rows, *key, 400)));
                         let add = |head: &mut [u8]| {
                             let next = counter(head) + 1;
                             head.copy_from_slice(&next.to_le_bytes());

@@ -93,12 +93,10 @@ pub(crate) trait Ops: Read {
     /// Says that these rows will be needed soon. Costs little and changes nothing.
     fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]);
 
-    /// Notes a place for [`Self::visit_places`]: a row, or where one will be inserted. At most 16 are noted.
-    fn place<T: TableDef>(&mut self, _key: &T::Key) {}
+    /// Notes a row that the next [`Self::prefetch`] brings along.
+    fn prefetch_along<T: TableDef>(&mut self, _key: &T::Key) {}
 
-    /// Notes the place of an index entry.
-    fn place_entry<I: IndexDef>(&mut self, _key: &I::Key) {}
-
-    /// Says that the places noted will be needed soon, all at once. Costs little and changes nothing.
-    fn visit_places(&mut self) {}
+    /// Says that a row will be inserted whose key is like this one but for its last column. Costs little and changes
+    /// nothing.
+    fn prefetch_insert<T: TableDef>(&mut self, _key: &T::Key) {}
 }

@@ -217,27 +217,24 @@ pub(crate) struct Found<'p> {
     pub(crate) exact: bool,
 }
 
+/// A key of a group descent: its tree, itself, and how many bytes of its row are wanted.
+pub(crate) type Wanted<'k> = (Tree, &'k [u8], usize);
+
 /// Most keys of one group descent.
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
     /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the lowest inner level on: while the lines that
-    /// one key needs next are on their way from memory, the others are worked on. Brings the first `row_bytes` of each row
-    /// into the cache and says where it is; with 0, whatever will be looked at or written where the key is or would be.
-    /// The levels above are few pages, and near. A key whose page is not in the pool is left out.
-    pub(crate) fn find_group<'p>(
-        pool: &'p BufferPool,
-        keys: &[(Tree, &[u8])],
-        row_bytes: usize,
-        mut found: impl FnMut(usize, Found<'p>),
-    ) {
+    /// one key needs next are on their way from memory, the others are worked on. Brings the first bytes of each row into
+    /// the cache and says where it is. The levels above are few pages, and near. A key whose page is not in the pool is left out.
+    pub(crate) fn find_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], mut found: impl FnMut(usize, Found<'p>)) {
         if cfg!(any(miri, race_free)) {
             // It looks at pages that change. What it finds is a hint, which callers can do without.
             return;
         }
         debug_assert!(keys.len() <= GROUP);
         let mut at: [Option<Hint<'p>>; GROUP] = [None; GROUP];
-        for (hint, (tree, key)) in at.iter_mut().zip(keys) {
+        for (hint, (tree, key, _)) in at.iter_mut().zip(keys) {
             *hint = tree.lowest_inner(pool, key);
         }
         pool.points().at(&site::GROUP_INNER);
@@ -245,7 +242,7 @@ impl Tree {
         pool.points().at(&site::GROUP_INNER_SEGMENT);
         // First where the children lie, then the children: the page table, too, is larger than the nearest cache.
         let mut children = [PageId::NONE; GROUP];
-        for ((child, hint), (_, key)) in children.iter_mut().zip(&mut at).zip(keys) {
+        for ((child, hint), (_, key, _)) in children.iter_mut().zip(&mut at).zip(keys) {
             let Some(inner) = hint else { continue };
             if inner.frame.bytes().level() > 0 {
                 *child = inner.child(key);
@@ -265,7 +262,7 @@ impl Tree {
         pool.points().at(&site::GROUP_LEAF);
         prefetch_segments(&at, keys);
         pool.points().at(&site::GROUP_SEGMENT);
-        for (i, (hint, (tree, key))) in at.iter().zip(keys).enumerate() {
+        for (i, (hint, (tree, key, row_bytes))) in at.iter().zip(keys).enumerate() {
             let Some(Hint { frame, id, parent, .. }) = *hint else { continue };
             let version = frame.latch_version();
             let page = frame.bytes();
@@ -276,14 +273,9 @@ impl Tree {
                 continue;
             }
             let (position, exact) = page.lower_bound(key);
-            if row_bytes == 0 {
-                page.prefetch_row(position);
-                page.prefetch_room(position);
-            } else {
-                let slot = page.slot(position);
-                let end = slot.value_at() + slot.value_len.min(row_bytes);
-                (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
-            }
+            let slot = page.slot(position);
+            let end = slot.value_at() + slot.value_len.min(*row_bytes);
+            (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
             if frame.is_still(version) {
                 frame.touch();
                 found(i, Found { frame, version, position, exact });
@@ -344,8 +336,8 @@ impl<'p> Hint<'p> {
 }
 
 #[inline]
-fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[(Tree, &[u8])]) {
-    for (hint, (_, key)) in hints.iter().zip(keys) {
+fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[Wanted<'_>]) {
+    for (hint, (_, key, _)) in hints.iter().zip(keys) {
         if let Some(hint) = hint {
             hint.frame.bytes().prefetch_segment(key);
         }

@@ -120,6 +120,13 @@ impl Frame {
         page.prefetch(64);
     }
 
+    /// Asks for what an insert at slot `i` of a page whose heap begins at `heap` will look at and write.
+    #[inline]
+    pub(crate) fn prefetch_insert(&self, i: usize, heap: usize) {
+        self.prefetch_search();
+        self.bytes().prefetch_room_at(i, heap);
+    }
+
     /// Whether nothing has been written since the version was noted.
     #[inline]
     pub(crate) fn is_still(&self, version: Version) -> bool {

@@ -199,6 +199,14 @@ impl<'a> FrameWrite<'a> {
         }
     }
 
+    /// Lets go of a page; returns the version under which it is as it was left.
+    #[inline]
+    pub(crate) fn release(self) -> crate::latch::Version {
+        let version = self.frame.latch.unlock_exclusive();
+        std::mem::forget(self);
+        version
+    }
+
     /// Lets go of a page that was not changed: optimistic readers need not notice.
     pub(crate) fn release_unchanged(self) {
         self.frame.latch.unlock_unchanged();

@@ -197,7 +197,9 @@ impl Database {
             },
             Arc::clone(&options.hook),
         );
+        static OPENED: AtomicU64 = AtomicU64::new(1);
         Arc::new(Core {
+            instance: OPENED.fetch_add(1, Ordering::Relaxed),
             pool,
             log,
             slots: Slots::new(options.transactions, &locks, !options.clock.is_simulated()),

@@ -276,7 +276,8 @@ impl<'db> Transaction<'db> {
                 bytes
             })
             .collect();
-        self.txn.prefetch(&info.primary, encoded.iter().map(Vec::as_slice), 256);
+        let tree = info.primary.tree;
+        self.txn.prefetch(encoded.iter().map(|key| (tree, key.as_slice(), ROW_BYTES)));
         Ok(())
     }
 
@@ -542,40 +543,29 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Brings places of several tables into the processor's caches, all at a time: for each of the table's primary index
-    /// or, counted from 0, a secondary one, and a key in it, the row that is there or the room where one will be inserted.
-    /// Changes and locks nothing; what cannot be found is passed over.
-    pub fn prefetch_places_raw<'k, K, V>(
-        &mut self,
-        places: impl Iterator<Item = (OpenTable<K, V>, Option<usize>, &'k [u8])>,
-    ) {
+    /// Brings rows, of several tables perhaps, into the processor's caches, many at a time: of each the first so many
+    /// bytes. Changes and locks nothing; a table that cannot be found is passed over.
+    pub fn prefetch_raw<'k, K, V>(&mut self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.db;
-        self.txn.core.pool.points().enter(Operation { kind: OperationKind::Prefetch, index: 0 });
-        let trees = places.filter_map(|(table, secondary, key)| {
+        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
+        self.txn.prefetch(rows.filter_map(|(table, key, bytes)| {
             let info = db.catalog.table(table.number(db).ok()?)?;
-            let index = secondary.map_or(Some(&info.primary), |at| info.secondaries.get(at).map(|s| &s.index))?;
-            Some((index.tree, key))
-        });
-        self.txn.prefetch_places(trees, 0);
+            Some((info.primary.tree, key, bytes))
+        }));
     }
 
-    /// Brings the rows of these keys into the processor's caches, many at a time, with the first `row_bytes` bytes of
-    /// each. Changes and locks nothing.
-    ///
-    /// # Errors
-    /// Only if the table cannot be found.
-    pub fn prefetch_raw<'k, K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        keys: impl Iterator<Item = &'k [u8]>,
-        row_bytes: usize,
-    ) -> Result<(), TxnError> {
-        let info = self.info(table)?;
-        self.enter(OperationKind::Prefetch, &info.primary);
-        self.txn.prefetch(&info.primary, keys, row_bytes);
-        Ok(())
+    /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if this
+    /// thread has inserted such rows before, the lines that the insert will need are asked for. Changes and locks nothing.
+    pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
+        let db = self.db;
+        if let Some(info) = table.number(db).ok().and_then(|number| db.catalog.table(number)) {
+            self.txn.prefetch_insert(&info.primary, key);
+        }
     }
 }
+
+/// Bytes of a row that [`Transaction::prefetch`] brings.
+const ROW_BYTES: usize = 256;
 
 /// The error for an update in place of bytes that an index looks at.
 #[cold]

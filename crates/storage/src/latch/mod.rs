@@ -173,11 +173,13 @@ impl Latch {
 
     /// Gives the exclusive mode back; the version moves on. Only its holder may call this.
     #[inline]
-    pub(crate) fn unlock_exclusive(&self) {
+    pub(crate) fn unlock_exclusive(&self) -> Version {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert!(word & EXCLUSIVE != 0);
         note(-1);
-        self.0.store((word & VERSION_MASK).wrapping_add(VERSION), Ordering::Release);
+        let next = (word & VERSION_MASK).wrapping_add(VERSION);
+        self.0.store(next, Ordering::Release);
+        Version(next)
     }
 
     /// Gives the exclusive mode back after having written nothing: the version stays.

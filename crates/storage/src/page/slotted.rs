@@ -222,7 +222,24 @@ impl<'a> PageRef<'a> {
     /// Asks the processor for what an insert at slot `i` will write: the end of the slots and of the heap.
     #[inline]
     pub(crate) fn prefetch_room(self, i: usize) {
-        let heap = usize::from(self.u16(HEAP_START));
+        self.prefetch_room_at(i, self.heap_start());
+    }
+
+    /// How many inserts in a row came each right behind the one before it; see [`PageMut::note_insert`].
+    #[inline]
+    pub(crate) fn insert_run(self) -> u16 {
+        self.u16(RUN)
+    }
+
+    /// Where the heap of records begins, which grows downwards.
+    #[inline]
+    pub(crate) fn heap_start(self) -> usize {
+        usize::from(self.u16(HEAP_START))
+    }
+
+    /// As [`PageRef::prefetch_room`], for who knows where the heap begins: nothing of the page is looked at.
+    #[inline]
+    pub(crate) fn prefetch_room_at(self, i: usize, heap: usize) {
         self.prefetch(heap.saturating_sub(1));
         self.prefetch(heap.saturating_sub(65));
         self.prefetch(SLOTS + i.min(MAX_SLOTS) * SLOT);

@@ -4,7 +4,7 @@ use super::catalog::CATALOG;
 use super::index::Index;
 use crate::base::error::StorageError;
 use crate::btree::Tree;
-use crate::btree::search::{GROUP, LeafAt};
+use crate::btree::search::{GROUP, LeafAt, Wanted};
 use crate::lock::LockName;
 use crate::txn::context::Memo;
 use crate::txn::core::Txn;
@@ -38,31 +38,22 @@ impl<'db> Txn<'db> {
 
     /// Brings the rows of these keys, the pages above them and their lock buckets into the processor's
     /// caches, many at a time, and remembers the places.
-    pub(crate) fn prefetch<'k>(&mut self, index: &Index, keys: impl Iterator<Item = &'k [u8]>, row_bytes: usize) {
-        self.prefetch_places(keys.map(|key| (index.tree, key)), row_bytes.max(1));
-    }
-
-    /// As [`Txn::prefetch`] for keys of several trees; with `row_bytes` 0 also for places where rows will be put.
-    pub(crate) fn prefetch_places<'k>(&mut self, keys: impl Iterator<Item = (Tree, &'k [u8])>, row_bytes: usize) {
+    pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = Wanted<'k>>) {
         let core = self.core;
-        let mut group: [(Tree, &[u8]); GROUP] = [(CATALOG, &[]); GROUP];
+        let mut group: [Wanted<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
         let mut keys = keys.peekable();
-        while let Some((tree, key)) = keys.next() {
-            let name = LockName::new(tree.index, key);
+        while let Some(wanted) = keys.next() {
+            let name = LockName::new(wanted.0.index, wanted.1);
             core.locks.prefetch(name);
-            (group[n], names[n]) = ((tree, key), name);
+            (group[n], names[n]) = (wanted, name);
             n += 1;
             if n < GROUP && keys.peek().is_some() {
                 continue;
             }
             let cx = self.claim.context();
-            Tree::find_group(&core.pool, &group[..n], row_bytes, |i, found| {
-                if row_bytes == 0 && !found.exact {
-                    // A key made up to find where a new one will go: nobody will ask for it.
-                    return;
-                }
+            Tree::find_group(&core.pool, &group[..n], |i, found| {
                 cx.remember(Memo {
                     name: names[i],
                     frame: core.pool.index_of(found.frame),

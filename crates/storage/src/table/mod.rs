@@ -2,6 +2,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod codec;
+mod finger;
 pub(crate) mod index;
 pub(crate) mod locate;
 pub(crate) mod point;

@@ -50,7 +50,10 @@ impl Txn<'_> {
 
     /// Inserts as many of the rows as one gap of one leaf takes; 0 if the first needs the general path.
     fn insert_together(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<usize, TxnError> {
-        let leaf = index.tree.find(&self.core.pool, rows[0].0)?;
+        let leaf = match self.finger(index, rows[0].0) {
+            Some(leaf) => leaf,
+            None => index.tree.find(&self.core.pool, rows[0].0)?,
+        };
         let page = leaf.read.page();
         let (position, exact) = (leaf.position, leaf.exact);
         let cx = self.claim.context();
@@ -99,6 +102,7 @@ impl Txn<'_> {
             page.note_insert(position + i);
         }
         page.set_lsn(lsn);
+        self.release_inserted(index, rows[n - 1].0, position + n - 1, leaf);
         Ok(n)
     }
 

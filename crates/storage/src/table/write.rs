@@ -73,7 +73,10 @@ impl Txn<'_> {
         let name = LockName::new(index.tree.index, key);
         self.core.locks.prefetch(name);
         loop {
-            let leaf = self.locate(index, name, key)?;
+            let leaf = match self.finger(index, key) {
+                Some(leaf) => leaf,
+                None => self.locate(index, name, key)?,
+            };
             if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == Got::MustWait {
                 drop(leaf);
                 self.wait_for(index, name, RecordMode::X, Prefix::MIN)?;
@@ -149,6 +152,7 @@ impl Txn<'_> {
         page.insert(position, key, 0, row, 0);
         page.note_insert(position);
         page.set_lsn(lsn);
+        self.release_inserted(index, key, position, leaf);
         Ok(Placed::Done)
     }
 

@@ -21,6 +21,8 @@ use crate::log::{Log, RecordKind};
 /// The engine below the tables.
 #[derive(Debug)]
 pub(crate) struct Core {
+    /// No other database of this process has the same.
+    pub(crate) instance: u64,
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) log: Arc<Log>,
     pub(crate) locks: Arc<LockTable>,

@@ -105,8 +105,6 @@ pub(crate) struct Store {
     isolation: Isolation,
     durability: Durability,
     prefetch: bool,
-    /// Whether places are announced.
-    places: bool,
     /// Runs transactions as teams.
     steps: Option<Arc<StepsHook>>,
     /// Nobody but the workers drives the engine's services.
@@ -130,8 +128,7 @@ impl Store {
         if let Some(hook) = &steps {
             hook.know(&db.indexes())?;
         }
-        let places = prefetch && steps.is_some();
-        Ok(Store { db, tables, isolation, durability, prefetch, places, steps, inline })
+        Ok(Store { db, tables, isolation, durability, prefetch, steps, inline })
     }
 
     /// The database.
@@ -144,7 +141,7 @@ impl Store {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn begin_at(&self, isolation: Isolation) -> Result<StoreTransaction<'_>, StoreError> {
-        Ok(StoreTransaction { store: self, tx: self.db.begin_at(isolation)?, places: ArrayVec::new() })
+        Ok(StoreTransaction { store: self, tx: self.db.begin_at(isolation)?, along: ArrayVec::new() })
     }
 
     /// Closes the database.
@@ -216,7 +213,7 @@ impl Session for StoreSession<'_> {
             }
         }
         let tx = self.store.db.begin_at(self.store.isolation)?;
-        Ok(StoreTransaction { store: self.store, tx, places: ArrayVec::new() })
+        Ok(StoreTransaction { store: self.store, tx, along: ArrayVec::new() })
     }
 
     #[inline]
@@ -239,14 +236,17 @@ impl Session for StoreSession<'_> {
     }
 }
 
-/// A place that was announced: table, which of its indexes, key.
-type Place = (OpenTable<(), ()>, Option<usize>, KeyBytes, usize);
+/// A row to be fetched along with others: table, key and its length, bytes of the row.
+type Along = (OpenTable<(), ()>, KeyBytes, usize, usize);
+
+/// Most rows noted to be fetched along.
+const ALONG: usize = 4;
 
 /// One transaction.
 pub(crate) struct StoreTransaction<'t> {
     store: &'t Store,
     tx: storage::Transaction<'t>,
-    places: ArrayVec<Place, RUN>,
+    along: ArrayVec<Along, ALONG>,
 }
 
 impl StoreTransaction<'_> {
@@ -462,38 +462,33 @@ impl Ops for StoreTransaction<'_> {
             return;
         }
         let table = self.table::<T>();
+        let along = std::mem::take(&mut self.along);
+        let mut along = along.as_slice();
         for chunk in keys.chunks(RUN) {
             let mut bytes = [KeyBytes::EMPTY; RUN];
             for (to, key) in bytes.iter_mut().zip(chunk) {
                 *to = KeyBytes::of(key);
             }
-            let keys = bytes[..chunk.len()].iter().map(|k| k.get::<T::Key>());
-            // A hint: if the table cannot be found, the statement that follows says so.
-            let _ = self.tx.prefetch_raw(&table, keys, size_of::<RowOf<T>>());
+            let rows = bytes[..chunk.len()].iter().map(|k| (table, k.get::<T::Key>(), size_of::<RowOf<T>>()));
+            let along = std::mem::take(&mut along).iter();
+            self.tx.prefetch_raw(along.map(|(table, key, len, row)| (*table, key.first(*len), *row)).chain(rows));
         }
     }
 
     #[inline]
-    fn place<T: TableDef>(&mut self, key: &T::Key) {
-        if self.store.places {
-            let _ = self.places.try_push((self.table::<T>(), None, KeyBytes::of(key), T::Key::LEN));
+    fn prefetch_along<T: TableDef>(&mut self, key: &T::Key) {
+        if self.store.prefetch {
+            let row = (self.table::<T>(), KeyBytes::of(key), T::Key::LEN, size_of::<RowOf<T>>());
+            // A hint: what is too much is left out.
+            let _ = self.along.try_push(row);
         }
     }
 
     #[inline]
-    fn place_entry<I: IndexDef>(&mut self, key: &I::Key) {
-        if self.store.places {
-            let table = self.table::<I::Table>();
-            let _ = self.places.try_push((table, Some(position::<I>()), KeyBytes::of(key), I::Key::LEN));
-        }
-    }
-
-    #[inline]
-    fn visit_places(&mut self) {
-        if !self.places.is_empty() {
-            let places = self.places.iter().map(|(table, index, key, len)| (*table, *index, key.first(*len)));
-            self.tx.prefetch_places_raw(places);
-            self.places.clear();
+    fn prefetch_insert<T: TableDef>(&mut self, key: &T::Key) {
+        if self.store.prefetch {
+            let table = self.table::<T>();
+            self.tx.prefetch_insert_raw(&table, KeyBytes::of(key).get::<T::Key>());
         }
     }
 }

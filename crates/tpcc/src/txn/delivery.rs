@@ -36,10 +36,6 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &DeliveryInput, scra
     out.delivered.clear();
     match steps {
         Steps::HotLast => {
-            for d in 1..=input.districts {
-                ops.place::<NewOrder>(&NewOrderKey::all(input.w, d).0);
-            }
-            ops.visit_places();
             let mut orders: ArrayVec<OrderKey, MAX_DISTRICTS> = ArrayVec::new();
             for d in 1..=input.districts {
                 let order = take(ops, input.w, d)?;

@@ -14,10 +14,10 @@ use crate::generate::input::{LineInput, MAX_LINES, NewOrderInput};
 use crate::generate::string::is_original;
 use crate::ops::Ops;
 use crate::schema::keys::{
-    CustomerKey, DistrictKey, ItemKey, NewOrderKey, OrderCustomerKey, OrderKey, OrderLineKey, StockKey, WarehouseKey,
+    CustomerKey, DistrictKey, ItemKey, NewOrderKey, OrderKey, OrderLineKey, StockKey, WarehouseKey,
 };
 use crate::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, StockHot, When};
-use crate::schema::tables::{Customer, District, Item, NewOrder, Order, OrderByCustomer, OrderLine, Stock, Warehouse};
+use crate::schema::tables::{Customer, District, Item, NewOrder, Order, OrderLine, Stock, Warehouse};
 use crate::schema::text::Text;
 use crate::schema::{Row, RowOf};
 
@@ -142,16 +142,12 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &NewOrderInput, scra
 /// Announces the items and stock rows of all lines; returns the lines' numbers in the order of their stock rows, in which
 /// every transaction locks them.
 fn prefetch<O: Ops>(ops: &mut O, input: &NewOrderInput) -> impl Iterator<Item = usize> + use<O> {
-    let CustomerKey { w, d, c } = input.customer;
-    let o = u32::MAX;
-    ops.place::<Customer>(&input.customer);
-    ops.place::<District>(&DistrictKey { w, d });
-    ops.place::<Warehouse>(&WarehouseKey { w });
-    ops.place::<NewOrder>(&NewOrderKey { w, d, o });
-    ops.place::<Order>(&OrderKey { w, d, o });
-    ops.place_entry::<OrderByCustomer>(&OrderCustomerKey { w, d, c, o });
-    ops.place::<OrderLine>(&OrderLineKey { w, d, o, number: 0 });
-    ops.visit_places();
+    let CustomerKey { w, d, .. } = input.customer;
+    // Any order number will do.
+    ops.prefetch_insert::<NewOrder>(&NewOrderKey { w, d, o: 0 });
+    ops.prefetch_insert::<Order>(&OrderKey { w, d, o: 0 });
+    ops.prefetch_insert::<OrderLine>(&OrderLineKey { w, d, o: 0, number: 0 });
+    ops.prefetch_along::<Customer>(&input.customer);
     let items: ArrayVec<ItemKey, MAX_LINES> = input.lines.iter().map(|line| ItemKey { i: line.item }).collect();
     ops.prefetch::<Item>(&items);
     // Warehouse, item, line: equal stock rows stay in the order of lines.

@@ -9,12 +9,12 @@ use arrayvec::ArrayVec;
 use zerocopy::little_endian::{I64, U32};
 
 use super::{Failure, Outcome, Overflow, Scratch, Steps, Verdict, customer};
-use crate::generate::input::{PaymentInput, Who};
+use crate::generate::input::PaymentInput;
 use crate::ops::Ops;
 use crate::schema::Row;
-use crate::schema::keys::{CustomerKey, CustomerNameKey, DistrictKey, WarehouseKey};
+use crate::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
 use crate::schema::rows::{Address, BAD_CREDIT, CustomerCold, CustomerHot, HistoryCold, When};
-use crate::schema::tables::{Customer, CustomerByName, District, History, Warehouse};
+use crate::schema::tables::{Customer, District, History, Warehouse};
 use crate::schema::text::Text;
 
 /// What the terminal shows.
@@ -75,7 +75,7 @@ type Place = (Text<10>, Address);
 pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &PaymentInput, scratch: &mut Scratch) -> Outcome<O> {
     let ((w_name, w_address), (d_name, d_address), payer) = match steps {
         Steps::HotLast => {
-            announce(ops, input);
+            ops.prefetch_insert::<History>(&input.history);
             let payer = payer(ops, input, scratch)?;
             let district = district(ops, input)?;
             (warehouse(ops, input)?, district, payer)
@@ -106,18 +106,6 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &PaymentInput, scrat
     out.shown = Some(Shown { payer, w_address, d_address, amount: input.amount, date: input.now });
     black_box(&*out);
     Ok(Verdict::Commit)
-}
-
-/// Says which places will be needed, as far as they are known.
-fn announce<O: Ops>(ops: &mut O, input: &PaymentInput) {
-    match input.who {
-        Who::Id(key) => ops.place::<Customer>(&key),
-        Who::Name(w, d, last) => ops.place_entry::<CustomerByName>(&CustomerNameKey::everyone(w, d, last).0),
-    }
-    ops.place::<District>(&DistrictKey { w: input.w, d: input.d });
-    ops.place::<Warehouse>(&WarehouseKey { w: input.w });
-    ops.place::<History>(&input.history);
-    ops.visit_places();
 }
 
 fn warehouse<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
@@ -216,6 +204,7 @@ fn decimal(text: &mut ArrayVec<u8, RECORD>, mut number: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::generate::input::Who;
     use crate::schema::keys::HistoryKey;
 
     #[test]

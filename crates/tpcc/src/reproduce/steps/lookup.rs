@@ -112,7 +112,7 @@ fn transaction(
     let mut sum = 0;
     for keys in keys.chunks(group.max(1)) {
         if group > 0 {
-            tx.prefetch_raw(rows, keys.iter().map(|key| &key[..]), ROW)?;
+            tx.prefetch_raw(keys.iter().map(|key| (*rows, &key[..], ROW)));
         }
         for key in keys {
             sum += tx.read_raw(rows, key, |row| u64::from(row[0]))?.unwrap_or(0);

@@ -1,0 +1,157 @@
+//! Fingers: where the last insert of a run went, so that the next one needs no descent.
+//!
+//! Rows often arrive in runs: the orders of one district, the events of one device. The keys of a run are equal but for
+//! their last bytes, which grow. A finger remembers for one run the leaf, the leaf's version after the insert, the key
+//! and the first key above it. As long as the version stands, a key of the run between the two belongs into the very next
+//! slot: no page is searched, not even the leaf. (The idea of searching from the last place is that of finger search
+//! trees: Guibas, McCreight, Plass and Roberts, STOC 1977.)
+//!
+//! Fingers belong to a thread, so nobody else writes them, and the fibers of a thread share them. They say nothing that
+//! the version does not prove.
+
+use std::cell::RefCell;
+
+use super::index::Index;
+use crate::btree::search::LeafAt;
+use crate::buffer::frame::FrameWrite;
+use crate::latch::Version;
+use crate::txn::core::{Core, Txn};
+
+/// Fingers of a thread: a power of two.
+const FINGERS: usize = 2048;
+/// How many last bytes of a key may grow.
+const TAIL: usize = 4;
+/// Longest stem: what comes before the tail.
+const STEM: usize = 16;
+
+/// See the module's documentation.
+#[derive(Clone, Copy)]
+struct Finger {
+    stem: u128,
+    /// Which database, index and length of key; no run has 0.
+    run: u128,
+    /// The tail of the key inserted last.
+    last: u32,
+    frame: u32,
+    /// Tails below this one belong into the same gap.
+    below: u64,
+    version: Version,
+    position: u16,
+    /// Where the page's heap began.
+    heap: u16,
+}
+
+const NO_FINGER: Finger =
+    Finger { stem: 0, run: 0, last: 0, frame: 0, below: 0, version: Version::NEVER, position: 0, heap: 0 };
+
+thread_local! {
+    /// Made at the first insert of a run.
+    static HAND: RefCell<Vec<Finger>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a slot of this thread's hand holds.
+#[inline]
+fn held(slot: usize) -> Option<Finger> {
+    HAND.try_with(|hand| hand.borrow().get(slot).copied()).ok().flatten()
+}
+
+/// A key, parted.
+#[derive(Clone, Copy)]
+struct Parted {
+    stem: u128,
+    run: u128,
+    tail: u32,
+}
+
+impl Parted {
+    #[inline]
+    fn new(core: &Core, index: &Index, key: &[u8]) -> Option<Parted> {
+        let (stem, tail) = key.split_last_chunk::<TAIL>()?;
+        if stem.len() > STEM {
+            return None;
+        }
+        let mut whole = [0; STEM];
+        whole[..stem.len()].copy_from_slice(stem);
+        let run = u128::from(core.instance) << 64 | u128::from(index.tree.index.0) << 32 | key.len() as u128;
+        Some(Parted { stem: u128::from_be_bytes(whole), run, tail: u32::from_be_bytes(*tail) })
+    }
+
+    #[inline]
+    fn slot(&self) -> usize {
+        let mixed = (self.stem >> 64) as u64 ^ (self.stem as u64).rotate_left(29) ^ (self.run as u64).rotate_left(47);
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - FINGERS.trailing_zeros())) as usize
+    }
+}
+
+impl<'db> Txn<'db> {
+    /// The place of a key that is new, if it continues a run. To be validated as any optimistic position.
+    #[inline]
+    pub(super) fn finger(&self, index: &Index, key: &[u8]) -> Option<LeafAt<'db>> {
+        let core = self.core;
+        let parted = Parted::new(core, index, key)?;
+        let finger = held(parted.slot())?;
+        let continues = finger.stem == parted.stem
+            && finger.run == parted.run
+            && finger.last < parted.tail
+            && u64::from(parted.tail) < finger.below;
+        if !continues {
+            return None;
+        }
+        let read = core.pool.frame(finger.frame).read(core.latches);
+        let stands = read.version() == finger.version;
+        stands.then_some(LeafAt { read, position: usize::from(finger.position) + 1, exact: false })
+    }
+
+    /// Lets go of a leaf into which `key` was put at `position`, the last key if it was several, and remembers the place
+    /// if it continued a run. The context's key is still the first one above it (empty: there is none).
+    #[inline]
+    pub(super) fn release_inserted(&self, index: &Index, key: &[u8], position: usize, leaf: FrameWrite<'_>) {
+        let frame = leaf.frame();
+        let (is_run, heap) = (leaf.page().insert_run() > 0, leaf.page().heap_start());
+        let version = leaf.release();
+        if !is_run {
+            return;
+        }
+        let Some(parted) = Parted::new(self.core, index, key) else { return };
+        let stem = &key[..key.len() - TAIL];
+        let below = match self.claim.peek().key.strip_prefix(stem) {
+            // What follows has another stem, and so lies above all keys with this one.
+            None => u64::from(u32::MAX) + 1,
+            Some(rest) => {
+                let mut tail = [0; TAIL];
+                let n = rest.len().min(TAIL);
+                tail[..n].copy_from_slice(&rest[..n]);
+                u64::from(u32::from_be_bytes(tail))
+            }
+        };
+        let finger = Finger {
+            stem: parted.stem,
+            run: parted.run,
+            last: parted.tail,
+            frame: self.core.pool.index_of(frame),
+            below,
+            version,
+            position: position as u16,
+            heap: heap as u16,
+        };
+        // A thread that is about to end has no hand any more.
+        let _ = HAND.try_with(|hand| {
+            let mut hand = hand.borrow_mut();
+            if hand.is_empty() {
+                hand.resize(FINGERS, NO_FINGER);
+            }
+            hand[parted.slot()] = finger;
+        });
+    }
+
+    /// Asks for the lines that an insert of this key will read and write, if it continues a run. The tail does not
+    /// matter: any key of the run will do.
+    pub(crate) fn prefetch_insert(&self, index: &Index, key: &[u8]) {
+        let Some(parted) = Parted::new(self.core, index, key) else { return };
+        let Some(finger) = held(parted.slot()) else { return };
+        if finger.stem == parted.stem && finger.run == parted.run {
+            let frame = self.core.pool.frame(finger.frame);
+            frame.prefetch_insert(usize::from(finger.position) + 1, usize::from(finger.heap));
+        }
+    }
+}
