@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::clock::Clock;
+use super::point::PointSite;
 
 /// Why a transaction has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +115,12 @@ pub trait Hook: Send + Sync + std::fmt::Debug {
     /// Whether points lead anywhere. Asked once, at open.
     fn is_cooperative(&self) -> bool {
         false
+    }
+
+    /// Whether [`Hook::point`] may ever do something at this site. Asked once for each, at open; a point for which the
+    /// answer is no is never called, and the lines that would have been asked for in front of it are not.
+    fn may_stop_at(&self, _site: &PointSite) -> bool {
+        true
     }
 
     /// A place where someone else may run: number `site` of [`crate::points`]. The caller holds no latch. Called only
