@@ -3,11 +3,10 @@
 
 use std::arch::{asm, naked_asm};
 
-use super::Rest;
 use crate::fiber::node::{Local, Node};
 
 /// Bytes between where a hop goes on and the branch in front of it that unwinds.
-const HOP_RESUME_GAP: usize = 4;
+pub(super) const HOP_RESUME_GAP: usize = 4;
 
 /// Code bytes of the two instructions in front of the `asm!` of a hop that belong to it.
 #[cfg(feature = "measure")]
@@ -88,7 +87,7 @@ pub(crate) unsafe extern "C" fn switch(from: *const Node, to: *const Node) {
 
 /// Where `switch` goes on.
 #[unsafe(naked)]
-unsafe extern "C" fn resume() {
+pub(super) unsafe extern "C" fn resume() {
     naked_asm!(
         "ldp d10, d11, [sp, #16]",
         "ldp d12, d13, [sp, #32]",
@@ -105,7 +104,7 @@ unsafe extern "C" fn resume() {
 
 /// Where a fresh fiber begins: `x19` holds its node. The unwind information ends every backtrace here.
 #[unsafe(naked)]
-unsafe extern "C" fn enter() {
+pub(super) unsafe extern "C" fn enter() {
     naked_asm!(
         ".cfi_startproc",
         ".cfi_undefined x30",
@@ -118,41 +117,3 @@ unsafe extern "C" fn enter() {
         main = sym crate::executor::fiber_main,
     )
 }
-
-/// Makes `node` begin at `fiber_main(node)` on the stack below `top`.
-///
-/// # Safety
-/// `top` is the end of a writable stack that nobody uses, a multiple of 16.
-pub(crate) unsafe fn prepare(node: &Node, top: usize) {
-    debug_assert_eq!(top % 16, 0);
-    node.sp.set(top);
-    node.rip.set(enter as *const () as usize);
-    node.frame.set(0);
-    node.base.set(std::ptr::from_ref(node) as usize);
-}
-
-/// How the suspended `node` came to rest.
-pub(crate) fn rest(node: &Node) -> Rest {
-    match node.rip.get() {
-        at if at == enter as *const () as usize => Rest::Fresh,
-        at if at == resume as *const () as usize => Rest::Switched,
-        _ => Rest::Hopped,
-    }
-}
-
-/// Lets a node that a hop suspended unwind its stack when it is next run.
-///
-/// # Safety
-/// `rest(node)` is `Hopped`, and it has not been diverted since.
-pub(crate) unsafe fn divert(node: &Node) {
-    node.rip.set(node.rip.get() - HOP_RESUME_GAP);
-}
-
-/// Says that the next switch from `node` is its last, which makes no difference here.
-pub(crate) fn conclude(_node: &Node) {}
-
-/// Frees what a node holds beyond its stack, which is nothing here.
-pub(crate) fn dispose(_node: &Node) {}
-
-/// Fibers run on stacks of the slab.
-pub(crate) const OWN_STACKS: bool = true;

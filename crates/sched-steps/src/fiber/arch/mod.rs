@@ -1,7 +1,7 @@
-//! The switch, once per architecture. Each file has the same few functions:
+//! The switch, once per architecture: `hop(local)`, the inlined symmetric switch to the next node of the ring, and
+//! `switch(from, to)`, the general one, out of line. Beside them, `native` for all architectures and `threads` where there
+//! is no assembly:
 //!
-//! - `hop(local)`: the inlined symmetric switch to the next node of the ring;
-//! - `switch(from, to)`: the general switch, out of line;
 //! - `prepare(node, top)`: makes a node whose first switch enters `fiber_main`;
 //! - `rest(node)`: how a suspended node was suspended;
 //! - `divert(node)`: lets a node that a hop suspended unwind instead of going on;
@@ -28,6 +28,11 @@ pub(crate) use x86_64::*;
 mod aarch64;
 #[cfg(all(target_os = "linux", target_arch = "aarch64", not(miri)))]
 pub(crate) use aarch64::*;
+
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+mod native;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+pub(crate) use native::*;
 
 /// How a context that does not run came to rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

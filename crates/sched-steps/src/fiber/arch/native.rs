@@ -1,0 +1,47 @@
+//! What the architectures share: a context that is not running, looked at and prepared from outside.
+#![allow(unsafe_code)]
+
+use super::Rest;
+#[cfg(target_arch = "aarch64")]
+use super::aarch64::{HOP_RESUME_GAP, enter, resume};
+#[cfg(target_arch = "x86_64")]
+use super::x86_64::{HOP_RESUME_GAP, enter, resume};
+use crate::fiber::node::Node;
+
+/// Makes `node` begin at `fiber_main(node)` on the stack below `top`.
+///
+/// # Safety
+/// `top` is the end of a writable stack that nobody uses, a multiple of 16.
+pub(crate) unsafe fn prepare(node: &Node, top: usize) {
+    debug_assert_eq!(top % 16, 0);
+    node.sp.set(top);
+    node.rip.set(enter as *const () as usize);
+    node.frame.set(0);
+    node.base.set(std::ptr::from_ref(node) as usize);
+}
+
+/// How the suspended `node` came to rest.
+pub(crate) fn rest(node: &Node) -> Rest {
+    match node.rip.get() {
+        at if at == enter as *const () as usize => Rest::Fresh,
+        at if at == resume as *const () as usize => Rest::Switched,
+        _ => Rest::Hopped,
+    }
+}
+
+/// Lets a node that a hop suspended unwind its stack when it is next run.
+///
+/// # Safety
+/// `rest(node)` is `Hopped`, and it has not been diverted since.
+pub(crate) unsafe fn divert(node: &Node) {
+    node.rip.set(node.rip.get() - HOP_RESUME_GAP);
+}
+
+/// Says that the next switch from `node` is its last, which makes no difference here.
+pub(crate) fn conclude(_node: &Node) {}
+
+/// Frees what a node holds beyond its stack, which is nothing here.
+pub(crate) fn dispose(_node: &Node) {}
+
+/// Fibers run on stacks of the slab.
+pub(crate) const OWN_STACKS: bool = true;
