@@ -380,10 +380,11 @@ const _: () = assert!(LOG_HEADER == 4096);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::scheduler::Scheduler;
 
     #[test]
     fn malformed_files_are_told_or_harmless() {
-        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None };
+        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None, scheduler: Scheduler::Threads };
         let report = run(&plan, &Progress::start("malformed", &plan, false));
         assert!(report.failures.is_empty(), "{:#?}", report.failures.iter().take(5).collect::<Vec<_>>());
         assert_eq!(report.tried, plan.budget);

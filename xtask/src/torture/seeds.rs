@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::Plan;
 use super::report::{Progress, Report};
+use crate::sim::scheduler::Scheduler;
 
 /// What one seed gave.
 #[derive(Debug, Default)]
@@ -21,8 +22,9 @@ pub(super) struct Tried {
 
 impl Tried {
     /// Notes a failure, with the command that repeats it.
-    pub(super) fn fail(&mut self, campaign: &str, seed: u64, what: impl std::fmt::Display) {
-        self.failures.push(format!("{what}\n  again: cargo xtask torture {campaign} --seed {seed} --budget 1"));
+    pub(super) fn fail(&mut self, campaign: &str, scheduler: Scheduler, seed: u64, what: impl std::fmt::Display) {
+        let how = scheduler.flag();
+        self.failures.push(format!("{what}\n  again: cargo xtask torture {campaign}{how} --seed {seed} --budget 1"));
     }
 }
 
