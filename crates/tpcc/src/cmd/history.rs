@@ -42,7 +42,9 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     let ran = history::run(&db, &config.params, config.teams.as_ref(), &interrupt::requested);
     let ran = ran.map_err(|error| match error {
         RunError::Txn(error) => failed_transaction(&error),
-        error @ RunError::Fibers(_) => Error::failed(error.to_string()).help("pass a smaller --team-size or --sessions"),
+        error @ RunError::Fibers(_) => {
+            Error::failed(error.to_string()).help("pass a smaller --team-size or --sessions")
+        }
     })?;
     let seconds = start.elapsed().as_secs_f64();
     write_out(&config.out, file, &ran)?;

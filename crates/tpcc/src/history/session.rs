@@ -125,7 +125,11 @@ impl Running<'_, '_, '_> {
     /// longer than it is true.
     fn announce(&mut self, plan: &Plan) -> Result<(), TxnError> {
         let keys = plan.steps.iter().map(|(step, _)| match *step {
-            Step::Read(at) | Step::ReadForUpdate(at) | Step::Write(at, _) | Step::Delete(at) | Step::Range { at, .. } => at,
+            Step::Read(at)
+            | Step::ReadForUpdate(at)
+            | Step::Write(at, _)
+            | Step::Delete(at)
+            | Step::Range { at, .. } => at,
         });
         let keys: Vec<u64> = keys.map(|place| self.world.key_at(place, 0)).collect();
         self.tx.prefetch(&self.world.rows, &keys)

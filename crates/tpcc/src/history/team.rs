@@ -94,7 +94,8 @@ impl Teams {
                     })
                 })
                 .collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|p| resume_unwind(p));
+            let join =
+                |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|p| resume_unwind(p));
             let all: Vec<Result<Vec<Ended<'_, '_>>, String>> = threads.into_iter().map(join).collect();
             all.into_iter().collect::<Result<Vec<_>, _>>()
         })?;
