@@ -160,13 +160,21 @@ impl Visit {
     }
 }
 
-/// Runs `work` in a team, if there is one, with a mate who does nothing but let it go on.
-fn in_company<T: Send>(sim: Option<&dyn Sim>, work: impl FnOnce() -> T + Send) -> Result<T, String> {
+/// Runs `work` in a team, if there is one, with a mate who goes on with `meanwhile` until it has ended.
+///
+/// # Errors
+/// A panic, or that nobody could go on.
+pub(crate) fn in_company<T: Send>(
+    sim: Option<&dyn Sim>,
+    work: impl FnOnce() -> T + Send,
+    mut meanwhile: impl FnMut() + Send,
+) -> Result<T, String> {
     let Some(sim) = sim else { return Ok(work()) };
     let result = Mutex::new(None);
     let worker = Box::new(|| *lock(&result) = Some(work()));
     let mate = Box::new(|| {
         while !sim.is_over() {
+            meanwhile();
             sim.pause();
         }
     });
@@ -186,7 +194,7 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
         let found = visit.read(&db, sim.as_deref(), deep)?;
         if deep {
             db.verify_pages().map_err(|e| format!("verify: {e}"))?;
-            let went_on = in_company(sim.as_deref(), || go_on(&db))?;
+            let went_on = in_company(sim.as_deref(), || go_on(&db), || ())?;
             went_on.map_err(|e| format!("going on after the restart: {e}"))?;
             let changed = visit.read(&db, sim.as_deref(), false)?;
             db.close().map_err(|e| format!("closing after the restart: {e}"))?;
@@ -471,8 +479,9 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng) -> Result<()
     let (db, notes, profile) = (shared.db, shared.notes, &shared.script.profile);
     let mut tx = db.begin()?;
     let mut ops = Vec::new();
+    let ahead = if rng.once_in(3) { workload::announce(&mut tx, tables, rng, profile)? } else { Vec::new() };
     for _ in 0..1 + rng.below(profile.statements) {
-        match workload::statement(&mut tx, tables, rng, profile) {
+        match workload::statement(&mut tx, tables, rng, profile, &ahead) {
             Ok(op) => ops.push(op),
             Err(error @ TxnError::Deadlock { .. }) => return Err(error),
             Err(error) => {

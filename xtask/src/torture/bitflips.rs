@@ -12,7 +12,7 @@ use super::report::{Progress, Report};
 
 /// Runs the campaign.
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    match Subject::all(plan.seed) {
+    match Subject::all(plan.seed, plan.scheduler) {
         Ok(subjects) if !undamaged(&subjects).is_empty() => {
             Report { failures: undamaged(&subjects), ..Report::default() }
         }

@@ -13,8 +13,8 @@ use super::report::{Progress, Report};
 
 /// Runs the campaign.
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    let prepared = Subject::all(plan.seed).and_then(|subjects| {
-        let other = Subject::make(plan.seed ^ 0xABCD, Left::Closed)?;
+    let prepared = Subject::all(plan.seed, plan.scheduler).and_then(|subjects| {
+        let other = Subject::make(plan.seed ^ 0xABCD, Left::Closed, plan.scheduler)?;
         Ok(Malformed::over(plan.seed, subjects, other.image))
     });
     match prepared {
