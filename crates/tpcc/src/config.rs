@@ -9,6 +9,7 @@ use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, La
 use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
 use crate::history;
+use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::txn::Steps;
 
@@ -466,6 +467,7 @@ fn teams(
     workers: Option<i64>,
     sessions: u32,
 ) -> Result<(Option<history::Teams>, String), Error> {
+    let of_history = |error: Error| error.help("'tpcc history --help' explains the flags");
     let Scheduling::Steps { team_size, points } = scheduling(flags)? else {
         if workers.is_some() {
             return Err(Error::usage("--workers: means nothing with --scheduler threads")
@@ -475,12 +477,13 @@ fn teams(
     };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = match workers {
-        Some(n) => number("--workers", n, 1, i64::from(sessions))? as usize,
+        Some(n) => number("--workers", n, 1, i64::from(sessions)).map_err(of_history)? as usize,
         None => cores.min(sessions as usize),
     };
     let given = Scheduling::Steps { team_size, points: points.clone() };
     let at = given.points().unwrap_or_default();
-    let said = format!("{}, {workers} workers, teams of at most {team_size}, points {at}", given.name());
+    let said =
+        format!("{}, {}, teams of at most {team_size}, points {at}", given.name(), counted(workers as u64, "worker"));
     Ok((Some(history::Teams::per_operation(workers, team_size, &points)?), said))
 }
 

@@ -64,6 +64,10 @@ struct State {
     vain: u32,
     /// Why the run was broken off.
     broken: Option<String>,
+    /// By number of the point: how often a fiber went on with its mate.
+    hops: Vec<u64>,
+    /// How often one waited until it was woken.
+    parks: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -90,7 +94,15 @@ impl Fibers {
         let rarely = rng.pick(&[1, 1, 2, 4, 16]);
         let team_size = rng.pick(&[actors, actors, 2, 3, 1 + actors / 2]).clamp(2, actors.max(2));
         let per_operation = rng.once_in(3).then(|| Teams::new(rng.below(3))).flatten();
-        let state = State { dice: Dice::new(rng), actors: Vec::new(), working: 0, vain: 0, broken: None };
+        let state = State {
+            dice: Dice::new(rng),
+            actors: Vec::new(),
+            working: 0,
+            vain: 0,
+            broken: None,
+            hops: vec![0; points().len()],
+            parks: 0,
+        };
         let shared = Arc::new(Shared { state: Mutex::new(state), now_ns });
         Fibers { shared, live, rarely, team_size, per_operation }
     }
@@ -136,6 +148,7 @@ impl Fibers {
             let mut state = self.shared.state();
             stop_if_broken(&state);
             state.dice.note(reason as u64 + 100);
+            state.parks += 1;
             state.dice.tick(&self.shared.now_ns);
             let token = std::ptr::from_ref(token).addr();
             state.actors[me].waits = Some(Wait { token, until, waker });
@@ -332,7 +345,9 @@ impl Hook for Fibers {
         let Some(me) = fiber::index() else { return };
         let hops = {
             let mut state = self.shared.state();
-            state.broken.is_none() && self.live[site as usize] && state.dice.rng().once_in(self.rarely)
+            let hops = state.broken.is_none() && self.live[site as usize] && state.dice.rng().once_in(self.rarely);
+            state.hops[site as usize] += u64::from(hops);
+            hops
         };
         if hops {
             fiber::hop();
@@ -366,13 +381,34 @@ impl Hook for Fibers {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
-
     use storage::disk::MemDisk;
     use storage::{Background, Options, Table};
 
-    use super::super::scheduler::{Role, Scheduler};
+    use super::super::run::{self, Script};
+    use super::super::scheduler::{Role, Scheduler, Sim};
+    use super::*;
+
+    /// What the campaigns prove about points they prove only about those where somebody went on.
+    #[test]
+    fn fibers_hop_at_every_point_and_wait_for_each_other() {
+        let (mut hops, mut parks) = (vec![0; points().len()], 0);
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let mut script = Script { cuts: false, ..Script::draw(&mut rng, Scheduler::Steps) };
+            script.profile.workers = 4;
+            let now_ns = Arc::new(AtomicU64::new(1));
+            let sim = Arc::new(Fibers::new(seed, 6, Arc::clone(&now_ns)));
+            let disk = storage::disk::SimDisk::new(seed);
+            run::run_with(&disk, &script, Arc::clone(&sim) as Arc<dyn Sim>, now_ns).unwrap();
+            let state = sim.shared.state();
+            hops.iter_mut().zip(&state.hops).for_each(|(all, one)| *all += one);
+            parks += state.parks;
+        }
+        for (point, hops) in points().iter().zip(hops) {
+            assert!(hops > 0, "nobody hopped at {}", point.name());
+        }
+        assert!(parks > 100, "{parks} waits");
+    }
 
     #[test]
     fn a_team_may_open_the_same_new_tables_at_once() {

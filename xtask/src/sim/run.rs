@@ -299,6 +299,19 @@ impl Notes {
 /// # Errors
 /// A panic, or a run in which nobody could go on.
 pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
+    let now_ns = Arc::new(AtomicU64::new(1));
+    let actors = script.profile.workers + SERVANTS;
+    let sim = script.scheduler.sim(Rng::new(!script.seed).next(), actors, Arc::clone(&now_ns));
+    run_with(disk, script, sim, now_ns)
+}
+
+/// [`run`] with a scheduler of that clock.
+pub(super) fn run_with(
+    disk: &SimDisk,
+    script: &Script,
+    sim: Arc<dyn Sim>,
+    now_ns: Arc<AtomicU64>,
+) -> Result<Ran, String> {
     let notes = Arc::new(Notes::default());
     let hearing = Arc::clone(&notes);
     let cuts = script.cuts;
@@ -309,8 +322,6 @@ pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     });
     let mut rng = Rng::new(script.seed);
     let alone = script.profile.workers == 1 && rng.once_in(2);
-    let now_ns = Arc::new(AtomicU64::new(1));
-    let sim = script.scheduler.sim(rng.next(), script.profile.workers + SERVANTS, Arc::clone(&now_ns));
     let background = if alone { Background::Inline } else { Background::Stepped };
     let hook = Arc::clone(&sim);
     let open = || settings(script.seed, now_ns).background(background).hook(hook).open_on(Arc::new(watched.clone()));
