@@ -56,7 +56,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N")]
     case: Option<u64>,
     /// How transactions run.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, value_name = "threads|steps")]
     scheduler: Scheduler,
     /// Ends at the first failure.
     #[arg(long)]
