@@ -9,6 +9,7 @@ use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, La
 use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
 use crate::history;
+use crate::report::summary::counted;
 use crate::schema::TableId;
 use crate::txn::Steps;
 
@@ -226,6 +227,10 @@ pub(crate) struct HistoryConfig {
     pub(crate) store: StoreConfig,
     /// What is run.
     pub(crate) params: history::Params,
+    /// The fibers that sessions are; none if they are threads.
+    pub(crate) teams: Option<history::Teams>,
+    /// How sessions run, in words.
+    pub(crate) scheduler: String,
     /// The form as typed.
     pub(crate) form: Form,
     /// Where the history goes.
@@ -452,7 +457,34 @@ pub(crate) fn history(flags: flags::History) -> Result<HistoryConfig, Error> {
         page_checksums: true,
         scheduling: Scheduling::Threads,
     };
-    Ok(HistoryConfig { store, params, form: flags.form, out: flags.out })
+    let (teams, scheduler) = teams(&flags.scheduling, flags.workers, params.sessions)?;
+    Ok(HistoryConfig { store, params, teams, scheduler, form: flags.form, out: flags.out })
+}
+
+/// The teams of `tpcc history`, and how its sessions run in words.
+fn teams(
+    flags: &flags::Scheduling,
+    workers: Option<i64>,
+    sessions: u32,
+) -> Result<(Option<history::Teams>, String), Error> {
+    let of_history = |error: Error| error.help("'tpcc history --help' explains the flags");
+    let Scheduling::Steps { team_size, points } = scheduling(flags)? else {
+        if workers.is_some() {
+            return Err(Error::usage("--workers: means nothing with --scheduler threads")
+                .help("every session has a thread of its own; pass --scheduler steps, or leave the flag out"));
+        }
+        return Ok((None, Scheduler::Threads.name().to_owned()));
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = match workers {
+        Some(n) => number("--workers", n, 1, i64::from(sessions)).map_err(of_history)? as usize,
+        None => cores.min(sessions as usize),
+    };
+    let given = Scheduling::Steps { team_size, points: points.clone() };
+    let at = given.points().unwrap_or_default();
+    let said =
+        format!("{}, {}, teams of at most {team_size}, points {at}", given.name(), counted(workers as u64, "worker"));
+    Ok((Some(history::Teams::per_operation(workers, team_size, &points)?), said))
 }
 
 fn scheduling(flags: &flags::Scheduling) -> Result<Scheduling, Error> {

@@ -247,10 +247,11 @@ pub(crate) struct History {
     /// MiB of the buffer pool, at least 16
     #[arg(long, value_name = "MIB", default_value = "64", allow_negative_numbers = true, help_heading = "Engine")]
     pub(crate) buffer_pool: i64,
-    /// How sessions run: threads, each on one of its own
-    #[arg(long, value_enum, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
-    #[arg(help_heading = "Scheduling")]
-    pub(crate) scheduler: Scheduler,
+    #[command(flatten)]
+    pub(crate) scheduling: Scheduling,
+    /// Threads that share the sessions, with --scheduler steps [default: cores]; without it every session has its own
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Scheduling")]
+    pub(crate) workers: Option<i64>,
     /// Write the history to FILE
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) out: PathBuf,

@@ -38,11 +38,22 @@ impl Drop for Scratch {
 /// Every level and form in one directory, one after the other: each run begins anew.
 #[test]
 fn a_history_is_one_line_per_transaction() {
-    let scratch = Scratch::new("lines");
+    lines("lines", &[]);
+}
+
+#[test]
+fn sessions_may_be_fibers() {
+    lines("one", &["--scheduler", "steps", "--workers", "1", "--ctx-points", "all"]);
+    lines("two", &["--scheduler", "steps", "--workers", "2", "--team-size", "2", "--durability", "sync"]);
+    lines("alone", &["--scheduler", "steps", "--team-size", "1"]);
+}
+
+fn lines(name: &str, how: &[&str]) {
+    let scratch = Scratch::new(name);
     let (data, out) = (scratch.path("db"), scratch.path("history.jsonl"));
     for form in ["list-append", "register"] {
         for level in ["serializable", "repeatable-read", "read-committed"] {
-            let output = history(&[
+            let load = [
                 "--data",
                 &data,
                 "--sessions",
@@ -61,7 +72,8 @@ fn a_history_is_one_line_per_transaction() {
                 "20",
                 "--out",
                 &out,
-            ]);
+            ];
+            let output = history(&[&load[..], how].concat());
             assert!(output.status.success(), "{output:?}");
             assert!(String::from_utf8_lossy(&output.stdout).contains("seed 3"), "{output:?}");
             check_lines(&fs::read_to_string(&out).unwrap(), form);
@@ -111,6 +123,11 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["--out", "x", "--isolation", "snapshot"], "--isolation snapshot"),
         (&["--out", "x", "--form", "sets"], "--form sets"),
         (&["--out", "x", "--buffer-pool", "1"], "--buffer-pool 1: at least 16"),
+        (&["--out", "x", "--team-size", "4"], "--team-size: means nothing with --scheduler threads"),
+        (&["--out", "x", "--ctx-points", "all"], "--ctx-points: means nothing with --scheduler threads"),
+        (&["--out", "x", "--workers", "2"], "--workers: means nothing with --scheduler threads"),
+        (&["--out", "x", "--scheduler", "steps", "--team-size", "0"], "--team-size 0: at least 1"),
+        (&["--out", "x", "--scheduler", "steps", "--workers", "9"], "--workers 9: at most 8"),
         (&[], "--out"),
     ];
     for (args, want) in cases {

@@ -12,10 +12,18 @@ const TRANSACTIONS: u32 = 1600;
 
 #[test]
 fn fifty_histories_show_nothing_that_their_level_forbids() {
-    let first: u64 = 20_260_000;
+    histories(20_260_000, |trial| trial);
+}
+
+#[test]
+fn fifty_histories_of_fibers_show_nothing_that_their_level_forbids() {
+    histories(20_270_000, Trial::on_fibers);
+}
+
+fn histories(first: u64, how: impl Fn(Trial) -> Trial) {
     let (mut undecided, mut permitted) = (0, BTreeSet::new());
     for seed in first..first + HISTORIES {
-        let trial = Trial::of_seed(seed, TRANSACTIONS);
+        let trial = how(Trial::of_seed(seed, TRANSACTIONS));
         let level = trial.params.isolation;
         let tried = trial.run().unwrap_or_else(|what| panic!("seed {seed}: {what}: {trial:?}"));
         if let Some(anomaly) = tried.findings.forbidden(level).next() {

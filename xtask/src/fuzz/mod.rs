@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
+use crate::sim::scheduler::Scheduler;
 use crate::torture::damage::subject::{Left, Subject};
 use crate::torture::damage::{Rng, forge};
 
@@ -72,7 +73,7 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
     if let Some(path) = &flags.input {
         return wanted.map(|target| repeat(target, path)).next_back().unwrap_or(ExitCode::from(2));
     }
-    let subject = match Subject::make(flags.seed, Left::Killed) {
+    let subject = match Subject::make(flags.seed, Left::Killed, Scheduler::Threads) {
         Ok(subject) => subject,
         Err(error) => {
             eprintln!("preparing inputs: {error}");

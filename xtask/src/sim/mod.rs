@@ -1,12 +1,14 @@
-//! The whole engine on a simulated disk, in virtual time, with one baton that a seed hands from worker to worker.
+//! The whole engine on a simulated disk, in virtual time, with workers of which one runs at a time: a seed decides which.
 //!
 //! What happens in a run follows from its seed alone: the workers' statements, who runs after whom, when a background
 //! service takes a step, what the clock says, which calls of the disk fail, what a power loss takes. So a failure is
 //! repeated by its seed, and the same seed gives the same [`trace`](scheduler::Sim::trace) twice.
 //!
-//! - [`scheduler`]: the baton. It changes hands where storage waits ([`storage::Hook::block`]), where storage offers
-//!   ([`storage::Hook::point`]), and between statements ([`scheduler::Sim::pause`]).
-//! - [`seats`]: how the baton is passed between workers that are threads.
+//! - [`scheduler`]: what runs workers, and the one of threads, which pass a baton. It changes hands where storage waits
+//!   ([`storage::Hook::block`]), where storage offers ([`storage::Hook::point`]), and between statements
+//!   ([`scheduler::Sim::pause`]).
+//! - [`seats`]: how threads pass the baton.
+//! - [`fibers`]: the same for workers that are fibers of one thread, which hop, park and yield as a team does.
 //! - [`watch`]: a disk that tells of every call before it happens, and forbids what nobody may do.
 //! - [`tables`]: what the workers work on, and reading all of it back.
 //! - [`workload`]: their random transactions, and what each statement found.
@@ -14,6 +16,7 @@
 //! - [`run`]: a database, its workers and its services, from begin to end.
 
 pub(crate) mod caught;
+pub(crate) mod fibers;
 pub(crate) mod history;
 pub(crate) mod rng;
 pub(crate) mod run;

@@ -9,7 +9,7 @@ use storage::{Background, Database, LatchKind, Lsn, OpenError, Options, Service,
 use super::caught::caught;
 use super::history::{History, Moment, Op};
 use super::rng::Rng;
-use super::scheduler::{Role, Sim};
+use super::scheduler::{Role, Scheduler, Sim};
 use super::seats::Work;
 use super::tables::{self, Rows, TABLES, Tables};
 use super::watch::Watched;
@@ -87,6 +87,8 @@ impl std::fmt::Display for RunError {
 pub(crate) struct Script {
     /// Where everything random comes from.
     pub(crate) seed: u64,
+    /// How its workers run.
+    pub(crate) scheduler: Scheduler,
     /// What the workers do.
     pub(crate) profile: Profile,
     /// How it ends.
@@ -99,10 +101,10 @@ pub(crate) struct Script {
 
 impl Script {
     /// A random run.
-    pub(crate) fn draw(rng: &mut Rng) -> Script {
+    pub(crate) fn draw(rng: &mut Rng, scheduler: Scheduler) -> Script {
         let seed = rng.next();
         let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };
-        Script { seed, profile: Profile::draw(rng), ending, cuts: true, probe: false }
+        Script { seed, scheduler, profile: Profile::draw(rng), ending, cuts: true, probe: false }
     }
 }
 
@@ -121,12 +123,63 @@ fn settings(seed: u64, now_ns: Arc<AtomicU64>) -> Options {
         .database_id(seed)
 }
 
-/// Opens a disk for one user, who does the services' work himself: as after a crash, to look at what is there.
+/// How what a crash left is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit {
+    /// Where everything random comes from.
+    pub(crate) seed: u64,
+    /// Whether who looks is a thread, or a team of fibers.
+    pub(crate) scheduler: Scheduler,
+}
+
+impl Visit {
+    /// Opens a disk as after a crash; the users do the services' work themselves.
+    fn open(self, disk: Arc<dyn Disk>) -> Result<(Database, Option<Arc<dyn Sim>>), OpenError> {
+        let now_ns = Arc::new(AtomicU64::new(1));
+        let options = settings(self.seed, Arc::clone(&now_ns)).background(Background::Inline);
+        if self.scheduler == Scheduler::Threads {
+            return Ok((options.open_on(disk)?, None));
+        }
+        let sim = self.scheduler.sim(self.seed, 2, now_ns);
+        let hook = Arc::clone(&sim);
+        Ok((options.hook(hook).open_on(disk)?, Some(sim)))
+    }
+
+    /// Reads everything. A team does so twice at once, which must give the same.
+    fn read(self, db: &Database, sim: Option<&dyn Sim>, deep: bool) -> Result<[Rows; TABLES], String> {
+        let Some(sim) = sim else { return tables::contents(db, deep) };
+        let found = [Mutex::new(None), Mutex::new(None)];
+        let roles = found.iter().map(|found| {
+            let work = Box::new(move || *lock(found) = Some(tables::contents(db, deep)));
+            Role { serves: false, work }
+        });
+        sim.run(roles.collect())?;
+        let [one, two] = found.map(|found| lock(&found).take().unwrap_or_else(|| Err("stopped".into())));
+        let (one, two) = (one?, two?);
+        if one == two { Ok(one) } else { Err("two who read at once find different rows".into()) }
+    }
+}
+
+/// Runs `work` in a team, if there is one, with a mate who goes on with `meanwhile` until it has ended.
 ///
 /// # Errors
-/// Those of the engine.
-pub(crate) fn reopen(disk: Arc<dyn Disk>, seed: u64) -> Result<Database, OpenError> {
-    settings(seed, Arc::new(AtomicU64::new(1))).background(Background::Inline).open_on(disk)
+/// A panic, or that nobody could go on.
+pub(crate) fn in_company<T: Send>(
+    sim: Option<&dyn Sim>,
+    work: impl FnOnce() -> T + Send,
+    mut meanwhile: impl FnMut() + Send,
+) -> Result<T, String> {
+    let Some(sim) = sim else { return Ok(work()) };
+    let result = Mutex::new(None);
+    let worker = Box::new(|| *lock(&result) = Some(work()));
+    let mate = Box::new(|| {
+        while !sim.is_over() {
+            meanwhile();
+            sim.pause();
+        }
+    });
+    sim.run(vec![Role { serves: false, work: worker }, Role { serves: true, work: mate }])?;
+    lock(&result).take().ok_or_else(|| "stopped".into())
 }
 
 /// Opens what a crash left and reads all of it. With `deep` it also reads backwards, verifies every page, goes on
@@ -134,17 +187,19 @@ pub(crate) fn reopen(disk: Arc<dyn Disk>, seed: u64) -> Result<Database, OpenErr
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn look(disk: &SimDisk, seed: u64, deep: bool) -> Result<[Rows; TABLES], String> {
+pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TABLES], String> {
     let looked = caught(|| -> Result<[Rows; TABLES], String> {
-        let db = reopen(Arc::new(disk.clone()), seed).map_err(|e| format!("restart: {e}"))?;
-        let found = tables::contents(&db, deep)?;
+        let open = || visit.open(Arc::new(disk.clone()));
+        let (db, sim) = open().map_err(|e| format!("restart: {e}"))?;
+        let found = visit.read(&db, sim.as_deref(), deep)?;
         if deep {
             db.verify_pages().map_err(|e| format!("verify: {e}"))?;
-            go_on(&db).map_err(|e| format!("going on after the restart: {e}"))?;
-            let changed = tables::contents(&db, false)?;
+            let went_on = in_company(sim.as_deref(), || go_on(&db), || ())?;
+            went_on.map_err(|e| format!("going on after the restart: {e}"))?;
+            let changed = visit.read(&db, sim.as_deref(), false)?;
             db.close().map_err(|e| format!("closing after the restart: {e}"))?;
-            let db = reopen(Arc::new(disk.clone()), seed).map_err(|e| format!("opening what was closed: {e}"))?;
-            if tables::contents(&db, false)? != changed {
+            let (db, sim) = open().map_err(|e| format!("opening what was closed: {e}"))?;
+            if visit.read(&db, sim.as_deref(), false)? != changed {
                 return Err("closed and opened again it holds something else".into());
             }
             disk.power_off_after(0);
@@ -161,11 +216,11 @@ pub(crate) fn look(disk: &SimDisk, seed: u64, deep: bool) -> Result<[Rows; TABLE
 ///
 /// # Errors
 /// When the restart fails.
-pub(crate) fn restart(disk: &SimDisk, seed: u64) -> Result<Vec<Cut>, String> {
+pub(crate) fn restart(disk: &SimDisk, visit: Visit) -> Result<Vec<Cut>, String> {
     let notes = Arc::new(Notes::default());
     let hearing = Arc::clone(&notes);
     let watched = Watched::new(disk, move |disk, call| hearing.cut(disk, call));
-    let opened = caught(|| reopen(Arc::new(watched), seed).map_err(|e| format!("restart: {e}")))?;
+    let opened = caught(|| visit.open(Arc::new(watched)).map_err(|e| format!("restart: {e}")))?;
     let db = opened.unwrap_or_else(|| Err("stopped".into()))?;
     disk.power_off_after(0);
     let cuts = std::mem::take(&mut lock(&notes.cuts).1);
@@ -189,7 +244,7 @@ fn go_on(db: &Database) -> Result<(), TxnError> {
 /// What workers and servants share.
 struct Shared<'a> {
     db: &'a Database,
-    sim: &'a Sim,
+    sim: &'a dyn Sim,
     notes: &'a Notes,
     script: &'a Script,
     disk: &'a SimDisk,
@@ -244,6 +299,19 @@ impl Notes {
 /// # Errors
 /// A panic, or a run in which nobody could go on.
 pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
+    let now_ns = Arc::new(AtomicU64::new(1));
+    let actors = script.profile.workers + SERVANTS;
+    let sim = script.scheduler.sim(Rng::new(!script.seed).next(), actors, Arc::clone(&now_ns));
+    run_with(disk, script, sim, now_ns)
+}
+
+/// [`run`] with a scheduler of that clock.
+pub(super) fn run_with(
+    disk: &SimDisk,
+    script: &Script,
+    sim: Arc<dyn Sim>,
+    now_ns: Arc<AtomicU64>,
+) -> Result<Ran, String> {
     let notes = Arc::new(Notes::default());
     let hearing = Arc::clone(&notes);
     let cuts = script.cuts;
@@ -254,15 +322,13 @@ pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     });
     let mut rng = Rng::new(script.seed);
     let alone = script.profile.workers == 1 && rng.once_in(2);
-    let now_ns = Arc::new(AtomicU64::new(1));
-    let sim = Sim::new(rng.next(), script.profile.workers + SERVANTS, Arc::clone(&now_ns));
     let background = if alone { Background::Inline } else { Background::Stepped };
     let hook = Arc::clone(&sim);
     let open = || settings(script.seed, now_ns).background(background).hook(hook).open_on(Arc::new(watched.clone()));
     let opened = caught(open)?;
     match opened {
         Some(Ok(db)) => {
-            let shared = Shared { db: &db, sim: &sim, notes: &notes, script, disk, alone };
+            let shared = Shared { db: &db, sim: &*sim, notes: &notes, script, disk, alone };
             if let Err(broken) = work(&shared, &mut rng) {
                 // Nobody knows what it would take to close it now.
                 std::mem::forget(db);
@@ -424,8 +490,9 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng) -> Result<()
     let (db, notes, profile) = (shared.db, shared.notes, &shared.script.profile);
     let mut tx = db.begin()?;
     let mut ops = Vec::new();
+    let ahead = if rng.once_in(3) { workload::announce(&mut tx, tables, rng, profile)? } else { Vec::new() };
     for _ in 0..1 + rng.below(profile.statements) {
-        match workload::statement(&mut tx, tables, rng, profile) {
+        match workload::statement(&mut tx, tables, rng, profile, &ahead) {
             Ok(op) => ops.push(op),
             Err(error @ TxnError::Deadlock { .. }) => return Err(error),
             Err(error) => {
@@ -494,14 +561,17 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_run() {
-        let mut traces = std::collections::BTreeSet::new();
-        for seed in 0..12 {
-            let script = Script { cuts: false, ..Script::draw(&mut Rng::new(seed)) };
-            let again = |_| run(&SimDisk::new(seed), &script).unwrap_or_else(|e| panic!("seed {seed}: {e}")).trace;
-            let (one, two) = (again(1), again(2));
-            assert_eq!(one, two, "seed {seed}");
-            traces.insert(one);
+        for scheduler in [Scheduler::Threads, Scheduler::Steps] {
+            let mut traces = std::collections::BTreeSet::new();
+            for seed in 0..12 {
+                let script = Script { cuts: false, ..Script::draw(&mut Rng::new(seed), scheduler) };
+                let once = |_| run(&SimDisk::new(seed), &script);
+                let again = |n| once(n).unwrap_or_else(|e| panic!("{scheduler:?}, seed {seed}: {e}")).trace;
+                let (one, two) = (again(1), again(2));
+                assert_eq!(one, two, "{scheduler:?}, seed {seed}");
+                traces.insert(one);
+            }
+            assert_eq!(traces.len(), 12, "{scheduler:?}: different seeds give different runs");
         }
-        assert_eq!(traces.len(), 12, "different seeds give different runs");
     }
 }

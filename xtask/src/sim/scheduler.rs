@@ -1,4 +1,5 @@
-//! The baton: who runs next, from a seed; what the clock says.
+//! Who runs next, from a seed, and what the clock says: what every scheduler of a simulation can do, and the one of
+//! threads, which pass a baton.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,25 +8,117 @@ use std::time::Duration;
 use storage::{BlockReason, Hook, WaitToken};
 
 use super::caught::{self, caught};
+use super::fibers::Fibers;
 use super::rng::Rng;
-use super::seats::{Seats, ThreadSeats, Work};
+use super::seats::{Seats, Work};
 
 /// Steps that servants may take in a row without any worker running: if none can after so many, none ever will.
-const VAIN_STEPS_MAX: u32 = 20_000;
+pub(super) const VAIN_STEPS_MAX: u32 = 20_000;
 /// Virtual time between two decisions is below this, in nanoseconds.
 const TICK_NS: u64 = 2_000_000;
 
-/// One run's scheduler, clock and [`Hook`].
+/// How workers run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Scheduler {
+    /// Each on a thread of its own
+    #[default]
+    Threads,
+    /// As a team of fibers that switch at points inside their statements
+    Steps,
+}
+
+impl Scheduler {
+    /// A run of at most `actors` workers and servants.
+    pub(crate) fn sim(self, seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Arc<dyn Sim> {
+        match self {
+            Scheduler::Threads => Arc::new(Baton::new(seed, actors, now_ns)),
+            Scheduler::Steps => Arc::new(Fibers::new(seed, actors, now_ns)),
+        }
+    }
+
+    /// What a command line that repeats a run says of it.
+    pub(crate) fn flag(self) -> &'static str {
+        match self {
+            Scheduler::Threads => "",
+            Scheduler::Steps => " --scheduler steps",
+        }
+    }
+}
+
+/// One run's scheduler, and as its [`Hook`] the engine's.
+pub(crate) trait Sim: Hook {
+    /// A number that tells two runs apart: equal if all decisions were.
+    fn trace(&self) -> u64;
+
+    /// Runs all to their ends.
+    ///
+    /// # Errors
+    /// The first panic, or that nobody could go on.
+    fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String>;
+
+    /// Lets the seed decide who goes on.
+    fn pause(&self);
+
+    /// Whether all workers have ended: servants then end too.
+    fn is_over(&self) -> bool;
+
+    /// Whether the caller is the last one left: whoever others may wait for ends then.
+    fn is_last(&self) -> bool;
+}
+
+/// A participant of a run.
+pub(crate) struct Role<'a> {
+    /// Whether it loops until [`Sim::is_over`] says that all others have ended.
+    pub(crate) serves: bool,
+    /// What it does.
+    pub(crate) work: Work<'a>,
+}
+
+/// Everything random of a run, and the number that tells it from others.
 #[derive(Debug)]
-pub(crate) struct Sim {
+pub(super) struct Dice {
+    rng: Rng,
+    trace: u64,
+}
+
+impl Dice {
+    pub(super) fn new(rng: Rng) -> Dice {
+        Dice { rng, trace: 0xcbf2_9ce4_8422_2325 }
+    }
+
+    pub(super) fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    pub(super) fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    /// What happened goes into the trace.
+    pub(super) fn note(&mut self, fact: u64) {
+        self.trace = (self.trace ^ fact).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+
+    /// Time passes.
+    pub(super) fn tick(&mut self, now_ns: &AtomicU64) {
+        // Mostly little, now and then enough for whatever is done every so often.
+        let longest = if self.rng.once_in(16) { 100 * TICK_NS } else { TICK_NS };
+        let step = self.rng.below(longest);
+        now_ns.fetch_add(step, Ordering::Relaxed);
+    }
+}
+
+/// Workers are threads, of which the one with the baton runs.
+#[derive(Debug)]
+pub(super) struct Baton {
     state: Mutex<State>,
-    seats: Box<dyn Seats>,
+    seats: Seats,
     now_ns: Arc<AtomicU64>,
 }
 
 #[derive(Debug)]
 struct State {
-    rng: Rng,
+    dice: Dice,
     actors: Vec<Actor>,
     /// Who has the baton; `None` outside of [`Sim::run`].
     running: Option<usize>,
@@ -34,8 +127,6 @@ struct State {
     vain: u32,
     /// Why the run was broken off.
     broken: Option<String>,
-    trace: u64,
-    switches: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,40 +144,26 @@ struct Actor {
     serves: bool,
 }
 
-/// A participant of a run.
-pub(crate) struct Role<'a> {
-    /// Whether it loops until [`Sim::is_over`] says that all others have ended.
-    pub(crate) serves: bool,
-    /// What it does.
-    pub(crate) work: Work<'a>,
-}
-
-impl Sim {
-    /// A run of at most `actors` workers and servants, which run as threads.
-    pub(crate) fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Arc<Sim> {
+impl Baton {
+    fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Baton {
         let state = State {
-            rng: Rng::new(seed),
+            dice: Dice::new(Rng::new(seed)),
             actors: Vec::new(),
             running: None,
             working: 0,
             vain: 0,
             broken: None,
-            trace: 0xcbf2_9ce4_8422_2325,
-            switches: 0,
         };
-        Arc::new(Sim { state: Mutex::new(state), seats: Box::new(ThreadSeats::new(actors)), now_ns })
+        Baton { state: Mutex::new(state), seats: Seats::new(actors), now_ns }
+    }
+}
+
+impl Sim for Baton {
+    fn trace(&self) -> u64 {
+        self.state().dice.trace
     }
 
-    /// A number that tells two runs apart: equal if all decisions were.
-    pub(crate) fn trace(&self) -> u64 {
-        self.state().trace
-    }
-
-    /// Runs all to their ends.
-    ///
-    /// # Errors
-    /// The first panic, or that nobody could go on.
-    pub(crate) fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String> {
+    fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String> {
         let work = {
             let mut state = self.state();
             state.actors = roles.iter().map(|r| Actor { stand: Stand::Ready, serves: r.serves }).collect();
@@ -107,30 +184,29 @@ impl Sim {
         state.broken.clone().map_or(Ok(()), Err)
     }
 
-    /// Lets the seed decide who goes on.
-    pub(crate) fn pause(&self) {
+    fn pause(&self) {
         let mut state = self.state();
         let Some(me) = state.running else { return };
         self.stop_if_broken(&state);
-        state.tick(&self.now_ns);
-        if state.rng.once_in(3) {
+        state.dice.tick(&self.now_ns);
+        if state.dice.rng.once_in(3) {
             self.switch(state, me);
         }
     }
 
-    /// Whether all workers have ended: servants then end too.
-    pub(crate) fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         let state = self.state();
         state.working == 0 || state.broken.is_some()
     }
 
-    /// Whether the caller is the last one left: whoever others may wait for ends then.
-    pub(crate) fn is_last(&self) -> bool {
+    fn is_last(&self) -> bool {
         let state = self.state();
         let left = state.actors.iter().filter(|a| a.stand != Stand::Ended).count();
         left <= 1 || state.broken.is_some()
     }
+}
 
+impl Baton {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,31 +259,20 @@ impl Sim {
         };
         let until = limit.map(|limit| self.now_ns.load(Ordering::Relaxed) + limit.as_nanos() as u64);
         state.actors[me].stand = Stand::Waiting(std::ptr::from_ref(token).addr(), until);
-        state.note(reason as u64 + 100);
+        state.dice.note(reason as u64 + 100);
         self.switch(state, me);
         token.try_consume()
     }
 }
 
 impl State {
-    fn note(&mut self, fact: u64) {
-        self.trace = (self.trace ^ fact).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-
-    fn tick(&mut self, now_ns: &AtomicU64) {
-        // Mostly little, now and then enough for whatever is done every so often.
-        let longest = if self.rng.once_in(16) { 100 * TICK_NS } else { TICK_NS };
-        let step = self.rng.below(longest);
-        now_ns.fetch_add(step, Ordering::Relaxed);
-    }
-
     /// Who goes on; gives him the baton. `None` if all have ended.
     fn choose(&mut self, now_ns: &AtomicU64) -> Option<usize> {
         loop {
             if self.actors.iter().all(|a| a.stand == Stand::Ended) {
                 return None;
             }
-            self.tick(now_ns);
+            self.dice.tick(now_ns);
             let now = now_ns.load(Ordering::Relaxed);
             let broken = self.broken.is_some();
             let can_go = |actor: &Actor| match actor.stand {
@@ -228,16 +293,15 @@ impl State {
                 };
                 continue;
             }
-            let chosen = self.rng.pick(&ready);
+            let chosen = self.dice.rng.pick(&ready);
             self.vain = if self.actors[chosen].serves { self.vain + 1 } else { 0 };
             if self.vain > VAIN_STEPS_MAX && !broken && self.working > 0 {
                 return self.break_off("the workers wait for something that no service brings");
             }
             self.actors[chosen].stand = Stand::Ready;
             self.running = Some(chosen);
-            self.switches += 1;
-            self.note(chosen as u64);
-            self.note(now);
+            self.dice.note(chosen as u64);
+            self.dice.note(now);
             return Some(chosen);
         }
     }
@@ -253,7 +317,7 @@ impl State {
     }
 }
 
-impl Hook for Sim {
+impl Hook for Baton {
     fn is_cooperative(&self) -> bool {
         true
     }
@@ -262,7 +326,7 @@ impl Hook for Sim {
         let mut state = self.state();
         let Some(me) = state.running else { return };
         // Points lie inside statements, many of them: most pass.
-        if state.broken.is_none() && state.rng.once_in(16) {
+        if state.broken.is_none() && state.dice.rng.once_in(16) {
             self.switch(state, me);
         }
     }

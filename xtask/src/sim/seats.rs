@@ -1,4 +1,4 @@
-//! How the baton is passed: one way for each kind of worker.
+//! How threads pass the baton.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
@@ -6,27 +6,16 @@ use std::thread;
 /// A worker's work.
 pub(crate) type Work<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// Runs workers of which one runs at a time.
-pub(crate) trait Seats: Send + Sync + std::fmt::Debug {
-    /// Runs all of `work`, worker `first` first, and returns when all have ended. A worker that has been started takes
-    /// no step before [`Seats::pass`] has named it.
-    fn run(&self, work: Vec<Work<'_>>, first: usize);
-
-    /// Hands the baton from one worker, who calls this, to another one. Returns when it is back; at once if the caller
-    /// has `ended`.
-    fn pass(&self, from: usize, to: usize, ended: bool);
-}
-
-/// Workers are threads; those without the baton sleep.
+/// Where threads sleep that do not have the baton.
 #[derive(Debug)]
-pub(crate) struct ThreadSeats {
+pub(super) struct Seats {
     seats: Vec<(Mutex<bool>, Condvar)>,
 }
 
-impl ThreadSeats {
+impl Seats {
     /// Seats for `n` workers.
-    pub(crate) fn new(n: usize) -> ThreadSeats {
-        ThreadSeats { seats: (0..n).map(|_| Default::default()).collect() }
+    pub(super) fn new(n: usize) -> Seats {
+        Seats { seats: (0..n).map(|_| Default::default()).collect() }
     }
 
     fn give(&self, to: usize) {
@@ -43,10 +32,10 @@ impl ThreadSeats {
         }
         *turn = false;
     }
-}
 
-impl Seats for ThreadSeats {
-    fn run(&self, work: Vec<Work<'_>>, first: usize) {
+    /// Runs all of `work`, worker `first` first, and returns when all have ended. A worker that has been started takes
+    /// no step before [`Seats::pass`] has named it.
+    pub(super) fn run(&self, work: Vec<Work<'_>>, first: usize) {
         thread::scope(|scope| {
             for (me, work) in work.into_iter().enumerate() {
                 scope.spawn(move || {
@@ -58,7 +47,9 @@ impl Seats for ThreadSeats {
         });
     }
 
-    fn pass(&self, from: usize, to: usize, ended: bool) {
+    /// Hands the baton from one worker, who calls this, to another one. Returns when it is back; at once if the caller
+    /// has `ended`.
+    pub(super) fn pass(&self, from: usize, to: usize, ended: bool) {
         self.give(to);
         if !ended {
             self.wait(from);

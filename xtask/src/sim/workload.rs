@@ -93,7 +93,30 @@ pub(crate) fn bulk(rng: &mut Rng, profile: &Profile, rows: u64) -> Vec<(Vec<u8>,
     (0..rows).map(|n| (key(n * 2), row(rng, profile))).collect()
 }
 
-/// One random statement; what it answered.
+/// Announces some keys, as who knows what a transaction will touch would; says which.
+///
+/// # Errors
+/// Those of the engine.
+pub(crate) fn announce(
+    tx: &mut Transaction<'_>,
+    tables: &Tables,
+    rng: &mut Rng,
+    profile: &Profile,
+) -> Result<Vec<u64>, TxnError> {
+    let ahead: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(profile.keys)).collect();
+    let keys: Vec<Vec<u8>> = ahead.iter().map(|n| key(*n)).collect();
+    if rng.once_in(2) {
+        let places = keys.iter().map(|key| (tables[rng.below(tables.len() as u64) as usize], None, key.as_slice()));
+        tx.prefetch_places_raw(places);
+    } else {
+        for table in tables {
+            tx.prefetch_raw(table, keys.iter().map(Vec::as_slice), 64)?;
+        }
+    }
+    Ok(ahead)
+}
+
+/// One random statement, mostly on a key that was announced, if any was; what it answered.
 ///
 /// # Errors
 /// Those of the engine, but for duplicates, which are answers.
@@ -102,10 +125,11 @@ pub(crate) fn statement(
     tables: &Tables,
     rng: &mut Rng,
     profile: &Profile,
+    ahead: &[u64],
 ) -> Result<Op, TxnError> {
     let table = rng.below(tables.len() as u64) as usize;
     let handle = &tables[table];
-    let n = rng.below(profile.keys);
+    let n = if ahead.is_empty() || rng.once_in(3) { rng.below(profile.keys) } else { rng.pick(ahead) };
     let key_of = key;
     let key = key(n);
     let kind = rng.below(10);

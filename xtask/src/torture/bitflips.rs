@@ -12,7 +12,7 @@ use super::report::{Progress, Report};
 
 /// Runs the campaign.
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    match Subject::all(plan.seed) {
+    match Subject::all(plan.seed, plan.scheduler) {
         Ok(subjects) if !undamaged(&subjects).is_empty() => {
             Report { failures: undamaged(&subjects), ..Report::default() }
         }
@@ -114,10 +114,11 @@ impl Flip<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::scheduler::Scheduler;
 
     #[test]
     fn one_flipped_bit_is_told_or_harmless() {
-        let plan = Plan { budget: 1_000, seed: 20_260_501, case: None };
+        let plan = Plan { budget: 1_000, seed: 20_260_501, case: None, scheduler: Scheduler::Threads };
         let report = run(&plan, &Progress::start("bitflips", &plan, false));
         assert!(report.failures.is_empty(), "{:#?}", report.failures.iter().take(5).collect::<Vec<_>>());
         assert_eq!(report.tried, plan.budget);

@@ -12,7 +12,7 @@ use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::{Replayed, State};
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Cut, Ran, Script};
+use crate::sim::run::{self, Cut, Ran, Script, Visit};
 use crate::sim::tables::{Rows, TABLES};
 use storage::disk::SimDisk;
 
@@ -20,21 +20,22 @@ use storage::disk::SimDisk;
 const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| one(seed, SimDisk::new(seed)))
+    seeds::each(plan, progress, |seed| one(Visit { seed, scheduler: plan.scheduler }, SimDisk::new(seed)))
 }
 
 /// All cases of one seed, on a new disk.
-fn one(seed: u64, mut disk: SimDisk) -> Tried {
+fn one(visit: Visit, mut disk: SimDisk) -> Tried {
+    let Visit { seed, scheduler } = visit;
     let mut tried = Tried::default();
     let mut rng = Rng::new(seed);
     let mut base = State::default();
     for life in 0..1 + rng.below(3) {
-        let script = Script::draw(&mut rng);
+        let script = Script::draw(&mut rng, scheduler);
         let ran = match faultless(&disk, &script) {
             Ok(ran) => ran,
             Err(what) => {
                 tried.cases += 1;
-                tried.fail("crash", seed, format!("life {life}: {what}"));
+                tried.fail("crash", scheduler, seed, format!("life {life}: {what}"));
                 return tried;
             }
         };
@@ -42,12 +43,12 @@ fn one(seed: u64, mut disk: SimDisk) -> Tried {
             Ok(replayed) => replayed,
             Err(what) => {
                 tried.cases += 1;
-                tried.fail("crash", seed, format!("life {life}: {what}"));
+                tried.fail("crash", scheduler, seed, format!("life {life}: {what}"));
                 return tried;
             }
         };
         if let Some(what) = ran.rows.as_ref().and_then(|rows| replayed.last.difference(rows)) {
-            tried.fail("crash", seed, format!("life {life}: when the workers had ended: {what}"));
+            tried.fail("crash", scheduler, seed, format!("life {life}: when the workers had ended: {what}"));
         }
         let onward = rng.below(ran.cuts.len() as u64) as usize;
         let mut next = None;
@@ -55,10 +56,10 @@ fn one(seed: u64, mut disk: SimDisk) -> Tried {
             tried.cases += 1;
             // Looking at it changes it.
             let again = (at == onward).then(|| cut.disk.crash(Crash::All));
-            match judge(cut, seed, &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
+            match judge(cut, visit, &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
                 Ok(found) => next = again.map(|disk| (disk, State::of(&found))).or(next),
                 Err(what) => {
-                    tried.fail("crash", seed, format!("life {life}, {}: {what}", place(cut)));
+                    tried.fail("crash", scheduler, seed, format!("life {life}, {}: {what}", place(cut)));
                     return tried;
                 }
             }
@@ -89,13 +90,13 @@ pub(super) fn place(cut: &Cut) -> String {
 /// Restarts what a crash left, and compares it with what it may be.
 fn judge(
     cut: &Cut,
-    seed: u64,
+    visit: Visit,
     ran: &Ran,
     base: &State,
     replayed: &Replayed,
     deep: bool,
 ) -> Result<[Rows; TABLES], String> {
-    let found = run::look(&cut.disk, seed, deep)?;
+    let found = run::look(&cut.disk, visit, deep)?;
     let hash = State::of(&found).hash();
     if replayed.find(cut.moment, hash).is_some() {
         return Ok(found);
@@ -117,22 +118,32 @@ fn judge(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::scheduler::Scheduler;
 
     #[test]
     fn two_thousand_crashes_lose_nothing() {
-        let report = run(&Plan { budget: 2000, seed: 1, case: None }, &Progress::hidden());
+        let report = run(&Plan::small(2000, Scheduler::Threads), &Progress::hidden());
         assert_eq!(report.failures, [""; 0]);
         assert!(report.tried >= 2000);
+    }
+
+    #[test]
+    fn a_thousand_crashes_of_a_team_lose_nothing() {
+        let report = run(&Plan::small(1000, Scheduler::Steps), &Progress::hidden());
+        assert_eq!(report.failures, [""; 0]);
+        assert!(report.tried >= 1000);
     }
 
     /// The canary: a disk whose syncs do nothing must be found out.
     #[test]
     fn a_disk_that_lies_is_found_out() {
-        let lied = |seed: &u64| {
-            let disk = SimDisk::new(*seed);
-            disk.drop_syncs(true);
-            !one(*seed, disk).failures.is_empty()
-        };
-        assert!((0..6).filter(lied).count() >= 4);
+        for scheduler in [Scheduler::Threads, Scheduler::Steps] {
+            let lied = |seed: &u64| {
+                let disk = SimDisk::new(*seed);
+                disk.drop_syncs(true);
+                !one(Visit { seed: *seed, scheduler }, disk).failures.is_empty()
+            };
+            assert!((0..6).filter(lied).count() >= 4, "{scheduler:?}");
+        }
     }
 }

@@ -14,7 +14,8 @@ use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::State;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Ending, Ran, RunError, Script};
+use crate::sim::run::{self, Ending, Ran, RunError, Script, Visit};
+use crate::sim::scheduler::Scheduler;
 use crate::sim::workload::Profile;
 
 const CALLS: [Call; 10] = [
@@ -50,11 +51,11 @@ struct Case {
 }
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    let loads = match loads(plan.seed) {
+    let loads = match loads(plan.seed, plan.scheduler) {
         Ok(loads) => loads,
         Err(what) => {
             let mut tried = Tried { cases: 1, ..Tried::default() };
-            tried.fail("io-errors", plan.seed, what);
+            tried.fail("io-errors", plan.scheduler, plan.seed, what);
             return Report { tried: 1, failures: tried.failures, ..Report::default() };
         }
     };
@@ -75,7 +76,8 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
         if let Err(what) = one(load, case) {
             let named = format!("workload {}, {:?} {:?} {:?}", load.name, case.call, case.when, case.fault);
             tried.failures.push(format!(
-                "{named}: {what}\n  again: cargo xtask torture io-errors --seed {} --case {number}",
+                "{named}: {what}\n  again: cargo xtask torture io-errors{} --seed {} --case {number}",
+                plan.scheduler.flag(),
                 plan.seed
             ));
         }
@@ -84,7 +86,7 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
 }
 
 /// The five workloads of a seed, tried without faults.
-fn loads(seed: u64) -> Result<Vec<Load>, String> {
+fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
     let mut rng = Rng::new(seed);
     let profile = |rng: &mut Rng, workers, keys, deletes, loaded| Profile {
         workers,
@@ -112,7 +114,7 @@ fn loads(seed: u64) -> Result<Vec<Load>, String> {
             profile = profile.large();
         }
         let ending = if rng.once_in(2) { Ending::Close } else { Ending::Kill };
-        let script = Script { seed: rng.next(), profile, ending, cuts: false, probe: true };
+        let script = Script { seed: rng.next(), scheduler, profile, ending, cuts: false, probe: true };
         let mut disk = SimDisk::new(rng.next());
         let mut base = State::default();
         if !new {
@@ -120,7 +122,7 @@ fn loads(seed: u64) -> Result<Vec<Load>, String> {
             let ran = faultless(&disk, &before).map_err(|e| format!("before workload {name}: {e}"))?;
             let replayed = ran.history.replay(&base).map_err(|e| format!("before workload {name}: {e}"))?;
             disk = disk.crash(Crash::Random(rng.next()));
-            let found = run::look(&disk.crash(Crash::All), script.seed, false)?;
+            let found = run::look(&disk.crash(Crash::All), Visit { seed: script.seed, scheduler }, false)?;
             base = State::of(&found);
             if replayed.find(ran.moment, base.hash()).is_none() {
                 return Err(format!("before workload {name}: no prefix of the commits"));
@@ -164,7 +166,8 @@ fn one(load: &Load, case: &Case) -> Result<(), String> {
     let replayed = ran.history.replay(&load.base)?;
     let random = Rng::new(load.script.seed ^ disk.count(Call::Write)).next();
     for how in [Crash::All, Crash::Nothing, Crash::Random(random)] {
-        let found = run::look(&disk.crash(how), load.script.seed, how == Crash::All)
+        let visit = Visit { seed: load.script.seed, scheduler: load.script.scheduler };
+        let found = run::look(&disk.crash(how), visit, how == Crash::All)
             .map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
         if replayed.find(ran.moment, State::of(&found).hash()).is_none() {
             let possible = replayed.possible(ran.moment);
@@ -223,8 +226,10 @@ mod tests {
 
     #[test]
     fn two_hundred_refused_calls_are_survived() {
-        let report = run(&Plan { budget: 200, seed: 1, case: None }, &Progress::hidden());
-        assert_eq!(report.failures, [""; 0]);
-        assert_eq!(report.tried, 200);
+        for (budget, scheduler) in [(200, Scheduler::Threads), (100, Scheduler::Steps)] {
+            let report = run(&Plan::small(budget, scheduler), &Progress::hidden());
+            assert_eq!(report.failures, [""; 0]);
+            assert_eq!(report.tried, budget);
+        }
     }
 }

@@ -15,6 +15,7 @@ use tpcc::history::{self, Trial};
 use super::Plan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
+use crate::sim::scheduler::Scheduler;
 
 /// Transactions of a history, of all sessions: eight of 500.
 const TRANSACTIONS: u32 = 4000;
@@ -34,21 +35,25 @@ struct Seen {
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     let seen: Mutex<BTreeMap<&str, Seen>> = Mutex::default();
-    let report = seeds::each(plan, progress, |seed| one(seed, &seen));
+    let report = seeds::each(plan, progress, |seed| one(seed, plan.scheduler, &seen));
     for (level, seen) in seen.into_inner().unwrap_or_else(PoisonError::into_inner) {
         println!("isolation: {level}: {}", summary(&seen));
     }
     report
 }
 
-fn one(seed: u64, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
+fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
     let trial = Trial::of_seed(seed, TRANSACTIONS);
+    let trial = match scheduler {
+        Scheduler::Threads => trial,
+        Scheduler::Steps => trial.on_fibers(),
+    };
     let level = trial.params.isolation;
     let mut tried = Tried { cases: 1, ..Tried::default() };
     let history = match trial.run() {
         Ok(history) => history,
         Err(what) => {
-            tried.fail("isolation", seed, format!("seed {seed}: {what}\n  {:?}", trial.params));
+            tried.fail("isolation", scheduler, seed, format!("seed {seed}: {what}\n  {:?}", trial.params));
             return tried;
         }
     };
@@ -62,7 +67,7 @@ fn one(seed: u64, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
         *of_level.kinds.entry(kind).or_default() += 1;
     }
     if findings.forbidden(level).next().is_some() {
-        tried.fail("isolation", seed, failure(seed, &trial, &history));
+        tried.fail("isolation", scheduler, seed, failure(seed, &trial, &history));
     } else if findings.undecided.is_some() {
         tried.undecided = 1;
     }

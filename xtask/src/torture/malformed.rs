@@ -13,8 +13,8 @@ use super::report::{Progress, Report};
 
 /// Runs the campaign.
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    let prepared = Subject::all(plan.seed).and_then(|subjects| {
-        let other = Subject::make(plan.seed ^ 0xABCD, Left::Closed)?;
+    let prepared = Subject::all(plan.seed, plan.scheduler).and_then(|subjects| {
+        let other = Subject::make(plan.seed ^ 0xABCD, Left::Closed, plan.scheduler)?;
         Ok(Malformed::over(plan.seed, subjects, other.image))
     });
     match prepared {
@@ -380,10 +380,11 @@ const _: () = assert!(LOG_HEADER == 4096);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::scheduler::Scheduler;
 
     #[test]
     fn malformed_files_are_told_or_harmless() {
-        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None };
+        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None, scheduler: Scheduler::Threads };
         let report = run(&plan, &Progress::start("malformed", &plan, false));
         assert!(report.failures.is_empty(), "{:#?}", report.failures.iter().take(5).collect::<Vec<_>>());
         assert_eq!(report.tried, plan.budget);

@@ -20,6 +20,8 @@ use clap::builder::PossibleValuesParser;
 
 use report::{Progress, Report};
 
+use crate::sim::scheduler::Scheduler;
+
 /// A campaign: its name, what it tries in one line, and how.
 struct Campaign {
     name: &'static str,
@@ -53,6 +55,9 @@ pub(crate) struct Flags {
     /// Tries only this case of the seed, for campaigns that number their cases: failures name it.
     #[arg(long, value_name = "N")]
     case: Option<u64>,
+    /// How transactions run.
+    #[arg(long, value_enum, default_value_t, value_name = "threads|steps")]
+    scheduler: Scheduler,
     /// Ends at the first failure.
     #[arg(long)]
     fail_fast: bool,
@@ -70,6 +75,16 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// The only case to try.
     pub(crate) case: Option<u64>,
+    /// How transactions run.
+    pub(crate) scheduler: Scheduler,
+}
+
+#[cfg(test)]
+impl Plan {
+    /// A few cases of seed 1.
+    fn small(budget: u64, scheduler: Scheduler) -> Plan {
+        Plan { budget, seed: 1, case: None, scheduler }
+    }
 }
 
 /// Runs a campaign; fails if anything it tried did.
@@ -80,8 +95,12 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);
     };
-    let plan =
-        Plan { budget: flags.budget, seed: flags.seed.unwrap_or_else(report::seed_of_the_clock), case: flags.case };
+    let plan = Plan {
+        budget: flags.budget,
+        seed: flags.seed.unwrap_or_else(report::seed_of_the_clock),
+        case: flags.case,
+        scheduler: flags.scheduler,
+    };
     let progress = Progress::start(campaign.name, &plan, flags.fail_fast);
     let report = (campaign.run)(&plan, &progress);
     progress.finish();

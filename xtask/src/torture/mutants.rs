@@ -48,7 +48,7 @@ fn build_and_run(flags: &Flags) -> Result<bool, String> {
     // Under a name of its own, because the next build without the feature takes the place of this one.
     std::fs::copy(&here, &own).map_err(|e| format!("{}: {e}", own.display()))?;
     let mut command = Command::new(&own);
-    command.args(["torture", "mutants"]);
+    command.args(["torture", "mutants"]).args(flags.scheduler.flag().split_whitespace());
     if let Some(seed) = flags.seed {
         command.args(["--seed", &seed.to_string()]);
     }
@@ -115,6 +115,7 @@ mod breeding {
             | Mutant::ReleaseBeforeUndo
             | Mutant::SkipDeadlockSearch
             | Mutant::SkipWake => &[Isolation, Oracle, Crash],
+            Mutant::SkipRevalidation | Mutant::TrustOldParents => &[Oracle, Isolation, Crash],
             Mutant::SkipUndo
             | Mutant::SkipStatementUndo
             | Mutant::SkipIndexUndo
@@ -143,7 +144,7 @@ mod breeding {
     }
 
     pub(in crate::torture) fn run(plan: &Plan, progress: &Progress) -> Report {
-        let healthy = in_parallel(&Hunter::ALL, |&hunter| (hunter, hunt(hunter, None, plan.seed)));
+        let healthy = in_parallel(&Hunter::ALL, |&hunter| (hunter, hunt(hunter, None, plan)));
         let mut report = Report::default();
         let mut sane = Vec::new();
         for (hunter, outcome) in healthy {
@@ -157,7 +158,7 @@ mod breeding {
         }
         let fates = in_parallel(Mutant::ALL, |&mutant| {
             let begin = Instant::now();
-            let fate = fate(mutant, &sane, plan.seed);
+            let fate = fate(mutant, &sane, plan);
             progress.add(1);
             match &fate {
                 Ok(Some((hunter, how))) => {
@@ -183,9 +184,9 @@ mod breeding {
     }
 
     /// Who killed it, and how.
-    fn fate(mutant: Mutant, sane: &[Hunter], seed: u64) -> Result<Option<(Hunter, String)>, String> {
+    fn fate(mutant: Mutant, sane: &[Hunter], plan: &Plan) -> Result<Option<(Hunter, String)>, String> {
         for &hunter in hunters(mutant).iter().filter(|hunter| sane.contains(hunter)) {
-            if let Outcome::Failed(how) = hunt(hunter, Some(mutant), seed)? {
+            if let Outcome::Failed(how) = hunt(hunter, Some(mutant), plan)? {
                 return Ok(Some((hunter, how)));
             }
         }
@@ -198,12 +199,13 @@ mod breeding {
     }
 
     /// One campaign in a process of its own.
-    fn hunt(hunter: Hunter, mutant: Option<Mutant>, seed: u64) -> Result<Outcome, String> {
+    fn hunt(hunter: Hunter, mutant: Option<Mutant>, plan: &Plan) -> Result<Outcome, String> {
         let (campaign, budget) = hunter.campaign();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut child = Command::new(exe)
             .args(["torture", campaign, "--fail-fast"])
-            .args(["--budget", &budget.to_string(), "--seed", &seed.to_string()])
+            .args(["--budget", &budget.to_string(), "--seed", &plan.seed.to_string()])
+            .args(plan.scheduler.flag().split_whitespace())
             .env(VARIABLE, mutant.map_or("", Mutant::name))
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())

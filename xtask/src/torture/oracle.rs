@@ -9,31 +9,33 @@ use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::State;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Ending, Script};
+use crate::sim::run::{self, Ending, Script, Visit};
+use crate::sim::scheduler::Scheduler;
 use crate::sim::workload::Profile;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
-        if let Err(what) = one(seed) {
-            tried.fail("oracle", seed, what);
+        if let Err(what) = one(Visit { seed, scheduler: plan.scheduler }) {
+            tried.fail("oracle", plan.scheduler, seed, what);
         }
         tried
     })
 }
 
 /// Several workers, longer than under `crash`, mostly on few keys.
-fn script(rng: &mut Rng) -> Script {
+fn script(rng: &mut Rng, scheduler: Scheduler) -> Script {
     let profile = Profile::draw(rng);
     let workers = 2 + rng.below(5) as usize;
     let profile = Profile { workers, transactions: 10 + rng.below(40), reads: 1 + rng.below(5), ..profile };
     let ending = rng.pick(&[Ending::Close, Ending::Kill]);
-    Script { seed: rng.next(), profile, ending, cuts: false, probe: false }
+    Script { seed: rng.next(), scheduler, profile, ending, cuts: false, probe: false }
 }
 
-fn one(seed: u64) -> Result<(), String> {
+fn one(visit: Visit) -> Result<(), String> {
+    let seed = visit.seed;
     let mut rng = Rng::new(seed);
-    let script = script(&mut rng);
+    let script = script(&mut rng, visit.scheduler);
     let disk = SimDisk::new(seed);
     let ran = faultless(&disk, &script)?;
     if seed.is_multiple_of(16) && faultless(&SimDisk::new(seed), &script)?.trace != ran.trace {
@@ -46,7 +48,7 @@ fn one(seed: u64) -> Result<(), String> {
         return Err(format!("when the workers had ended: {what}"));
     }
     for how in [Crash::All, Crash::Nothing, Crash::Random(rng.next())] {
-        let found = run::look(&disk.crash(how), seed, true).map_err(|e| format!("{how:?}: {e}"))?;
+        let found = run::look(&disk.crash(how), visit, true).map_err(|e| format!("{how:?}: {e}"))?;
         if replayed.find(ran.moment, State::of(&found).hash()).is_none() {
             let possible = replayed.possible(ran.moment);
             let what = replayed.last.difference(&found).unwrap_or_default();
@@ -62,7 +64,9 @@ mod tests {
 
     #[test]
     fn ten_runs_equal_their_replay() {
-        let report = run(&Plan { budget: 10, seed: 1, case: None }, &Progress::hidden());
-        assert_eq!(report.failures, [""; 0]);
+        for scheduler in [Scheduler::Threads, Scheduler::Steps] {
+            let report = run(&Plan::small(10, scheduler), &Progress::hidden());
+            assert_eq!(report.failures, [""; 0]);
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::State;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Cut, Script};
+use crate::sim::run::{self, Cut, Script, Visit};
 
 /// Crashes of one run that are restarted.
 const CRASHES: usize = 6;
@@ -19,25 +19,26 @@ const CRASHES: usize = 6;
 const MOMENTS: [usize; 2] = [12, 3];
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, one)
+    seeds::each(plan, progress, |seed| one(Visit { seed, scheduler: plan.scheduler }))
 }
 
-fn one(seed: u64) -> Tried {
+fn one(visit: Visit) -> Tried {
+    let Visit { seed, scheduler } = visit;
     let mut tried = Tried::default();
     let mut rng = Rng::new(seed);
-    let script = Script::draw(&mut rng);
+    let script = Script::draw(&mut rng, scheduler);
     let result = faultless(&SimDisk::new(seed), &script).and_then(|ran| {
         for cut in some(ran.cuts, CRASHES, &mut rng) {
             let found =
-                run::look(&cut.disk.crash(Crash::All), seed, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
-            let restart = Restart { seed, want: State::of(&found).hash() };
+                run::look(&cut.disk.crash(Crash::All), visit, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
+            let restart = Restart { visit, want: State::of(&found).hash() };
             restart.cut(&cut.disk, 0, &mut rng, &mut tried).map_err(|e| format!("{}; {e}", place(&cut)))?;
         }
         Ok(())
     });
     if let Err(what) = result {
         tried.cases = tried.cases.max(1);
-        tried.fail("recovery", seed, what);
+        tried.fail("recovery", scheduler, seed, what);
     }
     tried
 }
@@ -52,7 +53,7 @@ fn some(mut cuts: Vec<Cut>, most: usize, rng: &mut Rng) -> Vec<Cut> {
 
 /// Restarts of one disk.
 struct Restart {
-    seed: u64,
+    visit: Visit,
     /// The state that an undisturbed restart gives.
     want: u64,
 }
@@ -60,12 +61,12 @@ struct Restart {
 impl Restart {
     /// Cuts the restart of `disk` at some moments.
     fn cut(&self, disk: &SimDisk, depth: usize, rng: &mut Rng, tried: &mut Tried) -> Result<(), String> {
-        let cuts = run::restart(&disk.crash(Crash::All), self.seed)?;
+        let cuts = run::restart(&disk.crash(Crash::All), self.visit)?;
         for cut in some(cuts, MOMENTS[depth], rng) {
             let deeper = (depth + 1 < MOMENTS.len() && rng.once_in(3)).then(|| cut.disk.crash(Crash::All));
             tried.cases += 1;
             let again = |e| format!("restart {}, {}: {e}", depth + 1, place(&cut));
-            let found = run::look(&cut.disk, self.seed, false).map_err(again)?;
+            let found = run::look(&cut.disk, self.visit, false).map_err(again)?;
             if State::of(&found).hash() != self.want {
                 return Err(again("it holds other rows than after an undisturbed restart".into()));
             }
@@ -80,11 +81,14 @@ impl Restart {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::scheduler::Scheduler;
 
     #[test]
     fn two_hundred_restarts_that_are_cut_find_the_same() {
-        let report = run(&Plan { budget: 200, seed: 1, case: None }, &Progress::hidden());
-        assert_eq!(report.failures, [""; 0]);
-        assert!(report.tried >= 200);
+        for (budget, scheduler) in [(200, Scheduler::Threads), (100, Scheduler::Steps)] {
+            let report = run(&Plan::small(budget, scheduler), &Progress::hidden());
+            assert_eq!(report.failures, [""; 0]);
+            assert!(report.tried >= budget);
+        }
     }
 }

@@ -60,12 +60,13 @@ impl Report {
         }
         let seconds = elapsed.as_secs_f64();
         println!(
-            "{campaign}: {} tried, {} failures, {} undecided in {seconds:.1} s ({:.0}/s), seed {}",
+            "{campaign}: {} tried, {} failures, {} undecided in {seconds:.1} s ({:.0}/s), seed {}{}",
             self.tried,
             self.failures.len(),
             self.undecided,
             self.tried as f64 / seconds.max(1e-3),
-            plan.seed
+            plan.seed,
+            plan.scheduler.flag()
         );
         if let Some((killed, all)) = self.mutants {
             println!("{campaign}: {killed} of {all} mutants killed");
@@ -100,7 +101,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(super) fn start(campaign: &str, plan: &Plan, fail_fast: bool) -> Progress {
-        println!("{campaign}: at least {} cases, seed {}", plan.budget, plan.seed);
+        println!("{campaign}: at least {} cases, seed {}{}", plan.budget, plan.seed, plan.scheduler.flag());
         let bar = ProgressBar::new(plan.budget);
         if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}") {
             bar.set_style(style);

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Plan;
 use super::report::{Progress, Report};
+use crate::sim::scheduler::Scheduler;
 
 /// What one seed gave.
 #[derive(Debug, Default)]
@@ -21,8 +22,9 @@ pub(super) struct Tried {
 
 impl Tried {
     /// Notes a failure, with the command that repeats it.
-    pub(super) fn fail(&mut self, campaign: &str, seed: u64, what: impl std::fmt::Display) {
-        self.failures.push(format!("{what}\n  again: cargo xtask torture {campaign} --seed {seed} --budget 1"));
+    pub(super) fn fail(&mut self, campaign: &str, scheduler: Scheduler, seed: u64, what: impl std::fmt::Display) {
+        let how = scheduler.flag();
+        self.failures.push(format!("{what}\n  again: cargo xtask torture {campaign}{how} --seed {seed} --budget 1"));
     }
 }
 
@@ -44,17 +46,21 @@ pub(super) fn every<T: Sync>(
     on_all_cores(u64::MAX, progress, |at| case(at).map(&name).unwrap_or_default(), |at, _| case(at).map(&one))
 }
 
-/// No case takes as long on any machine. Simulated hangs are found in simulated time; this finds the others.
-const HANG: Duration = Duration::from_secs(120);
+/// How often is looked whether cases still end.
+const LOOK: Duration = Duration::from_millis(50);
+/// No case takes as many looks on any machine: 120 s in which this process ran. Simulated hangs are found in simulated
+/// time; this finds the others.
+const HANG: u32 = 120 * 20;
 
 /// Ends the program when a case hangs, and says which: nothing else could be done about the thread that it holds.
-fn end_hanging(begun: &[Mutex<Option<(String, Instant)>>]) {
+fn end_hanging(begun: &[Mutex<Option<(String, u32)>>]) {
     for case in begun {
-        if let Some((at, since)) = &*lock(case)
-            && since.elapsed() > HANG
-        {
-            println!("FAILED a hang: {at} has not ended for {HANG:?}");
-            std::process::exit(1);
+        if let Some((at, looks)) = &mut *lock(case) {
+            *looks += 1;
+            if *looks > HANG {
+                println!("FAILED a hang: {at} has not ended for {:?}", LOOK * HANG);
+                std::process::exit(1);
+            }
         }
     }
 }
@@ -74,13 +80,13 @@ fn on_all_cores(
     let count = AtomicU64::new(0);
     let done = AtomicU64::new(0);
     let report = Mutex::new(Report::default());
-    let begun: Vec<Mutex<Option<(String, Instant)>>> = (0..cores.min(most)).map(|_| Mutex::default()).collect();
+    let begun: Vec<Mutex<Option<(String, u32)>>> = (0..cores.min(most)).map(|_| Mutex::default()).collect();
     let left = AtomicU64::new(begun.len() as u64);
     thread::scope(|scope| {
         scope.spawn(|| {
             while left.load(Ordering::Relaxed) > 0 {
                 end_hanging(&begun);
-                thread::park_timeout(Duration::from_millis(50));
+                thread::park_timeout(LOOK);
             }
         });
         for begun in &begun {
@@ -88,7 +94,7 @@ fn on_all_cores(
                 // The first takes place whatever the others do, so that the seed given is tried.
                 while !progress.is_over() {
                     let at = count.fetch_add(1, Ordering::Relaxed);
-                    *lock(begun) = Some((name(at), Instant::now()));
+                    *lock(begun) = Some((name(at), 0));
                     let Some(tried) = next(at, done.load(Ordering::Relaxed)) else { break };
                     if !tried.failures.is_empty() {
                         progress.failed();

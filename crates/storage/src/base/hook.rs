@@ -119,7 +119,7 @@ pub trait Hook: Send + Sync + std::fmt::Debug {
 
     /// Whether [`Hook::point`] may ever do something at this site. Asked once for each, at open; a point for which the
     /// answer is no is never called, and the lines that would have been asked for in front of it are not.
-    fn may_stop_at(&self, _site: &PointSite) -> bool {
+    fn may_stop_at(&self, _site: &'static PointSite) -> bool {
         true
     }
 

@@ -49,6 +49,11 @@ mutants! {
     SkipDeadlockSearch = "skip-deadlock-search",
     /// Whoever is granted a lock is not woken.
     SkipWake = "skip-wake",
+    // Points.
+    /// A row that was found before a point is copied after it, whether or not its page has changed.
+    SkipRevalidation = "skip-revalidation",
+    /// A group descent goes on below a page that has changed while others ran.
+    TrustOldParents = "trust-old-parents",
     // Rollback.
     /// A rollback takes nothing back.
     SkipUndo = "skip-undo",

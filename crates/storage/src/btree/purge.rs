@@ -81,11 +81,13 @@ impl Tree {
         if !node.is_valid() || !parent.read.is_valid() {
             return Ok(false);
         }
-        drop(node);
+        let (above, version) = (parent.read.frame(), parent.read.version());
+        // Under plain latches both are held, and loading may wait.
+        drop((node, parent));
         for id in [left_id, right_id, SPACE_PAGE] {
             pages.pool.get_or_load(id)?;
         }
-        let Some(mut parent) = parent.read.upgrade() else { return Ok(false) };
+        let Some(mut parent) = above.write_at(version) else { return Ok(false) };
         let (Some(left), Some(right)) = (try_latch(pages, left_id), try_latch(pages, right_id)) else {
             parent.release_unchanged();
             return Ok(false);

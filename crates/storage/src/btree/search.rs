@@ -15,6 +15,7 @@
 use super::{MAX_LEVELS, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::point::site;
 use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
@@ -268,7 +269,7 @@ impl Tree {
             let page = frame.bytes();
             // A frame that has lost its page still shows it: only with its number is it the page. As long as the page
             // above has not changed, the key lies here.
-            let is_child = parent.is_none_or(|(parent, version)| parent.is_still(version));
+            let is_child = parent.is_none_or(leads_here);
             if !is_child || frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
                 continue;
             }
@@ -312,13 +313,19 @@ struct Hint<'p> {
     parent: Option<(&'p Frame, Version)>,
 }
 
+/// Whether a page has not changed since it led to its child.
+#[inline]
+fn leads_here((parent, version): (&Frame, Version)) -> bool {
+    parent.is_still(version) || is_mutant(Mutant::TrustOldParents)
+}
+
 impl<'p> Hint<'p> {
     /// The number of the child in which a key lies, if this is still the inner page of that key: as long as the page
     /// above has not changed since it led here, it is.
     #[inline]
     fn child(&mut self, key: &[u8]) -> PageId {
         self.version = self.frame.latch_version();
-        let is_child = self.parent.is_none_or(|(parent, version)| parent.is_still(version));
+        let is_child = self.parent.is_none_or(leads_here);
         let page = self.frame.bytes();
         let id = page.child(page.child_position(key));
         let stands =

@@ -11,6 +11,7 @@ use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{Lsn, PageId};
+use crate::latch::assert_none_held;
 use crate::page::header;
 
 /// Frames of one shard that a worker looks at for a clean one at a time.
@@ -138,6 +139,7 @@ impl BufferPool {
 
     /// A frame without a page, preferably of the shard `hint`. The caller holds no latch.
     pub(super) fn take_frame(&self, hint: usize) -> Result<FreeFrame<'_>, StorageError> {
+        assert_none_held("a wait for room in the pool");
         let token = WaitToken::new();
         let mut stuck = 0;
         while stuck < ROUNDS {

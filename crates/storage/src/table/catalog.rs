@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use super::index::{Index, Want};
 use super::scan::{End, Wanted};
 use crate::base::config::Isolation;
+
 use crate::base::error::TxnError;
+use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::{IndexId, PageId};
 use crate::btree::Tree;
 use crate::txn::core::Core;
@@ -113,11 +115,56 @@ impl Entry {
     }
 }
 
+/// Whether somebody creates a table, and who wants to be next.
+#[derive(Debug, Default)]
+struct Creation {
+    underway: bool,
+    waiting: Vec<Arc<WaitToken>>,
+}
+
+/// The right to create a table, until dropped.
+struct Creator<'c> {
+    creation: &'c Mutex<Creation>,
+    hook: &'c dyn Hook,
+}
+
+impl<'c> Creator<'c> {
+    fn wait(creation: &'c Mutex<Creation>, hook: &'c dyn Hook) -> Creator<'c> {
+        let token = Arc::new(WaitToken::new());
+        loop {
+            {
+                let mut creation = creation.lock();
+                if !creation.underway {
+                    creation.underway = true;
+                    break;
+                }
+                creation.waiting.push(Arc::clone(&token));
+            }
+            hook.block(&token, BlockReason::Lock);
+        }
+        Creator { creation, hook }
+    }
+}
+
+impl Drop for Creator<'_> {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut creation = self.creation.lock();
+            creation.underway = false;
+            std::mem::take(&mut creation.waiting)
+        };
+        waiting.iter().for_each(|token| self.hook.wake(token));
+    }
+}
+
 /// The catalog in memory.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// What the catalog's table says. Also serialises the creation of tables.
+    /// What the catalog's table says.
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// Tables are created one after the other. Who waits for that may be a fiber of the thread that creates one, so it is
+    /// no mutex that is held meanwhile.
+    creation: Mutex<Creation>,
     /// Open tables by number: found by handles without a lock.
     open: Box<[OnceLock<TableInfo>]>,
 }
@@ -147,7 +194,7 @@ impl Catalog {
             return Err(TxnError::Schema { table: "catalog".into(), what });
         }
         let open = (0..MAX_TABLES + 2).map(|_| OnceLock::new()).collect();
-        Ok(Catalog { entries: Mutex::new(entries), open })
+        Ok(Catalog { entries: Mutex::new(entries), creation: Mutex::default(), open })
     }
 
     /// The open table of this number.
@@ -198,21 +245,21 @@ impl Catalog {
     /// [`TxnError::Schema`] if there is a table of this name with other indexes, or too many tables.
     pub(crate) fn open(&self, core: &Core, name: &str, specs: &[IndexSpec], create: bool) -> Result<u32, TxnError> {
         let schema = |what: String| TxnError::Schema { table: name.into(), what };
-        let mut entries = self.entries.lock();
-        let entry = match entries.get(name) {
-            Some(entry) => entry.clone(),
+        let known = || self.entries.lock().get(name).cloned();
+        let entry = match known() {
+            Some(entry) => entry,
             None if !create => return Err(schema("there is no such table".into())),
             None => {
                 if name.is_empty() || name.len() > 200 || specs.iter().any(|s| s.name.is_empty() || s.name.len() > 200)
                 {
                     return Err(schema("names have 1 to 200 bytes".into()));
                 }
-                if entries.len() >= MAX_TABLES {
-                    return Err(schema(format!("a database has at most {MAX_TABLES} tables")));
+                let _creator = Creator::wait(&self.creation, &*core.hook);
+                match known() {
+                    // Somebody else has, meanwhile.
+                    Some(entry) => entry,
+                    None => self.create(core, name, specs)?,
                 }
-                let entry = self.create(core, name, specs, &entries)?;
-                entries.insert(name.to_owned(), entry.clone());
-                entry
             }
         };
         let declared = specs.iter().map(|s| (s.name, s.unique));
@@ -239,18 +286,19 @@ impl Catalog {
         Ok(entry.number)
     }
 
-    fn create(
-        &self,
-        core: &Core,
-        name: &str,
-        specs: &[IndexSpec],
-        entries: &BTreeMap<String, Entry>,
-    ) -> Result<Entry, TxnError> {
-        let number = entries.values().map(|e| e.number).max().unwrap_or(CATALOG_NUMBER) + 1;
+    /// Creates a table. Nobody else creates one meanwhile.
+    fn create(&self, core: &Core, name: &str, specs: &[IndexSpec]) -> Result<Entry, TxnError> {
         let trees =
             |e: &Entry| std::iter::once(e.primary).chain(e.secondaries.iter().map(|s| s.2)).map(|t| t.index.0).max();
-        let mut index = entries.values().filter_map(trees).max().unwrap_or(CATALOG.index.0);
-        // `entries` is held: nobody else creates meanwhile.
+        let (tables, number, mut index) = {
+            let entries = self.entries.lock();
+            let number = entries.values().map(|e| e.number).max().unwrap_or(CATALOG_NUMBER) + 1;
+            (entries.len(), number, entries.values().filter_map(trees).max().unwrap_or(CATALOG.index.0))
+        };
+        if tables >= MAX_TABLES {
+            let what = format!("a database has at most {MAX_TABLES} tables");
+            return Err(TxnError::Schema { table: name.into(), what });
+        }
         let mut txn = core.begin_creating()?;
         let cx = txn.claim.context();
         let pages = core.pages(cx.slot);
@@ -267,6 +315,7 @@ impl Catalog {
         txn.insert(&own_index(), name.as_bytes(), &entry.encode())?;
         let end = txn.commit()?;
         core.make_durable(end)?;
+        self.entries.lock().insert(name.to_owned(), entry.clone());
         Ok(entry)
     }
 }

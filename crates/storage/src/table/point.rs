@@ -2,6 +2,7 @@
 
 use super::index::{Got, Index, Want};
 use crate::base::error::TxnError;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::point::site;
 use crate::lock::{LockName, Prefix, RecordMode};
 use crate::txn::core::Txn;
@@ -64,7 +65,7 @@ impl Txn<'_> {
             let cx = self.claim.context();
             cx.before.clear();
             let whole = page.append_value(slot, &mut cx.before);
-            if !leaf.read.is_valid() || !whole {
+            if !(leaf.read.is_valid() || is_mutant(Mutant::SkipRevalidation)) || !whole {
                 continue;
             }
             if slot.is_ghost() {

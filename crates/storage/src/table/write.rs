@@ -261,6 +261,7 @@ impl Txn<'_> {
             }
         } else {
             nearly_empty = leaf.page().count() == 0 && leaf.is_valid();
+            drop(leaf);
         }
         if nearly_empty {
             index.tree.try_merge(pages, &mut cx.rec, key, &mut referenced)?;

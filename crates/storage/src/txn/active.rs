@@ -58,6 +58,10 @@ pub(crate) struct Active {
     pub(crate) last: Lsn,
 }
 
+/// How often all places are looked at before they are called taken: places come free behind who looks, and are taken
+/// before him.
+const PASSES: usize = 64;
+
 thread_local! {
     /// Where this thread found a free slot last time.
     static HINT: Cell<usize> = Cell::new(hint_for_new_thread());
@@ -108,13 +112,18 @@ impl Slots {
     #[cold]
     fn claim_slow(&self, hint: usize) -> Option<Claim<'_>> {
         let n = self.limit();
-        for i in (0..n).map(|i| (hint + i) % n) {
-            let slot = &self.slots[i];
-            if Self::try_claim(slot) {
-                if self.remembers {
-                    HINT.set(i);
+        for pass in 0..PASSES {
+            if pass > 0 {
+                yield_now();
+            }
+            for i in (0..n).map(|i| (hint + i) % n) {
+                let slot = &self.slots[i];
+                if Self::try_claim(slot) {
+                    if self.remembers {
+                        HINT.set(i);
+                    }
+                    return Some(Claim { slot });
                 }
-                return Some(Claim { slot });
             }
         }
         None
@@ -240,6 +249,25 @@ mod tests {
         a.ended();
         assert!(slots.active().is_empty());
         drop((a, b));
+        assert_eq!(slots.claimed(), 0);
+    }
+
+    /// Fibers of a thread have several places, and take others than they gave back.
+    #[test]
+    fn there_is_a_place_as_long_as_not_all_are_taken() {
+        let hook = Arc::new(crate::base::hook::ThreadHook::default());
+        let slots = Slots::new(8, &LockTable::new(crate::lock::LockOptions::default(), hook), true);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut first = slots.claim().unwrap();
+                    for _ in 0..20_000 {
+                        let second = slots.claim().unwrap();
+                        drop(std::mem::replace(&mut first, second));
+                    }
+                });
+            }
+        });
         assert_eq!(slots.claimed(), 0);
     }
 }

@@ -9,7 +9,7 @@ use super::{Ended, print};
 use crate::config::{self, HistoryConfig};
 use crate::error::Error;
 use crate::glue::database::{cannot_open, failed_transaction, options};
-use crate::history::{self, Outcome, Run, World};
+use crate::history::{self, Outcome, Run, RunError, World};
 use crate::interrupt;
 use crate::report::summary::grouped;
 
@@ -28,13 +28,24 @@ pub(crate) fn run(flags: crate::flags::History) -> Result<Ended, Error> {
 
 fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     let shown = config.store.shown();
-    let db = options(&config.store)?.0.open(&config.store.data).map_err(|error| cannot_open(&error))?;
+    let options = options(&config.store)?.0;
+    let options = match &config.teams {
+        Some(teams) => options.hook(teams.hook()),
+        None => options,
+    };
+    let db = options.open(&config.store.data).map_err(|error| cannot_open(&error))?;
     if !World::is_at_home(&db) {
         return Err(Error::failed(format!("{shown}: holds tables of something else; nothing was changed"))
             .help("choose another directory with --data"));
     }
     let start = Instant::now();
-    let ran = history::run(&db, &config.params, &interrupt::requested).map_err(|e| failed_transaction(&e))?;
+    let ran = history::run(&db, &config.params, config.teams.as_ref(), &interrupt::requested);
+    let ran = ran.map_err(|error| match error {
+        RunError::Txn(error) => failed_transaction(&error),
+        error @ RunError::Fibers(_) => {
+            Error::failed(error.to_string()).help("pass a smaller --team-size or --sessions")
+        }
+    })?;
     let seconds = start.elapsed().as_secs_f64();
     write_out(&config.out, file, &ran)?;
     db.close().map_err(|e| failed_transaction(&e.into()))?;
@@ -51,6 +62,7 @@ fn summary(config: &HistoryConfig, ran: &Run, seconds: f64) -> String {
     format!(
         "load      {} sessions of {} transactions, {} rows, {}, seed {}\n\
          engine    {}, {}\n\
+         scheduler {}\n\
          history   {} ok, {} fail, {} info in {seconds:.2} s{}\n\
          written   {}\n",
         p.sessions,
@@ -60,6 +72,7 @@ fn summary(config: &HistoryConfig, ran: &Run, seconds: f64) -> String {
         p.seed,
         config.store.isolation.name(),
         config.store.durability.name(),
+        config.scheduler,
         count(Outcome::Ok),
         count(Outcome::Fail),
         count(Outcome::Info),

@@ -42,6 +42,8 @@ enum Chosen {
     All,
     None,
     Bitmap(Bitmap),
+    /// By number of the point: for which operations it is live, a bit each.
+    These(Box<[u64]>),
 }
 
 /// Which statement belongs to which team.
@@ -81,11 +83,18 @@ thread_local! {
 /// The hook for this way of scheduling; none for threads, and for teams of one, which never switch.
 pub(crate) fn hook(scheduling: &Scheduling) -> Result<Option<Arc<StepsHook>>, Error> {
     let Scheduling::Steps { team_size, points } = scheduling else { return Ok(None) };
-    let chosen = Chosen::of(points)?;
-    if *team_size == 1 {
-        return Ok(None);
-    }
-    Ok(Some(Arc::new(StepsHook { threads: ThreadHook::default(), chosen, teams: OnceLock::new() })))
+    let hook = hook_for(points)?;
+    Ok((*team_size > 1).then_some(hook))
+}
+
+/// The hook for fibers that switch at these points.
+pub(crate) fn hook_for(points: &CtxPoints) -> Result<Arc<StepsHook>, Error> {
+    Ok(Arc::new(StepsHook::new(Chosen::of(points)?)))
+}
+
+/// The hook for fibers that switch at points by their numbers: for which operations each is live, a bit each.
+pub(crate) fn hook_at(live: Box<[u64]>) -> Arc<StepsHook> {
+    Arc::new(StepsHook::new(Chosen::These(live)))
 }
 
 impl Chosen {
@@ -111,6 +120,7 @@ impl Chosen {
         match self {
             Chosen::None => sites.map(|_| 0).collect(),
             Chosen::All => sites.map(|_| u64::MAX).collect(),
+            Chosen::These(live) => live.clone(),
             Chosen::BuiltIn => sites.map(|site| when(is_built_in(site))).collect(),
             Chosen::Bitmap(bitmap) => {
                 let live = bitmap.live_for(operations);
@@ -128,6 +138,10 @@ fn is_built_in(site: &PointSite) -> bool {
 }
 
 impl StepsHook {
+    fn new(chosen: Chosen) -> StepsHook {
+        StepsHook { threads: ThreadHook::default(), chosen, teams: OnceLock::new() }
+    }
+
     /// Learns which indexes there are: number, table, name.
     ///
     /// # Errors
@@ -199,10 +213,11 @@ impl Hook for StepsHook {
         true
     }
 
-    fn may_stop_at(&self, site: &PointSite) -> bool {
+    fn may_stop_at(&self, site: &'static PointSite) -> bool {
         match &self.chosen {
             Chosen::None => false,
             Chosen::All => true,
+            Chosen::These(live) => live.get(site.number() as usize).is_some_and(|live| *live != 0),
             Chosen::BuiltIn => is_built_in(site),
             Chosen::Bitmap(bitmap) => bitmap.sites.iter().any(|listed| listed.live != 0 && listed.name == site.name()),
         }

@@ -19,13 +19,15 @@ mod format;
 mod generate;
 mod run;
 mod session;
+mod team;
 mod trial;
 mod world;
 
 pub use format::{FormatError, read, write};
 pub use generate::{Generator, Plan, Step};
-pub use run::{Run, run};
+pub use run::{Run, RunError, run};
 pub use session::Session;
+pub use team::Teams;
 pub use trial::{Trial, Tried};
 pub use world::World;
 

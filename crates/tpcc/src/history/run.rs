@@ -1,9 +1,10 @@
-//! Runs the sessions, each on a thread of its own.
+//! Runs the sessions: each on a thread of its own, or as fibers of some.
 
 use std::sync::Barrier;
 
 use storage::{Database, TxnError};
 
+use super::team::{Ended, Teams};
 use super::{Params, Session, Txn, World};
 
 /// What came of a run.
@@ -17,31 +18,33 @@ pub struct Run {
     pub interrupted: bool,
 }
 
-/// Runs the sessions of `params`. The last transaction of the first session reads every row when all others are over.
+/// Why a run could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The engine's reason.
+    #[error(transparent)]
+    Txn(#[from] TxnError),
+    /// There are no fibers to be had.
+    #[error("no fibers for the sessions: {0}")]
+    Fibers(String),
+}
+
+/// Runs the sessions of `params`, as `teams` if there are any: `db` was opened with their hook. The last transaction of the first session reads every row when all others are over.
 /// `interrupted` is asked between transactions whether to end early.
 ///
 /// # Errors
 /// When it could not begin.
-pub fn run(db: &Database, params: &Params, interrupted: &(dyn Fn() -> bool + Sync)) -> Result<Run, TxnError> {
+pub fn run(
+    db: &Database,
+    params: &Params,
+    teams: Option<&Teams>,
+    interrupted: &(dyn Fn() -> bool + Sync),
+) -> Result<Run, RunError> {
     let world = World::new(db, params)?;
-    let together = Barrier::new(params.sessions as usize);
-    let mut sessions: Vec<(Session<'_, '_>, Option<TxnError>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..params.sessions)
-            .map(|number| {
-                let (world, together) = (&world, &together);
-                scope.spawn(move || {
-                    let mut session = Session::new(world, number);
-                    together.wait();
-                    let error = drive(&mut session, number == 0, interrupted).err();
-                    (session, error)
-                })
-            })
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-            .collect()
-    });
+    let mut sessions = match teams {
+        Some(teams) => teams.run(&world, interrupted).map_err(RunError::Fibers)?,
+        None => on_threads(&world, interrupted),
+    };
     let mut error = sessions.iter_mut().find_map(|(_, error)| error.take());
     let interrupted = interrupted();
     if error.is_none()
@@ -53,13 +56,36 @@ pub fn run(db: &Database, params: &Params, interrupted: &(dyn Fn() -> bool + Syn
     Ok(Run { txns: sessions.into_iter().flat_map(|(session, _)| session.into_done()).collect(), error, interrupted })
 }
 
-fn drive(
+fn on_threads<'w, 'db>(world: &'w World<'db>, interrupted: &(dyn Fn() -> bool + Sync)) -> Vec<Ended<'w, 'db>> {
+    let together = Barrier::new(world.params.sessions as usize);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..world.params.sessions)
+            .map(|number| {
+                let together = &together;
+                scope.spawn(move || {
+                    let mut session = Session::new(world, number);
+                    together.wait();
+                    let error = drive(&mut session, number == 0, &mut std::thread::yield_now, interrupted).err();
+                    (session, error)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+/// Runs a session to its end; the first one leaves its last transaction for when all have ended.
+pub(super) fn drive(
     session: &mut Session<'_, '_>,
     is_first: bool,
+    pause: &mut dyn FnMut(),
     interrupted: &(dyn Fn() -> bool + Sync),
 ) -> Result<(), TxnError> {
     while !(session.is_over() || is_first && session.is_at_last() || interrupted()) {
-        session.step(&mut std::thread::yield_now)?;
+        session.step(pause)?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use storage::disk::MemDisk;
 use storage::{Background, Durability, Isolation, LatchKind, Options};
 
 use super::check::{Findings, check};
-use super::{Form, Params, Txn, run};
+use super::{Form, Params, Teams, Txn, run};
 use crate::generate::Random;
 
 /// One trial.
@@ -18,6 +18,8 @@ pub struct Trial {
     pub latches: LatchKind,
     /// Record locks of a transaction above which its table is locked.
     pub escalate_at: u32,
+    /// The fibers that sessions are; none if they are threads.
+    pub teams: Option<Teams>,
 }
 
 /// What came of a trial.
@@ -60,7 +62,15 @@ impl Trial {
             },
             latches: if random.percent(75) { LatchKind::Optimistic } else { LatchKind::Plain },
             escalate_at: if random.percent(15) { random.within(3, 20) } else { 5000 },
+            teams: None,
         }
+    }
+
+    /// The same trial with sessions that are fibers, in teams that follow from the seed.
+    #[must_use]
+    pub fn on_fibers(self) -> Trial {
+        let teams = Teams::of_seed(self.params.seed, self.params.sessions);
+        Trial { teams: Some(teams), ..self }
     }
 
     /// Runs the sessions and judges what they wrote down.
@@ -77,8 +87,12 @@ impl Trial {
             .latches(self.latches)
             .escalate_at(self.escalate_at)
             .transactions(self.params.sessions as usize + 2);
+        let options = match &self.teams {
+            Some(teams) => options.hook(teams.hook()),
+            None => options,
+        };
         let db = options.open_on(Arc::new(MemDisk::new())).map_err(|e| format!("cannot be opened: {e}"))?;
-        let ran = run(&db, &self.params, &|| false).map_err(|e| format!("did not begin: {e}"))?;
+        let ran = run(&db, &self.params, self.teams.as_ref(), &|| false).map_err(|e| format!("did not begin: {e}"))?;
         if let Some(error) = ran.error {
             return Err(format!("a transaction failed: {error}"));
         }

@@ -2,13 +2,17 @@
 //! allowed. An engine may refuse, with an error that names the file; it may know better and be right; it may not be wrong.
 
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-use storage::{Database, OpenError, Rule, StorageError, TxnError};
+use storage::{Database, OpenError, Options, Rule, StorageError, Transaction, TxnError};
 
 use super::Rng;
 use super::disk::CowDisk;
 use super::subject::{ByMark, ByStamp, Change, LONG, Model, NUMBERS, ROWS, Subject, options};
+use crate::sim::run::in_company;
+use crate::sim::scheduler::{Scheduler, Sim};
 
 /// What is promised for a kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +114,13 @@ fn visit(
     round: &str,
     verdict: &mut Verdict,
 ) -> bool {
-    let db = match options().create(false).open_on(Arc::new(disk.clone())) {
+    let team = (subject.scheduler == Scheduler::Steps).then(|| Team::draw(rng));
+    let sim = team.as_ref().map(|team| &*team.sim);
+    let options = match &team {
+        Some(team) => team.options(options()),
+        None => options(),
+    };
+    let db = match options.create(false).open_on(Arc::new(disk.clone())) {
         Ok(db) => db,
         Err(error) => {
             refused(round, error, verdict);
@@ -131,14 +141,14 @@ fn visit(
         check_structure(&db, round, verdict);
     }
     let told = verdict.told.len();
-    let mut wrong = read_all(&db, model, rng, verdict, promise);
+    let mut wrong = read_in_company(&db, sim, model, rng, verdict, promise);
     if wrong.is_some() && told == verdict.told.len() && subject.past.iter().any(|past| agrees(&db, past)) {
         // The log was cut: all of some commit and those before it are there, and nothing of those after.
         verdict.earlier = true;
         if let Some(past) = subject.past.iter().rev().find(|past| agrees(&db, past)) {
             *model = past.clone();
         }
-        wrong = read_all(&db, model, rng, verdict, promise);
+        wrong = read_in_company(&db, sim, model, rng, verdict, promise);
     }
     if let Some(wrong) = wrong
         && (promise == Promise::Right || promise == Promise::Noticed && verdict.findings == 0)
@@ -148,11 +158,72 @@ fn visit(
     if promise != Promise::Noticed {
         check_structure(&db, round, verdict);
     }
-    change_some(&db, model, rng, verdict, promise);
+    let changing = in_company(sim, || change_some(&db, model, rng, verdict, promise), || ());
+    ended(changing, verdict);
     if let Err(error) = db.close() {
         closed(round, &error, verdict);
     }
     true
+}
+
+/// A team of two: who asks, and a mate.
+struct Team {
+    sim: Arc<dyn Sim>,
+    now_ns: Arc<AtomicU64>,
+}
+
+impl Team {
+    fn draw(rng: &mut Rng) -> Team {
+        let now_ns = Arc::new(AtomicU64::new(1));
+        Team { sim: Scheduler::Steps.sim(rng.next(), 2, Arc::clone(&now_ns)), now_ns }
+    }
+
+    fn options(&self, options: Options) -> Options {
+        let hook = Arc::clone(&self.sim);
+        options.hook(hook).clock(Arc::clone(&self.now_ns))
+    }
+}
+
+/// What came of a team; a panic goes on.
+fn ended<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        // It was told where panics are told.
+        Err(what) if what.is_empty() => resume_unwind(Box::new(what)),
+        Err(what) => {
+            verdict.fail(|| format!("a team of two: {what}"));
+            None
+        }
+    }
+}
+
+/// Asks for everything; in a team, while a mate reads too.
+fn read_in_company(
+    db: &Database,
+    sim: Option<&dyn Sim>,
+    model: &Model,
+    rng: &mut Rng,
+    verdict: &mut Verdict,
+    promise: Promise,
+) -> Option<String> {
+    let mut of_mate = rng.clone();
+    // What the mate is told is of no interest: others ask the same.
+    let meanwhile = || {
+        let _ = db.transact(|tx| read_some(tx, model, &mut of_mate));
+    };
+    let result = in_company(sim, || read_all(db, model, rng, verdict, promise), meanwhile);
+    ended(result, verdict).flatten()
+}
+
+fn read_some(tx: &mut Transaction<'_>, model: &Model, rng: &mut Rng) -> Result<(), TxnError> {
+    let rows = model.rows.keys().skip(rng.index(model.rows.len().max(1))).take(4).cloned().collect::<Vec<_>>();
+    let long = model.long.keys().skip(rng.index(model.long.len().max(1))).take(4).cloned().collect::<Vec<_>>();
+    tx.prefetch(&LONG, &long)?;
+    for (row, long) in rows.iter().zip(&long) {
+        tx.get(&ROWS, row)?;
+        tx.get(&LONG, long)?;
+    }
+    tx.range(&NUMBERS, rng.below(5000)..)?.take(30).try_for_each(|row| row.map(drop))
 }
 
 fn refused(round: &str, error: OpenError, verdict: &mut Verdict) {

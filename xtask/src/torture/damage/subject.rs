@@ -9,6 +9,7 @@ use storage::{Background, Database, Options, SecondaryIndex, Table, Transaction,
 
 use super::Rng;
 use super::disk::{CowDisk, Image};
+use crate::sim::scheduler::Scheduler;
 
 /// Many short rows.
 pub(crate) const NUMBERS: Table<u64, u64> = Table::new("numbers");
@@ -154,6 +155,8 @@ pub(crate) enum Left {
 /// A database to damage.
 #[derive(Debug)]
 pub(crate) struct Subject {
+    /// How those run who ask it questions.
+    pub(crate) scheduler: Scheduler,
     pub(crate) left: Left,
     pub(crate) image: Image,
     /// The same directory some time before: what a stale page or file looks like.
@@ -190,7 +193,7 @@ impl Subject {
     ///
     /// # Errors
     /// None, unless the engine is broken without any damage.
-    pub(crate) fn make(seed: u64, left: Left) -> Result<Subject, Box<dyn std::error::Error>> {
+    pub(crate) fn make(seed: u64, left: Left, scheduler: Scheduler) -> Result<Subject, Box<dyn std::error::Error>> {
         let mut rng = Rng::of_case(seed, left as u64);
         let disk = CowDisk::over(&Image::default(), CAPACITY);
         let db = options().open_on(Arc::new(disk.clone()))?;
@@ -247,7 +250,15 @@ impl Subject {
         }
         if left == Left::Closed {
             db.close()?;
-            return Ok(Subject { left, image: disk.image(), older, model, past: Vec::new(), provable: u64::MAX });
+            return Ok(Subject {
+                scheduler,
+                left,
+                image: disk.image(),
+                older,
+                model,
+                past: Vec::new(),
+                provable: u64::MAX,
+            });
         }
         // Somebody is half done, and what he did is in the log: another's commit took it along.
         let mut loser = db.begin()?;
@@ -268,18 +279,18 @@ impl Subject {
         let image = disk.image();
         drop(loser);
         drop(db);
-        Ok(Subject { left, image, older, model, past, provable })
+        Ok(Subject { scheduler, left, image, older, model, past, provable })
     }
 
     /// The states to work on: two seeds of each kind.
     ///
     /// # Errors
     /// As [`Subject::make`].
-    pub(crate) fn all(seed: u64) -> Result<Vec<Subject>, Box<dyn std::error::Error>> {
+    pub(crate) fn all(seed: u64, scheduler: Scheduler) -> Result<Vec<Subject>, Box<dyn std::error::Error>> {
         let mut all = Vec::new();
         for variant in 0..2 {
             for left in [Left::Closed, Left::Killed] {
-                all.push(Subject::make(seed.wrapping_add(variant * 1000), left)?);
+                all.push(Subject::make(seed.wrapping_add(variant * 1000), left, scheduler)?);
             }
         }
         Ok(all)

@@ -159,6 +159,6 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
 
 /// A failure with all it takes to repeat it.
 fn told<C: Cases>(case: u64, plan: &Plan, what: &str) -> String {
-    let (name, seed) = (C::CAMPAIGN, plan.seed);
-    format!("case {case}: {what}\n       cargo xtask torture {name} --seed {seed} --case {case}")
+    let (name, how, seed) = (C::CAMPAIGN, plan.scheduler.flag(), plan.seed);
+    format!("case {case}: {what}\n       cargo xtask torture {name}{how} --seed {seed} --case {case}")
 }

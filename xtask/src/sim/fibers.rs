@@ -1,0 +1,441 @@
+//! Workers as a team of fibers: the engine as a team runs it, with every hop, wait and wake a real one of `sched-steps`.
+//!
+//! At a live point of storage ([`storage::Hook::point`]) the fiber hops to its mate, where storage waits
+//! ([`storage::Hook::block`]) it leaves the team and parks, and between statements it may yield. The seed decides how large
+//! the team is, whether it is one ring or one per operation, which points are live, and how often a live one is used: from
+//! always, as where speed counts, to once in sixteen times, which lets one worker go far while another rests in the middle
+//! of a descent. Who runs next then follows from the rules of the executor; there is one thread, so nothing else has a say.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::panicking;
+use std::time::Duration;
+
+use sched_steps::fiber::{self, Waker};
+use sched_steps::team::{self, LargestFirst, LastInterest, Membership, OldestFirst, OperationId, Operations};
+use sched_steps::{Executor, Idle};
+use storage::{BlockReason, Hook, Operation, WaitToken, points};
+
+use super::caught::{self, caught};
+use super::rng::Rng;
+use super::scheduler::{Dice, Role, Sim, VAIN_STEPS_MAX};
+
+/// Stack of a fiber: debug builds need more than others.
+const STACK_BYTES: usize = 512 << 10;
+/// Teams per operation: so many kinds of statements, times so many indexes.
+const KINDS: usize = 12;
+const INDEXES: usize = 4;
+
+/// One run's scheduler, clock and [`Hook`].
+#[derive(Debug)]
+pub(crate) struct Fibers {
+    shared: Arc<Shared>,
+    live: Box<[bool]>,
+    /// A live point is used once in so many times.
+    rarely: u64,
+    /// Fibers in a team at most.
+    team_size: usize,
+    per_operation: Option<Teams>,
+}
+
+/// One team per operation.
+#[derive(Debug)]
+struct Teams {
+    operations: Operations,
+    by_number: Vec<OperationId>,
+    policy: u64,
+}
+
+/// What fibers, conditions and the thread between them look at.
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    now_ns: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct State {
+    dice: Dice,
+    /// By number of the fiber; empty outside of [`Sim::run`].
+    actors: Vec<Actor>,
+    /// Workers that have not ended.
+    working: usize,
+    /// Steps of servants since a worker last ran.
+    vain: u32,
+    /// Why the run was broken off.
+    broken: Option<String>,
+    /// By number of the point: how often a fiber went on with its mate.
+    hops: Vec<u64>,
+    /// How often one waited until it was woken.
+    parks: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Actor {
+    serves: bool,
+    ended: bool,
+    waits: Option<Wait>,
+}
+
+#[derive(Clone, Debug)]
+struct Wait {
+    /// Address of the token.
+    token: usize,
+    until: Option<u64>,
+    waker: Waker,
+}
+
+impl Fibers {
+    /// A run of at most `actors` workers and servants.
+    pub(crate) fn new(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Fibers {
+        let mut rng = Rng::new(seed);
+        let all = rng.once_in(2);
+        let live = points().iter().map(|_| all || rng.once_in(2)).collect();
+        let rarely = rng.pick(&[1, 1, 2, 4, 16]);
+        let team_size = rng.pick(&[actors, actors, 2, 3, 1 + actors / 2]).clamp(2, actors.max(2));
+        let per_operation = rng.once_in(3).then(|| Teams::new(rng.below(3))).flatten();
+        let state = State {
+            dice: Dice::new(rng),
+            actors: Vec::new(),
+            working: 0,
+            vain: 0,
+            broken: None,
+            hops: vec![0; points().len()],
+            parks: 0,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), now_ns });
+        Fibers { shared, live, rarely, team_size, per_operation }
+    }
+
+    fn executor(&self, fibers: usize) -> Result<Executor, String> {
+        let shared = Arc::clone(&self.shared);
+        let builder = Executor::builder()
+            .fibers(fibers)
+            .team_size(self.team_size)
+            .stack_bytes(STACK_BYTES)
+            .idle(move |idle| shared.idle(idle));
+        let builder = match &self.per_operation {
+            None => builder,
+            Some(teams) => {
+                let builder = builder.membership(Membership::PerOperation).operations(teams.operations.clone());
+                match teams.policy {
+                    0 => builder.policy(LargestFirst),
+                    1 => builder.policy(LastInterest),
+                    _ => builder.policy(OldestFirst),
+                }
+            }
+        };
+        builder.build().map_err(|e| format!("no fibers: {e}"))
+    }
+
+    /// Waits until the token is woken, or until the limit; false if it was not woken.
+    fn wait(&self, token: &WaitToken, reason: BlockReason, limit: Option<Duration>) -> bool {
+        if token.try_consume() {
+            return true;
+        }
+        let (Some(me), Some(waker)) = (fiber::index(), fiber::waker()) else {
+            // Nobody else runs: what has a limit is over, and what has none will never be.
+            assert!(limit.is_some(), "a lone caller would wait for ever ({reason:?})");
+            return false;
+        };
+        if panicking() {
+            // Nobody may run in the middle of a panic.
+            assert!(limit.is_some(), "a wait while unwinding ({reason:?})");
+            return false;
+        }
+        let until = limit.map(|limit| self.shared.now() + limit.as_nanos() as u64);
+        {
+            let mut state = self.shared.state();
+            stop_if_broken(&state);
+            state.dice.note(reason as u64 + 100);
+            state.parks += 1;
+            state.dice.tick(&self.shared.now_ns);
+            let token = std::ptr::from_ref(token).addr();
+            state.actors[me].waits = Some(Wait { token, until, waker });
+        }
+        let mut woken = false;
+        match until {
+            None => {
+                while !woken && !self.shared.is_broken() {
+                    fiber::park();
+                    woken = token.try_consume();
+                }
+            }
+            Some(until) => {
+                let consumed = std::cell::Cell::new(false);
+                fiber::block_until(|| {
+                    consumed.set(consumed.get() || token.try_consume());
+                    consumed.get() || self.shared.now() >= until || self.shared.is_broken()
+                });
+                woken = consumed.get();
+            }
+        }
+        let mut state = self.shared.state();
+        state.actors[me].waits = None;
+        state.goes_on(me, self.shared.now());
+        stop_if_broken(&state);
+        woken
+    }
+}
+
+impl Teams {
+    fn new(policy: u64) -> Option<Teams> {
+        let mut operations = Operations::new();
+        let by_number = (0..KINDS * INDEXES).map(|n| operations.add(&n.to_string(), "").ok());
+        let by_number = by_number.collect::<Option<Vec<_>>>()?;
+        Some(Teams { operations, by_number, policy })
+    }
+
+    fn of(&self, operation: Operation) -> OperationId {
+        self.by_number[operation.kind as usize % KINDS * INDEXES + operation.index as usize % INDEXES]
+    }
+}
+
+/// After a break all who still run unwind; what they hold is given up with the whole run.
+fn stop_if_broken(state: &State) {
+    if state.broken.is_some() && !panicking() {
+        caught::stop();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> u64 {
+        self.now_ns.load(Ordering::Relaxed)
+    }
+
+    fn is_broken(&self) -> bool {
+        self.state().broken.is_some()
+    }
+
+    /// Nobody can run: the next moment somebody waits for comes, or never.
+    fn idle(&self, _: &Idle<'_>) {
+        let mut state = self.state();
+        let waits = state.actors.iter().filter_map(|actor| actor.waits.as_ref());
+        match waits.filter_map(|wait| wait.until).min() {
+            Some(until) => drop(self.now_ns.fetch_max(until, Ordering::Relaxed)),
+            None => state.break_off("everybody waits, and nobody will wake anybody"),
+        }
+    }
+}
+
+impl State {
+    /// A fiber has the CPU again.
+    fn goes_on(&mut self, me: usize, now: u64) {
+        self.dice.note(me as u64);
+        self.dice.note(now);
+        if !self.actors[me].serves {
+            self.vain = 0;
+        }
+    }
+
+    /// Ends the run: everyone who goes on from now on stops.
+    fn break_off(&mut self, why: &str) {
+        let waiting = self.actors.iter().filter(|actor| actor.waits.is_some()).count();
+        self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
+        self.rouse();
+    }
+
+    fn rouse(&self) {
+        self.actors.iter().filter_map(|actor| actor.waits.as_ref()).for_each(|wait| wait.waker.wake());
+    }
+}
+
+impl Sim for Fibers {
+    fn trace(&self) -> u64 {
+        self.shared.state().dice.trace()
+    }
+
+    fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String> {
+        let mut roles: Vec<Role<'_>> = roles;
+        {
+            let mut state = self.shared.state();
+            for at in (1..roles.len()).rev() {
+                roles.swap(at, state.dice.rng().below(at as u64 + 1) as usize);
+            }
+            state.actors = roles.iter().map(|role| Actor { serves: role.serves, ..Actor::default() }).collect();
+            state.working = roles.iter().filter(|role| !role.serves).count();
+            state.vain = 0;
+        }
+        let mut executor = self.executor(roles.len())?;
+        let ran = caught(|| {
+            executor.scope(|scope| {
+                // On a new executor they get the numbers 0, 1, 2 ...
+                for role in roles {
+                    scope.spawn(move || {
+                        let Some(me) = fiber::index() else { return };
+                        self.shared.state().goes_on(me, self.shared.now());
+                        let ended = caught(role.work);
+                        self.end(me, ended.err());
+                    });
+                }
+            })
+        });
+        drop(executor);
+        let mut state = self.shared.state();
+        state.actors.clear();
+        if let Some(broken) = &state.broken {
+            return Err(broken.clone());
+        }
+        match ran? {
+            Some(Err(e)) => Err(e.to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    fn pause(&self) {
+        let Some(me) = fiber::index() else { return };
+        let gives_way = {
+            let mut state = self.shared.state();
+            stop_if_broken(&state);
+            state.dice.tick(&self.shared.now_ns);
+            if state.actors[me].serves {
+                state.vain += 1;
+                if state.vain > VAIN_STEPS_MAX && state.working > 0 {
+                    state.break_off("the workers wait for something that no service brings");
+                }
+            }
+            state.dice.rng().once_in(3)
+        };
+        if gives_way {
+            fiber::yield_now();
+            let mut state = self.shared.state();
+            state.goes_on(me, self.shared.now());
+            stop_if_broken(&state);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let state = self.shared.state();
+        state.working == 0 || state.broken.is_some()
+    }
+
+    fn is_last(&self) -> bool {
+        let state = self.shared.state();
+        state.broken.is_some() || state.actors.iter().filter(|actor| !actor.ended).count() <= 1
+    }
+}
+
+impl Fibers {
+    fn end(&self, me: usize, panic: Option<String>) {
+        let mut state = self.shared.state();
+        state.actors[me].ended = true;
+        if !state.actors[me].serves {
+            state.working -= 1;
+        }
+        if let Some(message) = panic {
+            state.broken.get_or_insert(message);
+            state.rouse();
+        }
+    }
+}
+
+impl Hook for Fibers {
+    fn is_cooperative(&self) -> bool {
+        true
+    }
+
+    fn point(&self, site: u32) {
+        if !fiber::may_hop() || panicking() {
+            return;
+        }
+        let Some(me) = fiber::index() else { return };
+        let hops = {
+            let mut state = self.shared.state();
+            let hops = state.broken.is_none() && self.live[site as usize] && state.dice.rng().once_in(self.rarely);
+            state.hops[site as usize] += u64::from(hops);
+            hops
+        };
+        if hops {
+            fiber::hop();
+            self.shared.state().goes_on(me, self.shared.now());
+        }
+    }
+
+    fn enter(&self, operation: Operation) {
+        if let (Some(teams), Some(me), false) = (&self.per_operation, fiber::index(), panicking()) {
+            team::begin_operation(teams.of(operation));
+            self.shared.state().goes_on(me, self.shared.now());
+        }
+    }
+
+    fn block(&self, token: &WaitToken, reason: BlockReason) {
+        while !self.wait(token, reason, None) {}
+    }
+
+    fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
+        self.wait(token, reason, Some(limit))
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        token.set_woken();
+        let address = std::ptr::from_ref(token).addr();
+        let state = self.shared.state();
+        let waiting = state.actors.iter().filter_map(|actor| actor.waits.as_ref());
+        waiting.filter(|wait| wait.token == address).for_each(|wait| wait.waker.wake());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::disk::MemDisk;
+    use storage::{Background, Options, Table};
+
+    use super::super::run::{self, Script};
+    use super::super::scheduler::{Role, Scheduler, Sim};
+    use super::*;
+
+    /// What the campaigns prove about points they prove only about those where somebody went on.
+    #[test]
+    fn fibers_hop_at_every_point_and_wait_for_each_other() {
+        let (mut hops, mut parks) = (vec![0; points().len()], 0);
+        for seed in 0..40 {
+            let mut rng = Rng::new(seed);
+            let mut script = Script { cuts: false, ..Script::draw(&mut rng, Scheduler::Steps) };
+            script.profile.workers = 4;
+            let now_ns = Arc::new(AtomicU64::new(1));
+            let sim = Arc::new(Fibers::new(seed, 6, Arc::clone(&now_ns)));
+            let disk = storage::disk::SimDisk::new(seed);
+            run::run_with(&disk, &script, Arc::clone(&sim) as Arc<dyn Sim>, now_ns).unwrap();
+            let state = sim.shared.state();
+            hops.iter_mut().zip(&state.hops).for_each(|(all, one)| *all += one);
+            parks += state.parks;
+        }
+        for (point, hops) in points().iter().zip(hops) {
+            assert!(hops > 0, "nobody hopped at {}", point.name());
+        }
+        assert!(parks > 100, "{parks} waits");
+    }
+
+    #[test]
+    fn a_team_may_open_the_same_new_tables_at_once() {
+        const TABLES: [Table<u64, u64>; 3] = [Table::new("one"), Table::new("two"), Table::new("three")];
+        for seed in 0..30 {
+            let now_ns = Arc::new(AtomicU64::new(1));
+            let sim = Scheduler::Steps.sim(seed, 4, Arc::clone(&now_ns));
+            let hook = Arc::clone(&sim);
+            let options = Options::new().hook(hook).clock(now_ns).background(Background::Inline);
+            let db = options.open_on(Arc::new(MemDisk::new())).unwrap();
+            let roles = (0..4).map(|me| {
+                let (db, sim) = (&db, &sim);
+                let work = Box::new(move || {
+                    for at in 0..3 {
+                        let table = db.table(&TABLES[(at + me) % 3]).unwrap();
+                        sim.pause();
+                        db.transact(|tx| tx.put(&table, &(me as u64), &seed)).unwrap();
+                    }
+                });
+                Role { serves: false, work }
+            });
+            sim.run(roles.collect()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            assert_eq!(db.table_names().len(), 3, "seed {seed}");
+            for table in TABLES {
+                let rows = db.transact(|tx| tx.range(&table, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
+                assert_eq!(rows, (0..4).map(|me| (me, seed)).collect::<Vec<_>>(), "seed {seed}");
+            }
+        }
+    }
+}
