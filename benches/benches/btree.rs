@@ -17,7 +17,7 @@ fn lookups(db: &Database, rows: &Rows, random: &mut Random, n: u64, announce: bo
     let keys: [[u8; 8]; GROUP] = std::array::from_fn(|_| random.below(n).to_be_bytes());
     let mut tx = db.begin().expect("a free slot");
     if announce {
-        tx.prefetch_raw(rows, keys.iter().map(|k| &k[..]), ROW).expect("a table");
+        tx.prefetch_raw(keys.iter().map(|k| (*rows, &k[..], ROW)));
     }
     let mut sum = 0;
     for key in &keys {
