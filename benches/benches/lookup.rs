@@ -22,7 +22,7 @@ fn lookups(db: &Database, rows: &Rows, random: &mut Random, count: u64, group: u
     let mut sum = 0;
     for keys in keys.chunks(group.max(1)) {
         if group > 0 {
-            tx.prefetch_raw(rows, keys.iter().map(|key| &key[..]), ROW).expect("a table");
+            tx.prefetch_raw(keys.iter().map(|key| (*rows, &key[..], ROW)));
         }
         for key in keys {
             let first = tx.read_raw(rows, key, |row| row[0]).expect("no deadlock");

@@ -94,26 +94,19 @@ pub(crate) fn bulk(rng: &mut Rng, profile: &Profile, rows: u64) -> Vec<(Vec<u8>,
 }
 
 /// Announces some keys, as who knows what a transaction will touch would; says which.
-///
-/// # Errors
-/// Those of the engine.
-pub(crate) fn announce(
-    tx: &mut Transaction<'_>,
-    tables: &Tables,
-    rng: &mut Rng,
-    profile: &Profile,
-) -> Result<Vec<u64>, TxnError> {
+pub(crate) fn announce(tx: &mut Transaction<'_>, tables: &Tables, rng: &mut Rng, profile: &Profile) -> Vec<u64> {
     let ahead: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(profile.keys)).collect();
     let keys: Vec<Vec<u8>> = ahead.iter().map(|n| key(*n)).collect();
     if rng.once_in(2) {
-        let places = keys.iter().map(|key| (tables[rng.below(tables.len() as u64) as usize], None, key.as_slice()));
-        tx.prefetch_places_raw(places);
+        // Of one table each, all in one group.
+        tx.prefetch_raw(keys.iter().map(|key| (tables[rng.below(tables.len() as u64) as usize], key.as_slice(), 64)));
+        tx.prefetch_insert_raw(&tables[0], &keys[0]);
     } else {
         for table in tables {
-            tx.prefetch_raw(table, keys.iter().map(Vec::as_slice), 64)?;
+            tx.prefetch_raw(keys.iter().map(|key| (*table, key.as_slice(), 64)));
         }
     }
-    Ok(ahead)
+    ahead
 }
 
 /// One random statement, mostly on a key that was announced, if any was; what it answered.
