@@ -73,8 +73,11 @@ mod breeding {
     use crate::torture::Plan;
     use crate::torture::report::{Progress, Report};
 
-    /// What a campaign may take; one that takes longer hangs.
-    const LIMIT: Duration = Duration::from_secs(60);
+    /// What a campaign may take without a mutant.
+    const LIMIT: Duration = Duration::from_secs(100);
+    /// With one it hangs if it takes this long and so many times longer than without.
+    const HANGS: Duration = Duration::from_secs(20);
+    const LONGER: u32 = 4;
 
     /// The campaigns that look for mutants, with what each tries per commit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +138,7 @@ mod breeding {
             | Mutant::OneControlCopy
             | Mutant::SkipRedoTest
             | Mutant::SkipRedo
-            | Mutant::SkipRestartUndo => &[Crash, Recovery, Malformed],
+            | Mutant::SkipRestartUndo => &[Crash, Recovery],
             Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Malformed, Crash, Recovery],
             Mutant::SkipRecordCrc | Mutant::SkipPageChecksum => &[Bitflips, Malformed, Crash],
             Mutant::ForgiveFailedSync | Mutant::SkipUndoSpace => &[IoErrors, Crash],
@@ -143,12 +146,16 @@ mod breeding {
     }
 
     pub(in crate::torture) fn run(plan: &Plan, progress: &Progress) -> Report {
-        let healthy = in_parallel(&Hunter::ALL, |&hunter| (hunter, hunt(hunter, None, plan.seed)));
+        let healthy = in_parallel(&Hunter::ALL, |&hunter| {
+            let begin = Instant::now();
+            let outcome = hunt(hunter, None, plan.seed, LIMIT);
+            (hunter, outcome, HANGS.max(begin.elapsed() * LONGER))
+        });
         let mut report = Report::default();
         let mut sane = Vec::new();
-        for (hunter, outcome) in healthy {
+        for (hunter, outcome, limit) in healthy {
             match outcome {
-                Ok(Outcome::Passed) => sane.push(hunter),
+                Ok(Outcome::Passed) => sane.push((hunter, limit)),
                 Ok(Outcome::Failed(what)) => {
                     report.failures.push(format!("{} fails without a mutant: {what}", hunter.campaign().0));
                 }
@@ -183,9 +190,10 @@ mod breeding {
     }
 
     /// Who killed it, and how.
-    fn fate(mutant: Mutant, sane: &[Hunter], seed: u64) -> Result<Option<(Hunter, String)>, String> {
-        for &hunter in hunters(mutant).iter().filter(|hunter| sane.contains(hunter)) {
-            if let Outcome::Failed(how) = hunt(hunter, Some(mutant), seed)? {
+    fn fate(mutant: Mutant, sane: &[(Hunter, Duration)], seed: u64) -> Result<Option<(Hunter, String)>, String> {
+        for &hunter in hunters(mutant) {
+            let Some((_, limit)) = sane.iter().find(|(sane, _)| *sane == hunter) else { continue };
+            if let Outcome::Failed(how) = hunt(hunter, Some(mutant), seed, *limit)? {
                 return Ok(Some((hunter, how)));
             }
         }
@@ -198,7 +206,7 @@ mod breeding {
     }
 
     /// One campaign in a process of its own.
-    fn hunt(hunter: Hunter, mutant: Option<Mutant>, seed: u64) -> Result<Outcome, String> {
+    fn hunt(hunter: Hunter, mutant: Option<Mutant>, seed: u64, limit: Duration) -> Result<Outcome, String> {
         let (campaign, budget) = hunter.campaign();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut child = Command::new(exe)
@@ -218,7 +226,7 @@ mod breeding {
             let _ = stdout.map(|mut out| out.read_to_string(&mut said));
             said
         });
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + limit;
         let status = loop {
             match child.try_wait().map_err(|e| format!("{campaign}: {e}"))? {
                 Some(status) => break Some(status),
@@ -230,13 +238,13 @@ mod breeding {
             }
         };
         let said = reader.join().unwrap_or_default();
+        let Some(status) = status else {
+            return Ok(Outcome::Failed(format!("hangs, {} s", limit.as_secs())));
+        };
         judge(campaign, status, &said)
     }
 
-    fn judge(campaign: &str, status: Option<ExitStatus>, said: &str) -> Result<Outcome, String> {
-        let Some(status) = status else {
-            return Ok(Outcome::Failed(format!("hangs, {} s", LIMIT.as_secs())));
-        };
+    fn judge(campaign: &str, status: ExitStatus, said: &str) -> Result<Outcome, String> {
         let first = said.lines().find_map(|line| line.strip_prefix("FAILED "));
         match status.code() {
             Some(0) => Ok(Outcome::Passed),
