@@ -5,6 +5,7 @@ mod crash;
 pub(crate) mod damage;
 mod io_errors;
 mod isolation;
+mod laps;
 mod malformed;
 mod mutants;
 mod oracle;

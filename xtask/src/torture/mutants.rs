@@ -139,7 +139,7 @@ mod breeding {
             | Mutant::SkipRedoTest
             | Mutant::SkipRedo
             | Mutant::SkipRestartUndo => &[Crash, Recovery],
-            Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Malformed, Crash, Recovery],
+            Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Crash, Malformed, Recovery],
             Mutant::SkipRecordCrc | Mutant::SkipPageChecksum => &[Bitflips, Malformed, Crash],
             Mutant::ForgiveFailedSync | Mutant::SkipUndoSpace => &[IoErrors, Crash],
         }
