@@ -3,6 +3,7 @@
 mod bitflips;
 mod crash;
 pub(crate) mod damage;
+mod full;
 mod io_errors;
 mod isolation;
 mod laps;
