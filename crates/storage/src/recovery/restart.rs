@@ -100,7 +100,9 @@ pub(crate) fn analyse(
     if control.checkpoint != Lsn::ZERO {
         let mut at = LogReader::new(&files, control.checkpoint, control.durable);
         let body = match at.next()? {
-            Some(record) if record.kind == RecordKind::Checkpoint as u8 => CheckpointBody::decode(record.body, record.lsn),
+            Some(record) if record.kind == RecordKind::Checkpoint as u8 => {
+                CheckpointBody::decode(record.body, record.lsn)
+            }
             _ => None,
         };
         let Some(body) = body else {
