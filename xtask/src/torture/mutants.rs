@@ -78,6 +78,10 @@ mod breeding {
     /// With one it hangs if it takes this long and so many times longer than without.
     const HANGS: Duration = Duration::from_secs(20);
     const LONGER: u32 = 4;
+    /// Or if for so long everybody in it waits.
+    const STILL: Duration = Duration::from_secs(8);
+    /// It is looked at so often. Time is counted in looks, so that none passes while all of this is stopped.
+    const LOOK: Duration = Duration::from_millis(20);
 
     /// The campaigns that look for mutants, with what each tries per commit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -226,22 +230,59 @@ mod breeding {
             let _ = stdout.map(|mut out| out.read_to_string(&mut said));
             said
         });
-        let deadline = Instant::now() + limit;
+        let (mut elapsed, mut still) = (Duration::ZERO, Still::default());
         let status = loop {
             match child.try_wait().map_err(|e| format!("{campaign}: {e}"))? {
                 Some(status) => break Some(status),
-                None if Instant::now() >= deadline => {
+                None if elapsed >= limit || still.look(child.id()) >= STILL => {
                     child.kill().and_then(|()| child.wait()).map_err(|e| format!("{campaign}: {e}"))?;
                     break None;
                 }
-                None => thread::sleep(Duration::from_millis(20)),
+                None => thread::sleep(LOOK),
             }
+            elapsed += LOOK;
         };
         let said = reader.join().unwrap_or_default();
         let Some(status) = status else {
-            return Ok(Outcome::Failed(format!("hangs, {} s", limit.as_secs())));
+            return Ok(Outcome::Failed(format!("hangs, {} s", elapsed.as_secs())));
         };
         judge(campaign, status, &said)
+    }
+
+    /// For how long a process has used less than a hundredth of the processor's time.
+    #[derive(Default)]
+    struct Still {
+        ticks: u64,
+        since: Duration,
+    }
+
+    impl Still {
+        /// Hundredths of a second.
+        const TICK: Duration = Duration::from_millis(10);
+
+        fn look(&mut self, process: u32) -> Duration {
+            let Some(ticks) = ticks_of(process) else {
+                self.since = Duration::ZERO;
+                return self.since;
+            };
+            let used = Self::TICK * u32::try_from(ticks.saturating_sub(self.ticks)).unwrap_or(u32::MAX);
+            if used * 100 > self.since {
+                *self = Still { ticks, since: Duration::ZERO };
+            }
+            self.since += LOOK;
+            self.since
+        }
+    }
+
+    /// Processor time of a process, in hundredths of a second; `None` if it is stopped, or where nobody tells.
+    fn ticks_of(process: u32) -> Option<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // The name, in parentheses, may hold anything.
+        let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+        let stopped = words.next()? == "T";
+        let user: u64 = words.nth(10)?.parse().ok()?;
+        let system: u64 = words.next()?.parse().ok()?;
+        (!stopped).then_some(user + system)
     }
 
     fn judge(campaign: &str, status: ExitStatus, said: &str) -> Result<Outcome, String> {
