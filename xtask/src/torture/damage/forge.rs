@@ -17,25 +17,9 @@ const PAYLOAD: u64 = LOG_FILE - LOG_HEADER;
 const SLOTS: usize = 128;
 const SLOT: usize = 12;
 
-static TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut entry = index as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            entry = if entry & 1 == 1 { (entry >> 1) ^ 0x82F6_3B78 } else { entry >> 1 };
-            bit += 1;
-        }
-        table[index] = entry;
-        index += 1;
-    }
-    table
-};
-
 /// CRC-32C.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |state: u32, byte| (state >> 8) ^ TABLE[usize::from(state as u8 ^ byte)])
+    crc_fast::crc32_iscsi(bytes)
 }
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
