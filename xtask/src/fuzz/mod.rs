@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
+use crate::sim::rng::Rng;
+use crate::torture::damage::forge;
 use crate::torture::damage::subject::{Left, Subject};
-use crate::torture::damage::{Rng, forge};
 
 /// Where inputs that were found are kept.
 const KEPT: &str = "target/fuzz";

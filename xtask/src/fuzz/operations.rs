@@ -6,7 +6,7 @@ use std::sync::Arc;
 use storage::disk::{Disk, MemDisk};
 use storage::{Database, SecondaryIndex, Table};
 
-use crate::torture::damage::Rng;
+use crate::sim::rng::Rng;
 use crate::torture::damage::subject::{Subject, options};
 
 const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByLength>();

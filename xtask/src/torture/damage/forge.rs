@@ -2,10 +2,10 @@
 
 use storage::PAGE_SIZE;
 
-use super::Rng;
 use super::disk::{CowDisk, Image};
 use super::judge::Promise;
 use super::subject::{LOG_FILE, LOG_HEADER};
+use crate::sim::rng::Rng;
 
 /// The data file.
 pub(crate) const PAGES: &str = "pages.0";

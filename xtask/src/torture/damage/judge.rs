@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use storage::{Database, OpenError, Rule, StorageError, TxnError};
 
-use super::Rng;
 use super::disk::CowDisk;
 use super::subject::{ByMark, ByStamp, Change, LONG, Model, NUMBERS, ROWS, Subject, options};
+use crate::sim::rng::Rng;
 
 /// What is promised for a kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

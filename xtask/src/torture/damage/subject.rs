@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use storage::{Background, Database, Options, SecondaryIndex, Table, Transaction, TxnError};
 
-use super::Rng;
 use super::disk::{CowDisk, Image};
+use crate::sim::rng::Rng;
 
 /// Many short rows.
 pub(crate) const NUMBERS: Table<u64, u64> = Table::new("numbers");
