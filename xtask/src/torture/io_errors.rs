@@ -1,7 +1,7 @@
 //! `io-errors`: the disk refuses the n-th call of a kind, once or from then on; or it is full.
 //!
-//! A budget of 20,000 is beyond all cases of any seed: all n of all kinds are tried then. With less, as many cases are
-//! chosen among them by the seed.
+//! A seed has some 5,000 cases, so a budget of 20,000 tries them all: each n of each kind. With less, the seed chooses
+//! among them.
 //!
 //! Five workloads, some on a new disk and some on what a crash left, so that restart meets the errors too. For each: all
 //! n, all kinds of calls, EIO and ENOSPC, and transfers that are short. Whatever happens: no panic and no hang; no sync is
@@ -83,7 +83,9 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     for at in (1..cases.len()).rev() {
         cases.swap(at, rng.below(at as u64 + 1) as usize);
     }
+    let of = cases.len();
     cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
+    println!("io-errors: {} of {of} cases", cases.len());
     let name = |(number, _): &(u64, Case)| format!("--seed {} --case {number}", plan.seed);
     seeds::every(&cases, progress, name, |(number, case)| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
