@@ -286,13 +286,17 @@ mod breeding {
     }
 
     fn judge(campaign: &str, status: ExitStatus, said: &str) -> Result<Outcome, String> {
-        let first = said.lines().find_map(|line| line.strip_prefix("FAILED "));
+        let mut lines = said.lines().skip_while(|line| !line.starts_with("FAILED "));
+        let first = lines.next().map(|line| line.trim_start_matches("FAILED ").to_owned());
+        // What follows a seed alone says what.
+        let first =
+            first.map(|line| if line.ends_with(':') { line + " " + lines.next().unwrap_or("").trim() } else { line });
         match status.code() {
             Some(0) => Ok(Outcome::Passed),
             // Not a finding: the command line was refused.
             Some(2) => Err(format!("{campaign} could not be run")),
             _ => {
-                let what = first.map_or_else(|| status.to_string(), str::to_owned);
+                let what = first.unwrap_or_else(|| status.to_string());
                 Ok(Outcome::Failed(what.chars().take(140).collect()))
             }
         }
