@@ -21,7 +21,7 @@ const FOR_MIRI: [&str; 8] =
     ["page::", "table::codec", "latch::", "log::record", "log::ring", "base::", "lock::tests", "buffer::arena"];
 
 /// Tests that Miri cannot run, or not within minutes.
-const NOT_FOR_MIRI: [&str; 2] = ["timing", "proptest"];
+const NOT_FOR_MIRI: [&str; 3] = ["timing", "lock::tests::fibers", "lock::tests::stress"];
 
 /// The flags of `cargo xtask loom`.
 #[derive(Debug, Args)]

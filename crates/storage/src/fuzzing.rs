@@ -77,7 +77,7 @@ pub fn log_record(bytes: &[u8]) {
         sections(record.body);
     }
     sections(bytes);
-    let _ = CheckpointBody::decode(bytes);
+    let _ = CheckpointBody::decode(bytes, Lsn(4096));
 }
 
 fn sections(body: &[u8]) {

@@ -19,14 +19,18 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
+use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
+use crate::torture::damage::forge;
 use crate::torture::damage::subject::{Left, Subject};
-use crate::torture::damage::{Rng, forge};
 
 /// Where inputs that were found are kept.
 const KEPT: &str = "target/fuzz";
 /// An input that takes longer hangs.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// Characters of a finding that are shown: an assertion may show everything there is.
+const MOST_SAID: usize = 600;
 
 /// What is fuzzed.
 struct Target {
@@ -119,7 +123,7 @@ fn fuzz(target: &Target, subject: &Subject, flags: &Flags) -> Option<String> {
         hang.about_to_try(&input);
         tries.fetch_add(1, Ordering::Relaxed);
         if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
-            let said = SAID.with(|said| said.borrow().replace('\n', " "));
+            let said: String = SAID.with(|said| said.borrow().replace('\n', " ").chars().take(MOST_SAID).collect());
             failed = Some(format!("{}: {said}\n       {}", target.name, kept(target.name, &input)));
             break;
         }

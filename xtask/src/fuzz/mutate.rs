@@ -1,6 +1,7 @@
 //! Changing inputs.
 
-use crate::torture::damage::{Rng, forge};
+use crate::sim::rng::Rng;
+use crate::torture::damage::forge;
 
 /// Longest input.
 const MOST_BYTES: usize = 16 << 10;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use storage::disk::{Disk, MemDisk};
 use storage::{Database, SecondaryIndex, Table};
 
-use crate::torture::damage::Rng;
+use crate::sim::rng::Rng;
 use crate::torture::damage::subject::{Subject, options};
 
 const ROWS: Table<Vec<u8>, Vec<u8>> = Table::new("rows").with_index::<ByLength>();
@@ -68,7 +68,11 @@ pub(super) fn run(program: &[u8]) {
 fn agree(db: &Database, map: &Map) {
     let mut tx = db.begin().expect("begins");
     let rows: Map = tx.range(&ROWS, ..).expect("scans").collect::<Result<_, _>>().expect("scans");
-    assert_eq!(&rows, map);
+    let differs = |key: &&Vec<u8>| rows.get(*key) != map.get(*key);
+    if let Some(key) = map.keys().chain(rows.keys()).find(differs) {
+        let short = |row: Option<&Vec<u8>>| row.map(|row| (row.len(), row.first().copied()));
+        panic!("row {key:?}: length and fill {:?}, expected {:?}", short(rows.get(key)), short(map.get(key)));
+    }
     let indexed = tx.range_by::<ByLength>(&ROWS, ..).expect("scans").count();
     assert_eq!(indexed, map.values().filter(|row| !row.is_empty()).count());
     drop(tx);

@@ -10,6 +10,13 @@ impl Rng {
         Rng(seed)
     }
 
+    /// The stream of one case of a campaign, which depends on nothing else.
+    pub(crate) fn of_case(seed: u64, case: u64) -> Rng {
+        let mut rng = Rng(seed ^ case.wrapping_mul(0xA24B_AED4_963E_E407));
+        rng.next();
+        rng
+    }
+
     /// Another stream, which follows from this one.
     pub(crate) fn split(&mut self) -> Rng {
         Rng(self.next())
@@ -29,6 +36,11 @@ impl Rng {
         if limit == 0 { 0 } else { self.next() % limit }
     }
 
+    /// An index of a slice that is not empty.
+    pub(crate) fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
     /// True once in `n` times.
     pub(crate) fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
@@ -36,6 +48,11 @@ impl Rng {
 
     /// One of some.
     pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize]
+        of[self.index(of.len())]
+    }
+
+    /// So many bytes.
+    pub(crate) fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.next() as u8).collect()
     }
 }

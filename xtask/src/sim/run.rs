@@ -366,12 +366,15 @@ fn work(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     let of_probe = rng.split();
     let wrong = Mutex::new(None);
     let afterwards = || {
+        let mut closed = false;
         if shared.script.probe {
             shared.disk.heal();
             let result = probe(shared, &tables, of_probe);
+            closed = result.is_err();
             *lock(&shared.notes.probe) = Some(result);
         }
-        if lock(&shared.notes.errors).is_empty() {
+        // An instance that a service's error has closed need not be read either, and the service told nobody.
+        if !closed && lock(&shared.notes.errors).is_empty() {
             match tables::contents(shared.db, true) {
                 Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
                 Err(what) => *lock(&wrong) = Some(what),

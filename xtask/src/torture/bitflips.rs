@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Plan;
-use super::damage::Rng;
 use super::damage::disk::CowDisk;
 use super::damage::judge::{Promise, judge, undamaged};
 use super::damage::subject::{Left, Subject};
 use super::damage::watch::{self, Cases, Ending};
 use super::report::{Progress, Report};
+use crate::sim::rng::Rng;
 
 /// Runs the campaign.
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {

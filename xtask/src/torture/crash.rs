@@ -3,11 +3,12 @@
 //! Each seed runs up to three databases' lives on one disk, the later ones on what a crash of the earlier one left. For
 //! every changing call there are four cases: all of what was not synced survives, nothing, and two random subsets with
 //! torn sectors. After the restart the rows must be those of a prefix of the commits in log order that contains every
-//! acknowledged one, and every index must agree with its table.
+//! acknowledged one, and every index must agree with its table. Then `laps`, a script.
 
 use storage::disk::Crash;
 
 use super::Plan;
+use super::laps;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::{Replayed, State};
@@ -20,7 +21,13 @@ use storage::disk::SimDisk;
 const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| one(Visit { seed, scheduler: plan.scheduler }, SimDisk::new(seed)))
+    seeds::each(plan, progress, |seed| {
+        let mut tried = one(Visit { seed, scheduler: plan.scheduler }, SimDisk::new(seed));
+        if tried.failures.is_empty() {
+            laps::one(seed, &mut tried);
+        }
+        tried
+    })
 }
 
 /// All cases of one seed, on a new disk.

@@ -1,4 +1,7 @@
-//! `io-errors`: the disk refuses the n-th call of a kind, once or from then on.
+//! `io-errors`: the disk refuses the n-th call of a kind, once or from then on; or it is full.
+//!
+//! A seed has some 5,000 cases, so a budget of 20,000 tries them all: each n of each kind. With less, the seed chooses
+//! among them.
 //!
 //! Five workloads, some on a new disk and some on what a crash left, so that restart meets the errors too. For each: all
 //! n, all kinds of calls, EIO and ENOSPC, and transfers that are short. Whatever happens: no panic and no hang; no sync is
@@ -10,6 +13,7 @@ use storage::{StorageError, TxnError};
 
 use super::Plan;
 use super::crash::faultless;
+use super::full;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::State;
@@ -41,9 +45,20 @@ struct Load {
     counts: [u64; CALLS.len()],
 }
 
+/// Disks that are filled, of a seed.
+const FULL: u64 = 200;
+
+/// What is tried.
+#[derive(Clone, Copy, Debug)]
+enum Case {
+    Refused(Refused),
+    /// A disk that is full, of this seed.
+    Full(u64),
+}
+
 /// One fault in one workload.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct Refused {
     load: usize,
     call: Call,
     when: When,
@@ -59,7 +74,8 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
             return Report { tried: 1, failures: tried.failures, ..Report::default() };
         }
     };
-    let mut cases: Vec<(u64, Case)> = (0..).zip(all(&loads)).collect();
+    let full = (0..FULL).map(|n| Case::Full(plan.seed ^ n << 32));
+    let mut cases: Vec<(u64, Case)> = (0..).zip(all(&loads).map(Case::Refused).chain(full)).collect();
     if let Some(case) = plan.case {
         cases.retain(|(number, _)| *number == case);
     }
@@ -68,13 +84,21 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     for at in (1..cases.len()).rev() {
         cases.swap(at, rng.below(at as u64 + 1) as usize);
     }
+    let of = cases.len();
     cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
+    println!("io-errors: {} of {of} cases", cases.len());
     let name = |(number, _): &(u64, Case)| format!("--seed {} --case {number}", plan.seed);
     seeds::every(&cases, progress, name, |(number, case)| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
-        let load = &loads[case.load];
-        if let Err(what) = one(load, case) {
-            let named = format!("workload {}, {:?} {:?} {:?}", load.name, case.call, case.when, case.fault);
+        let (named, result) = match case {
+            Case::Full(seed) => ("full disk".into(), full::one(*seed)),
+            Case::Refused(case) => {
+                let load = &loads[case.load];
+                let named = format!("workload {}, {:?} {:?} {:?}", load.name, case.call, case.when, case.fault);
+                (named, one(load, case))
+            }
+        };
+        if let Err(what) = result {
             tried.failures.push(format!(
                 "{named}: {what}\n  again: cargo xtask torture io-errors{} --seed {} --case {number}",
                 plan.scheduler.flag(),
@@ -137,23 +161,23 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
     Ok(loads)
 }
 
-/// All cases of all workloads.
-fn all(loads: &[Load]) -> Vec<Case> {
+/// All faults of all workloads.
+fn all(loads: &[Load]) -> impl Iterator<Item = Refused> {
     let mut cases = Vec::new();
     for (load, of) in loads.iter().enumerate() {
         for (call, count) in CALLS.into_iter().zip(of.counts) {
             let short = matches!(call, Call::Read | Call::Write).then_some(Fault::Short);
             for n in 1..=count {
                 for fault in [Some(Fault::Eio), Some(Fault::Enospc), short].into_iter().flatten() {
-                    cases.extend([When::Once(n), When::From(n)].map(|when| Case { load, call, when, fault }));
+                    cases.extend([When::Once(n), When::From(n)].map(|when| Refused { load, call, when, fault }));
                 }
             }
         }
     }
-    cases
+    cases.into_iter()
 }
 
-fn one(load: &Load, case: &Case) -> Result<(), String> {
+fn one(load: &Load, case: &Refused) -> Result<(), String> {
     let disk = load.disk.crash(Crash::All);
     disk.plan(Some(case.call), case.when, case.fault);
     let ran = run::run(&disk, &load.script)?;
@@ -189,7 +213,7 @@ fn storage_error(error: &RunError) -> Option<&StorageError> {
 }
 
 /// No error that the fault does not explain.
-fn errors_are_fitting(case: &Case, ran: &Ran) -> Result<(), String> {
+fn errors_are_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     for error in &ran.errors {
         if case.fault == Fault::Short {
             return Err(format!("a short transfer became an error: {error}"));
@@ -202,7 +226,7 @@ fn errors_are_fitting(case: &Case, ran: &Ran) -> Result<(), String> {
 }
 
 /// When the disk is sound again the instance works, or stays closed: as the fault demands.
-fn probe_is_fitting(case: &Case, ran: &Ran) -> Result<(), String> {
+fn probe_is_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     let closed = match &ran.probe {
         None => return Ok(()),
         Some(Ok(())) => false,

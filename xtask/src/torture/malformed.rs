@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::Plan;
 use super::damage::disk::{CowDisk, Image};
+use super::damage::forge;
 use super::damage::judge::{Promise, judge, memory_limit, undamaged};
 use super::damage::subject::{LOG_FILE, LOG_HEADER, Left, Subject};
 use super::damage::watch::{self, Cases, Ending};
-use super::damage::{Rng, forge};
 use super::report::{Progress, Report};
+use crate::sim::rng::Rng;
 
 /// Runs the campaign.
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {

@@ -73,8 +73,15 @@ mod breeding {
     use crate::torture::Plan;
     use crate::torture::report::{Progress, Report};
 
-    /// What a campaign may take; one that takes longer hangs.
-    const LIMIT: Duration = Duration::from_secs(60);
+    /// What a campaign may take without a mutant.
+    const LIMIT: Duration = Duration::from_secs(100);
+    /// With one it hangs if it takes this long and so many times longer than without.
+    const HANGS: Duration = Duration::from_secs(20);
+    const LONGER: u32 = 4;
+    /// Or if for so long everybody in it waits.
+    const STILL: Duration = Duration::from_secs(8);
+    /// It is looked at so often. Time is counted in looks, so that none passes while all of this is stopped.
+    const LOOK: Duration = Duration::from_millis(20);
 
     /// The campaigns that look for mutants, with what each tries per commit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,20 +143,24 @@ mod breeding {
             | Mutant::OneControlCopy
             | Mutant::SkipRedoTest
             | Mutant::SkipRedo
-            | Mutant::SkipRestartUndo => &[Crash, Recovery, Malformed],
-            Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Malformed, Crash, Recovery],
+            | Mutant::SkipRestartUndo => &[Crash, Recovery],
+            Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Crash, Malformed, Recovery],
             Mutant::SkipRecordCrc | Mutant::SkipPageChecksum => &[Bitflips, Malformed, Crash],
             Mutant::ForgiveFailedSync | Mutant::SkipUndoSpace => &[IoErrors, Crash],
         }
     }
 
     pub(in crate::torture) fn run(plan: &Plan, progress: &Progress) -> Report {
-        let healthy = in_parallel(&Hunter::ALL, |&hunter| (hunter, hunt(hunter, None, plan)));
+        let healthy = in_parallel(&Hunter::ALL, |&hunter| {
+            let begin = Instant::now();
+            let outcome = hunt(hunter, None, plan, LIMIT);
+            (hunter, outcome, HANGS.max(begin.elapsed() * LONGER))
+        });
         let mut report = Report::default();
         let mut sane = Vec::new();
-        for (hunter, outcome) in healthy {
+        for (hunter, outcome, limit) in healthy {
             match outcome {
-                Ok(Outcome::Passed) => sane.push(hunter),
+                Ok(Outcome::Passed) => sane.push((hunter, limit)),
                 Ok(Outcome::Failed(what)) => {
                     report.failures.push(format!("{} fails without a mutant: {what}", hunter.campaign().0));
                 }
@@ -184,9 +195,10 @@ mod breeding {
     }
 
     /// Who killed it, and how.
-    fn fate(mutant: Mutant, sane: &[Hunter], plan: &Plan) -> Result<Option<(Hunter, String)>, String> {
-        for &hunter in hunters(mutant).iter().filter(|hunter| sane.contains(hunter)) {
-            if let Outcome::Failed(how) = hunt(hunter, Some(mutant), plan)? {
+    fn fate(mutant: Mutant, sane: &[(Hunter, Duration)], plan: &Plan) -> Result<Option<(Hunter, String)>, String> {
+        for &hunter in hunters(mutant) {
+            let Some((_, limit)) = sane.iter().find(|(sane, _)| *sane == hunter) else { continue };
+            if let Outcome::Failed(how) = hunt(hunter, Some(mutant), plan, *limit)? {
                 return Ok(Some((hunter, how)));
             }
         }
@@ -199,7 +211,7 @@ mod breeding {
     }
 
     /// One campaign in a process of its own.
-    fn hunt(hunter: Hunter, mutant: Option<Mutant>, plan: &Plan) -> Result<Outcome, String> {
+    fn hunt(hunter: Hunter, mutant: Option<Mutant>, plan: &Plan, limit: Duration) -> Result<Outcome, String> {
         let (campaign, budget) = hunter.campaign();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut child = Command::new(exe)
@@ -220,32 +232,73 @@ mod breeding {
             let _ = stdout.map(|mut out| out.read_to_string(&mut said));
             said
         });
-        let deadline = Instant::now() + LIMIT;
+        let (mut elapsed, mut still) = (Duration::ZERO, Still::default());
         let status = loop {
             match child.try_wait().map_err(|e| format!("{campaign}: {e}"))? {
                 Some(status) => break Some(status),
-                None if Instant::now() >= deadline => {
+                None if elapsed >= limit || still.look(child.id()) >= STILL => {
                     child.kill().and_then(|()| child.wait()).map_err(|e| format!("{campaign}: {e}"))?;
                     break None;
                 }
-                None => thread::sleep(Duration::from_millis(20)),
+                None => thread::sleep(LOOK),
             }
+            elapsed += LOOK;
         };
         let said = reader.join().unwrap_or_default();
+        let Some(status) = status else {
+            return Ok(Outcome::Failed(format!("hangs, {} s", elapsed.as_secs())));
+        };
         judge(campaign, status, &said)
     }
 
-    fn judge(campaign: &str, status: Option<ExitStatus>, said: &str) -> Result<Outcome, String> {
-        let Some(status) = status else {
-            return Ok(Outcome::Failed(format!("hangs, {} s", LIMIT.as_secs())));
-        };
-        let first = said.lines().find_map(|line| line.strip_prefix("FAILED "));
+    /// For how long a process has used less than a hundredth of the processor's time.
+    #[derive(Default)]
+    struct Still {
+        ticks: u64,
+        since: Duration,
+    }
+
+    impl Still {
+        /// Hundredths of a second.
+        const TICK: Duration = Duration::from_millis(10);
+
+        fn look(&mut self, process: u32) -> Duration {
+            let Some(ticks) = ticks_of(process) else {
+                self.since = Duration::ZERO;
+                return self.since;
+            };
+            let used = Self::TICK * u32::try_from(ticks.saturating_sub(self.ticks)).unwrap_or(u32::MAX);
+            if used * 100 > self.since {
+                *self = Still { ticks, since: Duration::ZERO };
+            }
+            self.since += LOOK;
+            self.since
+        }
+    }
+
+    /// Processor time of a process, in hundredths of a second; `None` if it is stopped, or where nobody tells.
+    fn ticks_of(process: u32) -> Option<u64> {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        // The name, in parentheses, may hold anything.
+        let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+        let stopped = words.next()? == "T";
+        let user: u64 = words.nth(10)?.parse().ok()?;
+        let system: u64 = words.next()?.parse().ok()?;
+        (!stopped).then_some(user + system)
+    }
+
+    fn judge(campaign: &str, status: ExitStatus, said: &str) -> Result<Outcome, String> {
+        let mut lines = said.lines().skip_while(|line| !line.starts_with("FAILED "));
+        let first = lines.next().map(|line| line.trim_start_matches("FAILED ").to_owned());
+        // What follows a seed alone says what.
+        let first =
+            first.map(|line| if line.ends_with(':') { line + " " + lines.next().unwrap_or("").trim() } else { line });
         match status.code() {
             Some(0) => Ok(Outcome::Passed),
             // Not a finding: the command line was refused.
             Some(2) => Err(format!("{campaign} could not be run")),
             _ => {
-                let what = first.map_or_else(|| status.to_string(), str::to_owned);
+                let what = first.unwrap_or_else(|| status.to_string());
                 Ok(Outcome::Failed(what.chars().take(140).collect()))
             }
         }

@@ -122,7 +122,9 @@ mod tests {
 
     #[test]
     fn every_way_gives_the_same_sum() {
-        for len in [0, 1, 7, 8, 9, 63, 64, 255, 383, 384, 385, 1000, 4096, 8192, 100_001] {
+        // Miri counts bytes slowly, and takes the table for all of them.
+        let lens = [0, 1, 7, 8, 9, 63, 64, 255, 383, 384, 385, 1000, 4096, 8192, 100_001];
+        for len in lens.into_iter().take(if cfg!(miri) { 12 } else { lens.len() }) {
             let data = bytes(len);
             let expected = !table(!0, &data);
             assert_eq!(crc32c(&data), expected, "whole, {len} bytes");

@@ -481,6 +481,6 @@ fn rule_of(flaw: Flaw) -> Rule {
         Flaw::KeyOrder(_) => Rule::KeyOrder,
         Flaw::Head(_) | Flaw::Hint(_) => Rule::HintKeys,
         Flaw::Fences => Rule::FenceKeys,
-        Flaw::Kind | Flaw::Slots | Flaw::Heap | Flaw::Space | Flaw::Ghosts => Rule::Layout,
+        Flaw::Kind | Flaw::Slots | Flaw::Heap | Flaw::Overlap | Flaw::Space | Flaw::Ghosts => Rule::Layout,
     }
 }

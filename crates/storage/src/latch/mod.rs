@@ -328,22 +328,27 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     fn the_latches_a_thread_holds_are_counted() {
-        let (a, b) = (Latch::default(), Latch::default());
-        assert_none_held("the start");
-        a.lock_exclusive();
-        let share = ReadGuard::new(&b, LatchKind::Plain);
-        let caught = std::panic::catch_unwind(|| assert_none_held("a point"));
-        let text = *caught.unwrap_err().downcast::<String>().unwrap();
-        assert!(text.contains("a latch is held at a point"), "{text}");
-        a.unlock_unchanged();
-        assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
-        assert!(share.upgrade());
-        assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
-        b.unlock_exclusive();
-        assert_none_held("the end");
-        // An optimistic reader holds nothing.
-        let _read = ReadGuard::new(&a, LatchKind::Optimistic);
-        assert_none_held("a read section");
+        // Of a thread of its own: other tests forget latches that they hold, and may run on the same one.
+        std::thread::spawn(|| {
+            let (a, b) = (Latch::default(), Latch::default());
+            assert_none_held("the start");
+            a.lock_exclusive();
+            let share = ReadGuard::new(&b, LatchKind::Plain);
+            let caught = std::panic::catch_unwind(|| assert_none_held("a point"));
+            let text = *caught.unwrap_err().downcast::<String>().unwrap();
+            assert!(text.contains("a latch is held at a point"), "{text}");
+            a.unlock_unchanged();
+            assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
+            assert!(share.upgrade());
+            assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
+            b.unlock_exclusive();
+            assert_none_held("the end");
+            // An optimistic reader holds nothing.
+            let _read = ReadGuard::new(&a, LatchKind::Optimistic);
+            assert_none_held("a read section");
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

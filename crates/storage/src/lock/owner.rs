@@ -8,6 +8,7 @@ use super::request::{Arena, Request};
 #[cfg(test)]
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
+use super::table::Latched;
 use super::wait::{Outcome, Slot, WaitsFor, Wakes};
 use super::{LockError, LockTable};
 use crate::base::ids::SlotId;
@@ -248,7 +249,7 @@ impl LockOwner {
     pub(super) fn release_at(&mut self, position: u32) {
         let request = self.arena.at(position);
         if !self.locks.buckets.of(request.name.get()).remove_only(request) {
-            self.locks.release_shared(request);
+            self.locks.release_shared(request, |list, wakes| queue::release(list, request, wakes));
         }
         self.forget(position);
     }
@@ -273,7 +274,7 @@ impl LockOwner {
                     self.locks.buckets.prefetch(later.name.get());
                 }
                 if !request.is_free() && !self.locks.buckets.of(request.name.get()).remove_only(request) {
-                    self.locks.release_shared(request);
+                    self.locks.release_shared(request, |list, wakes| queue::release_at_end(list, request, wakes));
                 }
             }
         }
@@ -441,9 +442,9 @@ fn fill(request: &Request, table: u32, name: LockName, claim: Claim) {
 impl LockTable {
     /// Releases a request that is not alone in its bucket.
     #[cold]
-    fn release_shared(&self, request: &Request) {
+    fn release_shared(&self, request: &Request, release: impl FnOnce(&Latched<'_>, &mut Wakes)) {
         let mut wakes = Wakes::default();
-        queue::release(&self.buckets.of(request.name.get()).latch(), request, &mut wakes);
+        release(&self.buckets.of(request.name.get()).latch(), &mut wakes);
         self.deliver(wakes);
     }
 

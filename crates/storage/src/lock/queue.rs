@@ -123,3 +123,15 @@ pub(super) fn release(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) 
     request.held.set(RecordMode::NONE);
     grant(list, request.name.get(), wakes);
 }
+
+/// As [`release`] where the owner gives up all it has. Nothing is granted before its last request for the name is gone:
+/// between two of them someone further behind would overtake whom only the other one detains.
+pub(super) fn release_at_end(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) {
+    let name = request.name.get();
+    if list.iter().any(|r| r.owner == request.owner && r.name.get() == name && !std::ptr::eq(r, request)) {
+        list.unlink(request);
+        request.held.set(RecordMode::NONE);
+    } else {
+        release(list, request, wakes);
+    }
+}

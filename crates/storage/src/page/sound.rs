@@ -24,6 +24,8 @@ pub(crate) enum Flaw {
     Slots,
     /// A record or fence does not lie in the heap, or is longer than any can be.
     Heap,
+    /// A record or fence shares bytes with another.
+    Overlap,
     /// The bytes in use and free do not add up.
     Space,
     /// The fences do not ascend, or the prefix is not what they share.
@@ -44,6 +46,7 @@ impl Display for Flaw {
             Flaw::Kind => f.write_str("is of no kind that lies here"),
             Flaw::Slots => f.write_str("has more slots than fit"),
             Flaw::Heap => f.write_str("has a record or fence that does not lie in it"),
+            Flaw::Overlap => f.write_str("has records that share bytes"),
             Flaw::Space => f.write_str("has bytes that are neither used nor free"),
             Flaw::Fences => f.write_str("has fences that do not fit each other"),
             Flaw::KeyOrder(slot) => write!(f, "has a key out of order, in slot {slot}"),
@@ -85,6 +88,32 @@ fn in_heap(bytes: &[u8; PAGE_SIZE], heap: usize, at: usize, len: usize) -> Resul
     if at < heap { Err(Flaw::Heap) } else { bytes.get(at..at + len).ok_or(Flaw::Heap) }
 }
 
+/// The bytes of a page that something lies on, a bit each; and whether two things lie on one.
+struct Taken {
+    bytes: [u64; PAGE_SIZE / 64],
+    twice: u64,
+}
+
+impl Taken {
+    fn new() -> Taken {
+        Taken { bytes: [0; PAGE_SIZE / 64], twice: 0 }
+    }
+
+    /// Takes bytes, which lie in the page.
+    fn take(&mut self, at: usize, len: usize) {
+        let end = at + len;
+        let mut from = at;
+        while from < end {
+            let n = (64 - from % 64).min(end - from);
+            let these = (u64::MAX >> (64 - n)) << (from % 64);
+            let word = &mut self.bytes[from / 64];
+            self.twice |= *word & these;
+            *word |= these;
+            from += n;
+        }
+    }
+}
+
 fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     let (count, heap) = (u16_at(bytes, COUNT), u16_at(bytes, HEAP_START));
     let slots_end = SLOTS + count * SLOT;
@@ -109,7 +138,11 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if !fit || u16_at(bytes, FLAGS) >> 2 != 0 {
         return Err(Flaw::Fences);
     }
-    let mut used = low.map_or(0, <[u8]>::len) + high.map_or(0, <[u8]>::len);
+    let (low_len, high_len) = (low.map_or(0, <[u8]>::len), high.map_or(0, <[u8]>::len));
+    let mut used = low_len + high_len;
+    let mut taken = Taken::new();
+    taken.take(u16_at(bytes, LOW_OFFSET), low_len);
+    taken.take(u16_at(bytes, HIGH_OFFSET), high_len);
     // What keys are compared with is their rest behind the prefix, so fences lose it as well.
     let above = low.map(|low| &low[prefix..]);
     let below = high.map(|high| &high[prefix..]);
@@ -130,6 +163,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         }
         let key = &in_heap(bytes, heap, offset, len)?[RECORD_HEAD..RECORD_HEAD + key_len];
         used += len;
+        taken.take(offset, len);
         ghosts += slot_flags;
         if (key.len() < skip || head_of(key, 0) & SHARED_MASK[skip] != shared) && skip > 0
             || u32_at(bytes, slot) != head_of(key, skip)
@@ -149,6 +183,9 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if used + u16_at(bytes, HEAP_FREE) != PAGE_SIZE - heap {
         return Err(Flaw::Space);
     }
+    if taken.twice != 0 {
+        return Err(Flaw::Overlap);
+    }
     if ghosts != u16_at(bytes, GHOSTS) {
         return Err(Flaw::Ghosts);
     }
@@ -160,4 +197,49 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::ids::IndexId;
+    use crate::page::slotted::Format;
+    use crate::page::{PageBytes, PageMut};
+
+    /// A record that began in another's row was let in, because the sum of all bytes was right.
+    #[test]
+    fn records_that_share_bytes_are_noticed() {
+        let mut page = PageBytes::boxed();
+        let mut p = PageMut::of(&mut page);
+        let id = PageId(7);
+        let (low, high, right) = (None, None, PageId::NONE);
+        p.format(&Format { id, index: IndexId(1), level: 0, low, high, right, upper: PageId::NONE });
+        p.insert(0, &[9; 20], 0, &[9; 50], 0);
+        p.insert(1, &[10; 20], 0, &[9; 50], 0);
+        assert_eq!(flaw(page.as_bytes(), id), None);
+        let offset = u16_at(page.as_bytes(), SLOTS + 4);
+        let second = u16_at(page.as_bytes(), SLOTS + SLOT + 4);
+        assert_eq!(second + RECORD_HEAD + 20 + 50, offset);
+        // Into the row of the other, where its key is written as well.
+        let moved = (offset - 10) as u16;
+        page.as_bytes_mut()[SLOTS + 4..SLOTS + 6].copy_from_slice(&moved.to_le_bytes());
+        page.as_bytes_mut()[usize::from(moved) + RECORD_HEAD..][..20].fill(9);
+        assert_eq!(flaw(page.as_bytes(), id), Some(Flaw::Overlap));
+    }
+
+    #[test]
+    fn no_byte_is_taken_twice() {
+        let mut taken = Taken::new();
+        for (at, len) in [(0, 1), (63, 2), (100, 300), (400, 1), (PAGE_SIZE - 65, 65), (700, 0), (1, 62), (65, 35)] {
+            taken.take(at, len);
+            assert_eq!(taken.twice, 0, "{at}");
+        }
+        let of_all: u32 = taken.bytes.iter().map(|word| word.count_ones()).sum();
+        assert_eq!(of_all, 401 + 65);
+        for at in [0, 64, 399, PAGE_SIZE - 1] {
+            taken.twice = 0;
+            taken.take(at, 1);
+            assert_ne!(taken.twice, 0, "{at}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::{FIRST_LSN, RecordBuf, RecordKind};
 use crate::txn::active::Active;
 use crate::txn::core::Core;
 
@@ -52,15 +52,19 @@ impl CheckpointBody {
         }
     }
 
-    /// Reads a record's body; `None` if it is not one.
-    pub(crate) fn decode(body: &[u8]) -> Option<CheckpointBody> {
+    /// Reads the body of the record at `at`; `None` if it is not one, or speaks of what was not yet in the log.
+    pub(crate) fn decode(body: &[u8], at: Lsn) -> Option<CheckpointBody> {
         let word = |at: usize| body.get(at..at + 8)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
         let count = u32::from_le_bytes(*body.get(8..12)?.first_chunk()?) as usize;
         let active = (0..count).map(|i| {
-            let at = 12 + 24 * i;
-            Some(Active { txn: TxnId(word(at)?), first: Lsn(word(at + 8)?), last: Lsn(word(at + 16)?) })
+            let from = 12 + 24 * i;
+            Some(Active { txn: TxnId(word(from)?), first: Lsn(word(from + 8)?), last: Lsn(word(from + 16)?) })
         });
-        Some(CheckpointBody { redo: Lsn(word(0)?), active: active.collect::<Option<_>>()? })
+        let body = CheckpointBody { redo: Lsn(word(0)?), active: active.collect::<Option<_>>()? };
+        // A log that were read from elsewhere would end there, and be written on there.
+        let is_before = |lsn: Lsn| lsn <= at && lsn.0.is_multiple_of(8);
+        let all = body.active.iter().flat_map(|a| [a.first, a.last]).chain([body.redo]).all(is_before);
+        (all && body.redo >= FIRST_LSN).then_some(body)
     }
 }
 
@@ -123,12 +127,31 @@ mod tests {
     fn body_survives_the_log() {
         let active = vec![Active { txn: TxnId(3), first: Lsn(5000), last: Lsn(6000) }];
         let body = CheckpointBody { redo: Lsn(4200), active };
+        let at = Lsn(8000);
         let mut rec = RecordBuf::new();
         rec.begin(RecordKind::Checkpoint as u8, TxnId(0), Lsn::ZERO);
         body.put(&mut rec);
-        assert_eq!(CheckpointBody::decode(rec.body()), Some(body));
+        assert_eq!(CheckpointBody::decode(rec.body(), at), Some(body));
         for cut in 0..rec.body().len() {
-            assert_eq!(CheckpointBody::decode(&rec.body()[..cut]), None);
+            assert_eq!(CheckpointBody::decode(&rec.body()[..cut], at), None);
+        }
+    }
+
+    /// A forged record let the log be read, and then written on, from a place between two words.
+    #[test]
+    fn nothing_begins_behind_the_checkpoint_or_between_words() {
+        let body = |redo: u64, first: u64, last: u64| {
+            let mut body = redo.to_le_bytes().to_vec();
+            body.extend_from_slice(&1u32.to_le_bytes());
+            body.extend([3, first, last].into_iter().flat_map(u64::to_le_bytes));
+            body
+        };
+        let decode = |body: Vec<u8>| CheckpointBody::decode(&body, Lsn(8000)).is_some();
+        assert!(decode(body(4200, 5000, 6000)) && decode(body(8000, 8000, 0)));
+        for (redo, first, last) in
+            [(8008, 5000, 6000), (4201, 5000, 6000), (0, 5000, 6000), (4200, 8008, 6000), (4200, 5000, 6001)]
+        {
+            assert!(!decode(body(redo, first, last)), "{redo} {first} {last}");
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) const NEW_CONTROL: &str = "control.new";
 const MAGIC: &[u8; 8] = b"LOCKSTEP";
 const COPY: usize = 64;
 const APART: u64 = 4096;
+/// More copies than anybody writes.
+const NUMBER_MAX: u64 = u64::MAX / 2;
 
 /// What the control file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +78,8 @@ impl Control {
         if format != FORMAT {
             return Err(StorageError::Format { file: show.to_owned(), found: format, expected: FORMAT });
         }
-        // No copy was ever numbered so, and none could follow it.
-        if word(16) == u64::MAX {
+        // No copy was ever numbered so, and few could follow it.
+        if word(16) > NUMBER_MAX {
             return Ok(None);
         }
         Ok(Some(Control { number: word(16), database: word(24), checkpoint: Lsn(word(32)), durable: Lsn(word(40)) }))
@@ -137,5 +139,25 @@ impl ControlFile {
         let at = if is_mutant(Mutant::OneControlCopy) { 0 } else { (control.number % 2) * APART };
         write_all_at(&*self.file, &control.encode(), at)?;
         sync_file(&*self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number of a forged copy ran over at the second checkpoint after it.
+    #[test]
+    fn a_copy_that_few_could_follow_is_none() {
+        let decode = |number| {
+            let control = Control { number, database: 7, checkpoint: Lsn(4096), durable: Lsn(4160) };
+            let decoded = Control::decode(&control.encode(), CONTROL).unwrap();
+            assert!(decoded.is_none_or(|decoded| decoded == control));
+            decoded.is_some()
+        };
+        assert_eq!(
+            [0, 1, NUMBER_MAX, NUMBER_MAX + 1, u64::MAX - 1, u64::MAX].map(decode),
+            [true, true, true, false, false, false]
+        );
     }
 }

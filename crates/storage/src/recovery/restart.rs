@@ -100,7 +100,9 @@ pub(crate) fn analyse(
     if control.checkpoint != Lsn::ZERO {
         let mut at = LogReader::new(&files, control.checkpoint, control.durable);
         let body = match at.next()? {
-            Some(record) if record.kind == RecordKind::Checkpoint as u8 => CheckpointBody::decode(record.body),
+            Some(record) if record.kind == RecordKind::Checkpoint as u8 => {
+                CheckpointBody::decode(record.body, record.lsn)
+            }
             _ => None,
         };
         let Some(body) = body else {
@@ -305,8 +307,13 @@ impl Extent {
             self.limit = self.limit.max(end);
             self.seen = self.seen.max(end);
         }
-        sections.all(|section| u64::from(section.page().0) < self.limit)
+        sections.all(|section| is_numbered(section.page(), self.limit))
     }
+}
+
+/// Whether a log may speak of this page: page 0 is the file's header.
+fn is_numbered(id: PageId, limit: u64) -> bool {
+    (1..limit).contains(&id.0.into())
 }
 
 /// Whether these bytes can be page `id`.
@@ -347,7 +354,7 @@ fn bring(
         Err(error @ StorageError::CorruptPage { .. }) => error,
         Err(error) => return Err(error),
     };
-    let Some(at) = images.get(&id).filter(|_| u64::from(id.0) < limit) else { return Err(error) };
+    let Some(at) = images.get(&id).filter(|_| is_numbered(id, limit)) else { return Err(error) };
     let record = log.read_at(*at, scratch)?;
     let mut page = PageBytes::boxed();
     let found = Sections::new(record.body).find(|s| s.page() == id);
@@ -398,5 +405,22 @@ impl Analysis {
     /// The losers, the images, and the reader at the log's end.
     pub(crate) fn into_parts(self) -> (HashMap<TxnId, Lsn>, HashMap<PageId, Lsn>, LogReader) {
         (self.losers, self.images, self.reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A forged record made redo create page 0, the file's header, which panics.
+    #[test]
+    fn the_log_cannot_speak_of_pages_that_are_none() {
+        let free = |page: u32| [&[22, 0, 12, 0], &page.to_le_bytes()[..], &[0; 4]].concat();
+        let admits = |page| {
+            let body = free(page);
+            assert_eq!(Sections::new(&body).map(|s| s.page()).collect::<Vec<_>>(), [PageId(page)]);
+            Extent { limit: 10, seen: 0 }.admits(Sections::new(&body))
+        };
+        assert_eq!([0, 1, 9, 10, u32::MAX].map(admits), [false, true, true, false, false]);
     }
 }

@@ -1,4 +1,5 @@
-//! A disk in memory that begins as a copy of an image and keeps only what differs: thousands of them cost nothing.
+//! A disk in memory that begins as a copy of an image and keeps only what differs: thousands of them cost nothing, where
+//! storage's own disk in memory would copy all files for each. It also has an end, against what grows without bounds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -46,8 +47,7 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl CowDisk {
     /// A copy of the image, on which files may grow to `capacity` bytes in all.
     pub(crate) fn over(image: &Image, capacity: u64) -> CowDisk {
-        let files =
-            image.0.iter().map(|(name, bytes)| (name.clone(), CowFile::over(name, Arc::clone(bytes)))).collect();
+        let files = image.0.iter().map(|(name, bytes)| (name.clone(), CowFile::over(Arc::clone(bytes)))).collect();
         CowDisk(Arc::new(Directory { files: Mutex::new(files), capacity, owner: MemDisk::new() }))
     }
 
@@ -90,7 +90,7 @@ impl CowDisk {
 
     /// Gives a file these bytes, making it if it is absent.
     pub(crate) fn put(&self, name: &str, bytes: Vec<u8>) {
-        held(&self.0.files).insert(name.to_owned(), CowFile::over(name, Arc::new(bytes)));
+        held(&self.0.files).insert(name.to_owned(), CowFile::over(Arc::new(bytes)));
     }
 
     /// Removes a file.
@@ -123,7 +123,7 @@ impl Disk for CowDisk {
             (None, OpenMode::Existing) => return Err(io::ErrorKind::NotFound.into()),
             (Some(file), _) => Arc::clone(file),
             (None, _) => {
-                let file = CowFile::over(name, Arc::default());
+                let file = CowFile::over(Arc::default());
                 files.insert(name.to_owned(), Arc::clone(&file));
                 file
             }
@@ -186,7 +186,7 @@ fn each_block(at: u64, len: usize, mut f: impl FnMut(u64, usize, std::ops::Range
 }
 
 impl CowFile {
-    fn over(_: &str, base: Arc<Vec<u8>>) -> Arc<CowFile> {
+    fn over(base: Arc<Vec<u8>>) -> Arc<CowFile> {
         let len = base.len() as u64;
         Arc::new(CowFile { state: Mutex::new(State { base, visible: len, blocks: HashMap::new(), len }) })
     }
@@ -300,11 +300,12 @@ impl DiskFile for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::rng::Rng;
 
     #[test]
     fn a_copy_behaves_like_a_disk_and_leaves_the_image_alone() {
         let image = Image([("a".to_owned(), Arc::new((0..10_000u32).map(|i| i as u8).collect()))].into());
-        let mut rng = super::super::Rng::of_case(7, 7);
+        let mut rng = Rng::of_case(7, 7);
         for _ in 0..50 {
             let (copy, real) = (CowDisk::over(&image, 1 << 20), MemDisk::new());
             let (a, b) = (copy.open("a", OpenMode::Existing).unwrap(), real.open("a", OpenMode::Create).unwrap());

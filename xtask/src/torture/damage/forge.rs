@@ -2,10 +2,10 @@
 
 use storage::PAGE_SIZE;
 
-use super::Rng;
 use super::disk::{CowDisk, Image};
 use super::judge::Promise;
 use super::subject::{LOG_FILE, LOG_HEADER};
+use crate::sim::rng::Rng;
 
 /// The data file.
 pub(crate) const PAGES: &str = "pages.0";
@@ -17,25 +17,9 @@ const PAYLOAD: u64 = LOG_FILE - LOG_HEADER;
 const SLOTS: usize = 128;
 const SLOT: usize = 12;
 
-static TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut index = 0;
-    while index < 256 {
-        let mut entry = index as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            entry = if entry & 1 == 1 { (entry >> 1) ^ 0x82F6_3B78 } else { entry >> 1 };
-            bit += 1;
-        }
-        table[index] = entry;
-        index += 1;
-    }
-    table
-};
-
 /// CRC-32C.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |state: u32, byte| (state >> 8) ^ TABLE[usize::from(state as u8 ^ byte)])
+    crc_fast::crc32_iscsi(bytes)
 }
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -160,11 +144,15 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
             format!("slots at {a} and {b} exchanged")
         }
         5 => {
-            let (at, bytes) =
-                (SLOTS + SLOT * rng.index(count), [(0, 4), (4, 2), (6, 2), (8, 2), (10, 2)][rng.index(5)]);
-            let number = nasty(rng, u64_at(page, at + bytes.0), bytes.1);
-            put(page, at + bytes.0, number, bytes.1);
-            format!("slot at {at} byte {} = {number}", bytes.0)
+            let slot = SLOTS + SLOT * rng.index(count);
+            let (field, bytes) = [(0, 4), (4, 2), (6, 2), (8, 2), (10, 2)][rng.index(5)];
+            let number = nasty(rng, u64_at(page, slot + field), bytes);
+            put(page, slot + field, number, bytes);
+            if field == 4 && is_alone(page, slot, count) {
+                // Another record in its place, if it looks like one: no structure is broken.
+                promise = Promise::Alive;
+            }
+            format!("slot at {slot} byte {field} = {number}")
         }
         6 => {
             // A key: its bytes behind the version.
@@ -192,6 +180,20 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
     };
     seal(page);
     (what, promise)
+}
+
+/// Whether the record of a slot lies in the heap and shares no byte with a fence or with another slot's record.
+fn is_alone(page: &[u8], slot: usize, count: usize) -> bool {
+    let number = |at: usize| usize::from(u16_at(page, at));
+    let record = |slot: usize| {
+        let value = if page[16] == 1 { number(slot + 8) } else { 0 };
+        (number(slot + 4), 4 + number(slot + 6) + value)
+    };
+    let (at, len) = record(slot);
+    let others = (0..count).map(|i| SLOTS + SLOT * i).filter(|other| *other != slot).map(record);
+    let fences = [32, 36].map(|at| (number(at), number(at + 2))).into_iter().filter(|(_, len)| *len > 0);
+    let apart = |(other, other_len): (usize, usize)| at >= other + other_len || other >= at + len;
+    at >= number(26) && at + len <= PAGE && others.chain(fences).all(apart)
 }
 
 /// The file and offset of a position in the log.

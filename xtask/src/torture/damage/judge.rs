@@ -8,9 +8,9 @@ use std::sync::atomic::AtomicU64;
 
 use storage::{Database, OpenError, Options, Rule, StorageError, Transaction, TxnError};
 
-use super::Rng;
 use super::disk::CowDisk;
 use super::subject::{ByMark, ByStamp, Change, LONG, Model, NUMBERS, ROWS, Subject, options};
+use crate::sim::rng::Rng;
 use crate::sim::run::in_company;
 use crate::sim::scheduler::{Scheduler, Sim};
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use storage::{Background, Database, Options, SecondaryIndex, Table, Transaction, TxnError};
 
-use super::Rng;
 use super::disk::{CowDisk, Image};
+use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
 
 /// Many short rows.

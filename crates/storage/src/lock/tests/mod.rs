@@ -46,7 +46,7 @@ impl Hook for NeverBlock {
 /// `n` random cases, few under Miri. A failure prints its smallest input, which is the test to write down.
 fn cases(n: u32) -> proptest::prelude::ProptestConfig {
     proptest::prelude::ProptestConfig {
-        cases: if cfg!(miri) { 5 } else { n },
+        cases: if cfg!(miri) { 1 } else { n },
         failure_persistence: None,
         ..Default::default()
     }

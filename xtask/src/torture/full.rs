@@ -1,0 +1,156 @@
+//! A disk that is full: several transactions write until nobody is given space any more. Whoever is refused may take
+//! back or keep what he has done; commits and rollbacks need no space that was not kept for them. When there is space
+//! again service goes on, and the rows are those of the commits, before and after a crash.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use storage::disk::{Crash, SimDisk};
+use storage::{Background, Database, Options, StorageError, Table, Transaction, TxnError};
+
+use crate::sim::caught::caught;
+use crate::sim::rng::Rng;
+
+const ROWS: Table<u64, Vec<u8>> = Table::new("full");
+/// Transactions at once. Each has rows of its own: nobody waits.
+const SESSIONS: u64 = 4;
+const ROWS_EACH: u64 = 6;
+const LONGEST: u64 = 1500;
+/// So often somebody is refused until all end.
+const REFUSED: u64 = 12;
+/// No disk here takes so many statements.
+const STATEMENTS: u64 = 3000;
+
+type Rows = BTreeMap<u64, Vec<u8>>;
+
+/// A transaction, and what its rows are if it commits.
+struct Open<'a> {
+    tx: Transaction<'a>,
+    rows: Rows,
+}
+
+/// One filling of a disk.
+///
+/// # Errors
+/// What went wrong.
+pub(super) fn one(seed: u64) -> Result<(), String> {
+    caught(|| filled(seed))?.unwrap_or_else(|| Err("stopped".into()))
+}
+
+fn filled(seed: u64) -> Result<(), String> {
+    let mut rng = Rng::new(seed);
+    let disk = SimDisk::new(rng.next());
+    let checkpoint_every = rng.pick(&[96 << 10, 1 << 30]);
+    let db = open(&disk, checkpoint_every)?;
+    let mut committed = Rows::new();
+    db.transact(|tx| {
+        (0..SESSIONS * ROWS_EACH).try_for_each(|key| {
+            let row = row(&mut rng);
+            tx.put(&ROWS, &key, &row)?;
+            committed.insert(key, row);
+            Ok(())
+        })
+    })
+    .map_err(|e: TxnError| format!("loading: {e}"))?;
+    disk.set_capacity(disk.used() + rng.pick(&[0, 64 << 10, 200 << 10]));
+    write_until_refused(&db, &mut committed, &mut rng)?;
+    holds(&db, &committed).map_err(|e| format!("when all had ended: {e}"))?;
+
+    disk.set_capacity(u64::MAX);
+    for key in 0..SESSIONS * ROWS_EACH {
+        let row = row(&mut rng);
+        db.transact(|tx| tx.put(&ROWS, &key, &row)).map_err(|e: TxnError| format!("with space again: {e}"))?;
+        committed.insert(key, row);
+        // The clock stands still, so the log need not be written yet.
+        step(&db)?;
+    }
+    for how in [Crash::All, Crash::Nothing, Crash::Random(rng.next())] {
+        let db = open(&disk.crash(how), checkpoint_every)?;
+        holds(&db, &committed).map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
+    }
+    db.close().map_err(|e| format!("closing: {e}"))
+}
+
+/// Random statements of all sessions; then all end, most by rollback.
+fn write_until_refused(db: &Database, committed: &mut Rows, rng: &mut Rng) -> Result<(), String> {
+    let mut open: Vec<Option<Open<'_>>> = (0..SESSIONS).map(|_| None).collect();
+    let (mut refused, mut statements) = (0, 0);
+    while refused < REFUSED && statements < STATEMENTS {
+        statements += 1;
+        let session = rng.below(SESSIONS);
+        let place = &mut open[session as usize];
+        let mut one = match place.take() {
+            Some(one) => one,
+            None => Open { tx: db.begin().map_err(|e| format!("begin: {e}"))?, rows: Rows::new() },
+        };
+        let (key, row) = (session * ROWS_EACH + rng.below(ROWS_EACH), row(rng));
+        match one.tx.put(&ROWS, &key, &row) {
+            Ok(()) => {
+                one.rows.insert(key, row);
+            }
+            Err(TxnError::Storage(StorageError::NoSpace { .. })) => refused += 1,
+            Err(error) => return Err(format!("statement {statements}: {error}")),
+        }
+        match rng.below(24) {
+            0 => end(one, true, committed)?,
+            1 => end(one, false, committed)?,
+            _ => *place = Some(one),
+        }
+        if rng.once_in(8) {
+            step(db)?;
+        }
+    }
+    for one in open.into_iter().flatten() {
+        end(one, rng.once_in(4), committed)?;
+    }
+    Ok(())
+}
+
+/// Commits or rolls back: neither is ever refused for want of space.
+fn end(one: Open<'_>, commit: bool, committed: &mut Rows) -> Result<(), String> {
+    if !commit {
+        return one.tx.rollback().map(drop).map_err(|e| format!("a rollback on a full disk: {e}"));
+    }
+    one.tx.commit().map_err(|e| format!("a commit on a full disk: {e}"))?;
+    committed.extend(one.rows);
+    Ok(())
+}
+
+/// The services' work, which a full disk holds up and does not fail.
+fn step(db: &Database) -> Result<(), String> {
+    match db.step() {
+        Ok(()) | Err(StorageError::NoSpace { .. }) => Ok(()),
+        Err(error) => Err(format!("a service: {error}")),
+    }
+}
+
+fn open(disk: &SimDisk, checkpoint_every: u64) -> Result<Database, String> {
+    let options = Options::new()
+        .buffer_pool(storage::MIN_POOL_BYTES)
+        .log_segment(64 << 10)
+        .log_buffer(64 << 10)
+        .checkpoint_every(checkpoint_every)
+        .transactions(8)
+        .clock(Arc::new(AtomicU64::new(1)))
+        .database_id(1)
+        .background(Background::Inline);
+    let db = options.open_on(Arc::new(disk.clone())).map_err(|e| format!("open: {e}"))?;
+    db.table(&ROWS).map_err(|e| format!("open: {e}"))?;
+    Ok(db)
+}
+
+fn holds(db: &Database, rows: &Rows) -> Result<(), String> {
+    let found: Result<Rows, TxnError> = db.begin().and_then(|mut tx| tx.range(&ROWS, ..)?.collect());
+    let found = found.map_err(|e| e.to_string())?;
+    let differ = |key: &&u64| found.get(key) != rows.get(key);
+    match rows.keys().chain(found.keys()).find(differ) {
+        None => Ok(()),
+        Some(key) => Err(format!("row {key} is {:?}, not {:?}", found.get(key), rows.get(key))),
+    }
+}
+
+fn row(rng: &mut Rng) -> Vec<u8> {
+    let byte = rng.next() as u8;
+    vec![byte; 1 + rng.below(LONGEST) as usize]
+}

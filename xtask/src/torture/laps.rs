@@ -1,0 +1,180 @@
+//! Laps: a scripted workload for what lies behind the log's end. Wherever a block of the log begins, a short
+//! transaction begins that counts, so that the end of the log, put at the end of a block, has one of another time
+//! behind it: of the last lap through a recycled segment, or of a run that lost its power. It is whole, and no part of
+//! the log. Anywhere else the zeros that fill the last block lie between.
+//!
+//! Each crash is survived by the next life. The row that counts says in which life it was written, so that it is never
+//! taken for one of another.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use storage::disk::{Crash, SimDisk};
+use storage::{Background, Database, Lsn, Options, Table, TxnError};
+
+use super::seeds::Tried;
+use crate::sim::caught::caught;
+use crate::sim::rng::Rng;
+use crate::sim::scheduler::Scheduler;
+
+const LIVES: u64 = 40;
+/// Of the log, which is written in such pieces.
+const BLOCK: u64 = 4096;
+/// The row that counts, and one that is changed to fill the log, each change a record of the length wanted.
+const ROWS: Table<u64, Vec<u8>> = Table::new("laps");
+const COUNTER: u64 = 0;
+const FILLER: u64 = 1;
+/// The longest filler: a record holds what was and what is.
+const LONGEST: usize = 2200;
+/// Blocks between checkpoints: few enough that segments come round.
+const CHECKPOINT_EVERY: u64 = 10;
+
+/// The life that wrote a row, and how many of that life's came before.
+type Count = (u64, u64);
+
+/// All lives of a seed, a case each.
+pub(super) fn one(seed: u64, tried: &mut Tried) {
+    let mut rng = Rng::new(seed ^ 0x1a95);
+    let mut disk = SimDisk::new(seed);
+    let mut last: Count = (0, 0);
+    for life in 1..=LIVES {
+        tried.cases += 1;
+        let lived = told(|| live(&disk, seed, life, last, &mut rng));
+        let survived = lived.and_then(|(left, possible)| {
+            let restarted = told(|| open(&left.crash(Crash::All), seed).and_then(|db| count(&db)));
+            let found = restarted.map_err(|what| format!("restart: {what}"))?;
+            let known = possible.contains(&found);
+            known.then_some((left, found)).ok_or_else(|| format!("{found:?} is there, not one of {possible:?}"))
+        });
+        match survived {
+            Ok(next) => (disk, last) = next,
+            Err(what) => return tried.fail("crash", Scheduler::Threads, seed, format!("lap {life}: {what}")),
+        }
+    }
+}
+
+/// What came of `f`, a panic included.
+fn told<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    caught(f)?.unwrap_or_else(|| Err("stopped".into()))
+}
+
+/// One life, from a restart to a crash: the disk that it leaves, and what may be found there.
+fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Result<(SimDisk, Vec<Count>), String> {
+    let db = open(disk, seed)?;
+    let found = count(&db)?;
+    if found != last {
+        return Err(format!("{found:?} at the second restart, {last:?} at the first"));
+    }
+    let mut pen = Pen { db: &db, life, number: 0, filler: vec![0; LONGEST], possible: vec![last] };
+    pen.write(FILLER, &pen.filler)?;
+    let mut at = pen.count()?;
+    // Often none, so that the end comes right behind what the restart wrote: into the last life's leavings.
+    let blocks = if rng.once_in(3) { 1 + rng.below(40) } else { 0 };
+    for block in 1..=blocks {
+        pen.fill_block(at)?;
+        at = pen.count()?;
+        if block % CHECKPOINT_EVERY == 0 {
+            db.checkpoint().map_err(|e| e.to_string())?;
+            at = pen.count()?;
+        }
+    }
+    at = pen.fill_block(at)?;
+    pen.sync(at)?;
+    if rng.once_in(2) {
+        // Written, and not synced: time stands still.
+        for _ in 0..1 + rng.below(6) {
+            at = pen.count()?;
+            pen.fill_block(at)?;
+        }
+        db.step().map_err(|e| e.to_string())?;
+    }
+    let possible = pen.possible;
+    let how = match rng.below(6) {
+        0 => Crash::All,
+        1 => Crash::Nothing,
+        _ => Crash::Random(rng.next()),
+    };
+    let left = disk.crash(how);
+    // Nothing that closing does reaches the disk.
+    disk.power_off_after(0);
+    Ok((left, possible))
+}
+
+/// Writes one life's transactions. None of them waits for the disk.
+struct Pen<'a> {
+    db: &'a Database,
+    life: u64,
+    number: u64,
+    /// The row that fills, as it is.
+    filler: Vec<u8>,
+    /// What a crash now may leave, oldest first.
+    possible: Vec<Count>,
+}
+
+impl Pen<'_> {
+    /// Counts on; gives the end of the log.
+    fn count(&mut self) -> Result<Lsn, String> {
+        self.number += 1;
+        self.possible.push((self.life, self.number));
+        self.write(COUNTER, &[self.life.to_le_bytes(), self.number.to_le_bytes()].concat())
+    }
+
+    /// Fills the log from `at`, its end, up to the end of a block.
+    fn fill_block(&mut self, mut at: Lsn) -> Result<Lsn, String> {
+        // Something else may be written in between, the image of a page for one.
+        for _ in 0..8 {
+            if at.0.is_multiple_of(BLOCK) {
+                return Ok(at);
+            }
+            let before = self.change(8)?;
+            let after = self.change(8)?;
+            let (shortest, left) = (after.0 - before.0, BLOCK - after.0 % BLOCK);
+            let left = if left < shortest { left + BLOCK } else { left };
+            at = self.change(8 + (left - shortest) as usize / 2)?;
+        }
+        Err("no block of the log came to its end".into())
+    }
+
+    /// Changes so many bytes of the row that fills: each counts twice, as it was and as it is.
+    fn change(&mut self, bytes: usize) -> Result<Lsn, String> {
+        self.filler.iter_mut().take(bytes).for_each(|byte| *byte = byte.wrapping_add(1));
+        self.write(FILLER, &self.filler)
+    }
+
+    fn write(&self, key: u64, row: &Vec<u8>) -> Result<Lsn, String> {
+        let write = || {
+            let mut tx = self.db.begin()?;
+            tx.put(&ROWS, &key, row)?;
+            tx.commit_async()
+        };
+        write().map_err(|e: TxnError| e.to_string())
+    }
+
+    /// Everything is on disk: only the newest is possible.
+    fn sync(&mut self, at: Lsn) -> Result<(), String> {
+        self.db.wait_durable(at).map_err(|e| e.to_string())?;
+        self.possible.drain(..self.possible.len() - 1);
+        Ok(())
+    }
+}
+
+fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
+    let options = Options::new()
+        .buffer_pool(storage::MIN_POOL_BYTES)
+        .log_segment(64 << 10)
+        .log_buffer(64 << 10)
+        .transactions(2)
+        .clock(Arc::new(AtomicU64::new(1)))
+        .database_id(seed | 1)
+        .background(Background::Inline);
+    let db = options.open_on(Arc::new(disk.clone())).map_err(|e| e.to_string())?;
+    db.table(&ROWS).map_err(|e| e.to_string())?;
+    Ok(db)
+}
+
+fn count(db: &Database) -> Result<Count, String> {
+    let row = db.begin().and_then(|mut tx| tx.get(&ROWS, &COUNTER)).map_err(|e| e.to_string())?;
+    let Some(row) = row else { return Ok((0, 0)) };
+    let word = |at: usize| row.get(at..at + 8).and_then(|b| b.first_chunk()).map(|b| u64::from_le_bytes(*b));
+    word(0).zip(word(8)).ok_or_else(|| format!("no row that anybody wrote: {row:?}"))
+}
