@@ -360,10 +360,35 @@ fn clear(file: &dyn DiskFile, from: u64, to: u64) -> Result<(), StorageError> {
     while at < to {
         let piece = (to - at).min(SLICE);
         let got = read_up_to_at(file, &mut buf[..piece as usize], at)?;
-        if buf[..got].iter().any(|byte| *byte != 0) || (got as u64) < piece {
+        if !is_zero(&buf[..got]) || (got as u64) < piece {
             write_zeros_at(file, at, piece)?;
         }
         at += piece;
     }
     Ok(())
+}
+
+/// Whether all bytes are zero: 64 at a time, since an open looks at most of a segment.
+fn is_zero(bytes: &[u8]) -> bool {
+    let (chunks, rest) = bytes.as_chunks::<64>();
+    let or = |bytes: &[u8]| bytes.iter().fold(0, |or, byte| or | byte);
+    chunks.iter().all(|chunk| or(chunk) == 0) && or(rest) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_zero;
+
+    #[test]
+    fn one_byte_that_is_not_zero_is_seen_wherever_it_lies() {
+        for len in [0, 1, 63, 64, 65, 200] {
+            let mut bytes = vec![0; len];
+            assert!(is_zero(&bytes));
+            for at in 0..len {
+                bytes[at] = 0x80;
+                assert!(!is_zero(&bytes), "{at} of {len}");
+                bytes[at] = 0;
+            }
+        }
+    }
 }
