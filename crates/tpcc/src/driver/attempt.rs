@@ -8,8 +8,12 @@ use crate::generate::input::Input;
 use crate::schema::keys::HistoryKey;
 use crate::txn::{self, Failure, Scratch, Steps, Verdict};
 
-/// After this many victims in a row a transaction lets others go first.
+/// After this many victims in a row a transaction lets others go first, each time for twice as long: two that are run in
+/// lockstep and begin anew together would otherwise meet in the same deadlock for ever.
 const PATIENCE: u32 = 3;
+
+/// At most two to this many turns are given to others.
+const LONGEST_WAIT: u32 = 8;
 
 /// Runs one transaction, again and again with the same input while it is a victim. One with a number leaves it in the
 /// database.
@@ -33,7 +37,7 @@ pub(super) fn execute<S: Session>(
         aborted(abort);
         tries += 1;
         if tries > PATIENCE {
-            yield_now();
+            (0..1 << (tries - PATIENCE).min(LONGEST_WAIT)).for_each(|_: u32| yield_now());
         }
     }
 }
