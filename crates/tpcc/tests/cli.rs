@@ -290,16 +290,20 @@ fn a_database_is_loaded_run_and_checked() {
 #[test]
 fn what_is_no_whole_database_is_said() {
     ends(1, "Cargo.toml", &["run", "--data", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
-    let data = Scratch::new("half");
+    let (data, said) = (Scratch::new("half"), Scratch::new("half-said"));
+    // Enough for seconds, and little enough for a small disk.
     let mut load = Command::new(env!("CARGO_BIN_EXE_tpcc"))
-        .args(["load", "--data", data.text(), "--warehouses", "50"])
+        .args(["load", "--data", data.text(), "--warehouses", "10"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(std::fs::File::create(said.text()).unwrap())
         .spawn()
         .unwrap();
     let start = Instant::now();
-    while !data.0.join("control").exists() && start.elapsed() < Duration::from_secs(30) {
+    while !data.0.join("control").exists() {
+        let ended = load.try_wait().unwrap();
+        let said = || std::fs::read_to_string(said.text()).unwrap();
+        assert!(ended.is_none() && start.elapsed() < Duration::from_secs(30), "{ended:?}: {}", said());
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(100));
