@@ -193,10 +193,10 @@ const OF_DESCENTS: [&PointSite; 7] = [
 pub(crate) struct Points {
     hook: Arc<dyn Hook>,
     cooperative: bool,
-    /// By number of the site, a bit each: whether the hook may stop there. A dead point costs a test of one bit.
+    /// By number of the site, a bit each: whether the hook may stop there. A dead point costs a test of one bit. Those
+    /// inside optimistic reads are dead under latch coupling, where a latch is held.
     live: u64,
-    /// Points inside a descent lead somewhere: some are live, and readers hold no latch there as they would under latch
-    /// coupling.
+    /// Points inside a descent lead somewhere.
     in_descents: bool,
 }
 
@@ -204,12 +204,14 @@ impl Points {
     /// The points of a database whose readers use latches of this kind.
     pub(crate) fn new(hook: &Arc<dyn Hook>, latches: LatchKind) -> Points {
         let cooperative = NUMBERED && hook.is_cooperative();
-        let live = points()
-            .iter()
-            .filter(|site| cooperative && hook.may_stop_at(site))
-            .fold(0, |live, site| live | 1 << site.number());
-        let descents = OF_DESCENTS.iter().fold(0, |all, site| all | 1_u64.checked_shl(site.number()).unwrap_or(0));
-        let in_descents = live & descents != 0 && latches == LatchKind::Optimistic;
+        let bit = |site: &'static PointSite| 1_u64.checked_shl(site.number()).unwrap_or(0);
+        let descents = OF_DESCENTS.into_iter().fold(0, |all, site| all | bit(site));
+        let mut live =
+            points().iter().filter(|site| cooperative && hook.may_stop_at(site)).fold(0, |all, site| all | bit(site));
+        if latches == LatchKind::Plain {
+            live &= !(descents | bit(&site::BEFORE_COPY));
+        }
+        let in_descents = live & descents != 0;
         Points { hook: Arc::clone(hook), cooperative, live, in_descents }
     }
 
@@ -241,6 +243,9 @@ impl Points {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::hook::{BlockReason, WaitToken};
     use super::*;
 
     #[test]
@@ -257,5 +262,43 @@ mod tests {
         assert_eq!(names.len(), all.len(), "two sites have one name");
         assert_eq!(site::ROW.kind(), PointKind::Data);
         assert!(all.iter().any(|s| std::ptr::eq(s, &site::ROW)));
+    }
+
+    /// Stops where it is told to, and nowhere else.
+    #[derive(Debug)]
+    struct At(&'static PointSite);
+
+    impl Hook for At {
+        fn is_cooperative(&self) -> bool {
+            true
+        }
+
+        fn may_stop_at(&self, site: &'static PointSite) -> bool {
+            std::ptr::eq(site, self.0)
+        }
+
+        fn block(&self, _: &WaitToken, _: BlockReason) {}
+
+        fn block_for(&self, _: &WaitToken, _: BlockReason, _: Duration) -> bool {
+            true
+        }
+
+        fn wake(&self, _: &WaitToken) {}
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "the linker's section is not there")]
+    fn one_point_alone_is_live() {
+        for site in points() {
+            let hook: Arc<dyn Hook> = Arc::new(At(site));
+            let made = Points::new(&hook, LatchKind::Optimistic);
+            let of_descents = OF_DESCENTS.iter().any(|other| std::ptr::eq(*other, site));
+            assert_eq!(made.live, 1 << site.number(), "{site:?}");
+            assert_eq!(made.in_descents, of_descents, "{site:?}");
+            let latched = of_descents || std::ptr::eq(site, &site::BEFORE_COPY);
+            let made = Points::new(&hook, LatchKind::Plain);
+            assert_eq!(made.live, if latched { 0 } else { 1 << site.number() }, "{site:?}");
+            assert!(!made.in_descents);
+        }
     }
 }

@@ -57,9 +57,7 @@ impl Txn<'_> {
                 self.wait_for(index, name, mode, Prefix::MIN)?;
                 continue;
             }
-            if self.core.pool.points().in_descents() {
-                self.core.pool.points().at(&site::BEFORE_COPY);
-            }
+            self.core.pool.points().at(&site::BEFORE_COPY);
             let page = leaf.read.page();
             let slot = page.slot(leaf.position);
             let cx = self.claim.context();
