@@ -5,6 +5,7 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
 use common::{ByHead, NUMBERS, ROWS, Rng};
 use storage::disk::MemDisk;
@@ -77,6 +78,30 @@ fn transfers_keep_the_sum() {
         let sum = db.begin().unwrap().range(&NUMBERS, ..).unwrap().fold(0u64, |sum, r| sum.wrapping_add(r.unwrap().1));
         assert_eq!(sum, N * 1000, "{isolation:?} {latches:?}");
     });
+}
+
+/// A reader of the beginning of one range does not keep out who appends to the range before, wherever leaves end.
+#[test]
+fn a_range_that_was_read_ends_at_its_beginning() {
+    for before in 1..16 {
+        let db = open(Isolation::Serializable, LatchKind::Optimistic);
+        let row = vec![7; 1500];
+        let insert = |key: &[u8]| db.transact(|tx| tx.insert(&ROWS, &key.to_vec(), &row)).unwrap();
+        (0..8).for_each(|n| insert(&[b'b', n]));
+        (0..before).for_each(|n| insert(&[b'a', n]));
+        std::thread::scope(|scope| {
+            let mut reader = db.begin().unwrap();
+            assert!(reader.range(&ROWS, vec![b'b']..).unwrap().next().unwrap().is_ok());
+            let (done, is_done) = std::sync::mpsc::channel();
+            scope.spawn(move || {
+                insert(b"a~");
+                done.send(()).unwrap();
+            });
+            let waits = is_done.recv_timeout(Duration::from_secs(5)).is_err();
+            drop(reader);
+            assert!(!waits, "behind {before} rows");
+        });
+    }
 }
 
 /// Rows come and go while a counter row says how many there are: under serializable every count of the range, forward

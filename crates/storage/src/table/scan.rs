@@ -63,8 +63,8 @@ fn wants_purge(page: PageRef<'_>) -> bool {
 enum Stop {
     /// The range is exhausted.
     End,
-    /// The leaf is: the scan goes on at the key left in `cursor`.
-    Leaf,
+    /// The leaf is: the scan goes on at the key left in `cursor`, and into the gap below it the range reaches from here.
+    Leaf(Prefix),
     /// The batch is full: the scan goes on behind the last row.
     Full,
     /// This lock has to be waited for; the scan goes on behind the last row.
@@ -134,6 +134,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         let mut started = false;
         let mut likely = wanted.likely.max(1);
+        // How far down the range reaches into the gap below the next key: to its beginning at first, then all the way.
         let mut low = Prefix::of(wanted.from);
         // The leaf whose ghosts this scan has tried to take out.
         let mut purged = PageId::NONE;
@@ -164,16 +165,17 @@ impl Txn<'_> {
             match stop {
                 Stop::End => return Ok(()),
                 // Beyond the leaf lies more than it: a tree in which it does not would be scanned for ever.
-                Stop::Leaf if next.as_slice() > at => {}
-                Stop::Leaf => return Err(index.tree.damaged(&self.core.pool, page, "ends before it begins").into()),
+                Stop::Leaf(below) if next.as_slice() > at => low = below,
+                Stop::Leaf(_) => return Err(index.tree.damaged(&self.core.pool, page, "ends before it begins").into()),
                 Stop::Full => {
                     next.clear();
                     next.extend_from_slice(batch.key(batch.len() - 1));
                     next.push(0);
+                    low = Prefix::MIN;
                     likely = likely.saturating_mul(8);
                 }
-                Stop::Wait(name, mode, low) => {
-                    self.wait_for(index, name, mode, low)?;
+                Stop::Wait(name, mode, from) => {
+                    self.wait_for(index, name, mode, from)?;
                     // Until the lock was asked for, the gap below the key was anybody's: a row may have come into it.
                     // So the scan goes on behind the last row it has delivered, not at the key.
                     if batch.len() == 0 {
@@ -182,10 +184,9 @@ impl Txn<'_> {
                     next.clear();
                     next.extend_from_slice(batch.key(batch.len() - 1));
                     next.push(0);
+                    low = Prefix::MIN;
                 }
             }
-            // The gap below the first key of what follows was locked down to here by what came before.
-            low = Prefix::MIN;
             std::mem::swap(cursor, next);
             started = true;
         }
@@ -212,7 +213,7 @@ impl Txn<'_> {
             let slot = page.slot(i);
             let value = |out: &mut Vec<u8>| slot.is_ghost() || page.append_value(slot, out);
             if !batch.add(i, |out| page.append_key(i, out), value) {
-                return Ok(Stop::Leaf);
+                return Ok(Stop::Leaf(low));
             }
             let row = batch.len() - 1;
             let key = batch.key(row);
@@ -245,7 +246,7 @@ impl Txn<'_> {
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }
         }
-        Ok(if over { Stop::End } else { Stop::Leaf })
+        Ok(if over { Stop::End } else { Stop::Leaf(low) })
     }
 
     /// Visits the rows of a range in descending order, from `from` (or the index's end) down, until `visit` breaks.
