@@ -158,7 +158,7 @@ mod txn;
 pub use base::config::{Background, Durability, Isolation, LatchKind, Service};
 pub use base::error::{OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken};
-pub use base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
+pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
 pub use base::point::{PointKind, PointSite, points};
 pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::cursor::Cursor;

@@ -96,6 +96,10 @@ pub(crate) trait Session {
     /// Starts a transaction.
     fn begin(&mut self) -> Result<Self::Transaction<'_>, Self::Error>;
 
+    /// Starts the session's last transaction, a victim, again. It counts as begun when it first was: so the oldest of all
+    /// gets through, and every victim sooner or later.
+    fn begin_again(&mut self) -> Result<Self::Transaction<'_>, Self::Error>;
+
     /// Everything at or below this ticket may be acknowledged. Cheap: called after each transaction.
     fn durable(&mut self) -> Ticket;
 

@@ -45,6 +45,10 @@ pub struct IndexId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TxnId(pub u64);
 
+/// How old a transaction is: who has begun earlier is less. Of a deadlock the youngest is the victim.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Age(pub(crate) u64);
+
 /// Place of a running transaction in the table of active transactions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct SlotId(pub(crate) u16);

@@ -12,7 +12,7 @@ use super::transaction::Transaction;
 use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::hook::{Operation, OperationKind};
-use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
+use crate::base::ids::{Age, Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::{Mutex, RwLock};
 use crate::btree::ops;
@@ -233,6 +233,33 @@ impl Database {
         Ok(Transaction::new(self, self.core.begin(isolation, None)?))
     }
 
+    /// Begins a transaction anew that was rolled back as a deadlock's victim: it is as old as it was, and of the next
+    /// deadlock somebody younger is the victim. Begun with [`Database::begin`], it could be the youngest for ever.
+    ///
+    /// ```
+    /// # use storage::{Database, Isolation, Options, Table, TxnError};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-again-{}", std::process::id()));
+    /// # let db = Database::open(&directory, Options::new())?;
+    /// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+    /// let mut tx = db.begin()?;
+    /// let age = tx.age();
+    /// while let Err(TxnError::Deadlock { .. }) = tx.put(&ACCOUNTS, &1, &100) {
+    ///     tx.rollback()?;
+    ///     tx = db.begin_again(Isolation::Serializable, age)?;
+    /// }
+    /// tx.commit()?;
+    /// # drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    #[inline]
+    pub fn begin_again(&self, isolation: Isolation, age: Age) -> Result<Transaction<'_>, TxnError> {
+        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
+        Ok(Transaction::new(self, self.core.begin(isolation, Some(age))?))
+    }
+
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
     /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through the
     /// transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`, when
@@ -246,12 +273,10 @@ impl Database {
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         // A victim that runs again keeps its age: sooner or later it is the oldest and wins.
-        let age = self.core.clock.age();
+        let age = Age(self.core.clock.age());
         let mut runs = 0;
         loop {
-            self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
-            let txn = self.core.begin(self.core.isolation, Some(age)).map_err(TxnError::from)?;
-            let mut transaction = Transaction::new(self, txn);
+            let mut transaction = self.begin_again(self.core.isolation, age)?;
             let result = work(&mut transaction);
             if transaction.is_victim() && runs < self.reruns {
                 runs += 1;

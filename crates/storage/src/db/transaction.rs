@@ -9,7 +9,7 @@ use super::table::{AsTable, OpenTable, SecondaryIndex};
 use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
-use crate::base::ids::Lsn;
+use crate::base::ids::{Age, Lsn};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
 use crate::table::catalog::TableInfo;
@@ -68,6 +68,12 @@ impl<'db> Transaction<'db> {
     /// Whether the transaction was chosen to give way in a deadlock: roll back, then run it again.
     pub fn is_victim(&self) -> bool {
         self.victim.is_some()
+    }
+
+    /// How old it is, for [`Database::begin_again`].
+    #[inline]
+    pub fn age(&self) -> Age {
+        self.txn.age
     }
 
     /// The isolation level.

@@ -9,7 +9,7 @@ use crate::base::clock::Clock;
 use crate::base::config::{Durability, Isolation, LatchKind};
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
-use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::base::ids::{Age, Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::poison::Poison;
 use crate::btree::Pages;
@@ -42,6 +42,7 @@ pub(crate) struct Core {
 pub(crate) struct Txn<'db> {
     pub(crate) core: &'db Core,
     pub(crate) claim: Claim<'db>,
+    pub(crate) age: Age,
     pub(crate) isolation: Isolation,
     ended: bool,
     /// A statement failed half-way and could not be taken back: nothing is left but to roll everything back.
@@ -55,7 +56,7 @@ impl Core {
     /// # Errors
     /// `TooManyTransactions` when every slot is taken.
     #[inline]
-    pub(crate) fn begin(&self, isolation: Isolation, age: Option<u64>) -> Result<Txn<'_>, StorageError> {
+    pub(crate) fn begin(&self, isolation: Isolation, age: Option<Age>) -> Result<Txn<'_>, StorageError> {
         let Some(claim) = self.slots.claim() else { return Err(self.too_many()) };
         Ok(self.begin_in(claim, isolation, age))
     }
@@ -70,13 +71,14 @@ impl Core {
     }
 
     #[inline]
-    fn begin_in<'db>(&'db self, mut claim: Claim<'db>, isolation: Isolation, age: Option<u64>) -> Txn<'db> {
+    fn begin_in<'db>(&'db self, mut claim: Claim<'db>, isolation: Isolation, age: Option<Age>) -> Txn<'db> {
         let cx = claim.context();
         cx.sequence += 1;
         cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
         cx.last = Lsn::ZERO;
-        cx.owner.begin(age.unwrap_or_else(|| self.clock.age()));
-        Txn { core: self, claim, isolation, ended: false, broken: false, kept: Kept::default() }
+        let age = age.unwrap_or_else(|| Age(self.clock.age()));
+        cx.owner.begin(age.0);
+        Txn { core: self, claim, age, isolation, ended: false, broken: false, kept: Kept::default() }
     }
 
     /// Returns when everything before `end` is on disk.

@@ -8,13 +8,6 @@ use crate::generate::input::Input;
 use crate::schema::keys::HistoryKey;
 use crate::txn::{self, Failure, Scratch, Steps, Verdict};
 
-/// After this many victims in a row a transaction lets others go first, each time for twice as long: two that are run in
-/// lockstep and begin anew together would otherwise meet in the same deadlock for ever.
-const PATIENCE: u32 = 3;
-
-/// At most two to this many turns are given to others.
-const LONGEST_WAIT: u32 = 8;
-
 /// Runs one transaction, again and again with the same input while it is a victim. One with a number leaves it in the
 /// database.
 #[inline]
@@ -24,33 +17,40 @@ pub(super) fn execute<S: Session>(
     steps: Steps,
     input: &Input,
     number: Option<HistoryKey>,
-    mut aborted: impl FnMut(Abort),
-    yield_now: impl Fn(),
+    aborted: impl FnMut(Abort),
 ) -> Result<End, Failure<S::Error>> {
-    let mut tries = 0;
-    loop {
-        let failure = match attempt(session, scratch, steps, input, number) {
-            Ok(end) => return Ok(end),
-            Err(failure) => failure,
-        };
-        let Some(abort) = failure.abort() else { return Err(failure) };
-        aborted(abort);
-        tries += 1;
-        if tries > PATIENCE {
-            (0..1 << (tries - PATIENCE).min(LONGEST_WAIT)).for_each(|_: u32| yield_now());
-        }
-    }
+    let first = attempt(session.begin()?, scratch, steps, input, number);
+    first.or_else(|failure| rerun(failure, session, scratch, steps, input, number, aborted))
 }
 
-#[inline]
-fn attempt<S: Session>(
+#[cold]
+fn rerun<S: Session>(
+    mut failure: Failure<S::Error>,
     session: &mut S,
     scratch: &mut Scratch,
     steps: Steps,
     input: &Input,
     number: Option<HistoryKey>,
+    mut aborted: impl FnMut(Abort),
 ) -> Result<End, Failure<S::Error>> {
-    let mut transaction = session.begin()?;
+    while let Some(abort) = failure.abort() {
+        aborted(abort);
+        match attempt(session.begin_again()?, scratch, steps, input, number) {
+            Ok(end) => return Ok(end),
+            Err(another) => failure = another,
+        }
+    }
+    Err(failure)
+}
+
+#[inline]
+fn attempt<T: Transaction>(
+    mut transaction: T,
+    scratch: &mut Scratch,
+    steps: Steps,
+    input: &Input,
+    number: Option<HistoryKey>,
+) -> Result<End, Failure<T::Error>> {
     let verdict = txn::run(&mut transaction, steps, input, scratch)?;
     if let Some(number) = number
         && verdict == Verdict::Commit

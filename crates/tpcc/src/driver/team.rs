@@ -136,9 +136,8 @@ impl<R: Ready> Crew<'_, R> {
             match next {
                 Next::Run(job) => {
                     let aborted = |abort| self.desk.borrow_mut().aborted(abort);
-                    let end =
-                        execute(session, &mut scratch, self.steps, &job.input, job.number, aborted, fiber::yield_now)
-                            .inspect_err(|_| self.desk.borrow_mut().failed())?;
+                    let end = execute(session, &mut scratch, self.steps, &job.input, job.number, aborted)
+                        .inspect_err(|_| self.desk.borrow_mut().failed())?;
                     self.desk.borrow_mut().ended(session, &job, &end);
                     self.rouse();
                 }

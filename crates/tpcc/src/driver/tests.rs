@@ -90,6 +90,10 @@ impl<'a> Session for MoodySession<'a> {
         })
     }
 
+    fn begin_again(&mut self) -> Result<MoodyTransaction<'_>, MoodError> {
+        self.begin()
+    }
+
     fn durable(&mut self) -> Ticket {
         self.durable = self.durable.max(self.tickets.saturating_sub(self.engine.lag));
         Ticket(self.durable)

@@ -38,8 +38,7 @@ impl<'a, S: Session> Worker<'a, S> {
                 Next::Run(job) => {
                     let (session, scratch, desk) = (&mut self.session, &mut self.scratch, &mut self.desk);
                     let aborted = |abort| desk.aborted(abort);
-                    let end =
-                        execute(session, scratch, self.steps, &job.input, job.number, aborted, std::thread::yield_now)?;
+                    let end = execute(session, scratch, self.steps, &job.input, job.number, aborted)?;
                     self.desk.ended(&mut self.session, &job, &end);
                 }
                 Next::Await(ticket) => {

@@ -171,6 +171,10 @@ impl Session for FloorSession<'_> {
         Ok(FloorTransaction { maps: &mut self.maps, undo: &mut self.undo })
     }
 
+    fn begin_again(&mut self) -> Result<FloorTransaction<'_>, FloorError> {
+        self.begin()
+    }
+
     #[inline]
     fn durable(&mut self) -> Ticket {
         Ticket::ALL

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use sched_steps::team::Operations;
-use storage::{Database, Durability, Isolation, Lsn, OpenTable, Table, TxnError};
+use storage::{Age, Database, Durability, Isolation, Lsn, OpenTable, Table, TxnError};
 use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
@@ -159,7 +159,7 @@ impl Engine for Store {
     type Reader<'a> = StoreTransaction<'a>;
 
     fn session(&self, _worker: usize) -> Result<StoreSession<'_>, StoreError> {
-        Ok(StoreSession { store: self, until_step: STEP_EVERY })
+        Ok(StoreSession { store: self, age: None, until_step: STEP_EVERY })
     }
 
     fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
@@ -186,9 +186,11 @@ impl Engine for Store {
     }
 }
 
-/// A worker's part: there is nothing to keep, the engine finds the worker's own slot by its thread.
+/// A worker's part.
 pub(crate) struct StoreSession<'a> {
     store: &'a Store,
+    /// That of the last transaction.
+    age: Option<Age>,
     /// Transactions until this worker serves the engine, where nobody else does.
     until_step: u32,
 }
@@ -213,6 +215,14 @@ impl Session for StoreSession<'_> {
             }
         }
         let tx = self.store.db.begin_at(self.store.isolation)?;
+        self.age = Some(tx.age());
+        Ok(StoreTransaction { store: self.store, tx, along: ArrayVec::new() })
+    }
+
+    #[cold]
+    fn begin_again(&mut self) -> Result<StoreTransaction<'_>, StoreError> {
+        let Some(age) = self.age else { return self.begin() };
+        let tx = self.store.db.begin_again(self.store.isolation, age)?;
         Ok(StoreTransaction { store: self.store, tx, along: ArrayVec::new() })
     }
 
