@@ -113,19 +113,29 @@ impl Chosen {
         })
     }
 
+    /// Whether a point is live for some operation.
+    fn may_stop_at(&self, site: &'static PointSite) -> bool {
+        match self {
+            Chosen::None => false,
+            Chosen::All => true,
+            Chosen::BuiltIn => is_built_in(site),
+            Chosen::These(live) => live.get(site.number() as usize).is_some_and(|live| *live != 0),
+            Chosen::Bitmap(bitmap) => bitmap.sites.iter().any(|listed| listed.live != 0 && listed.name == site.name()),
+        }
+    }
+
     /// By number of the point: for which operations it is live, a bit each.
     fn live(&self, operations: &Operations) -> Box<[u64]> {
         let sites = points().iter();
-        let when = |live: bool| if live { u64::MAX } else { 0 };
         match self {
-            Chosen::None => sites.map(|_| 0).collect(),
-            Chosen::All => sites.map(|_| u64::MAX).collect(),
             Chosen::These(live) => live.clone(),
-            Chosen::BuiltIn => sites.map(|site| when(is_built_in(site))).collect(),
             Chosen::Bitmap(bitmap) => {
                 let live = bitmap.live_for(operations);
                 let at = |site: &PointSite| bitmap.sites.iter().position(|listed| listed.name == site.name());
                 sites.map(|site| at(site).and_then(|at| live.get(at).copied()).unwrap_or(0)).collect()
+            }
+            Chosen::None | Chosen::All | Chosen::BuiltIn => {
+                sites.map(|site| if self.may_stop_at(site) { u64::MAX } else { 0 }).collect()
             }
         }
     }
@@ -214,13 +224,7 @@ impl Hook for StepsHook {
     }
 
     fn may_stop_at(&self, site: &'static PointSite) -> bool {
-        match &self.chosen {
-            Chosen::None => false,
-            Chosen::All => true,
-            Chosen::These(live) => live.get(site.number() as usize).is_some_and(|live| *live != 0),
-            Chosen::BuiltIn => is_built_in(site),
-            Chosen::Bitmap(bitmap) => bitmap.sites.iter().any(|listed| listed.live != 0 && listed.name == site.name()),
-        }
+        self.chosen.may_stop_at(site)
     }
 
     #[inline]
