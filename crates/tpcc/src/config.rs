@@ -468,7 +468,8 @@ fn teams(
     sessions: u32,
 ) -> Result<(Option<history::Teams>, String), Error> {
     let of_history = |error: Error| error.help("'tpcc history --help' explains the flags");
-    let Scheduling::Steps { team_size, points } = scheduling(flags)? else {
+    let scheduling = scheduling(flags)?;
+    let Scheduling::Steps { team_size, points } = &scheduling else {
         if workers.is_some() {
             return Err(Error::usage("--workers: means nothing with --scheduler threads")
                 .help("every session has a thread of its own; pass --scheduler steps, or leave the flag out"));
@@ -480,11 +481,9 @@ fn teams(
         Some(n) => number("--workers", n, 1, i64::from(sessions)).map_err(of_history)? as usize,
         None => cores.min(sessions as usize),
     };
-    let given = Scheduling::Steps { team_size, points: points.clone() };
-    let at = given.points().unwrap_or_default();
-    let said =
-        format!("{}, {}, teams of at most {team_size}, points {at}", given.name(), counted(workers as u64, "worker"));
-    Ok((Some(history::Teams::per_operation(workers, team_size, &points)?), said))
+    let (name, at) = (scheduling.name(), scheduling.points().unwrap_or_default());
+    let said = format!("{name}, {}, teams of at most {team_size}, points {at}", counted(workers as u64, "worker"));
+    Ok((Some(history::Teams::per_operation(workers, *team_size, points)?), said))
 }
 
 fn scheduling(flags: &flags::Scheduling) -> Result<Scheduling, Error> {

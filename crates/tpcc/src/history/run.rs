@@ -29,7 +29,8 @@ pub enum RunError {
     Fibers(String),
 }
 
-/// Runs the sessions of `params`, as `teams` if there are any: `db` was opened with their hook. The last transaction of the first session reads every row when all others are over.
+/// Runs the sessions of `params`, as `teams` if there are any: `db` was opened with their hook. The last transaction of
+/// the first session reads every row when all others are over.
 /// `interrupted` is asked between transactions whether to end early.
 ///
 /// # Errors

@@ -82,7 +82,7 @@ impl Teams {
         let sessions = world.params.sessions;
         let workers = self.workers.min(sessions as usize);
         let together = Barrier::new(workers);
-        let mut ended = std::thread::scope(|scope| {
+        let ended = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..workers)
                 .map(|worker| {
                     let mine = (0..sessions).filter(move |session| *session as usize % workers == worker);
@@ -99,7 +99,7 @@ impl Teams {
             let all: Vec<Result<Vec<Ended<'_, '_>>, String>> = threads.into_iter().map(join).collect();
             all.into_iter().collect::<Result<Vec<_>, _>>()
         })?;
-        let mut all: Vec<Ended<'_, '_>> = ended.drain(..).flatten().collect();
+        let mut all: Vec<Ended<'_, '_>> = ended.into_iter().flatten().collect();
         all.sort_by_key(|(session, _)| session.number());
         Ok(all)
     }
