@@ -4,8 +4,8 @@
 //! validates the parent: from then on nothing about the parent matters any more. Under `plain` latches
 //! the same code holds shares, so a page is left only after the next one is held (latch coupling).
 //!
-//! Where a cooperative scheduler runs us (and latches are optimistic), a descent asks for the lines it will look at next
-//! and stops at a point while they come: the head of a page (its header and hints), the segment of its slots, the row.
+//! Where a cooperative scheduler runs us (and latches are optimistic), a descent asks for the lines it will look at
+//! next and stops at a point while they come: the head of a page (header and hints), the segment of its slots, the row.
 //! A point lies inside an optimistic read section, which is validated after it as it would have been anyway: the page
 //! above after the version of the page below has been noted, the leaf by the caller.
 //!
@@ -225,9 +225,10 @@ pub(crate) type Wanted<'k> = (Tree, &'k [u8], usize);
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the lowest inner level on: while the lines that
-    /// one key needs next are on their way from memory, the others are worked on. Brings the first bytes of each row into
-    /// the cache and says where it is. The levels above are few pages, and near. A key whose page is not in the pool is left out.
+    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the lowest inner level on: while the lines
+    /// that one key needs next are on their way from memory, the others are worked on. Brings the first bytes of each
+    /// row into the cache and says where it is. The levels above are few pages, and near. A key whose page is not in the
+    /// pool is left out.
     pub(crate) fn find_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], mut found: impl FnMut(usize, Found<'p>)) {
         if cfg!(any(miri, race_free)) {
             // It looks at pages that change. What it finds is a hint, which callers can do without.
