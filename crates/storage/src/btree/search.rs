@@ -22,6 +22,7 @@ use crate::buffer::frame::{Frame, FrameRead};
 use crate::latch::Version;
 use crate::page::PageRef;
 use crate::page::header::Kind;
+use crate::page::slotted::Narrowed;
 
 /// A leaf and the place of a key in it, valid while the guard is.
 #[derive(Debug)]
@@ -71,9 +72,9 @@ impl Tree {
         let attempt = || self.descend::<true>(pool, key, |page| page.child_position(key), 0).map(|(leaf, _)| leaf);
         let read = self.retrying(pool, attempt)?;
         let page = read.page();
-        page.prefetch_segment(key);
+        let narrowed = page.narrow(key);
         pool.points().at(&site::LEAF_SEGMENT);
-        let (position, exact) = page.lower_bound(key);
+        let (position, exact) = page.finish(narrowed, key);
         page.prefetch_row(position);
         if !exact {
             page.prefetch_room(position);
@@ -100,7 +101,7 @@ impl Tree {
             let child = |page: PageRef<'_>| key.map_or_else(|| page.count(), |key| page.lower_bound(key).0);
             if pool.points().in_descents() {
                 let leaf = self.descend::<true>(pool, key.unwrap_or(&[]), child, 0)?.0;
-                leaf.page().prefetch_segment(key.unwrap_or(&[]));
+                leaf.page().narrow(key.unwrap_or(&[]));
                 pool.points().at(&site::LEAF_SEGMENT);
                 return Ok(leaf);
             }
@@ -168,7 +169,7 @@ impl Tree {
                 return Ok((read, parent));
             }
             if STEPS && parent.is_some() {
-                page.prefetch_segment(near);
+                page.narrow(near);
                 pool.points().at(&site::INNER_SEGMENT);
             }
             let position = child_of(page);
@@ -240,14 +241,14 @@ impl Tree {
             *hint = tree.lowest_inner(pool, key);
         }
         pool.points().at(&site::GROUP_INNER);
-        prefetch_segments(&at, keys);
+        narrow(&mut at, keys);
         pool.points().at(&site::GROUP_INNER_SEGMENT);
         // First where the children lie, then the children: the page table, too, is larger than the nearest cache.
         let mut children = [PageId::NONE; GROUP];
         for ((child, hint), (_, key, _)) in children.iter_mut().zip(&mut at).zip(keys) {
             let Some(inner) = hint else { continue };
             if inner.frame.bytes().level() > 0 {
-                *child = inner.child(key);
+                *child = inner.child(inner.narrowed, key);
                 if child.is_none() {
                     *hint = None;
                 } else {
@@ -262,11 +263,10 @@ impl Tree {
             }
         }
         pool.points().at(&site::GROUP_LEAF);
-        prefetch_segments(&at, keys);
+        narrow(&mut at, keys);
         pool.points().at(&site::GROUP_SEGMENT);
         for (i, (hint, (tree, key, row_bytes))) in at.iter().zip(keys).enumerate() {
-            let Some(Hint { frame, id, parent, .. }) = *hint else { continue };
-            let version = frame.latch_version();
+            let Some(Hint { frame, id, version, parent, narrowed }) = *hint else { continue };
             let page = frame.bytes();
             // A frame that has lost its page still shows it: only with its number is it the page. As long as the page
             // above has not changed, the key lies here.
@@ -274,7 +274,7 @@ impl Tree {
             if !is_child || frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
                 continue;
             }
-            let (position, exact) = page.lower_bound(key);
+            let (position, exact) = page.finish(narrowed, key);
             let slot = page.slot(position);
             let end = slot.value_at() + slot.value_len.min(*row_bytes);
             (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
@@ -292,10 +292,11 @@ impl Tree {
     /// asked for but not looked at.
     #[inline]
     fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
-        let mut hint = Hint { frame: pool.get(self.root)?, id: self.root, version: Version::NEVER, parent: None };
+        let mut hint = Hint::new(pool.get(self.root)?, self.root, None);
         let mut level = hint.frame.bytes().level();
         while level > 1 {
-            let child = hint.child(key);
+            hint.version = hint.frame.latch_version();
+            let child = hint.child(hint.frame.bytes().narrow_near(key), key);
             hint = hint.enter(pool, child)?;
             level -= 1;
         }
@@ -308,10 +309,11 @@ impl Tree {
 struct Hint<'p> {
     frame: &'p Frame,
     id: PageId,
-    /// Under which the child was looked up.
+    /// Under which it is looked at.
     version: Version,
     /// The frame of the page above, and the version under which this page was its child.
     parent: Option<(&'p Frame, Version)>,
+    narrowed: Narrowed,
 }
 
 /// Whether a page has not changed since it led to its child.
@@ -321,14 +323,18 @@ fn leads_here((parent, version): (&Frame, Version)) -> bool {
 }
 
 impl<'p> Hint<'p> {
+    fn new(frame: &'p Frame, id: PageId, parent: Option<(&'p Frame, Version)>) -> Hint<'p> {
+        Hint { frame, id, version: Version::NEVER, parent, narrowed: Narrowed::NONE }
+    }
+
     /// The number of the child in which a key lies, if this is still the inner page of that key: as long as the page
-    /// above has not changed since it led here, it is.
+    /// above has not changed since it led here, it is. `narrowed` was found under the hint's version.
     #[inline]
-    fn child(&mut self, key: &[u8]) -> PageId {
-        self.version = self.frame.latch_version();
+    fn child(&self, narrowed: Narrowed, key: &[u8]) -> PageId {
         let is_child = self.parent.is_none_or(leads_here);
         let page = self.frame.bytes();
-        let id = page.child(page.child_position(key));
+        let (position, exact) = page.finish(narrowed, key);
+        let id = page.child(position + usize::from(exact));
         let stands =
             is_child && page.level() > 0 && self.frame.page_id() == self.id && self.frame.is_still(self.version);
         if stands { id } else { PageId::NONE }
@@ -339,15 +345,17 @@ impl<'p> Hint<'p> {
     fn enter(self, pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
         let frame = pool.get(id)?;
         frame.prefetch_search();
-        Some(Hint { frame, id, version: Version::NEVER, parent: Some((self.frame, self.version)) })
+        Some(Hint::new(frame, id, Some((self.frame, self.version))))
     }
 }
 
+/// Looks at the hint keys of pages, and asks for the slots that they lead to.
 #[inline]
-fn prefetch_segments(hints: &[Option<Hint<'_>>; GROUP], keys: &[Wanted<'_>]) {
-    for (hint, (_, key, _)) in hints.iter().zip(keys) {
+fn narrow(hints: &mut [Option<Hint<'_>>; GROUP], keys: &[Wanted<'_>]) {
+    for (hint, (_, key, _)) in hints.iter_mut().zip(keys) {
         if let Some(hint) = hint {
-            hint.frame.bytes().prefetch_segment(key);
+            hint.version = hint.frame.latch_version();
+            hint.narrowed = hint.frame.bytes().narrow(key);
         }
     }
 }

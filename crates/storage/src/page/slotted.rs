@@ -108,6 +108,21 @@ fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
 
+/// The slots between which a key can lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Narrowed {
+    head: u32,
+    from: u16,
+    to: u16,
+    /// All keys of the page are above it, or all below: `from` is the place.
+    is_outside: bool,
+}
+
+impl Narrowed {
+    /// For a page that has not been looked at.
+    pub(crate) const NONE: Narrowed = Narrowed { head: 0, from: 0, to: 0, is_outside: true };
+}
+
 /// Reading. Safe for any bytes; meaningful when they were stable.
 impl<'a> PageRef<'a> {
     /// Slots in use.
@@ -184,14 +199,6 @@ impl<'a> PageRef<'a> {
         (below * step, to)
     }
 
-    /// Asks the processor for the part of the slots where `key` would lie.
-    #[inline]
-    pub(crate) fn prefetch_segment(self, key: &[u8]) {
-        let head = head_of(key, self.prefix_len() + usize::from(self.u16(SKIP)).min(4));
-        let (from, to) = self.segment(head, self.count());
-        self.prefetch_slots(from, to);
-    }
-
     /// Asks for the lines of the slots `from..to` at once: a search looks at one after the other, each where the one
     /// before said.
     #[inline]
@@ -248,6 +255,20 @@ impl<'a> PageRef<'a> {
     /// The first slot whose key is not below `key`, and whether it is equal.
     #[inline]
     pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
+        self.finish(self.narrow(key), key)
+    }
+
+    /// The first half of [`PageRef::lower_bound`]: asks for the slots between which the key can lie.
+    #[inline]
+    pub(crate) fn narrow(self, key: &[u8]) -> Narrowed {
+        let narrowed = self.narrow_near(key);
+        self.prefetch_slots(usize::from(narrowed.from), usize::from(narrowed.to));
+        narrowed
+    }
+
+    /// As [`PageRef::narrow`], of a page that is near.
+    #[inline]
+    pub(crate) fn narrow_near(self, key: &[u8]) -> Narrowed {
         let prefix = self.prefix_len();
         let skip = usize::from(self.u16(SKIP)).min(4);
         let count = self.count();
@@ -255,17 +276,25 @@ impl<'a> PageRef<'a> {
             // The shared bytes as a number: the keys here are all above or below a key that differs there.
             let (shared, same) = (self.u32(SHARED), head_of(key, prefix) & SHARED_MASK[skip]);
             if shared != same {
-                return (if shared < same { count } else { 0 }, false);
+                let at = if shared < same { count as u16 } else { 0 };
+                return Narrowed { head: 0, from: at, to: at, is_outside: true };
             }
         }
         let head = head_of(key, prefix + skip);
         let (from, to) = self.segment(head, count);
-        self.prefetch_slots(from, to);
-        let from = self.heads_below(head, from, to);
-        if from >= count || self.head(from) != head {
+        Narrowed { head, from: from as u16, to: to as u16, is_outside: false }
+    }
+
+    /// The second half of [`PageRef::lower_bound`].
+    #[inline]
+    pub(crate) fn finish(self, narrowed: Narrowed, key: &[u8]) -> (usize, bool) {
+        let Narrowed { head, from, to, is_outside } = narrowed;
+        let from = self.heads_below(head, from.into(), to.into());
+        let count = self.count();
+        if is_outside || from >= count || self.head(from) != head {
             return (from, false);
         }
-        self.lower_bound_among_equals(from, count, head, key.get(prefix..).unwrap_or(&[]))
+        self.lower_bound_among_equals(from, count, head, key.get(self.prefix_len()..).unwrap_or(&[]))
     }
 
     /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.

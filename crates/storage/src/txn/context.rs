@@ -5,8 +5,9 @@ use crate::latch::Version;
 use crate::lock::{LockName, LockOwner};
 use crate::log::RecordBuf;
 
-/// Positions remembered: where keys were last found.
-const MEMOS: usize = 64;
+/// Positions remembered, where keys were last found: so many sets of so many.
+const MEMOS: usize = 16;
+const WAYS: usize = 4;
 
 /// Where a key was found, good as long as the frame's version stays.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +46,7 @@ pub(crate) struct Context {
     pub(crate) heads: Vec<u8>,
     /// Times that another writer of a leaf was quicker.
     pub(crate) contention: u32,
-    memos: Box<[Memo; MEMOS]>,
+    memos: Box<[[Memo; WAYS]; MEMOS]>,
 }
 
 impl Context {
@@ -64,31 +65,24 @@ impl Context {
             cursors: Default::default(),
             heads: Vec::new(),
             contention: 0,
-            memos: Box::new([NO_MEMO; MEMOS]),
+            memos: Box::new([[NO_MEMO; WAYS]; MEMOS]),
         }
     }
 
     /// Where a key of this name was found last, if remembered.
     #[inline]
     pub(crate) fn memo(&self, name: LockName) -> Option<Memo> {
-        let at = name.low_bits() % MEMOS;
-        let memo = &self.memos[at];
-        if memo.name == name {
-            return Some(*memo);
-        }
-        let memo = &self.memos[at ^ 1];
-        (memo.name == name).then_some(*memo)
+        self.memos[name.low_bits() % MEMOS].iter().find(|memo| memo.name == name).copied()
     }
 
     /// Remembers where a key was found.
     #[inline]
     pub(crate) fn remember(&mut self, memo: Memo) {
-        let at = memo.name.low_bits() % MEMOS;
-        // Two places, so that few of a group push each other out; the older one goes.
-        if self.memos[at].name != memo.name {
-            self.memos[at ^ 1] = self.memos[at];
-        }
-        self.memos[at] = memo;
+        // Several places, so that few of a group push each other out; the oldest goes.
+        let places = &mut self.memos[memo.name.low_bits() % MEMOS];
+        let last = places.iter().position(|place| place.name == memo.name).unwrap_or(WAYS - 1);
+        (1..=last).rev().for_each(|i| places[i] = places[i - 1]);
+        places[0] = memo;
     }
 }
 
