@@ -1,13 +1,16 @@
 //! The background cleaner, one bounded step at a time, and writing everything out.
 //!
-//! It works for two goals, in this order:
+//! It works for three goals, in this order:
 //! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by
 //!   evicting what `replace` names next, and dirty pages among that are written, so that a miss finds a
 //!   free frame and does not write. Frames that have never been used count as free.
 //! * *Log*: pages whose first unwritten change is older than the caller asks for are written, oldest
 //!   first, and the file is synced, so that the log may be cut off there.
 //!
-//! A database that fits in memory, with a log short enough, sees neither.
+//! * *Memory*: the next frames that will be used for the first time get theirs from the system, so that a worker
+//!   whose database grows does not wait for pages to be zeroed (8% of its time, where the machine is a virtual one).
+//!
+//! A database that fits in memory, with a log short enough, sees only the last.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
@@ -21,6 +24,11 @@ use crate::base::ids::Lsn;
 
 /// Frames looked at in one shard in one step.
 const LOOKED_AT: usize = 1024;
+/// Memory is fetched for this part of the frames in use beyond them, and no more than so many.
+const AHEAD_PART: usize = 8;
+const AHEAD_MOST: usize = 8192;
+/// Frames that get their memory in one step.
+const AHEAD_STEP: usize = 256;
 /// Pages that go together, in the order of the file, when the oldest are written: large enough to find
 /// neighbours, small enough to let the log advance early.
 const WINDOW: usize = 2048;
@@ -64,6 +72,8 @@ pub(super) struct Cleaner {
     none_below: Lsn,
     /// When pages were first seen to be unsynced.
     unsynced_since: Option<u64>,
+    /// Frames below this have their memory.
+    populated: usize,
 }
 
 impl BufferPool {
@@ -78,6 +88,9 @@ impl BufferPool {
         self.cleaner_called.store(false, Ordering::Release);
         if let Some(pages) = self.make_room()? {
             return Ok(StepResult::Worked { pages });
+        }
+        if self.populate_ahead(&mut cleaner) {
+            return Ok(StepResult::Worked { pages: 0 });
         }
         if goal.write_before > cleaner.none_below || !cleaner.plan.is_empty() {
             let pages = self.write_oldest(&mut cleaner, now_ns, goal.write_before)?;
@@ -105,6 +118,20 @@ impl BufferPool {
         let pages = if washing > 0 && short { self.wash(0, BATCH)? } else { 0 };
         // If all pages are held by others there is nothing to be done now.
         Ok((moved || pages > 0).then_some(pages))
+    }
+
+    /// The goal *memory*; false if there is nothing worth a call.
+    fn populate_ahead(&self, cleaner: &mut Cleaner) -> bool {
+        let used = self.used_frames().len();
+        let ahead = used + (used / AHEAD_PART).min(AHEAD_MOST);
+        let from = cleaner.populated.max(used);
+        let to = from + AHEAD_STEP;
+        if to > ahead.min(self.frame_count()) {
+            return false;
+        }
+        // Where the system does not know how, or has no memory left, it is not asked again.
+        cleaner.populated = if self.frames.populate(from..to) { to } else { usize::MAX / 2 };
+        true
     }
 
     /// The goal *log*: the next batch of the plan, made anew when it has come to its end.
