@@ -144,7 +144,7 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &Place<'_>, numbers: [u16; 2], parts
     rec.put(at.key);
     rec.put(parts[0]);
     rec.put(parts[1]);
-    rec.put(&[0; 4][..pad]);
+    rec.put_zeros(pad);
 }
 
 /// Bytes before the key in a section that tells of one row.

@@ -230,7 +230,8 @@ impl Tree {
     /// that one key needs next are on their way from memory, the others are worked on. Brings the first bytes of each
     /// row into the cache and says where it is. The levels above are few pages, and near. A key whose page is not in the
     /// pool is left out.
-    pub(crate) fn find_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], mut found: impl FnMut(usize, Found<'p>)) {
+    #[inline(never)]
+    pub(crate) fn find_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], found: &mut [Option<Found<'p>>; GROUP]) {
         if cfg!(any(miri, race_free)) {
             // It looks at pages that change. What it finds is a hint, which callers can do without.
             return;
@@ -280,7 +281,7 @@ impl Tree {
             (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
             if frame.is_still(version) {
                 frame.touch();
-                found(i, Found { frame, version, position, exact });
+                found[i] = Some(Found { frame, version, position, exact });
             }
         }
         pool.points().at(&site::GROUP_ROW);

@@ -97,6 +97,15 @@ impl RecordBuf {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Adds up to four zeros.
+    #[inline]
+    pub(crate) fn put_zeros(&mut self, n: usize) {
+        debug_assert!(n <= 4);
+        let len = self.bytes.len() + n;
+        self.put(&[0; 4]);
+        self.bytes.truncate(len);
+    }
+
     /// Adds one byte.
     #[inline]
     #[cfg(test)]

@@ -152,7 +152,8 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         return Err(Flaw::Head(0));
     }
     let mut ghosts = 0;
-    let mut last: Option<&[u8]> = None;
+    // The key before, and its head.
+    let mut last: Option<(&[u8], u32)> = None;
     for i in 0..count {
         let slot = SLOTS + i * SLOT;
         let (offset, key_len) = (u16_at(bytes, slot + 4), u16_at(bytes, slot + 6));
@@ -165,17 +166,20 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         used += len;
         taken.take(offset, len);
         ghosts += slot_flags;
+        let head = head_of(key, skip);
         if (key.len() < skip || head_of(key, 0) & SHARED_MASK[skip] != shared) && skip > 0
-            || u32_at(bytes, slot) != head_of(key, skip)
+            || u32_at(bytes, slot) != head
         {
             return Err(Flaw::Head(i));
         }
-        if last.map_or(above.is_some_and(|above| key < above), |last| last >= key) {
+        // What stands before the heads is the same in all keys, so heads that ascend prove it of the keys.
+        let falls = |(last, before)| before > head || before == head && last >= key;
+        if last.map_or(above.is_some_and(|above| key < above), falls) {
             return Err(Flaw::KeyOrder(i.saturating_sub(1)));
         }
-        last = Some(key);
+        last = Some((key, head));
     }
-    if let (Some(last), Some(below)) = (last, below)
+    if let (Some((last, _)), Some(below)) = (last, below)
         && last >= below
     {
         return Err(Flaw::KeyOrder(count - 1));
