@@ -151,12 +151,15 @@ fn prefetch<O: Ops>(ops: &mut O, input: &NewOrderInput) -> impl Iterator<Item = 
     let items: ArrayVec<ItemKey, MAX_LINES> = input.lines.iter().map(|line| ItemKey { i: line.item }).collect();
     ops.prefetch::<Item>(&items);
     // Warehouse, item, line: equal stock rows stay in the order of lines.
-    let mut order: ArrayVec<(StockKey, usize), MAX_LINES> =
-        input.lines.iter().enumerate().map(|(i, line)| (StockKey { w: line.supply_w, i: line.item }, i)).collect();
+    // In one number, which is compared without a branch.
+    let packed =
+        |(i, line): (usize, &LineInput)| u128::from(line.supply_w) << 64 | u128::from(line.item) << 32 | i as u128;
+    let mut order: ArrayVec<u128, MAX_LINES> = input.lines.iter().enumerate().map(packed).collect();
     order.sort_unstable();
-    let keys: ArrayVec<StockKey, MAX_LINES> = order.iter().map(|&(key, _)| key).collect();
+    let keys: ArrayVec<StockKey, MAX_LINES> =
+        order.iter().map(|&line| StockKey { w: (line >> 64) as u32, i: (line >> 32) as u32 }).collect();
     ops.prefetch::<Stock>(&keys);
-    order.into_iter().map(|(_, i)| i)
+    order.into_iter().map(|line| line as u32 as usize)
 }
 
 fn warehouse<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut Output) -> Result<(), Failure<O::Error>> {
@@ -217,7 +220,7 @@ fn item<O: Ops>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Fai
     let found = ops.read::<Item, _>(&ItemKey { i: line.item }, |row| {
         output.name = row.cold.name;
         output.price = row.cold.price.get();
-        output.brand = if is_original(row.cold.data.as_bytes()) { b'B' } else { b'G' };
+        output.brand = if is_original(&row.cold.data) { b'B' } else { b'G' };
     })?;
     output.amount = output.price * i64::from(line.quantity);
     Ok((output, found.is_some()))
@@ -230,7 +233,7 @@ fn stock<O: Ops>(ops: &mut O, input: &NewOrderInput, line: &mut LineOutput) -> R
     let quantity = line.quantity;
     let taken = ops.update::<Stock, _>(&key, |hot, cold| {
         take(hot, quantity, is_remote)?;
-        Ok((hot.quantity.get(), is_original(cold.data.as_bytes()), cold.dist[usize::from(input.customer.d - 1)]))
+        Ok((hot.quantity.get(), is_original(&cold.data), cold.dist[usize::from(input.customer.d - 1)]))
     })?;
     let (left, original, dist_info) =
         taken.ok_or_else(|| Failure::missing::<Stock>(&key))?.map_err(|o: Overflow| o.of::<Stock, _>())?;
@@ -261,7 +264,7 @@ fn stocks<O: Ops>(
             Err(o) => overflow = Some(o),
         }
         line.stock = hot.quantity.get();
-        if !is_original(cold.data.as_bytes()) {
+        if !is_original(&cold.data) {
             line.brand = b'G';
         }
         dist_info[i] = cold.dist[usize::from(input.customer.d - 1)];
