@@ -218,19 +218,17 @@ impl Cut {
         Cut { position, separator: page.key(position), parts_a_gap: false }
     }
 
-    /// Before records move: what is wrong with the page or its parent, which the checks of their reading may have
-    /// left (a page can be sound and lie in the wrong place) or what was written since has made.
+    /// Before records move: what is wrong with the page, which the check of its reading may have left (a page can be
+    /// sound and lie in the wrong place) or what was written since has made; or whether it is not what its parent says.
+    /// The parent itself was sound when it was read, and is only ever changed here and in merges, under this check.
     fn wrong(&self, node: &FrameWrite<'_>, parent: &FrameWrite<'_>, position: usize) -> Option<(PageId, String)> {
-        for frame in [node, parent] {
-            let id = frame.frame().page_id();
-            if let Some(flaw) = sound::flaw(frame.stable(), id) {
-                return Some((id, flaw.to_string()));
-            }
+        let id = node.frame().page_id();
+        if let Some(flaw) = sound::flaw(node.stable(), id) {
+            return Some((id, flaw.to_string()));
         }
         let fits =
             parent.page().covers(&self.separator) && parent.page().lower_bound(&self.separator) == (position, false);
-        (!fits || !node.page().covers(&self.separator))
-            .then(|| (node.frame().page_id(), "is not the child that its parent says".into()))
+        (!fits || !node.page().covers(&self.separator)).then(|| (id, "is not the child that its parent says".into()))
     }
 
     /// Bytes that a row takes.

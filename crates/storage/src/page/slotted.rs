@@ -49,9 +49,6 @@ pub(crate) mod flags {
     pub(crate) const HIGH_INFINITE: u16 = 2;
 }
 
-/// Longest key rest and value together.
-const RECORD_MAX: usize = PAGE_SIZE;
-
 /// Bit of a slot's flags: the row is deleted, its key still parts two gaps.
 pub(crate) const GHOST: u16 = 1;
 
@@ -679,7 +676,7 @@ impl PageMut<'_> {
         let leaf = from.is_leaf();
         let mut heap = usize::from(self.read().u16(HEAP_START));
         let mut at = SLOTS + self.read().count() * SLOT;
-        let (mut ghosts, mut record) = (0, [0; RECORD_MAX]);
+        let mut ghosts = 0;
         for i in range.clone() {
             let slot = from.entry(i);
             let key_len = slot.key_len + lead.len() - dropped;
@@ -688,9 +685,8 @@ impl PageMut<'_> {
             debug_assert!(heap >= at + SLOT, "the caller checked for room");
             self.put_u32(heap, if leaf { from.row_version(slot) } else { 0 });
             self.put(heap + RECORD_HEAD, &lead);
-            let tail = &mut record[..rest];
-            let _ = from.copy_to(slot.offset + RECORD_HEAD + dropped, tail);
-            self.put(heap + RECORD_HEAD + lead.len(), tail);
+            let tail = heap + RECORD_HEAD + lead.len();
+            let _ = from.copy_to(slot.offset + RECORD_HEAD + dropped, &mut self.bytes()[tail..tail + rest]);
             let head = head_of(&self.bytes()[heap + RECORD_HEAD..heap + RECORD_HEAD + key_len], 0);
             self.put_u32(at, head);
             self.put_u16(at + 4, heap as u16);

@@ -155,9 +155,11 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     // The key before, and its head.
     let mut last: Option<(&[u8], u32)> = None;
     for i in 0..count {
-        let slot = SLOTS + i * SLOT;
-        let (offset, key_len) = (u16_at(bytes, slot + 4), u16_at(bytes, slot + 6));
-        let (value_len, slot_flags) = if leaf { (u16_at(bytes, slot + 8), u16_at(bytes, slot + 10)) } else { (0, 0) };
+        let slot: [u8; SLOT] = bytes[SLOTS + i * SLOT..][..SLOT].try_into().map_err(|_| Flaw::Slots)?;
+        let word = |at: usize| u32::from_le_bytes([slot[at], slot[at + 1], slot[at + 2], slot[at + 3]]);
+        let halves = |word: u32| ((word & 0xFFFF) as usize, (word >> 16) as usize);
+        let (offset, key_len) = halves(word(4));
+        let (value_len, slot_flags) = if leaf { halves(word(8)) } else { (0, 0) };
         let len = RECORD_HEAD + key_len + value_len;
         if prefix + key_len > MAX_KEY || value_len > MAX_ROW || slot_flags & !usize::from(GHOST) != 0 {
             return Err(Flaw::Heap);
@@ -166,10 +168,14 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         used += len;
         taken.take(offset, len);
         ghosts += slot_flags;
-        let head = head_of(key, skip);
-        if (key.len() < skip || head_of(key, 0) & SHARED_MASK[skip] != shared) && skip > 0
-            || u32_at(bytes, slot) != head
-        {
+        let (start, head) = match key.first_chunk::<8>() {
+            Some(first) => {
+                let first = u64::from_be_bytes(*first);
+                ((first >> 32) as u32, (first << (8 * skip) >> 32) as u32)
+            }
+            None => (head_of(key, 0), head_of(key, skip)),
+        };
+        if (key.len() < skip || start & SHARED_MASK[skip] != shared) && skip > 0 || word(0) != head {
             return Err(Flaw::Head(i));
         }
         // What stands before the heads is the same in all keys, so heads that ascend prove it of the keys.
