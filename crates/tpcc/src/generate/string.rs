@@ -106,19 +106,21 @@ impl Random {
     }
 }
 
-/// Whether `data` contains ORIGINAL. All places are looked at for its first and its last letter, without a branch that
-/// could be mispredicted; one other text in a hundred has both by chance.
+/// Whether `data` contains ORIGINAL. Every place is looked at for its first and its last letter, eight places at once and
+/// without a branch that could be mispredicted; one other text in a hundred has both by chance.
 #[inline]
 pub(crate) fn is_original(data: &Text<50>) -> bool {
     const SPAN: usize = ORIGINAL.len() - 1;
-    const LANES: usize = 32;
+    const ONES: u64 = u64::MAX / 255;
+    /// Where eight places begin; the last two stretches overlap.
+    const STRETCHES: [usize; 6] = [0, 8, 16, 24, 32, 35];
     let bytes = data.padded();
-    let ends_fit = |from: usize| {
-        (from..from + LANES)
-            .fold(0, |fit, i| fit | u8::from(bytes[i] == ORIGINAL[0]) & u8::from(bytes[i + SPAN] == ORIGINAL[SPAN]))
-    };
-    // The two stretches overlap; together they are all places.
-    let may_be = ends_fit(0) | ends_fit(bytes.len() - SPAN - LANES);
+    let eight = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |eight| u64::from_ne_bytes(*eight));
+    let may_be = STRETCHES.iter().fold(0, |may_be, &at| {
+        // A byte is zero where both letters are right.
+        let wrong = (eight(at) ^ ONES * u64::from(ORIGINAL[0])) | (eight(at + SPAN) ^ ONES * u64::from(ORIGINAL[SPAN]));
+        may_be | wrong.wrapping_sub(ONES) & !wrong & (ONES << 7)
+    });
     may_be != 0 && data.as_bytes().windows(ORIGINAL.len()).any(|place| place == ORIGINAL)
 }
 
