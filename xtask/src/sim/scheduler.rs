@@ -36,6 +36,14 @@ impl Scheduler {
         }
     }
 
+    /// As typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Scheduler::Threads => "threads",
+            Scheduler::Steps => "steps",
+        }
+    }
+
     /// What a command line that repeats a run says of it.
     pub(crate) fn flag(self) -> &'static str {
         match self {

@@ -33,6 +33,7 @@ struct Written<'a> {
     failures: u64,
     undecided: u64,
     seed: u64,
+    scheduler: &'a str,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     killed: Option<u64>,
@@ -77,6 +78,7 @@ impl Report {
             failures: self.failures.len() as u64,
             undecided: self.undecided,
             seed: plan.seed,
+            scheduler: plan.scheduler.name(),
             seconds,
             killed: self.mutants.map(|(killed, _)| killed),
             mutants: self.mutants.map(|(_, all)| all),
