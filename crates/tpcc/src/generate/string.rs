@@ -112,14 +112,16 @@ impl Random {
 pub(crate) fn is_original(data: &Text<50>) -> bool {
     const SPAN: usize = ORIGINAL.len() - 1;
     const ONES: u64 = u64::MAX / 255;
+    const FIRST: u64 = ONES * ORIGINAL[0] as u64;
+    const LAST: u64 = ONES * ORIGINAL[SPAN] as u64;
     /// Where eight places begin; the last two stretches overlap.
     const STRETCHES: [usize; 6] = [0, 8, 16, 24, 32, 35];
     let bytes = data.padded();
     let eight = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |eight| u64::from_ne_bytes(*eight));
     let may_be = STRETCHES.iter().fold(0, |may_be, &at| {
         // A byte is zero where both letters are right.
-        let wrong = (eight(at) ^ ONES * u64::from(ORIGINAL[0])) | (eight(at + SPAN) ^ ONES * u64::from(ORIGINAL[SPAN]));
-        may_be | wrong.wrapping_sub(ONES) & !wrong & (ONES << 7)
+        let wrong = (eight(at) ^ FIRST) | (eight(at + SPAN) ^ LAST);
+        may_be | (wrong.wrapping_sub(ONES) & !wrong & (ONES << 7))
     });
     may_be != 0 && data.as_bytes().windows(ORIGINAL.len()).any(|place| place == ORIGINAL)
 }
