@@ -120,7 +120,7 @@ fn open(rec: &mut RecordBuf, op: Op, page: PageId) -> usize {
 
 fn close(rec: &mut RecordBuf, at: usize) {
     let pad = (rec.body().len() - at).wrapping_neg() % 4;
-    rec.put(&[0; 4][..pad]);
+    rec.put_zeros(pad);
     let bytes = rec.body().len() - at;
     rec.patch_u16(at + 2, bytes as u16);
 }

@@ -249,7 +249,7 @@ impl Tree {
         for ((child, hint), (_, key, _)) in children.iter_mut().zip(&mut at).zip(keys) {
             let Some(inner) = hint else { continue };
             if inner.frame.bytes().level() > 0 {
-                *child = inner.child(inner.narrowed, key);
+                *child = inner.child(key);
                 if child.is_none() {
                     *hint = None;
                 } else {
@@ -297,8 +297,8 @@ impl Tree {
         let mut level = hint.frame.bytes().level();
         while level > 1 {
             hint.version = hint.frame.latch_version();
-            let child = hint.child(hint.frame.bytes().narrow_near(key), key);
-            hint = hint.enter(pool, child)?;
+            hint.narrowed = hint.frame.bytes().narrow_near(key);
+            hint = hint.enter(pool, hint.child(key))?;
             level -= 1;
         }
         Some(hint)
@@ -314,6 +314,7 @@ struct Hint<'p> {
     version: Version,
     /// The frame of the page above, and the version under which this page was its child.
     parent: Option<(&'p Frame, Version)>,
+    /// What was found under the version.
     narrowed: Narrowed,
 }
 
@@ -329,12 +330,12 @@ impl<'p> Hint<'p> {
     }
 
     /// The number of the child in which a key lies, if this is still the inner page of that key: as long as the page
-    /// above has not changed since it led here, it is. `narrowed` was found under the hint's version.
+    /// above has not changed since it led here, it is.
     #[inline]
-    fn child(&self, narrowed: Narrowed, key: &[u8]) -> PageId {
+    fn child(&self, key: &[u8]) -> PageId {
         let is_child = self.parent.is_none_or(leads_here);
         let page = self.frame.bytes();
-        let (position, exact) = page.finish(narrowed, key);
+        let (position, exact) = page.finish(self.narrowed, key);
         let id = page.child(position + usize::from(exact));
         let stands =
             is_child && page.level() > 0 && self.frame.page_id() == self.id && self.frame.is_still(self.version);
