@@ -4,13 +4,12 @@
 //! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by
 //!   evicting what `replace` names next, and dirty pages among that are written, so that a miss finds a
 //!   free frame and does not write. Frames that have never been used count as free.
+//! * *Memory*: the next frames that will be used for the first time get theirs from the system, so that a worker
+//!   whose database grows does not wait for pages to be zeroed (8% of its time, where the machine is a virtual one).
 //! * *Log*: pages whose first unwritten change is older than the caller asks for are written, oldest
 //!   first, and the file is synced, so that the log may be cut off there.
 //!
-//! * *Memory*: the next frames that will be used for the first time get theirs from the system, so that a worker
-//!   whose database grows does not wait for pages to be zeroed (8% of its time, where the machine is a virtual one).
-//!
-//! A database that fits in memory, with a log short enough, sees only the last.
+//! A database that fits in memory, with a log short enough, sees only the second.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
@@ -130,7 +129,7 @@ impl BufferPool {
             return false;
         }
         // Where the system does not know how, or has no memory left, it is not asked again.
-        cleaner.populated = if self.frames.populate(from..to) { to } else { usize::MAX / 2 };
+        cleaner.populated = if self.frames.populate(from..to) { to } else { self.frame_count() };
         true
     }
 
