@@ -229,8 +229,7 @@ impl Database {
     /// As [`Database::begin`].
     #[inline]
     pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
-        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
-        Ok(Transaction::new(self, self.core.begin(isolation, None)?))
+        self.begin_with(isolation, None)
     }
 
     /// Begins a transaction anew that was rolled back as a deadlock's victim: it is as old as it was, and of the next
@@ -256,8 +255,13 @@ impl Database {
     /// As [`Database::begin`].
     #[inline]
     pub fn begin_again(&self, isolation: Isolation, age: Age) -> Result<Transaction<'_>, TxnError> {
+        self.begin_with(isolation, Some(age))
+    }
+
+    #[inline]
+    fn begin_with(&self, isolation: Isolation, age: Option<Age>) -> Result<Transaction<'_>, TxnError> {
         self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
-        Ok(Transaction::new(self, self.core.begin(isolation, Some(age))?))
+        Ok(Transaction::new(self, self.core.begin(isolation, age)?))
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
