@@ -141,7 +141,12 @@ impl Store {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn begin_at(&self, isolation: Isolation) -> Result<StoreTransaction<'_>, StoreError> {
-        Ok(StoreTransaction { store: self, tx: self.db.begin_at(isolation)?, along: ArrayVec::new() })
+        Ok(self.wrap(self.db.begin_at(isolation)?))
+    }
+
+    #[inline]
+    fn wrap<'t>(&'t self, tx: storage::Transaction<'t>) -> StoreTransaction<'t> {
+        StoreTransaction { store: self, tx, along: ArrayVec::new() }
     }
 
     /// Closes the database.
@@ -216,14 +221,14 @@ impl Session for StoreSession<'_> {
         }
         let tx = self.store.db.begin_at(self.store.isolation)?;
         self.age = Some(tx.age());
-        Ok(StoreTransaction { store: self.store, tx, along: ArrayVec::new() })
+        Ok(self.store.wrap(tx))
     }
 
     #[cold]
     fn begin_again(&mut self) -> Result<StoreTransaction<'_>, StoreError> {
         let Some(age) = self.age else { return self.begin() };
         let tx = self.store.db.begin_again(self.store.isolation, age)?;
-        Ok(StoreTransaction { store: self.store, tx, along: ArrayVec::new() })
+        Ok(self.store.wrap(tx))
     }
 
     #[inline]
