@@ -18,7 +18,8 @@ pub(super) const VAIN_STEPS_MAX: u32 = 20_000;
 const TICK_NS: u64 = 2_000_000;
 
 /// How workers run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Scheduler {
     /// Each on a thread of its own
     #[default]
@@ -33,14 +34,6 @@ impl Scheduler {
         match self {
             Scheduler::Threads => Arc::new(Baton::new(seed, actors, now_ns)),
             Scheduler::Steps => Arc::new(Fibers::new(seed, actors, now_ns)),
-        }
-    }
-
-    /// As typed.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Scheduler::Threads => "threads",
-            Scheduler::Steps => "steps",
         }
     }
 

@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::Plan;
+use crate::sim::scheduler::Scheduler;
 
 /// Most failures that are shown in full.
 const SHOWN: usize = 10;
@@ -33,7 +34,7 @@ struct Written<'a> {
     failures: u64,
     undecided: u64,
     seed: u64,
-    scheduler: &'a str,
+    scheduler: Scheduler,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     killed: Option<u64>,
@@ -78,7 +79,7 @@ impl Report {
             failures: self.failures.len() as u64,
             undecided: self.undecided,
             seed: plan.seed,
-            scheduler: plan.scheduler.name(),
+            scheduler: plan.scheduler,
             seconds,
             killed: self.mutants.map(|(killed, _)| killed),
             mutants: self.mutants.map(|(_, all)| all),
