@@ -23,12 +23,30 @@ const SERVANTS: usize = 2;
 pub(crate) struct Cut {
     /// The disk that is found when the power is back.
     pub(crate) disk: SimDisk,
-    /// Which changing call of the run would have been next, and what it was.
-    pub(crate) call: (u64, Call),
+    /// When it went.
+    pub(crate) when: When,
     /// What survived of the unsynced.
     pub(crate) how: Crash,
     /// What may and what must be found.
     pub(crate) moment: Moment,
+}
+
+/// When the power goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    /// Before a changing call of the disk: its number, and what it would have been.
+    Before(u64, Call),
+    /// When a commit that waited has just been answered, after so many changing calls.
+    Answered(u64),
+}
+
+impl std::fmt::Display for When {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            When::Before(number, call) => write!(f, "before call {number} ({call:?})"),
+            When::Answered(number) => write!(f, "when a commit had been answered, after call {number}"),
+        }
+    }
 }
 
 /// How a run ends.
@@ -289,8 +307,16 @@ impl Notes {
         let number = cuts.0;
         let one = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         for how in [Crash::All, Crash::Nothing, Crash::Random(one), Crash::Random(!one)] {
-            cuts.1.push(Cut { disk: disk.crash(how), call: (number, call), how, moment });
+            cuts.1.push(Cut { disk: disk.crash(how), when: When::Before(number, call), how, moment });
         }
+    }
+
+    /// A commit that waited has just been answered: whatever was not synced by now may go, but not that.
+    fn answered(&self, disk: &SimDisk) {
+        let moment = self.moment();
+        let mut cuts = lock(&self.cuts);
+        let (when, how) = (When::Answered(cuts.0), Crash::Nothing);
+        cuts.1.push(Cut { disk: disk.crash(how), when, how, moment });
     }
 }
 
@@ -532,6 +558,9 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng) -> Result<()
         }
     }
     notes.acknowledge(db.durable());
+    if waits && shared.script.cuts {
+        notes.answered(shared.disk);
+    }
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! `crash`: the power goes before any changing call of the disk, and the database comes back as it must.
 //!
-//! Each seed runs up to three databases' lives on one disk, the later ones on what a crash of the earlier one left. For
-//! every changing call there are four cases: all of what was not synced survives, nothing, and two random subsets with
-//! torn sectors. After the restart the rows must be those of a prefix of the commits in log order that contains every
-//! acknowledged one, and every index must agree with its table. Then `laps`, a script.
+//! Each seed runs up to three databases' lives on one disk, the later ones on what a crash of the earlier one left.
+//! For every changing call there are four cases: all of what was not synced survives, nothing, and two random subsets
+//! with torn sectors; and for every answer to a commit that waited there is one: nothing survives. After the restart
+//! the rows must be those of a prefix of the commits in log order that contains every acknowledged one, and every
+//! index must agree with its table. Then `laps`, a script.
 
 use storage::disk::Crash;
 
@@ -91,7 +92,7 @@ pub(super) fn faultless(disk: &SimDisk, script: &Script) -> Result<Ran, String> 
 
 /// Where the power went, and what it took.
 pub(super) fn place(cut: &Cut) -> String {
-    format!("power lost before call {} ({:?}), {:?} survives", cut.call.0, cut.call.1, cut.how)
+    format!("power lost {}, {:?} survives", cut.when, cut.how)
 }
 
 /// Restarts what a crash left, and compares it with what it may be.

@@ -356,7 +356,7 @@ impl Database {
     /// # Errors
     /// When the instance is closed to commits.
     pub fn wait_durable(&self, commit: Lsn) -> Result<(), StorageError> {
-        self.core.make_durable(commit)
+        self.core.wait_to_answer(commit)
     }
 
     /// Takes a checkpoint now: a restart from here on is short.

@@ -10,7 +10,6 @@ use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Age, Lsn};
-use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
 use crate::table::catalog::TableInfo;
 use crate::table::codec::{Key, Row, key_from};
@@ -295,8 +294,8 @@ impl<'db> Transaction<'db> {
     pub fn commit(self) -> Result<(), TxnError> {
         let core = &self.db.core;
         let end = self.commit_async()?;
-        if core.durability == Durability::Sync && !is_mutant(Mutant::AckBeforeFlush) {
-            core.make_durable(end)?;
+        if core.durability == Durability::Sync {
+            core.wait_to_answer(end)?;
         }
         Ok(())
     }
@@ -330,7 +329,7 @@ impl<'db> Transaction<'db> {
         let core = &self.db.core;
         let end = self.rollback()?;
         if core.durability == Durability::Sync {
-            core.make_durable(end)?;
+            core.wait_to_answer(end)?;
         }
         Ok(())
     }

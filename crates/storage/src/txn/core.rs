@@ -89,6 +89,17 @@ impl Core {
         self.log.make_durable(end, &self.driven, &*self.hook)
     }
 
+    /// Returns when what a transaction has done may be told: everything before its end is on disk.
+    ///
+    /// # Errors
+    /// `Poisoned` if that will never be.
+    pub(crate) fn wait_to_answer(&self, end: Lsn) -> Result<(), StorageError> {
+        if is_mutant(Mutant::AckBeforeFlush) {
+            return Ok(());
+        }
+        self.make_durable(end)
+    }
+
     #[cold]
     fn too_many(&self) -> StorageError {
         StorageError::TooManyTransactions { limit: self.slots.limit() }
