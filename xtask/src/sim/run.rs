@@ -519,7 +519,8 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng) -> Result<()
     let (db, notes, profile) = (shared.db, shared.notes, &shared.script.profile);
     let mut tx = db.begin()?;
     let mut ops = Vec::new();
-    let ahead = if rng.once_in(3) { workload::announce(&mut tx, tables, rng, profile) } else { Vec::new() };
+    let ahead =
+        if rng.below(10) < profile.ahead { workload::announce(&mut tx, tables, rng, profile) } else { Vec::new() };
     for _ in 0..1 + rng.below(profile.statements) {
         match workload::statement(&mut tx, tables, rng, profile, &ahead) {
             Ok(op) => ops.push(op),

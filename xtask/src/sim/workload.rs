@@ -25,6 +25,8 @@ pub(crate) struct Profile {
     pub(crate) deletes: u64,
     /// Of ten statements so many only read.
     pub(crate) reads: u64,
+    /// Of ten transactions so many announce some of their keys.
+    pub(crate) ahead: u64,
     /// Of ten transactions so many are rolled back.
     pub(crate) aborts: u64,
     /// Of ten commits so many wait until they are durable.
@@ -51,6 +53,7 @@ impl Profile {
             sizes,
             deletes: rng.pick(&[1, 2, 6]),
             reads: rng.pick(&[0, 2, 4]),
+            ahead: rng.pick(&[0, 3, 10]),
             aborts: rng.pick(&[0, 2, 4]),
             sync: rng.pick(&[0, 3, 10]),
             loaded: if rng.once_in(3) { 1 + rng.below(if large { 300 } else { 400 }) } else { 0 },

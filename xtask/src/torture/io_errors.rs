@@ -119,6 +119,7 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
         keys,
         deletes,
         reads: 2,
+        ahead: 3,
         aborts: 3,
         sync: 5,
         loaded,

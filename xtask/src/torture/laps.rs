@@ -4,7 +4,8 @@
 //! the log. Anywhere else the zeros that fill the last block lie between.
 //!
 //! Each crash is survived by the next life. The row that counts says in which life it was written, so that it is never
-//! taken for one of another.
+//! taken for one of another. Now and then a transaction that has changed a row stays open all life long: the log may not
+//! be cut behind it, and no restart may show what it did.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -24,6 +25,8 @@ const BLOCK: u64 = 4096;
 const ROWS: Table<u64, Vec<u8>> = Table::new("laps");
 const COUNTER: u64 = 0;
 const FILLER: u64 = 1;
+/// One that only transactions without an end write.
+const OPEN: u64 = 2;
 /// The longest filler: a record holds what was and what is.
 const LONGEST: usize = 2200;
 /// Blocks between checkpoints: few enough that segments come round.
@@ -64,6 +67,10 @@ fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Res
     let found = count(&db)?;
     if found != last {
         return Err(format!("{found:?} at the second restart, {last:?} at the first"));
+    }
+    let mut open = rng.once_in(4).then(|| db.begin()).transpose().map_err(|e| e.to_string())?;
+    if let Some(tx) = &mut open {
+        tx.put(&ROWS, &OPEN, &vec![1; 100]).map_err(|e| e.to_string())?;
     }
     let mut pen = Pen { db: &db, life, number: 0, filler: vec![0; LONGEST], possible: vec![last] };
     pen.write(FILLER, &pen.filler)?;
@@ -163,7 +170,7 @@ fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
         .buffer_pool(storage::MIN_POOL_BYTES)
         .log_segment(64 << 10)
         .log_buffer(64 << 10)
-        .transactions(2)
+        .transactions(3)
         .clock(Arc::new(AtomicU64::new(1)))
         .database_id(seed | 1)
         .background(Background::Inline);
@@ -173,8 +180,11 @@ fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
 }
 
 fn count(db: &Database) -> Result<Count, String> {
-    let row = db.begin().and_then(|mut tx| tx.get(&ROWS, &COUNTER)).map_err(|e| e.to_string())?;
-    let Some(row) = row else { return Ok((0, 0)) };
+    let read = |key| db.begin().and_then(|mut tx| tx.get(&ROWS, &key)).map_err(|e| e.to_string());
+    if let Some(row) = read(OPEN)? {
+        return Err(format!("a transaction that never ended is there: {row:?}"));
+    }
+    let Some(row) = read(COUNTER)? else { return Ok((0, 0)) };
     let word = |at: usize| row.get(at..at + 8).and_then(|b| b.first_chunk()).map(|b| u64::from_le_bytes(*b));
     word(0).zip(word(8)).ok_or_else(|| format!("no row that anybody wrote: {row:?}"))
 }

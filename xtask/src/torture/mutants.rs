@@ -106,7 +106,7 @@ mod breeding {
                 IoErrors => ("io-errors", 500),
                 Bitflips => ("bitflips", 1000),
                 Malformed => ("malformed", 10_000),
-                Oracle => ("oracle", 100),
+                Oracle => ("oracle", 300),
                 Isolation => ("isolation", 50),
             }
         }

@@ -141,18 +141,18 @@ impl Inode {
         let len = match keep {
             Keep::All => self.len,
             Keep::None => self.durable_len(),
-            Keep::Some(rng) => self.lens.get(rng.below(self.lens.len() as u64) as usize).copied().unwrap_or(0),
+            Keep::Some { rng, .. } => self.lens.get(rng.below(self.lens.len() as u64) as usize).copied().unwrap_or(0),
         };
         for (sector, versions) in candidates {
             let old = durable.get(sector).clone();
             let survivor = match keep {
                 Keep::All => versions.last().cloned().unwrap_or(None),
                 Keep::None => continue,
-                Keep::Some(rng) => {
+                Keep::Some { rng, tears } => {
                     let mut all = vec![old];
                     all.extend(versions);
                     let pick = rng.below(all.len() as u64) as usize;
-                    if pick > 0 && rng.below(8) == 0 {
+                    if pick > 0 && rng.below(*tears) == 0 {
                         torn(&all[pick - 1], &all[pick], rng)
                     } else {
                         all[pick].clone()
@@ -186,14 +186,22 @@ impl Inode {
 pub(super) enum Keep<'a> {
     All,
     None,
-    Some(&'a mut Rng),
+    /// What that says; one in so many sectors that do is torn.
+    Some {
+        rng: &'a mut Rng,
+        tears: u64,
+    },
 }
 
-/// The first bytes of the newer version, the rest of the older.
+/// The first bytes of the newer version, the rest of the older; cut where that is neither of them, if there is such a
+/// place.
 fn torn(older: &Sector, newer: &Sector, rng: &mut Rng) -> Sector {
-    let cut = 1 + rng.below(SECTOR - 1) as usize;
-    let mut contents = bytes(older);
-    contents[..cut].copy_from_slice(&bytes(newer)[..cut]);
+    let (mut contents, newer) = (bytes(older), bytes(newer));
+    let differs = |at: &usize| contents[*at] != newer[*at];
+    let first = (0..contents.len()).find(differs).unwrap_or(0);
+    let last = (first + 1..contents.len()).rfind(differs).unwrap_or(contents.len() - 1);
+    let cut = first + 1 + rng.below((last - first).max(1) as u64) as usize;
+    contents[..cut].copy_from_slice(&newer[..cut]);
     pack(contents)
 }
 

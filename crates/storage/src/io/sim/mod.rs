@@ -40,6 +40,9 @@ pub enum Call {
 }
 
 const CALLS: usize = Call::SyncDir as usize + 1;
+/// Of the sectors that survive a random crash one in so many is torn; in one crash of four the first holds.
+const OFTEN_TORN: u64 = 2;
+const SELDOM_TORN: u64 = 8;
 
 /// Which calls a fault hits, counted from when it is planned; 1 is the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,12 +232,13 @@ impl SimDisk {
                 change.apply(&mut names);
             }
         }
+        let tears = if rng.below(4) == 0 { OFTEN_TORN } else { SELDOM_TORN };
         let mut inodes = BTreeMap::new();
         for inode in names.values() {
             let mut keep = match how {
                 Crash::All => Keep::All,
                 Crash::Nothing => Keep::None,
-                Crash::Random(_) => Keep::Some(&mut rng),
+                Crash::Random(_) => Keep::Some { rng: &mut rng, tears },
             };
             inodes.insert(*inode, state.inodes[inode].crash(&mut keep));
         }
