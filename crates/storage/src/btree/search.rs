@@ -19,6 +19,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::point::site;
 use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
+use crate::buffer::shortcuts::Spot;
 use crate::latch::Version;
 use crate::page::PageRef;
 use crate::page::header::Kind;
@@ -226,10 +227,10 @@ pub(crate) type Wanted<'k> = (Tree, &'k [u8], usize);
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the lowest inner level on: while the lines
-    /// that one key needs next are on their way from memory, the others are worked on. Brings the first bytes of each
-    /// row into the cache and says where it is. The levels above are few pages, and near. A key whose page is not in the
-    /// pool is left out.
+    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the leaf that a shortcut leads to or from the
+    /// lowest inner level on: while the lines that one key needs next are on their way from memory, the others are worked
+    /// on. Brings the first bytes of each row into the cache and says where it is. The levels above are few pages, and
+    /// near. A key whose page is not in the pool is left out.
     #[inline(never)]
     pub(crate) fn find_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], found: &mut [Option<Found<'p>>; GROUP]) {
         if cfg!(any(miri, race_free)) {
@@ -237,23 +238,40 @@ impl Tree {
             return;
         }
         debug_assert!(keys.len() <= GROUP);
+        let mut spots = [Spot::NONE; GROUP];
+        for (spot, (tree, key, _)) in spots.iter_mut().zip(keys) {
+            *spot = pool.shortcuts().spot(tree.index, key);
+        }
         let mut at: [Option<Hint<'p>>; GROUP] = [None; GROUP];
-        for (hint, (tree, key, _)) in at.iter_mut().zip(keys) {
-            *hint = tree.lowest_inner(pool, key);
+        for ((hint, spot), (tree, key, _)) in at.iter_mut().zip(spots).zip(keys) {
+            *hint = Hint::by_shortcut(pool, spot).or_else(|| tree.lowest_inner(pool, key));
         }
         pool.points().at(&site::GROUP_INNER);
         narrow(&mut at, keys);
         pool.points().at(&site::GROUP_INNER_SEGMENT);
         // First where the children lie, then the children: the page table, too, is larger than the nearest cache.
         let mut children = [PageId::NONE; GROUP];
-        for ((child, hint), (_, key, _)) in children.iter_mut().zip(&mut at).zip(keys) {
-            let Some(inner) = hint else { continue };
+        for (i, (hint, wanted)) in at.iter_mut().zip(keys).enumerate() {
+            let Some(mut inner) = *hint else { continue };
+            let (tree, key, _) = wanted;
+            if inner.by_shortcut {
+                // Only the very key shows that this is its leaf.
+                found[i] = inner.settle(wanted).filter(|found| found.exact);
+                *hint = None;
+                if found[i].is_some() {
+                    continue;
+                }
+                let Some(instead) = tree.lowest_inner(pool, key) else { continue };
+                inner = instead;
+                inner.narrow(key);
+                *hint = Some(inner);
+            }
             if inner.frame.bytes().level() > 0 {
-                *child = inner.child(key);
-                if child.is_none() {
+                children[i] = inner.child(key);
+                if children[i].is_none() {
                     *hint = None;
                 } else {
-                    pool.prefetch_entry(*child);
+                    pool.prefetch_entry(children[i]);
                 }
             }
         }
@@ -266,22 +284,11 @@ impl Tree {
         pool.points().at(&site::GROUP_LEAF);
         narrow(&mut at, keys);
         pool.points().at(&site::GROUP_SEGMENT);
-        for (i, (hint, (tree, key, row_bytes))) in at.iter().zip(keys).enumerate() {
-            let Some(Hint { frame, id, version, parent, narrowed }) = *hint else { continue };
-            let page = frame.bytes();
-            // A frame that has lost its page still shows it: only with its number is it the page. As long as the page
-            // above has not changed, the key lies here.
-            let is_child = parent.is_none_or(leads_here);
-            if !is_child || frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
-                continue;
-            }
-            let (position, exact) = page.finish(narrowed, key);
-            let slot = page.slot(position);
-            let end = slot.value_at() + slot.value_len.min(*row_bytes);
-            (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
-            if frame.is_still(version) {
-                frame.touch();
-                found[i] = Some(Found { frame, version, position, exact });
+        for (i, (hint, wanted)) in at.iter().zip(keys).enumerate() {
+            let Some(leaf) = hint else { continue };
+            found[i] = leaf.settle(wanted);
+            if leaf.parent.is_some() && found[i].is_some_and(|found| found.exact) {
+                pool.shortcuts().learn(wanted.0.index, spots[i], leaf.id, leaf.frame.bytes().count());
             }
         }
         pool.points().at(&site::GROUP_ROW);
@@ -316,6 +323,8 @@ struct Hint<'p> {
     parent: Option<(&'p Frame, Version)>,
     /// What was found under the version.
     narrowed: Narrowed,
+    /// A shortcut led here: perhaps another page lies here by now, or the key in another leaf.
+    by_shortcut: bool,
 }
 
 /// Whether a page has not changed since it led to its child.
@@ -326,7 +335,48 @@ fn leads_here((parent, version): (&Frame, Version)) -> bool {
 
 impl<'p> Hint<'p> {
     fn new(frame: &'p Frame, id: PageId, parent: Option<(&'p Frame, Version)>) -> Hint<'p> {
-        Hint { frame, id, version: Version::NEVER, parent, narrowed: Narrowed::NONE }
+        Hint { frame, id, version: Version::NEVER, parent, narrowed: Narrowed::NONE, by_shortcut: false }
+    }
+
+    /// The leaf in which a key near this one was found last. Its first lines are asked for.
+    #[inline]
+    fn by_shortcut(pool: &'p BufferPool, spot: Spot) -> Option<Hint<'p>> {
+        let id = pool.shortcuts().leaf(spot);
+        if id.is_none() {
+            return None;
+        }
+        let frame = pool.get(id)?;
+        frame.prefetch_search();
+        Some(Hint { by_shortcut: true, ..Hint::new(frame, id, None) })
+    }
+
+    /// Looks at the hint keys, and asks for the slots that they lead to.
+    #[inline]
+    fn narrow(&mut self, key: &[u8]) {
+        self.version = self.frame.latch_version();
+        self.narrowed = self.frame.bytes().narrow(key);
+    }
+
+    /// The key's place, if this is a leaf of its tree and has not changed; its row is asked for.
+    #[inline]
+    fn settle(&self, (tree, key, row_bytes): &Wanted<'_>) -> Option<Found<'p>> {
+        let Hint { frame, id, version, .. } = *self;
+        let page = frame.bytes();
+        // A frame that has lost its page still shows it: only with its number is it the page. As long as the page above
+        // has not changed, the key lies here.
+        let is_child = self.parent.is_none_or(leads_here);
+        if !is_child || frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
+            return None;
+        }
+        let (position, exact) = page.finish(self.narrowed, key);
+        let slot = page.slot(position);
+        let end = slot.value_at() + slot.value_len.min(*row_bytes);
+        (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
+        if !frame.is_still(version) {
+            return None;
+        }
+        frame.touch();
+        Some(Found { frame, version, position, exact })
     }
 
     /// The number of the child in which a key lies, if this is still the inner page of that key: as long as the page
@@ -356,8 +406,7 @@ impl<'p> Hint<'p> {
 fn narrow(hints: &mut [Option<Hint<'_>>; GROUP], keys: &[Wanted<'_>]) {
     for (hint, (_, key, _)) in hints.iter_mut().zip(keys) {
         if let Some(hint) = hint {
-            hint.version = hint.frame.latch_version();
-            hint.narrowed = hint.frame.bytes().narrow(key);
+            hint.narrow(key);
         }
     }
 }

@@ -12,6 +12,7 @@ mod page_table;
 mod prefetch;
 mod replace;
 mod room;
+pub(crate) mod shortcuts;
 mod stats;
 mod write;
 
@@ -36,6 +37,7 @@ use self::frame::Frame;
 use self::load::Waiter;
 use self::page_table::PageTable;
 use self::replace::Queues;
+use self::shortcuts::Shortcuts;
 use self::stats::Counters;
 use self::write::{BATCH, Batch};
 use crate::base::config::LatchKind;
@@ -60,7 +62,7 @@ pub(crate) const MIN_FRAMES: usize = 16;
 /// How a pool is to be.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolOptions {
-    /// Frames, each of 8,256 bytes of memory; at least [`MIN_FRAMES`].
+    /// Frames, each of 8,256 bytes of memory, and up to 32 for shortcuts; at least [`MIN_FRAMES`].
     pub(crate) frames: usize,
     /// How readers keep writers away.
     pub(crate) latches: LatchKind,
@@ -93,6 +95,7 @@ pub(crate) struct BufferPool {
     // What a hit reads comes first; none of it is ever written after opening.
     table: PageTable,
     frames: Arena<Frame>,
+    shortcuts: Shortcuts,
     /// How readers of frames keep writers away.
     pub(crate) kind: LatchKind,
     points: Points,
@@ -155,6 +158,7 @@ impl BufferPool {
         let reserve = |e| StorageError::io("reserve memory for", "buffer pool", 0, e);
         let frames = Arena::new(count, true).map_err(reserve)?;
         let table = PageTable::new(options.max_pages).map_err(reserve)?;
+        let shortcuts = Shortcuts::new(count).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
         let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
@@ -163,6 +167,7 @@ impl BufferPool {
         Ok(BufferPool {
             table,
             frames,
+            shortcuts,
             kind: options.latches,
             points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
@@ -207,6 +212,12 @@ impl BufferPool {
     #[inline]
     pub(crate) fn prefetch_entry(&self, id: PageId) {
         self.table.prefetch(id);
+    }
+
+    /// Hints for searches of trees in this pool.
+    #[inline(always)]
+    pub(crate) fn shortcuts(&self) -> &Shortcuts {
+        &self.shortcuts
     }
 
     /// Where whoever reads pages lets others run.

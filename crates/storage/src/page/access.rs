@@ -84,20 +84,34 @@ impl<'a> PageRef<'a> {
     }
 
     /// The first of the slots `from..to` whose head is not below `head`. Heads ascend; `to` must not be beyond what a
-    /// page can have. Without a branch on what is found, which could not be predicted.
+    /// page can have. Without a branch on what is found, which could not be predicted, nor on how many slots there are,
+    /// which differs from table to table.
     #[inline]
     pub(crate) fn heads_below(self, head: u32, mut from: usize, to: usize) -> usize {
         assert!(to <= MAX_SLOTS);
         let mut len = to.saturating_sub(from);
-        while len > 0 {
-            let half = len - len / 2;
-            let at = SLOTS + (from + half - 1) * SLOT;
-            // SAFETY: `from + half <= to <= MAX_SLOTS`, so the slot lies in the page; slots are aligned to 4.
+        if len == 0 {
+            return from;
+        }
+        // Where the search goes on if slots up to `next` are to be left out, of `to` at most.
+        let step = |from: usize, ahead: usize| {
+            let next = (from + ahead).min(to);
+            let at = SLOTS + (next - 1) * SLOT;
+            // SAFETY: `0 < next <= to <= MAX_SLOTS`, so the slot lies in the page; slots are aligned to 4.
             let probe = u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() });
-            from = std::hint::select_unpredictable(probe < head, from + half, from);
+            std::hint::select_unpredictable(probe < head, next, from)
+        };
+        while len > 31 {
+            let half = len - len / 2;
+            from = step(from, half);
             len -= half;
         }
-        from
+        // Five steps for any number up to 31.
+        from = step(from, 16);
+        from = step(from, 8);
+        from = step(from, 4);
+        from = step(from, 2);
+        step(from, 1)
     }
 
     /// The sixteen words at `at`, which begins a cache line. They may be of different moments.

@@ -1,0 +1,174 @@
+//! Shortcuts: in which leaf the keys near a key were found last.
+//!
+//! A table of hints beside the trees, in the way of InnoDB's adaptive hash index: who looks for a key that exists asks
+//! here first, and with luck leaves out all levels above the leaf. Nothing rests on an answer. It may be old, or that of
+//! another key, so whoever follows it looks whether the page is a leaf of the tree and has *the very key*, which no other
+//! leaf can have, and descends from the root if not. So nobody tells the table when pages change, split or leave.
+//!
+//! Keys share an entry that differ only in their last few bits: about a quarter of a leaf's rows, when keys are numbers
+//! without holes. How many bits that is is learnt, index by index. Sixteen such neighbours share a cache line. What they
+//! have in common is hashed and says which line.
+
+use std::io;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use super::arena::Arena;
+use crate::base::ids::{IndexId, PageId};
+use crate::base::prefetch::prefetch_read;
+
+/// Entries in a cache line.
+const LINE: usize = 16;
+/// Entries of a table, for each frame of the pool: 16 to 32 bytes of memory, where touched.
+const PER_FRAME: usize = 4;
+const LEAST: usize = 1 << 10;
+const MOST: usize = 1 << 24;
+/// Bits of an entry for the page; no file has more pages. The bits above tell keys apart that share a line.
+const PAGE_BITS: u32 = 28;
+/// Indexes whose numbers differ by a multiple of this share what is learnt about the bits; it costs speed alone.
+const GRAINS: usize = 256;
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Shortcuts {
+    /// The page's number, and above it the tag of the keys.
+    entries: Arena<AtomicU32>,
+    /// How far a hash is shifted to be a line's number.
+    shift: u32,
+    /// One more than the number of bits that keys of an entry may differ in, 0 if nothing has been learnt.
+    grains: [AtomicU8; GRAINS],
+}
+
+/// The entry of a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spot {
+    at: u32,
+    /// In its place above the page's bits.
+    tag: u32,
+}
+
+impl Spot {
+    /// Where no key is looked for.
+    pub(crate) const NONE: Spot = Spot { at: 0, tag: 0 };
+}
+
+/// The product's halves mixed: each bit depends on all.
+#[inline]
+fn mix(a: u64) -> u64 {
+    let wide = u128::from(a) * u128::from(ODD);
+    wide as u64 ^ (wide >> 64) as u64
+}
+
+impl Shortcuts {
+    /// A table for a pool of so many frames.
+    ///
+    /// # Errors
+    /// When the system refuses the address space.
+    pub(super) fn new(frames: usize) -> io::Result<Shortcuts> {
+        let entries = (frames * PER_FRAME).next_power_of_two().clamp(LEAST, MOST);
+        let shift = u64::BITS - (entries / LINE).trailing_zeros();
+        Ok(Shortcuts { entries: Arena::new(entries, true)?, shift, grains: [const { AtomicU8::new(0) }; GRAINS] })
+    }
+
+    #[inline]
+    fn grain_of(&self, index: IndexId) -> &AtomicU8 {
+        &self.grains[index.0 as usize % GRAINS]
+    }
+
+    /// The entry of a key, which the processor is asked for.
+    #[inline]
+    pub(crate) fn spot(&self, index: IndexId, key: &[u8]) -> Spot {
+        let grain = u32::from(self.grain_of(index).load(Ordering::Relaxed)).saturating_sub(1);
+        let (lead, last) = match (key.split_last_chunk::<8>(), key.split_last_chunk::<4>()) {
+            (Some((lead, last)), _) => (lead, u64::from_be_bytes(*last)),
+            (None, Some((lead, last))) => (lead, u64::from(u32::from_be_bytes(*last))),
+            (None, None) => (key, 0),
+        };
+        let seed = u64::from(index.0).wrapping_mul(ODD) ^ key.len() as u64;
+        let lead = lead.iter().fold(seed, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(ODD).rotate_left(29));
+        let place = last >> grain.min(63);
+        let hash = mix(lead ^ (place / LINE as u64));
+        let at = (hash >> self.shift) as usize * LINE + place as usize % LINE;
+        if let Some(entry) = self.entries.as_slice().get(at) {
+            prefetch_read(std::ptr::from_ref(entry).cast());
+        }
+        Spot { at: at as u32, tag: (hash as u32) << PAGE_BITS }
+    }
+
+    /// The leaf in which a key near this one was found; none if nobody knows.
+    #[inline]
+    pub(crate) fn leaf(&self, spot: Spot) -> PageId {
+        let entry = self.entries.as_slice().get(spot.at as usize).map_or(0, |entry| entry.load(Ordering::Relaxed));
+        let page = entry ^ spot.tag;
+        if page >> PAGE_BITS == 0 { PageId(page) } else { PageId::NONE }
+    }
+
+    /// Notes where a key was found, in a leaf with so many rows.
+    #[inline]
+    pub(crate) fn learn(&self, index: IndexId, spot: Spot, leaf: PageId, rows: usize) {
+        if leaf.0 >> PAGE_BITS == 0
+            && let Some(entry) = self.entries.as_slice().get(spot.at as usize)
+        {
+            entry.store(spot.tag | leaf.0, Ordering::Relaxed);
+        }
+        let fit = rows.checked_ilog2().unwrap_or(0).saturating_sub(2) as u8 + 1;
+        let grain = self.grain_of(index);
+        // With a change of bits all that was learnt is lost, so leaves may differ a little.
+        if grain.load(Ordering::Relaxed).abs_diff(fit) > 1 {
+            grain.store(fit, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INDEX: IndexId = IndexId(7);
+
+    fn find(shortcuts: &Shortcuts, key: u64) -> PageId {
+        shortcuts.leaf(shortcuts.spot(INDEX, &key.to_be_bytes()))
+    }
+
+    fn learn(shortcuts: &Shortcuts, key: u64, leaf: u32, rows: usize) {
+        shortcuts.learn(INDEX, shortcuts.spot(INDEX, &key.to_be_bytes()), PageId(leaf), rows);
+    }
+
+    #[test]
+    fn neighbours_are_found_once_the_bits_are_learnt() {
+        let shortcuts = Shortcuts::new(16).unwrap();
+        assert!(find(&shortcuts, 4000).is_none());
+        learn(&shortcuts, 4000, 9, 40);
+        // Of 40 rows a quarter, down to a power of two.
+        learn(&shortcuts, 4000, 9, 40);
+        assert_eq!((4000..4008).map(|key| find(&shortcuts, key)).collect::<Vec<_>>(), [PageId(9); 8]);
+        assert!(find(&shortcuts, 3999).is_none() && find(&shortcuts, 4008).is_none());
+        // A leaf that is a little emptier changes nothing.
+        learn(&shortcuts, 5000, 10, 20);
+        assert_eq!((find(&shortcuts, 4007), find(&shortcuts, 5007)), (PageId(9), PageId(10)));
+    }
+
+    #[test]
+    fn indexes_and_leading_bytes_are_told_apart() {
+        let shortcuts = Shortcuts::new(1 << 12).unwrap();
+        let key = |lead: u8, n: u64| [&[lead][..], &n.to_be_bytes()].concat();
+        for lead in 0..100 {
+            shortcuts.learn(INDEX, shortcuts.spot(INDEX, &key(lead, 1)), PageId(u32::from(lead) + 1), 1);
+        }
+        let known = |lead: &u8| shortcuts.leaf(shortcuts.spot(INDEX, &key(*lead, 1))) == PageId(u32::from(*lead) + 1);
+        assert!((0..100).filter(known).count() > 90, "few share an entry");
+        let elsewhere = |index: u32| shortcuts.leaf(shortcuts.spot(IndexId(index), &key(1, 1)));
+        assert!((8..108).filter(|index| !elsewhere(*index).is_none()).count() < 10, "few take another's for theirs");
+    }
+
+    #[test]
+    fn short_keys_have_neighbours_too() {
+        let shortcuts = Shortcuts::new(1 << 12).unwrap();
+        let spot = |key: &[u8]| shortcuts.spot(INDEX, key);
+        shortcuts.learn(INDEX, spot(&[0]), PageId(1), 64);
+        shortcuts.learn(INDEX, spot(&16u32.to_be_bytes()), PageId(2), 64);
+        let found: Vec<u32> = (14..33u32).map(|n| shortcuts.leaf(spot(&n.to_be_bytes())).0).collect();
+        assert_eq!(found, [&[0; 2][..], &[2; 16], &[0]].concat());
+        assert!(shortcuts.leaf(spot(&[])).is_none());
+    }
+}
