@@ -347,6 +347,7 @@ impl<'p> Hint<'p> {
         }
         let frame = pool.get(id)?;
         frame.prefetch_search();
+        frame.bytes().prefetch_prefix();
         Some(Hint { by_shortcut: true, ..Hint::new(frame, id, None) })
     }
 
@@ -366,6 +367,10 @@ impl<'p> Hint<'p> {
         // has not changed, the key lies here.
         let is_child = self.parent.is_none_or(leads_here);
         if !is_child || frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
+            return None;
+        }
+        // Slots hold keys without the page's prefix, so elsewhere another key looks the same.
+        if self.by_shortcut && !page.shares_prefix(key) {
             return None;
         }
         let (position, exact) = page.finish(self.narrowed, key);

@@ -3,7 +3,8 @@
 //! A table of hints beside the trees, in the way of InnoDB's adaptive hash index: who looks for a key that exists asks
 //! here first, and with luck leaves out all levels above the leaf. Nothing rests on an answer. It may be old, or that of
 //! another key, so whoever follows it looks whether the page is a leaf of the tree and has *the very key*, which no other
-//! leaf can have, and descends from the root if not. So nobody tells the table when pages change, split or leave.
+//! leaf can have, and descends from the root if not. (The page's prefix belongs to the key: behind it the keys of two
+//! leaves may look the same.) So nobody tells the table when pages change, split or leave.
 //!
 //! Keys share an entry that differ only in their last few bits: about a quarter of a leaf's rows, when keys are numbers
 //! without holes. How many bits that is is learnt, index by index. Sixteen such neighbours share a cache line. What they

@@ -392,6 +392,19 @@ impl<'a> PageRef<'a> {
         key.len() >= self.prefix_len()
     }
 
+    /// Whether `key` begins with the page's prefix: what a search rests on that was not led here by the tree.
+    #[inline]
+    pub(crate) fn shares_prefix(self, key: &[u8]) -> bool {
+        let prefix = self.prefix_len();
+        key.get(..prefix).is_some_and(|key| self.compare(usize::from(self.u16(LOW_OFFSET)), prefix, key).is_eq())
+    }
+
+    /// Asks the processor for what [`PageRef::shares_prefix`] will look at, which lies at the page's end.
+    #[inline]
+    pub(crate) fn prefetch_prefix(self) {
+        self.prefetch(PAGE_SIZE - 1);
+    }
+
     /// Whether `key` may lie here.
     #[inline]
     pub(crate) fn covers(self, key: &[u8]) -> bool {

@@ -1,0 +1,91 @@
+//! What is announced is found: `prefetch` changes no answer.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{ROWS, Rng};
+use storage::disk::MemDisk;
+use storage::{Database, Options};
+
+/// Many tenants with the same numbers, each with a leaf or two of its own: their slots hold the same bytes.
+const TENANTS: u64 = 500;
+const NUMBERS: u64 = 500;
+
+/// Names of tenants are far apart, and follow no rule.
+fn key(tenant: u64, number: u64) -> Vec<u8> {
+    let name = tenant << 22 | Rng(tenant).next() >> 42;
+    [(name as u32).to_be_bytes(), (number as u32).to_be_bytes()].concat()
+}
+
+fn row(tenant: u64, number: u64) -> Vec<u8> {
+    [&key(tenant, number)[..], &[7; 4]].concat()
+}
+
+fn loaded() -> Database {
+    let options = Options::new().buffer_pool(16 << 20).log_segment(1 << 20).transactions(8);
+    let db = options.open_on(Arc::new(MemDisk::new())).unwrap();
+    let mut load = db.bulk_load(&db.table(&ROWS).unwrap()).unwrap();
+    for tenant in 0..TENANTS {
+        for number in 0..NUMBERS {
+            load.push_raw(&key(tenant, number), &row(tenant, number)).unwrap();
+        }
+    }
+    load.finish().unwrap();
+    db
+}
+
+/// Keys that are the same behind the prefix of their leaf were taken for each other where a shortcut led to the wrong one:
+/// orders of one district were delivered in another's name.
+#[test]
+fn announced_rows_are_those_of_their_keys() {
+    let db = loaded();
+    let rows = db.table(&ROWS).unwrap();
+    let mut rng = Rng(1);
+    for _ in 0..3000 {
+        let mut tx = db.begin().unwrap();
+        let wanted: Vec<(u64, u64)> =
+            (0..16).map(|_| (rng.next() % (TENANTS + 1), rng.next() % (NUMBERS + 3))).collect();
+        let keys: Vec<Vec<u8>> = wanted.iter().map(|(tenant, number)| key(*tenant, *number)).collect();
+        tx.prefetch_raw(keys.iter().map(|key| (rows, key.as_slice(), 64)));
+        for ((tenant, number), key) in wanted.into_iter().zip(&keys) {
+            let there = tenant < TENANTS && number < NUMBERS;
+            let found = tx.read_raw(&rows, key, <[u8]>::to_vec).unwrap();
+            assert_eq!(found, there.then(|| row(tenant, number)), "tenant {tenant}, number {number}");
+        }
+        tx.commit().unwrap();
+    }
+}
+
+/// The same while rows come and go, so that leaves part, merge and come back elsewhere.
+#[test]
+fn announced_rows_are_found_wherever_they_have_gone() {
+    let db = loaded();
+    let rows = db.table(&ROWS).unwrap();
+    let mut rng = Rng(2);
+    let mut there = vec![true; (TENANTS * NUMBERS) as usize];
+    for round in 0..2000 {
+        let mut tx = db.begin().unwrap();
+        // A tenant at a time gives up or gets its rows.
+        let (tenant, from) = (rng.next() % TENANTS, rng.next() % NUMBERS);
+        for number in from..(from + 100).min(NUMBERS) {
+            let known = &mut there[(tenant * NUMBERS + number) as usize];
+            if *known {
+                assert!(tx.delete_raw(&rows, &key(tenant, number)).unwrap());
+            } else {
+                tx.insert_raw(&rows, &key(tenant, number), &row(tenant, number)).unwrap();
+            }
+            *known = !*known;
+        }
+        let wanted: Vec<(u64, u64)> = (0..16).map(|_| (rng.next() % TENANTS, rng.next() % NUMBERS)).collect();
+        let keys: Vec<Vec<u8>> = wanted.iter().map(|(tenant, number)| key(*tenant, *number)).collect();
+        tx.prefetch_raw(keys.iter().map(|key| (rows, key.as_slice(), 64)));
+        for ((tenant, number), key) in wanted.into_iter().zip(&keys) {
+            let found = tx.read_raw(&rows, key, <[u8]>::to_vec).unwrap();
+            let known = there[(tenant * NUMBERS + number) as usize];
+            assert_eq!(found, known.then(|| row(tenant, number)), "round {round}, tenant {tenant}, number {number}");
+        }
+        tx.commit().unwrap();
+    }
+}
