@@ -255,8 +255,7 @@ impl Tree {
             let Some(mut inner) = *hint else { continue };
             let (tree, key, _) = wanted;
             if inner.by_shortcut {
-                // Only the very key shows that this is its leaf.
-                found[i] = inner.settle(wanted).filter(|found| found.exact);
+                found[i] = inner.settle(wanted);
                 *hint = None;
                 if found[i].is_some() {
                     continue;
@@ -374,6 +373,10 @@ impl<'p> Hint<'p> {
             return None;
         }
         let (position, exact) = page.finish(self.narrowed, key);
+        if self.by_shortcut && !exact {
+            // Only the very key shows that this is its leaf.
+            return None;
+        }
         let slot = page.slot(position);
         let end = slot.value_at() + slot.value_len.min(*row_bytes);
         (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));

@@ -62,7 +62,7 @@ pub(crate) const MIN_FRAMES: usize = 16;
 /// How a pool is to be.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolOptions {
-    /// Frames, each of 8,256 bytes of memory, and up to 32 for shortcuts; at least [`MIN_FRAMES`].
+    /// Frames, each of 8,256 bytes of memory, and about 32 for shortcuts; at least [`MIN_FRAMES`].
     pub(crate) frames: usize,
     /// How readers keep writers away.
     pub(crate) latches: LatchKind,

@@ -6,9 +6,9 @@
 //! leaf can have, and descends from the root if not. (The page's prefix belongs to the key: behind it the keys of two
 //! leaves may look the same.) So nobody tells the table when pages change, split or leave.
 //!
-//! Keys share an entry that differ only in their last few bits: about a quarter of a leaf's rows, when keys are numbers
-//! without holes. How many bits that is is learnt, index by index. Sixteen such neighbours share a cache line. What they
-//! have in common is hashed and says which line.
+//! Keys share an entry that differ only in their last few bits: mostly an eighth to a quarter of a leaf's rows, when keys
+//! are numbers without holes. How many bits that is is learnt, index by index. Sixteen such neighbours share a cache
+//! line. What they have in common is hashed and says which line.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -19,7 +19,8 @@ use crate::base::prefetch::prefetch_read;
 
 /// Entries in a cache line.
 const LINE: usize = 16;
-/// Entries of a table, for each frame of the pool: 16 to 32 bytes of memory, where touched.
+/// Entries of a table, for each frame of the pool: 16 to 32 bytes of memory, where touched; more for the smallest pools,
+/// less beyond 32 GiB.
 const PER_FRAME: usize = 4;
 const LEAST: usize = 1 << 10;
 const MOST: usize = 1 << 24;
