@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{ROWS, Rng};
 use storage::disk::MemDisk;
-use storage::{Database, Options};
+use storage::{Database, OpenTable, Options, Transaction};
 
 /// Many tenants with the same numbers, each with a leaf or two of its own: their slots hold the same bytes.
 const TENANTS: u64 = 500;
@@ -36,6 +36,24 @@ fn loaded() -> Database {
     db
 }
 
+/// Announces rows of random tenants and numbers below these, and reads them: each is there or not as `is_there` says.
+fn announce_and_read(
+    tx: &mut Transaction<'_>,
+    rows: OpenTable<Vec<u8>, Vec<u8>>,
+    rng: &mut Rng,
+    (tenants, numbers): (u64, u64),
+    is_there: impl Fn(u64, u64) -> bool,
+) {
+    let wanted: Vec<(u64, u64)> = (0..16).map(|_| (rng.next() % tenants, rng.next() % numbers)).collect();
+    let keys: Vec<Vec<u8>> = wanted.iter().map(|(tenant, number)| key(*tenant, *number)).collect();
+    tx.prefetch_raw(keys.iter().map(|key| (rows, key.as_slice(), 64)));
+    for ((tenant, number), key) in wanted.into_iter().zip(&keys) {
+        let found = tx.read_raw(&rows, key, <[u8]>::to_vec).unwrap();
+        let expected = is_there(tenant, number).then(|| row(tenant, number));
+        assert_eq!(found, expected, "tenant {tenant}, number {number}");
+    }
+}
+
 /// Keys that are the same behind the prefix of their leaf were taken for each other where a shortcut led to the wrong one:
 /// orders of one district were delivered in another's name.
 #[test]
@@ -45,15 +63,8 @@ fn announced_rows_are_those_of_their_keys() {
     let mut rng = Rng(1);
     for _ in 0..3000 {
         let mut tx = db.begin().unwrap();
-        let wanted: Vec<(u64, u64)> =
-            (0..16).map(|_| (rng.next() % (TENANTS + 1), rng.next() % (NUMBERS + 3))).collect();
-        let keys: Vec<Vec<u8>> = wanted.iter().map(|(tenant, number)| key(*tenant, *number)).collect();
-        tx.prefetch_raw(keys.iter().map(|key| (rows, key.as_slice(), 64)));
-        for ((tenant, number), key) in wanted.into_iter().zip(&keys) {
-            let there = tenant < TENANTS && number < NUMBERS;
-            let found = tx.read_raw(&rows, key, <[u8]>::to_vec).unwrap();
-            assert_eq!(found, there.then(|| row(tenant, number)), "tenant {tenant}, number {number}");
-        }
+        let some_beyond = (TENANTS + 1, NUMBERS + 3);
+        announce_and_read(&mut tx, rows, &mut rng, some_beyond, |tenant, number| tenant < TENANTS && number < NUMBERS);
         tx.commit().unwrap();
     }
 }
@@ -65,7 +76,7 @@ fn announced_rows_are_found_wherever_they_have_gone() {
     let rows = db.table(&ROWS).unwrap();
     let mut rng = Rng(2);
     let mut there = vec![true; (TENANTS * NUMBERS) as usize];
-    for round in 0..2000 {
+    for _ in 0..2000 {
         let mut tx = db.begin().unwrap();
         // A tenant at a time gives up or gets its rows.
         let (tenant, from) = (rng.next() % TENANTS, rng.next() % NUMBERS);
@@ -78,14 +89,9 @@ fn announced_rows_are_found_wherever_they_have_gone() {
             }
             *known = !*known;
         }
-        let wanted: Vec<(u64, u64)> = (0..16).map(|_| (rng.next() % TENANTS, rng.next() % NUMBERS)).collect();
-        let keys: Vec<Vec<u8>> = wanted.iter().map(|(tenant, number)| key(*tenant, *number)).collect();
-        tx.prefetch_raw(keys.iter().map(|key| (rows, key.as_slice(), 64)));
-        for ((tenant, number), key) in wanted.into_iter().zip(&keys) {
-            let found = tx.read_raw(&rows, key, <[u8]>::to_vec).unwrap();
-            let known = there[(tenant * NUMBERS + number) as usize];
-            assert_eq!(found, known.then(|| row(tenant, number)), "round {round}, tenant {tenant}, number {number}");
-        }
+        announce_and_read(&mut tx, rows, &mut rng, (TENANTS, NUMBERS), |tenant, number| {
+            there[(tenant * NUMBERS + number) as usize]
+        });
         tx.commit().unwrap();
     }
 }
