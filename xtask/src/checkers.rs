@@ -3,7 +3,7 @@
 //! Each builds `storage` in its own way, into a target directory of its own below `target/`.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, ValueEnum};
 
@@ -164,6 +164,24 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
         .map_err(|e| format!("tpcc: {e}"))?;
     let _ = std::fs::remove_dir_all(&data);
     Ok(load.success())
+}
+
+/// Code that counts the edges that it takes and what it compares, for libFuzzer.
+const COUNTING: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing";
+
+/// Builds this command with libFuzzer in it; where it is.
+pub(crate) fn build_guided() -> Result<PathBuf, String> {
+    if !succeeds(cargo(Some("nightly"), "guided", "").args(["--version", "--quiet"]).stdout(Stdio::null())) {
+        return Err("the nightly toolchain is missing: rustup toolchain install nightly".into());
+    }
+    let mut cargo = cargo(Some("nightly"), "guided", COUNTING);
+    cargo.args(["build", "--quiet", "--package", "xtask", "--features", "guided", "--target", TARGET]).args(PROFILE);
+    if !succeeds(&mut cargo) {
+        return Err("the build failed; libFuzzer is C++: apt-get install g++".into());
+    }
+    Ok(target("guided").join(TARGET).join("torture/xtask"))
 }
 
 /// A cargo that builds with these flags into a directory of its own.

@@ -22,6 +22,10 @@ enum Command {
     Torture(torture::Flags),
     /// Tries inputs that nobody would think of on whatever takes bytes from outside.
     Fuzz(fuzz::Flags),
+    /// The part of `fuzz` that it builds for itself.
+    #[cfg(feature = "guided")]
+    #[command(hide = true)]
+    Guided(fuzz::guided::Flags),
     /// Latches, translation table and log reservations under every order of steps.
     Loom(checkers::Loom),
     /// Lock table, group commit and checkpoints under many random schedules.
@@ -36,6 +40,8 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Torture(flags) => torture::run(&flags),
         Command::Fuzz(flags) => fuzz::run(&flags),
+        #[cfg(feature = "guided")]
+        Command::Guided(flags) => fuzz::guided::run(&flags),
         Command::Loom(flags) => checkers::loom(&flags),
         Command::Shuttle(flags) => checkers::shuttle(&flags),
         Command::Miri(flags) => checkers::miri(&flags),

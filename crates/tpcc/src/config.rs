@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::{Length, Plan};
 use crate::error::Error;
-use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch};
+use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch, TeamsOf};
 use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
 use crate::history;
@@ -70,6 +70,8 @@ pub(crate) enum Scheduling {
     Steps {
         /// Transactions of a worker under way at once.
         team_size: usize,
+        /// What a team does together.
+        teams_of: TeamsOf,
         /// Where they switch.
         points: CtxPoints,
     },
@@ -102,6 +104,14 @@ impl Scheduling {
         match self {
             Scheduling::Threads => Scheduler::Threads.name(),
             Scheduling::Steps { .. } => Scheduler::Steps.name(),
+        }
+    }
+
+    /// What a team does together; none for threads.
+    pub(crate) fn teams_of(&self) -> Option<TeamsOf> {
+        match self {
+            Scheduling::Threads => None,
+            Scheduling::Steps { teams_of, .. } => Some(*teams_of),
         }
     }
 
@@ -377,6 +387,7 @@ pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Er
         length,
         seed,
         team_size: 1,
+        teams_of: TeamsOf::Transaction,
         by_kind: false,
     };
     Ok((config, plan))
@@ -469,7 +480,7 @@ fn teams(
 ) -> Result<(Option<history::Teams>, String), Error> {
     let of_history = |error: Error| error.help("'tpcc history --help' explains the flags");
     let scheduling = scheduling(flags)?;
-    let Scheduling::Steps { team_size, points } = &scheduling else {
+    let Scheduling::Steps { team_size, teams_of, points } = &scheduling else {
         if workers.is_some() {
             return Err(Error::usage("--workers: means nothing with --scheduler threads")
                 .help("every session has a thread of its own; pass --scheduler steps, or leave the flag out"));
@@ -483,13 +494,17 @@ fn teams(
     };
     let (name, at) = (scheduling.name(), scheduling.points().unwrap_or_default());
     let said = format!("{name}, {}, teams of at most {team_size}, points {at}", counted(workers as u64, "worker"));
-    Ok((Some(history::Teams::per_operation(workers, *team_size, points)?), said))
+    Ok((Some(history::Teams::as_run(workers, *team_size, *teams_of, points)?), said))
 }
 
 fn scheduling(flags: &flags::Scheduling) -> Result<Scheduling, Error> {
     let team_size = flags.team_size.map(|n| number("--team-size", n, 1, MOST_TEAM)).transpose()?;
     if flags.scheduler == Scheduler::Threads {
-        let given = [("--team-size", team_size.is_some()), ("--ctx-points", flags.ctx_points.is_some())];
+        let given = [
+            ("--team-size", team_size.is_some()),
+            ("--teams", flags.teams.is_some()),
+            ("--ctx-points", flags.ctx_points.is_some()),
+        ];
         return match given.into_iter().find(|(_, given)| *given) {
             None => Ok(Scheduling::Threads),
             Some((flag, _)) => Err(Error::usage(format!("{flag}: means nothing with --scheduler threads"))
@@ -497,7 +512,8 @@ fn scheduling(flags: &flags::Scheduling) -> Result<Scheduling, Error> {
         };
     }
     let points = ctx_points(flags.ctx_points.as_deref())?;
-    Ok(Scheduling::Steps { team_size: team_size.map_or(TEAM_SIZE, |n| n as usize), points })
+    let teams_of = flags.teams.unwrap_or(TeamsOf::Transaction);
+    Ok(Scheduling::Steps { team_size: team_size.map_or(TEAM_SIZE, |n| n as usize), teams_of, points })
 }
 
 /// Resolves `--ctx-points`.

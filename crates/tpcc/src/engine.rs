@@ -3,6 +3,7 @@
 
 use sched_steps::team::Operations;
 
+use crate::generate::deck::Kind;
 use crate::ops::{Ops, Read};
 use crate::schema::TableId;
 
@@ -75,10 +76,14 @@ pub(crate) trait Engine: Sync {
     /// Makes a reader.
     fn reader(&self) -> Result<Self::Reader<'_>, Self::Error>;
 
-    /// What transactions do, if teams of them are to do it together; none where fibers only take turns.
-    fn operations(&self) -> Option<Operations> {
+    /// What transactions do, if teams of them are to do it together; none where fibers only take turns. `apart` says that
+    /// those of a team are of different warehouses.
+    fn operations(&self, _apart: bool) -> Option<Operations> {
         None
     }
+
+    /// A transaction of this kind is about to begin. Where teams are of whole transactions the calling fiber joins one.
+    fn begins(&self, _kind: Kind) {}
 
     /// Counters since the engine was opened. Called once a second and at both ends of the measured time.
     fn figures(&self) -> EngineFigures;

@@ -407,6 +407,10 @@ pub(crate) struct Scheduling {
     /// With 1 nothing is ever switched.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) team_size: Option<i64>,
+    /// What a team does together, with --scheduler steps: transaction, whole ones of a kind, in step; operation, a
+    /// statement at a time, with a team for each [default: transaction]
+    #[arg(long, value_enum, value_name = "transaction|operation", hide_possible_values = true)]
+    pub(crate) teams: Option<TeamsOf>,
     /// Points where a team switches, with --scheduler steps: a file that 'tpcc footprint --place' wrote, all, or none
     /// [default: built-in placement]
     #[arg(long, value_name = "FILE|all|none")]
@@ -479,6 +483,8 @@ choice! {
     Form { ListAppend = "list-append", Register = "register" }
     /// Who runs transactions.
     Scheduler { Threads = "threads", Steps = "steps" }
+    /// What a team of fibers does together.
+    TeamsOf { Transaction = "transaction", Operation = "operation" }
 }
 
 impl Switch {

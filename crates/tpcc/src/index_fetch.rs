@@ -16,6 +16,7 @@ use storage::{Background, Database, Durability, Hook, OpenTable, Options, Table,
 use crate::config::{CtxPoints, Scheduling};
 use crate::error::Error;
 use crate::filler;
+use crate::flags::TeamsOf;
 use crate::glue::steps;
 
 /// Rows of the table, and bytes of each: as in the paper.
@@ -63,7 +64,8 @@ pub(crate) struct Done {
 /// Runs a plan.
 pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("index fetches: {e}"));
-    let scheduling = Scheduling::Steps { team_size: plan.threads, points: plan.points.clone() };
+    let scheduling =
+        Scheduling::Steps { team_size: plan.threads, teams_of: TeamsOf::Operation, points: plan.points.clone() };
     let mut options = Options::new()
         .buffer_pool(64 << 20)
         .durability(Durability::Async)

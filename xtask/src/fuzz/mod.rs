@@ -1,36 +1,41 @@
 //! `cargo xtask fuzz`: inputs that nobody would think of, for everything that takes bytes from outside.
 //!
-//! The driver runs in this process, on the stable compiler, from a seed: it takes an input out of a corpus that begins
-//! with real ones (pages and log records of a prepared database, command lines), changes it, and tries it. It does not
-//! see which code an input reaches. What it lacks in guidance it makes up by starting from inputs that are nearly right
-//! and by speed.
+//! libFuzzer makes the inputs, guided by what each of them reaches, from a corpus that begins with real ones (pages and
+//! log records of a prepared database, command lines, programs of operations). It needs code that counts what it runs:
+//! this command builds itself anew for that ([`guided`]), with AddressSanitizer, on the nightly compiler, and runs what
+//! it built. What was found is tried again by the ordinary build: `--input`.
 
-mod mutate;
+#[cfg(feature = "guided")]
+pub(crate) mod guided;
 mod operations;
 
-use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitCode};
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 
-use crate::sim::rng::Rng;
+use crate::checkers;
 use crate::sim::scheduler::Scheduler;
 use crate::torture::damage::forge;
 use crate::torture::damage::subject::{Left, Subject};
 
-/// Where inputs that were found are kept.
+/// Where corpora, inputs that were found, and what libFuzzer said are kept.
 const KEPT: &str = "target/fuzz";
-/// An input that takes longer hangs.
-const LONGEST: Duration = Duration::from_secs(10);
 
-/// Characters of a finding that are shown: an assertion may show everything there is.
-const MOST_SAID: usize = 600;
+/// Longest input, in bytes: a page.
+const LONGEST: &str = "16384";
+
+/// An input that takes longer hangs, in seconds.
+const PATIENCE: &str = "10";
+
+/// An input that takes more memory takes too much, in MiB.
+const MEMORY: &str = "2048";
+
+/// Lines of what libFuzzer said that are shown of a finding.
+const LINES_SHOWN: usize = 30;
 
 /// What is fuzzed.
 struct Target {
@@ -66,33 +71,32 @@ pub(crate) struct Flags {
     input: Option<PathBuf>,
 }
 
-thread_local! {
-    /// What the last panic said.
-    static SAID: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
 /// Carries the command out; fails if an input did.
 pub(crate) fn run(flags: &Flags) -> ExitCode {
     let wanted = TARGETS.iter().filter(|t| flags.target.as_deref().is_none_or(|name| name == t.name));
     if let Some(path) = &flags.input {
         return wanted.map(|target| repeat(target, path)).next_back().unwrap_or(ExitCode::from(2));
     }
-    let subject = match Subject::make(flags.seed, Left::Killed, Scheduler::Threads) {
-        Ok(subject) => subject,
-        Err(error) => {
-            eprintln!("preparing inputs: {error}");
-            return ExitCode::FAILURE;
+    match fuzz_all(&wanted.collect::<Vec<_>>(), flags) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(what) => {
+            eprintln!("fuzz: {what}");
+            ExitCode::FAILURE
         }
-    };
-    println!("fuzz: seeded mutations of real inputs, not guided by coverage; seed {}", flags.seed);
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|info| SAID.with(|said| *said.borrow_mut() = info.to_string())));
-    let found: Vec<String> = wanted.filter_map(|target| fuzz(target, &subject, flags)).collect();
-    std::panic::set_hook(usual);
-    for finding in &found {
-        println!("FAILED {finding}");
     }
-    if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Fuzzes the targets one after the other; whether all inputs held.
+fn fuzz_all(targets: &[&Target], flags: &Flags) -> Result<bool, String> {
+    let binary = checkers::build_guided()?;
+    let subject = Subject::make(flags.seed, Left::Killed, Scheduler::Threads).map_err(|e| e.to_string())?;
+    println!("fuzz: guided by coverage, with AddressSanitizer; seed {}; corpora are kept in {KEPT}", flags.seed);
+    let mut held = true;
+    for target in targets {
+        held &= fuzz(&binary, target, &subject, flags).map_err(|e| format!("{}: {e}", target.name))?;
+    }
+    Ok(held)
 }
 
 /// Tries one kept input again, with the panic shown as ever.
@@ -110,84 +114,67 @@ fn repeat(target: &Target, path: &Path) -> ExitCode {
     }
 }
 
-/// Fuzzes a target for a while; the first input that fails, told.
-fn fuzz(target: &Target, subject: &Subject, flags: &Flags) -> Option<String> {
-    let corpus = (target.corpus)(subject);
-    let mut rng = Rng::of_case(flags.seed, target.name.len() as u64);
-    let start = Instant::now();
-    let tries = Arc::new(AtomicU64::new(0));
-    let mut hang = HangGuard::start(target.name, Arc::clone(&tries));
-    let mut failed = None;
-    while start.elapsed() < Duration::from_secs(flags.seconds) {
-        let input = mutate::input(&corpus, &mut rng);
-        hang.about_to_try(&input);
-        tries.fetch_add(1, Ordering::Relaxed);
-        if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
-            let said: String = SAID.with(|said| said.borrow().replace('\n', " ").chars().take(MOST_SAID).collect());
-            failed = Some(format!("{}: {said}\n       {}", target.name, kept(target.name, &input)));
-            break;
-        }
+/// Fuzzes a target for a while and says what came of it; whether its inputs held.
+fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &Flags) -> std::io::Result<bool> {
+    let corpus = Path::new(KEPT).join("corpus").join(target.name);
+    std::fs::create_dir_all(&corpus)?;
+    for input in (target.corpus)(subject) {
+        std::fs::write(corpus.join(format!("real-{:08x}", forge::crc32c(&input))), input)?;
     }
-    hang.stop();
-    let (tried, seconds) = (tries.load(Ordering::Relaxed), start.elapsed().as_secs_f64());
-    println!(
-        "fuzz {}: {tried} inputs in {seconds:.0} s ({:.0}/s), {}",
-        target.name,
-        tried as f64 / seconds.max(1e-3),
-        if failed.is_some() { "FAILED" } else { "nothing found" }
-    );
-    failed
+    let log = Path::new(KEPT).join(format!("{}.log", target.name));
+    let status = Command::new(binary)
+        .arg("guided")
+        .arg(target.name)
+        .arg("--")
+        .arg(&corpus)
+        .args([format!("-max_total_time={}", flags.seconds), format!("-seed={}", flags.seed)])
+        .args([format!("-max_len={LONGEST}"), format!("-timeout={PATIENCE}"), format!("-rss_limit_mb={MEMORY}")])
+        .args(["-print_final_stats=1".into(), format!("-artifact_prefix={KEPT}/{}-", target.name)])
+        // Threads of a database that was dropped may still hold a little when leaks are looked for.
+        .env("ASAN_OPTIONS", "detect_leaks=0")
+        .stderr(File::create(&log)?)
+        .status()?;
+    let said = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
+    println!("fuzz {}: {}", target.name, Progress::of(&said));
+    if status.success() {
+        return Ok(true);
+    }
+    println!("FAILED {} ({status}); the end of {}:", target.name, log.display());
+    let lines: Vec<&str> = said.lines().collect();
+    for line in &lines[lines.len().saturating_sub(LINES_SHOWN)..] {
+        println!("       {line}");
+    }
+    if let Some((_, kept)) = said.rsplit_once("Test unit written to ") {
+        let kept = kept.lines().next().unwrap_or_default();
+        println!("       cargo xtask fuzz {} --input {kept}", target.name);
+    }
+    Ok(false)
 }
 
-/// Keeps an input; says how to try it again.
-fn kept(target: &str, input: &[u8]) -> String {
-    let path = Path::new(KEPT).join(format!("{target}-{:08x}.bin", forge::crc32c(input)));
-    let written = std::fs::create_dir_all(KEPT).and_then(|()| std::fs::write(&path, input));
-    match written {
-        Ok(()) => format!("cargo xtask fuzz {target} --input {}", path.display()),
-        Err(error) => format!("the input could not be kept: {error}; it is {input:02x?}"),
+/// How far libFuzzer came, read from what it said.
+struct Progress<'a> {
+    tried: &'a str,
+    rate: &'a str,
+    edges: &'a str,
+}
+
+impl<'a> Progress<'a> {
+    fn of(said: &'a str) -> Progress<'a> {
+        let last = |after: &str| match said.rsplit_once(after) {
+            Some((_, rest)) => rest.split_whitespace().next().unwrap_or("?"),
+            None => "?",
+        };
+        Progress {
+            tried: last("stat::number_of_executed_units:"),
+            rate: last("stat::average_exec_per_sec:"),
+            edges: last(" cov: "),
+        }
     }
 }
 
-/// Ends the process when one input takes too long: nothing else can end it.
-struct HangGuard {
-    current: Arc<std::sync::Mutex<Option<Vec<u8>>>>,
-}
-
-impl HangGuard {
-    fn start(target: &'static str, tries: Arc<AtomicU64>) -> HangGuard {
-        let current = Arc::new(std::sync::Mutex::new(Some(Vec::new())));
-        let guard = HangGuard { current: Arc::clone(&current) };
-        std::thread::spawn(move || {
-            let mut seen = (0, 0u32);
-            loop {
-                std::thread::sleep(LONGEST / 20);
-                let now = tries.load(Ordering::Relaxed);
-                let Ok(input) = current.lock() else { return };
-                let Some(input) = &*input else { return };
-                seen = if seen.0 == now { (now, seen.1 + 1) } else { (now, 0) };
-                if now > 0 && seen.1 >= 20 {
-                    println!("FAILED {target}: has not ended after {LONGEST:?}\n       {}", kept(target, input));
-                    std::process::exit(1);
-                }
-            }
-        });
-        guard
-    }
-
-    fn about_to_try(&mut self, input: &[u8]) {
-        if let Ok(mut current) = self.current.lock()
-            && let Some(current) = &mut *current
-        {
-            current.clear();
-            current.extend_from_slice(input);
-        }
-    }
-
-    fn stop(&mut self) {
-        if let Ok(mut current) = self.current.lock() {
-            *current = None;
-        }
+impl fmt::Display for Progress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} inputs, {}/s, {} edges of the code reached", self.tried, self.rate, self.edges)
     }
 }
 

@@ -118,6 +118,7 @@ mod tests {
     use crate::ack::Sink;
     use crate::driver::{self, Length};
     use crate::engine::Engine;
+    use crate::flags::TeamsOf;
     use crate::floor::{Floor, Loading};
     use crate::generate::deck::Mix;
     use crate::load;
@@ -153,6 +154,7 @@ mod tests {
             mix: Mix::Standard,
             steps: Steps::HotLast,
             team_size: 1,
+            teams_of: TeamsOf::Transaction,
             by_kind: false,
             length,
             seed: 3,

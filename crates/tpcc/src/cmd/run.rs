@@ -6,6 +6,7 @@ use crate::config::{self, CtxPoints, RunConfig, Scheduling};
 use crate::database::Database;
 use crate::driver::{self, Tick};
 use crate::error::Error;
+use crate::flags::TeamsOf;
 use crate::flags::{self, EngineKind};
 use crate::floor::Floor;
 use crate::glue::storage::Store;
@@ -50,6 +51,7 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         mix: config.mix,
         steps: config.steps,
         team_size: config.store.scheduling.team_size(),
+        teams_of: config.store.scheduling.teams_of().unwrap_or(TeamsOf::Transaction),
         by_kind: !matches!(config.store.scheduling, Scheduling::Steps { points: CtxPoints::None, .. }),
         length: config.length,
         seed: config.seed,

@@ -60,6 +60,9 @@ pub(super) trait Ready {
     /// Whose turn it is.
     fn pop(&mut self) -> Option<u32>;
 
+    /// The transaction of this terminal has ended; its answer may have to wait.
+    fn ended(&mut self, _terminal: &Terminal) {}
+
     /// How many wait.
     fn len(&self) -> usize;
 }
@@ -206,6 +209,7 @@ impl<'a, R: Ready> Desk<'a, R> {
     #[inline]
     pub(super) fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &End) {
         self.under_way -= 1;
+        self.ready.ended(&self.terminals[job.terminal as usize]);
         self.now = self.clock.now_ns();
         self.stats.ran(&job.input, end.verdict == Verdict::Rollback, end.skipped);
         let ticket = end.ticket;

@@ -13,6 +13,7 @@ pub(crate) mod terminal;
 mod tests;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -20,6 +21,7 @@ use sched_steps::team::Statistics;
 
 use crate::ack::{self, Sink};
 use crate::engine::{Engine, EngineFigures, Session, Transaction};
+use crate::flags::TeamsOf;
 use crate::generate::Random;
 use crate::generate::deck::Mix;
 use crate::generate::input::World;
@@ -62,6 +64,8 @@ pub(crate) struct Plan {
     pub(crate) steps: Steps,
     /// Transactions of a worker that are under way at once.
     pub(crate) team_size: usize,
+    /// What those under way at once do together.
+    pub(crate) teams_of: TeamsOf,
     /// Whether those of a kind are admitted together.
     pub(crate) by_kind: bool,
     /// When it ends.
@@ -69,6 +73,16 @@ pub(crate) struct Plan {
     /// Everything random follows from it.
     pub(crate) seed: u64,
 }
+
+impl Plan {
+    /// Whether each worker has warehouses enough for a team whose members are all of different ones.
+    fn apart(&self) -> bool {
+        self.warehouses as usize / self.workers >= LEAST_APART
+    }
+}
+
+/// Fewest warehouses of a worker for which a team is kept to one transaction a warehouse: with fewer it would be too small.
+const LEAST_APART: usize = 8;
 
 /// What a run gave.
 pub(crate) struct Measured {
@@ -281,12 +295,17 @@ fn serve<E: Engine>(
 ) -> Result<(Stats, Option<Statistics>), String> {
     let size = plan.team_size.min(terminals.len());
     if size > 1 && plan.by_kind {
-        let desk = Desk::new(ByKind::new(size), terminals, acks, quota, world, control, board, clock);
-        return team::run(engine, number, desk, size, plan.steps, control).map(|(stats, teams)| (stats, Some(teams)));
+        let apart = plan.apart().then(|| terminals.iter().map(Terminal::warehouse).collect::<BTreeSet<_>>().len());
+        let size = size.min(apart.unwrap_or(size));
+        let ready = ByKind::new(size, apart.map(|_| plan.warehouses));
+        let desk = Desk::new(ready, terminals, acks, quota, world, control, board, clock);
+        let operations = engine.operations(apart.is_some());
+        return team::run(engine, number, desk, size, operations, plan, control)
+            .map(|(stats, teams)| (stats, Some(teams)));
     }
     let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
     if size > 1 {
-        return team::run(engine, number, desk, size, plan.steps, control).map(|(stats, teams)| (stats, Some(teams)));
+        return team::run(engine, number, desk, size, None, plan, control).map(|(stats, teams)| (stats, Some(teams)));
     }
     let session = engine.session(number).map_err(|e| e.to_string())?;
     Worker::new(session, desk, plan.steps, control).run().map(|stats| (stats, None))

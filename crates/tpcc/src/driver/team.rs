@@ -5,15 +5,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use sched_steps::team::{self, LargestFirst, Membership, Statistics};
+use sched_steps::team::{self, LargestFirst, Membership, OldestFirst, Operations, Statistics};
 use sched_steps::{Executor, fiber};
 
 use super::attempt::execute;
 use super::desk::{Desk, Next, Ready};
 use super::measure::Stats;
 use super::terminal::Terminal;
-use super::{Control, Phase};
+use super::{Control, Phase, Plan};
 use crate::engine::{Engine, Session};
+use crate::flags::TeamsOf;
 use crate::txn::{Failure, Scratch, Steps};
 
 /// Stack of a fiber: transactions keep groups of rows on theirs.
@@ -22,19 +23,52 @@ const STACK_BYTES: usize = 128 << 10;
 /// Ready terminals by what they ask for next. Whoever has waited longest says what kind of transaction is admitted, and
 /// the next ones admitted are of the same kind while there are any, up to the size of a team: they go through the same
 /// code together. Nobody waits for more than those who came before and a team of each other kind.
+///
+/// Where there are warehouses enough those under way are kept apart: whose warehouse has one under way waits until it has
+/// ended, or until [`PATIENCE`] others of its kind went before it.
 pub(super) struct ByKind {
-    queues: [VecDeque<(u64, u32)>; 5],
+    queues: [VecDeque<Waiting>; 5],
     /// Terminals taken in so far.
     arrivals: u64,
     kind: usize,
     /// How many more of this kind before the longest waiting is asked again.
     left: usize,
     size: usize,
+    /// Warehouses that have a transaction under way, by number; empty if that does not matter.
+    busy: Vec<bool>,
 }
 
+/// A terminal in a queue.
+#[derive(Clone, Copy)]
+struct Waiting {
+    since: u64,
+    terminal: u32,
+    warehouse: u32,
+}
+
+/// How many of its kind may go before a terminal because their warehouses are free and its own is not.
+const PATIENCE: u64 = 256;
+
 impl ByKind {
-    pub(super) fn new(size: usize) -> ByKind {
-        ByKind { queues: Default::default(), arrivals: 0, kind: 0, left: 0, size }
+    /// For teams of `size`. Those under way are kept apart if the number of `warehouses` is given.
+    pub(super) fn new(size: usize, warehouses: Option<u32>) -> ByKind {
+        let busy = warehouses.map_or_else(Vec::new, |n| vec![false; n as usize + 1]);
+        ByKind { queues: Default::default(), arrivals: 0, kind: 0, left: 0, size, busy }
+    }
+
+    /// Who comes next of a kind.
+    fn first_of(&self, kind: usize) -> Option<usize> {
+        let queue = &self.queues[kind];
+        let front = queue.front()?;
+        if self.arrivals - front.since > PATIENCE + self.waiting() as u64 {
+            return Some(0);
+        }
+        let is_free = |waiting: &Waiting| self.busy.get(waiting.warehouse as usize).is_none_or(|busy| !busy);
+        queue.iter().position(is_free).or(Some(0))
+    }
+
+    fn waiting(&self) -> usize {
+        self.queues.iter().map(VecDeque::len).sum()
     }
 }
 
@@ -42,23 +76,36 @@ impl Ready for ByKind {
     #[inline]
     fn push(&mut self, index: u32, terminal: &mut Terminal) {
         self.arrivals += 1;
-        self.queues[terminal.draw() as usize].push_back((self.arrivals, index));
+        let waiting = Waiting { since: self.arrivals, terminal: index, warehouse: terminal.warehouse() };
+        self.queues[terminal.draw() as usize].push_back(waiting);
     }
 
     #[inline]
     fn pop(&mut self) -> Option<u32> {
         if self.left == 0 || self.queues[self.kind].is_empty() {
             let fronts =
-                self.queues.iter().enumerate().filter_map(|(kind, q)| q.front().map(|(since, _)| (*since, kind)));
+                self.queues.iter().enumerate().filter_map(|(kind, q)| q.front().map(|front| (front.since, kind)));
             self.kind = fronts.min()?.1;
             self.left = self.size;
         }
         self.left -= 1;
-        self.queues[self.kind].pop_front().map(|(_, index)| index)
+        let at = self.first_of(self.kind)?;
+        let next = self.queues[self.kind].remove(at)?;
+        if let Some(busy) = self.busy.get_mut(next.warehouse as usize) {
+            *busy = true;
+        }
+        Some(next.terminal)
+    }
+
+    #[inline]
+    fn ended(&mut self, terminal: &Terminal) {
+        if let Some(busy) = self.busy.get_mut(terminal.warehouse() as usize) {
+            *busy = false;
+        }
     }
 
     fn len(&self) -> usize {
-        self.queues.iter().map(VecDeque::len).sum()
+        self.waiting()
     }
 }
 
@@ -75,13 +122,15 @@ struct Crew<'a, R> {
     steps: Steps,
 }
 
-/// Serves the terminals of `desk` with `size` fibers until the run stops. A failure stops the run for all.
+/// Serves the terminals of `desk` with `size` fibers until the run stops, as teams for `operations` if there are any. A
+/// failure stops the run for all.
 pub(super) fn run<E: Engine, R: Ready>(
     engine: &E,
     number: usize,
     desk: Desk<'_, R>,
     size: usize,
-    steps: Steps,
+    operations: Option<Operations>,
+    plan: &Plan,
     control: &Control,
 ) -> Result<(Stats, Statistics), String> {
     let crew = Crew {
@@ -90,11 +139,18 @@ pub(super) fn run<E: Engine, R: Ready>(
         awaiting: Cell::new(false),
         measuring: Cell::new(false),
         failure: RefCell::default(),
-        steps,
+        steps: plan.steps,
     };
     let builder = Executor::builder().fibers(size).team_size(size).stack_bytes(STACK_BYTES);
-    let builder = match engine.operations() {
-        Some(operations) => builder.operations(operations).membership(Membership::PerOperation).policy(LargestFirst),
+    let builder = match operations {
+        Some(operations) => {
+            let builder = builder.operations(operations).membership(Membership::PerOperation);
+            match plan.teams_of {
+                // Whoever came first: the others gather meanwhile, and those who end together gather together again.
+                TeamsOf::Transaction => builder.policy(OldestFirst),
+                TeamsOf::Operation => builder.policy(LargestFirst),
+            }
+        }
         None => builder,
     };
     let mut executor = builder.build().map_err(|e| format!("{e}; pass a smaller --team-size"))?;
@@ -115,7 +171,7 @@ impl<R: Ready> Crew<'_, R> {
     /// A fiber, from its first transaction to its last.
     fn fiber<E: Engine>(&self, engine: &E, number: usize, control: &Control) {
         let result = match engine.session(number) {
-            Ok(mut session) => self.serve(&mut session).map_err(|failure| failure.to_string()),
+            Ok(mut session) => self.serve(engine, &mut session).map_err(|failure| failure.to_string()),
             Err(error) => Err(error.to_string()),
         };
         if let Err(message) = result {
@@ -125,7 +181,7 @@ impl<R: Ready> Crew<'_, R> {
         self.rouse();
     }
 
-    fn serve<S: Session>(&self, session: &mut S) -> Result<(), Failure<S::Error>> {
+    fn serve<'e, E: Engine>(&self, engine: &'e E, session: &mut E::Session<'e>) -> Result<(), Failure<E::Error>> {
         let mut scratch = Box::<Scratch>::default();
         loop {
             let next = self.desk.borrow_mut().next(session);
@@ -135,6 +191,7 @@ impl<R: Ready> Crew<'_, R> {
             }
             match next {
                 Next::Run(job) => {
+                    engine.begins(job.input.kind());
                     let aborted = |abort| self.desk.borrow_mut().aborted(abort);
                     let end = execute(session, &mut scratch, self.steps, &job.input, job.number, aborted)
                         .inspect_err(|_| self.desk.borrow_mut().failed())?;
@@ -156,6 +213,7 @@ impl<R: Ready> Crew<'_, R> {
     /// Waits until something has changed.
     fn rest(&self) {
         if let Some(waker) = fiber::waker() {
+            team::end_operation();
             self.idle.borrow_mut().push(waker);
             fiber::park();
         }
@@ -177,15 +235,34 @@ mod tests {
 
     #[test]
     fn those_of_a_kind_are_admitted_together_and_nobody_is_forgotten() {
-        let mut ready = ByKind::new(3);
+        let mut ready = ByKind::new(3, None);
         // Kinds of terminals 0 to 9, in the order of their arrival.
         let kinds = [0, 1, 0, 0, 2, 0, 1, 0, 3, 1];
         for (index, kind) in kinds.into_iter().enumerate() {
             ready.arrivals += 1;
-            ready.queues[kind].push_back((ready.arrivals, index as u32));
+            ready.queues[kind].push_back(Waiting { since: ready.arrivals, terminal: index as u32, warehouse: 1 });
         }
         assert_eq!(ready.len(), 10);
         let order: Vec<u32> = std::iter::from_fn(|| ready.pop()).collect();
         assert_eq!(order, [0, 2, 3, 1, 6, 9, 4, 5, 7, 8]);
+    }
+
+    #[test]
+    fn those_of_a_warehouse_wait_for_each_other_but_not_for_ever() {
+        let mut ready = ByKind::new(3, Some(3));
+        // Warehouses of terminals 0 to 5, all of one kind.
+        for (index, warehouse) in [1, 1, 2, 1, 2, 3].into_iter().enumerate() {
+            ready.arrivals += 1;
+            ready.queues[0].push_back(Waiting { since: ready.arrivals, terminal: index as u32, warehouse });
+        }
+        let first: Vec<u32> = (0..3).filter_map(|_| ready.pop()).collect();
+        assert_eq!(first, [0, 2, 5], "one of each warehouse");
+        assert_eq!(ready.pop(), Some(1), "all are busy: whoever came first");
+        ready.busy[2] = false;
+        assert_eq!(ready.pop(), Some(4), "the one whose warehouse is free");
+        ready.arrivals += PATIENCE + 10;
+        ready.queues[0].push_back(Waiting { since: ready.arrivals, terminal: 6, warehouse: 2 });
+        ready.busy[2] = false;
+        assert_eq!(ready.pop(), Some(3), "who has waited too long waits no longer");
     }
 }

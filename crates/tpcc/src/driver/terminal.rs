@@ -49,6 +49,12 @@ impl Terminal {
         first + warehouses * (self.number as usize / warehouses % sharing)
     }
 
+    /// Number of its warehouse.
+    #[inline]
+    pub(super) fn warehouse(&self) -> u32 {
+        self.home.0
+    }
+
     /// Draws the card that says what it will ask for next.
     #[inline]
     pub(super) fn draw(&mut self) -> Kind {
@@ -77,6 +83,7 @@ mod tests {
 
     use super::*;
     use crate::driver::Length;
+    use crate::flags::TeamsOf;
     use crate::generate::deck::Mix;
     use crate::txn::Steps;
 
@@ -89,6 +96,7 @@ mod tests {
             mix: Mix::Standard,
             steps: Steps::HotLast,
             team_size: 1,
+            teams_of: TeamsOf::Transaction,
             by_kind: false,
             length,
             seed: 1,

@@ -220,6 +220,7 @@ fn plan(terminals: u32, length: Length) -> Plan {
         mix: Mix::Standard,
         steps: Steps::HotLast,
         team_size: 1,
+        teams_of: TeamsOf::Transaction,
         by_kind: false,
         length,
         seed: 3,

@@ -1,31 +1,32 @@
 //! The storage engine on teams of fibers: its hook, implemented by `sched_steps`.
 //!
 //! Storage calls [`Hook::point`] where it has just asked for memory or where a stretch of code ends; here that becomes a
-//! hop to the next fiber of the team. It calls [`Hook::enter`] where a statement begins; here the fiber joins the team for
-//! that operation, so that fibers that run the same code run it together. Where storage must wait ([`Hook::block`]) the
+//! hop to the next fiber of the team. It calls [`Hook::enter`] where a statement begins, so that fibers that run the same
+//! code run it together: with a team per operation, the paper's, the fiber joins the team for that statement; with a team
+//! per transaction, whose members are of one kind and go in step anyway, it lets the next one run, which costs a tenth. Where storage must wait ([`Hook::block`]) the
 //! fiber leaves its team and the thread goes on with the others. Threads without fibers (loading, checking, the engine's
 //! services) wait as threads do.
 //!
-//! From the moment a transaction asks for a hot row (one that every transaction of its warehouse or district locks) until
-//! its end it lets nobody run, so that nobody of its team ever waits for such a row. All that comes after is one operation,
-//! `finish`.
+//! Some rows are hot: every transaction of a warehouse or a district locks them. Where transactions of one warehouse may be
+//! under way together, a transaction lets nobody run from the moment it asks for such a row until its end, so that nobody of
+//! its team ever waits for one; all that comes after is one operation, `finish`. Where they are kept [apart](StepsHook::keep),
+//! these are operations like the others.
 
 use std::cell::Cell;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use sched_steps::fiber::{self, Waker};
-use sched_steps::point::Bitmap;
+use sched_steps::point::{Bitmap, is_live};
 use sched_steps::team::{self, OperationId, Operations, TooManyOperations};
 use storage::{BlockReason, Hook, Operation, OperationKind, PointKind, PointSite, ThreadHook, WaitToken, points};
 
 use crate::config::{CtxPoints, Scheduling};
 use crate::error::Error;
+use crate::flags::TeamsOf;
+use crate::generate::deck::Kind;
 use crate::schema::TableId;
-
-/// Most fibers of a worker.
-pub(crate) const MOST_FIBERS: usize = 256;
 
 /// Runs storage on the fibers of whichever thread calls.
 #[derive(Debug)]
@@ -33,6 +34,10 @@ pub(crate) struct StepsHook {
     threads: ThreadHook,
     chosen: Chosen,
     teams: OnceLock<Teams>,
+    /// What its teams do together.
+    teams_of: TeamsOf,
+    /// Transactions under way together are of different warehouses.
+    apart: AtomicBool,
 }
 
 /// Which points are to be live.
@@ -56,9 +61,16 @@ struct Teams {
     scan: OperationId,
     announce: OperationId,
     finish: OperationId,
+    /// Whole transactions, by kind.
+    kinds: [OperationId; KINDS],
+    /// A whole transaction of which nobody said what it is.
+    transaction: OperationId,
     /// By number of the index; none where there is no index of that number.
     indexes: Box<[Option<OfIndex>]>,
 }
+
+/// Kinds of transactions.
+const KINDS: usize = Kind::ALL.len();
 
 /// The operations on one index.
 #[derive(Clone, Copy, Debug)]
@@ -70,31 +82,21 @@ struct OfIndex {
     delete: OperationId,
 }
 
-/// In no operation that a bitmap knows.
-const NONE: u8 = u8::MAX;
-/// In the last operation of a transaction.
-const LAST: u8 = u8::MAX - 1;
-
-thread_local! {
-    /// By number of the fiber: the operation it is in.
-    static IN: [Cell<u8>; MOST_FIBERS] = const { [const { Cell::new(NONE) }; MOST_FIBERS] };
-}
-
 /// The hook for this way of scheduling; none for threads, and for teams of one, which never switch.
 pub(crate) fn hook(scheduling: &Scheduling) -> Result<Option<Arc<StepsHook>>, Error> {
-    let Scheduling::Steps { team_size, points } = scheduling else { return Ok(None) };
-    let hook = hook_for(points)?;
+    let Scheduling::Steps { team_size, teams_of, points } = scheduling else { return Ok(None) };
+    let hook = hook_for(*teams_of, points)?;
     Ok((*team_size > 1).then_some(hook))
 }
 
 /// The hook for fibers that switch at these points.
-pub(crate) fn hook_for(points: &CtxPoints) -> Result<Arc<StepsHook>, Error> {
-    Ok(Arc::new(StepsHook::new(Chosen::of(points)?)))
+pub(crate) fn hook_for(teams_of: TeamsOf, points: &CtxPoints) -> Result<Arc<StepsHook>, Error> {
+    Ok(Arc::new(StepsHook::new(teams_of, Chosen::of(points)?)))
 }
 
 /// The hook for fibers that switch at points by their numbers: for which operations each is live, a bit each.
-pub(crate) fn hook_at(live: Box<[u64]>) -> Arc<StepsHook> {
-    Arc::new(StepsHook::new(Chosen::These(live)))
+pub(crate) fn hook_at(teams_of: TeamsOf, live: Box<[u64]>) -> Arc<StepsHook> {
+    Arc::new(StepsHook::new(teams_of, Chosen::These(live)))
 }
 
 impl Chosen {
@@ -148,8 +150,14 @@ fn is_built_in(site: &PointSite) -> bool {
 }
 
 impl StepsHook {
-    fn new(chosen: Chosen) -> StepsHook {
-        StepsHook { threads: ThreadHook::default(), chosen, teams: OnceLock::new() }
+    fn new(teams_of: TeamsOf, chosen: Chosen) -> StepsHook {
+        StepsHook {
+            threads: ThreadHook::default(),
+            chosen,
+            teams: OnceLock::new(),
+            teams_of,
+            apart: AtomicBool::new(false),
+        }
     }
 
     /// Learns which indexes there are: number, table, name.
@@ -165,6 +173,11 @@ impl StepsHook {
         let announce = operations.add("announce", "")?;
         let scan = operations.add("scan", "")?;
         let finish = operations.add("finish", "")?;
+        let transaction = operations.add("transaction", "")?;
+        let mut kinds = [transaction; KINDS];
+        for kind in Kind::ALL {
+            kinds[kind as usize] = operations.add(kind.name(), "")?;
+        }
         let last = indexes.iter().map(|(number, ..)| *number).max().unwrap_or(0) as usize;
         let mut of = vec![None; last + 1];
         for (number, table, name) in indexes {
@@ -177,16 +190,35 @@ impl StepsHook {
                 delete: add("delete")?,
             });
         }
+        // Nobody stops who may hold a hot row.
+        let live = self.chosen.live(&operations).iter().map(|live| live & !finish.bit()).collect();
         let _ = self.teams.set(Teams {
-            live: self.chosen.live(&operations),
+            live,
             operations,
             begin,
             scan,
             announce,
             finish,
+            kinds,
+            transaction,
             indexes: of.into(),
         });
         Ok(())
+    }
+
+    /// Says whether transactions that are under way together are kept apart: of different warehouses.
+    pub(crate) fn keep(&self, apart: bool) {
+        self.apart.store(apart, Ordering::Relaxed);
+    }
+
+    /// A transaction of this kind is about to begin. Where teams are of whole transactions the fiber joins one.
+    #[inline]
+    pub(crate) fn begins(&self, kind: Kind) {
+        if self.teams_of == TeamsOf::Transaction
+            && let Some(teams) = self.teams.get()
+        {
+            team::begin_operation(teams.kinds[kind as usize]);
+        }
     }
 
     /// The operations of a team's executor; none if there are no teams.
@@ -198,7 +230,7 @@ impl StepsHook {
 impl Teams {
     /// The team for a statement; none if the fiber stays in the one it is in.
     #[inline]
-    fn of(&self, operation: Operation) -> Option<OperationId> {
+    fn of(&self, operation: Operation, apart: bool) -> Option<OperationId> {
         use OperationKind as K;
         let index = match operation.kind {
             K::Begin => return Some(self.begin),
@@ -207,7 +239,7 @@ impl Teams {
             _ => self.indexes.get(operation.index as usize).copied().flatten()?,
         };
         Some(match operation.kind {
-            _ if index.is_hot => self.finish,
+            _ if index.is_hot && !apart => self.finish,
             K::Scan => self.scan,
             K::Fetch => index.fetch,
             K::Insert => index.insert,
@@ -215,6 +247,24 @@ impl Teams {
             K::Delete => index.delete,
             _ => return None,
         })
+    }
+}
+
+impl Teams {
+    /// A statement of a transaction that a team goes through as a whole: the next mate runs first.
+    #[inline]
+    fn go_on(&self, next: OperationId) {
+        let now = team::current_part();
+        if next == self.begin {
+            // Nobody has said that it begins, or it begins again.
+            if now.is_none() || now != team::current_operation() {
+                team::begin_operation(self.transaction);
+            }
+            team::go_on_as(next);
+        } else if now != Some(next) && now != Some(self.finish) {
+            team::go_on_as(next);
+            fiber::hop();
+        }
     }
 }
 
@@ -229,24 +279,24 @@ impl Hook for StepsHook {
 
     #[inline]
     fn point(&self, site: u32) {
-        if !fiber::may_hop() {
-            return;
-        }
-        let (Some(teams), Some(fiber)) = (self.teams.get(), fiber::index()) else { return };
-        let operation = IN.with(|all| all[fiber].get());
-        if operation < LAST && teams.live[site as usize] >> operation & 1 == 1 {
+        if let Some(teams) = self.teams.get()
+            && is_live(teams.live[site as usize])
+        {
             fiber::hop();
         }
     }
 
     fn enter(&self, operation: Operation) {
-        let (Some(teams), Some(fiber)) = (self.teams.get(), fiber::index()) else { return };
-        let Some(next) = teams.of(operation) else { return };
-        let now = IN.with(|all| all[fiber].get());
-        if now == next.index() as u8 || (now == LAST && next != teams.begin) {
+        let (Some(teams), true) = (self.teams.get(), fiber::is_fiber()) else { return };
+        let Some(next) = teams.of(operation, self.apart.load(Ordering::Relaxed)) else { return };
+        if self.teams_of == TeamsOf::Transaction {
+            return teams.go_on(next);
+        }
+        let now = team::current_operation();
+        // What is left of a transaction that has begun its last operation belongs to that.
+        if now == Some(next) || (now == Some(teams.finish) && next != teams.begin) {
             return;
         }
-        IN.with(|all| all[fiber].set(if next == teams.finish { LAST } else { next.index() as u8 }));
         team::begin_operation(next);
     }
 

@@ -11,6 +11,7 @@ use super::storage::Store;
 use crate::check;
 use crate::config::{CtxPoints, Scheduling};
 use crate::driver::{self, Length, Measured, Plan};
+use crate::flags::TeamsOf;
 use crate::generate::deck::Mix;
 use crate::load;
 use crate::schema::Scale;
@@ -18,11 +19,13 @@ use crate::schema::meta::Loaded;
 use crate::schema::rows::When;
 use crate::txn::Steps;
 
+#[derive(Clone)]
 struct How {
     warehouses: u32,
     workers: usize,
     terminals: u32,
     team_size: usize,
+    teams_of: TeamsOf,
     points: CtxPoints,
     durability: Durability,
     latches: LatchKind,
@@ -36,6 +39,7 @@ const HOW: How = How {
     workers: 1,
     terminals: 12,
     team_size: 8,
+    teams_of: TeamsOf::Transaction,
     points: CtxPoints::BuiltIn,
     durability: Durability::Async,
     latches: LatchKind::Optimistic,
@@ -45,7 +49,7 @@ const HOW: How = How {
 };
 
 fn open(how: &How) -> (Store, Loaded) {
-    let scheduling = Scheduling::Steps { team_size: how.team_size, points: how.points.clone() };
+    let scheduling = Scheduling::Steps { team_size: how.team_size, teams_of: how.teams_of, points: how.points.clone() };
     let hook = steps::hook(&scheduling).unwrap();
     let options = match &hook {
         Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
@@ -70,6 +74,7 @@ fn run(how: &How, transactions: u64) -> Measured {
         mix: how.mix,
         steps: how.order,
         team_size: how.team_size,
+        teams_of: how.teams_of,
         by_kind: how.points != CtxPoints::None,
         length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
         seed: 11,
@@ -84,18 +89,36 @@ fn run(how: &How, transactions: u64) -> Measured {
 
 #[test]
 fn conditions_hold_after_teams() {
-    let measured = run(&HOW, 4_000);
-    assert_eq!(measured.teams.len(), 1);
-    let teams = &measured.teams[0];
-    let begin = teams.operations.iter().find(|operation| operation.name == "begin").unwrap();
-    assert!(begin.begun >= 4_000 && begin.mean_in > 2.0, "{begin:?}");
-    assert!(teams.mean_team > 2.0, "{teams:?}");
-    run(&How { points: CtxPoints::All, ..HOW }, 3_000);
-    run(&How { points: CtxPoints::None, ..HOW }, 3_000);
-    run(&How { latches: LatchKind::Plain, points: CtxPoints::All, ..HOW }, 3_000);
-    run(&How { prefetch: false, points: CtxPoints::All, ..HOW }, 3_000);
-    run(&How { warehouses: 3, terminals: 30, team_size: 16, ..HOW }, 3_000);
-    run(&How { mix: Mix::Payment, ..HOW }, 3_000);
+    for (teams_of, operation) in [(TeamsOf::Operation, "begin"), (TeamsOf::Transaction, "payment")] {
+        let how = How { teams_of, ..HOW };
+        let measured = run(&how, 4_000);
+        assert_eq!(measured.teams.len(), 1);
+        let teams = &measured.teams[0];
+        let of = teams.operations.iter().find(|of| of.name == operation).unwrap();
+        assert!(of.begun >= 1_500 && of.mean_in > 2.0, "{of:?}");
+        assert!(teams.mean_team > 2.0, "{teams:?}");
+        run(&How { points: CtxPoints::All, ..how.clone() }, 3_000);
+        run(&How { points: CtxPoints::None, ..how.clone() }, 3_000);
+        run(&How { latches: LatchKind::Plain, points: CtxPoints::All, ..how.clone() }, 3_000);
+        run(&How { prefetch: false, points: CtxPoints::All, ..how.clone() }, 3_000);
+        run(&How { warehouses: 3, terminals: 30, team_size: 16, ..how.clone() }, 3_000);
+        run(&How { mix: Mix::Payment, ..how }, 3_000);
+    }
+}
+
+/// Where there are warehouses enough, nobody in a team waits for a mate: they are of different ones.
+#[test]
+fn those_of_a_team_are_kept_apart() {
+    for teams_of in [TeamsOf::Operation, TeamsOf::Transaction] {
+        let how = How { warehouses: 8, terminals: 40, teams_of, mix: Mix::Payment, ..HOW };
+        let measured = run(&how, 3_000);
+        let (waits, begun) = (measured.teams[0].operations.iter())
+            .fold((0, 0), |(waits, begun), operation| (waits + operation.strays, begun + operation.begun));
+        assert!(begun >= 3_000, "{begun}");
+        assert!(waits < 100, "{waits} strays");
+        run(&How { points: CtxPoints::All, mix: Mix::Standard, ..how.clone() }, 3_000);
+        run(&How { workers: 2, warehouses: 16, terminals: 64, mix: Mix::Standard, ..how }, 3_000);
+    }
 }
 
 /// Two workers on one warehouse: whoever waits for a row is woken by the other thread.

@@ -11,6 +11,7 @@ use zerocopy::FromBytes;
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
 use super::steps::StepsHook;
 use crate::engine::{Abort, AbortCause, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
+use crate::generate::deck::Kind;
 use crate::ops::{Direction, Ops, Read};
 use crate::schema::tables::TableMaker;
 use crate::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
@@ -172,8 +173,17 @@ impl Engine for Store {
         self.begin_at(Isolation::ReadCommitted)
     }
 
-    fn operations(&self) -> Option<Operations> {
-        self.steps.as_ref()?.operations()
+    fn operations(&self, apart: bool) -> Option<Operations> {
+        let hook = self.steps.as_ref()?;
+        hook.keep(apart);
+        hook.operations()
+    }
+
+    #[inline]
+    fn begins(&self, kind: Kind) {
+        if let Some(hook) = &self.steps {
+            hook.begins(kind);
+        }
     }
 
     fn figures(&self) -> EngineFigures {

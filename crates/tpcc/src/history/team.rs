@@ -11,6 +11,7 @@ use super::run::drive;
 use super::{Session, World};
 use crate::config::CtxPoints;
 use crate::error::Error;
+use crate::flags::TeamsOf;
 use crate::generate::Random;
 use crate::glue::steps::{self, StepsHook};
 
@@ -30,18 +31,20 @@ pub struct Teams {
 pub(super) type Ended<'w, 'db> = (Session<'w, 'db>, Option<TxnError>);
 
 impl Teams {
-    /// Teams as `tpcc run` has them: one per operation, of at most `size` fibers.
-    pub(crate) fn per_operation(workers: usize, size: usize, points: &CtxPoints) -> Result<Teams, Error> {
-        Ok(Teams { workers, size, membership: Membership::PerOperation, hook: steps::hook_for(points)? })
+    /// Teams as `tpcc run` has them, of at most `size` fibers.
+    pub(crate) fn as_run(workers: usize, size: usize, of: TeamsOf, points: &CtxPoints) -> Result<Teams, Error> {
+        Ok(Teams { workers, size, membership: Membership::PerOperation, hook: steps::hook_for(of, points)? })
     }
 
-    /// Random teams for so many sessions: up to three workers, teams of two or more, one per operation or a ring of all, at
-    /// all points or at some.
+    /// Random teams for so many sessions: up to three workers, teams of two or more, one per operation or transaction or a
+    /// ring of all, at all points or at some.
     pub fn of_seed(seed: u64, sessions: u32) -> Teams {
         let mut random = Random::stream(seed, 0x7465_616d);
         let all = random.percent(50);
         let mut live = || if all { u64::MAX } else { random.bits() };
-        let hook = steps::hook_at(storage::points().iter().map(|_| live()).collect());
+        let live = storage::points().iter().map(|_| live()).collect();
+        let of = if random.percent(50) { TeamsOf::Transaction } else { TeamsOf::Operation };
+        let hook = steps::hook_at(of, live);
         Teams {
             workers: random.within(1, 3.min(sessions)) as usize,
             size: random.within(2, sessions.max(2)) as usize,
