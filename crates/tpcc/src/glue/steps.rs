@@ -65,6 +65,8 @@ struct Teams {
     kinds: [OperationId; KINDS],
     /// A whole transaction of which nobody said what it is.
     transaction: OperationId,
+    /// By operation.
+    stretches: Box<[Stretch]>,
     /// By number of the index; none where there is no index of that number.
     indexes: Box<[Option<OfIndex>]>,
 }
@@ -190,6 +192,8 @@ impl StepsHook {
                 delete: add("delete")?,
             });
         }
+        let stretches =
+            operations.iter().map(|(operation, _)| stretch(operation, &of, &[begin, announce, scan])).collect();
         // Nobody stops who may hold a hot row.
         let live = self.chosen.live(&operations).iter().map(|live| live & !finish.bit()).collect();
         let _ = self.teams.set(Teams {
@@ -201,6 +205,7 @@ impl StepsHook {
             finish,
             kinds,
             transaction,
+            stretches,
             indexes: of.into(),
         });
         Ok(())
@@ -250,8 +255,32 @@ impl Teams {
     }
 }
 
+/// The stretch that an operation belongs to.
+fn stretch(operation: OperationId, indexes: &[Option<OfIndex>], reads: &[OperationId]) -> Stretch {
+    let of = indexes.iter().flatten();
+    if of.clone().any(|index| index.is_hot && [index.fetch, index.update].contains(&operation)) {
+        Stretch::Hot
+    } else if reads.contains(&operation) || of.clone().any(|index| index.fetch == operation) {
+        Stretch::Reads
+    } else {
+        Stretch::Alone
+    }
+}
+
+/// What a statement does, as far as the instruction cache is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stretch {
+    /// It reads. All that begins a transaction fits the cache together: its begin, scans, fetches, announcements.
+    Reads,
+    /// It is about a hot row. Both tables of such rows are changed by the same code.
+    Hot,
+    /// It is on its own.
+    Alone,
+}
+
 impl Teams {
-    /// A statement of a transaction that a team goes through as a whole: the next mate runs first.
+    /// A statement of a transaction that a team goes through as a whole: the next mate runs first, unless the statement
+    /// goes on with the stretch of code that the one before it was in.
     #[inline]
     fn go_on(&self, next: OperationId) {
         let now = team::current_part();
@@ -261,8 +290,15 @@ impl Teams {
                 team::begin_operation(self.transaction);
             }
             team::go_on_as(next);
-        } else if now != Some(next) && now != Some(self.finish) {
-            team::go_on_as(next);
+            return;
+        }
+        let Some(now) = now else { return };
+        if now == next || now == self.finish {
+            return;
+        }
+        team::go_on_as(next);
+        let stretch = self.stretches[next.index()];
+        if stretch == Stretch::Alone || stretch != self.stretches[now.index()] {
             fiber::hop();
         }
     }

@@ -53,6 +53,21 @@ impl Drop for Directory {
     }
 }
 
+/// Makes `to` a copy of a database, in the place of whatever is there.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    let cannot =
+        |e: std::io::Error| Error::failed(format!("{}: cannot be copied to {}: {e}", from.display(), to.display()));
+    match fs::remove_dir_all(to) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(e)),
+        _ => fs::create_dir_all(to).map_err(cannot)?,
+    }
+    for entry in fs::read_dir(from).map_err(cannot)? {
+        let entry = entry.map_err(cannot)?;
+        fs::copy(entry.path(), to.join(entry.file_name())).map_err(cannot)?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

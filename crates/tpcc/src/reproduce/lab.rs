@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::cachegrind::{self, Counts, Totals};
 use super::child;
-use super::directory::Directory;
+use super::directory::{self, Directory};
 use super::report::Spread;
 use crate::error::Error;
 use crate::footprint::geometry::Geometry;
@@ -17,6 +17,8 @@ use crate::progress;
 
 /// Seed of databases and of counted runs, so that counts repeat.
 pub(crate) const SEED: u64 = 2004;
+/// Which copy of a database nothing runs on.
+const UNTOUCHED: usize = 2;
 /// MiB of buffer pool for a number of warehouses: all of it fits, with room to grow.
 fn pool_mib(warehouses: u32) -> u64 {
     256 + 200 * u64::from(warehouses)
@@ -142,16 +144,22 @@ impl Lab {
             let count = &what[*number];
             let mut args = count.args.clone();
             args.extend([count.length_flag.to_owned(), length.to_string()]);
+            let mut data = None;
             if let Some(warehouses) = count.warehouses {
-                let data = self.database(warehouses, place % lanes)?;
-                args.extend(["--data".to_owned(), data.display().to_string()]);
+                let own = self.directory.path().join(format!("counted-{}", place % lanes));
+                args.extend(["--data".to_owned(), own.display().to_string()]);
+                data = Some((self.database(warehouses, UNTOUCHED)?, own));
             }
-            arguments.push((args, count.i1));
+            arguments.push((args, count.i1, data));
         }
         let (program, scratch) = (&self.program, self.directory.path());
         let lane = |lane: usize| {
             let mine = arguments.iter().enumerate().skip(lane).step_by(lanes);
-            mine.map(|(place, (args, i1))| {
+            mine.map(|(place, (args, i1, data))| {
+                // What opening a database costs depends on what was done to it: each run begins with the same.
+                if let Some((untouched, own)) = data {
+                    directory::copy(untouched, own)?;
+                }
                 let totals = cachegrind::totals(program, args, *i1, scratch)?;
                 Ok((place, totals))
             })
@@ -168,6 +176,9 @@ impl Lab {
             Ok(all)
         });
         let mut found = found?;
+        for (_, own) in arguments.iter().filter_map(|(_, _, data)| data.as_ref()) {
+            let _ = std::fs::remove_dir_all(own);
+        }
         found.sort_by_key(|(place, _)| *place);
         for (pair, totals) in runs.chunks(2).zip(found.chunks(2)) {
             let ([(number, short), (_, long)], [(_, before), (_, after)]) = (pair, totals) else { continue };

@@ -138,7 +138,7 @@ pub(super) fn fig11(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error>
 pub(super) fn table4(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
     let (loaded, sizes) = sizes(lab, &[10, 20, 30]);
     for &warehouses in sizes {
-        let how = "--workers 1 --mix payment --warmup 1 --duration 3 --scheduler steps";
+        let how = "--workers 1 --mix payment --warmup 1 --duration 3 --scheduler steps --teams operation";
         let args = lab.run_args(loaded, warehouses, 0, how)?;
         lab.say(&format!("team sizes of Payment at {warehouses} warehouses"));
         let json = lab.tpcc(&args)?;
