@@ -2,7 +2,7 @@
 //!
 //! libFuzzer makes the inputs, guided by what each of them reaches, from a corpus that begins with real ones (pages and
 //! log records of a prepared database, command lines, programs of operations). It needs code that counts what it runs:
-//! this command builds itself anew for that ([`guided`]), with AddressSanitizer, on the nightly compiler, and runs what
+//! this command builds itself anew for that (`guided.rs`), with AddressSanitizer, on the nightly compiler, and runs what
 //! it built. What was found is tried again by the ordinary build: `--input`.
 
 #[cfg(feature = "guided")]
