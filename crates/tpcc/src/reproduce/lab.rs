@@ -190,7 +190,7 @@ impl Lab {
 
     /// Runs each of these in turn, `rounds` times, and measures how many transactions a second each completes.
     pub(crate) fn interleave(&self, rounds: usize, runs: &[(&str, Vec<String>)]) -> Result<Timings, Error> {
-        let mut found: HashMap<String, Vec<f64>> = HashMap::new();
+        let mut found = Timings::default();
         for round in 1..=rounds {
             for (label, args) in runs {
                 self.say(&format!("timing {label}, round {round} of {rounds}"));
@@ -199,10 +199,13 @@ impl Lab {
                     return Err(child::interrupted());
                 }
                 let rate = json["throughput_per_s"].as_f64().unwrap_or(f64::NAN);
-                found.entry((*label).to_owned()).or_default().push(rate);
+                found.rates.entry((*label).to_owned()).or_default().push(rate);
+                if let Some(us) = json["transactions"]["new-order"]["response_p99_us"].as_f64() {
+                    found.responses.entry((*label).to_owned()).or_default().push(us);
+                }
             }
         }
-        Ok(Timings(found))
+        Ok(found)
     }
 }
 
@@ -215,25 +218,37 @@ fn key(count: &Count) -> String {
     format!("{} {:?} {} {:?}", count.args.join(" "), count.lengths, count.i1, count.warehouses)
 }
 
-/// Transactions a second by label, round by round.
+/// What interleaved runs gave, by label, round by round.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Timings(HashMap<String, Vec<f64>>);
+pub(crate) struct Timings {
+    /// Transactions a second.
+    rates: HashMap<String, Vec<f64>>,
+    /// 99th percentile of New-Order's response, in microseconds: from the moment its terminal asks.
+    responses: HashMap<String, Vec<f64>>,
+}
 
 impl Timings {
     /// Transactions a second.
     pub(crate) fn rate(&self, label: &str) -> Option<Spread> {
-        Spread::of(self.0.get(label)?.iter().copied())
+        Spread::of(self.rates.get(label)?.iter().copied())
+    }
+
+    /// 99th percentile of New-Order's response, in microseconds; none where there was no New-Order.
+    pub(crate) fn response_p99(&self, label: &str) -> Option<Spread> {
+        Spread::of(self.responses.get(label)?.iter().copied())
     }
 
     /// How many times as fast `a` is as `b`, each round with itself.
     pub(crate) fn ratio(&self, a: &str, b: &str) -> Option<Spread> {
-        Spread::of(self.0.get(a)?.iter().zip(self.0.get(b)?).map(|(a, b)| a / b))
+        Spread::of(self.rates.get(a)?.iter().zip(self.rates.get(b)?).map(|(a, b)| a / b))
     }
 
     /// Takes over what another series of runs gave.
     pub(crate) fn extend(&mut self, other: Timings) {
-        for (label, values) in other.0 {
-            self.0.entry(label).or_default().extend(values);
+        for (all, more) in [(&mut self.rates, other.rates), (&mut self.responses, other.responses)] {
+            for (label, values) in more {
+                all.entry(label).or_default().extend(values);
+            }
         }
     }
 }
@@ -244,12 +259,16 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_round_by_round() {
-        let timings =
-            |a: &[f64], b: &[f64]| Timings(HashMap::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())]));
+        let timings = |a: &[f64], b: &[f64]| Timings {
+            rates: HashMap::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())]),
+            responses: HashMap::from([("a".to_owned(), a.to_vec())]),
+        };
         let mut all = timings(&[20.0, 30.0], &[10.0, 10.0]);
         all.extend(timings(&[10.0], &[10.0]));
         assert_eq!(all.ratio("a", "b"), Some(Spread { mid: 2.0, low: 1.0, high: 3.0 }));
         assert_eq!(all.rate("b"), Some(Spread::exact(10.0)));
         assert_eq!(all.ratio("a", "c"), None);
+        assert_eq!(all.response_p99("a").map(|p99| p99.mid), Some(20.0));
+        assert_eq!(all.response_p99("b"), None);
     }
 }

@@ -67,6 +67,13 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error>
         sizes.iter().for_each(|&n| series.push(n, timings.rate(&label(way, n, 1))));
         findings.series.push(series);
     }
+    for (way, _) in [THREADS, STEPS] {
+        // The same terminals ask, each again as soon as it has its answer.
+        let name = format!("steps-prefetch p99 {way}");
+        let mut series = Series::new(name, "warehouses", "99th percentile of New-Order's response, us, one worker");
+        sizes.iter().for_each(|&n| series.push(n, timings.response_p99(&label(way, n, 1))));
+        findings.series.push(series);
+    }
     let ratio = |a: (&str, u32, u32), b: (&str, u32, u32)| timings.ratio(&label(a.0, a.1, a.2), &label(b.0, b.1, b.2));
     let (plain, threads, steps) = (PLAIN.0, THREADS.0, STEPS.0);
     let note = "standard mix, one worker, async, rounds interleaved";
