@@ -282,18 +282,22 @@ impl Core {
         let Some(index) = self.running() else { return };
         assert!(self.teams.knows(operation), "operation {} is not one of this executor's", operation.index());
         match self.membership {
-            // A destructor of a panic goes through on its own.
             Membership::PerOperation if !std::thread::panicking() => self.change_team(index, operation),
-            _ => {
-                self.end_operation();
-                self.cold(index).operation.set(operation.0);
-                self.node(index).mask.set(operation.bit());
-                self.teams.begun(operation.0);
-                if self.membership == Membership::Ring {
-                    self.begin_in_ring(operation);
-                }
+            // A destructor of a panic goes through on its own.
+            Membership::PerOperation => self.begin_in_place(index, operation),
+            Membership::Ring => {
+                self.begin_in_place(index, operation);
+                self.begin_in_ring(operation);
             }
         }
+    }
+
+    /// The next operation, without waiting for anybody.
+    fn begin_in_place(&self, index: u32, operation: OperationId) {
+        self.end_operation();
+        self.cold(index).operation.set(operation.0);
+        self.node(index).mask.set(operation.bit());
+        self.teams.begun(operation.0);
     }
 
     #[inline]
@@ -316,15 +320,12 @@ impl Core {
     }
 
     /// Out of the team that runs and into the one that waits for `operation`; on with whoever is next. The path of every
-    /// operation of every fiber, so it does what [`Core::end_operation`] does in fewer steps.
+    /// operation of every fiber, so it does not go by way of [`Core::end_operation`]: who joins a team needs no turn.
     fn change_team(&self, index: u32, operation: OperationId) {
         let (cold, node) = (self.cold(index), self.node(index));
         let before = cold.operation.replace(operation.0);
         if cold.place.get() == Place::Ring {
-            if let Some(counts) = self.teams.counts(before) {
-                add(&counts.size_out, 1);
-            }
-            self.unlink(node);
+            self.leave_team(node, before);
         }
         node.mask.set(operation.bit());
         cold.joined.set(self.teams.now());
@@ -332,6 +333,15 @@ impl Core {
         self.teams.begun(operation.0);
         self.teams.join(self, index, operation);
         self.give_way(index);
+    }
+
+    /// Out of the team that runs `operation`, at its end.
+    #[inline]
+    fn leave_team(&self, node: &Node, operation: u8) {
+        if let Some(counts) = self.teams.counts(operation) {
+            add(&counts.size_out, 1);
+        }
+        self.unlink(node);
     }
 
     #[inline]
@@ -361,17 +371,19 @@ impl Core {
         if cold.place.get() != Place::Ring {
             return;
         }
-        let counts = self.teams.counts(operation);
         match self.membership {
-            Membership::Ring => counts.map(|counts| add(&counts.size_out, u64::from(self.ring_len.get()))),
+            Membership::Ring => {
+                if let Some(counts) = self.teams.counts(operation) {
+                    add(&counts.size_out, u64::from(self.ring_len.get()));
+                }
+            }
             Membership::PerOperation => {
-                self.leave_ring(index);
+                self.leave_team(self.node(index), operation);
                 cold.place.set(Place::Ready);
                 let hold = &local().hold;
                 hold.set(hold.get() | INERT);
-                counts.map(|counts| add(&counts.size_out, 1))
             }
-        };
+        }
     }
 
     pub(crate) fn yield_now(&self) {

@@ -1,6 +1,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::*;
+use crate::point::is_live;
 use crate::{Executor, fiber};
 
 fn operations(names: &[&str]) -> (Operations, Vec<OperationId>) {
@@ -39,6 +40,39 @@ fn members_of_a_team_go_through_it_together_and_others_wait() {
     assert_eq!((statistics.operations[0].begun, statistics.operations[1].begun), (4, 4));
     assert_eq!(statistics.operations[0].mean_in, 4.0);
     assert_eq!(statistics.operations[0].mean_out, 4.0);
+}
+
+#[test]
+fn a_part_has_points_of_its_own_until_the_next_operation() {
+    let (operations, ids) = operations(&["whole", "part", "next"]);
+    assert_eq!((current_operation(), current_part()), (None, None), "outside of a fiber");
+    let mut steps =
+        Executor::builder().fibers(2).operations(operations).membership(Membership::PerOperation).build().unwrap();
+    let [whole, part, next] = ids[..] else { unreachable!() };
+    steps
+        .scope(|s| {
+            for _ in 0..2 {
+                s.spawn(move || {
+                    assert_eq!((current_operation(), current_part()), (None, None));
+                    begin_operation(whole);
+                    assert_eq!((current_operation(), current_part()), (Some(whole), Some(whole)));
+                    go_on_as(part);
+                    assert_eq!((current_operation(), current_part()), (Some(whole), Some(part)));
+                    assert!(is_live(part.bit()) && !is_live(whole.bit()));
+                    fiber::hop();
+                    begin_operation(next);
+                    assert_eq!((current_operation(), current_part()), (Some(next), Some(next)));
+                    assert!(is_live(next.bit()) && !is_live(part.bit()));
+                    fiber::hop();
+                    end_operation();
+                    assert_eq!((current_operation(), current_part()), (None, None));
+                });
+            }
+        })
+        .unwrap();
+    let statistics = steps.statistics();
+    assert_eq!((statistics.operations[0].begun, statistics.operations[0].mean_out), (2, 2.0));
+    assert_eq!(statistics.operations[1].begun, 0, "a part is no operation");
 }
 
 #[test]
