@@ -22,7 +22,7 @@ pub(crate) fn run(flags: flags::Footprint) -> Result<Ended, Error> {
     let mut lab = Lab::open(None, true)?;
     let data = match &flags.data {
         Some(data) => data.clone(),
-        None => lab.database(1, 0)?,
+        None => lab.database(1)?,
     };
     let seed = flags.seed.unwrap_or_else(crate::generate::fresh_seed);
     let mut command = footprint::command(lab.program(), &data, flags.mix);

@@ -17,8 +17,6 @@ use crate::progress;
 
 /// Seed of databases and of counted runs, so that counts repeat.
 pub(crate) const SEED: u64 = 2004;
-/// Which copy of a database nothing runs on.
-const UNTOUCHED: usize = 2;
 /// MiB of buffer pool for a number of warehouses: all of it fits, with room to grow.
 fn pool_mib(warehouses: u32) -> u64 {
     256 + 200 * u64::from(warehouses)
@@ -33,8 +31,8 @@ pub(crate) struct Lab {
     pub(crate) quick: bool,
     /// Why nothing can be counted; none when it can.
     pub(crate) uncountable: Option<String>,
-    /// Databases loaded, by warehouses; several of a size so that several programs can run.
-    databases: HashMap<(u32, usize), PathBuf>,
+    /// Databases loaded, by warehouses, and whether nothing runs on them: what is counted begins with a copy of those.
+    databases: HashMap<(u32, bool), PathBuf>,
     /// What was counted so far: experiments share it.
     counted: HashMap<String, Counts>,
     started: std::time::Instant,
@@ -102,23 +100,28 @@ impl Lab {
         serde_json::from_str(&text).map_err(|e| said(&format!("wrote no JSON: {e}")))
     }
 
-    /// Directory of a database with so many warehouses, loaded when first asked for. `copy` tells several apart.
-    pub(crate) fn database(&mut self, warehouses: u32, copy: usize) -> Result<PathBuf, Error> {
-        if let Some(path) = self.databases.get(&(warehouses, copy)) {
+    /// Directory of a database with so many warehouses, loaded when first asked for.
+    pub(crate) fn database(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
+        self.database_that(warehouses, false)
+    }
+
+    fn database_that(&mut self, warehouses: u32, is_untouched: bool) -> Result<PathBuf, Error> {
+        if let Some(path) = self.databases.get(&(warehouses, is_untouched)) {
             return Ok(path.clone());
         }
-        let path = self.directory.path().join(format!("warehouses-{warehouses}-{copy}"));
+        let untouched = if is_untouched { "-untouched" } else { "" };
+        let path = self.directory.path().join(format!("warehouses-{warehouses}{untouched}"));
         if !path.join("control").exists() {
             self.say(&format!("loading {warehouses} warehouses"));
             self.tpcc(&words(&format!("load --warehouses {warehouses} --seed {SEED} --data"), &path))?;
         }
-        self.databases.insert((warehouses, copy), path.clone());
+        self.databases.insert((warehouses, is_untouched), path.clone());
         Ok(path)
     }
 
     /// Arguments of a run on `of` warehouses of a database that holds `loaded`, everything in memory.
-    pub(crate) fn run_args(&mut self, loaded: u32, of: u32, copy: usize, how: &str) -> Result<Vec<String>, Error> {
-        let data = self.database(loaded, copy)?;
+    pub(crate) fn run_args(&mut self, loaded: u32, of: u32, how: &str) -> Result<Vec<String>, Error> {
+        let data = self.database(loaded)?;
         let pool = pool_mib(loaded);
         let begin = format!(
             "run --warehouses {of} --durability async --buffer-pool {pool} --check off --seed {SEED} {how} --data"
@@ -148,7 +151,7 @@ impl Lab {
             if let Some(warehouses) = count.warehouses {
                 let own = self.directory.path().join(format!("counted-{}", place % lanes));
                 args.extend(["--data".to_owned(), own.display().to_string()]);
-                data = Some((self.database(warehouses, UNTOUCHED)?, own));
+                data = Some((self.database_that(warehouses, true)?, own));
             }
             arguments.push((args, count.i1, data));
         }

@@ -12,7 +12,7 @@ use crate::reproduce::report::{Series, Spread};
 
 /// Traces the standard mix and compares executions of each operation.
 pub(super) fn table2(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
-    let data = lab.database(1, 0)?;
+    let data = lab.database(1)?;
     lab.say("tracing one transaction of each kind after the other");
     let traces = match footprint::trace(footprint::command(lab.program(), &data, Mix::Standard), Mix::Standard) {
         Ok(traces) => traces,

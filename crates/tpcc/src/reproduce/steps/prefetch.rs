@@ -53,11 +53,11 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error>
                 continue;
             }
             let how = format!("--workers 1 --warmup 1 --duration {seconds} {flags}");
-            runs.push((label(way, warehouses, 1), lab.run_args(loaded, warehouses, 0, &how)?));
+            runs.push((label(way, warehouses, 1), lab.run_args(loaded, warehouses, &how)?));
         }
         if warehouses == 20 {
             let how = format!("--workers 2 --warmup 1 --duration {seconds} {}", STEPS.1);
-            runs.push((label(STEPS.0, warehouses, 2), lab.run_args(loaded, warehouses, 0, &how)?));
+            runs.push((label(STEPS.0, warehouses, 2), lab.run_args(loaded, warehouses, &how)?));
         }
         let runs: Vec<(&str, Vec<String>)> = runs.iter().map(|(label, args)| (label.as_str(), args.clone())).collect();
         timings.extend(lab.interleave(rounds, &runs)?);

@@ -62,8 +62,8 @@ fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Opt
     let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
     let how =
         |points: &str| format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --scheduler steps {points}");
-    let off = lab.run_args(loaded, warehouses, 0, &how("--ctx-points none"))?;
-    let on = lab.run_args(loaded, warehouses, 0, &how(""))?;
+    let off = lab.run_args(loaded, warehouses, &how("--ctx-points none"))?;
+    let on = lab.run_args(loaded, warehouses, &how(""))?;
     let (off_label, on_label) = (format!("{mix}, points off"), format!("{mix}, points on"));
     let timings = lab.interleave(rounds, &[(&off_label, off), (&on_label, on)])?;
     Ok(timings.ratio(&on_label, &off_label))
@@ -139,7 +139,7 @@ pub(super) fn table4(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error
     let (loaded, sizes) = sizes(lab, &[10, 20, 30]);
     for &warehouses in sizes {
         let how = "--workers 1 --mix payment --warmup 1 --duration 3 --scheduler steps --teams operation";
-        let args = lab.run_args(loaded, warehouses, 0, how)?;
+        let args = lab.run_args(loaded, warehouses, how)?;
         lab.say(&format!("team sizes of Payment at {warehouses} warehouses"));
         let json = lab.tpcc(&args)?;
         let operations = json["steps"]["operations"].as_array().map_or(&[][..], Vec::as_slice);
