@@ -64,8 +64,8 @@ pub(crate) struct Flags {
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Where the random choices begin.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    seed: u32,
     /// Tries this input only.
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
@@ -90,7 +90,7 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
 /// Fuzzes the targets one after the other; whether all inputs held.
 fn fuzz_all(targets: &[&Target], flags: &Flags) -> Result<bool, String> {
     let binary = checkers::build_guided()?;
-    let subject = Subject::make(flags.seed, Left::Killed, Scheduler::Threads).map_err(|e| e.to_string())?;
+    let subject = Subject::make(flags.seed.into(), Left::Killed, Scheduler::Threads).map_err(|e| e.to_string())?;
     println!("fuzz: guided by coverage, with AddressSanitizer; seed {}; corpora are kept in {KEPT}", flags.seed);
     let mut held = true;
     for target in targets {
