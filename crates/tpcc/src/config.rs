@@ -107,10 +107,10 @@ impl Scheduling {
         }
     }
 
-    /// What a team does together; none for threads.
+    /// What a team does together; none for threads, and where nothing is switched.
     pub(crate) fn teams_of(&self) -> Option<TeamsOf> {
         match self {
-            Scheduling::Threads => None,
+            Scheduling::Threads | Scheduling::Steps { points: CtxPoints::None, .. } => None,
             Scheduling::Steps { teams_of, .. } => Some(*teams_of),
         }
     }
@@ -387,8 +387,7 @@ pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Er
         length,
         seed,
         team_size: 1,
-        teams_of: TeamsOf::Transaction,
-        by_kind: false,
+        teams_of: None,
     };
     Ok((config, plan))
 }
@@ -512,6 +511,10 @@ fn scheduling(flags: &flags::Scheduling) -> Result<Scheduling, Error> {
         };
     }
     let points = ctx_points(flags.ctx_points.as_deref())?;
+    if flags.teams.is_some() && points == CtxPoints::None {
+        return Err(Error::usage("--teams: means nothing with --ctx-points none")
+            .help("without points transactions run one after the other; leave one of the two out"));
+    }
     let teams_of = flags.teams.unwrap_or(TeamsOf::Transaction);
     Ok(Scheduling::Steps { team_size: team_size.map_or(TEAM_SIZE, |n| n as usize), teams_of, points })
 }

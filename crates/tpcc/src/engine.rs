@@ -76,11 +76,13 @@ pub(crate) trait Engine: Sync {
     /// Makes a reader.
     fn reader(&self) -> Result<Self::Reader<'_>, Self::Error>;
 
-    /// What transactions do, if teams of them are to do it together; none where fibers only take turns. `apart` says that
-    /// those of a team are of different warehouses.
-    fn operations(&self, _apart: bool) -> Option<Operations> {
+    /// What transactions do, if teams of them are to do it together; none where fibers only take turns.
+    fn operations(&self) -> Option<Operations> {
         None
     }
+
+    /// Said before a run: whether transactions that are under way together are of different warehouses.
+    fn keep_apart(&self, _apart: bool) {}
 
     /// A transaction of this kind is about to begin. Where teams are of whole transactions the calling fiber joins one.
     fn begins(&self, _kind: Kind) {}

@@ -409,6 +409,8 @@ pub(crate) struct Scheduling {
     pub(crate) team_size: Option<i64>,
     /// What a team does together, with --scheduler steps: transaction, whole ones of a kind, in step; operation, a
     /// statement at a time, with a team for each [default: transaction]
+    ///
+    /// Means nothing with --ctx-points none.
     #[arg(long, value_enum, value_name = "transaction|operation", hide_possible_values = true)]
     pub(crate) teams: Option<TeamsOf>,
     /// Points where a team switches, with --scheduler steps: a file that 'tpcc footprint --place' wrote, all, or none

@@ -118,7 +118,6 @@ mod tests {
     use crate::ack::Sink;
     use crate::driver::{self, Length};
     use crate::engine::Engine;
-    use crate::flags::TeamsOf;
     use crate::floor::{Floor, Loading};
     use crate::generate::deck::Mix;
     use crate::load;
@@ -154,8 +153,7 @@ mod tests {
             mix: Mix::Standard,
             steps: Steps::HotLast,
             team_size: 1,
-            teams_of: TeamsOf::Transaction,
-            by_kind: false,
+            teams_of: None,
             length,
             seed: 3,
         };

@@ -7,7 +7,6 @@ use super::rule::Rule;
 use super::*;
 use crate::driver::{self, Length};
 use crate::engine::{Session, Transaction};
-use crate::flags::TeamsOf;
 use crate::floor::{Floor, Loading};
 use crate::generate::deck::Mix;
 use crate::load;
@@ -34,8 +33,7 @@ fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: Steps, transactions: u64
         mix,
         steps,
         team_size: 1,
-        teams_of: TeamsOf::Transaction,
-        by_kind: false,
+        teams_of: None,
         length,
         seed,
     };

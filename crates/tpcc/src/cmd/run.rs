@@ -2,11 +2,10 @@
 
 use super::{Ended, check, load, print};
 use crate::ack::Sink;
-use crate::config::{self, CtxPoints, RunConfig, Scheduling};
+use crate::config::{self, RunConfig};
 use crate::database::Database;
 use crate::driver::{self, Tick};
 use crate::error::Error;
-use crate::flags::TeamsOf;
 use crate::flags::{self, EngineKind};
 use crate::floor::Floor;
 use crate::glue::storage::Store;
@@ -51,8 +50,7 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         mix: config.mix,
         steps: config.steps,
         team_size: config.store.scheduling.team_size(),
-        teams_of: config.store.scheduling.teams_of().unwrap_or(TeamsOf::Transaction),
-        by_kind: !matches!(config.store.scheduling, Scheduling::Steps { points: CtxPoints::None, .. }),
+        teams_of: config.store.scheduling.teams_of(),
         length: config.length,
         seed: config.seed,
     };

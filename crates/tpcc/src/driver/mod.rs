@@ -64,10 +64,9 @@ pub(crate) struct Plan {
     pub(crate) steps: Steps,
     /// Transactions of a worker that are under way at once.
     pub(crate) team_size: usize,
-    /// What those under way at once do together.
-    pub(crate) teams_of: TeamsOf,
-    /// Whether those of a kind are admitted together.
-    pub(crate) by_kind: bool,
+    /// What those under way at once do together; none if each goes its own way. Those of a kind are admitted together if
+    /// there is something.
+    pub(crate) teams_of: Option<TeamsOf>,
     /// When it ends.
     pub(crate) length: Length,
     /// Everything random follows from it.
@@ -220,6 +219,7 @@ pub(crate) fn run<E: Engine>(
     acks: Option<&Sink>,
     mut look: impl FnMut(&Tick<'_>),
 ) -> Result<Measured, String> {
+    engine.keep_apart(plan.apart());
     let run = next_run(engine).map_err(|e| e.to_string())?;
     if acks.is_some() {
         ack::prepare(engine, run, plan.terminals).map_err(|e| e.to_string())?;
@@ -294,18 +294,20 @@ fn serve<E: Engine>(
     clock: Clock,
 ) -> Result<(Stats, Option<Statistics>), String> {
     let size = plan.team_size.min(terminals.len());
-    if size > 1 && plan.by_kind {
-        let apart = plan.apart().then(|| terminals.iter().map(Terminal::warehouse).collect::<BTreeSet<_>>().len());
-        let size = size.min(apart.unwrap_or(size));
-        let ready = ByKind::new(size, apart.map(|_| plan.warehouses));
+    if size > 1 && plan.teams_of.is_some() {
+        let (size, ready) = if plan.apart() {
+            let own: BTreeSet<u32> = terminals.iter().map(Terminal::warehouse).collect();
+            let size = size.min(own.len());
+            (size, ByKind::new(size, Some(plan.warehouses)))
+        } else {
+            (size, ByKind::new(size, None))
+        };
         let desk = Desk::new(ready, terminals, acks, quota, world, control, board, clock);
-        let operations = engine.operations(apart.is_some());
-        return team::run(engine, number, desk, size, operations, plan, control)
-            .map(|(stats, teams)| (stats, Some(teams)));
+        return team::run(engine, number, desk, size, plan, control).map(|(stats, teams)| (stats, Some(teams)));
     }
     let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
     if size > 1 {
-        return team::run(engine, number, desk, size, None, plan, control).map(|(stats, teams)| (stats, Some(teams)));
+        return team::run(engine, number, desk, size, plan, control).map(|(stats, teams)| (stats, Some(teams)));
     }
     let session = engine.session(number).map_err(|e| e.to_string())?;
     Worker::new(session, desk, plan.steps, control).run().map(|stats| (stats, None))

@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use sched_steps::team::{self, LargestFirst, Membership, OldestFirst, Operations, Statistics};
+use sched_steps::team::{self, LargestFirst, Membership, OldestFirst, Statistics};
 use sched_steps::{Executor, fiber};
 
 use super::attempt::execute;
@@ -25,7 +25,7 @@ const STACK_BYTES: usize = 128 << 10;
 /// code together. Nobody waits for more than those who came before and a team of each other kind.
 ///
 /// Where there are warehouses enough those under way are kept apart: whose warehouse has one under way waits until it has
-/// ended, or until [`PATIENCE`] others of its kind went before it.
+/// ended, or until it has waited too long ([`PATIENCE`]).
 pub(super) struct ByKind {
     queues: [VecDeque<Waiting>; 5],
     /// Terminals taken in so far.
@@ -46,7 +46,7 @@ struct Waiting {
     warehouse: u32,
 }
 
-/// How many of its kind may go before a terminal because their warehouses are free and its own is not.
+/// A terminal waits too long for its warehouse when, since it came, so many others more than now wait have come.
 const PATIENCE: u64 = 256;
 
 impl ByKind {
@@ -60,15 +60,11 @@ impl ByKind {
     fn first_of(&self, kind: usize) -> Option<usize> {
         let queue = &self.queues[kind];
         let front = queue.front()?;
-        if self.arrivals - front.since > PATIENCE + self.waiting() as u64 {
+        if self.arrivals - front.since > PATIENCE + self.len() as u64 {
             return Some(0);
         }
         let is_free = |waiting: &Waiting| self.busy.get(waiting.warehouse as usize).is_none_or(|busy| !busy);
         queue.iter().position(is_free).or(Some(0))
-    }
-
-    fn waiting(&self) -> usize {
-        self.queues.iter().map(VecDeque::len).sum()
     }
 }
 
@@ -105,7 +101,7 @@ impl Ready for ByKind {
     }
 
     fn len(&self) -> usize {
-        self.waiting()
+        self.queues.iter().map(VecDeque::len).sum()
     }
 }
 
@@ -122,14 +118,13 @@ struct Crew<'a, R> {
     steps: Steps,
 }
 
-/// Serves the terminals of `desk` with `size` fibers until the run stops, as teams for `operations` if there are any. A
-/// failure stops the run for all.
+/// Serves the terminals of `desk` with `size` fibers until the run stops, in the teams of the plan if the engine has
+/// operations for them. A failure stops the run for all.
 pub(super) fn run<E: Engine, R: Ready>(
     engine: &E,
     number: usize,
     desk: Desk<'_, R>,
     size: usize,
-    operations: Option<Operations>,
     plan: &Plan,
     control: &Control,
 ) -> Result<(Stats, Statistics), String> {
@@ -142,16 +137,16 @@ pub(super) fn run<E: Engine, R: Ready>(
         steps: plan.steps,
     };
     let builder = Executor::builder().fibers(size).team_size(size).stack_bytes(STACK_BYTES);
-    let builder = match operations {
-        Some(operations) => {
+    let builder = match plan.teams_of.zip(engine.operations()) {
+        None => builder,
+        Some((of, operations)) => {
             let builder = builder.operations(operations).membership(Membership::PerOperation);
-            match plan.teams_of {
+            match of {
                 // Whoever came first: the others gather meanwhile, and those who end together gather together again.
                 TeamsOf::Transaction => builder.policy(OldestFirst),
                 TeamsOf::Operation => builder.policy(LargestFirst),
             }
         }
-        None => builder,
     };
     let mut executor = builder.build().map_err(|e| format!("{e}; pass a smaller --team-size"))?;
     let ended = executor.scope(|scope| {

@@ -83,7 +83,6 @@ mod tests {
 
     use super::*;
     use crate::driver::Length;
-    use crate::flags::TeamsOf;
     use crate::generate::deck::Mix;
     use crate::txn::Steps;
 
@@ -96,8 +95,7 @@ mod tests {
             mix: Mix::Standard,
             steps: Steps::HotLast,
             team_size: 1,
-            teams_of: TeamsOf::Transaction,
-            by_kind: false,
+            teams_of: None,
             length,
             seed: 1,
         }

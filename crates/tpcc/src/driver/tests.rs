@@ -220,8 +220,7 @@ fn plan(terminals: u32, length: Length) -> Plan {
         mix: Mix::Standard,
         steps: Steps::HotLast,
         team_size: 1,
-        teams_of: TeamsOf::Transaction,
-        by_kind: false,
+        teams_of: None,
         length,
         seed: 3,
     }
@@ -231,9 +230,10 @@ fn plan(terminals: u32, length: Length) -> Plan {
 /// tickets apart, so only an engine that answers at once can serve several.)
 #[test]
 fn a_team_counts_each_transaction_once() {
-    for (terminals, team_size, by_kind) in [(4, 4, true), (8, 3, false), (16, 16, true)] {
+    let of_kinds = Some(TeamsOf::Transaction);
+    for (terminals, team_size, teams_of) in [(4, 4, of_kinds), (8, 3, None), (16, 16, of_kinds)] {
         let (engine, loaded) = moody(0, 7, u64::MAX);
-        let plan = Plan { team_size, by_kind, ..plan(terminals, count(2_000)) };
+        let plan = Plan { team_size, teams_of, ..plan(terminals, count(2_000)) };
         let measured = run(&engine, &loaded, &plan, None, |_| {}).unwrap();
         assert_eq!(measured.stats.completed(), 2_000);
         assert_eq!(measured.teams.len(), 1);
@@ -242,7 +242,7 @@ fn a_team_counts_each_transaction_once() {
     }
     let (engine, loaded) = moody(0, 5, 300);
     let failure =
-        run(&engine, &loaded, &Plan { team_size: 4, by_kind: true, ..plan(8, count(1_000)) }, None, |_| {}).err();
+        run(&engine, &loaded, &Plan { team_size: 4, teams_of: of_kinds, ..plan(8, count(1_000)) }, None, |_| {}).err();
     assert_eq!(failure.as_deref(), Some("log: no space left; free some"));
 }
 

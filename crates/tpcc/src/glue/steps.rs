@@ -3,13 +3,13 @@
 //! Storage calls [`Hook::point`] where it has just asked for memory or where a stretch of code ends; here that becomes a
 //! hop to the next fiber of the team. It calls [`Hook::enter`] where a statement begins, so that fibers that run the same
 //! code run it together: with a team per operation, the paper's, the fiber joins the team for that statement; with a team
-//! per transaction, whose members are of one kind and go in step anyway, it lets the next one run, which costs a tenth. Where storage must wait ([`Hook::block`]) the
-//! fiber leaves its team and the thread goes on with the others. Threads without fibers (loading, checking, the engine's
-//! services) wait as threads do.
+//! per transaction, whose members are of one kind and go in step anyway, it lets the next one run, which costs a quarter.
+//! Where storage must wait ([`Hook::block`]) the fiber leaves its team and the thread goes on with the others. Threads
+//! without fibers (loading, checking, the engine's services) wait as threads do.
 //!
 //! Some rows are hot: every transaction of a warehouse or a district locks them. Where transactions of one warehouse may be
 //! under way together, a transaction lets nobody run from the moment it asks for such a row until its end, so that nobody of
-//! its team ever waits for one; all that comes after is one operation, `finish`. Where they are kept [apart](StepsHook::keep),
+//! its team ever waits for one; all that comes after is one operation, `finish`. Where they are kept [apart](StepsHook::keep_apart),
 //! these are operations like the others.
 
 use std::cell::Cell;
@@ -69,6 +69,17 @@ struct Teams {
     stretches: Box<[Stretch]>,
     /// By number of the index; none where there is no index of that number.
     indexes: Box<[Option<OfIndex>]>,
+}
+
+/// What a statement does, as far as the instruction cache is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stretch {
+    /// It reads. All that begins a transaction fits the cache together: its begin, scans, fetches, announcements.
+    Reads,
+    /// It is about a hot row. Both tables of such rows are changed by the same code.
+    Hot,
+    /// It is on its own.
+    Alone,
 }
 
 /// Kinds of transactions.
@@ -182,18 +193,27 @@ impl StepsHook {
         }
         let last = indexes.iter().map(|(number, ..)| *number).max().unwrap_or(0) as usize;
         let mut of = vec![None; last + 1];
+        let mut together = vec![(begin, Stretch::Reads), (announce, Stretch::Reads), (scan, Stretch::Reads)];
         for (number, table, name) in indexes {
             let mut add = |what: &str| operations.add(what, name);
-            of[*number as usize] = Some(OfIndex {
+            let of_index = OfIndex {
                 is_hot: [TableId::Warehouse, TableId::District].iter().any(|hot| hot.name() == table),
                 fetch: add("fetch")?,
                 insert: add("insert")?,
                 update: add("update")?,
                 delete: add("delete")?,
-            });
+            };
+            if of_index.is_hot {
+                together.extend([(of_index.fetch, Stretch::Hot), (of_index.update, Stretch::Hot)]);
+            } else {
+                together.push((of_index.fetch, Stretch::Reads));
+            }
+            of[*number as usize] = Some(of_index);
         }
-        let stretches =
-            operations.iter().map(|(operation, _)| stretch(operation, &of, &[begin, announce, scan])).collect();
+        let mut stretches: Box<[Stretch]> = operations.iter().map(|_| Stretch::Alone).collect();
+        for (operation, stretch) in together {
+            stretches[operation.index()] = stretch;
+        }
         // Nobody stops who may hold a hot row.
         let live = self.chosen.live(&operations).iter().map(|live| live & !finish.bit()).collect();
         let _ = self.teams.set(Teams {
@@ -212,7 +232,7 @@ impl StepsHook {
     }
 
     /// Says whether transactions that are under way together are kept apart: of different warehouses.
-    pub(crate) fn keep(&self, apart: bool) {
+    pub(crate) fn keep_apart(&self, apart: bool) {
         self.apart.store(apart, Ordering::Relaxed);
     }
 
@@ -253,32 +273,7 @@ impl Teams {
             _ => return None,
         })
     }
-}
 
-/// The stretch that an operation belongs to.
-fn stretch(operation: OperationId, indexes: &[Option<OfIndex>], reads: &[OperationId]) -> Stretch {
-    let of = indexes.iter().flatten();
-    if of.clone().any(|index| index.is_hot && [index.fetch, index.update].contains(&operation)) {
-        Stretch::Hot
-    } else if reads.contains(&operation) || of.clone().any(|index| index.fetch == operation) {
-        Stretch::Reads
-    } else {
-        Stretch::Alone
-    }
-}
-
-/// What a statement does, as far as the instruction cache is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stretch {
-    /// It reads. All that begins a transaction fits the cache together: its begin, scans, fetches, announcements.
-    Reads,
-    /// It is about a hot row. Both tables of such rows are changed by the same code.
-    Hot,
-    /// It is on its own.
-    Alone,
-}
-
-impl Teams {
     /// A statement of a transaction that a team goes through as a whole: the next mate runs first, unless the statement
     /// goes on with the stretch of code that the one before it was in.
     #[inline]

@@ -1,10 +1,13 @@
 //! Teams on the storage engine: databases so small that everybody meets everybody.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use sched_steps::Executor;
+use sched_steps::team::Membership;
 use storage::disk::{Disk, MemDisk};
-use storage::{Durability, Hook, Isolation, LatchKind, Options};
+use storage::{Durability, Hook, Isolation, LatchKind, Operation, OperationKind, Options};
 
 use super::steps;
 use super::storage::Store;
@@ -12,11 +15,11 @@ use crate::check;
 use crate::config::{CtxPoints, Scheduling};
 use crate::driver::{self, Length, Measured, Plan};
 use crate::flags::TeamsOf;
-use crate::generate::deck::Mix;
+use crate::generate::deck::{Kind, Mix};
 use crate::load;
-use crate::schema::Scale;
 use crate::schema::meta::Loaded;
 use crate::schema::rows::When;
+use crate::schema::{Scale, TableId};
 use crate::txn::Steps;
 
 #[derive(Clone)]
@@ -48,9 +51,12 @@ const HOW: How = How {
     mix: Mix::Standard,
 };
 
+fn scheduling(how: &How) -> Scheduling {
+    Scheduling::Steps { team_size: how.team_size, teams_of: how.teams_of, points: how.points.clone() }
+}
+
 fn open(how: &How) -> (Store, Loaded) {
-    let scheduling = Scheduling::Steps { team_size: how.team_size, teams_of: how.teams_of, points: how.points.clone() };
-    let hook = steps::hook(&scheduling).unwrap();
+    let hook = steps::hook(&scheduling(how)).unwrap();
     let options = match &hook {
         Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
         None => Options::new(),
@@ -74,8 +80,7 @@ fn run(how: &How, transactions: u64) -> Measured {
         mix: how.mix,
         steps: how.order,
         team_size: how.team_size,
-        teams_of: how.teams_of,
-        by_kind: how.points != CtxPoints::None,
+        teams_of: scheduling(how).teams_of(),
         length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
         seed: 11,
     };
@@ -104,6 +109,53 @@ fn conditions_hold_after_teams() {
         run(&How { warehouses: 3, terminals: 30, team_size: 16, ..how.clone() }, 3_000);
         run(&How { mix: Mix::Payment, ..how }, 3_000);
     }
+}
+
+/// What the statements of two transactions in one team do in turns, by number of the statement.
+fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
+    let hook = steps::hook_for(TeamsOf::Transaction, &CtxPoints::BuiltIn).unwrap();
+    let name = |table: TableId| table.name().to_owned();
+    let indexes = [TableId::Warehouse, TableId::Stock, TableId::Item];
+    let numbered = indexes.iter().enumerate().map(|(n, table)| (n as u32, name(*table), name(*table)));
+    hook.know(&numbered.collect::<Vec<_>>()).unwrap();
+    hook.keep_apart(keep_apart);
+    let order = RefCell::new(Vec::new());
+    let builder = Executor::builder().fibers(2).operations(hook.operations().unwrap());
+    let mut executor = builder.membership(Membership::PerOperation).build().unwrap();
+    executor
+        .scope(|scope| {
+            for _ in 0..2 {
+                let (hook, order) = (&hook, &order);
+                scope.spawn(move || {
+                    hook.begins(Kind::Payment);
+                    for (number, (kind, index)) in statements.iter().enumerate() {
+                        hook.enter(Operation { kind: *kind, index: *index });
+                        order.borrow_mut().push(number);
+                    }
+                });
+            }
+        })
+        .unwrap();
+    order.into_inner()
+}
+
+#[test]
+fn a_team_goes_through_a_stretch_of_code_at_a_time() {
+    use OperationKind as K;
+    let (warehouse, stock, item) = (0, 1, 2);
+    let statements = [
+        (K::Begin, 0),
+        (K::Fetch, stock),
+        (K::Fetch, item),
+        (K::Update, stock),
+        (K::Insert, item),
+        (K::Fetch, warehouse),
+        (K::Update, warehouse),
+        (K::Commit, 0),
+    ];
+    assert_eq!(turns(&statements, true), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 5, 6, 7, 7]);
+    // Who may meet a mate at a hot row keeps the processor from there to the end.
+    assert_eq!(turns(&statements, false), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 5, 6, 7]);
 }
 
 /// Where there are warehouses enough, nobody in a team waits for a mate: they are of different ones.

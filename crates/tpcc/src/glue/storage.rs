@@ -173,10 +173,14 @@ impl Engine for Store {
         self.begin_at(Isolation::ReadCommitted)
     }
 
-    fn operations(&self, apart: bool) -> Option<Operations> {
-        let hook = self.steps.as_ref()?;
-        hook.keep(apart);
-        hook.operations()
+    fn operations(&self) -> Option<Operations> {
+        self.steps.as_ref()?.operations()
+    }
+
+    fn keep_apart(&self, apart: bool) {
+        if let Some(hook) = &self.steps {
+            hook.keep_apart(apart);
+        }
     }
 
     #[inline]

@@ -107,7 +107,8 @@ pub(crate) struct Config {
     pub(crate) scheduler: Option<String>,
     /// Transactions of a worker under way at once; null but with the scheduler steps.
     pub(crate) team_size: Option<usize>,
-    /// What a team does together: whole transactions or one statement at a time.
+    /// What a team does together: whole transactions or one statement at a time; null but with the scheduler
+    /// steps, and where it switches nowhere.
     pub(crate) teams: Option<String>,
     /// Where a team switches: built-in, all, none or a file; null but with the scheduler steps.
     pub(crate) ctx_points: Option<String>,
