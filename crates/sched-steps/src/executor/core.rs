@@ -198,13 +198,19 @@ impl Core {
     /// The fiber of this executor that runs; `None` on the context of a thread, or if another executor's runs.
     #[inline]
     pub(crate) fn running(&self) -> Option<u32> {
+        Some(self.running_node()?.index.get())
+    }
+
+    /// Its node.
+    #[inline]
+    pub(crate) fn running_node(&self) -> Option<&Node> {
         let local = local();
         if !ptr::eq(local.core.get(), self) {
             return None;
         }
         // SAFETY: `current` is a node of the executor that `core` names.
-        let index = unsafe { (*local.current.get()).index.get() };
-        (index != NONE).then_some(index)
+        let node = unsafe { &*local.current.get() };
+        (node.index.get() != NONE).then_some(node)
     }
 
     /// What to call fiber `index` in a message.

@@ -308,14 +308,14 @@ impl Core {
 
     #[inline]
     pub(crate) fn current_part(&self) -> Option<OperationId> {
-        let mask = self.node(self.running()?).mask.get();
+        let mask = self.running_node()?.mask.get();
         (mask != u64::MAX).then(|| OperationId(mask.trailing_zeros() as u8))
     }
 
     #[inline]
     pub(crate) fn go_on_as(&self, part: OperationId) {
-        if let Some(index) = self.running() {
-            self.node(index).mask.set(part.bit());
+        if let Some(node) = self.running_node() {
+            node.mask.set(part.bit());
         }
     }
 

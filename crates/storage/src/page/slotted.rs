@@ -828,6 +828,32 @@ mod tests {
         prop::collection::vec(op, 0..if cfg!(miri) { 20 } else { 200 })
     }
 
+    /// Names: hundreds of keys with few heads, of lengths around the words in which they are compared.
+    #[test]
+    fn keys_with_equal_heads_are_found_among_each_other() {
+        let tail = |n: u16| [&b"-abcdefgh"[..usize::from(n % 10)], &n.to_be_bytes()].concat();
+        let mut keys: Vec<Vec<u8>> = (0..if cfg!(miri) { 40 } else { 260 })
+            .map(|n| [&[b"BARB", b"BARC", b"\xff\xff\xff\xff"][usize::from(n % 7 / 3)][..], &tail(n)].concat())
+            .chain([b"BAR".to_vec(), b"BARB".to_vec(), b"BAR\0".to_vec()])
+            .collect();
+        keys.sort();
+        let mut bytes = page(None, None);
+        let mut page = PageMut::of(&mut bytes);
+        // Every other one is there.
+        let there: Vec<&Vec<u8>> = keys.iter().step_by(2).collect();
+        for (at, key) in there.iter().enumerate() {
+            page.insert(at, key, 0, b"", 0);
+        }
+        let near = |key: &Vec<u8>| [key.clone(), key[..key.len() - 1].to_vec(), [&key[..], b"\0"].concat()];
+        for key in keys.iter().flat_map(near) {
+            let expected = match there.binary_search(&&key) {
+                Ok(at) => (at, true),
+                Err(at) => (at, false),
+            };
+            assert_eq!(page.read().lower_bound(&key), expected, "{key:?}");
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, failure_persistence: None, ..Default::default() })]
         #[test]

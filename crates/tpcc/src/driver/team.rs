@@ -60,10 +60,10 @@ impl ByKind {
     fn first_of(&self, kind: usize) -> Option<usize> {
         let queue = &self.queues[kind];
         let front = queue.front()?;
-        if self.arrivals - front.since > PATIENCE + self.len() as u64 {
+        let is_free = |waiting: &Waiting| self.busy.get(waiting.warehouse as usize).is_none_or(|busy| !busy);
+        if is_free(front) || self.arrivals - front.since > PATIENCE + self.len() as u64 {
             return Some(0);
         }
-        let is_free = |waiting: &Waiting| self.busy.get(waiting.warehouse as usize).is_none_or(|busy| !busy);
         queue.iter().position(is_free).or(Some(0))
     }
 }

@@ -58,18 +58,31 @@ struct Teams {
     /// By number of the point: for which operations it is live, a bit each.
     live: Box<[u64]>,
     begin: OperationId,
-    scan: OperationId,
-    announce: OperationId,
     finish: OperationId,
     /// Whole transactions, by kind.
     kinds: [OperationId; KINDS],
     /// A whole transaction of which nobody said what it is.
     transaction: OperationId,
     /// By operation.
-    stretches: Box<[Stretch]>,
-    /// By number of the index; none where there is no index of that number.
-    indexes: Box<[Option<OfIndex>]>,
+    stretches: [Stretch; u64::BITS as usize],
+    /// By number of the index and kind of statement, where transactions of one warehouse may be under way together;
+    /// none if the fiber stays in the team it is in.
+    together: Box<[Option<Statement>]>,
+    /// The same where they are kept apart.
+    apart: Box<[Option<Statement>]>,
 }
+
+/// What a statement is to a team.
+#[derive(Clone, Copy, Debug)]
+struct Statement {
+    operation: OperationId,
+    stretch: Stretch,
+}
+
+/// Places of an index in a table of statements: a power of two, for the kinds of statements.
+const PLACES: usize = 16;
+
+const _: () = assert!((OperationKind::Prefetch as usize) < PLACES);
 
 /// What a statement does, as far as the instruction cache is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,16 +97,6 @@ enum Stretch {
 
 /// Kinds of transactions.
 const KINDS: usize = Kind::ALL.len();
-
-/// The operations on one index.
-#[derive(Clone, Copy, Debug)]
-struct OfIndex {
-    is_hot: bool,
-    fetch: OperationId,
-    insert: OperationId,
-    update: OperationId,
-    delete: OperationId,
-}
 
 /// The hook for this way of scheduling; none for threads, and for teams of one, which never switch.
 pub(crate) fn hook(scheduling: &Scheduling) -> Result<Option<Arc<StepsHook>>, Error> {
@@ -191,43 +194,41 @@ impl StepsHook {
         for kind in Kind::ALL {
             kinds[kind as usize] = operations.add(kind.name(), "")?;
         }
-        let last = indexes.iter().map(|(number, ..)| *number).max().unwrap_or(0) as usize;
-        let mut of = vec![None; last + 1];
-        let mut together = vec![(begin, Stretch::Reads), (announce, Stretch::Reads), (scan, Stretch::Reads)];
-        for (number, table, name) in indexes {
-            let mut add = |what: &str| operations.add(what, name);
-            let of_index = OfIndex {
-                is_hot: [TableId::Warehouse, TableId::District].iter().any(|hot| hot.name() == table),
-                fetch: add("fetch")?,
-                insert: add("insert")?,
-                update: add("update")?,
-                delete: add("delete")?,
-            };
-            if of_index.is_hot {
-                together.extend([(of_index.fetch, Stretch::Hot), (of_index.update, Stretch::Hot)]);
-            } else {
-                together.push((of_index.fetch, Stretch::Reads));
-            }
-            of[*number as usize] = Some(of_index);
+        let mut stretches = [Stretch::Alone; u64::BITS as usize];
+        for operation in [begin, announce, scan] {
+            stretches[operation.index()] = Stretch::Reads;
         }
-        let mut stretches: Box<[Stretch]> = operations.iter().map(|_| Stretch::Alone).collect();
-        for (operation, stretch) in together {
-            stretches[operation.index()] = stretch;
+        let last = indexes.iter().map(|(number, ..)| *number).max().unwrap_or(0) as usize;
+        let mut together = vec![None; (last + 1) * PLACES];
+        for kind in [(OperationKind::Begin, begin), (OperationKind::Commit, finish), (OperationKind::Rollback, finish)]
+        {
+            together[place(0, kind.0)] = Some(kind.1);
+        }
+        let mut apart = together.clone();
+        for (number, table, name) in indexes {
+            use OperationKind as K;
+            let is_hot = [TableId::Warehouse, TableId::District].iter().any(|hot| hot.name() == table);
+            let mut add = |what: &str| operations.add(what, name);
+            let (fetch, insert) = (add("fetch")?, add("insert")?);
+            let (update, delete) = (add("update")?, add("delete")?);
+            stretches[fetch.index()] = if is_hot { Stretch::Hot } else { Stretch::Reads };
+            stretches[update.index()] = if is_hot { Stretch::Hot } else { Stretch::Alone };
+            for (kind, own) in
+                [(K::Fetch, fetch), (K::Insert, insert), (K::Update, update), (K::Delete, delete), (K::Scan, scan)]
+            {
+                apart[place(*number, kind)] = Some(own);
+                together[place(*number, kind)] = Some(if is_hot { finish } else { own });
+            }
+            together[place(*number, K::Prefetch)] = Some(announce);
+            apart[place(*number, K::Prefetch)] = Some(announce);
         }
         // Nobody stops who may hold a hot row.
         let live = self.chosen.live(&operations).iter().map(|live| live & !finish.bit()).collect();
-        let _ = self.teams.set(Teams {
-            live,
-            operations,
-            begin,
-            scan,
-            announce,
-            finish,
-            kinds,
-            transaction,
-            stretches,
-            indexes: of.into(),
-        });
+        let statement = |operation: OperationId| Statement { operation, stretch: stretches[operation.index()] };
+        let statements = |of: Vec<Option<OperationId>>| of.into_iter().map(|of| of.map(statement)).collect();
+        let (together, apart) = (statements(together), statements(apart));
+        let _ =
+            self.teams.set(Teams { operations, live, begin, finish, kinds, transaction, stretches, together, apart });
         Ok(())
     }
 
@@ -252,51 +253,47 @@ impl StepsHook {
     }
 }
 
+/// The place of a kind of statement on an index in a table of statements.
+#[inline]
+fn place(index: u32, kind: OperationKind) -> usize {
+    index as usize * PLACES + kind as usize % PLACES
+}
+
 impl Teams {
-    /// The team for a statement; none if the fiber stays in the one it is in.
+    /// What a statement is; none if the fiber stays in the team it is in.
     #[inline]
-    fn of(&self, operation: Operation, apart: bool) -> Option<OperationId> {
-        use OperationKind as K;
-        let index = match operation.kind {
-            K::Begin => return Some(self.begin),
-            K::Commit | K::Rollback => return Some(self.finish),
-            K::Prefetch => return Some(self.announce),
-            _ => self.indexes.get(operation.index as usize).copied().flatten()?,
-        };
-        Some(match operation.kind {
-            _ if index.is_hot && !apart => self.finish,
-            K::Scan => self.scan,
-            K::Fetch => index.fetch,
-            K::Insert => index.insert,
-            K::Update => index.update,
-            K::Delete => index.delete,
-            _ => return None,
-        })
+    fn of(&self, operation: Operation, apart: bool) -> Option<Statement> {
+        let table = if apart { &self.apart } else { &self.together };
+        table.get(place(operation.index, operation.kind)).copied().flatten()
     }
 
     /// A statement of a transaction that a team goes through as a whole: the next mate runs first, unless the statement
     /// goes on with the stretch of code that the one before it was in.
     #[inline]
-    fn go_on(&self, next: OperationId) {
+    fn go_on(&self, next: Statement) {
         let now = team::current_part();
-        if next == self.begin {
+        if next.operation == self.begin {
             // Nobody has said that it begins, or it begins again.
             if now.is_none() || now != team::current_operation() {
                 team::begin_operation(self.transaction);
             }
-            team::go_on_as(next);
-            return;
+            return team::go_on_as(next.operation);
         }
         let Some(now) = now else { return };
-        if now == next || now == self.finish {
+        if now == next.operation || now == self.finish {
             return;
         }
-        team::go_on_as(next);
-        let stretch = self.stretches[next.index()];
-        if stretch == Stretch::Alone || stretch != self.stretches[now.index()] {
-            fiber::hop();
+        team::go_on_as(next.operation);
+        if next.stretch == Stretch::Alone || next.stretch != self.stretches[now.index() % self.stretches.len()] {
+            let_others_run();
         }
     }
+}
+
+/// A hop that is called, so that statements which need none save no registers for it.
+#[inline(never)]
+fn let_others_run() {
+    fiber::hop();
 }
 
 impl Hook for StepsHook {
@@ -318,12 +315,12 @@ impl Hook for StepsHook {
     }
 
     fn enter(&self, operation: Operation) {
-        let (Some(teams), true) = (self.teams.get(), fiber::is_fiber()) else { return };
+        let Some(teams) = self.teams.get() else { return };
         let Some(next) = teams.of(operation, self.apart.load(Ordering::Relaxed)) else { return };
         if self.teams_of == TeamsOf::Transaction {
             return teams.go_on(next);
         }
-        let now = team::current_operation();
+        let (now, next) = (team::current_operation(), next.operation);
         // What is left of a transaction that has begun its last operation belongs to that.
         if now == Some(next) || (now == Some(teams.finish) && next != teams.begin) {
             return;
