@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command};
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::ptrace;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -39,6 +40,7 @@ pub(super) struct Tracer {
     /// The first bytes of every instruction met.
     codes: HashMap<u64, Code>,
     until_look: u32,
+    _one_core: Option<OneCore>,
 }
 
 #[derive(Clone, Copy)]
@@ -70,7 +72,15 @@ impl Tracer {
         let program = fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.display().to_string());
         let places = Places::of(&maps, program.as_deref().unwrap_or(""));
         let child = child.0.take().ok_or_else(|| Error::failed("the traced program is gone"))?;
-        Ok(Tracer { child, pid, memory, places, codes: HashMap::new(), until_look: LOOK_EVERY })
+        Ok(Tracer {
+            child,
+            pid,
+            memory,
+            places,
+            codes: HashMap::new(),
+            until_look: LOOK_EVERY,
+            _one_core: OneCore::share_with(pid),
+        })
     }
 
     /// Lets the program run to its next mark; none when it has ended well.
@@ -202,6 +212,33 @@ impl Drop for Tracer {
         // It may have ended already; then there is nothing to kill or to wait for.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A thread shares a core with the program that it traces, as long as this lives. Each step is two switches between them;
+/// with a core each, each switch would wake an idle one up.
+struct OneCore {
+    /// Where the thread may run otherwise.
+    before: CpuSet,
+}
+
+impl OneCore {
+    /// None where the system does not let a thread choose: then all is as it was, and takes longer.
+    fn share_with(pid: Pid) -> Option<OneCore> {
+        let this = Pid::from_raw(0);
+        let before = sched_getaffinity(this).ok()?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu().ok()?).ok()?;
+        sched_setaffinity(pid, &one).ok()?;
+        sched_setaffinity(this, &one).ok()?;
+        Some(OneCore { before })
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        // It was allowed there before.
+        let _ = sched_setaffinity(Pid::from_raw(0), &self.before);
     }
 }
 
