@@ -233,6 +233,26 @@ fn a_free_list_that_leads_into_a_tree() {
     });
 }
 
+/// Who splits the very leaf that is called free holds its latch, and must not wait for it.
+#[test]
+fn who_takes_a_page_of_a_tree_from_the_free_list_is_told() {
+    let mut files = made();
+    let data = files.iter_mut().find(|(name, _)| name == "pages.0").unwrap();
+    let mut pages = Pages(&mut data.1);
+    let end = pages.u32(1, 64);
+    let last = pages.find(LEAF, BY_NUMBER, |pages, n| !(3..end).contains(&pages.u32(n, 40)));
+    pages.put(1, 68, &last.to_le_bytes());
+    let (send, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let db = open(&files);
+        let numbers = db.table(&NUMBERS).unwrap();
+        let ended = db.transact(|tx| (2000..9000u64).try_for_each(|n| tx.put(&numbers, &n, &n)));
+        send.send(ended.unwrap_err().to_string()).unwrap();
+    });
+    let told = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
+    assert!(told.contains(&format!("page {last} is free, but it is in use")), "{told}");
+}
+
 #[test]
 fn a_free_list_that_goes_round() {
     found(|pages| {

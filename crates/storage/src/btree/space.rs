@@ -65,6 +65,15 @@ fn next_free(pages: Pages<'_>, free: PageId) -> Option<PageId> {
     (frame.page_id() == free && is_free && read.is_valid()).then_some(next)
 }
 
+/// The same for who holds latches: a page that is latched is left alone, for on a damaged file it may be his own.
+fn next_free_at_once(pages: Pages<'_>, free: PageId) -> Option<PageId> {
+    let write = pages.pool.get(free)?.try_write()?;
+    let is_free = write.frame().page_id() == free && write.page().kind() == Some(Kind::Free);
+    let next = is_free.then(|| write.page().right());
+    write.release_unchanged();
+    next
+}
+
 /// Most pages that growing one row back may take: its leaf is split until there is room, which is twice at most where rows
 /// take half a page each, and now and then a split goes on above.
 const PAGES_PER_ROW: u64 = 4;
@@ -136,12 +145,15 @@ fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
 /// Which of `n` pages from `end` on, none of which was ever used, is in memory as a page of a tree: the allocator is then
 /// wrong. To hand out such a page would overwrite it, or wait for ever for a latch of one's own.
 fn first_used(pages: Pages<'_>, end: u32, n: usize) -> Option<PageId> {
-    (0..n as u32).map(|i| PageId(end.saturating_add(i))).find(|id| {
-        pages.pool.get(*id).is_some_and(|frame| {
-            // A page that was being made when the log refused it has no LSN: it was never used.
-            let page = frame.bytes();
-            frame.page_id() == *id && matches!(page.kind(), Some(Kind::Leaf | Kind::Inner)) && page.lsn() != Lsn::ZERO
-        })
+    (0..n as u32).map(|i| PageId(end.saturating_add(i))).find(|id| is_in_use(pages, *id))
+}
+
+/// Whether a page is in memory as one of a tree.
+fn is_in_use(pages: Pages<'_>, id: PageId) -> bool {
+    pages.pool.get(id).is_some_and(|frame| {
+        // A page that was being made when the log refused it has no LSN: it was never used.
+        let page = frame.bytes();
+        frame.page_id() == id && matches!(page.kind(), Some(Kind::Leaf | Kind::Inner)) && page.lsn() != Lsn::ZERO
     })
 }
 
@@ -166,10 +178,11 @@ impl<'a> Grant<'a> {
             if !read.is_valid() {
                 continue;
             }
+            let version = read.version();
             drop(read);
+            let damaged = |what| StorageError::CorruptPage { file: pages.pool.file_name(), page: SPACE_PAGE, what };
             if let Some(page) = used {
-                let what = format!("says that page {page} was never used, but it is");
-                return Err(StorageError::CorruptPage { file: pages.pool.file_name(), page: SPACE_PAGE, what });
+                return Err(damaged(format!("says that page {page} was never used, but it is")));
             }
             let least = u64::from(end) + n as u64 + pages.kept();
             // Others may take pages meanwhile: be generous where there is space.
@@ -184,6 +197,10 @@ impl<'a> Grant<'a> {
                 pages.pool.get_or_load(free)?;
                 match next_free(pages, free) {
                     Some(next) => free = next,
+                    // Nobody has taken it meanwhile: it was never free.
+                    None if is_in_use(pages, free) && space.is_still(version) => {
+                        return Err(damaged(format!("says that page {free} is free, but it is in use")));
+                    }
                     // It has left the pool again, or has just been taken: whoever takes will see.
                     None => break,
                 }
@@ -205,7 +222,7 @@ impl<'a> Grant<'a> {
         }
         let mut ids = [PageId::NONE; MOST];
         for id in ids.iter_mut().take(self.n) {
-            let next = if free.is_none() { None } else { next_free(pages, free) };
+            let next = if free.is_none() { None } else { next_free_at_once(pages, free) };
             if let Some(next) = next {
                 *id = free;
                 free = next;
