@@ -9,8 +9,8 @@
 //!
 //! Some rows are hot: every transaction of a warehouse or a district locks them. Where transactions of one warehouse may be
 //! under way together, a transaction lets nobody run from the moment it asks for such a row until its end, so that nobody of
-//! its team ever waits for one; all that comes after is one operation, `finish`. Where they are kept [apart](StepsHook::keep_apart),
-//! these are operations like the others.
+//! its team ever waits for one; all that comes after is one operation, `finish`. Where they are kept
+//! [apart](StepsHook::keep_apart), these are operations like the others.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -67,16 +67,9 @@ struct Teams {
     stretches: [Stretch; u64::BITS as usize],
     /// By number of the index and kind of statement, where transactions of one warehouse may be under way together;
     /// none if the fiber stays in the team it is in.
-    together: Box<[Option<Statement>]>,
+    together: Box<[Option<OperationId>]>,
     /// The same where they are kept apart.
-    apart: Box<[Option<Statement>]>,
-}
-
-/// What a statement is to a team.
-#[derive(Clone, Copy, Debug)]
-struct Statement {
-    operation: OperationId,
-    stretch: Stretch,
+    apart: Box<[Option<OperationId>]>,
 }
 
 /// Places of an index in a table of statements: a power of two, for the kinds of statements.
@@ -200,13 +193,14 @@ impl StepsHook {
         }
         let last = indexes.iter().map(|(number, ..)| *number).max().unwrap_or(0) as usize;
         let mut together = vec![None; (last + 1) * PLACES];
-        for kind in [(OperationKind::Begin, begin), (OperationKind::Commit, finish), (OperationKind::Rollback, finish)]
+        use OperationKind as K;
+        for (kind, operation) in
+            [(K::Begin, begin), (K::Prefetch, announce), (K::Commit, finish), (K::Rollback, finish)]
         {
-            together[place(0, kind.0)] = Some(kind.1);
+            together[place(0, kind)] = Some(operation);
         }
         let mut apart = together.clone();
         for (number, table, name) in indexes {
-            use OperationKind as K;
             let is_hot = [TableId::Warehouse, TableId::District].iter().any(|hot| hot.name() == table);
             let mut add = |what: &str| operations.add(what, name);
             let (fetch, insert) = (add("fetch")?, add("insert")?);
@@ -224,9 +218,7 @@ impl StepsHook {
         }
         // Nobody stops who may hold a hot row.
         let live = self.chosen.live(&operations).iter().map(|live| live & !finish.bit()).collect();
-        let statement = |operation: OperationId| Statement { operation, stretch: stretches[operation.index()] };
-        let statements = |of: Vec<Option<OperationId>>| of.into_iter().map(|of| of.map(statement)).collect();
-        let (together, apart) = (statements(together), statements(apart));
+        let (together, apart) = (together.into(), apart.into());
         let _ =
             self.teams.set(Teams { operations, live, begin, finish, kinds, transaction, stretches, together, apart });
         Ok(())
@@ -262,7 +254,7 @@ fn place(index: u32, kind: OperationKind) -> usize {
 impl Teams {
     /// What a statement is; none if the fiber stays in the team it is in.
     #[inline]
-    fn of(&self, operation: Operation, apart: bool) -> Option<Statement> {
+    fn of(&self, operation: Operation, apart: bool) -> Option<OperationId> {
         let table = if apart { &self.apart } else { &self.together };
         table.get(place(operation.index, operation.kind)).copied().flatten()
     }
@@ -270,23 +262,29 @@ impl Teams {
     /// A statement of a transaction that a team goes through as a whole: the next mate runs first, unless the statement
     /// goes on with the stretch of code that the one before it was in.
     #[inline]
-    fn go_on(&self, next: Statement) {
+    fn go_on(&self, next: OperationId) {
         let now = team::current_part();
-        if next.operation == self.begin {
+        if next == self.begin {
             // Nobody has said that it begins, or it begins again.
             if now.is_none() || now != team::current_operation() {
                 team::begin_operation(self.transaction);
             }
-            return team::go_on_as(next.operation);
+            return team::go_on_as(next);
         }
         let Some(now) = now else { return };
-        if now == next.operation || now == self.finish {
+        if now == next || now == self.finish {
             return;
         }
-        team::go_on_as(next.operation);
-        if next.stretch == Stretch::Alone || next.stretch != self.stretches[now.index() % self.stretches.len()] {
+        team::go_on_as(next);
+        let stretch = self.stretch(next);
+        if stretch == Stretch::Alone || stretch != self.stretch(now) {
             let_others_run();
         }
+    }
+
+    #[inline]
+    fn stretch(&self, operation: OperationId) -> Stretch {
+        self.stretches[operation.index() % self.stretches.len()]
     }
 }
 
@@ -320,7 +318,7 @@ impl Hook for StepsHook {
         if self.teams_of == TeamsOf::Transaction {
             return teams.go_on(next);
         }
-        let (now, next) = (team::current_operation(), next.operation);
+        let now = team::current_operation();
         // What is left of a transaction that has begun its last operation belongs to that.
         if now == Some(next) || (now == Some(teams.finish) && next != teams.begin) {
             return;

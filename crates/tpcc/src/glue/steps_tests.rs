@@ -116,7 +116,8 @@ fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
     let hook = steps::hook_for(TeamsOf::Transaction, &CtxPoints::BuiltIn).unwrap();
     let name = |table: TableId| table.name().to_owned();
     let indexes = [TableId::Warehouse, TableId::Stock, TableId::Item];
-    let numbered = indexes.iter().enumerate().map(|(n, table)| (n as u32, name(*table), name(*table)));
+    // No index has number 0.
+    let numbered = (1..).zip(indexes).map(|(number, table)| (number, name(table), name(table)));
     hook.know(&numbered.collect::<Vec<_>>()).unwrap();
     hook.keep_apart(keep_apart);
     let order = RefCell::new(Vec::new());
@@ -142,7 +143,7 @@ fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
 #[test]
 fn a_team_goes_through_a_stretch_of_code_at_a_time() {
     use OperationKind as K;
-    let (warehouse, stock, item) = (0, 1, 2);
+    let (warehouse, stock, item) = (1, 2, 3);
     let statements = [
         (K::Begin, 0),
         (K::Fetch, stock),
@@ -156,6 +157,15 @@ fn a_team_goes_through_a_stretch_of_code_at_a_time() {
     assert_eq!(turns(&statements, true), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 5, 6, 7, 7]);
     // Who may meet a mate at a hot row keeps the processor from there to the end.
     assert_eq!(turns(&statements, false), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 5, 6, 7]);
+}
+
+/// An announcement of rows of several tables is on no index, and a stretch of reading all the same.
+#[test]
+fn announcements_belong_to_what_is_read_after_them() {
+    use OperationKind as K;
+    let stock = 2;
+    let statements = [(K::Begin, 0), (K::Update, stock), (K::Prefetch, 0), (K::Fetch, stock)];
+    assert_eq!(turns(&statements, true), [0, 0, 1, 1, 2, 3, 2, 3]);
 }
 
 /// Where there are warehouses enough, nobody in a team waits for a mate: they are of different ones.
