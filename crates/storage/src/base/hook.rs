@@ -98,12 +98,13 @@ pub enum OperationKind {
 pub struct Operation {
     /// What it does.
     pub kind: OperationKind,
-    /// The number of the index, which [`crate::Database::indexes`] names; 0 for the begin and the end of a transaction.
+    /// The number of the index, which [`crate::Database::indexes`] names; 0 for the begin and the end of a transaction, and
+    /// for an announcement, which may be of rows of several tables.
     pub index: u32,
 }
 
 impl Operation {
-    /// The begin or an end of a transaction.
+    /// What concerns no single index.
     #[inline(always)]
     pub(crate) const fn of_transaction(kind: OperationKind) -> Operation {
         Operation { kind, index: 0 }

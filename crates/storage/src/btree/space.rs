@@ -26,6 +26,7 @@
 
 use super::Pages;
 use super::ops;
+use super::purge::try_latch;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
@@ -56,22 +57,28 @@ fn latch_space(pages: Pages<'_>) -> Option<FrameWrite<'_>> {
     None
 }
 
-/// The free page behind this one, if this one is in memory.
-fn next_free(pages: Pages<'_>, free: PageId) -> Option<PageId> {
-    let frame = pages.pool.get(free)?;
-    let read = frame.read(pages.pool.latches());
-    let next = read.page().right();
-    let is_free = read.page().kind() == Some(Kind::Free);
-    (frame.page_id() == free && is_free && read.is_valid()).then_some(next)
+/// What a page that the free list names turns out to be.
+enum Listed {
+    Free {
+        next: PageId,
+    },
+    /// A page of a tree: the list is damaged.
+    Used,
+    /// Not in memory, or latched: on a damaged file perhaps by who asks.
+    Unseen,
 }
 
-/// The same for who holds latches: a page that is latched is left alone, for on a damaged file it may be his own.
-fn next_free_at_once(pages: Pages<'_>, free: PageId) -> Option<PageId> {
-    let write = pages.pool.get(free)?.try_write()?;
-    let is_free = write.frame().page_id() == free && write.page().kind() == Some(Kind::Free);
-    let next = is_free.then(|| write.page().right());
+/// Looks at a page of the free list, and waits for nothing.
+fn listed(pages: Pages<'_>, id: PageId) -> Listed {
+    let Some(write) = try_latch(pages, id) else { return Listed::Unseen };
+    let page = write.page();
+    let listed = match page.kind() {
+        Some(Kind::Free) => Listed::Free { next: page.right() },
+        _ if is_of_tree(page) => Listed::Used,
+        _ => Listed::Unseen,
+    };
     write.release_unchanged();
-    next
+    listed
 }
 
 /// Most pages that growing one row back may take: its leaf is split until there is room, which is twice at most where rows
@@ -145,16 +152,14 @@ fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
 /// Which of `n` pages from `end` on, none of which was ever used, is in memory as a page of a tree: the allocator is then
 /// wrong. To hand out such a page would overwrite it, or wait for ever for a latch of one's own.
 fn first_used(pages: Pages<'_>, end: u32, n: usize) -> Option<PageId> {
-    (0..n as u32).map(|i| PageId(end.saturating_add(i))).find(|id| is_in_use(pages, *id))
+    (0..n as u32)
+        .map(|i| PageId(end.saturating_add(i)))
+        .find(|id| pages.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
 }
 
-/// Whether a page is in memory as one of a tree.
-fn is_in_use(pages: Pages<'_>, id: PageId) -> bool {
-    pages.pool.get(id).is_some_and(|frame| {
-        // A page that was being made when the log refused it has no LSN: it was never used.
-        let page = frame.bytes();
-        frame.page_id() == id && matches!(page.kind(), Some(Kind::Leaf | Kind::Inner)) && page.lsn() != Lsn::ZERO
-    })
+/// Whether a tree uses a page. One that was being made when the log refused it has no LSN: it was never used.
+fn is_of_tree(page: PageRef<'_>) -> bool {
+    matches!(page.kind(), Some(Kind::Leaf | Kind::Inner)) && page.lsn() != Lsn::ZERO
 }
 
 /// Room for a few pages: space in the file and frames in the pool.
@@ -195,14 +200,14 @@ impl<'a> Grant<'a> {
                     break;
                 }
                 pages.pool.get_or_load(free)?;
-                match next_free(pages, free) {
-                    Some(next) => free = next,
+                match listed(pages, free) {
+                    Listed::Free { next } => free = next,
                     // Nobody has taken it meanwhile: it was never free.
-                    None if is_in_use(pages, free) && space.is_still(version) => {
+                    Listed::Used if space.is_still(version) => {
                         return Err(damaged(format!("says that page {free} is free, but it is in use")));
                     }
-                    // It has left the pool again, or has just been taken: whoever takes will see.
-                    None => break,
+                    // It has just been taken, or has left the pool again: whoever takes will see.
+                    Listed::Used | Listed::Unseen => break,
                 }
             }
             return Ok(Grant { frames: pages.pool.reserve(n)?, n });
@@ -222,8 +227,7 @@ impl<'a> Grant<'a> {
         }
         let mut ids = [PageId::NONE; MOST];
         for id in ids.iter_mut().take(self.n) {
-            let next = if free.is_none() { None } else { next_free_at_once(pages, free) };
-            if let Some(next) = next {
+            if let Listed::Free { next } = listed(pages, free) {
                 *id = free;
                 free = next;
             } else {
