@@ -109,15 +109,17 @@ impl Slots {
         self.claim_slow(hint)
     }
 
+    /// Takes a free place behind the hint, which has just been found taken.
     #[cold]
     fn claim_slow(&self, hint: usize) -> Option<Claim<'_>> {
-        let n = self.limit();
+        let slots = &self.slots[..self.limit()];
+        let next = if hint < slots.len() { hint + 1 } else { 0 };
+        let (before, behind) = slots.split_at(next);
         for pass in 0..PASSES {
             if pass > 0 {
                 yield_now();
             }
-            for i in (0..n).map(|i| (hint + i) % n) {
-                let slot = &self.slots[i];
+            for (i, slot) in (next..).zip(behind).chain((0..).zip(before)) {
                 if Self::try_claim(slot) {
                     if self.remembers {
                         HINT.set(i);
