@@ -17,6 +17,7 @@ use crate::progress;
 
 /// Seed of databases and of counted runs, so that counts repeat.
 pub(crate) const SEED: u64 = 2004;
+
 /// MiB of buffer pool for a number of warehouses: all of it fits, with room to grow.
 fn pool_mib(warehouses: u32) -> u64 {
     256 + 200 * u64::from(warehouses)
