@@ -70,10 +70,13 @@ impl Tree {
     #[inline(never)]
     fn find_stepping<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
         pool.points().at(&site::BEFORE_ROOT);
-        let attempt = || self.descend::<true>(pool, key, |page| page.child_position(key), 0).map(|(leaf, _)| leaf);
-        let read = self.retrying(pool, attempt)?;
+        let child = |page: PageRef<'_>| {
+            let (position, equal) = page.finish(narrow_ahead(page, key), key);
+            position + usize::from(equal)
+        };
+        let read = self.retrying(pool, || self.descend::<true>(pool, key, child, 0).map(|(leaf, _)| leaf))?;
         let page = read.page();
-        let narrowed = page.narrow(key);
+        let narrowed = narrow_ahead(page, key);
         pool.points().at(&site::LEAF_SEGMENT);
         let (position, exact) = page.finish(narrowed, key);
         page.prefetch_row(position);
@@ -102,7 +105,7 @@ impl Tree {
             let child = |page: PageRef<'_>| key.map_or_else(|| page.count(), |key| page.lower_bound(key).0);
             if pool.points().in_descents() {
                 let leaf = self.descend::<true>(pool, key.unwrap_or(&[]), child, 0)?.0;
-                leaf.page().narrow(key.unwrap_or(&[]));
+                narrow_ahead(leaf.page(), key.unwrap_or(&[]));
                 pool.points().at(&site::LEAF_SEGMENT);
                 return Ok(leaf);
             }
@@ -170,7 +173,7 @@ impl Tree {
                 return Ok((read, parent));
             }
             if STEPS && parent.is_some() {
-                page.narrow(near);
+                narrow_ahead(page, near);
                 pool.points().at(&site::INNER_SEGMENT);
             }
             let position = child_of(page);
@@ -209,6 +212,12 @@ impl Tree {
         // The frame may have been given to another page since the translation was read.
         if frame.page_id() != id { Err(Stop::Again) } else { Ok(read) }
     }
+}
+
+/// In one place for all levels: what a descent does between two points is to fit the instruction cache.
+#[inline(never)]
+fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
+    page.narrow(key)
 }
 
 /// Where a key was found by a group descent: a hint, good while the frame's version stays.
