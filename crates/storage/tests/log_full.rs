@@ -3,9 +3,11 @@
 
 mod common;
 
-use common::{NUMBERS, ROWS, on, small};
+use common::{NUMBERS, ROWS, on, open, small};
 use storage::disk::{Crash, SimDisk};
-use storage::{Database, StorageError, TxnError};
+use storage::{Database, StorageError, Table, TxnError};
+
+const LOADED: Table<u64, u64> = Table::new("loaded");
 
 fn rows(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut tx = db.begin().unwrap();
@@ -47,4 +49,42 @@ fn a_root_that_could_not_grow_is_as_it_was() {
         assert!(rows(&small().open_on(on(&after)).unwrap()) == expected, "after {updates} updates and a crash");
     }
     assert!(refused > 100, "the log was full {refused} times");
+}
+
+/// What a refused growth leaves in memory is not mistaken for the page that a load has written past the pool.
+#[test]
+fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
+    let mut refused = 0;
+    for updates in (0..330).step_by(3) {
+        let disk = SimDisk::new(1);
+        let db = small().open_on(on(&disk)).unwrap();
+        db.transact(|tx| tx.put(&NUMBERS, &0, &0)).unwrap();
+        db.table(&ROWS).unwrap();
+        let loaded = db.table(&LOADED).unwrap();
+        disk.set_capacity(disk.used());
+        for n in 0..updates {
+            db.transact(|tx| tx.put(&NUMBERS, &0, &n)).unwrap();
+        }
+        for n in 0..60u8 {
+            match db.transact(|tx| tx.insert(&ROWS, &vec![n], &vec![n; 180])) {
+                Ok(()) => {}
+                Err(TxnError::Storage(StorageError::NoSpace { .. })) => {
+                    refused += 1;
+                    break;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        disk.set_capacity(u64::MAX);
+        let mut load = db.bulk_load(&loaded).unwrap();
+        for n in 0..5000 {
+            load.push(&n, &n).unwrap();
+        }
+        assert_eq!(load.finish().unwrap(), 5000);
+        let all = |db: &Database| db.begin().unwrap().range(&LOADED, ..).unwrap().map(|row| row.unwrap().0).count();
+        assert_eq!(all(&db), 5000, "after {updates} updates");
+        db.close().unwrap();
+        assert_eq!(all(&open(&disk)), 5000, "after {updates} updates, opened again");
+    }
+    assert!(refused > 20, "the log was full {refused} times");
 }

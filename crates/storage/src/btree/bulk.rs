@@ -5,10 +5,11 @@
 
 use super::ops;
 use super::purge::try_latch;
-use super::space::SPACE_PAGE;
+use super::space::{self, SPACE_PAGE};
 use super::{MAX_KEY, MAX_ROW, Pages, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
+use crate::base::sync::yield_now;
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{SLOTS, seal};
@@ -51,24 +52,28 @@ struct Extent {
 impl Extent {
     /// Takes fresh pages from the end of the file.
     fn take(pages: Pages<'_>, rec: &mut RecordBuf) -> Result<Extent, StorageError> {
-        let space = pages.pool.get_or_load(SPACE_PAGE)?;
         loop {
-            let wanted = u64::from(space.bytes().u32(ops::space::END)) + EXTENT as u64;
+            let wanted = space::first_unused(pages)? + EXTENT as u64;
             pages.pool.ensure_file(wanted + pages.pool.kept_pages())?;
-            let mut write = space.write();
-            if write.frame().page_id() != SPACE_PAGE {
-                drop(write);
-                pages.pool.get_or_load(SPACE_PAGE)?;
-                continue;
-            }
-            let (first, free) = (write.page().u32(ops::space::END), write.page().u32(ops::space::FREE));
-            let end = first + EXTENT as u32;
+            let Some(mut write) = space::latch_space(pages) else { continue };
+            let (first, free) = space::state(write.page());
+            let end = first.saturating_add(EXTENT as u32);
             if !pages.pool.file_holds(u64::from(end) + pages.pool.kept_pages()) {
                 write.release_unchanged();
                 continue;
             }
+            if let Some(page) = space::first_used(pages, first, EXTENT) {
+                write.release_unchanged();
+                return Err(space::called_unused(pages, page));
+            }
+            // They are written past the pool, where a refused change may have left a page of the same number.
+            if !(first..end).all(|page| pages.pool.discard(PageId(page))) {
+                write.release_unchanged();
+                yield_now();
+                continue;
+            }
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-            ops::put_space(rec, SPACE_PAGE, end, PageId(free));
+            ops::put_space(rec, SPACE_PAGE, end, free);
             write.mark_dirty(pages.log.tail());
             let lsn = pages.log.append_redo_only(pages.slot, rec, write.page().lsn())?;
             let mut page = write.page_mut();

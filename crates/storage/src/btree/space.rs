@@ -4,8 +4,8 @@
 //! page names the next. Taking and giving back are parts of the system record that also links the page
 //! into (or out of) its tree, so a crash never loses or doubles a page.
 //!
-//! A change of structure first *prepares*: with no latch held it makes the file long enough, sets frames
-//! aside and loads the free pages it may take. Then, with its tree pages latched, it *takes* the pages,
+//! A change of structure first *prepares*: with no latch held it loads the free pages it may take, makes the file long
+//! enough if they are too few, and sets frames aside. Then, with its tree pages latched, it *takes* the pages,
 //! which cannot fail for want of room. Page 1 is latched last and never held while waiting for another page.
 //!
 //! # Room for undo
@@ -43,12 +43,12 @@ pub(crate) const FIRST_PAGE: u32 = 2;
 const MOST: usize = 4;
 
 /// The allocator's state, read from its page.
-fn state(page: PageRef<'_>) -> (u32, PageId) {
+pub(super) fn state(page: PageRef<'_>) -> (u32, PageId) {
     (page.u32(ops::space::END), PageId(page.u32(ops::space::FREE)))
 }
 
 /// The allocator's page, exclusively, if it is in memory: the caller may hold other latches.
-fn latch_space(pages: Pages<'_>) -> Option<FrameWrite<'_>> {
+pub(super) fn latch_space(pages: Pages<'_>) -> Option<FrameWrite<'_>> {
     let space = pages.pool.get(SPACE_PAGE)?.write();
     if space.frame().page_id() == SPACE_PAGE {
         return Some(space);
@@ -138,12 +138,12 @@ impl Kept {
 }
 
 /// The number of the first page never used.
-fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
+pub(super) fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
     loop {
         let space = pages.pool.get_or_load(SPACE_PAGE)?;
         let read = space.read(pages.pool.latches());
         let (end, _) = state(read.page());
-        if read.is_valid() {
+        if space.page_id() == SPACE_PAGE && read.is_valid() {
             return Ok(u64::from(end));
         }
     }
@@ -151,10 +151,19 @@ fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
 
 /// Which of `n` pages from `end` on, none of which was ever used, is in memory as a page of a tree: the allocator is then
 /// wrong. To hand out such a page would overwrite it, or wait for ever for a latch of one's own.
-fn first_used(pages: Pages<'_>, end: u32, n: usize) -> Option<PageId> {
+pub(super) fn first_used(pages: Pages<'_>, end: u32, n: usize) -> Option<PageId> {
     (0..n as u32)
         .map(|i| PageId(end.saturating_add(i)))
         .find(|id| pages.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
+}
+
+/// The error for an allocator that calls a page unused, which a tree uses.
+pub(super) fn called_unused(pages: Pages<'_>, page: PageId) -> StorageError {
+    damaged(pages, format!("says that page {page} was never used, but it is"))
+}
+
+fn damaged(pages: Pages<'_>, what: String) -> StorageError {
+    StorageError::CorruptPage { file: pages.pool.file_name(), page: SPACE_PAGE, what }
 }
 
 /// Whether a tree uses a page. One that was being made when the log refused it has no LSN: it was never used.
@@ -175,39 +184,38 @@ impl<'a> Grant<'a> {
     /// No space on the device, no frames, a free page that cannot be read.
     pub(crate) fn prepare(pages: Pages<'a>, n: usize) -> Result<Grant<'a>, StorageError> {
         debug_assert!(n <= MOST);
-        let space = pages.pool.get_or_load(SPACE_PAGE)?;
         loop {
+            let space = pages.pool.get_or_load(SPACE_PAGE)?;
             let read = space.read(pages.pool.latches());
             let (end, mut free) = state(read.page());
             let used = first_used(pages, end, n);
-            if !read.is_valid() {
+            if space.page_id() != SPACE_PAGE || !read.is_valid() {
                 continue;
             }
             let version = read.version();
             drop(read);
-            let damaged = |what| StorageError::CorruptPage { file: pages.pool.file_name(), page: SPACE_PAGE, what };
             if let Some(page) = used {
-                return Err(damaged(format!("says that page {page} was never used, but it is")));
+                return Err(called_unused(pages, page));
             }
-            let least = u64::from(end) + n as u64 + pages.kept();
-            // Others may take pages meanwhile: be generous where there is space.
-            match pages.pool.ensure_file(least + 15 * n as u64) {
-                Err(StorageError::NoSpace { .. }) if pages.pool.file_holds(least) => {}
-                ensured => ensured?,
-            }
-            for _ in 0..n {
-                if free.is_none() {
-                    break;
-                }
+            let mut found = 0;
+            while found < n && !free.is_none() {
                 pages.pool.get_or_load(free)?;
                 match listed(pages, free) {
-                    Listed::Free { next } => free = next,
+                    Listed::Free { next } => (free, found) = (next, found + 1),
                     // Nobody has taken it meanwhile: it was never free.
                     Listed::Used if space.is_still(version) => {
-                        return Err(damaged(format!("says that page {free} is free, but it is in use")));
+                        return Err(damaged(pages, format!("says that page {free} is free, but it is in use")));
                     }
                     // It has just been taken, or has left the pool again: whoever takes will see.
                     Listed::Used | Listed::Unseen => break,
+                }
+            }
+            if found < n {
+                let least = u64::from(end) + n as u64 + pages.kept();
+                // Others may take pages meanwhile: be generous where there is space.
+                match pages.pool.ensure_file(least + 15 * n as u64) {
+                    Err(StorageError::NoSpace { .. }) if pages.pool.file_holds(least) => {}
+                    ensured => ensured?,
                 }
             }
             return Ok(Grant { frames: pages.pool.reserve(n)?, n });

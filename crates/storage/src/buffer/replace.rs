@@ -172,6 +172,23 @@ impl BufferPool {
         Evicted::Yes
     }
 
+    /// Takes a page that no tree has ever used out of the pool: in its frame lies what a refused change left there, which
+    /// must not be written. False if somebody is at it just now; the caller lets go of his latches before he asks again.
+    pub(crate) fn discard(&self, id: PageId) -> bool {
+        let Some(frame) = self.get(id) else { return true };
+        let Some(write) = frame.try_write() else { return false };
+        if frame.page_id() != id || frame.writing.load(Ordering::Acquire) {
+            write.release_unchanged();
+            return false;
+        }
+        frame.uses.store(0, Ordering::Relaxed);
+        frame.recovery_lsn.store(0, Ordering::Release);
+        self.table.remove(id, self.index_of(frame), None);
+        // The frame stays in its queue; there it is found without a page and becomes free.
+        frame.set_page_id(PageId::NONE);
+        true
+    }
+
     /// The page is being freed: its frame may go, if the page is as it is on disk. Changes that are not
     /// on disk stay: restart may need them, because it repeats history up to the freeing.
     #[cfg_attr(
