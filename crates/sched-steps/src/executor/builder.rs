@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::core::{Awaits, Core, Parts};
+use super::core::{Core, Parts};
 use super::drive::{Callbacks, Idle, OnIdle, Service};
 use super::scope::{self, FiberError, Scope};
 use crate::fiber::{Monitor, Remote, Slab, StackError};
@@ -180,9 +180,7 @@ impl Builder {
     }
 }
 
-/// Runs fibers on the thread that built it.
-///
-/// Dropping it unwinds the fibers that have not ended; their destructors run.
+/// Runs fibers on the thread that built it. None of them outlives the [`scope`](Executor::scope) in which it was spawned.
 ///
 /// ```compile_fail,E0277
 /// let steps = sched_steps::Executor::builder().build().unwrap();
@@ -230,15 +228,5 @@ impl Executor {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.core.statistics()
-    }
-}
-
-impl Drop for Executor {
-    fn drop(&mut self) {
-        while self.core.live() > 0 {
-            self.core.cancel_all();
-            self.core.drive(Awaits::Slot, || true);
-            self.core.drive(Awaits::Rest, || false);
-        }
     }
 }

@@ -300,13 +300,15 @@ pub(crate) extern "C" fn fiber_main(node: *const Node) {
     }
     let cold = core.cold(index);
     let task = cold.task.take();
-    if cold.cancelled.get() {
-        drop(task);
-    } else if let Some(task) = task {
-        // The task reports its own panics; what escapes it is the destructor of a result.
-        if catch_unwind(AssertUnwindSafe(task)).is_err() {
-            std::process::abort();
-        }
+    // One that was cancelled before it began only drops what it was to work with, which may wait.
+    let is_cancelled = cold.cancelled.replace(false);
+    let run = || match task {
+        Some(task) if !is_cancelled => task(),
+        task => drop(task),
+    };
+    // The task reports its own panics; what escapes is that of a destructor.
+    if catch_unwind(AssertUnwindSafe(run)).is_err() {
+        std::process::abort();
     }
     core.finish(index);
 }

@@ -6,8 +6,8 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::core::{Awaits, Core};
-use super::turns::outside;
-use crate::fiber::{INERT, local};
+use super::outside;
+use crate::fiber::{INERT, Node, local};
 
 /// How long an idle executor looks for wakes before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
@@ -96,34 +96,26 @@ impl Core {
             !self.driving.replace(true),
             "an executor is driven from inside of one of its own fibers or conditions"
         );
-        let local = local();
-        let before = (local.core.get(), local.current.get(), local.hold.get());
-        local.core.set(self);
-        local.current.set(&raw const self.main);
-        local.hold.set(INERT);
+        let _driving = Driving::begin(self);
         let mut failure = None;
         while !done() && self.live() > 0 && failure.is_none() {
             self.awaits.set(awaits);
             let next = self.pick();
             if !ptr::eq(next, &raw const self.main) {
                 self.switch(next, false);
+                failure = self.teams.take_failure();
             } else if self.callbacks.is_due() {
                 failure = self.serve().err();
             } else {
                 failure = self.idle().err();
             }
         }
-        self.awaits.set(Awaits::Rest);
-        self.driving.set(false);
-        local.core.set(before.0);
-        local.current.set(before.1);
-        local.hold.set(before.2);
         if let Some(payload) = failure {
             resume_unwind(payload);
         }
     }
 
-    /// Never calls the embedder again.
+    /// Never calls the embedder again. (A policy that panicked is not asked again either.)
     pub(super) fn forget_callbacks(&self) {
         self.callbacks.idle.take();
         self.callbacks.service.take();
@@ -159,5 +151,32 @@ impl Core {
     /// Waits on the stack of a fiber, where nobody else may run.
     pub(super) fn idle_in_place(&self) {
         Idle { core: self }.wait();
+    }
+}
+
+/// This thread's executor while it drives; the one before it when dropped.
+struct Driving<'a> {
+    core: &'a Core,
+    before: (*const Core, *const Node, u32),
+}
+
+impl<'a> Driving<'a> {
+    fn begin(core: &'a Core) -> Driving<'a> {
+        let local = local();
+        Driving {
+            core,
+            before: (local.core.replace(core), local.current.replace(&raw const core.main), local.hold.replace(INERT)),
+        }
+    }
+}
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        self.core.awaits.set(Awaits::Rest);
+        self.core.driving.set(false);
+        let local = local();
+        local.core.set(self.before.0);
+        local.current.set(self.before.1);
+        local.hold.set(self.before.2);
     }
 }

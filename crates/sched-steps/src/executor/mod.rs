@@ -20,3 +20,4 @@ pub(crate) use core::{Core, fiber_main};
 pub use drive::Idle;
 pub(crate) use fifo::{Fifo, Links};
 pub use scope::{FiberError, JoinHandle, Scope};
+pub(crate) use turns::outside;

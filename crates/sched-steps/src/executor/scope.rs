@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use super::core::{Awaits, Core};
+use crate::fiber::Waker;
 use crate::fiber::panic::{Unwound, message};
-use crate::fiber::{Waker, waker};
 
 /// Why a fiber returned nothing.
 #[derive(thiserror::Error)]
@@ -107,6 +107,18 @@ impl<T> std::fmt::Debug for JoinHandle<'_, T> {
     }
 }
 
+/// Ends the process rather than let a panic out of a scope whose fibers live: they borrow from who called it. (Callbacks
+/// and payloads are dropped on the way, and their destructors may panic.)
+struct Borrowing<'a>(&'a Core);
+
+impl Drop for Borrowing<'_> {
+    fn drop(&mut self) {
+        if self.0.live() > 0 {
+            std::process::abort();
+        }
+    }
+}
+
 pub(super) fn enter<'env, R>(
     core: &Core,
     with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
@@ -118,6 +130,7 @@ pub(super) fn enter<'env, R>(
         core.cancel_all();
     }
     let mut failed = None;
+    let borrowing = Borrowing(core);
     while core.live() > 0 {
         // A callback of the embedder may panic. It is not called again, and the fibers end all the same.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| core.drive(Awaits::Rest, || false))) {
@@ -127,6 +140,7 @@ pub(super) fn enter<'env, R>(
         }
     }
     // Nothing that a fiber borrows ends before this line.
+    drop(borrowing);
     match (result, failed) {
         (Err(payload), _) | (_, Some(payload)) => resume_unwind(payload),
         (Ok(result), None) => shared.failure.take().map_or(Ok(result), Err),
@@ -181,10 +195,11 @@ impl<T> JoinHandle<'_, T> {
     /// The fiber panicked or was cancelled.
     pub fn join(self) -> Result<T, FiberError> {
         while !self.packet.ended.get() {
-            match waker() {
-                Some(waker) => {
-                    self.packet.joiner.set(Some(waker));
-                    crate::fiber::park();
+            // A fiber of another executor drives this one, as the thread does.
+            match self.core.running() {
+                Some(index) => {
+                    self.packet.joiner.set(Some(self.core.waker(index)));
+                    self.core.park();
                 }
                 None => self.core.drive(Awaits::End(self.index), || self.packet.ended.get()),
             }
@@ -199,8 +214,8 @@ impl<T> JoinHandle<'_, T> {
         self.packet.ended.get()
     }
 
-    /// Lets the fiber unwind from where it rests; its destructors run when it next gets its turn. A running
-    /// or ended fiber is left alone.
+    /// Lets the fiber unwind from where it rests; its destructors run when it next gets its turn. One that cancels
+    /// itself unwinds when it next waits. One that has ended is left alone.
     pub fn cancel(&self) {
         if !self.packet.ended.get() {
             self.core.cancel(self.index);

@@ -231,12 +231,18 @@ fn an_executor_may_run_inside_a_fiber_of_another() {
                     let mut inner = executor(3, 3);
                     inner
                         .scope(|s| {
-                            for _ in 0..3 {
+                            let joined = s.spawn(|| {
+                                fiber::yield_now();
+                                1
+                            });
+                            for _ in 0..2 {
                                 s.spawn(|| {
                                     fiber::hop();
                                     sum.set(sum.get() + 1);
                                 });
                             }
+                            // From the closure of the scope, which runs on a fiber of the outer one.
+                            sum.set(sum.get() + joined.join().unwrap());
                         })
                         .unwrap();
                     fiber::hop();
@@ -246,4 +252,87 @@ fn an_executor_may_run_inside_a_fiber_of_another() {
         })
         .unwrap();
     assert_eq!(sum.get(), 39);
+}
+
+#[test]
+fn what_a_fiber_that_never_began_was_given_may_wait_when_it_is_dropped() {
+    struct Waits<'a>(&'a Cell<bool>);
+    impl Drop for Waits<'_> {
+        fn drop(&mut self) {
+            fiber::yield_now();
+            self.0.set(true);
+        }
+    }
+    let waited = Cell::new(false);
+    executor(2, 2)
+        .scope(|s| {
+            let waits = Waits(&waited);
+            let fresh = s.spawn(move || drop(waits));
+            s.spawn(|| ());
+            fresh.cancel();
+            assert!(matches!(fresh.join(), Err(FiberError::Cancelled { .. })));
+        })
+        .unwrap();
+    assert!(waited.get());
+}
+
+/// The fiber that makes the mistake is told so, and unwinds from where it was: it is in no queue.
+#[test]
+#[cfg(debug_assertions)]
+fn who_gives_way_with_a_latch_is_told_and_the_others_go_on() {
+    use crate::team::{self, Membership, Operations};
+    let mut operations = Operations::new();
+    let operation = operations.add("a", "").unwrap();
+    let ways: [(&str, fn(team::OperationId)); 4] = [
+        ("yields", |_| fiber::yield_now()),
+        ("parks", |_| fiber::park()),
+        ("blocks", |_| fiber::block_until(|| false)),
+        ("begins", team::begin_operation),
+    ];
+    for (name, give_way) in ways {
+        let steps = Executor::builder().fibers(4).operations(operations.clone());
+        steps
+            .membership(Membership::PerOperation)
+            .build()
+            .unwrap()
+            .scope(|s| {
+                let bad = s.spawn_named(name, || {
+                    let _latch = fiber::LatchGuardCount::hold();
+                    give_way(operation);
+                });
+                let others: Vec<_> = (0..3)
+                    .map(|i| {
+                        s.spawn(move || {
+                            for _ in 0..3 {
+                                team::begin_operation(operation);
+                                fiber::hop();
+                                fiber::yield_now();
+                            }
+                            i
+                        })
+                    })
+                    .collect();
+                let error = bad.join().unwrap_err().to_string();
+                assert!(error.contains("while it holds a latch"), "{name}: {error}");
+                assert_eq!(others.into_iter().map(|other| other.join().unwrap()).sum::<i32>(), 3, "{name}");
+            })
+            .unwrap();
+    }
+}
+
+/// More releases than latches must not eat into what stands above the counter.
+#[test]
+#[cfg(not(debug_assertions))]
+fn unbalanced_releases_leave_points_alone() {
+    executor(1, 1)
+        .scope(|s| {
+            s.spawn(|| {
+                fiber::latch_released();
+                fiber::latch_taken();
+                fiber::latch_released();
+                fiber::latch_released();
+                fiber::hop();
+            });
+        })
+        .unwrap();
 }

@@ -155,7 +155,7 @@ impl Core {
 }
 
 /// Calls what belongs to the user as if no fiber ran, and catches its panic.
-pub(super) fn outside<R>(call: impl FnOnce() -> R) -> std::thread::Result<R> {
+pub(crate) fn outside<R>(call: impl FnOnce() -> R) -> std::thread::Result<R> {
     let local = local();
     let (hold, core) = (local.hold.replace(INERT), local.core.replace(ptr::null()));
     let result = catch_unwind(AssertUnwindSafe(call));
@@ -251,10 +251,18 @@ impl Core {
     /// Lets the next context run, and unwinds if the fiber was cancelled meanwhile.
     fn give_way(&self, index: u32) {
         let latches = local().hold.get() & !INERT;
-        debug_assert_eq!(latches, 0, "a fiber gives up the CPU while it holds a latch");
         self.switch(self.pick(), false);
         local().hold.set(local().hold.get() + latches);
         self.heed_cancellation(index);
+    }
+
+    /// Asked before a fiber that gives way is put anywhere: a panic must find it where it was.
+    #[inline]
+    fn assert_no_latch(&self) {
+        debug_assert!(
+            std::thread::panicking() || local().hold.get() & !INERT == 0,
+            "a fiber gives up the CPU while it holds a latch"
+        );
     }
 
     fn heed_cancellation(&self, index: u32) {
@@ -322,6 +330,7 @@ impl Core {
     /// Out of the team that runs and into the one that waits for `operation`; on with whoever is next. The path of every
     /// operation of every fiber, so it does not go by way of [`Core::end_operation`]: who joins a team needs no turn.
     fn change_team(&self, index: u32, operation: OperationId) {
+        self.assert_no_latch();
         let (cold, node) = (self.cold(index), self.node(index));
         let before = cold.operation.replace(operation.0);
         if cold.place.get() == Place::Ring {
@@ -364,10 +373,10 @@ impl Core {
         let Some(index) = self.running() else { return };
         let cold = self.cold(index);
         let operation = cold.operation.replace(NO_OPERATION);
+        self.node(index).mask.set(u64::MAX);
         if operation == NO_OPERATION {
             return;
         }
-        self.node(index).mask.set(u64::MAX);
         if cold.place.get() != Place::Ring {
             return;
         }
@@ -391,6 +400,7 @@ impl Core {
         if std::thread::panicking() {
             return;
         }
+        self.assert_no_latch();
         if self.cold(index).operation.get() == NO_OPERATION {
             self.leave_ring(index)
         } else {
@@ -402,6 +412,7 @@ impl Core {
 
     pub(crate) fn park(&self) {
         let Some(index) = self.running() else { return std::thread::park() };
+        self.assert_no_latch();
         let cold = self.cold(index);
         if self.remote.has_wakes() {
             self.attend();
@@ -429,6 +440,7 @@ impl Core {
             }
             return;
         }
+        self.assert_no_latch();
         let condition: *const (dyn Fn() -> bool + '_) = is_ready;
         // SAFETY: only the lifetime changes; the pointer is used while this frame is suspended, and nobody
         // asks once the fiber is no longer among the polled.

@@ -34,7 +34,8 @@ impl WaitingTeams<'_> {
     }
 }
 
-/// Chooses the next team. Called once per launch. A team that has waited too long is launched without asking.
+/// Chooses the next team. Called once per launch, as if outside of a fiber. A team that has waited too long is launched
+/// without asking. If it panics it is not asked again, and the longest waiting teams are launched; the panic is the scope's.
 pub trait NextTeam {
     /// One of the waiting teams. Any other answer is taken for the longest waiting one.
     fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId;

@@ -1,12 +1,13 @@
 //! The teams that wait, and the choice among them.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 
 use super::consolidate::Groups;
 use super::operation::{OperationId, Operations};
 use super::policy::{NextTeam, WaitingTeam, WaitingTeams};
 use super::stats::{Counts, OperationStatistics, Statistics, add, mean};
-use crate::executor::{Fifo, Links};
+use crate::executor::{Fifo, Links, outside};
 
 /// The operation of a fiber that is in none.
 pub(crate) const NO_OPERATION: u8 = u8::MAX;
@@ -23,7 +24,11 @@ pub(crate) struct Teams {
     last: Cell<u8>,
     launches: Cell<u64>,
     patience: u64,
-    policy: RefCell<Box<dyn NextTeam>>,
+    policy: RefCell<Option<Box<dyn NextTeam>>>,
+    /// A policy that has panicked. Not dropped before the executor is: its destructor, too, is the user's.
+    broken: Cell<Option<Box<dyn NextTeam>>>,
+    /// What it panicked with, for the scope.
+    failure: Cell<Option<Box<dyn Any + Send>>>,
     groups: Groups,
     counts: Box<[Counts]>,
     ready_sum: Cell<u64>,
@@ -62,7 +67,9 @@ impl Teams {
             last: Cell::new(NO_OPERATION),
             launches: Cell::new(0),
             patience,
-            policy: RefCell::new(policy),
+            policy: RefCell::new(Some(policy)),
+            broken: Cell::new(None),
+            failure: Cell::new(None),
             groups,
             counts: (0..n).map(|_| Counts::default()).collect(),
             ready_sum: Cell::new(0),
@@ -178,9 +185,26 @@ impl Teams {
         let last = self.last.get();
         let is_waiting = |team: u8| team < 64 && self.occupied.get() >> team & 1 == 1;
         let last = is_waiting(last).then_some(OperationId(last));
-        // A policy is not called from itself: it cannot reach us.
-        let chosen = self.policy.borrow_mut().next(&WaitingTeams { teams: self, last }).0;
-        if is_waiting(chosen) { chosen } else { oldest.operation.0 }
+        match self.ask(last) {
+            Some(OperationId(chosen)) if is_waiting(chosen) => chosen,
+            _ => oldest.operation.0,
+        }
+    }
+
+    /// Asks the policy, which finds itself outside of a fiber: it cannot reach us. One that panics is not asked again.
+    fn ask(&self, last: Option<OperationId>) -> Option<OperationId> {
+        let mut policy = self.policy.borrow_mut();
+        let chosen = outside(|| policy.as_mut().map(|policy| policy.next(&WaitingTeams { teams: self, last })));
+        chosen.unwrap_or_else(|payload| {
+            self.failure.set(Some(payload));
+            self.broken.set(policy.take());
+            None
+        })
+    }
+
+    /// What the policy panicked with.
+    pub(crate) fn take_failure(&self) -> Option<Box<dyn Any + Send>> {
+        self.failure.take()
     }
 
     /// Counts the begin of an operation.

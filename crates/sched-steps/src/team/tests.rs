@@ -248,6 +248,55 @@ fn order(policy: impl NextTeam + 'static) -> Vec<usize> {
     log
 }
 
+/// A policy that tries to run others, and panics.
+struct Broken(u32);
+impl NextTeam for Broken {
+    fn next(&mut self, waiting: &WaitingTeams<'_>) -> OperationId {
+        assert!(!fiber::is_fiber());
+        fiber::yield_now();
+        begin_operation(waiting.iter().last().unwrap().operation);
+        self.0 += 1;
+        assert!(self.0 < 3, "the policy is broken");
+        waiting.iter().last().unwrap().operation
+    }
+}
+
+#[test]
+fn a_policy_that_panics_is_told_by_the_scope_when_all_fibers_have_ended() {
+    let (operations, ids) = operations(&["a", "b"]);
+    let ended = Cell::new(0);
+    struct Ends<'a>(&'a Cell<u32>);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+    let mut steps = Executor::builder()
+        .fibers(4)
+        .operations(operations)
+        .membership(Membership::PerOperation)
+        .policy(Broken(0))
+        .build()
+        .unwrap();
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        steps.scope(|s| {
+            for fiber in 0..4_usize {
+                let (ids, ended) = (&ids, &ended);
+                s.spawn(move || {
+                    let _ends = Ends(ended);
+                    for round in 0..4_usize {
+                        begin_operation(ids[(fiber + round) % 2]);
+                        fiber::hop();
+                    }
+                });
+            }
+        })
+    }));
+    let payload = result.unwrap_err();
+    assert_eq!(payload.downcast_ref(), Some(&"the policy is broken"));
+    assert_eq!(ended.get(), 4);
+}
+
 #[test]
 fn policies_choose_as_they_say() {
     // All wait equally long at first; then 0 has waited longest, or as long as the other.
