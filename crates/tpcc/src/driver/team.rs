@@ -165,8 +165,11 @@ pub(super) fn run<E: Engine, R: Ready>(
 impl<R: Ready> Crew<'_, R> {
     /// A fiber, from its first transaction to its last.
     fn fiber<E: Engine>(&self, engine: &E, number: usize, control: &Control) {
+        let serving = Serving { crew: self, control, is_open: Cell::new(false) };
         let result = match engine.session(number) {
-            Ok(mut session) => self.serve(engine, &mut session).map_err(|failure| failure.to_string()),
+            Ok(mut session) => {
+                self.serve(engine, &mut session, &serving.is_open).map_err(|failure| failure.to_string())
+            }
             Err(error) => Err(error.to_string()),
         };
         if let Err(message) = result {
@@ -176,7 +179,12 @@ impl<R: Ready> Crew<'_, R> {
         self.rouse();
     }
 
-    fn serve<'e, E: Engine>(&self, engine: &'e E, session: &mut E::Session<'e>) -> Result<(), Failure<E::Error>> {
+    fn serve<'e, E: Engine>(
+        &self,
+        engine: &'e E,
+        session: &mut E::Session<'e>,
+        is_open: &Cell<bool>,
+    ) -> Result<(), Failure<E::Error>> {
         let mut scratch = Box::<Scratch>::default();
         loop {
             let next = self.desk.borrow_mut().next(session);
@@ -186,10 +194,12 @@ impl<R: Ready> Crew<'_, R> {
             }
             match next {
                 Next::Run(job) => {
+                    is_open.set(true);
                     engine.begins(job.input.kind());
                     let aborted = |abort| self.desk.borrow_mut().aborted(abort);
                     let end = execute(session, &mut scratch, self.steps, &job.input, job.number, aborted)
                         .inspect_err(|_| self.desk.borrow_mut().failed())?;
+                    is_open.set(false);
                     self.desk.borrow_mut().ended(session, &job, &end);
                     self.rouse();
                 }
@@ -220,6 +230,26 @@ impl<R: Ready> Crew<'_, R> {
         let mut idle = self.idle.borrow_mut();
         if !idle.is_empty() {
             idle.drain(..).for_each(fiber::Waker::wake);
+        }
+    }
+}
+
+/// What a fiber is at. If it panics the run is over for all, and nobody waits for what it had begun.
+struct Serving<'a, 'd, R: Ready> {
+    crew: &'a Crew<'d, R>,
+    control: &'a Control,
+    /// A transaction is under way.
+    is_open: Cell<bool>,
+}
+
+impl<R: Ready> Drop for Serving<'_, '_, R> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.control.set(Phase::Stop);
+            if self.is_open.get() {
+                self.crew.desk.borrow_mut().failed();
+            }
+            self.crew.rouse();
         }
     }
 }

@@ -23,6 +23,8 @@ struct Moody {
     waits: Mutex<Vec<u64>>,
     /// Fails for good at this ticket.
     fails_at: u64,
+    /// It panics there instead.
+    panics: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -117,6 +119,7 @@ impl Transaction for MoodyTransaction<'_> {
         }
         *self.tickets += 1;
         if *self.tickets == self.engine.fails_at {
+            assert!(!self.engine.panics, "the engine is broken");
             return Err(MoodError::Full);
         }
         self.floor.commit()?;
@@ -209,7 +212,7 @@ fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
     let maps = Loading::new();
     let _ = load::populate(&plan, &maps, 1, &load::Progress::default()).unwrap();
     let floor = Floor::new(maps, &plan.loaded());
-    (Moody { floor, lag, victim_every, waits: Mutex::default(), fails_at }, plan.loaded())
+    (Moody { floor, lag, victim_every, waits: Mutex::default(), fails_at, panics: false }, plan.loaded())
 }
 
 fn plan(terminals: u32, length: Length) -> Plan {
@@ -244,6 +247,20 @@ fn a_team_counts_each_transaction_once() {
     let failure =
         run(&engine, &loaded, &Plan { team_size: 4, teams_of: of_kinds, ..plan(8, count(1_000)) }, None, |_| {}).err();
     assert_eq!(failure.as_deref(), Some("log: no space left; free some"));
+}
+
+/// A transaction that panics ends the run for all, whoever waits for it.
+#[test]
+fn a_panic_in_a_team_ends_the_run_with_its_message() {
+    for teams_of in [None, Some(TeamsOf::Transaction)] {
+        let (engine, loaded) = moody(0, 5, 300);
+        let engine = Moody { panics: true, ..engine };
+        let length =
+            Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_secs(5)), transactions: None };
+        let plan = Plan { team_size: 4, teams_of, ..plan(8, length) };
+        let failure = run(&engine, &loaded, &plan, None, |_| {}).err().unwrap();
+        assert!(failure.contains("panicked: the engine is broken"), "{failure}");
+    }
 }
 
 fn count(transactions: u64) -> Length {
@@ -316,7 +333,6 @@ fn warm_up_is_not_counted() {
     let measured = run(&engine, &loaded, &plan(4, length), None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), 100);
     assert_eq!(measured.stats.drawn.new_orders, measured.stats.kinds[0].count);
-    assert!(measured.seconds < 0.05 || measured.seconds > 0.0);
 }
 
 #[test]

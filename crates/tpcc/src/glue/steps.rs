@@ -4,6 +4,7 @@
 //! hop to the next fiber of the team. It calls [`Hook::enter`] where a statement begins, so that fibers that run the same
 //! code run it together: with a team per operation, the paper's, the fiber joins the team for that statement; with a team
 //! per transaction, whose members are of one kind and go in step anyway, it lets the next one run, which costs a quarter.
+//! In the middle of a panic a fiber goes on alone: destructors must not let others run.
 //! Where storage must wait ([`Hook::block`]) the fiber leaves its team and the thread goes on with the others. Threads
 //! without fibers (loading, checking, the engine's services) wait as threads do.
 //!
@@ -291,7 +292,9 @@ impl Teams {
 /// A hop that is called, so that statements which need none save no registers for it.
 #[inline(never)]
 fn let_others_run() {
-    fiber::hop();
+    if !std::thread::panicking() {
+        fiber::hop();
+    }
 }
 
 impl Hook for StepsHook {
@@ -307,6 +310,7 @@ impl Hook for StepsHook {
     fn point(&self, site: u32) {
         if let Some(teams) = self.teams.get()
             && is_live(teams.live[site as usize])
+            && !std::thread::panicking()
         {
             fiber::hop();
         }
