@@ -160,9 +160,9 @@ pub(crate) struct IndexFetch {
     /// Fetches of each
     #[arg(long, value_name = "N", default_value_t = 100_000, allow_negative_numbers = true)]
     pub(crate) fetches: i64,
-    /// Points where they switch: as 'tpcc run --ctx-points' [default: built-in placement]
-    #[arg(long, value_name = "FILE|all|none")]
-    pub(crate) ctx_points: Option<String>,
+    /// Points where they switch: as 'tpcc run --ctx-points'
+    #[arg(long, value_name = "FILE|all|none", default_value = "all")]
+    pub(crate) ctx_points: String,
     /// Run other code before each round, so that the instruction cache is cold
     #[arg(long)]
     pub(crate) cold: bool,
@@ -404,7 +404,8 @@ pub(crate) struct Scheduling {
     pub(crate) scheduler: Scheduler,
     /// Transactions of a worker under way at once, with --scheduler steps [default: 16]
     ///
-    /// With 1 nothing is ever switched.
+    /// With 1 nothing is ever switched. At most as many as the worker has terminals, and from 8 warehouses a worker on at
+    /// most as many as it has warehouses: then those of a team are of different ones.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) team_size: Option<i64>,
     /// What a team does together, with --scheduler steps: transaction, whole ones of a kind, in step; operation, a

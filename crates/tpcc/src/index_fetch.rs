@@ -89,7 +89,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
         .stack_bytes(STACK_BYTES)
         .build()
         .map_err(|e| failed(&e))?;
-    let rounds = Rounds::default();
+    let rounds = Rounds { alone: !hook.is_some_and(|hook| hook.stops_outside_of_groups()), ..Rounds::default() };
     let start = Instant::now();
     let ends = executor
         .scope(|scope| {
@@ -140,6 +140,8 @@ fn load(db: &Database) -> Result<OpenTable<(), ()>, TxnError> {
 /// How far the fibers are.
 #[derive(Default)]
 struct Rounds {
+    /// No point of a fetch is live: who begins one ends it.
+    alone: bool,
     /// Fetches ended, of all.
     ended: Cell<u64>,
     /// Rounds for which the cache was emptied.
@@ -164,7 +166,6 @@ fn thread(
     rounds: &Rounds,
 ) -> Result<u64, TxnError> {
     let gone = Gone(rounds);
-    let alone = plan.points == CtxPoints::None;
     let mut random = number as u64;
     let mut other_lines = 0;
     let mut sum = 0;
@@ -176,8 +177,8 @@ fn thread(
         left -= n;
         let mut tx = db.begin()?;
         for _ in 0..n {
-            if plan.cold && (alone || rounds.emptied.get() * plan.threads as u64 == round) {
-                rounds.emptied.set(rounds.emptied.get() + u64::from(!alone));
+            if plan.cold && (rounds.alone || rounds.emptied.get() * plan.threads as u64 == round) {
+                rounds.emptied.set(rounds.emptied.get() + u64::from(!rounds.alone));
                 filler::run();
                 other_lines += filler::LINES;
             }
@@ -209,10 +210,12 @@ mod tests {
         for (threads, points, cold) in [
             (1, CtxPoints::None, true),
             (3, CtxPoints::None, false),
+            (3, CtxPoints::BuiltIn, true),
             (3, CtxPoints::All, true),
             (10, CtxPoints::All, false),
         ] {
-            let none = points == CtxPoints::None;
+            // Those that are built in are not of fetches.
+            let none = points != CtxPoints::All;
             let done = run(&Plan { threads, fetches: 250, points, cold }).unwrap();
             assert_eq!(done.fetches, 250 * threads as u64);
             let rounds = if !cold {

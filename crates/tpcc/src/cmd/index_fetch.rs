@@ -21,7 +21,7 @@ pub(crate) fn run(flags: flags::IndexFetch) -> Result<Ended, Error> {
     let plan = Plan {
         threads: bounded("--threads", flags.threads, MOST_THREADS)? as usize,
         fetches: bounded("--fetches", flags.fetches, MOST_FETCHES)?,
-        points: crate::config::ctx_points(flags.ctx_points.as_deref())?,
+        points: crate::config::ctx_points(Some(&flags.ctx_points))?,
         cold: flags.cold,
     };
     let file = flags.output.json.as_deref().map(JsonFile::open).transpose()?;

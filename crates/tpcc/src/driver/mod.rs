@@ -78,6 +78,16 @@ impl Plan {
     fn apart(&self) -> bool {
         self.warehouses as usize / self.workers >= LEAST_APART
     }
+
+    /// How many transactions of a worker with these terminals are under way at once, at most.
+    fn team_of(&self, terminals: &[Terminal]) -> usize {
+        let size = self.team_size.min(terminals.len());
+        if size > 1 && self.teams_of.is_some() && self.apart() {
+            let own: BTreeSet<u32> = terminals.iter().map(Terminal::warehouse).collect();
+            return size.min(own.len());
+        }
+        size
+    }
 }
 
 /// Fewest warehouses of a worker for which a team is kept to one transaction a warehouse: with fewer it would be too small.
@@ -89,6 +99,8 @@ pub(crate) struct Measured {
     pub(crate) stats: Stats,
     /// What the teams of each worker did; empty without teams.
     pub(crate) teams: Vec<Statistics>,
+    /// Most transactions of a worker under way at once.
+    pub(crate) team_size: usize,
     /// Seconds measured.
     pub(crate) seconds: f64,
     /// Completed transactions a second, over each whole second.
@@ -238,6 +250,7 @@ pub(crate) fn run<E: Engine>(
         terminals[terminal.worker(plan)].push(terminal);
     }
     let quotas = quotas(plan.length.transactions, &terminals);
+    let team_size = terminals.iter().map(|own| plan.team_of(own)).max().unwrap_or(1);
     let main = std::thread::current();
 
     std::thread::scope(|scope| {
@@ -274,7 +287,7 @@ pub(crate) fn run<E: Engine>(
         }
         match failure {
             Some(message) => Err(message),
-            None => Ok(Measured { seconds: stats.seconds(), stats, teams, series, interrupted, figures }),
+            None => Ok(Measured { seconds: stats.seconds(), stats, teams, team_size, series, interrupted, figures }),
         }
     })
 }
@@ -293,15 +306,9 @@ fn serve<E: Engine>(
     board: &Board,
     clock: Clock,
 ) -> Result<(Stats, Option<Statistics>), String> {
-    let size = plan.team_size.min(terminals.len());
+    let size = plan.team_of(&terminals);
     if size > 1 && plan.teams_of.is_some() {
-        let (size, ready) = if plan.apart() {
-            let own: BTreeSet<u32> = terminals.iter().map(Terminal::warehouse).collect();
-            let size = size.min(own.len());
-            (size, ByKind::new(size, Some(plan.warehouses)))
-        } else {
-            (size, ByKind::new(size, None))
-        };
+        let ready = ByKind::new(size, plan.apart().then_some(plan.warehouses));
         let desk = Desk::new(ready, terminals, acks, quota, world, control, board, clock);
         return team::run(engine, number, desk, size, plan, control).map(|(stats, teams)| (stats, Some(teams)));
     }

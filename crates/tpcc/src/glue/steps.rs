@@ -156,8 +156,11 @@ impl Chosen {
 /// Whether a point is live unless something else is asked for: those of group descents. There a stop waits for a dozen
 /// lines; in the descent of a single key it waits for one, which is near most of the time, and costs as much.
 fn is_built_in(site: &PointSite) -> bool {
-    site.kind() == PointKind::Data && site.name().starts_with("btree/group-")
+    site.kind() == PointKind::Data && site.name().starts_with(GROUPS)
 }
+
+/// How the names of the points in group descents begin.
+const GROUPS: &str = "btree/group-";
 
 impl StepsHook {
     fn new(teams_of: TeamsOf, chosen: Chosen) -> StepsHook {
@@ -238,6 +241,14 @@ impl StepsHook {
         {
             team::begin_operation(teams.kinds[kind as usize]);
         }
+    }
+
+    /// Whether a point is live that is not of a group descent.
+    pub(crate) fn stops_outside_of_groups(&self) -> bool {
+        let is_outside = |site: &PointSite| !site.name().starts_with(GROUPS);
+        self.teams
+            .get()
+            .is_some_and(|teams| points().iter().zip(&teams.live).any(|(s, live)| *live != 0 && is_outside(s)))
     }
 
     /// The operations of a team's executor; none if there are no teams.

@@ -118,7 +118,7 @@ pub(crate) fn run(
             t_s: measured.series.iter().map(|sample| sample.t_s).collect(),
             throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
         },
-        steps: config.team_size.map(|team_size| steps(team_size, &measured.teams)),
+        steps: config.team_size.map(|_| steps(measured.team_size, &measured.teams)),
         log: log(before, after, stats.completed()),
         pool: pool(before, after),
         peak_rss_bytes: machine::peak_rss_bytes(),

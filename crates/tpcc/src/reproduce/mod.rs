@@ -91,6 +91,10 @@ pub(crate) fn run(id: &str, quick: bool, data: Option<&Path>) -> Result<Report, 
     }
     let provenance = Provenance::here();
     let mut config = findings.config;
+    if let Some(why) = &lab.uncountable {
+        lab.say(&format!("nothing was counted: {why}"));
+        config.insert("not_counted".into(), json!(why));
+    }
     config.insert("quick".into(), json!(quick));
     config.insert("seed".into(), json!(lab::SEED));
     config.insert("build".into(), json!(provenance.line()));

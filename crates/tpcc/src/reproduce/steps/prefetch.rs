@@ -15,7 +15,8 @@ type Way = (&'static str, &'static str);
 
 const PLAIN: Way = ("threads", "--scheduler threads --prefetch off");
 const THREADS: Way = ("threads, group prefetch", "--scheduler threads");
-const STEPS: Way = ("steps, both", "--scheduler steps");
+const STEPS: Way = ("steps, default points", "--scheduler steps");
+const BOTH: Way = ("steps, both", "--scheduler steps --ctx-points all");
 const TEAM_OF_ONE: Way = ("steps, team of one", "--scheduler steps --team-size 1");
 
 /// Sweeps warehouses and ways.
@@ -29,11 +30,12 @@ pub(super) fn sweep(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error>
     };
     let instructions = points_of(PointKind::Instruction, "points-instruction")?;
     let data = points_of(PointKind::Data, "points-data")?;
-    let all: [(&str, &str); 6] = [
+    let all: [(&str, &str); 7] = [
         PLAIN,
         THREADS,
         ("steps, instruction points", &instructions),
         ("steps, prefetch points", &data),
+        BOTH,
         STEPS,
         TEAM_OF_ONE,
     ];
