@@ -138,8 +138,7 @@ fn what_the_engine_makes_passes() {
 fn it_can_be_broken_off() {
     let files = made();
     let result = open(&files).check_structure(|_, _| ControlFlow::Break(())).unwrap();
-    // Progress is told now and then: a small database may be through before.
-    assert_eq!(result.cancelled, !result.passed());
+    assert!(result.cancelled && !result.passed(), "{result:?}");
 }
 
 #[test]

@@ -53,6 +53,10 @@ pub mod fuzzing {
                 Command::Run(flags) => config::run(flags).map(drop),
                 Command::Load(flags) => config::load(flags).map(drop),
                 Command::Check(flags) => config::check(flags).map(drop),
+                Command::Verify(flags) => config::verify(flags).map(drop),
+                Command::Shell(flags) => config::shell(flags).map(drop),
+                // A file of points would be read.
+                Command::History(flags) if flags.scheduling.ctx_points.is_none() => config::history(flags).map(drop),
                 _ => Ok(()),
             },
             Ok(Parsed::Text(_)) => Ok(()),

@@ -85,6 +85,9 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
         cases.swap(at, rng.below(at as u64 + 1) as usize);
     }
     let of = cases.len();
+    if let (Some(case), true) = (plan.case, cases.is_empty()) {
+        println!("io-errors: seed {} has no case {case}", plan.seed);
+    }
     cases.truncate(usize::try_from(plan.budget).unwrap_or(usize::MAX));
     println!("io-errors: {} of {of} cases", cases.len());
     let name = |(number, _): &(u64, Case)| format!("--seed {} --case {number}", plan.seed);
@@ -250,8 +253,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_hundred_refused_calls_are_survived() {
-        for (budget, scheduler) in [(200, Scheduler::Threads), (100, Scheduler::Steps)] {
+    fn five_hundred_refused_calls_are_survived() {
+        for (budget, scheduler) in [(500, Scheduler::Threads), (100, Scheduler::Steps)] {
             let report = run(&Plan::small(budget, scheduler), &Progress::hidden());
             assert_eq!(report.failures, [""; 0]);
             assert_eq!(report.tried, budget);

@@ -47,7 +47,8 @@ impl Report {
     const UNDECIDED_MAX: f64 = 0.01;
 
     fn holds(&self) -> bool {
-        self.failures.is_empty()
+        self.tried > 0
+            && self.failures.is_empty()
             && self.undecided as f64 <= Self::UNDECIDED_MAX * self.tried as f64
             && self.mutants.is_none_or(|(killed, all)| killed == all)
     }

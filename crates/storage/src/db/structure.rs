@@ -21,6 +21,9 @@ use crate::page::{PageBytes, PageRef};
 use crate::table::catalog::{Secondary, TableTrees};
 use crate::txn::core::Core;
 
+/// Progress is told at the first of so many pages.
+const TOLD_EVERY: u64 = 256;
+
 /// What must hold of the pages of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -227,7 +230,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
     /// A copy of a page that can be read; otherwise that is a finding.
     fn page(&mut self, id: PageId) -> Result<Option<Box<PageBytes>>, StorageError> {
         self.looked += 1;
-        if self.looked.is_multiple_of(256) && (self.progress)(self.looked, self.out.pages).is_break() {
+        if self.looked % TOLD_EVERY == 1 && (self.progress)(self.looked, self.out.pages).is_break() {
             self.out.cancelled = true;
         }
         if self.out.cancelled {

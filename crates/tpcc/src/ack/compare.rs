@@ -87,6 +87,7 @@ pub(crate) fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Com
             }
         };
         let why = match last {
+            _ if ack.sequence == 0 => Some("a terminal's first is 1".to_owned()),
             None => Some("no such terminal in that run".to_owned()),
             Some(last) if last < ack.sequence => Some(format!("the terminal's last is {last}")),
             Some(_) if kind == Kind::Payment && !has_history(reader, &ack).map_err(CannotCompare::Engine)? => {
@@ -189,10 +190,11 @@ mod tests {
     #[test]
     fn what_never_happened_is_noticed() {
         let (floor, acks) = acknowledged();
-        for forged in ["ack 1 2 100000 new-order", "ack 1 5 1 payment", "ack 2 0 1 delivery", "ack 0 0 1 payment"] {
+        let never = ["1 2 100000 new-order", "1 5 1 payment", "2 0 1 delivery", "0 0 1 payment", "1 0 0 new-order"];
+        for forged in never.map(|never| format!("ack {never}")) {
             let all = compared(&floor, &format!("{acks}{forged}\n"));
             assert_eq!((all.missing, all.first_missing.len()), (1, 1), "{forged}");
-            assert!(all.first_missing[0].contains(forged), "{all:?}");
+            assert!(all.first_missing[0].contains(&forged), "{all:?}");
         }
         // A payment in the place of another kind of transaction has no row of its own.
         let order = acks.lines().find(|line| line.ends_with("new-order")).unwrap();

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::{Ended, print};
 use crate::config::{self, HistoryConfig};
 use crate::error::Error;
-use crate::glue::database::{cannot_open, failed_transaction, options};
+use crate::glue::database::{announce, cannot_open, failed_transaction, options};
 use crate::history::{self, Outcome, Run, RunError, World};
 use crate::interrupt;
 use crate::report::summary::grouped;
@@ -28,7 +28,7 @@ pub(crate) fn run(flags: crate::flags::History) -> Result<Ended, Error> {
 
 fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     let shown = config.store.shown();
-    let options = options(&config.store)?.0;
+    let options = options(&config.store)?.0.on_recovery(announce(&shown));
     let options = match &config.teams {
         Some(teams) => options.hook(teams.hook()),
         None => options,

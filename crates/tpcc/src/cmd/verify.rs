@@ -6,6 +6,7 @@ use std::path::Path;
 
 use super::{Ended, check, print};
 use crate::ack::{CannotCompare, Compared, compare};
+use crate::check::Checked;
 use crate::config::{self, VerifyConfig};
 use crate::database::Database;
 use crate::error::Error;
@@ -40,19 +41,19 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
     })?;
     drop(reader);
     let structure = structure::check(&database)?;
-    if !structure.passed() {
-        // Rows of a broken tree prove nothing, whatever they say.
-        print(&format!("{}\nacks      {}\n{}\n", report::NOTICE, acks_line(&compared), structure.line()));
-        eprint!("{}", structure.findings());
-        return Ok(Ended::CheckFailed);
-    }
-    database.verify()?;
-    let checked = check(&database, &loaded, config.store.workers)?;
-    database.close()?;
-    if checked.interrupted {
-        return Err(Error::failed("verify: interrupted; nothing is proved").help("let it run to its end"));
-    }
-    let passed = compared.missing == 0 && checked.passed();
+    // Rows of a broken tree prove nothing, whatever they say.
+    let checked = if structure.passed() {
+        database.verify()?;
+        let checked = check(&database, &loaded, config.store.workers)?;
+        database.close()?;
+        if checked.interrupted {
+            return Err(Error::failed("verify: interrupted; nothing is proved").help("let it run to its end"));
+        }
+        Some(checked)
+    } else {
+        None
+    };
+    let passed = compared.missing == 0 && checked.as_ref().is_some_and(Checked::passed);
     let report = json::Verified {
         schema: json::SCHEMA.to_owned(),
         notice: report::NOTICE.to_owned(),
@@ -76,13 +77,17 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
             missing: compared.missing,
             first_missing: compared.first_missing.clone(),
         },
-        check: report::check(&checked),
-        rows: report::rows(&checked),
+        structure: structure.told.clone(),
+        check: checked.as_ref().map(report::check).unwrap_or_default(),
+        rows: checked.as_ref().and_then(report::rows),
         peak_rss_bytes: peak_rss_bytes(),
     };
     let written = json.map(|file| file.write(&report)).transpose()?;
-    let mut text =
-        format!("{}\nacks      {}\ncheck     {}\n", report::NOTICE, acks_line(&compared), check_line(&checked));
+    let mut text = format!("{}\nacks      {}\n", report::NOTICE, acks_line(&compared));
+    if let Some(checked) = &checked {
+        text += &format!("check     {}\n", check_line(checked));
+    }
+    text += &format!("{}\n", structure.line());
     if let Some(path) = written {
         text += &format!("written   {}\n", path.display());
     }
@@ -97,7 +102,7 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
     if more > 0 {
         eprintln!("verify: {shown}: {} more that are not there", grouped(more));
     }
-    eprint!("{}", broken_rules(&checked));
+    eprint!("{}{}", structure.findings(), checked.as_ref().map(broken_rules).unwrap_or_default());
     Ok(Ended::CheckFailed)
 }
 

@@ -195,7 +195,7 @@ pub(crate) fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<Steps
 }
 
 /// Says that a database is being recovered, and lets Ctrl-C break that off.
-fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
+pub(crate) fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
     let (shown, start, mut said) = (shown.to_owned(), Instant::now(), false);
     move |recovery| {
         match recovery.pass {

@@ -399,6 +399,8 @@ pub(crate) struct Verified {
     /// Whether everything acknowledged is there and every rule holds.
     pub(crate) passed: bool,
     pub(crate) acks: Acks,
+    /// With findings the conditions are not checked.
+    pub(crate) structure: Structure,
     pub(crate) check: Check,
     pub(crate) rows: Option<BTreeMap<String, u64>>,
     pub(crate) peak_rss_bytes: Option<u64>,
