@@ -1,12 +1,15 @@
-//! The isolation tests of clause 3.4.2, 1 to 9, with the steps of transactions in both orders.
+//! The isolation tests of clause 3.4.2, 1 to 9, with the steps of transactions in both orders, on threads and on fibers of
+//! one thread.
 //!
 //! "Waits" means: the lock table counts a waiter, and after a second it is waiting still.
 
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use sched_steps::fiber;
 use storage::Isolation::{self, ReadCommitted, Serializable};
 use storage::Options;
 use storage::disk::MemDisk;
@@ -20,15 +23,17 @@ const HELD: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn both_orders(test: impl Fn(&Test)) {
-    for hot_last in [false, true] {
+    for (hot_last, fibers) in [(false, false), (true, false), (false, true), (true, true)] {
         let options = Options::new().buffer_pool(16 << 20).log_segment(4 << 20);
-        test(&Test { shop: Shop::load(Arc::new(MemDisk::new()), options, 1).unwrap(), hot_last });
+        let load = if fibers { Shop::load_for_fibers } else { Shop::load };
+        test(&Test { shop: load(Arc::new(MemDisk::new()), options, 1).unwrap(), hot_last, fibers });
     }
 }
 
 struct Test {
     shop: Shop,
     hot_last: bool,
+    fibers: bool,
 }
 
 impl Test {
@@ -61,13 +66,35 @@ impl Test {
         let start = Instant::now();
         while self.waits() == before {
             assert!(start.elapsed() < PATIENCE, "nobody waits");
-            std::thread::sleep(Duration::from_millis(1));
+            rest();
         }
-        std::thread::sleep(HELD);
+        let start = Instant::now();
+        while start.elapsed() < HELD {
+            rest();
+        }
     }
 
-    /// Runs `t2` on another thread, sees that it waits, runs `release`, and returns what `t2` does.
+    /// Runs `t2` on another thread, or on another fiber than `release`, sees that it waits, runs `release`, and returns
+    /// what `t2` does.
     fn waits_until<R: Send>(&self, t2: impl FnOnce() -> R + Send, release: impl FnOnce()) -> R {
+        if self.fibers {
+            let (before, is_over) = (self.waits(), Cell::new(false));
+            let ended = self.shop.executor().unwrap().scope(|scope| {
+                let t2 = scope.spawn(|| {
+                    let answer = t2();
+                    is_over.set(true);
+                    answer
+                });
+                let first = scope.spawn(|| {
+                    self.until_somebody_waits(before);
+                    assert!(!is_over.get(), "it does not wait any more");
+                    release();
+                });
+                first.join().unwrap();
+                t2.join().unwrap()
+            });
+            return ended.unwrap();
+        }
         std::thread::scope(|scope| {
             let before = self.waits();
             let t2 = scope.spawn(t2);
@@ -76,6 +103,15 @@ impl Test {
             release();
             t2.join().unwrap()
         })
+    }
+}
+
+/// Lets others run for a moment.
+fn rest() {
+    if fiber::is_fiber() {
+        fiber::yield_now();
+    } else {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -8,18 +8,22 @@ mod watched;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use sched_steps::Executor;
 use storage::disk::Disk;
-use storage::{Database, Isolation, Options};
+use storage::{Database, Hook, Isolation, Options};
 
 pub use running::{Figures, Running, Status};
 
 use crate::check;
+use crate::config::CtxPoints;
 use crate::driver::{Clock, next_run};
 use crate::engine::{Engine, Session, Ticket, Transaction};
+use crate::flags::TeamsOf;
 use crate::generate::Random;
 use crate::generate::deck::{Deck, Mix};
 use crate::generate::input::{Input, World};
 use crate::generate::nurand::Constants;
+use crate::glue::steps::{self, StepsHook};
 use crate::glue::storage::{Store, StoreError};
 use crate::load;
 use crate::schema::Scale;
@@ -62,8 +66,21 @@ impl Shop {
     /// # Errors
     /// Those of the engine, in words.
     pub fn load(disk: Arc<dyn Disk>, options: Options, warehouses: u32) -> Result<Shop, String> {
+        Shop::loaded(Shop::store(disk, options, None)?, warehouses)
+    }
+
+    /// Fills an empty disk, for transactions that are fibers of a thread and switch at every point.
+    ///
+    /// # Errors
+    /// Those of the engine, in words.
+    pub fn load_for_fibers(disk: Arc<dyn Disk>, options: Options, warehouses: u32) -> Result<Shop, String> {
+        let hook = steps::hook_for(TeamsOf::Operation, &CtxPoints::All).map_err(text)?;
+        let options = options.hook(Arc::clone(&hook) as Arc<dyn Hook>);
+        Shop::loaded(Shop::store(disk, options, Some(hook))?, warehouses)
+    }
+
+    fn loaded(store: Store, warehouses: u32) -> Result<Shop, String> {
         let plan = load::Plan::new(warehouses, Scale::TINY, 1, When::at(1));
-        let store = Shop::store(disk, options)?;
         let _ = load::populate(&plan, &store, 1, &load::Progress::default()).map_err(text)?;
         store.finish_load(&plan.loaded()).map_err(text)?;
         Ok(Shop { store, loaded: plan.loaded() })
@@ -74,15 +91,24 @@ impl Shop {
     /// # Errors
     /// Those of the engine, in words.
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Shop, String> {
-        let store = Shop::store(disk, options.create(false))?;
+        let store = Shop::store(disk, options.create(false), None)?;
         let loaded = Loaded::read(&mut store.reader().map_err(text)?).map_err(text)?;
         Ok(Shop { store, loaded: loaded.ok_or("incomplete load")? })
     }
 
     /// The engine at its default level, acknowledging what is on disk.
-    fn store(disk: Arc<dyn Disk>, options: Options) -> Result<Store, String> {
+    fn store(disk: Arc<dyn Disk>, options: Options, hook: Option<Arc<StepsHook>>) -> Result<Store, String> {
         let db = options.open_on(disk).map_err(text)?;
-        Store::new(db, Isolation::Serializable, storage::Durability::Sync, true, false, None).map_err(text)
+        Store::new(db, Isolation::Serializable, storage::Durability::Sync, true, false, hook).map_err(text)
+    }
+
+    /// Runs transactions as fibers, if it was loaded for them.
+    ///
+    /// # Errors
+    /// That of the system, in words.
+    pub fn executor(&self) -> Result<Executor, String> {
+        let operations = self.store.operations().ok_or("not loaded for fibers")?;
+        Executor::builder().fibers(4).operations(operations).build().map_err(text)
     }
 
     /// The database below.
