@@ -1,8 +1,9 @@
 //! What a campaign found, on the terminal and as JSON, and how far it is.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -95,9 +96,11 @@ impl Report {
     }
 }
 
-/// How far a campaign is, on stderr if that is a terminal.
+/// How far a campaign is, on stderr: a bar on a terminal, else a line a minute.
 pub(crate) struct Progress {
     bar: ProgressBar,
+    /// Minutes told in lines; none on a terminal.
+    minutes: Option<AtomicU64>,
     start: Instant,
     fail_fast: bool,
     failed: AtomicBool,
@@ -111,18 +114,31 @@ impl Progress {
             bar.set_style(style);
         }
         bar.set_message(campaign.to_owned());
-        Progress { bar, start: Instant::now(), fail_fast, failed: AtomicBool::new(false) }
+        let minutes = (!std::io::stderr().is_terminal()).then(AtomicU64::default);
+        Progress { bar, minutes, start: Instant::now(), fail_fast, failed: AtomicBool::new(false) }
     }
 
     /// Shows nothing.
     #[cfg(test)]
     pub(super) fn hidden() -> Progress {
-        Progress { bar: ProgressBar::hidden(), start: Instant::now(), fail_fast: false, failed: AtomicBool::new(false) }
+        Progress {
+            bar: ProgressBar::hidden(),
+            minutes: None,
+            start: Instant::now(),
+            fail_fast: false,
+            failed: AtomicBool::new(false),
+        }
     }
 
     /// More cases were tried.
     pub(crate) fn add(&self, cases: u64) {
         self.bar.inc(cases);
+        if let Some(told) = &self.minutes {
+            let minute = self.start.elapsed().as_secs() / 60;
+            if told.fetch_max(minute, Ordering::Relaxed) < minute {
+                eprintln!("{minute:>5} min  {} of {} cases", self.bar.position(), self.bar.length().unwrap_or(0));
+            }
+        }
     }
 
     /// Something failed.

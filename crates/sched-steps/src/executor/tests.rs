@@ -283,7 +283,8 @@ fn who_gives_way_with_a_latch_is_told_and_the_others_go_on() {
     use crate::team::{self, Membership, Operations};
     let mut operations = Operations::new();
     let operation = operations.add("a", "").unwrap();
-    let ways: [(&str, fn(team::OperationId)); 4] = [
+    type Way = (&'static str, fn(team::OperationId));
+    let ways: [Way; 4] = [
         ("yields", |_| fiber::yield_now()),
         ("parks", |_| fiber::park()),
         ("blocks", |_| fiber::block_until(|| false)),
