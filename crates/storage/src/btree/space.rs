@@ -240,7 +240,8 @@ impl<'a> Grant<'a> {
                 free = next;
             } else {
                 *id = PageId(end);
-                end += 1;
+                // Of a damaged allocator, whose free list was enough, nobody has asked for room yet.
+                end = end.saturating_add(1);
             }
         }
         if !pages.pool.file_holds(u64::from(end) + pages.kept()) {
