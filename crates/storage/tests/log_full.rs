@@ -14,6 +14,19 @@ fn rows(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
     tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
 }
 
+/// A database on a disk that is full, whose log so many updates have filled further.
+fn nearly_full(disk: &SimDisk, updates: u64) -> Database {
+    let db = small().open_on(on(disk)).unwrap();
+    db.transact(|tx| tx.put(&NUMBERS, &0, &0)).unwrap();
+    db.table(&ROWS).unwrap();
+    db.table(&LOADED).unwrap();
+    disk.set_capacity(disk.used());
+    for n in 0..updates {
+        db.transact(|tx| tx.put(&NUMBERS, &0, &n)).unwrap();
+    }
+    db
+}
+
 /// The root of a small table grows with a record of two pages' images. With the log nearly full to different degrees,
 /// some of these records are the one that does not fit.
 #[test]
@@ -21,13 +34,7 @@ fn a_root_that_could_not_grow_is_as_it_was() {
     let mut refused = 0;
     for updates in (0..330).step_by(3) {
         let disk = SimDisk::new(1);
-        let db = small().open_on(on(&disk)).unwrap();
-        db.transact(|tx| tx.put(&NUMBERS, &0, &0)).unwrap();
-        db.table(&ROWS).unwrap();
-        disk.set_capacity(disk.used());
-        for n in 0..updates {
-            db.transact(|tx| tx.put(&NUMBERS, &0, &n)).unwrap();
-        }
+        let db = nearly_full(&disk, updates);
         let mut expected = Vec::new();
         for round in 0..2 {
             for n in 0..60u8 {
@@ -57,14 +64,8 @@ fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
     let mut refused = 0;
     for updates in (0..330).step_by(3) {
         let disk = SimDisk::new(1);
-        let db = small().open_on(on(&disk)).unwrap();
-        db.transact(|tx| tx.put(&NUMBERS, &0, &0)).unwrap();
-        db.table(&ROWS).unwrap();
+        let db = nearly_full(&disk, updates);
         let loaded = db.table(&LOADED).unwrap();
-        disk.set_capacity(disk.used());
-        for n in 0..updates {
-            db.transact(|tx| tx.put(&NUMBERS, &0, &n)).unwrap();
-        }
         for n in 0..60u8 {
             match db.transact(|tx| tx.insert(&ROWS, &vec![n], &vec![n; 180])) {
                 Ok(()) => {}

@@ -183,10 +183,15 @@ impl BufferPool {
         }
         frame.uses.store(0, Ordering::Relaxed);
         frame.recovery_lsn.store(0, Ordering::Release);
-        self.table.remove(id, self.index_of(frame), None);
-        // The frame stays in its queue; there it is found without a page and becomes free.
-        frame.set_page_id(PageId::NONE);
+        self.take_out(frame);
         true
+    }
+
+    /// Takes the page out of a frame whose latch the caller holds. The frame stays in its queue; there it is found without
+    /// a page and becomes free.
+    fn take_out(&self, frame: &Frame) {
+        self.table.remove(frame.page_id(), self.index_of(frame), None);
+        frame.set_page_id(PageId::NONE);
     }
 
     /// The page is being freed: its frame may go, if the page is as it is on disk. Changes that are not
@@ -204,8 +209,6 @@ impl BufferPool {
             return;
         }
         add(&self.counters.evictions, 1);
-        self.table.remove(id, self.index_of(frame), None);
-        // The frame stays in its queue; there it is found without a page and becomes free.
-        frame.set_page_id(PageId::NONE);
+        self.take_out(frame);
     }
 }
