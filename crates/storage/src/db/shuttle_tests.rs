@@ -145,7 +145,7 @@ impl Bench {
                 assert!(found >= least, "counter {counter} is {found}; {least} was acknowledged");
             }
             drop(tx);
-            std::mem::forget(db);
+            db.close().unwrap();
         }
     }
 }
