@@ -169,6 +169,10 @@ point_sites! {
     BEFORE_READ = Instruction "table/before-read";
     /// A descent is about to search the root.
     BEFORE_ROOT = Instruction "btree/before-root";
+    /// A descent knows the part of the root's slots where its key lies.
+    ROOT_SEGMENT = Instruction "btree/root-segment";
+    /// A descent has arrived at its leaf, and not searched it yet.
+    BEFORE_LEAF = Instruction "btree/before-leaf";
     /// A row has been copied, and not been looked at yet.
     AFTER_COPY = Instruction "table/after-copy";
     /// A row has been found and locked, and not been copied yet.
@@ -178,8 +182,10 @@ point_sites! {
 }
 
 /// The points in the descent of a single key.
-const OF_DESCENTS: [&PointSite; 7] = [
+const OF_DESCENTS: [&PointSite; 9] = [
     &site::BEFORE_ROOT,
+    &site::ROOT_SEGMENT,
+    &site::BEFORE_LEAF,
     &site::INNER_HEAD,
     &site::INNER_SEGMENT,
     &site::LEAF_ENTRY,

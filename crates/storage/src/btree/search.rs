@@ -16,7 +16,7 @@ use super::{MAX_LEVELS, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::base::point::site;
+use crate::base::point::{PointSite, site};
 use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
 use crate::buffer::shortcuts::Spot;
@@ -70,11 +70,14 @@ impl Tree {
     #[inline(never)]
     fn find_stepping<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
         pool.points().at(&site::BEFORE_ROOT);
-        let child = |page: PageRef<'_>| {
-            let (position, equal) = page.finish(narrow_ahead(page, key), key);
+        let child = |page: PageRef<'_>, is_root: bool| {
+            let narrowed = narrow_ahead(page, key);
+            pool.points().at(segment(is_root));
+            let (position, equal) = page.finish(narrowed, key);
             position + usize::from(equal)
         };
-        let read = self.retrying(pool, || self.descend::<true>(pool, key, child, 0).map(|(leaf, _)| leaf))?;
+        let read = self.retrying(pool, || self.descend::<true>(pool, child, 0).map(|(leaf, _)| leaf))?;
+        pool.points().at(&site::BEFORE_LEAF);
         let page = read.page();
         let narrowed = narrow_ahead(page, key);
         pool.points().at(&site::LEAF_SEGMENT);
@@ -90,9 +93,7 @@ impl Tree {
     /// The leaf that covers `key`.
     #[inline]
     pub(crate) fn leaf<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<FrameRead<'p>, StorageError> {
-        self.retrying(pool, || {
-            self.descend::<false>(pool, key, |page| page.child_position(key), 0).map(|(leaf, _)| leaf)
-        })
+        self.retrying(pool, || self.descend::<false>(pool, |page, _| page.child_position(key), 0).map(|(leaf, _)| leaf))
     }
 
     /// The leaf that covers the keys just below `key` (`None`: the last leaf), for going backwards.
@@ -102,14 +103,20 @@ impl Tree {
         key: Option<&[u8]>,
     ) -> Result<FrameRead<'p>, StorageError> {
         self.retrying(pool, || {
-            let child = |page: PageRef<'_>| key.map_or_else(|| page.count(), |key| page.lower_bound(key).0);
+            let child = |page: PageRef<'_>, _| key.map_or_else(|| page.count(), |key| page.lower_bound(key).0);
             if pool.points().in_descents() {
-                let leaf = self.descend::<true>(pool, key.unwrap_or(&[]), child, 0)?.0;
-                narrow_ahead(leaf.page(), key.unwrap_or(&[]));
+                let near = key.unwrap_or(&[]);
+                let stepping = |page: PageRef<'_>, is_root| {
+                    narrow_ahead(page, near);
+                    pool.points().at(segment(is_root));
+                    child(page, is_root)
+                };
+                let leaf = self.descend::<true>(pool, stepping, 0)?.0;
+                narrow_ahead(leaf.page(), near);
                 pool.points().at(&site::LEAF_SEGMENT);
                 return Ok(leaf);
             }
-            self.descend::<false>(pool, &[], child, 0).map(|(leaf, _)| leaf)
+            self.descend::<false>(pool, child, 0).map(|(leaf, _)| leaf)
         })
     }
 
@@ -120,7 +127,7 @@ impl Tree {
         key: &[u8],
         level: u8,
     ) -> Result<(FrameRead<'p>, Option<Step<'p>>), StorageError> {
-        self.retrying(pool, || self.descend::<false>(pool, key, |page| page.child_position(key), level))
+        self.retrying(pool, || self.descend::<false>(pool, |page, _| page.child_position(key), level))
     }
 
     #[inline]
@@ -143,13 +150,12 @@ impl Tree {
         }
     }
 
-    /// `STEPS`: asks for lines ahead and stops at points; `near` says where `child_of` will look.
+    /// `STEPS`: asks for lines ahead and stops at points. `child_of` gets a page and whether it is the root.
     #[inline]
     fn descend<'p, const STEPS: bool>(
         &self,
         pool: &'p BufferPool,
-        near: &[u8],
-        child_of: impl Fn(PageRef<'_>) -> usize,
+        child_of: impl Fn(PageRef<'_>, bool) -> usize,
         level: u8,
     ) -> Result<(FrameRead<'p>, Option<Step<'p>>), Stop> {
         let mut id = self.root;
@@ -172,11 +178,7 @@ impl Tree {
                 read.frame().touch();
                 return Ok((read, parent));
             }
-            if STEPS && parent.is_some() {
-                narrow_ahead(page, near);
-                pool.points().at(&site::INNER_SEGMENT);
-            }
-            let position = child_of(page);
+            let position = child_of(page, parent.is_none());
             let child = page.child(position);
             if !read.is_valid() {
                 return Err(Stop::Again);
@@ -212,6 +214,12 @@ impl Tree {
         // The frame may have been given to another page since the translation was read.
         if frame.page_id() != id { Err(Stop::Again) } else { Ok(read) }
     }
+}
+
+/// Where a descent stops when it has asked for the slots of an inner page.
+#[inline]
+fn segment(is_root: bool) -> &'static PointSite {
+    if is_root { &site::ROOT_SEGMENT } else { &site::INNER_SEGMENT }
 }
 
 /// In one place for all levels: what a descent does between two points is to fit the instruction cache.

@@ -151,11 +151,35 @@ impl LockOwner {
 
     #[inline(never)]
     fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: Claim) -> Result<Acquired, Refused> {
+        if self.acquire_beside(table, name, claim) {
+            return Ok(Acquired::New);
+        }
         match self.attempt(table, name, claim, IfBlocked::GiveUp) {
             Ok(Attempt::Done(acquired)) => Ok(acquired),
             Ok(Attempt::Blocked | Attempt::Queued) => Err(Refused::WouldBlock),
             Err(_) => Err(Refused::TooManyLocks),
         }
+    }
+
+    /// Locks a record of which nobody has or wants a lock, in a bucket that others share by chance; false if it is not so.
+    #[inline]
+    fn acquire_beside(&mut self, table: u32, name: LockName, claim: Claim) -> bool {
+        self.arena.reserve();
+        if let Some(usage) = self.tables.get_mut(table as usize)
+            && usage.records < usage.limit
+            && let Some(request) = self.arena.peek_next()
+        {
+            let list = self.locks.buckets.of(name).latch();
+            if list.iter().all(|other| other.name.get() != name) {
+                fill(request, table, name, claim);
+                list.push_held(request);
+                drop(list);
+                self.arena.take_next();
+                usage.records += 1;
+                return true;
+            }
+        }
+        false
     }
 
     /// As [`LockOwner::try_acquire`], but waits while others are in the way. The caller holds no latch.

@@ -86,16 +86,19 @@ impl Slot {
 /// The head of a key's rest, which begins behind `prefix` bytes.
 #[inline]
 pub(super) fn head_of(key: &[u8], prefix: usize) -> u32 {
-    if let Some(first) = key.get(prefix..).and_then(|rest| rest.first_chunk::<4>()) {
-        return u32::from_be_bytes(*first);
-    }
-    // Shorter than a head: the key's last bytes, padded with zeros.
-    let rest = key.len().saturating_sub(prefix);
-    let last = match key.last_chunk::<4>() {
-        Some(last) => u32::from_be_bytes(*last),
-        None => key.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)),
-    };
-    (u64::from(last) << (8 * (4 - rest))) as u32
+    let Some(last) = key.len().checked_sub(4) else { return head_of_few(key, prefix) };
+    // What is shorter than a head is the key's last bytes, padded with zeros. No branch: keys of many lengths come by.
+    let at = prefix.min(last);
+    let word =
+        key.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>()).map_or(0, |word| u32::from_be_bytes(*word));
+    (u64::from(word) << (8 * (prefix - at).min(4))) as u32
+}
+
+/// Of a key of less than four bytes.
+#[cold]
+fn head_of_few(key: &[u8], prefix: usize) -> u32 {
+    let rest = key.get(prefix..).unwrap_or(&[]);
+    rest.iter().chain(&[0; 4]).take(4).fold(0, |head, byte| head << 8 | u32::from(*byte))
 }
 
 /// The first bytes of a head, as many as are shared.
@@ -291,11 +294,16 @@ impl<'a> PageRef<'a> {
         if is_outside || from >= count || self.head(from) != head {
             return (from, false);
         }
-        self.lower_bound_among_equals(from, count, head, key.get(self.prefix_len()..).unwrap_or(&[]))
+        let rest = key.get(self.prefix_len()..).unwrap_or(&[]);
+        // Of a short key the head is everything.
+        if rest.len() <= 4 && rest.len() == self.slot(from).key_len {
+            return (from, true);
+        }
+        self.lower_bound_among_equals(from, count, head, rest)
     }
 
     /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.
-    #[inline]
+    #[inline(never)]
     fn lower_bound_among_equals(self, mut from: usize, count: usize, head: u32, rest: &[u8]) -> (usize, bool) {
         match self.compare_rest(from, rest) {
             Ordering::Equal => return (from, true),
@@ -786,6 +794,18 @@ mod tests {
             upper: PageId::NONE,
         });
         bytes
+    }
+
+    #[test]
+    fn a_head_is_the_first_four_bytes_padded_with_zeros() {
+        for len in 0..12 {
+            let key: Vec<u8> = (0..len).map(|i| 0xF1 - 7 * i as u8).collect();
+            for prefix in 0..16 {
+                let mut head = [0; 4];
+                head.iter_mut().zip(key.iter().skip(prefix)).for_each(|(to, from)| *to = *from);
+                assert_eq!(head_of(&key, prefix), u32::from_be_bytes(head), "{len} bytes, {prefix} left out");
+            }
+        }
     }
 
     fn check(page: PageRef<'_>, model: &BTreeMap<Vec<u8>, (Vec<u8>, bool)>) {
