@@ -101,9 +101,18 @@ impl Slots {
     #[inline]
     pub(crate) fn claim(&self) -> Option<Claim<'_>> {
         let hint = if self.remembers { HINT.get() } else { 0 };
-        if let Some(slot) = self.slots[..self.limit()].get(hint)
+        let slots = &self.slots[..self.limit()];
+        if let Some(slot) = slots.get(hint)
             && Self::try_claim(slot)
         {
+            return Some(Claim { slot });
+        }
+        // Of a team on this thread one begins after the other.
+        if self.remembers
+            && let Some(slot) = slots.get(hint + 1)
+            && Self::try_claim(slot)
+        {
+            HINT.set(hint + 1);
             return Some(Claim { slot });
         }
         self.claim_slow(hint)
