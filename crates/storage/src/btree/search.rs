@@ -45,6 +45,25 @@ enum Stop {
     Damaged(PageId, &'static str),
 }
 
+impl Stop {
+    /// Out of line, as the other: what stands between two points is to fit the instruction cache.
+    #[cold]
+    fn again() -> Stop {
+        Stop::Again
+    }
+
+    #[cold]
+    fn miss(id: PageId) -> Stop {
+        Stop::Miss(id)
+    }
+
+    /// A page is damaged only if it is still there: its frame may have got another one meanwhile.
+    #[cold]
+    fn damaged(id: PageId, read: &FrameRead<'_>, what: &'static str) -> Stop {
+        if read.is_valid() { Stop::Damaged(id, what) } else { Stop::Again }
+    }
+}
+
 /// An inner page on the way, and the position of the child that was followed.
 pub(crate) struct Step<'p> {
     pub(crate) read: FrameRead<'p>,
@@ -159,21 +178,21 @@ impl Tree {
         level: u8,
     ) -> Result<(FrameRead<'p>, Option<Step<'p>>), Stop> {
         let mut id = self.root;
-        let mut read = self.enter(pool, id)?;
+        let mut read = self.enter(pool, pool.get(id).ok_or_else(|| Stop::miss(id))?, id)?;
         let mut parent: Option<Step<'p>> = None;
         let mut expected = None;
         for _ in 0..MAX_LEVELS {
             let page = read.page();
             let at = page.level();
             if expected.is_some_and(|level| level != at) {
-                return Err(if read.is_valid() { Stop::Damaged(id, "lies at the wrong level") } else { Stop::Again });
+                return Err(Stop::damaged(id, &read, "lies at the wrong level"));
             }
             if at <= level {
                 if !read.is_valid() {
-                    return Err(Stop::Again);
+                    return Err(Stop::again());
                 }
                 if at < level || page.index() != self.index {
-                    return Err(Stop::Damaged(id, "belongs to another place"));
+                    return Err(Stop::damaged(id, &read, "belongs to another place"));
                 }
                 read.frame().touch();
                 return Ok((read, parent));
@@ -181,22 +200,23 @@ impl Tree {
             let position = child_of(page, parent.is_none());
             let child = page.child(position);
             if !read.is_valid() {
-                return Err(Stop::Again);
+                return Err(Stop::again());
             }
             if child.is_none() || page.kind() != Some(Kind::Inner) || page.index() != self.index {
-                return Err(Stop::Damaged(id, "is no inner page"));
+                return Err(Stop::damaged(id, &read, "is no inner page"));
             }
             if STEPS && at == 1 {
                 pool.prefetch_entry(child);
                 pool.points().at(&site::LEAF_ENTRY);
             }
-            if STEPS && let Some(frame) = pool.get(child) {
+            let frame = pool.get(child).ok_or_else(|| Stop::miss(child))?;
+            if STEPS {
                 frame.prefetch_head();
                 pool.points().at(if at == 1 { &site::LEAF_HEAD } else { &site::INNER_HEAD });
             }
-            let next = self.enter(pool, child)?;
+            let next = self.enter(pool, frame, child)?;
             if !read.is_valid() {
-                return Err(Stop::Again);
+                return Err(Stop::again());
             }
             read.frame().touch();
             expected = at.checked_sub(1);
@@ -208,11 +228,10 @@ impl Tree {
     }
 
     #[inline]
-    fn enter<'p>(&self, pool: &'p BufferPool, id: PageId) -> Result<FrameRead<'p>, Stop> {
-        let frame = pool.get(id).ok_or(Stop::Miss(id))?;
+    fn enter<'p>(&self, pool: &'p BufferPool, frame: &'p Frame, id: PageId) -> Result<FrameRead<'p>, Stop> {
         let read = frame.read(pool.latches());
         // The frame may have been given to another page since the translation was read.
-        if frame.page_id() != id { Err(Stop::Again) } else { Ok(read) }
+        if frame.page_id() != id { Err(Stop::again()) } else { Ok(read) }
     }
 }
 
@@ -225,7 +244,7 @@ fn segment(is_root: bool) -> &'static PointSite {
 /// In one place for all levels: what a descent does between two points is to fit the instruction cache.
 #[inline(never)]
 fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
-    page.narrow(key)
+    page.narrow_in_place(key)
 }
 
 /// Where a key was found by a group descent: a hint, good while the frame's version stays.

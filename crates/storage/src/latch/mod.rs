@@ -270,6 +270,12 @@ impl<'a> ReadGuard<'a> {
         self.version
     }
 
+    /// Out of line: readers hold nothing unless latches are plain, and guards are dropped in many places.
+    #[cold]
+    fn let_go(&self) {
+        self.latch.unlock_shared();
+    }
+
     /// Exchanges reading for writing; false if the page has changed since the guard was made.
     #[inline]
     pub(crate) fn upgrade(mut self) -> bool {
@@ -285,7 +291,7 @@ impl Drop for ReadGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.shared {
-            self.latch.unlock_shared();
+            self.let_go();
         }
     }
 }

@@ -161,7 +161,8 @@ impl LockOwner {
         }
     }
 
-    /// Locks a record of which nobody has or wants a lock, in a bucket that others share by chance; false if it is not so.
+    /// Locks a record that nobody has or wants to have locked, in a bucket that others share by chance; false if it is
+    /// not so.
     #[inline]
     fn acquire_beside(&mut self, table: u32, name: LockName, claim: Claim) -> bool {
         self.arena.reserve();

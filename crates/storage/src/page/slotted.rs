@@ -266,9 +266,22 @@ impl<'a> PageRef<'a> {
         narrowed
     }
 
+    /// As [`PageRef::narrow`], in one piece of code with what calls it.
+    #[inline(always)]
+    pub(crate) fn narrow_in_place(self, key: &[u8]) -> Narrowed {
+        let narrowed = self.narrow_by_hints(key);
+        self.prefetch_slots(usize::from(narrowed.from), usize::from(narrowed.to));
+        narrowed
+    }
+
     /// As [`PageRef::narrow`], of a page that is near.
     #[inline]
     pub(crate) fn narrow_near(self, key: &[u8]) -> Narrowed {
+        self.narrow_by_hints(key)
+    }
+
+    #[inline(always)]
+    fn narrow_by_hints(self, key: &[u8]) -> Narrowed {
         let prefix = self.prefix_len();
         let skip = usize::from(self.u16(SKIP)).min(4);
         let count = self.count();
