@@ -350,9 +350,11 @@ mod tests {
             assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
             b.unlock_exclusive();
             assert_none_held("the end");
-            // An optimistic reader holds nothing.
-            let _read = ReadGuard::new(&a, LatchKind::Optimistic);
-            assert_none_held("a read section");
+            // An optimistic reader holds nothing; where there are none he takes a share.
+            if !cfg!(any(miri, race_free)) {
+                let _read = ReadGuard::new(&a, LatchKind::Optimistic);
+                assert_none_held("a read section");
+            }
         })
         .join()
         .unwrap();
