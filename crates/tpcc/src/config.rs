@@ -226,6 +226,8 @@ pub(crate) struct CheckConfig {
     pub(crate) store: StoreConfig,
     /// Whether the structure is proved as well.
     pub(crate) structure: bool,
+    /// Whether a digest of all rows is wanted.
+    pub(crate) fingerprint: bool,
     /// Where to write everything.
     pub(crate) json: Option<PathBuf>,
 }
@@ -332,7 +334,7 @@ pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
 pub(crate) fn check(flags: flags::Check) -> Result<CheckConfig, Error> {
     no_floor(&flags.engine, "check")?;
     let store = store(flags.data.as_deref(), &flags.engine, &flags.machine)?;
-    Ok(CheckConfig { store, structure: flags.structure, json: flags.output.json })
+    Ok(CheckConfig { store, structure: flags.structure, fingerprint: flags.fingerprint, json: flags.output.json })
 }
 
 /// Resolves `tpcc verify`.

@@ -35,6 +35,10 @@ pub(crate) trait Database: Engine + Send + Sized {
     /// break it off.
     fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<Structure, Error>;
 
+    /// One digest of all rows, table by table in key order, while nothing else runs; none if `look`, which hears how many
+    /// rows were read, broke it off.
+    fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error>;
+
     /// Leaves everything on disk.
     fn close(self) -> Result<(), Error>;
 }

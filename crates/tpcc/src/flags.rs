@@ -101,6 +101,11 @@ pub(crate) struct Check {
     /// Also prove the structure of trees, indexes and free pages
     #[arg(long, help_heading = "Data")]
     pub(crate) structure: bool,
+    /// Also print one digest of all rows, by which databases can be compared
+    ///
+    /// SHA-256 over all tables by name, each in key order. Where rows lie and what was deleted makes no difference.
+    #[arg(long, help_heading = "Data")]
+    pub(crate) fingerprint: bool,
     #[command(flatten)]
     pub(crate) engine: Engine,
     #[command(flatten)]

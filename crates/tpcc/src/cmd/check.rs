@@ -1,11 +1,15 @@
 //! `tpcc check`: the consistency conditions, on their own.
 
+use std::ops::ControlFlow;
+
 use super::{Ended, check, print};
 use crate::config::{self, CheckConfig};
 use crate::database::Database;
 use crate::error::Error;
 use crate::flags;
 use crate::glue::storage::Store;
+use crate::interrupt;
+use crate::progress::Progress;
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::output::JsonFile;
 use crate::report::summary::{broken_rules, check_line, grouped};
@@ -34,6 +38,7 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
         database.verify()?;
         Some(check(&database, &loaded, config.store.workers)?)
     };
+    let digest = if config.fingerprint && !broken { Some(fingerprint(&database)?) } else { None };
     let closed = database.close();
     if !broken {
         closed?;
@@ -58,6 +63,7 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
         interrupted: false,
         check: checked.as_ref().map(report::check).unwrap_or_default(),
         structure: structure.as_ref().map(|structure| structure.told.clone()),
+        fingerprint: digest.clone(),
         rows: rows.clone(),
         peak_rss_bytes: peak_rss_bytes(),
     };
@@ -70,6 +76,9 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
     }
     if let Some(structure) = &structure {
         text += &format!("{}\n", structure.line());
+    }
+    if let Some(digest) = &digest {
+        text += &format!("fingerprint {digest}\n");
     }
     if let Some(path) = written {
         text += &format!("written   {}\n", path.display());
@@ -86,4 +95,14 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
         }
         None => Ok(Ended::CheckFailed),
     }
+}
+
+/// The digest of all rows; says how far it is.
+fn fingerprint<D: Database>(database: &D) -> Result<String, Error> {
+    let mut shown = Progress::start();
+    let digest = database.fingerprint(&mut |rows| {
+        shown.show(|| format!("fingerprint  {} rows", grouped(rows)));
+        if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    digest.ok_or_else(|| Error::failed("check: interrupted; there is no fingerprint").help("let it run to its end"))
 }

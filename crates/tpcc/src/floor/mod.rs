@@ -384,6 +384,10 @@ impl Database for Floor {
         Err(Error::usage("--structure: the floor has no pages"))
     }
 
+    fn fingerprint(&self, _: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error> {
+        Err(Error::usage("--fingerprint: the floor keeps nothing"))
+    }
+
     fn close(self) -> Result<(), Error> {
         Ok(())
     }

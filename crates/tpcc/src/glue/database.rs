@@ -124,6 +124,10 @@ impl Database for Store {
         })
     }
 
+    fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error> {
+        Store::fingerprint(self, look).map_err(failed)
+    }
+
     fn close(self) -> Result<(), Error> {
         Store::close(self).map_err(|error| below(&error))
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod codec;
 pub(crate) mod database;
+mod fingerprint;
 pub(crate) mod loading;
 pub(crate) mod steps;
 #[cfg(test)]

@@ -363,6 +363,9 @@ pub(crate) struct Checked {
     pub(crate) check: Check,
     /// Null without `--structure`. With findings the conditions are not checked.
     pub(crate) structure: Option<Structure>,
+    /// Null without `--fingerprint`. A digest of all rows in hexadecimal: equal for databases that hold the same rows.
+    /// With findings in the structure it is not made.
+    pub(crate) fingerprint: Option<String>,
     pub(crate) rows: Option<BTreeMap<String, u64>>,
     pub(crate) peak_rss_bytes: Option<u64>,
 }
