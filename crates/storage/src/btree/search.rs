@@ -46,7 +46,7 @@ enum Stop {
 }
 
 impl Stop {
-    /// Out of line, as the other: what stands between two points is to fit the instruction cache.
+    /// Out of line, as those below: what stands between two points is to fit the instruction cache.
     #[cold]
     fn again() -> Stop {
         Stop::Again
@@ -244,7 +244,7 @@ fn segment(is_root: bool) -> &'static PointSite {
 /// In one place for all levels: what a descent does between two points is to fit the instruction cache.
 #[inline(never)]
 fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
-    page.narrow_in_place(key)
+    page.narrow(key)
 }
 
 /// Where a key was found by a group descent: a hint, good while the frame's version stays.

@@ -151,36 +151,11 @@ impl LockOwner {
 
     #[inline(never)]
     fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: Claim) -> Result<Acquired, Refused> {
-        if self.acquire_beside(table, name, claim) {
-            return Ok(Acquired::New);
-        }
         match self.attempt(table, name, claim, IfBlocked::GiveUp) {
             Ok(Attempt::Done(acquired)) => Ok(acquired),
             Ok(Attempt::Blocked | Attempt::Queued) => Err(Refused::WouldBlock),
             Err(_) => Err(Refused::TooManyLocks),
         }
-    }
-
-    /// Locks a record that nobody has or wants to have locked, in a bucket that others share by chance; false if it is
-    /// not so.
-    #[inline]
-    fn acquire_beside(&mut self, table: u32, name: LockName, claim: Claim) -> bool {
-        self.arena.reserve();
-        if let Some(usage) = self.tables.get_mut(table as usize)
-            && usage.records < usage.limit
-            && let Some(request) = self.arena.peek_next()
-        {
-            let list = self.locks.buckets.of(name).latch();
-            if list.iter().all(|other| other.name.get() != name) {
-                fill(request, table, name, claim);
-                list.push_held(request);
-                drop(list);
-                self.arena.take_next();
-                usage.records += 1;
-                return true;
-            }
-        }
-        false
     }
 
     /// As [`LockOwner::try_acquire`], but waits while others are in the way. The caller holds no latch.
@@ -338,6 +313,17 @@ impl LockOwner {
         }
         self.arena.reserve();
         let list = self.locks.buckets.of(name).latch();
+        if list.iter().all(|other| other.name.get() != name) {
+            // Nobody has it or waits for it: at most the bucket is shared, by chance.
+            let Some(request) = self.arena.take() else {
+                return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
+            };
+            fill(request, table, name, claim);
+            list.push_held(request);
+            drop(list);
+            self.tables[table as usize].records += 1;
+            return Ok(Attempt::Done(Acquired::New));
+        }
         let held = queue::find_held(&list, self.slot, name);
         let (target, beyond) = match held.map(Request::holds) {
             Some(holds) if holds.covers(claim) => return Ok(Attempt::Done(Acquired::Already)),

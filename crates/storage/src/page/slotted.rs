@@ -258,30 +258,18 @@ impl<'a> PageRef<'a> {
         self.finish(self.narrow(key), key)
     }
 
-    /// The first half of [`PageRef::lower_bound`]: asks for the slots between which the key can lie.
-    #[inline]
+    /// The first half of [`PageRef::lower_bound`]: asks for the slots between which the key can lie. In one piece of code
+    /// with what calls it, as its other half must be near in the instruction cache.
+    #[inline(always)]
     pub(crate) fn narrow(self, key: &[u8]) -> Narrowed {
         let narrowed = self.narrow_near(key);
         self.prefetch_slots(usize::from(narrowed.from), usize::from(narrowed.to));
         narrowed
     }
 
-    /// As [`PageRef::narrow`], in one piece of code with what calls it.
-    #[inline(always)]
-    pub(crate) fn narrow_in_place(self, key: &[u8]) -> Narrowed {
-        let narrowed = self.narrow_by_hints(key);
-        self.prefetch_slots(usize::from(narrowed.from), usize::from(narrowed.to));
-        narrowed
-    }
-
     /// As [`PageRef::narrow`], of a page that is near.
-    #[inline]
-    pub(crate) fn narrow_near(self, key: &[u8]) -> Narrowed {
-        self.narrow_by_hints(key)
-    }
-
     #[inline(always)]
-    fn narrow_by_hints(self, key: &[u8]) -> Narrowed {
+    pub(crate) fn narrow_near(self, key: &[u8]) -> Narrowed {
         let prefix = self.prefix_len();
         let skip = usize::from(self.u16(SKIP)).min(4);
         let count = self.count();
