@@ -1,7 +1,8 @@
-//! Panics as values: a panic of the engine is a finding, told with the seed that led to it.
+//! Panics as values. A panic of the code under trial is a finding, told with the seed that led to it; a panic of the
+//! campaign's own code is none, and [`is_own`] tells the two apart.
 
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_hook};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 thread_local! {
@@ -9,13 +10,40 @@ thread_local! {
     static MESSAGE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
+/// The code under trial: a panic whose place is elsewhere is the campaign's own.
+const UNDER_TRIAL: [&str; 2] = ["crates/storage/", "crates/sched-steps/"];
+
+/// How the message of a campaign's own panic begins.
+const OWN: &str = "the campaign itself panicked: ";
+
 /// What a worker throws that was told to stop: no finding of its own.
 #[derive(Debug)]
 struct Stopped;
 
+/// What a worker throws that has found something where no error can be returned.
+#[derive(Debug)]
+struct Found(String);
+
 /// Ends the calling worker, whatever it is in the middle of.
 pub(crate) fn stop() -> ! {
     resume_unwind(Box::new(Stopped))
+}
+
+/// Ends the calling worker with a finding.
+pub(crate) fn find(what: String) -> ! {
+    resume_unwind(Box::new(Found(what)))
+}
+
+/// What a panic says, in one line; marked if it is the campaign's own.
+pub(crate) fn message(info: &PanicHookInfo<'_>) -> String {
+    let of_trial = info.location().is_some_and(|place| UNDER_TRIAL.iter().any(|path| place.file().contains(path)));
+    let own = if of_trial { "" } else { OWN };
+    format!("{own}{}", info.to_string().replace('\n', " "))
+}
+
+/// Whether a failure that was told is the campaign's own, and therefore no finding.
+pub(crate) fn is_own(failure: &str) -> bool {
+    failure.contains(OWN)
 }
 
 /// Runs `f`; a panic becomes its message and place. [`stop`] becomes `Ok(None)`.
@@ -24,9 +52,7 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<Option<T>, String> {
     HOOK.call_once(|| {
         let others = take_hook();
         set_hook(Box::new(move |info| {
-            let quiet = MESSAGE.with_borrow_mut(|message| {
-                message.as_mut().map(|message| *message = info.to_string().replace('\n', " ")).is_some()
-            });
+            let quiet = MESSAGE.with_borrow_mut(|kept| kept.as_mut().map(|kept| *kept = message(info)).is_some());
             if !quiet {
                 others(info);
             }
@@ -38,6 +64,30 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<Option<T>, String> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(payload) if payload.is::<Stopped>() => Ok(None),
-        Err(_) => Err(message),
+        Err(payload) => Err(payload.downcast::<Found>().map_or(message, |found| found.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use storage::Table;
+
+    use super::*;
+
+    fn told(f: impl FnOnce()) -> String {
+        caught(f).err().unwrap_or_default()
+    }
+
+    #[test]
+    fn only_the_code_under_trial_and_what_was_found_are_findings() {
+        let own = told(|| panic!("here"));
+        assert!(is_own(&own) && own.contains("here"), "{own}");
+        let found = told(|| find("a lost row".into()));
+        assert!(!is_own(&found) && found == "a lost row", "{found}");
+        let too_many = || {
+            (0..9).fold(Table::<u64, u64>::new("t"), |t, _| t.with_raw_index("i", false, 0, |_, _, _| false));
+        };
+        let of_storage = told(too_many);
+        assert!(!is_own(&of_storage) && of_storage.contains("crates/storage/"), "{of_storage}");
     }
 }

@@ -69,9 +69,9 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     let loads = match loads(plan.seed, plan.scheduler) {
         Ok(loads) => loads,
         Err(what) => {
-            let mut tried = Tried { cases: 1, ..Tried::default() };
+            let mut tried = Tried::default();
             tried.fail("io-errors", plan.scheduler, plan.seed, what);
-            return Report { tried: 1, failures: tried.failures, ..Report::default() };
+            return Report::of_failure(tried.failures.concat());
         }
     };
     let full = (0..FULL).map(|n| Case::Full(plan.seed ^ n << 32));
@@ -256,7 +256,7 @@ mod tests {
     fn five_hundred_refused_calls_are_survived() {
         for (budget, scheduler) in [(500, Scheduler::Threads), (100, Scheduler::Steps)] {
             let report = run(&Plan::small(budget, scheduler), &Progress::hidden());
-            assert_eq!(report.failures, [""; 0]);
+            assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
             assert_eq!(report.tried, budget);
         }
     }

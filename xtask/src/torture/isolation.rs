@@ -68,8 +68,9 @@ fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> T
     }
     if findings.forbidden(level).next().is_some() {
         tried.fail("isolation", scheduler, seed, failure(seed, &trial, &history));
-    } else if findings.undecided.is_some() {
+    } else if let Some(why) = &findings.undecided {
         tried.undecided = 1;
+        println!("UNDECIDED seed {seed}: {why}\n  {:?}", trial.params);
     }
     tried
 }

@@ -23,7 +23,7 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
             Report { failures: undamaged(&cases.subjects), ..Report::default() }
         }
         Ok(cases) => watch::run(cases, plan, progress),
-        Err(error) => Report { failures: vec![format!("preparing the database: {error}")], ..Report::default() },
+        Err(error) => Report::of_failure(format!("preparing the database: {error}")),
     }
 }
 
@@ -385,9 +385,9 @@ mod tests {
 
     #[test]
     fn malformed_files_are_told_or_harmless() {
-        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None, scheduler: Scheduler::Threads };
+        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None, mutant: None, scheduler: Scheduler::Threads };
         let report = run(&plan, &Progress::start("malformed", &plan, false));
-        assert!(report.failures.is_empty(), "{:#?}", report.failures.iter().take(5).collect::<Vec<_>>());
+        assert_eq!(report.wrong().take(5).collect::<Vec<_>>(), [""; 0]);
         assert_eq!(report.tried, plan.budget);
     }
 }

@@ -59,6 +59,9 @@ pub(crate) struct Flags {
     /// Tries only this case of the seed, in io-errors, bitflips and malformed: failures name it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     case: Option<u64>,
+    /// Breeds only this mutant, in mutants.
+    #[arg(long, value_name = "NAME")]
+    mutant: Option<String>,
     /// How transactions run.
     #[arg(long, value_enum, default_value_t, value_name = "threads|steps")]
     scheduler: Scheduler,
@@ -71,7 +74,7 @@ pub(crate) struct Flags {
 }
 
 /// What a campaign has to go by.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Cases to try, at least.
     pub(crate) budget: u64,
@@ -79,6 +82,8 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// The only case to try.
     pub(crate) case: Option<u64>,
+    /// The only mutant to breed, by its name.
+    pub(crate) mutant: Option<String>,
     /// How transactions run.
     pub(crate) scheduler: Scheduler,
 }
@@ -87,7 +92,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// A few cases of seed 1.
     fn small(budget: u64, scheduler: Scheduler) -> Plan {
-        Plan { budget, seed: 1, case: None, scheduler }
+        Plan { budget, seed: 1, case: None, mutant: None, scheduler }
     }
 }
 
@@ -97,8 +102,16 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
         eprintln!("--case: the cases of {} have no numbers; --seed repeats a failure of it", flags.campaign);
         return ExitCode::from(2);
     }
+    if flags.mutant.is_some() && flags.campaign != "mutants" {
+        eprintln!("--mutant: only the campaign mutants breeds any");
+        return ExitCode::from(2);
+    }
     if flags.campaign == "mutants" && !mutants::HERE {
         return mutants::in_a_build_of_their_own(flags);
+    }
+    if flags.mutant.is_some() {
+        eprintln!("--mutant: only the campaign mutants breeds any");
+        return ExitCode::from(2);
     }
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);
@@ -107,6 +120,7 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
         budget: flags.budget,
         seed: flags.seed.unwrap_or_else(report::seed_of_the_clock),
         case: flags.case,
+        mutant: flags.mutant.clone(),
         scheduler: flags.scheduler,
     };
     let progress = Progress::start(campaign.name, &plan, flags.fail_fast);

@@ -3,11 +3,31 @@
 //!
 //! The switches are in builds with the feature `mutants` only. So the command builds itself once more with it, and that
 //! build runs the campaigns as child processes, one mutant in each. What the same campaigns say about the engine
-//! without a mutant, from the same seed, is asked first: one that fails then kills nobody.
+//! without a mutant, from the same seed, is asked first: one that fails then kills no mutant.
+//!
+//! Only a finding kills: a failure that the campaign has judged and tells with its seed. A process that panics in the
+//! campaign's own code, hangs, takes too long or dies otherwise has found nothing, and the next campaign is asked.
+//!
+//! `storage`'s `base/mutant.rs` says how a mutant is added; [`hunters`] here says which campaigns look for it.
 
 use std::process::ExitCode;
 
+use serde::Serialize;
+
 use super::Flags;
+
+/// What became of a mutant.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Fate {
+    name: &'static str,
+    /// Whether a campaign has found it.
+    pub(crate) killed: bool,
+    /// The campaign that has.
+    by: Option<&'static str>,
+    /// What it has found; of a survivor, why campaigns could not judge, if they could not.
+    found: String,
+    seconds: f64,
+}
 
 #[cfg(feature = "mutants")]
 pub(super) use breeding::run;
@@ -17,8 +37,8 @@ pub(super) const HERE: bool = cfg!(feature = "mutants");
 
 /// Without the switches nothing can be said.
 #[cfg(not(feature = "mutants"))]
-pub(super) fn run(_: &super::Plan, _: &super::report::Progress) -> super::report::Report {
-    super::report::Report { tried: 1, failures: vec!["this build has no mutants".into()], ..Default::default() }
+pub(super) fn run(plan: &super::Plan, _: &super::report::Progress) -> super::report::Report {
+    super::report::Report::of_failure(format!("this build has no mutants (asked for: {:?})", plan.mutant))
 }
 
 /// Builds this command with the switches, and lets it do the work.
@@ -52,6 +72,9 @@ fn build_and_run(flags: &Flags) -> Result<bool, String> {
     if let Some(seed) = flags.seed {
         command.args(["--seed", &seed.to_string()]);
     }
+    if let Some(mutant) = &flags.mutant {
+        command.args(["--mutant", mutant]);
+    }
     if let Some(json) = &flags.json {
         command.arg("--json").arg(json);
     }
@@ -61,24 +84,25 @@ fn build_and_run(flags: &Flags) -> Result<bool, String> {
 
 #[cfg(feature = "mutants")]
 mod breeding {
-    use std::io::Read;
     use std::process::{Command, ExitStatus, Stdio};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Mutex, PoisonError};
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use serde::Deserialize;
     use storage::mutants::{Mutant, VARIABLE};
 
+    use super::Fate;
     use crate::torture::Plan;
     use crate::torture::report::{Progress, Report};
 
     /// What a campaign may take without a mutant.
     const LIMIT: Duration = Duration::from_secs(100);
-    /// With one it hangs if it takes this long and so many times longer than without.
-    const HANGS: Duration = Duration::from_secs(20);
+    /// With one it is stopped, and has found nothing, if it takes this long and so many times longer than without.
+    const LEAST: Duration = Duration::from_secs(20);
     const LONGER: u32 = 4;
-    /// Or if for so long everybody in it waits.
+    /// Or if for so long nothing in it runs.
     const STILL: Duration = Duration::from_secs(8);
     /// It is looked at so often. Time is counted in looks, so that none passes while all of this is stopped.
     const LOOK: Duration = Duration::from_millis(20);
@@ -112,16 +136,15 @@ mod breeding {
         }
     }
 
-    /// Who should find the mutant, likeliest first.
+    /// Which campaigns should find the mutant, likeliest first. Hangs are found by those that run in simulated time.
     fn hunters(mutant: Mutant) -> &'static [Hunter] {
         match mutant {
             Mutant::SkipNextKeyLock
             | Mutant::SkipGapCheck
             | Mutant::ReleaseReadLocksEarly
             | Mutant::SkipWriteLock
-            | Mutant::ReleaseBeforeUndo
-            | Mutant::SkipDeadlockSearch
-            | Mutant::SkipWake => &[Isolation, Oracle, Crash],
+            | Mutant::ReleaseBeforeUndo => &[Isolation, Oracle, Crash],
+            Mutant::SkipDeadlockSearch | Mutant::SkipWake => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustOldParents => &[Oracle, Isolation, Crash],
             Mutant::SkipUndo
             | Mutant::SkipStatementUndo
@@ -151,87 +174,102 @@ mod breeding {
     }
 
     pub(in crate::torture) fn run(plan: &Plan, progress: &Progress) -> Report {
-        let healthy = in_parallel(&Hunter::ALL, |&hunter| {
+        let mutants: Vec<Mutant> =
+            Mutant::ALL.iter().copied().filter(|m| plan.mutant.as_ref().is_none_or(|name| name == m.name())).collect();
+        if mutants.is_empty() {
+            let names: Vec<&str> = Mutant::ALL.iter().map(|m| m.name()).collect();
+            return Report::of_failure(format!("--mutant: there are {}", names.join(", ")));
+        }
+        let asked: Vec<Hunter> =
+            Hunter::ALL.into_iter().filter(|hunter| mutants.iter().any(|m| hunters(*m).contains(hunter))).collect();
+        let healthy = in_parallel(&asked, |&hunter| {
             let begin = Instant::now();
             let outcome = hunt(hunter, None, plan, LIMIT);
-            (hunter, outcome, HANGS.max(begin.elapsed() * LONGER))
+            (hunter, outcome, LEAST.max(begin.elapsed() * LONGER))
         });
         let mut report = Report::default();
         let mut sane = Vec::new();
         for (hunter, outcome, limit) in healthy {
+            let campaign = hunter.campaign().0;
             match outcome {
                 Ok(Outcome::Passed) => sane.push((hunter, limit)),
-                Ok(Outcome::Failed(what)) => {
-                    report.failures.push(format!("{} fails without a mutant: {what}", hunter.campaign().0));
-                }
-                Err(what) => report.failures.push(what),
+                Ok(Outcome::Found(what)) => report.fail(format!("{campaign} fails without a mutant: {what}")),
+                Ok(Outcome::Broke(what)) => report.broken.push(format!("{campaign}, without a mutant: {what}")),
+                Err(what) => report.broken.push(what),
             }
         }
-        let fates = in_parallel(Mutant::ALL, |&mutant| {
-            let begin = Instant::now();
+        let mut fates = in_parallel(&mutants, |&mutant| {
             let fate = fate(mutant, &sane, plan);
             progress.add(1);
-            match &fate {
-                Ok(Some((hunter, how))) => {
-                    let seconds = begin.elapsed().as_secs_f64();
-                    println!("{:24} killed by {:9} in {seconds:4.1} s: {how}", mutant.name(), hunter.campaign().0);
-                }
-                Ok(None) => println!("{:24} SURVIVED", mutant.name()),
-                Err(_) => {}
+            match fate.by {
+                Some(by) => println!("{:24} killed by {by:9} in {:4.1} s: {}", fate.name, fate.seconds, fate.found),
+                None => println!("{:24} SURVIVED {}", fate.name, fate.found),
             }
-            (mutant, fate)
+            fate
         });
-        let mut killed = 0;
-        for (mutant, fate) in fates {
-            match fate {
-                Ok(Some(_)) => killed += 1,
-                Ok(None) => report.failures.push(format!("{} survived", mutant.name())),
-                Err(what) => report.failures.push(format!("{}: {what}", mutant.name())),
-            }
+        fates.sort_by_key(|fate| mutants.iter().position(|mutant| mutant.name() == fate.name));
+        for fate in fates.iter().filter(|fate| !fate.killed) {
+            report.fail(format!("{} survived {}", fate.name, fate.found));
         }
-        report.tried = Mutant::ALL.len() as u64;
-        report.mutants = Some((killed, Mutant::ALL.len() as u64));
+        report.tried = fates.len() as u64;
+        report.mutants = Some(fates);
         report
     }
 
-    /// Who killed it, and how.
-    fn fate(mutant: Mutant, sane: &[(Hunter, Duration)], plan: &Plan) -> Result<Option<(Hunter, String)>, String> {
+    /// Asks one campaign after the other, until one has found the mutant.
+    fn fate(mutant: Mutant, sane: &[(Hunter, Duration)], plan: &Plan) -> Fate {
+        let begin = Instant::now();
+        let (mut by, mut found) = (None, String::new());
         for &hunter in hunters(mutant) {
             let Some((_, limit)) = sane.iter().find(|(sane, _)| *sane == hunter) else { continue };
-            if let Outcome::Failed(how) = hunt(hunter, Some(mutant), plan, *limit)? {
-                return Ok(Some((hunter, how)));
+            let campaign = hunter.campaign().0;
+            match hunt(hunter, Some(mutant), plan, *limit) {
+                Ok(Outcome::Found(what)) => {
+                    (by, found) = (Some(campaign), what);
+                    break;
+                }
+                Ok(Outcome::Passed) => {}
+                Ok(Outcome::Broke(what)) | Err(what) => found += &format!("({campaign}: {what}) "),
             }
         }
-        Ok(None)
+        Fate { name: mutant.name(), killed: by.is_some(), by, found, seconds: begin.elapsed().as_secs_f64() }
     }
 
     enum Outcome {
         Passed,
-        Failed(String),
+        /// What the campaign has found.
+        Found(String),
+        /// Why it has not judged.
+        Broke(String),
+    }
+
+    /// What a campaign writes about itself, as far as it counts here.
+    #[derive(Deserialize)]
+    struct Written {
+        failures: u64,
+        findings: Vec<String>,
+        broken: u64,
     }
 
     /// One campaign in a process of its own.
     fn hunt(hunter: Hunter, mutant: Option<Mutant>, plan: &Plan, limit: Duration) -> Result<Outcome, String> {
         let (campaign, budget) = hunter.campaign();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
+        let of = mutant.map_or("none", Mutant::name);
+        let json = exe.with_file_name(format!("mutants-{}-{of}-{campaign}.json", std::process::id()));
         let mut child = Command::new(exe)
             .args(["torture", campaign, "--fail-fast"])
             .args(["--budget", &budget.to_string(), "--seed", &plan.seed.to_string()])
             .args(plan.scheduler.flag().split_whitespace())
+            .arg("--json")
+            .arg(&json)
             .env(VARIABLE, mutant.map_or("", Mutant::name))
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .map_err(|e| format!("{campaign}: {e}"))?;
-        let stdout = child.stdout.take();
-        let reader = thread::spawn(move || {
-            let mut said = String::new();
-            // What cannot be read is not shown; the exit status decides.
-            let _ = stdout.map(|mut out| out.read_to_string(&mut said));
-            said
-        });
         let (mut elapsed, mut still) = (Duration::ZERO, Still::default());
         let status = loop {
             match child.try_wait().map_err(|e| format!("{campaign}: {e}"))? {
@@ -244,11 +282,26 @@ mod breeding {
             }
             elapsed += LOOK;
         };
-        let said = reader.join().unwrap_or_default();
+        let written = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<Written>(&text).ok());
+        // One that wrote nothing has left nothing to remove.
+        let _ = std::fs::remove_file(&json);
         let Some(status) = status else {
-            return Ok(Outcome::Failed(format!("hangs, {} s", elapsed.as_secs())));
+            return Ok(Outcome::Broke(format!("was stopped after {} s", elapsed.as_secs())));
         };
-        judge(campaign, status, &said)
+        Ok(judge(status, written))
+    }
+
+    /// What a campaign has said, by what it has written; a process that has written nothing has died.
+    fn judge(status: ExitStatus, written: Option<Written>) -> Outcome {
+        let Some(written) = written else { return Outcome::Broke(status.to_string()) };
+        let first = written.findings.first().map_or("", String::as_str);
+        match (written.failures, written.broken, status.success()) {
+            (0, 0, true) => Outcome::Passed,
+            (1.., _, _) => {
+                Outcome::Found(first.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(140).collect())
+            }
+            _ => Outcome::Broke(format!("{} not judged, {status}", written.broken)),
+        }
     }
 
     /// For how long a process has used less than a hundredth of the processor's time.
@@ -285,23 +338,6 @@ mod breeding {
         let user: u64 = words.nth(10)?.parse().ok()?;
         let system: u64 = words.next()?.parse().ok()?;
         (!stopped).then_some(user + system)
-    }
-
-    fn judge(campaign: &str, status: ExitStatus, said: &str) -> Result<Outcome, String> {
-        let mut lines = said.lines().skip_while(|line| !line.starts_with("FAILED "));
-        let first = lines.next().map(|line| line.trim_start_matches("FAILED ").to_owned());
-        // What follows a seed alone says what.
-        let first =
-            first.map(|line| if line.ends_with(':') { line + " " + lines.next().unwrap_or("").trim() } else { line });
-        match status.code() {
-            Some(0) => Ok(Outcome::Passed),
-            // Not a finding: the command line was refused.
-            Some(2) => Err(format!("{campaign} could not be run")),
-            _ => {
-                let what = first.unwrap_or_else(|| status.to_string());
-                Ok(Outcome::Failed(what.chars().take(140).collect()))
-            }
-        }
     }
 
     /// `f` of each, two at a time: campaigns have stretches on one core.

@@ -10,6 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::Plan;
+use super::mutants::Fate;
+use crate::sim::caught;
 use crate::sim::scheduler::Scheduler;
 
 /// Most failures that are shown in full.
@@ -22,36 +24,59 @@ pub(crate) struct Report {
     pub(crate) tried: u64,
     /// Cases whose outcome could not be told. Never a pass.
     pub(crate) undecided: u64,
-    /// What went wrong, each with all it takes to repeat it.
+    /// What was found, each with all it takes to repeat it.
     pub(crate) failures: Vec<String>,
-    /// Mutants killed, and mutants there are: only of the campaign that breeds them.
-    pub(crate) mutants: Option<(u64, u64)>,
+    /// What kept the campaign from judging: a panic of its own code, a case that did not end in time. Never a pass, and
+    /// no finding.
+    pub(crate) broken: Vec<String>,
+    /// What became of each mutant: only of the campaign that breeds them.
+    pub(crate) mutants: Option<Vec<Fate>>,
 }
 
 #[derive(Serialize)]
 struct Written<'a> {
     campaign: &'a str,
     tried: u64,
+    /// How many findings.
     failures: u64,
+    /// The first of them in full.
+    findings: &'a [String],
+    /// How often the campaign could not judge.
+    broken: u64,
     undecided: u64,
     seed: u64,
     scheduler: Scheduler,
     seconds: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    killed: Option<u64>,
+    killed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    mutants: Option<u64>,
+    mutants: Option<&'a [Fate]>,
 }
 
 impl Report {
-    /// Undecided cases up to this share are no failure.
-    const UNDECIDED_MAX: f64 = 0.01;
+    /// That of a campaign that came no further than this.
+    pub(crate) fn of_failure(what: String) -> Report {
+        let mut report = Report { tried: 1, ..Report::default() };
+        report.fail(what);
+        report
+    }
+
+    /// Notes what went wrong: as a finding, unless the campaign itself is at fault.
+    pub(crate) fn fail(&mut self, what: String) {
+        let kind = if caught::is_own(&what) { &mut self.broken } else { &mut self.failures };
+        kind.push(what);
+    }
+
+    /// Everything that keeps it from passing, in words.
+    pub(crate) fn wrong(&self) -> impl Iterator<Item = &String> {
+        self.failures.iter().chain(&self.broken)
+    }
 
     fn holds(&self) -> bool {
         self.tried > 0
-            && self.failures.is_empty()
-            && self.undecided as f64 <= Self::UNDECIDED_MAX * self.tried as f64
-            && self.mutants.is_none_or(|(killed, all)| killed == all)
+            && self.wrong().next().is_none()
+            && self.undecided == 0
+            && self.mutants.as_ref().is_none_or(|fates| fates.iter().all(|fate| fate.killed))
     }
 
     /// Prints the result, writes it to `json`, and gives the exit status.
@@ -62,9 +87,16 @@ impl Report {
         if self.failures.len() > SHOWN {
             println!("... and {} more", self.failures.len() - SHOWN);
         }
+        for broken in self.broken.iter().take(SHOWN) {
+            println!("BROKEN {broken}");
+        }
         let seconds = elapsed.as_secs_f64();
+        let broken = match self.broken.len() {
+            0 => String::new(),
+            n => format!(" {n} not judged,"),
+        };
         println!(
-            "{campaign}: {} tried, {} failures, {} undecided in {seconds:.1} s ({:.0}/s), seed {}{}",
+            "{campaign}: {} tried, {} failures,{broken} {} undecided in {seconds:.1} s ({:.0}/s), seed {}{}",
             self.tried,
             self.failures.len(),
             self.undecided,
@@ -72,19 +104,22 @@ impl Report {
             plan.seed,
             plan.scheduler.flag()
         );
-        if let Some((killed, all)) = self.mutants {
-            println!("{campaign}: {killed} of {all} mutants killed");
+        let killed = self.mutants.as_ref().map(|fates| fates.iter().filter(|fate| fate.killed).count());
+        if let (Some(killed), Some(fates)) = (killed, &self.mutants) {
+            println!("{campaign}: {killed} of {} mutants killed", fates.len());
         }
         let written = Written {
             campaign,
             tried: self.tried,
             failures: self.failures.len() as u64,
+            findings: &self.failures[..self.failures.len().min(SHOWN)],
+            broken: self.broken.len() as u64,
             undecided: self.undecided,
             seed: plan.seed,
             scheduler: plan.scheduler,
             seconds,
-            killed: self.mutants.map(|(killed, _)| killed),
-            mutants: self.mutants.map(|(_, all)| all),
+            killed,
+            mutants: self.mutants.as_deref(),
         };
         if let Some(path) = json
             && let Err(e) = serde_json::to_vec(&written).map_err(Into::into).and_then(|text| std::fs::write(path, text))

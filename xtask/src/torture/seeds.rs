@@ -52,14 +52,17 @@ const LOOK: Duration = Duration::from_millis(50);
 /// time; this finds the others.
 const HANG: u32 = 120 * 20;
 
+/// Exit status of a campaign that could not go on: neither a pass nor a finding.
+const BROKEN: i32 = 3;
+
 /// Ends the program when a case hangs, and says which: nothing else could be done about the thread that it holds.
 fn end_hanging(begun: &[Mutex<Option<(String, u32)>>]) {
     for case in begun {
         if let Some((at, looks)) = &mut *lock(case) {
             *looks += 1;
             if *looks > HANG {
-                println!("FAILED a hang: {at} has not ended for {:?}", LOOK * HANG);
-                std::process::exit(1);
+                println!("BROKEN {at} has not ended for {:?}", LOOK * HANG);
+                std::process::exit(BROKEN);
             }
         }
     }
@@ -104,7 +107,7 @@ fn on_all_cores(
                     let mut report = lock(&report);
                     report.tried += tried.cases;
                     report.undecided += tried.undecided;
-                    report.failures.extend(tried.failures);
+                    tried.failures.into_iter().for_each(|what| report.fail(what));
                 }
                 *lock(begun) = None;
                 left.fetch_sub(1, Ordering::Relaxed);

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::memory;
+use crate::sim::caught;
 use crate::torture::Plan;
 use crate::torture::report::{Progress, Report};
 
@@ -55,7 +56,7 @@ fn hear_panics() {
             let first = PANIC.with(|panic| {
                 let mut panic = panic.borrow_mut();
                 let first = panic.as_ref().is_some_and(String::is_empty);
-                first.then(|| *panic = Some(format!("{info}"))).is_some()
+                first.then(|| *panic = Some(caught::message(info))).is_some()
             });
             // A second one, while the first unwinds, ends the process: it is not kept for later.
             if !first {
@@ -73,7 +74,7 @@ fn attempt<C: Cases>(cases: &C, case: u64) -> Ending {
     let panic = PANIC.with(|panic| panic.borrow_mut().take()).unwrap_or_default();
     let mut ending = ended.unwrap_or_else(|_| Ending {
         class: "panic".into(),
-        failure: Some(format!("{}: panicked: {}", cases.describe(case), panic.replace('\n', " "))),
+        failure: Some(format!("{}: {panic}", cases.describe(case))),
     });
     if most > cases.memory_limit() && ending.failure.is_none() {
         let what = cases.describe(case);
@@ -127,7 +128,9 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
             if ending.failure.is_some() {
                 progress.failed();
             }
-            report.failures.extend(ending.failure.map(|what| told::<C>(case, plan, &what)));
+            if let Some(what) = ending.failure {
+                report.fail(told::<C>(case, plan, &what));
+            }
             if report.failures.len() >= ENOUGH {
                 break;
             }
@@ -143,7 +146,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
             if place.2 == LOOKS {
                 // The thread cannot be ended; it is left alone, and another takes its place.
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
-                report.failures.push(told::<C>(now - 1, plan, &what));
+                report.broken.push(told::<C>(now - 1, plan, &what));
                 progress.failed();
                 report.tried += 1;
                 hung += 1;
