@@ -126,7 +126,7 @@
 //!
 //! # Format
 //!
-//! `control`, `pages.0`, `log.N`, and `lock` while open. Every file carries a format number, now 1; a build reads
+//! `control`, `pages.0`, `log.N`, and `lock` while open. Every file carries a format number, now 2; a build reads
 //! exactly one, and says so in an error when it meets another. There are no migrations yet. All numbers are
 //! little-endian, so files may move between machines.
 //!
@@ -165,9 +165,9 @@ pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::options::{MIN_POOL_BYTES, Options, Recovery, RecoveryPass};
 pub use db::structure::{Finding, Rule, Structure};
-pub use db::table::{AsTable, OpenTable, SecondaryIndex, Table};
+pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::transaction::{TableLock, Transaction};
-pub use table::codec::{Key, Row};
+pub use table::codec::{Codec, Key, Row};
 
 /// Engines that are broken on purpose, for campaigns to find out.
 #[cfg(feature = "mutants")]

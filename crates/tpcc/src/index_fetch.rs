@@ -11,7 +11,7 @@ use sched_steps::team::Operations;
 use sched_steps::{Executor, fiber};
 use serde::Serialize;
 use storage::disk::MemDisk;
-use storage::{Background, Database, Durability, Hook, OpenTable, Options, Table, TxnError};
+use storage::{Background, Database, Durability, Hook, OpenTable, Options, Raw, Table, TxnError};
 
 use crate::config::{CtxPoints, Scheduling};
 use crate::error::Error;
@@ -119,7 +119,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
     })
 }
 
-fn load(db: &Database) -> Result<OpenTable<(), ()>, TxnError> {
+fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
     let rows = db.raw_table(&TABLE)?;
     let mut load = db.bulk_load(&rows)?;
     let mut row = [0; ROW];
@@ -160,7 +160,7 @@ impl Drop for Gone<'_> {
 /// A fiber; returns the lines of other code it has run.
 fn thread(
     db: &Database,
-    rows: &OpenTable<(), ()>,
+    rows: &OpenTable<Raw, Raw>,
     number: usize,
     plan: &Plan,
     rounds: &Rounds,

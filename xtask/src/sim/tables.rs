@@ -3,13 +3,14 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 
-use storage::{Database, Key, OpenTable, Table, TxnError};
+use storage::{Codec, Database, Key, OpenTable, Table, TxnError};
 
 /// A key as the tables hold it. None is the beginning of another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 impl Key for Bytes {
+    const CODEC: Codec = Codec::new("sim-bytes", 1);
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
     }

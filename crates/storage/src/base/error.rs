@@ -48,7 +48,10 @@ pub enum StorageError {
         what: String,
     },
     /// The file was written by another version of the format.
-    #[error("{file}: format version {found}, this build reads version {expected}")]
+    #[error(
+        "{file}: format version {found}, this build reads version {expected}; open it with the build that wrote it, or \
+         load its data anew"
+    )]
     Format {
         /// The file.
         file: String,
@@ -179,7 +182,30 @@ pub enum TxnError {
     /// A statement of this transaction failed in a way that leaves only rolling back.
     #[error("an earlier error ended this transaction; roll back")]
     Ended,
-    /// There is no table of this name, or it has other indexes.
+    /// The table was created with another type of keys, rows or index keys: their bytes would be taken for something else.
+    #[error(
+        "{table}: its {part} is stored as {stored}, not as {asked}; declare it with the type it was created with, or open \
+         it with 'raw_table' for statements on bytes"
+    )]
+    OtherCodec {
+        /// The table.
+        table: Arc<str>,
+        /// `key`, `row`, or `index` and its name.
+        part: Arc<str>,
+        /// The codec in the catalog: see [`Codec`](crate::Codec); `raw` for a table created by `raw_table`.
+        stored: Arc<str>,
+        /// The codec of the type asked for.
+        asked: Arc<str>,
+    },
+    /// A handle given by another database, or by this one before it was opened again.
+    #[error("{database}: table handle {number} was given by another open database; open the table in this one")]
+    ForeignHandle {
+        /// The table's number in the database that gave the handle.
+        number: u32,
+        /// The database that was asked.
+        database: Arc<str>,
+    },
+    /// The table has other indexes than were declared, or is not in the state that the call needs.
     #[error("{table}: {what}")]
     Schema {
         /// The name asked for.

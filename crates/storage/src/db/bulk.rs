@@ -64,10 +64,9 @@ impl Database {
     /// Begins to load a table, which must be empty.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if it is not.
+    /// [`TxnError::Schema`] if it is not, [`TxnError::ForeignHandle`] if the handle is another database's.
     pub fn bulk_load<K, V>(&self, table: &OpenTable<K, V>) -> Result<BulkLoad<'_, K, V>, TxnError> {
-        let number = table.number;
-        let info = self.catalog.table(number).ok_or(TxnError::Ended)?;
+        let info = table.info(self)?;
         let mut txn = self.core.begin(self.core.isolation, None)?;
         txn.lock_whole(info, TableMode::X)?;
         let pages = self.core.pages(txn.claim.peek().slot);
@@ -92,7 +91,7 @@ impl Database {
     /// # Errors
     /// [`TxnError::Schema`] if the tree is not empty or there is none.
     pub fn bulk_load_part<K, V>(&self, table: &OpenTable<K, V>, part: Part) -> Result<BulkPart<'_>, TxnError> {
-        let info = self.catalog.table(table.number).ok_or(TxnError::Ended)?;
+        let info = table.info(self)?;
         let tree = match part {
             Part::Rows => Some(info.primary.tree),
             Part::Index(i) => info.secondaries.get(i).map(|s| s.index.tree),

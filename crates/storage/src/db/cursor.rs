@@ -22,7 +22,8 @@ const FETCH: usize = 64;
 #[derive(Debug)]
 pub struct Cursor<'tx, 'db, K, V> {
     tx: &'tx mut Transaction<'db>,
-    table: &'db TableInfo,
+    /// `None` if there is no such table.
+    table: Option<&'db TableInfo>,
     /// The secondary index whose order is followed.
     by: Option<&'db Secondary>,
     /// What is left to fetch: from here,
@@ -79,15 +80,20 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         from: Vec<u8>,
         to: Option<Vec<u8>>,
     ) -> Self {
+        Cursor { table: Some(table), from, to, done: false, ..Cursor::empty(tx) }
+    }
+
+    /// The rows of a table that does not exist.
+    pub(crate) fn empty(tx: &'tx mut Transaction<'db>) -> Self {
         Cursor {
             tx,
-            table,
+            table: None,
             by: None,
-            from,
-            to,
+            from: Vec::new(),
+            to: None,
             front: VecDeque::new(),
             back: VecDeque::new(),
-            done: false,
+            done: true,
             types: PhantomData,
         }
     }
@@ -102,18 +108,13 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         Cursor { by: Some(by), ..Cursor::primary(tx, table, from, to) }
     }
 
-    fn index(&self) -> &'db Index {
-        self.by.map_or(&self.table.primary, |by| &by.index)
-    }
-
-    fn fetch(&mut self, from_back: bool) -> Result<(), TxnError> {
+    fn fetch(&mut self, index: &Index, from_back: bool) -> Result<(), TxnError> {
         let mut rows = Vec::with_capacity(FETCH);
         let mut visit = |key: &[u8], row: &[u8]| {
             rows.push((key.to_vec(), row.to_vec()));
             if rows.len() < FETCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let end = self.to.as_deref().map_or(End::Never, End::Before);
-        let index = self.index();
         if self.to.as_ref().is_some_and(|to| *to <= self.from) {
             self.done = true;
             return Ok(());
@@ -139,9 +140,11 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     }
 
     fn step(&mut self, from_back: bool) -> Result<Option<(K, V)>, TxnError> {
+        let Some(table) = self.table else { return Ok(None) };
+        let index = self.by.map_or(&table.primary, |by| &by.index);
         loop {
             if (if from_back { &self.back } else { &self.front }).is_empty() && !self.done {
-                self.fetch(from_back)?;
+                self.fetch(index, from_back)?;
             }
             let row = if from_back {
                 self.back.pop_front().or_else(|| self.front.pop_back())
@@ -150,12 +153,12 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
             };
             let Some((key, row)) = row else { return Ok(None) };
             let Some(by) = self.by else {
-                let decoded = V::decode(&row).ok_or_else(|| undecodable::<V>(self.index()))?;
-                return Ok(Some((decoded_key(&key, self.index())?, decoded)));
+                let decoded = V::decode(&row).ok_or_else(|| undecodable::<V>(index))?;
+                return Ok(Some((decoded_key(&key, index)?, decoded)));
             };
             // The entry's value is the primary key. While the entry is locked the row is there and belongs to it; under
             // read committed it may have gone since, or have got another value in the index.
-            let primary = &self.table.primary;
+            let primary = &table.primary;
             let committed_only = self.tx.txn.isolation == Isolation::ReadCommitted;
             let mut entry = Vec::new();
             let found = self.tx.txn.read(primary, &row, Want::Read, |bytes| {

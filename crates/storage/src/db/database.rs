@@ -1,20 +1,19 @@
 //! Opening and closing a database, and running transactions on it.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::files::{self, Found, LogFront};
 use super::options::Options;
 use super::services::Services;
-use super::table::{OpenTable, Table};
+use super::table::{OpenTable, Raw, Table};
 use super::transaction::Transaction;
 use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Age, Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
-use crate::base::sync::{Mutex, RwLock};
+use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::{BufferPool, PoolOptions};
@@ -24,8 +23,9 @@ use crate::log::{Log, LogOptions, RecordBuf};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::recovery::control::ControlFile;
 use crate::recovery::restart::{self, Reporter};
-use crate::table::catalog::{Catalog, MAX_TABLES};
+use crate::table::catalog::{Catalog, Declared, MAX_TABLES, TableInfo};
 use crate::table::codec::{Key, Row};
+use crate::table::index::Want;
 use crate::txn::active::Slots;
 use crate::txn::core::Core;
 
@@ -34,8 +34,6 @@ pub struct Database {
     pub(crate) core: Arc<Core>,
     pub(crate) catalog: Catalog,
     services: Arc<Services>,
-    /// Table numbers by name, for statements that name a table.
-    names: RwLock<HashMap<&'static str, u32>>,
     reruns: u32,
     closed: Mutex<bool>,
     directory: String,
@@ -172,7 +170,6 @@ impl Database {
             core,
             catalog,
             services,
-            names: RwLock::default(),
             reruns: options.reruns,
             closed: Mutex::new(false),
             directory,
@@ -299,33 +296,54 @@ impl Database {
         }
     }
 
-    /// The handle of a table, which is created if there is none of its name.
+    /// The handle of a table, which is created if there is none of its name. Waits for transactions that have read the
+    /// table while it was not there.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table exists with other indexes.
+    /// [`TxnError::Schema`] if the table exists with other indexes, or was declared with others in this process;
+    /// [`TxnError::OtherCodec`] if it was created with other types of keys or rows.
     pub fn table<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
-        self.open_raw(table).map(OpenTable::new)
+        let number = self.open_or_create(&table.typed())?;
+        Ok(OpenTable::new(self.core.instance, number))
     }
 
-    /// As [`Database::table`], for key and row types without codecs: only the statements on bytes work.
+    /// As [`Database::table`], for statements on bytes: the types are not held against those that the table was created with,
+    /// and need no codecs. A table that is created so belongs to no types and cannot be opened with any.
     ///
     /// # Errors
     /// As [`Database::table`].
-    pub fn raw_table<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
-        self.open_raw(table).map(OpenTable::new)
+    pub fn raw_table<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
+        let number = self.open_or_create(&table.raw())?;
+        Ok(OpenTable::new(self.core.instance, number))
     }
 
-    fn open_raw<K, V>(&self, table: &Table<K, V>) -> Result<u32, TxnError> {
-        let known = self.names.read().get(table.name()).copied();
-        if let Some(number) = known
-            && self.catalog.table(number).is_some_and(|info| table.fits(info))
-        {
-            return Ok(number);
+    /// The table that is declared so; `None` if there is none of its name.
+    #[inline]
+    pub(crate) fn find(&self, declared: &Declared<'_>) -> Result<Option<&TableInfo>, TxnError> {
+        let number = match self.catalog.declared(declared) {
+            Some(number) => Some(number),
+            None => self.open_known(declared)?,
+        };
+        Ok(number.and_then(|number| self.catalog.table(number)))
+    }
+
+    #[cold]
+    fn open_known(&self, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
+        self.catalog.open(declared)
+    }
+
+    fn open_or_create(&self, declared: &Declared<'_>) -> Result<u32, TxnError> {
+        loop {
+            if let Some(number) = self.catalog.open(declared)? {
+                return Ok(number);
+            }
+            if !self.catalog.create(&self.core, declared, false)? {
+                // Transactions rely on its absence. The transaction that waits for them creates nothing itself.
+                let mut txn = self.core.begin(Isolation::Serializable, None)?;
+                txn.lock_absence(declared.name, Want::Write)?;
+                self.catalog.create(&self.core, declared, true)?;
+            }
         }
-        // Not open yet, or declared otherwise than where it was opened: the catalog says which.
-        let number = self.catalog.open(&self.core, table.name(), &table.specs(), true)?;
-        self.names.write().insert(table.name(), number);
-        Ok(number)
     }
 
     /// Names of all tables.

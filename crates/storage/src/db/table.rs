@@ -1,10 +1,13 @@
 //! Declaring tables and their indexes, and handles to open ones.
 
+use std::any::TypeId;
 use std::fmt::{Debug, Formatter};
 use std::marker::PhantomData;
 
-use crate::table::catalog::{IndexSpec, MAX_INDEXES, TableInfo};
-use crate::table::codec::{Key, Row, key_from};
+use super::database::Database;
+use crate::base::error::TxnError;
+use crate::table::catalog::{Declared, IndexSpec, MAX_INDEXES, Secondary, TableInfo};
+use crate::table::codec::{Codec, Key, Row, key_from};
 
 /// A table as a program declares it: a name, the types of key and row, and its secondary indexes.
 ///
@@ -33,7 +36,7 @@ pub struct Table<K, V> {
 }
 
 /// A secondary index: another order of a table's rows, kept by the engine.
-pub trait SecondaryIndex {
+pub trait SecondaryIndex: 'static {
     /// The table's key.
     type Key: Key;
     /// The table's row.
@@ -59,27 +62,41 @@ impl<K, V> Table<K, V> {
     /// # Panics
     /// (At compile time, in a constant.) When there are eight already.
     pub const fn with_index<I: SecondaryIndex<Key = K, Row = V>>(self) -> Table<K, V> {
-        self.with_raw_index(I::NAME, I::UNIQUE, 0, extract::<I>)
+        self.with_spec(IndexSpec {
+            name: I::NAME,
+            unique: I::UNIQUE,
+            columns_from: 0,
+            extract: extract::<I>,
+            declared_by: Some(TypeId::of::<I>),
+            codec: Some(I::By::CODEC),
+        })
     }
 
     /// The table with a secondary index whose key is computed from the encoded primary key and row: `extract`
     /// appends it and says whether the row is indexed at all. It must not depend on the first `columns_from` bytes of
     /// the row, so that updates in place of those need not ask it. For programs with codecs of their own.
     ///
+    /// Within a process every declaration of a table must name the same function. A function that is generic or `#[inline]`
+    /// may be several in a program of several crates: declare the table in one place then, and use its handle.
+    ///
     /// # Panics
     /// (At compile time, in a constant.) When there are eight already.
     pub const fn with_raw_index(
-        mut self,
+        self,
         name: &'static str,
         unique: bool,
         columns_from: usize,
         extract: fn(&[u8], &[u8], &mut Vec<u8>) -> bool,
     ) -> Table<K, V> {
+        self.with_spec(IndexSpec { name, unique, columns_from, extract, declared_by: None, codec: None })
+    }
+
+    const fn with_spec(mut self, spec: IndexSpec) -> Table<K, V> {
         let mut i = 0;
         while self.specs[i].is_some() {
             i += 1;
         }
-        self.specs[i] = Some(IndexSpec { name, unique, columns_from, extract });
+        self.specs[i] = Some(spec);
         self
     }
 
@@ -88,15 +105,36 @@ impl<K, V> Table<K, V> {
         self.name
     }
 
-    /// Whether the open table has the indexes declared here.
-    #[inline]
-    pub(crate) fn fits(&self, info: &TableInfo) -> bool {
-        let declared = self.specs.iter().map_while(Option::as_ref).map(|s| (s.name, s.unique));
-        declared.eq(info.secondaries.iter().map(|s| (&*s.index.name, s.unique)))
+    /// The declaration for statements on bytes: any codecs do.
+    pub(crate) const fn raw(&self) -> Declared<'_> {
+        Declared { name: self.name, codecs: None, specs: &self.specs }
     }
+}
 
-    pub(crate) fn specs(&self) -> Vec<IndexSpec> {
-        self.specs.iter().flatten().copied().collect()
+impl<K: Key, V: Row> Table<K, V> {
+    /// The declaration with its codecs.
+    #[inline]
+    pub(crate) const fn typed(&self) -> Declared<'_> {
+        const fn codecs<K: Key, V: Row>() -> (&'static Codec, &'static Codec) {
+            const { (&K::CODEC, &V::CODEC) }
+        }
+        Declared { name: self.name, codecs: Some(codecs::<K, V>()), specs: &self.specs }
+    }
+}
+
+impl TableInfo {
+    /// The index that `I` declares.
+    pub(crate) fn secondary<I: SecondaryIndex>(&self) -> Result<&Secondary, TxnError> {
+        let schema = |what: String| TxnError::Schema { table: self.primary.table.clone(), what };
+        let Some(secondary) = self.secondaries.iter().find(|s| *s.index.name == *I::NAME) else {
+            return Err(schema(format!("has no index {}", I::NAME)));
+        };
+        match secondary.spec.declared_by {
+            Some(declared_by) if declared_by() != TypeId::of::<I>() => {
+                Err(schema(format!("its index {} is declared by another type", I::NAME)))
+            }
+            _ => Ok(secondary),
+        }
     }
 }
 
@@ -111,16 +149,40 @@ impl<K, V> Debug for Table<K, V> {
     }
 }
 
+/// The key and row type of a table opened with [`Database::raw_table`]: bytes that mean something to the program alone. It
+/// has no values and no codec, so that only the statements on bytes accept such a table.
+#[derive(Clone, Copy, Debug)]
+pub enum Raw {}
+
 /// An open table: found by its number, where a [`Table`] is found by its name. Copy it as you like; it is good
-/// for the database that gave it, as long as that is open.
+/// for the database that gave it, as long as that is open. Every other database refuses it.
 pub struct OpenTable<K, V> {
-    pub(crate) number: u32,
+    /// The open database: [`Core::instance`](crate::txn::core::Core::instance).
+    instance: u64,
+    number: u32,
     types: PhantomData<fn(K) -> V>,
 }
 
 impl<K, V> OpenTable<K, V> {
-    pub(crate) fn new(number: u32) -> OpenTable<K, V> {
-        OpenTable { number, types: PhantomData }
+    pub(crate) fn new(instance: u64, number: u32) -> OpenTable<K, V> {
+        OpenTable { instance, number, types: PhantomData }
+    }
+
+    /// The table in `database`.
+    ///
+    /// # Errors
+    /// [`TxnError::ForeignHandle`] if another gave the handle.
+    #[inline]
+    pub(crate) fn info<'db>(&self, database: &'db Database) -> Result<&'db TableInfo, TxnError> {
+        match database.catalog.table(self.number) {
+            Some(info) if self.instance == database.core.instance => Ok(info),
+            _ => Err(self.foreign(database)),
+        }
+    }
+
+    #[cold]
+    fn foreign(&self, database: &Database) -> TxnError {
+        TxnError::ForeignHandle { number: self.number, database: database.directory().into() }
     }
 }
 
@@ -139,27 +201,44 @@ impl<K, V> Debug for OpenTable<K, V> {
 }
 
 mod sealed {
-    pub trait Sealed {}
-    impl<K, V> Sealed for super::Table<K, V> {}
-    impl<K, V> Sealed for super::OpenTable<K, V> {}
+    use super::{Database, Declared, TableInfo, TxnError};
+
+    pub trait Sealed<K, V> {
+        /// The open table; `None` if there is none of its name yet.
+        fn find<'db>(&self, database: &'db Database) -> Result<Option<&'db TableInfo>, TxnError>;
+        /// How it is declared; `None` for a handle, whose table is always there.
+        fn declaration(&self) -> Option<Declared<'_>>;
+    }
 }
 
 /// What a statement accepts as a table: a declaration ([`Table`], looked up by name) or a handle ([`OpenTable`],
 /// a few nanoseconds faster).
-pub trait AsTable<K, V>: sealed::Sealed {
-    #[doc(hidden)]
-    fn number(&self, database: &super::database::Database) -> Result<u32, crate::TxnError>;
-}
+pub trait AsTable<K, V>: sealed::Sealed<K, V> {}
 
-impl<K: Key, V: Row> AsTable<K, V> for Table<K, V> {
-    fn number(&self, database: &super::database::Database) -> Result<u32, crate::TxnError> {
-        Ok(database.table(self)?.number)
+impl<K: Key, V: Row> AsTable<K, V> for Table<K, V> {}
+
+impl<K: Key, V: Row> sealed::Sealed<K, V> for Table<K, V> {
+    #[inline]
+    fn find<'db>(&self, database: &'db Database) -> Result<Option<&'db TableInfo>, TxnError> {
+        database.find(&self.typed())
+    }
+
+    #[inline]
+    fn declaration(&self) -> Option<Declared<'_>> {
+        Some(self.typed())
     }
 }
 
-impl<K, V> AsTable<K, V> for OpenTable<K, V> {
+impl<K, V> AsTable<K, V> for OpenTable<K, V> {}
+
+impl<K, V> sealed::Sealed<K, V> for OpenTable<K, V> {
     #[inline]
-    fn number(&self, _: &super::database::Database) -> Result<u32, crate::TxnError> {
-        Ok(self.number)
+    fn find<'db>(&self, database: &'db Database) -> Result<Option<&'db TableInfo>, TxnError> {
+        self.info(database).map(Some)
+    }
+
+    #[inline]
+    fn declaration(&self) -> Option<Declared<'_>> {
+        None
     }
 }

@@ -11,13 +11,18 @@ use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Age, Lsn};
 use crate::lock::TableMode;
-use crate::table::catalog::TableInfo;
+use crate::table::catalog::{Declared, TableInfo};
 use crate::table::codec::{Key, Row, key_from};
 use crate::table::index::{Index, Want};
 use crate::table::scan::{End, Wanted};
 use crate::txn::core::Txn;
 
 /// A transaction. Rolled back when dropped; ended by [`Transaction::commit`] or [`Transaction::rollback`].
+///
+/// A table that does not exist is an empty one to statements that read, update or delete: they do not create it. At
+/// serializable and repeatable read the transaction can rely on that like on anything it has read: who creates the table
+/// waits for it. Statements that insert or put, and locks on the whole table for writing, create it, at once and for good:
+/// it stays when the transaction is rolled back.
 ///
 /// ```
 /// # use storage::{Database, Options, Table};
@@ -80,13 +85,52 @@ impl<'db> Transaction<'db> {
         self.txn.isolation
     }
 
+    /// The table of a statement that reads it; `None` if it does not exist, which the transaction can rely on then.
     #[inline]
-    fn info<K, V>(&self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
-        if self.victim.is_some() || self.txn.is_broken() {
-            return Err(TxnError::Ended);
+    fn seen<K, V>(&mut self, table: &impl AsTable<K, V>, want: Want) -> Result<Option<&'db TableInfo>, TxnError> {
+        self.is_open()?;
+        match table.find(self.db)? {
+            Some(info) => Ok(Some(info)),
+            None => self.absent(table.declaration(), want),
         }
-        let number = table.number(self.db)?;
-        self.db.catalog.table(number).ok_or_else(|| foreign(number))
+    }
+
+    /// The table of a statement that writes it, created if it does not exist.
+    #[inline]
+    fn made<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
+        self.is_open()?;
+        match table.find(self.db)? {
+            Some(info) => Ok(info),
+            None => self.create(table.declaration()),
+        }
+    }
+
+    #[inline]
+    fn is_open(&self) -> Result<(), TxnError> {
+        if self.victim.is_some() || self.txn.is_broken() { Err(TxnError::Ended) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn absent(&mut self, declared: Option<Declared<'_>>, want: Want) -> Result<Option<&'db TableInfo>, TxnError> {
+        let Some(declared) = declared else { return Ok(None) };
+        let locked = self.txn.lock_absence(declared.name, want);
+        self.noted(locked)?;
+        self.db.find(&declared)
+    }
+
+    #[cold]
+    fn create(&mut self, declared: Option<Declared<'_>>) -> Result<&'db TableInfo, TxnError> {
+        let Some(declared) = declared else { return Err(TxnError::Ended) };
+        loop {
+            let locked = self.txn.lock_absence(declared.name, Want::Write);
+            self.noted(locked)?;
+            let created = self.db.catalog.create(&self.db.core, &declared, true);
+            self.txn.release_absence(declared.name);
+            created?;
+            if let Some(info) = self.db.find(&declared)? {
+                return Ok(info);
+            }
+        }
     }
 
     /// Tells the scheduler which statement begins.
@@ -157,7 +201,7 @@ impl<'db> Transaction<'db> {
         key: &K,
         want: Want,
     ) -> Result<Option<V>, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, want)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
         self.with_key(key, |tx, key| match tx.txn.read(&info.primary, key, want, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
@@ -170,7 +214,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// [`TxnError::DuplicateKey`] if it is not, or a unique index has its value; the transaction stays open.
     pub fn insert<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
-        let info = self.info(table)?;
+        let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.insert_row(info, key, row)))
     }
@@ -180,7 +224,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn put<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
-        let info = self.info(table)?;
+        let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.put_row(info, key, row)))
     }
@@ -190,7 +234,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<bool, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
         self.enter(OperationKind::Update, &info.primary);
         self.with_key(key, |tx, key| {
             tx.with_row(row, |tx, row| {
@@ -208,7 +252,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<bool, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
         self.enter(OperationKind::Delete, &info.primary);
         self.with_key(key, |tx, key| tx.txn.delete_row(info, key))
     }
@@ -222,7 +266,7 @@ impl<'db> Transaction<'db> {
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
         self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::primary(self, info, from, to))
@@ -231,19 +275,14 @@ impl<'db> Transaction<'db> {
     /// The rows whose value in a secondary index lies in a range, in the index's order.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table has no such index.
+    /// [`TxnError::Schema`] if the table has no such index, or another type declares the index of this name.
     pub fn range_by<'tx, I: SecondaryIndex>(
         &'tx mut self,
         table: &impl AsTable<I::Key, I::Row>,
         range: impl RangeBounds<I::By>,
     ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
-        let info = self.info(table)?;
-        let Some(secondary) = info.secondaries.iter().find(|s| *s.index.name == *I::NAME) else {
-            return Err(TxnError::Schema {
-                table: info.primary.table.clone(),
-                what: format!("has no index {}", I::NAME),
-            });
-        };
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
+        let secondary = info.secondary::<I>()?;
         self.enter(OperationKind::Scan, &secondary.index);
         let (from, to) = bounds_of(&range);
         Ok(Cursor::secondary(self, info, secondary, from, to))
@@ -254,13 +293,20 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn lock_table<K, V>(&mut self, table: &impl AsTable<K, V>, mode: TableLock) -> Result<(), TxnError> {
-        let info = self.info(table)?;
         let mode = match mode {
             TableLock::IntentShared => TableMode::IS,
             TableLock::IntentExclusive => TableMode::IX,
             TableLock::Shared => TableMode::S,
             TableLock::SharedIntentExclusive => TableMode::SIX,
             TableLock::Exclusive => TableMode::X,
+        };
+        let info = match mode {
+            TableMode::IS | TableMode::S => match self.seen(table, Want::Read)? {
+                Some(info) => info,
+                // Its absence is locked, which keeps all rows out.
+                None => return Ok(()),
+            },
+            _ => self.made(table)?,
         };
         let result = self.txn.lock_whole(info, mode);
         self.noted(result)
@@ -271,7 +317,8 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// Only if the table cannot be found.
     pub fn prefetch<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
-        let info = self.info(table)?;
+        self.is_open()?;
+        let Some(info) = table.find(self.db)? else { return Ok(()) };
         self.enter(OperationKind::Prefetch, &info.primary);
         let encoded: Vec<Vec<u8>> = keys
             .iter()
@@ -358,7 +405,7 @@ impl Transaction<'_> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
         let result = self.txn.read(&info.primary, key, Want::Read, f);
         self.noted(result)
@@ -375,7 +422,7 @@ impl Transaction<'_> {
         key: &[u8],
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
         self.enter(OperationKind::Update, &info.primary);
         let result = self.txn.update_row(info, key, change);
         self.noted(result)
@@ -395,7 +442,7 @@ impl Transaction<'_> {
         len: usize,
         change: impl FnOnce(&mut [u8], &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
         self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
@@ -417,7 +464,7 @@ impl Transaction<'_> {
         len: usize,
         change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
         self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
@@ -431,7 +478,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        let info = self.info(table)?;
+        let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_row(info, key, row);
         self.noted(result)
@@ -446,7 +493,7 @@ impl Transaction<'_> {
         table: &impl AsTable<K, V>,
         rows: &[(&[u8], &[u8])],
     ) -> Result<(), TxnError> {
-        let info = self.info(table)?;
+        let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_rows(info, rows);
         self.noted(result)
@@ -457,7 +504,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
         self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.delete_row(info, key);
         self.noted(result)
@@ -473,7 +520,7 @@ impl Transaction<'_> {
         from: &[u8],
         to: &[u8],
     ) -> Result<Option<Vec<u8>>, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
         self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.take_first_row(info, from, End::With(to));
         self.noted(result)
@@ -490,7 +537,7 @@ impl Transaction<'_> {
         to: &[u8],
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
         self.enter(OperationKind::Scan, &info.primary);
         let wanted = Wanted { from, to: End::With(to), want: Want::Read, likely: usize::MAX };
         let result = self.txn.scan(&info.primary, wanted, visit);
@@ -509,7 +556,7 @@ impl Transaction<'_> {
         to: &[u8],
         change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
         self.enter(OperationKind::Update, &info.primary);
         if !info.secondaries.is_empty() {
             let what = "has secondary indexes: update its rows one by one".into();
@@ -534,7 +581,7 @@ impl Transaction<'_> {
         descending: bool,
         visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let info = self.info(table)?;
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
         let Some(secondary) = info.secondaries.get(index) else {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
         };
@@ -553,17 +600,13 @@ impl Transaction<'_> {
     pub fn prefetch_raw<'k, K, V>(&mut self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.db;
         self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
-        self.txn.prefetch(rows.filter_map(|(table, key, bytes)| {
-            let info = db.catalog.table(table.number(db).ok()?)?;
-            Some((info.primary.tree, key, bytes))
-        }));
+        self.txn.prefetch(rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes))));
     }
 
     /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if this
     /// thread has inserted such rows before, the lines that the insert will need are asked for. Changes and locks nothing.
     pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
-        let db = self.db;
-        if let Some(info) = table.number(db).ok().and_then(|number| db.catalog.table(number)) {
+        if let Ok(info) = table.info(self.db) {
             self.txn.prefetch_insert(&info.primary, key);
         }
     }
@@ -577,12 +620,6 @@ const ROW_BYTES: usize = 256;
 fn depends_on_head(info: &TableInfo, len: usize) -> TxnError {
     let what = format!("has an index that depends on its first {len} bytes");
     TxnError::Schema { table: info.primary.table.clone(), what }
-}
-
-/// The error for a handle that this database did not give.
-#[cold]
-fn foreign(number: u32) -> TxnError {
-    TxnError::Schema { table: number.to_string().into(), what: "the handle is of another database".into() }
 }
 
 /// The error for bytes that are no row of this type.

@@ -21,7 +21,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
 
 /// Version of all files. A build reads exactly one.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// The file's name.
 pub(crate) const CONTROL: &str = "control";
 /// Its name until it holds something.
@@ -145,6 +145,21 @@ impl ControlFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A sound copy of another format is no damage, and the error says what to do.
+    #[test]
+    fn another_format_is_named() {
+        let control = Control { number: 1, database: 7, checkpoint: Lsn(4096), durable: Lsn(4160) };
+        let mut bytes = control.encode();
+        bytes[8..12].copy_from_slice(&(FORMAT - 1).to_le_bytes());
+        bytes[12..16].fill(0);
+        let crc = crc32c(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        let error = Control::decode(&bytes, "bank/control").unwrap_err();
+        assert!(matches!(error, StorageError::Format { found, expected, .. } if found + 1 == expected));
+        let told = error.to_string();
+        assert!(told.starts_with("bank/control: format version 1") && told.contains("load its data anew"), "{told}");
+    }
 
     /// The number of a forged copy ran over at the second checkpoint after it.
     #[test]

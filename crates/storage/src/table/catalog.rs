@@ -1,20 +1,23 @@
 //! The catalog: which tables and indexes there are, kept in a table of its own; and the tables that are open.
 
+use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
+use super::codec::Codec;
+use super::codec::name::RAW;
 use super::index::{Index, Want};
 use super::scan::{End, Wanted};
 use crate::base::config::Isolation;
-
 use crate::base::error::TxnError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::{IndexId, PageId};
 use crate::btree::Tree;
-use crate::txn::core::Core;
+use crate::txn::core::{Core, Txn};
 
 /// Most tables of a database.
 pub(crate) const MAX_TABLES: usize = 1000;
@@ -24,7 +27,7 @@ pub(crate) const MAX_INDEXES: usize = 8;
 /// The catalog's own tree.
 pub(crate) const CATALOG: Tree = Tree { index: IndexId(1), root: PageId(2) };
 /// The catalog's number among the tables; real tables count from here on.
-const CATALOG_NUMBER: u32 = 1;
+pub(crate) const CATALOG_NUMBER: u32 = 1;
 
 /// How a secondary index gets its key: appends it and says true, or says false for a row that is not indexed.
 /// The arguments are the primary key's and the row's bytes.
@@ -38,6 +41,53 @@ pub(crate) struct IndexSpec {
     /// Bytes of the row before this one do not matter to the index.
     pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
+    /// The type that declares it, where one does.
+    pub(crate) declared_by: Option<fn() -> TypeId>,
+    /// How its keys are encoded, where a type says so.
+    pub(crate) codec: Option<Codec>,
+}
+
+impl IndexSpec {
+    /// Whether two declarations give every row the same entry. One function may have several addresses (one for each
+    /// crate that uses it, say), so types are asked as well where there are any.
+    #[inline]
+    pub(crate) fn is(&self, other: &IndexSpec) -> bool {
+        self.unique == other.unique
+            && self.columns_from == other.columns_from
+            && (std::ptr::fn_addr_eq(self.extract, other.extract)
+                || matches!((self.declared_by, other.declared_by), (Some(a), Some(b)) if a() == b()))
+            && same_name(self.name, other.name)
+    }
+
+    /// The text of its codec.
+    fn codec_text(&self) -> String {
+        self.codec.map_or_else(|| RAW.to_owned(), |codec| codec.text())
+    }
+}
+
+/// Whether two names are one; names of one constant have one address.
+#[inline]
+fn same_name(a: &'static str, b: &'static str) -> bool {
+    std::ptr::eq(a, b) || a == b
+}
+
+/// A table as a program declares it.
+#[derive(Clone, Copy, Debug)]
+pub struct Declared<'a> {
+    pub(crate) name: &'static str,
+    /// Codecs of key and row; `None` for statements on bytes, which need none.
+    pub(crate) codecs: Option<(&'static Codec, &'static Codec)>,
+    pub(crate) specs: &'a [Option<IndexSpec>],
+}
+
+impl<'a> Declared<'a> {
+    fn specs(&self) -> impl Iterator<Item = &'a IndexSpec> + Clone + use<'a> {
+        self.specs.iter().map_while(Option::as_ref)
+    }
+
+    fn schema(&self, what: String) -> TxnError {
+        TxnError::Schema { table: self.name.into(), what }
+    }
 }
 
 /// A secondary index of an open table.
@@ -48,13 +98,37 @@ pub(crate) struct Secondary {
     /// See [`IndexSpec::columns_from`].
     pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
+    /// As it was declared where the table was opened first.
+    pub(crate) spec: IndexSpec,
 }
 
 /// An open table.
 #[derive(Clone, Debug)]
-pub(crate) struct TableInfo {
+pub struct TableInfo {
     pub(crate) primary: Index,
     pub(crate) secondaries: Vec<Secondary>,
+    /// Its name and codecs as they were first found to be those that the catalog has.
+    verified: OnceLock<Verified>,
+}
+
+type Verified = (&'static str, &'static Codec, &'static Codec);
+
+impl TableInfo {
+    /// Whether the table is known to be what is declared. False is no answer.
+    #[inline]
+    fn fits(&self, declared: &Declared<'_>) -> bool {
+        let (Some((name, key, row)), Some(codecs)) = (self.verified.get(), declared.codecs) else { return false };
+        same_name(name, declared.name) && key.is(codecs.0) && row.is(codecs.1) && self.has_indexes(declared)
+    }
+
+    #[inline]
+    fn has_indexes(&self, declared: &Declared<'_>) -> bool {
+        if self.secondaries.is_empty() {
+            return declared.specs.first().is_none_or(Option::is_none);
+        }
+        let mut specs = declared.specs();
+        self.secondaries.iter().all(|s| specs.next().is_some_and(|spec| s.spec.is(spec))) && specs.next().is_none()
+    }
 }
 
 /// The trees of a table.
@@ -71,7 +145,20 @@ pub(crate) struct TableTrees {
 struct Entry {
     number: u32,
     primary: Tree,
-    secondaries: Vec<(String, bool, Tree)>,
+    /// Codecs of key and row: [`Codec::text`], or [`RAW`].
+    key: String,
+    row: String,
+    secondaries: Vec<IndexEntry>,
+}
+
+/// A secondary index as its table's catalog row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct IndexEntry {
+    name: String,
+    unique: bool,
+    /// As those of the table.
+    codec: String,
+    tree: Tree,
 }
 
 impl Entry {
@@ -81,14 +168,20 @@ impl Entry {
             out.extend_from_slice(&tree.index.0.to_le_bytes());
             out.extend_from_slice(&tree.root.0.to_le_bytes());
         };
+        let text = |out: &mut Vec<u8>, text: &str| {
+            out.push(text.len() as u8);
+            out.extend_from_slice(text.as_bytes());
+        };
         out.extend_from_slice(&self.number.to_le_bytes());
         tree(&mut out, self.primary);
+        text(&mut out, &self.key);
+        text(&mut out, &self.row);
         out.push(self.secondaries.len() as u8);
-        for (name, unique, at) in &self.secondaries {
-            out.push(name.len() as u8);
-            out.extend_from_slice(name.as_bytes());
-            out.push(u8::from(*unique));
-            tree(&mut out, *at);
+        for index in &self.secondaries {
+            text(&mut out, &index.name);
+            out.push(u8::from(index.unique));
+            text(&mut out, &index.codec);
+            tree(&mut out, index.tree);
         }
         out
     }
@@ -101,17 +194,51 @@ impl Entry {
         }
         let word = |bytes: &mut &[u8]| Some(u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?));
         let tree = |bytes: &mut &[u8]| Some(Tree { index: IndexId(word(bytes)?), root: PageId(word(bytes)?) });
-        let number = word(&mut bytes)?;
-        let primary = tree(&mut bytes)?;
+        let text = |bytes: &mut &[u8]| {
+            let len = usize::from(take(bytes, 1)?[0]);
+            String::from_utf8(take(bytes, len)?.to_vec()).ok()
+        };
+        let (number, primary) = (word(&mut bytes)?, tree(&mut bytes)?);
+        let (key, row) = (text(&mut bytes)?, text(&mut bytes)?);
         let n = take(&mut bytes, 1)?[0];
         let mut secondaries = Vec::new();
         for _ in 0..n {
-            let len = usize::from(take(&mut bytes, 1)?[0]);
-            let name = String::from_utf8(take(&mut bytes, len)?.to_vec()).ok()?;
+            let name = text(&mut bytes)?;
             let unique = take(&mut bytes, 1)?[0] != 0;
-            secondaries.push((name, unique, tree(&mut bytes)?));
+            let codec = text(&mut bytes)?;
+            secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut bytes)? });
         }
-        Some(Entry { number, primary, secondaries })
+        bytes.is_empty().then_some(Entry { number, primary, key, row, secondaries })
+    }
+
+    /// All trees, the primary one first.
+    fn trees(&self) -> impl Iterator<Item = Tree> {
+        std::iter::once(self.primary).chain(self.secondaries.iter().map(|index| index.tree))
+    }
+
+    /// Holds a declaration against what the catalog has.
+    fn check(&self, declared: &Declared<'_>) -> Result<(), TxnError> {
+        let same = |(has, spec): (&IndexEntry, &IndexSpec)| has.name == spec.name && has.unique == spec.unique;
+        if declared.specs().count() != self.secondaries.len()
+            || !self.secondaries.iter().zip(declared.specs()).all(same)
+        {
+            let has: Vec<_> = self.secondaries.iter().map(|s| s.name.as_str()).collect();
+            return Err(declared.schema(format!("has the indexes [{}], not those declared", has.join(", "))));
+        }
+        let Some((key, row)) = declared.codecs else { return Ok(()) };
+        let compare = |part: &str, stored: &str, asked: String| {
+            if stored == asked {
+                return Ok(());
+            }
+            let (table, part, stored, asked) = (declared.name.into(), part.into(), stored.into(), asked.into());
+            Err(TxnError::OtherCodec { table, part, stored, asked })
+        };
+        compare("key", &self.key, key.text())?;
+        compare("row", &self.row, row.text())?;
+        for (index, spec) in self.secondaries.iter().zip(declared.specs()) {
+            compare(&format!("index {}", index.name), &index.codec, spec.codec_text())?;
+        }
+        Ok(())
     }
 }
 
@@ -167,7 +294,13 @@ pub(crate) struct Catalog {
     creation: Mutex<Creation>,
     /// Open tables by number: found by handles without a lock.
     open: Box<[OnceLock<TableInfo>]>,
+    /// Numbers of open tables by the place of their name in memory: guesses for [`Catalog::declared`], written only when
+    /// they were wrong. What is read is held against the open table itself.
+    guesses: Box<[AtomicU32; GUESSES]>,
 }
+
+/// A power of two, and far more than there are declarations in most programs.
+const GUESSES: usize = 512;
 
 impl Catalog {
     /// Reads the catalog's table.
@@ -190,11 +323,12 @@ impl Catalog {
         })?;
         txn.commit()?;
         if damaged {
-            let what = "has a row that is no table; the database was written by another build".into();
+            let what = "has a row that is no table: it is damaged; restore a copy".into();
             return Err(TxnError::Schema { table: "catalog".into(), what });
         }
         let open = (0..MAX_TABLES + 2).map(|_| OnceLock::new()).collect();
-        Ok(Catalog { entries: Mutex::new(entries), creation: Mutex::default(), open })
+        let guesses = Box::new([const { AtomicU32::new(0) }; GUESSES]);
+        Ok(Catalog { entries: Mutex::new(entries), creation: Mutex::default(), open, guesses })
     }
 
     /// The open table of this number.
@@ -215,7 +349,7 @@ impl Catalog {
         let tables = entries.values().map(|e| TableTrees {
             number: e.number,
             primary: e.primary,
-            secondaries: e.secondaries.iter().map(|(_, unique, tree)| (*tree, *unique)).collect(),
+            secondaries: e.secondaries.iter().map(|index| (index.tree, index.unique)).collect(),
         });
         std::iter::once(own).chain(tables).collect()
     }
@@ -226,7 +360,8 @@ impl Catalog {
         let mut all = Vec::new();
         for (table, entry) in entries.iter() {
             all.push((entry.primary.index.0, table.clone(), table.clone()));
-            all.extend(entry.secondaries.iter().map(|(name, _, tree)| (tree.index.0, table.clone(), name.clone())));
+            let secondaries = entry.secondaries.iter();
+            all.extend(secondaries.map(|index| (index.tree.index.0, table.clone(), index.name.clone())));
         }
         all.sort_unstable();
         all
@@ -235,71 +370,88 @@ impl Catalog {
     /// Root pages of all trees.
     pub(crate) fn roots(&self) -> Vec<PageId> {
         let entries = self.entries.lock();
-        let trees = entries.values().flat_map(|e| std::iter::once(e.primary).chain(e.secondaries.iter().map(|s| s.2)));
-        std::iter::once(CATALOG).chain(trees).map(|tree| tree.root).collect()
+        std::iter::once(CATALOG).chain(entries.values().flat_map(Entry::trees)).map(|tree| tree.root).collect()
     }
 
-    /// Opens a table, creating it if there is none; returns its number.
+    /// The number of the open table that a program declares so, if it is known to be that: without a lock, and nothing is
+    /// written.
+    #[inline]
+    pub(crate) fn declared(&self, declared: &Declared<'_>) -> Option<u32> {
+        self.guesses(declared.name).into_iter().find_map(|guess| {
+            let number = guess.load(Ordering::Relaxed);
+            self.table(number)?.fits(declared).then_some(number)
+        })
+    }
+
+    /// Where a name's number may be: two places, so that it takes three that meet to be looked up in turns.
+    #[inline]
+    fn guesses(&self, name: &'static str) -> [&AtomicU32; 2] {
+        let hash = (name.as_ptr() as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
+        let at = hash >> (usize::BITS - GUESSES.ilog2());
+        [&self.guesses[at], &self.guesses[at ^ 1]]
+    }
+
+    fn note_guess(&self, name: &'static str, number: u32) {
+        let [first, second] = self.guesses(name);
+        let free = [first, second].into_iter().find(|guess| guess.load(Ordering::Relaxed) == 0);
+        free.unwrap_or(first).store(number, Ordering::Relaxed);
+    }
+
+    /// Opens a table that exists; returns its number, or `None` if there is none of this name.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if there is a table of this name with other indexes, or too many tables.
-    pub(crate) fn open(&self, core: &Core, name: &str, specs: &[IndexSpec], create: bool) -> Result<u32, TxnError> {
-        let schema = |what: String| TxnError::Schema { table: name.into(), what };
-        let known = || self.entries.lock().get(name).cloned();
-        let entry = match known() {
-            Some(entry) => entry,
-            None if !create => return Err(schema("there is no such table".into())),
-            None => {
-                if name.is_empty() || name.len() > 200 || specs.iter().any(|s| s.name.is_empty() || s.name.len() > 200)
-                {
-                    return Err(schema("names have 1 to 200 bytes".into()));
-                }
-                let _creator = Creator::wait(&self.creation, &*core.hook);
-                match known() {
-                    // Somebody else has, meanwhile.
-                    Some(entry) => entry,
-                    None => self.create(core, name, specs)?,
-                }
-            }
-        };
-        let declared = specs.iter().map(|s| (s.name, s.unique));
-        if !entry.secondaries.iter().map(|(n, u, _)| (n.as_str(), *u)).eq(declared) {
-            let has: Vec<_> = entry.secondaries.iter().map(|s| s.0.as_str()).collect();
-            return Err(schema(format!("has the indexes [{}], not those declared", has.join(", "))));
+    /// [`TxnError::Schema`] if the table has other indexes, [`TxnError::OtherCodec`] if it was created with other codecs.
+    pub(crate) fn open(&self, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
+        let Some(entry) = self.entries.lock().get(declared.name).cloned() else { return Ok(None) };
+        entry.check(declared)?;
+        let info = self.open[entry.number as usize].get_or_init(|| entry.open(declared));
+        if !info.has_indexes(declared) {
+            let what = "an index of it was declared otherwise where this process opened it first: one declaration for \
+                        all, or the same handle";
+            return Err(declared.schema(what.into()));
         }
-        let table: Arc<str> = name.into();
-        let index = |name: Arc<str>, tree| Index { tree, lock_table: entry.number, table: Arc::clone(&table), name };
-        let secondaries = entry.secondaries.iter().zip(specs);
-        let info = TableInfo {
-            primary: index(Arc::clone(&table), entry.primary),
-            secondaries: secondaries
-                .map(|((name, unique, tree), spec)| Secondary {
-                    index: index(name.as_str().into(), *tree),
-                    unique: *unique,
-                    columns_from: spec.columns_from,
-                    extract: spec.extract,
-                })
-                .collect(),
-        };
-        // A second opening of the table finds it there: same name, same indexes.
-        let _ = self.open[entry.number as usize].set(info);
-        Ok(entry.number)
+        if let Some((key, row)) = declared.codecs {
+            info.verified.get_or_init(|| (declared.name, key, row));
+            self.note_guess(declared.name, entry.number);
+        }
+        Ok(Some(entry.number))
+    }
+
+    /// Creates the table if there is none; [`Catalog::open`] then finds it. `absence_held`: the caller's transaction has
+    /// locked the table's absence (`table/absent.rs`). False if somebody else has, and the caller has to do that first.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the name is none or there are too many tables; no space.
+    pub(crate) fn create(&self, core: &Core, declared: &Declared<'_>, absence_held: bool) -> Result<bool, TxnError> {
+        let is_name = |name: &str| !name.is_empty() && name.len() <= 200;
+        if !is_name(declared.name) || !declared.specs().all(|s| is_name(s.name)) {
+            return Err(declared.schema("names have 1 to 200 bytes".into()));
+        }
+        let _creator = Creator::wait(&self.creation, &*core.hook);
+        if self.entries.lock().contains_key(declared.name) {
+            // Somebody else has, meanwhile.
+            return Ok(true);
+        }
+        let mut txn = core.begin_creating()?;
+        if !absence_held && !txn.try_lock_absence(declared.name)? {
+            return Ok(false);
+        }
+        self.create_in(txn, declared)?;
+        Ok(true)
     }
 
     /// Creates a table. Nobody else creates one meanwhile.
-    fn create(&self, core: &Core, name: &str, specs: &[IndexSpec]) -> Result<Entry, TxnError> {
-        let trees =
-            |e: &Entry| std::iter::once(e.primary).chain(e.secondaries.iter().map(|s| s.2)).map(|t| t.index.0).max();
+    fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>) -> Result<(), TxnError> {
         let (tables, number, mut index) = {
             let entries = self.entries.lock();
             let number = entries.values().map(|e| e.number).max().unwrap_or(CATALOG_NUMBER) + 1;
-            (entries.len(), number, entries.values().filter_map(trees).max().unwrap_or(CATALOG.index.0))
+            let index = entries.values().flat_map(Entry::trees).map(|tree| tree.index.0).max();
+            (entries.len(), number, index.unwrap_or(CATALOG.index.0))
         };
         if tables >= MAX_TABLES {
-            let what = format!("a database has at most {MAX_TABLES} tables");
-            return Err(TxnError::Schema { table: name.into(), what });
+            return Err(declared.schema(format!("a database has at most {MAX_TABLES} tables")));
         }
-        let mut txn = core.begin_creating()?;
+        let core = txn.core;
         let cx = txn.claim.context();
         let pages = core.pages(cx.slot);
         let mut tree = |rec: &mut crate::log::RecordBuf| {
@@ -308,18 +460,42 @@ impl Catalog {
         };
         let primary = tree(&mut cx.rec)?;
         let mut secondaries = Vec::new();
-        for spec in specs {
-            secondaries.push((spec.name.to_owned(), spec.unique, tree(&mut cx.rec)?));
+        for spec in declared.specs() {
+            let (name, unique, codec) = (spec.name.to_owned(), spec.unique, spec.codec_text());
+            secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut cx.rec)? });
         }
-        let entry = Entry { number, primary, secondaries };
-        txn.insert(&own_index(), name.as_bytes(), &entry.encode())?;
+        let text = |codec: Option<&Codec>| codec.map_or_else(|| RAW.to_owned(), Codec::text);
+        let (key, row) = (text(declared.codecs.map(|c| c.0)), text(declared.codecs.map(|c| c.1)));
+        let entry = Entry { number, primary, key, row, secondaries };
+        txn.insert(&own_index(), declared.name.as_bytes(), &entry.encode())?;
         let end = txn.commit()?;
         core.make_durable(end)?;
-        self.entries.lock().insert(name.to_owned(), entry.clone());
-        Ok(entry)
+        self.entries.lock().insert(declared.name.to_owned(), entry);
+        Ok(())
     }
 }
 
+impl Entry {
+    /// The table, open.
+    fn open(&self, declared: &Declared<'_>) -> TableInfo {
+        let table: Arc<str> = declared.name.into();
+        let index = |name: Arc<str>, tree| Index { tree, lock_table: self.number, table: Arc::clone(&table), name };
+        let secondary = |(entry, spec): (&IndexEntry, &IndexSpec)| Secondary {
+            index: index(entry.name.as_str().into(), entry.tree),
+            unique: entry.unique,
+            columns_from: spec.columns_from,
+            extract: spec.extract,
+            spec: *spec,
+        };
+        TableInfo {
+            primary: index(Arc::clone(&table), self.primary),
+            secondaries: self.secondaries.iter().zip(declared.specs()).map(secondary).collect(),
+            verified: OnceLock::new(),
+        }
+    }
+}
+
+/// The catalog's own index, for its rows and for the absence of tables.
 fn own_index() -> Index {
     Index { tree: CATALOG, lock_table: CATALOG_NUMBER, table: "catalog".into(), name: "catalog".into() }
 }

@@ -1,5 +1,6 @@
 //! Tables: rows under keys, with locks, secondary indexes and types on top of the trees.
 
+mod absent;
 pub(crate) mod catalog;
 pub(crate) mod codec;
 mod finger;

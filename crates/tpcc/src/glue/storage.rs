@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use sched_steps::team::Operations;
-use storage::{Age, Database, Durability, Isolation, Lsn, OpenTable, Table, TxnError};
+use storage::{Age, Database, Durability, Isolation, Lsn, OpenTable, Raw, Table, TxnError};
 use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
@@ -20,7 +20,7 @@ use crate::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef,
 pub(super) struct Handles;
 
 impl TableFamily for Handles {
-    type Of<T: TableDef> = OpenTable<(), ()>;
+    type Of<T: TableDef> = OpenTable<Raw, Raw>;
 }
 
 struct Opener<'a>(&'a Database);
@@ -28,7 +28,7 @@ struct Opener<'a>(&'a Database);
 impl TableMaker<Handles> for Opener<'_> {
     type Error = StoreError;
 
-    fn make<T: TableDef>(&mut self) -> Result<OpenTable<(), ()>, StoreError> {
+    fn make<T: TableDef>(&mut self) -> Result<OpenTable<Raw, Raw>, StoreError> {
         let mut declare = Declare { table: Table::new(T::TABLE.name()) };
         T::indexes(&mut declare);
         Ok(self.0.raw_table(&declare.table)?)
@@ -266,7 +266,7 @@ impl Session for StoreSession<'_> {
 }
 
 /// A row to be fetched along with others: table, key and its length, bytes of the row.
-type Along = (OpenTable<(), ()>, KeyBytes, usize, usize);
+type Along = (OpenTable<Raw, Raw>, KeyBytes, usize, usize);
 
 /// Most rows noted to be fetched along.
 const ALONG: usize = 4;
@@ -280,7 +280,7 @@ pub(crate) struct StoreTransaction<'t> {
 
 impl StoreTransaction<'_> {
     #[inline(always)]
-    fn table<T: TableDef>(&self) -> OpenTable<(), ()> {
+    fn table<T: TableDef>(&self) -> OpenTable<Raw, Raw> {
         *T::of(&self.store.tables)
     }
 }

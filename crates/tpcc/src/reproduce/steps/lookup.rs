@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use storage::{Database, Durability, OpenTable, Options, Table, TxnError};
+use storage::{Database, Durability, OpenTable, Options, Raw, Table, TxnError};
 
 use crate::error::Error;
 use crate::interrupt;
@@ -102,7 +102,7 @@ fn measured(directory: &std::path::Path, rounds: usize) -> Result<Option<Vec<Vec
 
 fn transaction(
     db: &Database,
-    rows: &OpenTable<(), ()>,
+    rows: &OpenTable<Raw, Raw>,
     random: &mut u64,
     count: u64,
     group: usize,

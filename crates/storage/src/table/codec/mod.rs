@@ -1,10 +1,16 @@
 //! Codecs: keys as bytes that order like the values, rows as bytes of fixed layout.
 
+pub(crate) mod name;
+
+pub use name::Codec;
+
 /// A value that can be a key, or part of one.
 ///
 /// The encoding orders like the value: `a < b` exactly when the bytes of `a` come before the bytes of `b`, also when
 /// other keys follow (tuples).
 pub trait Key: Sized {
+    /// What the encoding is called. A table can be opened only with the codecs that it was created with.
+    const CODEC: Codec;
     /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
     /// Takes the encoding off the front of `bytes`; `None` if it is not one.
@@ -13,6 +19,8 @@ pub trait Key: Sized {
 
 /// A value that can be a row.
 pub trait Row: Sized {
+    /// What the encoding is called. A table can be opened only with the codecs that it was created with.
+    const CODEC: Codec;
     /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
     /// Reads the encoding; `None` if it is not one.
@@ -28,6 +36,7 @@ fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
 macro_rules! integers {
     ($($t:ty, $flip:expr;)*) => {$(
         impl Key for $t {
+            const CODEC: Codec = Codec::built_in(stringify!($t));
             #[inline]
             fn encode(&self, out: &mut Vec<u8>) {
                 // Big-endian bytes order like unsigned numbers; flipping the sign bit makes signed ones do so too.
@@ -40,6 +49,7 @@ macro_rules! integers {
             }
         }
         impl Row for $t {
+            const CODEC: Codec = Codec::built_in(stringify!($t));
             #[inline]
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
@@ -57,6 +67,7 @@ integers! {
 }
 
 impl Key for bool {
+    const CODEC: Codec = Codec::built_in("bool");
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
@@ -70,6 +81,7 @@ impl Key for bool {
 }
 
 impl Key for () {
+    const CODEC: Codec = Codec::tuple(&[]);
     fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(_: &mut &[u8]) -> Option<Self> {
         Some(())
@@ -77,6 +89,7 @@ impl Key for () {
 }
 
 impl<const N: usize> Key for [u8; N] {
+    const CODEC: Codec = Codec::array(&<u8 as Key>::CODEC, N);
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -87,6 +100,7 @@ impl<const N: usize> Key for [u8; N] {
 
 /// Bytes of any length: a zero is written as `00 FF`, the end as `00 00`, so that a shorter string comes first.
 impl Key for Vec<u8> {
+    const CODEC: Codec = Codec::built_in("bytes");
     fn encode(&self, out: &mut Vec<u8>) {
         for byte in self {
             out.push(*byte);
@@ -112,6 +126,7 @@ impl Key for Vec<u8> {
 }
 
 impl Key for String {
+    const CODEC: Codec = Codec::built_in("str");
     fn encode(&self, out: &mut Vec<u8>) {
         for byte in self.bytes() {
             out.push(byte);
@@ -129,6 +144,7 @@ impl Key for String {
 macro_rules! tuples {
     ($(($($t:ident $i:tt),+))*) => {$(
         impl<$($t: Key),+> Key for ($($t,)+) {
+            const CODEC: Codec = Codec::tuple(&[$($t::CODEC),+]);
             #[inline]
             fn encode(&self, out: &mut Vec<u8>) {
                 $(self.$i.encode(out);)+
@@ -142,7 +158,26 @@ macro_rules! tuples {
 }
 tuples! { (A 0) (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) (A 0, B 1, C 2, D 3, E 4) (A 0, B 1, C 2, D 3, E 4, F 5) }
 
+/// `None` comes before every value.
+impl<T: Key> Key for Option<T> {
+    const CODEC: Codec = Codec::optional(&T::CODEC);
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.is_some()));
+        if let Some(value) = self {
+            value.encode(out);
+        }
+    }
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        match take(bytes, 1)? {
+            [0] => Some(None),
+            [1] => T::decode(bytes).map(Some),
+            _ => None,
+        }
+    }
+}
+
 impl Row for () {
+    const CODEC: Codec = Codec::tuple(&[]);
     fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(bytes: &[u8]) -> Option<Self> {
         bytes.is_empty().then_some(())
@@ -150,6 +185,7 @@ impl Row for () {
 }
 
 impl Row for Vec<u8> {
+    const CODEC: Codec = Codec::built_in("bytes");
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -159,6 +195,7 @@ impl Row for Vec<u8> {
 }
 
 impl<const N: usize> Row for [u8; N] {
+    const CODEC: Codec = Codec::array(&<u8 as Row>::CODEC, N);
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
@@ -168,6 +205,7 @@ impl<const N: usize> Row for [u8; N] {
 }
 
 impl Row for String {
+    const CODEC: Codec = Codec::built_in("str");
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.as_bytes());
     }

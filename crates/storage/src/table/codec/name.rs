@@ -1,0 +1,176 @@
+//! What an encoding is called, so that a database knows with which ones its tables were written.
+
+use std::fmt::{Display, Formatter, Write};
+
+/// The identity of an encoding: a name and a version, and what it is composed of.
+///
+/// The catalog keeps the text of it ([`Display`]) for the key, the row and each index of every table, and refuses to open a
+/// table with codecs of another text ([`TxnError::OtherCodec`](crate::TxnError::OtherCodec)). So the name says how bytes
+/// are laid out, not what the Rust type is called: two types with one encoding may share it, and a type whose encoding
+/// changes gets another version.
+///
+/// ```
+/// use storage::{Codec, Key, Row};
+///
+/// /// Cents, of which the largest come first.
+/// struct Descending(u64);
+/// impl Key for Descending {
+///     const CODEC: Codec = Codec::new("cents-descending", 1);
+///     fn encode(&self, out: &mut Vec<u8>) {
+///         out.extend_from_slice(&(!self.0).to_be_bytes());
+///     }
+///     fn decode(bytes: &mut &[u8]) -> Option<Descending> {
+///         <u64 as Key>::decode(bytes).map(|n| Descending(!n))
+///     }
+/// }
+/// assert_eq!(Descending::CODEC.to_string(), "cents-descending@1");
+/// assert_eq!(<(u64, String) as Key>::CODEC.to_string(), "(u64,str)");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Codec {
+    name: &'static str,
+    /// 0 for the codecs of this crate, which never change.
+    version: u32,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Plain,
+    Tuple(&'static [Codec]),
+    Optional(&'static Codec),
+    Array(&'static Codec, usize),
+}
+
+/// Longest text of a codec in the catalog, in bytes. A longer one keeps its beginning and a hash of the whole.
+const MAX_TEXT: usize = 200;
+
+/// What tables have in the catalog that were created for statements on bytes only.
+pub(crate) const RAW: &str = "raw";
+
+impl Codec {
+    /// The name and version of an encoding of your own.
+    ///
+    /// # Panics
+    /// (At compile time, in a constant.) When the name is empty, longer than 64 bytes, or has other characters than
+    /// ASCII letters, digits, `-`, `_`, `.` and `:`.
+    pub const fn new(name: &'static str, version: u32) -> Codec {
+        Codec::plain(name, version)
+    }
+
+    const fn plain(name: &'static str, version: u32) -> Codec {
+        let bytes = name.as_bytes();
+        assert!(!bytes.is_empty() && bytes.len() <= 64, "a codec's name has 1 to 64 bytes");
+        let mut i = 0;
+        while i < bytes.len() {
+            let fits = bytes[i].is_ascii_alphanumeric() || matches!(bytes[i], b'-' | b'_' | b'.' | b':');
+            assert!(fits, "a codec's name has ASCII letters, digits, '-', '_', '.' and ':'");
+            i += 1;
+        }
+        Codec { name, version, shape: Shape::Plain }
+    }
+
+    /// A codec of this crate.
+    pub(crate) const fn built_in(name: &'static str) -> Codec {
+        Codec { name, version: 0, shape: Shape::Plain }
+    }
+
+    /// One after the other.
+    pub(crate) const fn tuple(parts: &'static [Codec]) -> Codec {
+        Codec { name: "", version: 0, shape: Shape::Tuple(parts) }
+    }
+
+    /// A record: a name and a version of its own over fields.
+    #[doc(hidden)]
+    pub const fn record(name: &'static str, version: u32, fields: &'static [Codec]) -> Codec {
+        Codec { shape: Shape::Tuple(fields), ..Codec::plain(name, version) }
+    }
+
+    /// There or not.
+    pub(crate) const fn optional(of: &'static Codec) -> Codec {
+        Codec { name: "option", version: 0, shape: Shape::Optional(of) }
+    }
+
+    /// So many of a kind.
+    pub(crate) const fn array(of: &'static Codec, len: usize) -> Codec {
+        Codec { name: "", version: 0, shape: Shape::Array(of, len) }
+    }
+
+    /// The text that the catalog keeps.
+    pub(crate) fn text(&self) -> String {
+        let mut text = self.to_string();
+        if text.len() > MAX_TEXT {
+            let hash = fnv(text.as_bytes());
+            // All characters are ASCII.
+            text.truncate(MAX_TEXT - 17);
+            let _ = write!(text, "#{hash:016x}");
+        }
+        text
+    }
+
+    /// Whether two are one, without an allocation. Constants of one type often have one address.
+    #[inline]
+    pub(crate) fn is(self: &'static Codec, other: &'static Codec) -> bool {
+        std::ptr::eq(self, other) || *self == *other
+    }
+}
+
+/// FNV-1a: part of the file format, so it is written out here.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+impl Display for Codec {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name)?;
+        match self.shape {
+            Shape::Plain => {}
+            Shape::Tuple(parts) => {
+                for (i, part) in parts.iter().enumerate() {
+                    write!(f, "{}{part}", if i == 0 { '(' } else { ',' })?;
+                }
+                f.write_str(if parts.is_empty() { "()" } else { ")" })?;
+            }
+            Shape::Optional(of) => write!(f, "<{of}>")?,
+            Shape::Array(of, len) => write!(f, "[{of};{len}]")?,
+        }
+        match self.version {
+            0 => Ok(()),
+            version => write!(f, "@{version}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const U64: Codec = Codec::built_in("u64");
+    const STR: Codec = Codec::built_in("str");
+    const ONE: Codec = Codec::tuple(&[U64]);
+    const PAIR: Codec = Codec::array(&U64, 2);
+
+    #[test]
+    fn texts_say_what_is_composed_of_what() {
+        const ALL: [Codec; 6] = [
+            Codec::tuple(&[U64, STR]),
+            Codec::tuple(&[ONE, Codec::optional(&STR)]),
+            Codec::array(&PAIR, 3),
+            Codec::record("account", 2, &[STR, U64]),
+            Codec::new("my.own", 7),
+            Codec::record("nothing", 1, &[]),
+        ];
+        assert_eq!(
+            ALL.map(|codec| codec.text()),
+            ["(u64,str)", "((u64),option<str>)", "[[u64;2];3]", "account(str,u64)@2", "my.own@7", "nothing()@1"]
+        );
+    }
+
+    #[test]
+    fn long_texts_stay_apart_and_fit_the_catalog() {
+        const MANY: [Codec; 100] = [U64; 100];
+        const OTHER: [Codec; 101] = [U64; 101];
+        let (a, b) = (Codec::tuple(&MANY).text(), Codec::tuple(&OTHER).text());
+        assert!(a != b && a.len() == MAX_TEXT && b.len() == MAX_TEXT && a.is_ascii());
+    }
+}

@@ -1,0 +1,294 @@
+//! What a database knows of its tables: their codecs, their indexes, whether they exist, and whose a handle is.
+#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+
+use storage::disk::MemDisk;
+use storage::{Database, Isolation, Key, Options, Row, SecondaryIndex, Table, TableLock, TxnError};
+
+const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+
+fn open(disk: &Arc<MemDisk>) -> Database {
+    let disk = Arc::clone(disk);
+    Options::new().buffer_pool(8 << 20).log_segment(1 << 20).transactions(8).open_on(disk).unwrap()
+}
+
+fn memory() -> Database {
+    open(&Arc::new(MemDisk::new()))
+}
+
+/// How opening `table` is refused: part, stored and asked codec.
+fn refused<K: Key, V: Row>(db: &Database, table: &Table<K, V>) -> Option<[String; 3]> {
+    let mut tx = db.begin().unwrap();
+    let by_statement = tx.range(table, ..).map(drop);
+    drop(tx);
+    match (db.table(table).map(drop), by_statement) {
+        (Ok(()), Ok(())) => None,
+        (Err(TxnError::OtherCodec { table: name, part, stored, asked }), Err(TxnError::OtherCodec { .. })) => {
+            assert_eq!(&*name, table.name());
+            Some([part, stored, asked].map(|text| text.to_string()))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn three(texts: [&str; 3]) -> Option<[String; 3]> {
+    Some(texts.map(str::to_owned))
+}
+
+struct ByName;
+impl SecondaryIndex for ByName {
+    type Key = (u32, String);
+    type Row = String;
+    type By = String;
+    const NAME: &'static str = "by_name";
+    fn by(_: &(u32, String), row: &String) -> Option<String> {
+        Some(row.clone())
+    }
+}
+
+struct ByLength;
+impl SecondaryIndex for ByLength {
+    type Key = (u32, String);
+    type Row = String;
+    type By = u64;
+    const NAME: &'static str = "by_name";
+    fn by(_: &(u32, String), row: &String) -> Option<u64> {
+        Some(row.len() as u64)
+    }
+}
+
+/// A `Table<u64, String>` over a `Table<u64, i64>` gave rows that nobody had written.
+#[test]
+fn a_table_is_opened_only_with_the_codecs_it_was_created_with() {
+    const NAMED: Table<(u32, String), String> = Table::new("named").with_index::<ByName>();
+    let disk = Arc::new(MemDisk::new());
+    let db = open(&disk);
+    db.transact(|tx| tx.put(&ACCOUNTS, &1, &20)).unwrap();
+    db.transact(|tx| tx.put(&NAMED, &(1, "a".into()), &"b".into())).unwrap();
+    // In the process that has the tables open already, and in a later one.
+    let mut db = Some(db);
+    for reopened in [false, true] {
+        if reopened {
+            db.take().unwrap().close().unwrap();
+            db = Some(open(&disk));
+        }
+        let db = db.as_ref().unwrap();
+        assert_eq!(refused(db, &Table::<u64, String>::new("accounts")), three(["row", "i64", "str"]));
+        assert_eq!(refused(db, &Table::<i64, i64>::new("accounts")), three(["key", "u64", "i64"]));
+        assert_eq!(refused(db, &Table::<(u64, u8), i64>::new("accounts")), three(["key", "u64", "(u64,u8)"]));
+        assert_eq!(refused(db, &Table::<[u8; 8], i64>::new("accounts")), three(["key", "u64", "[u8;8]"]));
+        let by_length = Table::<(u32, String), String>::new("named").with_index::<ByLength>();
+        assert_eq!(refused(db, &by_length), three(["index by_name", "str", "u64"]));
+        assert_eq!(refused(db, &ACCOUNTS), None);
+        assert_eq!(refused(db, &NAMED), None);
+        // Another declaration of the same.
+        assert_eq!(refused(db, &Table::<u64, i64>::new(&String::from("accounts").leak()[..])), None);
+        let mut tx = db.begin().unwrap();
+        assert_eq!(tx.get(&ACCOUNTS, &1).unwrap(), Some(20));
+        assert_eq!(tx.get(&NAMED, &(1, "a".into())).unwrap().as_deref(), Some("b"));
+        assert!(matches!(
+            tx.put(&Table::<u64, String>::new("accounts"), &1, &"x".into()),
+            Err(TxnError::OtherCodec { .. })
+        ));
+        assert_eq!(tx.get(&ACCOUNTS, &1).unwrap(), Some(20));
+    }
+}
+
+#[test]
+fn statements_on_bytes_ask_for_no_codec() {
+    let db = memory();
+    db.transact(|tx| tx.put(&ACCOUNTS, &1, &20)).unwrap();
+    let raw = db.raw_table(&Table::<(), ()>::new("accounts")).unwrap();
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.read_raw(&raw, &1u64.to_be_bytes(), <[u8]>::to_vec).unwrap(), Some(20i64.to_le_bytes().to_vec()));
+    drop(tx);
+    // Created without types, it belongs to none.
+    db.raw_table(&Table::<u64, i64>::new("bytes")).unwrap();
+    assert_eq!(refused(&db, &Table::<u64, i64>::new("bytes")), three(["key", "raw", "u64"]));
+    db.raw_table(&Table::<(), ()>::new("bytes")).unwrap();
+}
+
+struct ByOther;
+impl SecondaryIndex for ByOther {
+    type Key = (u32, String);
+    type Row = String;
+    type By = String;
+    const NAME: &'static str = "by_name";
+    fn by((_, key): &(u32, String), _: &String) -> Option<String> {
+        Some(key.clone())
+    }
+}
+
+/// Who opened first decided what the index held, and the other wrote entries that were never found.
+#[test]
+fn an_index_has_one_declaration_in_a_process() {
+    const FIRST: Table<(u32, String), String> = Table::new("named").with_index::<ByName>();
+    const OTHER: Table<(u32, String), String> = Table::new("named").with_index::<ByOther>();
+    fn first_byte(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(&row[..1]);
+        true
+    }
+    fn last_byte(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+        out.extend_from_slice(&row[row.len() - 1..]);
+        true
+    }
+    let raw = |from, extract| Table::<u64, u64>::new("raw").with_raw_index("by_byte", false, from, extract);
+    let db = memory();
+    db.transact(|tx| tx.put(&FIRST, &(1, "key".into()), &"row".into())).unwrap();
+    db.table(&raw(0, first_byte)).unwrap();
+    let mut tx = db.begin().unwrap();
+    let refused = [
+        db.table(&OTHER).map(drop),
+        tx.put(&OTHER, &(2, "key".into()), &"row".into()),
+        tx.range_by::<ByOther>(&OTHER, ..).map(drop),
+        db.table(&raw(0, last_byte)).map(drop),
+        db.table(&raw(1, first_byte)).map(drop),
+    ];
+    for refused in refused {
+        assert!(matches!(&refused, Err(TxnError::Schema { what, .. }) if what.contains("otherwise")), "{refused:?}");
+    }
+    drop(tx);
+    db.table(&FIRST).unwrap();
+    db.table(&raw(0, first_byte)).unwrap();
+    // An index of the same name, asked of a table that was declared with the other.
+    let mut tx = db.begin().unwrap();
+    assert!(matches!(tx.range_by::<ByOther>(&FIRST, ..), Err(TxnError::Schema { .. })));
+    assert_eq!(tx.range_by::<ByName>(&FIRST, ..).unwrap().count(), 1);
+}
+
+/// A handle of another database was taken for the table that had its number.
+#[test]
+fn a_handle_is_good_for_the_open_database_that_gave_it() {
+    const OTHER: Table<u64, i64> = Table::new("other");
+    let (disk, one) = (Arc::new(MemDisk::new()), memory());
+    let two = open(&disk);
+    let handle = one.table(&ACCOUNTS).unwrap();
+    let number_two = two.table(&OTHER).unwrap();
+    two.transact(|tx| tx.put(&number_two, &1, &7)).unwrap();
+    let check = |db: &Database, handle| {
+        let mut tx = db.begin().unwrap();
+        let refused = [
+            tx.get(&handle, &1).map(drop),
+            tx.put(&handle, &1, &1),
+            tx.delete(&handle, &1).map(drop),
+            tx.range(&handle, ..).map(drop),
+            tx.lock_table(&handle, TableLock::Shared),
+            tx.prefetch(&handle, &[1]),
+            db.bulk_load(&handle).map(drop),
+            db.bulk_load_part(&handle, storage::Part::Rows).map(drop),
+        ];
+        for refused in refused {
+            assert!(matches!(refused, Err(TxnError::ForeignHandle { .. })), "{refused:?}");
+        }
+    };
+    check(&two, handle);
+    check(&one, number_two);
+    two.close().unwrap();
+    let two = open(&disk);
+    two.table(&OTHER).unwrap();
+    check(&two, number_two);
+}
+
+#[test]
+fn only_writes_create_a_table() {
+    let db = memory();
+    const MISSPELT: Table<u64, i64> = Table::new("acounts");
+    let bytes = 1u64.to_be_bytes();
+    let mut tx = db.begin().unwrap();
+    assert_eq!(tx.get(&MISSPELT, &1).unwrap(), None);
+    assert_eq!(tx.get_for_update(&MISSPELT, &1).unwrap(), None);
+    assert_eq!(tx.range(&MISSPELT, ..).unwrap().count(), 0);
+    assert_eq!(tx.range(&MISSPELT, ..).unwrap().rev().count(), 0);
+    assert!(!tx.update(&MISSPELT, &1, &1).unwrap() && !tx.delete(&MISSPELT, &1).unwrap());
+    assert_eq!(tx.read_raw(&MISSPELT, &bytes, |_| ()).unwrap(), None);
+    assert_eq!(tx.update_raw(&MISSPELT, &bytes, |_| ()).unwrap(), None);
+    assert_eq!(tx.update_head_raw(&MISSPELT, &bytes, 1, |_, _| ()).unwrap(), None);
+    assert_eq!(tx.update_heads_raw(&MISSPELT, &[&bytes], 1, |_, _, _| ()).unwrap(), 0);
+    assert_eq!(tx.update_run_raw(&MISSPELT, &[], &bytes, |_, _| ()).unwrap(), 0);
+    assert!(!tx.delete_raw(&MISSPELT, &bytes).unwrap());
+    assert_eq!(tx.take_first_raw(&MISSPELT, &[], &bytes).unwrap(), None);
+    tx.scan_raw(&MISSPELT, &[], &bytes, |_, _| ControlFlow::Continue(())).unwrap();
+    tx.scan_index_raw(&MISSPELT, 0, &[], &bytes, false, |_, _| ControlFlow::Continue(())).unwrap();
+    tx.prefetch(&MISSPELT, &[1]).unwrap();
+    tx.lock_table(&MISSPELT, TableLock::Shared).unwrap();
+    tx.lock_table(&MISSPELT, TableLock::IntentShared).unwrap();
+    assert!(db.table_names().is_empty());
+    // What it relied on is no obstacle to itself.
+    tx.put(&MISSPELT, &1, &2).unwrap();
+    assert_eq!(tx.get(&MISSPELT, &1).unwrap(), Some(2));
+    assert_eq!(db.table_names(), ["acounts"]);
+    // The rows go, the table stays.
+    tx.rollback().unwrap();
+    assert_eq!(db.table_names(), ["acounts"]);
+    assert_eq!(db.begin().unwrap().get(&MISSPELT, &1).unwrap(), None);
+    db.begin().unwrap().lock_table(&Table::<u64, u64>::new("locked"), TableLock::Exclusive).unwrap();
+    assert_eq!(db.table_names(), ["acounts", "locked"]);
+}
+
+/// Who has found a table empty because it was not there finds it so until the end.
+#[test]
+fn a_table_that_was_read_before_it_existed_stays_empty_to_its_reader() {
+    type Create = fn(&Database);
+    let creations: [Create; 3] = [
+        |db| assert!(db.table(&ACCOUNTS).is_ok()),
+        |db| assert!(db.raw_table(&ACCOUNTS).is_ok()),
+        |db| db.transact(|tx| tx.put(&ACCOUNTS, &1, &5)).unwrap(),
+    ];
+    for isolation in [Isolation::Serializable, Isolation::RepeatableRead] {
+        for create in creations {
+            let db = &memory();
+            let mut reader = db.begin_at(isolation).unwrap();
+            assert_eq!(reader.get(&ACCOUNTS, &1).unwrap(), None);
+            thread::scope(|scope| {
+                let creator = scope.spawn(move || create(db));
+                while db.stats().lock_waits == 0 {
+                    assert!(!creator.is_finished(), "nothing kept the table from being created");
+                    thread::yield_now();
+                }
+                assert_eq!(reader.range(&ACCOUNTS, ..).unwrap().count(), 0);
+                assert!(db.table_names().is_empty());
+                reader.commit().unwrap();
+            });
+            assert_eq!(db.table_names(), ["accounts"]);
+        }
+        // Below that nothing is kept away.
+        let db = memory();
+        let mut reader = db.begin_at(Isolation::ReadCommitted).unwrap();
+        assert_eq!(reader.get(&ACCOUNTS, &1).unwrap(), None);
+        db.table(&ACCOUNTS).unwrap();
+    }
+}
+
+/// Counting in tables that do not exist yet, by threads at once: none is lost and none stops.
+#[test]
+fn counting_from_nothing_loses_nothing() {
+    const THREADS: i64 = 4;
+    let db = &memory();
+    for round in 0..40 {
+        let name: &'static str = format!("count{round}").leak();
+        let table = Table::<u64, i64>::new(name);
+        let other = Table::<u64, i64>::new(format!("other{round}").leak());
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (table, other) = (&table, &other);
+                scope.spawn(move || {
+                    let (first, second) = if thread % 2 == 0 { (table, other) } else { (other, table) };
+                    db.transact(|tx| {
+                        let seen = match thread / 2 {
+                            0 => (tx.get(first, &0)?, tx.get(second, &0)?),
+                            _ => (tx.get_for_update(first, &0)?, tx.get_for_update(second, &0)?),
+                        };
+                        tx.put(first, &0, &(seen.0.unwrap_or(0) + 1))?;
+                        tx.put(second, &0, &(seen.1.unwrap_or(0) + 1))
+                    })
+                    .unwrap();
+                });
+            }
+        });
+        let mut tx = db.begin().unwrap();
+        assert_eq!((tx.get(&table, &0).unwrap(), tx.get(&other, &0).unwrap()), (Some(THREADS), Some(THREADS)));
+    }
+}
