@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::ops::ControlFlow;
 
 use sha2::{Digest, Sha256};
-use storage::{Isolation, OpenTable, Table};
+use storage::{Isolation, OpenTable, Raw, Table};
 
 use super::storage::{Store, StoreError};
 use crate::schema::tables::TableMaker;
@@ -62,7 +62,7 @@ impl Store {
     }
 
     /// The handle of a table that is there.
-    fn raw_table(&self, name: &str) -> Result<OpenTable<(), ()>, StoreError> {
+    fn raw_table(&self, name: &str) -> Result<OpenTable<Raw, Raw>, StoreError> {
         let mut ours = Named { store: self, name, table: None };
         PerTable::<Nothing>::try_new(&mut ours)?;
         match ours.table {
@@ -82,7 +82,7 @@ fn add(digest: &mut Sha256, bytes: &[u8]) {
 struct Named<'a> {
     store: &'a Store,
     name: &'a str,
-    table: Option<OpenTable<(), ()>>,
+    table: Option<OpenTable<Raw, Raw>>,
 }
 
 struct Nothing;
