@@ -2,15 +2,17 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::cell::Cell;
 
-use sched_steps::{Executor, fiber};
+use sched_steps::{Executor, MIN_STACK_BYTES, fiber};
 
 #[test]
 fn ten_thousand_fibers_at_a_time() {
     let n = if cfg!(miri) { 8 } else { 10_000_usize };
     let turns = Cell::new(0_usize);
-    let mut steps = Executor::builder().fibers(n).team_size(n).stack_bytes(16 * 1024).build().unwrap();
+    let mut steps = common::build(Executor::builder().fibers(n).team_size(n).stack_bytes(MIN_STACK_BYTES));
     steps
         .scope(|s| {
             for _ in 0..n {
@@ -31,7 +33,7 @@ fn ten_thousand_fibers_at_a_time() {
 fn slots_are_used_again_and_again() {
     let n = if cfg!(miri) { 20 } else { 20_000_u64 };
     let sum = Cell::new(0);
-    let mut steps = Executor::builder().fibers(5).team_size(3).build().unwrap();
+    let mut steps = common::build(Executor::builder().fibers(5).team_size(3));
     for round in 0..2 {
         let result = steps.scope(|s| {
             for i in 0..n {
@@ -51,7 +53,7 @@ fn slots_are_used_again_and_again() {
 /// Floating point and vector registers are the compiler's to keep across a hop.
 #[test]
 fn values_survive_hops() {
-    let mut steps = Executor::builder().fibers(16).build().unwrap();
+    let mut steps = common::build(Executor::builder().fibers(16));
     steps
         .scope(|s| {
             for fiber in 0..16_u32 {
@@ -83,14 +85,10 @@ fn the_thread_sleeps_when_nothing_can_run() {
     let waker = std::sync::Mutex::new(None::<fiber::Waker>);
     let idled = std::rc::Rc::new(Cell::new(0));
     let count = std::rc::Rc::clone(&idled);
-    let mut steps = Executor::builder()
-        .fibers(2)
-        .idle(move |idle| {
-            count.set(count.get() + 1);
-            idle.wait();
-        })
-        .build()
-        .unwrap();
+    let mut steps = common::build(Executor::builder().fibers(2).idle(move |idle| {
+        count.set(count.get() + 1);
+        idle.wait();
+    }));
     std::thread::scope(|t| {
         let waker = &waker;
         t.spawn(move || {
@@ -119,15 +117,11 @@ fn the_thread_sleeps_when_nothing_can_run() {
 fn a_service_runs_between_fibers_and_its_panic_ends_them() {
     let served = std::rc::Rc::new(Cell::new(0));
     let count = std::rc::Rc::clone(&served);
-    let mut steps = Executor::builder()
-        .fibers(2)
-        .service(10, move || {
-            assert!(!fiber::is_fiber());
-            count.set(count.get() + 1);
-            assert!(count.get() < 5, "enough");
-        })
-        .build()
-        .unwrap();
+    let mut steps = common::build(Executor::builder().fibers(2).service(10, move || {
+        assert!(!fiber::is_fiber());
+        count.set(count.get() + 1);
+        assert!(count.get() < 5, "enough");
+    }));
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let _ = steps.scope(|s| {
             s.spawn(|| {
@@ -144,7 +138,7 @@ fn a_service_runs_between_fibers_and_its_panic_ends_them() {
 #[test]
 #[cfg_attr(miri, ignore = "sleeps")]
 fn a_monitor_names_the_fiber_that_blocks_its_thread() {
-    let mut steps = Executor::builder().fibers(3).build().unwrap();
+    let mut steps = common::build(Executor::builder().fibers(3));
     let monitor = steps.monitor();
     let watch = std::thread::spawn(move || {
         let mut before = monitor.sample();
@@ -177,4 +171,22 @@ fn a_monitor_names_the_fiber_that_blocks_its_thread() {
         })
         .unwrap();
     assert_eq!(caught.get(), Some(1));
+}
+
+#[test]
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+fn the_high_water_mark_is_that_of_the_fullest_stack() {
+    fn sink(depth: u32) -> u64 {
+        let frame = std::hint::black_box([u64::from(depth); 128]);
+        if depth == 0 { frame[3] } else { sink(depth - 1) + frame[7] }
+    }
+    let mut steps = common::build(Executor::builder().fibers(4).stack_bytes(128 * 1024));
+    let mut mark_of = |depth| {
+        steps.scope(|s| s.spawn(move || sink(depth)).join().unwrap()).unwrap();
+        steps.stack_high_water().unwrap()
+    };
+    let (shallow, deep, after) = (mark_of(1), mark_of(60), mark_of(1));
+    assert!(shallow < 32 * 1024, "{shallow}");
+    assert!((60 * 1024..=132 * 1024).contains(&deep), "{deep}");
+    assert_eq!(after, deep);
 }

@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::cell::{Cell, RefCell};
 
 use proptest::prelude::*;
@@ -172,7 +174,7 @@ fn run(programs: Vec<Vec<Step>>, slots: usize, team_size: usize, membership: Mem
         1 => builder.policy(LargestFirst),
         _ => builder.policy(OldestFirst),
     };
-    let mut steps = builder.build().unwrap();
+    let mut steps = common::build(builder);
     let n = programs.len();
     let spawned = programs.iter().flatten().filter(|step| matches!(step, Step::Spawn)).count();
     let mut programs = programs;

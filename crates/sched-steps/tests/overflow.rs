@@ -5,16 +5,20 @@
 #![cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
 #![allow(unsafe_code)]
 
+mod common;
+
 use std::hint::black_box;
 use std::process::{Command, Output};
 
-use sched_steps::{Executor, fiber};
+use sched_steps::{Executor, MIN_STACK_BYTES, fiber};
 
 const CASE: &str = "SCHED_STEPS_OVERFLOW_CASE";
 
-fn child(case: &str) -> Output {
+fn child(case: &str, backtrace: &str) -> Output {
     let me = std::env::current_exe().unwrap();
-    Command::new(me).args(["--exact", "case", "--nocapture", "--test-threads", "1"]).env(CASE, case).output().unwrap()
+    let mut command = Command::new(me);
+    command.args(["--exact", "case", "--nocapture", "--test-threads", "1"]).env(CASE, case);
+    command.env("RUST_BACKTRACE", backtrace).output().unwrap()
 }
 
 fn recurse(depth: u64) -> u64 {
@@ -26,9 +30,13 @@ fn recurse(depth: u64) -> u64 {
 #[test]
 fn case() {
     let Ok(case) = std::env::var(CASE) else { return };
-    let mut steps = Executor::builder().fibers(4).stack_bytes(16 * 1024).build().unwrap();
+
+    let mut steps = common::build(Executor::builder().fibers(4).stack_bytes(MIN_STACK_BYTES));
     let _ = steps.scope(|s| {
-        s.spawn(fiber::hop);
+        s.spawn_named("diver", || {
+            black_box(recurse(15));
+            fiber::hop();
+        });
         match case.as_str() {
             "named" => s.spawn_named("teller 7", || {
                 fiber::hop();
@@ -39,10 +47,15 @@ fn case() {
             }),
             "frame" => s.spawn_named("wide", || {
                 // One frame larger than the stack: the compiler's probes meet the guard.
-                black_box([1_u8; 40 * 1024]);
+                black_box([1_u8; 80 * 1024]);
             }),
             "deep-enough" => s.spawn(|| {
                 black_box(recurse(8));
+            }),
+            "panic" => s.spawn_named("clerk", || {
+                fiber::hop();
+                let none: Option<u32> = black_box(None);
+                panic!("{} of {:?}", "out of ink", none);
             }),
             "null" => s.spawn_named("innocent", || {
                 // SAFETY: none; the fault is the purpose.
@@ -55,16 +68,38 @@ fn case() {
 
 fn stderr(case: &str) -> (Option<i32>, String) {
     use std::os::unix::process::ExitStatusExt;
-    let output = child(case);
+    let output = child(case, "0");
     (output.status.signal(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 #[test]
 fn an_overflow_names_the_fiber() {
-    // 16 KiB were asked for; the stride is an odd number of pages, so there is one more.
+    // 24 KiB were asked for; the stride is an odd number of pages, so there is one more.
     let (signal, text) = stderr("named");
     assert_eq!(signal, Some(6), "{text}");
-    assert!(text.contains("fiber 'teller 7' has overflowed its stack of 20480 bytes"), "{text}");
+    assert!(text.contains("fiber 'teller 7' has overflowed its stack of 28672 bytes"), "{text}");
+}
+
+/// What others have used of theirs says whether one ran wild or all need more.
+#[test]
+fn an_overflow_tells_the_high_water_mark_of_the_others() {
+    let (_, text) = stderr("named");
+    let mark = text.split("high-water mark of the others: ").nth(1).unwrap_or_else(|| panic!("{text}"));
+    let (bytes, fiber) = mark.split_once(" bytes, fiber '").unwrap();
+    let bytes: usize = bytes.parse().unwrap();
+    assert!((4096..=28672).contains(&bytes) && fiber.starts_with("diver'"), "{text}");
+}
+
+/// With the whole backtrace, which takes most.
+#[test]
+fn the_smallest_stack_can_print_a_panic() {
+    for backtrace in ["0", "1", "full"] {
+        let output = child("panic", backtrace);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "RUST_BACKTRACE={backtrace}: {text}");
+        assert!(text.contains("out of ink of None"), "{text}");
+        assert_eq!(text.contains("stack backtrace"), backtrace != "0", "{text}");
+    }
 }
 
 #[test]

@@ -139,6 +139,9 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("storage runs on Linux and macOS: what it promises of files and syncs is theirs");
+
 mod base;
 mod btree;
 mod buffer;

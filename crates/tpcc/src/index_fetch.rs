@@ -17,7 +17,7 @@ use crate::config::{CtxPoints, Scheduling};
 use crate::error::Error;
 use crate::filler;
 use crate::flags::TeamsOf;
-use crate::glue::steps;
+use crate::glue::{fibers, steps};
 
 /// Rows of the table, and bytes of each: as in the paper.
 const ROWS: u64 = 100_000;
@@ -82,13 +82,8 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
         hook.know(&db.indexes()).map_err(|e| failed(&e))?;
         operations = hook.operations().unwrap_or_default();
     }
-    let mut executor = Executor::builder()
-        .operations(operations)
-        .fibers(plan.threads)
-        .team_size(plan.threads)
-        .stack_bytes(STACK_BYTES)
-        .build()
-        .map_err(|e| failed(&e))?;
+    let builder = Executor::builder().operations(operations).fibers(plan.threads).team_size(plan.threads);
+    let mut executor = fibers::executor(builder.stack_bytes(STACK_BYTES)).map_err(|e| failed(&e))?;
     let rounds = Rounds { alone: !hook.is_some_and(|hook| hook.stops_outside_of_groups()), ..Rounds::default() };
     let start = Instant::now();
     let ends = executor

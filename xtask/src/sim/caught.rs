@@ -5,9 +5,10 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::Once;
 
-thread_local! {
-    /// `Some` while a panic of this thread would be caught: its message goes here and not to the terminal.
-    static MESSAGE: RefCell<Option<String>> = const { RefCell::new(None) };
+sched_steps::fiber_local! {
+    /// `Some` while a panic of this fiber or thread would be caught: its message goes here and not to the terminal. What
+    /// it was before is put back at the end, and fibers of one thread end in any order: so each has its own.
+    static MESSAGE: RefCell<Option<String>> = RefCell::new(None);
 }
 
 /// The code under trial: a panic whose place is elsewhere is the campaign's own.
@@ -52,15 +53,15 @@ pub(crate) fn caught<T>(f: impl FnOnce() -> T) -> Result<Option<T>, String> {
     HOOK.call_once(|| {
         let others = take_hook();
         set_hook(Box::new(move |info| {
-            let quiet = MESSAGE.with_borrow_mut(|kept| kept.as_mut().map(|kept| *kept = message(info)).is_some());
-            if !quiet {
+            let kept = MESSAGE.try_with(|kept| kept.borrow_mut().as_mut().map(|kept| *kept = message(info)).is_some());
+            if kept != Some(true) {
                 others(info);
             }
         }));
     });
-    let outer = MESSAGE.replace(Some(String::new()));
+    let outer = MESSAGE.with(|message| message.replace(Some(String::new())));
     let result = catch_unwind(AssertUnwindSafe(f));
-    let message = MESSAGE.replace(outer).unwrap_or_default();
+    let message = MESSAGE.with(|message| message.replace(outer)).unwrap_or_default();
     match result {
         Ok(value) => Ok(Some(value)),
         Err(payload) if payload.is::<Stopped>() => Ok(None),

@@ -8,6 +8,10 @@ use super::scope::{self, FiberError, Scope};
 use crate::fiber::{Monitor, Remote, Slab, StackError};
 use crate::team::{LastInterest, Membership, NextTeam, Operations, Statistics, Teams};
 
+/// The smallest stack of a fiber, in bytes: one on which a panic of the fiber can be printed with its whole backtrace, in
+/// a debug build.
+pub const MIN_STACK_BYTES: usize = 24 * 1024;
+
 /// Why an executor was not built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -90,7 +94,7 @@ impl Builder {
         self
     }
 
-    /// Bytes of stack per fiber, at least 8 KiB; 64 KiB. Pages that are not used cost address space only.
+    /// Bytes of stack per fiber, at least [`MIN_STACK_BYTES`]; 64 KiB. See [`Executor::stack_high_water`]. Pages that are not used cost address space only.
     #[must_use]
     pub fn stack_bytes(mut self, bytes: usize) -> Builder {
         self.stack_bytes = bytes;
@@ -149,11 +153,39 @@ impl Builder {
         self
     }
 
-    /// Builds the executor for the calling thread.
+    /// Builds the executor for the calling thread. This is the one door to fibers: without an executor there are none.
+    ///
+    /// # Safety
+    /// Fibers of one thread share its thread-locals, and leave calls in another order than they entered them. Safe code
+    /// may rely on that order: a scoped thread-local (`scoped_tls`' `set`), or any guard that puts a pointer into a
+    /// thread-local and puts the one before back when it is dropped, reads freed memory when two fibers enter, give way,
+    /// and leave crosswise. No compiler can see it, so whoever builds an executor answers for all that runs in its scopes:
+    ///
+    /// **At each place where a context gives way, nothing is open on it that must be closed in reverse order of opening
+    /// among all that opens it on this thread.** Contexts are the fibers and the closure of a [`scope`](Executor::scope).
+    /// They give way at live points, in [`yield_now`](crate::fiber::yield_now), [`park`](crate::fiber::park),
+    /// [`block_until`](crate::fiber::block_until), [`hop`](crate::fiber::hop) and
+    /// [`begin_operation`](crate::team::begin_operation), in [`join`](crate::JoinHandle::join), and in a
+    /// [`spawn`](Scope::spawn) that finds no slot free. Open are
+    /// - a scope or guard that sets a thread-local and restores it at its end, such as those of `scoped_tls`, of
+    ///   runtimes that are "entered", or of span stacks;
+    /// - the initialiser of a `thread_local!`: a mate that asks for the same one initialises it, too.
+    ///
+    /// What is opened around the whole `scope` call, or opened and closed between two such places, keeps the contract.
+    /// Code that never gives way keeps it. A `RefCell` in a thread-local that is borrowed where a fiber gives way does
+    /// not break it, but its mates panic when they borrow it. What belongs to a fiber is declared with
+    /// [`fiber_local!`](crate::fiber_local), which keeps fibers apart.
+    ///
+    /// The contract holds for as long as the executor lives, so do not hand it to code that you do not answer for.
+    ///
+    /// ```compile_fail,E0133
+    /// let steps = sched_steps::Executor::builder().build().unwrap(); // safe code cannot enter fibers
+    /// ```
     ///
     /// # Errors
     /// [`BuildError`] says which setting is wrong, or what the operating system refused.
-    pub fn build(self) -> Result<Executor, BuildError> {
+    #[allow(unsafe_code)]
+    pub unsafe fn build(self) -> Result<Executor, BuildError> {
         let wrong = |name, value, must| Err(BuildError::Setting { name, value, must });
         if self.fibers == 0 || self.fibers >= crate::fiber::FIBERS {
             return wrong("fibers", self.fibers, "from 1 to 65,535");
@@ -161,8 +193,8 @@ impl Builder {
         if self.team_size == 0 {
             return wrong("team size", self.team_size, "at least 1");
         }
-        if self.stack_bytes < 8 * 1024 {
-            return wrong("stack bytes", self.stack_bytes, "at least 8,192");
+        if self.stack_bytes < MIN_STACK_BYTES {
+            return wrong("stack bytes", self.stack_bytes, "at least 24,576, or a panic could not be printed");
         }
         let slab = Slab::new(self.fibers, self.stack_bytes)?;
         let remote = Remote::claim().ok_or(BuildError::TooMany)?;
@@ -178,12 +210,22 @@ impl Builder {
         });
         Ok(Executor { core: Box::new(core), affine: PhantomData })
     }
+
+    /// For unit tests.
+    #[cfg(test)]
+    #[allow(unsafe_code)]
+    pub(crate) fn for_test(self) -> Executor {
+        // SAFETY: unit tests of this crate use no thread-local but its own, which are made for fibers.
+        let built = unsafe { self.build() };
+        built.unwrap_or_else(|e| panic!("{e}"))
+    }
 }
 
 /// Runs fibers on the thread that built it. None of them outlives the [`scope`](Executor::scope) in which it was spawned.
 ///
 /// ```compile_fail,E0277
-/// let steps = sched_steps::Executor::builder().build().unwrap();
+/// # // SAFETY: nothing runs on it.
+/// let steps = unsafe { sched_steps::Executor::builder().build() }.unwrap();
 /// std::thread::spawn(move || drop(steps)); // an executor stays on its thread
 /// ```
 pub struct Executor {
@@ -207,6 +249,9 @@ impl Executor {
     /// Calls `with`, then runs all fibers that it spawned until they have ended. They may borrow what
     /// outlives the call.
     ///
+    /// What runs in `with` and on its fibers keeps the contract of [`Builder::build`]: nothing stack-scoped is open in a
+    /// thread-local where it gives way.
+    ///
     /// If `with` panics its fibers are unwound where they stand, and the panic goes on.
     ///
     /// # Errors
@@ -216,6 +261,13 @@ impl Executor {
         with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
     ) -> Result<R, FiberError> {
         scope::enter(&self.core, with)
+    }
+
+    /// Bytes that the fullest stack has used since the executor was built, in whole pages of the system: what
+    /// [`Builder::stack_bytes`] must exceed. `None` where fibers are threads and bring their own stacks.
+    #[must_use]
+    pub fn stack_high_water(&self) -> Option<usize> {
+        self.core.slab.high_water()
     }
 
     /// Watches this executor from other threads.

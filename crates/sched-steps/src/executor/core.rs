@@ -8,7 +8,7 @@ use std::ptr;
 
 use super::drive::Callbacks;
 use super::fifo::{Fifo, Links, NONE};
-use crate::fiber::{self, Node, Remote, Rest, Slab, Waker, Watch, Watched, local};
+use crate::fiber::{self, Locals, Node, Remote, Rest, Slab, Waker, Watch, Watched, local};
 use crate::team::{Membership, NO_OPERATION, Teams};
 
 /// Where a fiber is.
@@ -36,6 +36,7 @@ pub(crate) struct Cold {
     link: Cell<u32>,
     task: Cell<Option<Box<dyn FnOnce()>>>,
     name: RefCell<String>,
+    locals: Locals,
     /// A wake that came while the fiber was not parked.
     pub(super) pending: Cell<bool>,
     pub(super) cancelled: Cell<bool>,
@@ -58,6 +59,7 @@ impl Cold {
             link: Cell::new(NONE),
             task: Cell::new(None),
             name: RefCell::default(),
+            locals: Locals::default(),
             pending: Cell::new(false),
             cancelled: Cell::new(false),
             unwinding: Cell::new(false),
@@ -72,6 +74,7 @@ impl Cold {
 
     fn renew(&self, name: &str, task: Box<dyn FnOnce()>) {
         self.task.set(Some(task));
+        self.locals.begin_anew();
         self.pending.set(false);
         self.cancelled.set(false);
         self.unwinding.set(false);
@@ -100,7 +103,7 @@ pub(crate) struct Core {
     /// The context of the thread that drives.
     pub(super) main: Node,
     watch: Watch,
-    pub(super) slab: Slab,
+    pub(crate) slab: Slab,
     pub(crate) remote: &'static Remote,
     pub(super) free: Fifo,
     pub(super) ready: Fifo,
@@ -221,6 +224,11 @@ impl Core {
         }
     }
 
+    /// What belongs to fiber `index`.
+    pub(crate) fn locals(&self, index: u32) -> &Locals {
+        &self.cold(index).locals
+    }
+
     pub(crate) fn waker(&self, index: u32) -> Waker {
         Waker::new(self.remote, index)
     }
@@ -302,9 +310,13 @@ pub(crate) extern "C" fn fiber_main(node: *const Node) {
     let task = cold.task.take();
     // One that was cancelled before it began only drops what it was to work with, which may wait.
     let is_cancelled = cold.cancelled.replace(false);
-    let run = || match task {
-        Some(task) if !is_cancelled => task(),
-        task => drop(task),
+    let run = || {
+        match task {
+            Some(task) if !is_cancelled => task(),
+            task => drop(task),
+        }
+        // A task drops its own values; what was made after them, or by one that never began, ends here.
+        cold.locals.drop_values();
     };
     // The task reports its own panics; what escapes is that of a destructor.
     if catch_unwind(AssertUnwindSafe(run)).is_err() {

@@ -15,7 +15,7 @@ mod shadow;
 mod tests;
 mod turns;
 
-pub use builder::{BuildError, Builder, Executor};
+pub use builder::{BuildError, Builder, Executor, MIN_STACK_BYTES};
 pub(crate) use core::{Core, fiber_main};
 pub use drive::Idle;
 pub(crate) use fifo::{Fifo, Links};

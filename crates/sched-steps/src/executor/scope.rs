@@ -73,10 +73,12 @@ impl<T> Drop for Ended<T> {
 
 /// Spawns fibers that end before [`Executor::scope`](super::Executor::scope) returns.
 ///
-/// It may be used from the closure of the scope and from its fibers.
+/// It may be used from the closure of the scope and from its fibers. What they run keeps the contract of
+/// [`Builder::build`](super::Builder::build): fibers share the thread's thread-locals.
 ///
 /// ```compile_fail,E0277
-/// # let mut steps = sched_steps::Executor::builder().build().unwrap();
+/// # // SAFETY: no thread-local is used.
+/// # let mut steps = unsafe { sched_steps::Executor::builder().build() }.unwrap();
 /// steps.scope(|s| {
 ///     let handle = s.spawn(|| 1);
 ///     std::thread::scope(|t| { t.spawn(|| handle.join()); }); // a fiber stays on its thread
@@ -166,7 +168,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         });
         let (meeting, core) = (Ended(Rc::clone(&packet)), self.core);
         let task: Box<dyn FnOnce() + 'scope> = Box::new(move || {
-            let result = catch_unwind(AssertUnwindSafe(run)).map_err(|payload| {
+            let result = catch_unwind(AssertUnwindSafe(run));
+            // What the fiber's own values panic with when they are dropped is told unless there is worse.
+            let mut dropped = Ok(());
+            while let Some(index) = core.running()
+                && let Err(payload) = catch_unwind(AssertUnwindSafe(|| core.locals(index).drop_values()))
+            {
+                dropped = dropped.and(Err(payload));
+            }
+            let result = result.and_then(|value| dropped.map(|()| value)).map_err(|payload| {
                 let fiber = core.running().map(|index| core.name(index)).unwrap_or_default();
                 if payload.is::<Unwound>() {
                     FiberError::Cancelled { fiber }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use crate::{Executor, FiberError, fiber};
 
 fn executor(fibers: usize, team: usize) -> Executor {
-    Executor::builder().fibers(fibers).team_size(team).build().unwrap()
+    Executor::builder().fibers(fibers).team_size(team).for_test()
 }
 
 #[test]
@@ -294,8 +294,7 @@ fn who_gives_way_with_a_latch_is_told_and_the_others_go_on() {
         let steps = Executor::builder().fibers(4).operations(operations.clone());
         steps
             .membership(Membership::PerOperation)
-            .build()
-            .unwrap()
+            .for_test()
             .scope(|s| {
                 let bad = s.spawn_named(name, || {
                     let _latch = fiber::LatchGuardCount::hold();

@@ -5,12 +5,16 @@
 //!
 //! # Rules of a fiber
 //! - It stays on the thread of its executor: neither handles nor executors are `Send`.
+//! - It shares the thread's thread-locals with its mates: none that must be closed in the reverse order of opening is
+//!   open where it gives way (the contract of [`Builder::build`](crate::Builder::build)). What belongs to a fiber is
+//!   declared with [`fiber_local!`](crate::fiber_local).
 //! - What it calls must not block the thread; it waits with [`park`] or [`block_until`].
 //! - MXCSR and x87 control words are those of the thread and must not be changed across a point.
 //! - A destructor that waits while a panic unwinds blocks the whole worker.
 //! - Shadow stacks (CET) are not supported.
 
 mod arch;
+mod locals;
 mod node;
 mod overflow;
 pub(crate) mod panic;
@@ -26,12 +30,14 @@ pub(crate) mod tools;
 ))]
 pub(crate) use arch::RING_ADVANCE_BYTES;
 pub(crate) use arch::{OWN_STACKS, Rest, conclude, dispose, divert, prepare, rest, switch};
+pub use locals::FiberLocal;
+pub(crate) use locals::Locals;
 pub(crate) use node::{INERT, Node, local};
 pub(crate) use overflow::{Watch, Watched};
 pub(crate) use remote::{FIBERS, Remote};
 pub use remote::{Monitor, Sample, Waker};
-pub(crate) use stack::Slab;
 pub use stack::StackError;
+pub(crate) use stack::{Slab, used_bytes};
 
 use crate::executor::Core;
 

@@ -85,6 +85,13 @@ impl Watched {
         (base != 0 && offset < self.len.load(Ordering::Relaxed) && offset % stride < self.guard.load(Ordering::Relaxed))
             .then_some(offset / stride)
     }
+
+    /// Bytes that stack `number` has used.
+    fn used(&self, number: usize) -> usize {
+        let [base, stride, guard] = [&self.base, &self.stride, &self.guard].map(|word| word.load(Ordering::Relaxed));
+        // A guard is a page.
+        super::used_bytes(base + number * stride + guard, base + (number + 1) * stride, guard)
+    }
 }
 
 impl Watch {
@@ -141,7 +148,7 @@ fn ensure_signal_stack() {
 
 /// Writes to standard error without buffers or locks.
 struct Line {
-    bytes: [u8; 256],
+    bytes: [u8; 384],
     len: usize,
 }
 
@@ -165,6 +172,21 @@ impl Line {
             }
         }
         self.push(&digits[at..]);
+    }
+}
+
+impl Line {
+    /// The name of a fiber, or its number.
+    fn push_name(&mut self, entry: &Watched, fiber: usize) {
+        let begin = self.len;
+        // SAFETY: the names live as long as the watch of the executor whose fiber is running now.
+        let name = unsafe { &*entry.names.load(Ordering::Relaxed).add(fiber) };
+        for byte in name.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|&byte| byte != 0) {
+            self.push(&[byte]);
+        }
+        if self.len == begin {
+            self.push_number(fiber);
+        }
     }
 }
 
@@ -198,25 +220,23 @@ extern "C" fn on_segv(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
 }
 
 fn report(entry: &Watched, fiber: usize) -> ! {
-    let mut line = Line { bytes: [0; 256], len: 0 };
+    let mut line = Line { bytes: [0; 384], len: 0 };
     line.push(b"\nfiber '");
-    let mut named = false;
-    // SAFETY: the names live as long as the watch of the executor whose fiber is running now.
-    let name = unsafe { &*entry.names.load(Ordering::Relaxed).add(fiber) };
-    for byte in name {
-        let byte = byte.load(Ordering::Relaxed);
-        if byte == 0 {
-            break;
-        }
-        named = true;
-        line.push(&[byte]);
-    }
-    if !named {
-        line.push_number(fiber);
-    }
+    line.push_name(entry, fiber);
     line.push(b"' has overflowed its stack of ");
     line.push_number(entry.stack.load(Ordering::Relaxed));
     line.push(b" bytes: give the executor a larger Builder::stack_bytes\n");
+    let stacks = entry.len.load(Ordering::Relaxed) / entry.stride.load(Ordering::Relaxed);
+    let others = (0..stacks).filter(|&other| other != fiber).map(|other| (entry.used(other), other));
+    if let Some((most, fullest)) = others.max()
+        && most > 0
+    {
+        line.push(b"high-water mark of the others: ");
+        line.push_number(most);
+        line.push(b" bytes, fiber '");
+        line.push_name(entry, fullest);
+        line.push(b"'\n");
+    }
     // SAFETY: writes what the line holds.
     unsafe { libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.len) };
     // SAFETY: ends the process.

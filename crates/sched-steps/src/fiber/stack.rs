@@ -109,10 +109,40 @@ impl Slab {
         self.stride - 2 * self.page
     }
 
+    /// Bytes used of the fullest stack.
+    pub(crate) fn high_water(&self) -> Option<usize> {
+        let used = |number| {
+            let Stack { low, .. } = self.get(number);
+            used_bytes(low, self.base + (number + 1) * self.stride, self.page)
+        };
+        crate::fiber::OWN_STACKS.then(|| (0..self.count).map(used).max().unwrap_or(0))
+    }
+
     /// The mapping: first address, bytes, bytes from one stack to the next, bytes of a guard.
     pub(crate) fn layout(&self) -> (usize, usize, usize, usize) {
         (self.base, self.len, self.stride, self.page)
     }
+}
+
+/// Bytes from the lowest page between `low` and `end` that was ever touched to `end`: how far a stack has grown. Asks the
+/// system which pages it has given, in a way that a signal handler may.
+pub(crate) fn used_bytes(low: usize, end: usize, page: usize) -> usize {
+    /// Pages asked for at a time.
+    const MANY: usize = 128;
+    let mut at = low;
+    while at < end {
+        let mut given = [0_u8; MANY];
+        let len = (end - at).min(MANY * page);
+        // SAFETY: `at` is the address of a page of a slab that is mapped, and `given` has a byte for each page of `len`.
+        let asked = unsafe { libc::mincore(at as *mut c_void, len, given.as_mut_ptr().cast()) };
+        if asked == 0
+            && let Some(first) = given.iter().position(|given| given & 1 == 1)
+        {
+            return end - at - first * page;
+        }
+        at += len;
+    }
+    0
 }
 
 impl Drop for Slab {

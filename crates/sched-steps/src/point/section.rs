@@ -4,12 +4,12 @@
 use super::Point;
 
 /// Every point of the program, in the order of the section; it is the same for every run of one build.
-/// Empty on targets whose linkers do not mark the ends of sections, and under Miri.
+/// Empty on macOS, whose linker does not mark the ends of sections in this way, and under Miri.
 pub fn points() -> impl Iterator<Item = &'static Point> {
     gathered::all().iter().filter(|point| !point.file.is_empty())
 }
 
-#[cfg(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)))]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod gathered {
     use super::Point;
 
@@ -36,7 +36,7 @@ mod gathered {
     }
 }
 
-#[cfg(not(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri))))]
+#[cfg(not(all(target_os = "linux", not(miri))))]
 mod gathered {
     use super::Point;
 

@@ -1,3 +1,6 @@
+// Points of this crate itself: for the lint they are code of ours.
+#![allow(unsafe_code)]
+
 use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
 
@@ -34,7 +37,7 @@ fn a_point_is_live_by_operation() {
     point.set_live(fetch.bit());
     let run = |operation| {
         let log = RefCell::new(Vec::new());
-        let mut steps = Executor::builder().fibers(2).operations(operations.clone()).build().unwrap();
+        let mut steps = Executor::builder().fibers(2).operations(operations.clone()).for_test();
         steps
             .scope(|s| {
                 for name in 0..2 {
@@ -60,8 +63,7 @@ fn prefetch_and_hop_only_with_a_mate() {
     let data = [0_u64; 64];
     Executor::builder()
         .fibers(2)
-        .build()
-        .unwrap()
+        .for_test()
         .scope(|s| {
             for name in 0..2 {
                 let (order, data) = (&order, &data);
@@ -84,8 +86,7 @@ fn prefetch_and_hop_only_with_a_mate() {
 fn a_point_inside_a_latch_is_an_assertion() {
     let error = Executor::builder()
         .fibers(2)
-        .build()
-        .unwrap()
+        .for_test()
         .scope(|s| {
             s.spawn(|| {
                 let _latch = fiber::LatchGuardCount::hold();

@@ -15,7 +15,7 @@ fn members_of_a_team_go_through_it_together_and_others_wait() {
     let (operations, ids) = operations(&["a", "b"]);
     let log = RefCell::new(Vec::new());
     let mut steps =
-        Executor::builder().fibers(4).operations(operations).membership(Membership::PerOperation).build().unwrap();
+        Executor::builder().fibers(4).operations(operations).membership(Membership::PerOperation).for_test();
     steps
         .scope(|s| {
             for fiber in 0..4_usize {
@@ -47,7 +47,7 @@ fn a_part_has_points_of_its_own_until_the_next_operation() {
     let (operations, ids) = operations(&["whole", "part", "next"]);
     assert_eq!((current_operation(), current_part()), (None, None), "outside of a fiber");
     let mut steps =
-        Executor::builder().fibers(2).operations(operations).membership(Membership::PerOperation).build().unwrap();
+        Executor::builder().fibers(2).operations(operations).membership(Membership::PerOperation).for_test();
     let [whole, part, next] = ids[..] else { unreachable!() };
     steps
         .scope(|s| {
@@ -80,7 +80,7 @@ fn strays_leave_and_rejoin_at_the_next_operation() {
     let (operations, ids) = operations(&["a", "b"]);
     let woken = Cell::new(None);
     let mut steps =
-        Executor::builder().fibers(3).operations(operations).membership(Membership::PerOperation).build().unwrap();
+        Executor::builder().fibers(3).operations(operations).membership(Membership::PerOperation).for_test();
     steps
         .scope(|s| {
             let (woken, ids) = (&woken, &ids);
@@ -122,8 +122,7 @@ fn a_team_has_at_most_its_size() {
         .team_size(4)
         .operations(operations)
         .membership(Membership::PerOperation)
-        .build()
-        .unwrap();
+        .for_test();
     steps
         .scope(|s| {
             for _ in 0..10 {
@@ -164,8 +163,7 @@ fn no_team_starves() {
         .membership(Membership::PerOperation)
         .policy(Unfair)
         .patience(patience)
-        .build()
-        .unwrap();
+        .for_test();
     steps
         .scope(|s| {
             let (ids, done) = (&ids, &done);
@@ -195,7 +193,7 @@ fn fibers_outside_of_teams_do_not_starve_them_nor_they_those() {
     let (operations, ids) = operations(&["a"]);
     let (rounds, done) = (Cell::new(0), Cell::new(false));
     let mut steps =
-        Executor::builder().fibers(3).operations(operations).membership(Membership::PerOperation).build().unwrap();
+        Executor::builder().fibers(3).operations(operations).membership(Membership::PerOperation).for_test();
     steps
         .scope(|s| {
             let (ids, rounds, done) = (&ids, &rounds, &done);
@@ -229,8 +227,7 @@ fn order(policy: impl NextTeam + 'static) -> Vec<usize> {
         .membership(Membership::PerOperation)
         .policy(policy)
         .patience(100)
-        .build()
-        .unwrap();
+        .for_test();
     steps
         .scope(|s| {
             for wanted in [0, 1, 1, 1, 2] {
@@ -276,8 +273,7 @@ fn a_policy_that_panics_is_told_by_the_scope_when_all_fibers_have_ended() {
         .operations(operations)
         .membership(Membership::PerOperation)
         .policy(Broken(0))
-        .build()
-        .unwrap();
+        .for_test();
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         steps.scope(|s| {
             for fiber in 0..4_usize {
@@ -317,8 +313,7 @@ fn small_teams_of_a_family_are_consolidated() {
         .operations(operations)
         .membership(Membership::PerOperation)
         .consolidate_below(3.0)
-        .build()
-        .unwrap();
+        .for_test();
     let sizes = RefCell::new(Vec::new());
     steps
         .scope(|s| {
@@ -345,7 +340,7 @@ fn small_teams_of_a_family_are_consolidated() {
 #[test]
 fn a_ring_counts_operations_without_forming_teams() {
     let (operations, ids) = operations(&["a", "b"]);
-    let mut steps = Executor::builder().fibers(6).team_size(3).operations(operations).build().unwrap();
+    let mut steps = Executor::builder().fibers(6).team_size(3).operations(operations).for_test();
     steps
         .scope(|s| {
             for fiber in 0..6_usize {

@@ -70,7 +70,7 @@ impl PointSite {
 }
 
 /// Where the linker puts the sites.
-#[cfg(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)))]
+#[cfg(all(target_os = "linux", not(miri)))]
 mod section {
     use super::PointSite;
 
@@ -96,8 +96,8 @@ mod section {
     }
 }
 
-/// Elsewhere sites have no numbers and no list; points lead nowhere.
-#[cfg(not(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri))))]
+/// On macOS, and under Miri, sites have no numbers and no list; points lead nowhere.
+#[cfg(not(all(target_os = "linux", not(miri))))]
 mod section {
     use super::PointSite;
 
@@ -111,7 +111,7 @@ mod section {
 }
 
 /// Whether sites have numbers on this target.
-const NUMBERED: bool = cfg!(all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)));
+const NUMBERED: bool = cfg!(all(target_os = "linux", not(miri)));
 
 /// Every point of this build, in the order of their numbers.
 ///
@@ -131,7 +131,7 @@ macro_rules! point_sites {
                 $(#[$doc])*
                 #[used]
                 #[cfg_attr(
-                    all(any(target_os = "linux", target_os = "android", target_os = "freebsd"), not(miri)),
+                    all(target_os = "linux", not(miri)),
                     unsafe(link_section = "lockstep_points")
                 )]
                 pub(crate) static $name: PointSite = PointSite::new($text, PointKind::$kind, file!(), line!());

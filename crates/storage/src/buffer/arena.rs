@@ -6,6 +6,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+#[cfg(target_os = "linux")]
 use rustix::mm::{Advice, madvise};
 #[cfg(not(miri))]
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
@@ -50,10 +51,13 @@ impl<T: ZeroValid> Arena<T> {
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )
         }?;
-        if huge && !cfg!(miri) {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        if huge {
             // SAFETY: the range is the mapping just made. Advice may be refused: then pages are small.
             let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
         }
+        #[cfg(not(all(target_os = "linux", not(miri))))]
+        let _ = huge;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Arena { base, len, bytes, _owns: PhantomData })
     }
@@ -71,7 +75,13 @@ impl<T> Arena<T> {
         }
         // SAFETY: the range lies in the mapping and begins at a page. The advice changes no byte: it does what a fault
         // would do, and leaves what is there alone, whoever uses it at the moment.
-        unsafe { madvise(self.base.as_ptr().byte_add(start).cast(), end - start, Advice::LinuxPopulateWrite) }.is_ok()
+        #[cfg(target_os = "linux")]
+        let asked = unsafe {
+            madvise(self.base.as_ptr().byte_add(start).cast(), end - start, Advice::LinuxPopulateWrite).is_ok()
+        };
+        #[cfg(not(target_os = "linux"))]
+        let asked = false;
+        asked
     }
 
     /// The elements.

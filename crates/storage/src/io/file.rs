@@ -115,6 +115,12 @@ impl Disk for FileDisk {
     }
 }
 
+/// Opens a file past the cache; none where the system has no such flag.
+#[cfg(target_os = "linux")]
+const DIRECT: Option<OFlags> = Some(OFlags::DIRECT);
+#[cfg(not(target_os = "linux"))]
+const DIRECT: Option<OFlags> = None;
+
 #[derive(Debug)]
 struct RealFile {
     file: File,
@@ -133,7 +139,7 @@ impl RealFile {
         let open = || {
             // The same file, whatever it is called by now.
             let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(again).ok()
+            OpenOptions::new().write(true).custom_flags(DIRECT?.bits() as i32).open(again).ok()
         };
         self.direct.get_or_init(open).as_ref()
     }

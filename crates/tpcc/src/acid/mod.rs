@@ -108,7 +108,7 @@ impl Shop {
     /// That of the system, in words.
     pub fn executor(&self) -> Result<Executor, String> {
         let operations = self.store.operations().ok_or("not loaded for fibers")?;
-        Executor::builder().fibers(4).operations(operations).build().map_err(text)
+        crate::glue::fibers::executor(Executor::builder().fibers(4).operations(operations)).map_err(text)
     }
 
     /// The database below.

@@ -15,6 +15,7 @@ use super::terminal::Terminal;
 use super::{Control, Phase, Plan};
 use crate::engine::{Engine, Session};
 use crate::flags::TeamsOf;
+use crate::glue::fibers;
 use crate::txn::{Failure, Scratch, Steps};
 
 /// Stack of a fiber: transactions keep groups of rows on theirs.
@@ -148,7 +149,7 @@ pub(super) fn run<E: Engine, R: Ready>(
             }
         }
     };
-    let mut executor = builder.build().map_err(|e| format!("{e}; pass a smaller --team-size"))?;
+    let mut executor = fibers::executor(builder).map_err(|e| format!("{e}; pass a smaller --team-size"))?;
     let ended = executor.scope(|scope| {
         for _ in 0..size {
             let crew = &crew;

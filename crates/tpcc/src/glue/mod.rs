@@ -2,6 +2,7 @@
 
 pub(crate) mod codec;
 pub(crate) mod database;
+pub(crate) mod fibers;
 mod fingerprint;
 pub(crate) mod loading;
 pub(crate) mod steps;

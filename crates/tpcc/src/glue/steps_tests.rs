@@ -9,8 +9,8 @@ use sched_steps::team::Membership;
 use storage::disk::{Disk, MemDisk};
 use storage::{Durability, Hook, Isolation, LatchKind, Operation, OperationKind, Options};
 
-use super::steps;
 use super::storage::Store;
+use super::{fibers, steps};
 use crate::check;
 use crate::config::{CtxPoints, Scheduling};
 use crate::driver::{self, Length, Measured, Plan};
@@ -122,7 +122,7 @@ fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
     hook.keep_apart(keep_apart);
     let order = RefCell::new(Vec::new());
     let builder = Executor::builder().fibers(2).operations(hook.operations().unwrap());
-    let mut executor = builder.membership(Membership::PerOperation).build().unwrap();
+    let mut executor = fibers::executor(builder.membership(Membership::PerOperation)).unwrap();
     executor
         .scope(|scope| {
             for _ in 0..2 {

@@ -69,7 +69,7 @@ impl Teams {
             Some(operations) => builder.operations(operations).membership(self.membership).policy(LargestFirst),
             None => builder,
         };
-        builder.build().map_err(|e| e.to_string())
+        crate::glue::fibers::executor(builder).map_err(|e| e.to_string())
     }
 
     /// Runs all sessions of a world, each a fiber of the worker whose turn it is by its number.
