@@ -6,17 +6,17 @@ use std::sync::atomic::AtomicBool;
 use crate::base::checksum::crc32c;
 use crate::base::error::{OpenError, StorageError};
 use crate::base::hook::Hook;
-use crate::base::ids::{Lsn, PageId, SlotId, TxnId};
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::file::{PageFile, PageImage, WriteAhead};
-use crate::io::{Disk, DiskFile, OpenMode, read_exact_at, sync_file, write_all_at};
-use crate::log::{FIRST_LSN, Log, RecordBuf, RecordKind};
+use crate::io::{Disk, DiskFile, LOCK_FILE, OpenMode, read_exact_at, read_up_to_at, sync_file, write_all_at};
+use crate::log::{FIRST_LSN, Log, RecordBuf, RecordKind, SEGMENT_MAGIC, is_segment_name, is_unused_segment};
 use crate::page::header::{self, Kind, seal};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
-use crate::recovery::control::{CONTROL, Control, ControlFile, FORMAT, NEW_CONTROL};
+use crate::recovery::control::{CONTROL, CONTROL_BYTES, CONTROL_MAGIC, Control, ControlFile, FORMAT, NEW_CONTROL};
 use crate::table::catalog::CATALOG;
 
 /// The data file.
@@ -40,36 +40,88 @@ fn file_header(database: u64) -> Box<PageBytes> {
 pub(crate) enum Found {
     /// A database, or what is left of one.
     Database,
-    /// Nothing of ours, and nothing else.
+    /// Nothing, or what a creation that was broken off has left.
     Nothing,
+}
+
+/// Whether a file of a database has this name.
+pub(crate) fn is_ours(name: &str) -> bool {
+    matches!(name, CONTROL | NEW_CONTROL | PAGES | LOCK_FILE) || is_segment_name(name)
 }
 
 /// Looks at a directory.
 ///
 /// # Errors
-/// `NotADatabase` if there are files that are not ours.
+/// `NotADatabase` if there is something that is not ours, beside directories of other names; `CorruptFile` if there is a
+/// database whose control file is missing.
 pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
     let names = disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))?;
+    let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
+    let directories = names.iter().filter_map(|name| name.strip_suffix('/'));
+    if let Some(name) = directories.into_iter().find(|name| is_ours(name)) {
+        return foreign(format!("'{name}' is a directory"));
+    }
     if names.iter().any(|n| n == CONTROL) {
         return Ok(Found::Database);
     }
-    let ours = |n: &String| n == "lock" || n == NEW_CONTROL || n.starts_with("pages.") || n.starts_with("log.");
-    match names.iter().find(|n| !ours(n)) {
-        Some(other) => Err(OpenError::NotADatabase { directory: directory(disk), why: format!("it holds '{other}'") }),
-        // Left over from a creation that was broken off, unless there is more than a creation writes.
-        None if names.iter().any(|n| n == PAGES) && holds_data(disk)? => {
-            let what = format!("is missing, but {PAGES} holds data; restore a copy, or remove the files to begin anew");
+    let mut files = names.iter().filter(|name| !name.ends_with('/'));
+    if let Some(other) = files.clone().find(|name| !is_ours(name)) {
+        return foreign(format!("it holds '{other}'"));
+    }
+    // What has our names is what a creation left that was broken off, unless it holds more than a creation writes. The
+    // lock file is looked at by who locks it.
+    match files.try_fold(None, |other, name| Ok::<_, StorageError>(other.or(what_is_more(disk, name)?)))? {
+        Some(More::Data(name)) => {
+            let what = format!("is missing, but {name} holds data; restore a copy, or remove the files to begin anew");
             Err(StorageError::CorruptFile { file: disk.show(CONTROL), what }.into())
         }
+        Some(More::Other(name)) => foreign(format!("'{name}' there is of no database")),
         None => Ok(Found::Nothing),
     }
 }
 
-/// Whether the data file has pages that [`create`] did not make.
-fn holds_data(disk: &dyn Disk) -> Result<bool, StorageError> {
-    let file = disk.open(PAGES, OpenMode::Existing).map_err(|e| StorageError::io("open", disk.show(PAGES), 0, e))?;
-    let len = file.len().map_err(|e| StorageError::io("measure", disk.show(PAGES), 0, e))?;
-    Ok(len > u64::from(CATALOG.root.0 + 1) * crate::base::ids::PAGE_SIZE as u64)
+/// What a file holds that no creation left there.
+enum More {
+    /// Pages or log records of a database.
+    Data(String),
+    /// Something else.
+    Other(String),
+}
+
+fn what_is_more(disk: &dyn Disk, name: &str) -> Result<Option<More>, StorageError> {
+    if name == LOCK_FILE {
+        return Ok(None);
+    }
+    let file = disk.open(name, OpenMode::Existing).map_err(|e| StorageError::io("open", disk.show(name), 0, e))?;
+    let len = file.len().map_err(|e| StorageError::io("measure", disk.show(name), 0, e))?;
+    let (begins, fits) = match name {
+        PAGES => (begins_like(&*file, MAGIC)?, len <= u64::from(CATALOG.root.0 + 1) * PAGE_SIZE as u64),
+        NEW_CONTROL => (begins_like(&*file, CONTROL_MAGIC)?, len <= CONTROL_BYTES),
+        _ => (begins_like(&*file, SEGMENT_MAGIC)?, is_unused_segment(&*file)?),
+    };
+    Ok(match (begins, fits) {
+        (true, true) => None,
+        (true, false) => Some(More::Data(name.to_owned())),
+        (false, _) => Some(More::Other(name.to_owned())),
+    })
+}
+
+/// Whether a file begins with these bytes, as far as they were written: the first write may not have reached the disk, or
+/// may have reached it in part.
+fn begins_like(file: &dyn DiskFile, magic: &[u8; 8]) -> Result<bool, StorageError> {
+    let mut bytes = [0; 8];
+    let got = read_up_to_at(file, &mut bytes, 0)?;
+    Ok(bytes[..got].iter().zip(magic).all(|(byte, magic)| byte == magic || *byte == 0))
+}
+
+/// Removes a file that [`look`] has found to be left over from a creation.
+fn remove_left_over(disk: &dyn Disk, name: &str) -> Result<(), StorageError> {
+    match disk.remove(name) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(StorageError::io("remove", disk.show(name), 0, error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The directory as the user would find it.
@@ -78,14 +130,16 @@ pub(crate) fn directory(disk: &dyn Disk) -> String {
     file.strip_suffix(CONTROL).unwrap_or(&file).trim_end_matches('/').to_owned()
 }
 
-/// Makes the files of an empty database. The control file comes last: without it nothing has happened.
+/// Makes the files of an empty database, in a directory in which [`look`] has found nothing. The control file comes last:
+/// without it nothing has happened.
 ///
 /// # Errors
-/// No space, or a failed write.
+/// No space, a failed write, or a file of such a name that has come meanwhile.
 pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Control), StorageError> {
+    remove_left_over(disk, PAGES)?;
+    remove_left_over(disk, NEW_CONTROL)?;
     let show = disk.show(PAGES);
-    let file = disk.open(PAGES, OpenMode::Create).map_err(|e| StorageError::io("create", &*show, 0, e))?;
-    file.set_len(0).map_err(|e| StorageError::io("truncate", &*show, 0, e))?;
+    let file = disk.open(PAGES, OpenMode::CreateNew).map_err(|e| StorageError::io("create", &*show, 0, e))?;
     write_all_at(&*file, file_header(database).as_bytes(), 0)?;
     let mut page = PageBytes::boxed();
     let mut space = PageMut::of(&mut page);

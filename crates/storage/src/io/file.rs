@@ -1,37 +1,53 @@
-//! Real files, through `std::fs`, so that tracing tools see every call.
+//! Real files, through the C library, so that tracing tools see every call.
+//!
+//! A directory is opened once; its files are opened relative to its descriptor. So a database stays where it was opened,
+//! whatever the process's directory is later and whatever the path then leads to.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Read, Seek, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate};
+use rustix::fs::{AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, fallocate};
+use rustix::io::{Errno, retry_on_intr};
 
-use super::{BLOCK, Disk, DiskFile, DiskLock, LockError, OpenMode, write_zeros_at};
+use super::{BLOCK, Disk, DiskFile, DiskLock, LOCK_FILE, LockError, OpenMode, write_zeros_at};
 use crate::base::error::StorageError;
 
-/// Name of the file whose lock is the directory's lock. It stays when the lock is released: removing it
-/// would let two processes lock two files of that name.
-const LOCK_FILE: &str = "lock";
+/// Most digits and ends of line in it.
+const LOCK_TEXT: u64 = 20;
+
+const IS_LINK: &str = "is a symbolic link, which no file of a database may be: put the file itself there, or open the database that it is of";
+const IS_OTHER: &str = "is not a regular file; move it away";
 
 /// A directory of the file system.
 #[derive(Debug)]
 pub struct FileDisk {
-    dir: PathBuf,
+    dir: OwnedFd,
+    /// As the user named it, for messages.
+    path: PathBuf,
 }
 
 impl FileDisk {
     /// An existing directory.
+    ///
+    /// # Errors
+    /// There is none, it is something else, or it may not be read.
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<FileDisk> {
-        let dir = dir.into();
-        if fs::metadata(&dir)?.is_dir() { Ok(FileDisk { dir }) } else { Err(io::ErrorKind::NotADirectory.into()) }
+        let path = dir.into();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = retry_on_intr(|| rustix::fs::open(&path, flags, Mode::empty()))?;
+        Ok(FileDisk { dir, path })
     }
 
     /// A directory that is created, durably, with all its parents, if it does not exist.
+    ///
+    /// # Errors
+    /// As [`FileDisk::open`], and when the system refuses to create one.
     pub fn create(dir: impl Into<PathBuf>) -> io::Result<FileDisk> {
         let dir = dir.into();
         if !dir.is_dir() {
@@ -46,72 +62,140 @@ impl FileDisk {
         FileDisk::open(dir)
     }
 
-    /// The directory's path.
+    /// The directory's path, as it was given.
     pub fn path(&self) -> &Path {
-        &self.dir
+        &self.path
     }
+
+    /// Opens a regular file of the directory. A link is not followed: what it leads to is not the database's.
+    fn open_at(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        // Neither a pipe nor a terminal of that name may hold the caller up.
+        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match retry_on_intr(|| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o666))) {
+            Ok(file) => File::from(file),
+            Err(Errno::LOOP) => return Err(io::Error::other(IS_LINK)),
+            Err(error) => return Err(error.into()),
+        };
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other(IS_OTHER)) }
+    }
+
+    /// Claims the directory itself; none where the file system locks no directories (NFS).
+    fn lock_directory(&self) -> io::Result<Option<OwnedFd>> {
+        // A descriptor of its own: a lock belongs to one, and ends with it.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let own = retry_on_intr(|| rustix::fs::openat(&self.dir, ".", flags, Mode::empty()))?;
+        match retry_on_intr(|| rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => Ok(Some(own)),
+            Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::INVAL | Errno::NOSYS) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn held(&self, by: Option<u32>) -> LockError {
+        LockError::Held { dir: self.path.display().to_string(), pid: by }
+    }
+}
+
+/// The process that a lock file names, and whether the file is one.
+fn holder(file: &File) -> io::Result<(Option<u32>, bool)> {
+    let mut text = Vec::new();
+    file.take(LOCK_TEXT + 1).read_to_end(&mut text)?;
+    let is_ours = text.len() as u64 <= LOCK_TEXT && text.iter().all(|b| b.is_ascii_digit() || *b == b'\n');
+    Ok((str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()), is_ours))
 }
 
 impl Disk for FileDisk {
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(mode == OpenMode::Create).create_new(mode == OpenMode::CreateNew);
-        let file = options.open(self.dir.join(name))?;
+        let file = self.open_at(
+            name,
+            match mode {
+                OpenMode::Existing => OFlags::empty(),
+                OpenMode::Create => OFlags::CREATE,
+                OpenMode::CreateNew => OFlags::CREATE | OFlags::EXCL,
+            },
+        )?;
         Ok(Arc::new(RealFile { file, direct: OnceLock::new(), refused: AtomicBool::new(false), name: self.show(name) }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.dir)? {
+        for entry in Dir::read_from(&self.dir)? {
             let entry = entry?;
-            // Names that are not UTF-8 are not ours.
-            if entry.file_type()?.is_file()
-                && let Ok(name) = entry.file_name().into_string()
-            {
-                names.push(name);
+            let raw = entry.file_name();
+            if matches!(raw.to_bytes(), b"." | b"..") {
+                continue;
             }
+            let kind = match entry.file_type() {
+                FileType::Unknown => match rustix::fs::statat(&self.dir, raw, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+                    // It has gone meanwhile.
+                    Err(Errno::NOENT) => continue,
+                    Err(error) => return Err(error.into()),
+                },
+                kind => kind,
+            };
+            // A name that is not UTF-8 is not ours, and is not overlooked either.
+            let mut name = raw.to_string_lossy().into_owned();
+            if kind == FileType::Directory {
+                name.push('/');
+            }
+            names.push(name);
         }
         Ok(names)
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.dir.join(name))
+        Ok(rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        fs::rename(self.dir.join(from), self.dir.join(to))
+        match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            renamed => return Ok(renamed?),
+        }
+        // A file system that cannot tell: the directory is locked, so that nobody of ours takes the name in between.
+        match rustix::fs::statat(&self.dir, to, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?),
+            Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn sync_dir(&self) -> io::Result<()> {
-        File::open(&self.dir)?.sync_all()
+        Ok(rustix::fs::fsync(&self.dir)?)
     }
 
+    /// Locks the directory, and the file [`LOCK_FILE`] as well: it is all there is where directories cannot be locked. It
+    /// stays when the lock is released: removing it would let two processes lock two files of that name.
     fn lock(&self) -> Result<DiskLock, LockError> {
-        let path = self.dir.join(LOCK_FILE);
-        let fail = |op, e| StorageError::io(op, path.display().to_string(), 0, e);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|e| fail("open", e))?;
+        let shown = self.show(LOCK_FILE);
+        let fail = |op, e| StorageError::io(op, &*shown, 0, e);
+        let directory = match self.lock_directory() {
+            Ok(directory) => directory,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let named = self.open_at(LOCK_FILE, OFlags::empty()).and_then(|file| holder(&file));
+                return Err(self.held(named.ok().and_then(|(pid, _)| pid)));
+            }
+            Err(error) => return Err(StorageError::io("lock", self.path.display().to_string(), 0, error).into()),
+        };
+        let mut file = self.open_at(LOCK_FILE, OFlags::CREATE).map_err(|e| fail("open", e))?;
+        let (pid, is_ours) = holder(&file).map_err(|e| fail("read", e))?;
         match file.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut text = String::new();
-                let pid = file.read_to_string(&mut text).ok().and_then(|_| text.trim().parse().ok());
-                return Err(LockError::Held { dir: self.dir.display().to_string(), pid });
-            }
+            Err(TryLockError::WouldBlock) => return Err(self.held(pid)),
             Err(TryLockError::Error(e)) => return Err(fail("lock", e).into()),
+        }
+        if !is_ours {
+            let what = "is not the lock file of a database; move it away, or choose another directory".to_owned();
+            return Err(StorageError::CorruptFile { file: shown, what }.into());
         }
         // The number only helps a message: without space for it the lock holds all the same.
         let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", process::id()));
-        Ok(DiskLock(Box::new(file)))
+        Ok(DiskLock(Box::new((directory, file))))
     }
 
     fn show(&self, name: &str) -> String {
-        self.dir.join(name).display().to_string()
+        self.path.join(name).display().to_string()
     }
 }
 
@@ -165,7 +249,7 @@ impl DiskFile for RealFile {
             && let Some(direct) = self.direct()
         {
             match rustix::io::pwritev(direct, blocks, off) {
-                Err(rustix::io::Errno::INVAL) => self.refused.store(true, Ordering::Relaxed),
+                Err(Errno::INVAL) => self.refused.store(true, Ordering::Relaxed),
                 other => return other.map_err(io::Error::from),
             }
         }
@@ -190,7 +274,7 @@ impl DiskFile for RealFile {
 
     fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
         match fallocate(&self.file, FallocateFlags::empty(), off, len) {
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             other => return other.map_err(io::Error::from),
         }
         // A file system without it: only what lies beyond the end can be zeroed without losing bytes.

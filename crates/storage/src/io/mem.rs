@@ -59,6 +59,9 @@ impl Disk for MemDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut files = self.0.files.lock();
+        if files.contains_key(from) && files.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         files.insert(to.to_owned(), file);
         Ok(())

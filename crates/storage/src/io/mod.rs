@@ -24,6 +24,8 @@ pub use file::FileDisk;
 pub use mem::MemDisk;
 pub use sim::{Call, Crash, Fault, SimDisk, When};
 
+/// Name of the file that says who has a directory open. A disk of files has one, and makes it.
+pub(crate) const LOCK_FILE: &str = "lock";
 /// Bytes of a block as [`DiskFile::write_blocks_at`] takes it, and the alignment of its memory.
 pub const BLOCK: usize = 4096;
 
@@ -38,18 +40,18 @@ pub enum OpenMode {
     CreateNew,
 }
 
-/// One directory of files.
+/// One directory of files. A name stands for a regular file in that directory: links are not followed.
 pub trait Disk: Send + Sync + Debug {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>>;
 
-    /// Names of all files, in no particular order.
+    /// Names of everything in the directory, in no particular order; those of directories end in `/`.
     fn list(&self) -> io::Result<Vec<String>>;
 
     /// Removes a name. Files that are open stay readable.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Gives a file another name, replacing whoever had it, atomically.
+    /// Gives a file another name, atomically. The name must be free: a file that has it stays (`AlreadyExists`).
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Makes all creations, renames and removals durable.

@@ -96,10 +96,11 @@ fn run(disk: &dyn Disk, ops: &[Op]) -> Model {
                 assert_eq!(disk.remove(&file_name(name)).is_ok(), known, "{op:?}");
             }
             Op::Rename { from, to } => {
-                let known = model.remove(&file_name(from));
-                assert_eq!(disk.rename(&file_name(from), &file_name(to)).is_ok(), known.is_some(), "{op:?}");
-                if let Some(file) = known {
-                    model.insert(file_name(to), file);
+                let (from, to) = (file_name(from), file_name(to));
+                let free = model.contains_key(&from) && !model.contains_key(&to);
+                assert_eq!(disk.rename(&from, &to).is_ok(), free, "{op:?}");
+                if free && let Some(file) = model.remove(&from) {
+                    model.insert(to, file);
                 }
             }
             Op::SyncDir => disk.sync_dir().unwrap(),

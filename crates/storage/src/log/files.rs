@@ -49,6 +49,8 @@ struct Maker {
     /// Numbers of truncated segments that wait to be recycled.
     spares: Vec<u64>,
     making: Option<Making>,
+    /// The segment whose file this maker has put in its place and not finished: what has that name is its own.
+    begun: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,8 @@ pub(super) struct End {
 }
 
 impl Segments {
-    /// A new log's files, the first segment ready. Files of an older log are removed.
+    /// A new log's files, the first segment ready. What is called like a segment is removed: the caller has made sure that
+    /// a creation which was broken off has left it.
     pub(super) fn create(
         disk: Arc<dyn Disk>,
         geometry: Geometry,
@@ -99,6 +102,10 @@ impl Segments {
             let what = "is missing or its header is damaged; nothing was changed: restore a copy".to_owned();
             return Err(StorageError::CorruptFile { file: disk.show(&name(number)), what });
         }
+        if let Some((number, _)) = files.range(last_used + 1..).find(|(_, found)| !found.ours) {
+            let what = "stands where the log will go on and is no segment of it; move it away".to_owned();
+            return Err(StorageError::CorruptFile { file: disk.show(&name(*number)), what });
+        }
         let mut first = last_used;
         while first > 0 && is_sound(&(first - 1)) {
             first -= 1;
@@ -119,7 +126,8 @@ impl Segments {
             sync_file(file)?;
         }
         let mut spares = Vec::new();
-        for (number, _) in files.into_iter().filter(|(number, _)| !(first..next).contains(number)) {
+        // A file of somebody else stays where it is.
+        for (number, _) in files.into_iter().filter(|(number, found)| found.ours && !(first..next).contains(number)) {
             if number < first && spares.len() < spares_max {
                 spares.push(number);
             } else {
@@ -191,7 +199,8 @@ impl Segments {
     /// The ready files, for a reader.
     pub(super) fn found(&self) -> LogFiles {
         let ready = self.ready.read();
-        let found = ready.files.iter().map(|file| super::segment::Found { file: file.clone(), valid: true });
+        let found =
+            ready.files.iter().map(|file| super::segment::Found { file: file.clone(), valid: true, ours: true });
         LogFiles { disk: self.disk.clone(), geometry: self.geometry, files: (ready.first..).zip(found).collect() }
     }
 
@@ -221,10 +230,14 @@ impl Segments {
     fn slice(&self, maker: &mut Maker, urgent: bool) -> Result<(), StorageError> {
         let Some(making) = &mut maker.making else {
             let number = self.geometry.number(self.end());
-            if let Some(spare) = maker.spares.pop() {
-                return self.recycle(spare, number);
+            if maker.begun.take_if(|begun| *begun == number).is_some() {
+                // Left over from an attempt that failed. If it cannot be removed, the next call says so.
+                let _ = self.disk.remove(&name(number));
             }
-            maker.making = Some(self.start(number)?);
+            if let Some(spare) = maker.spares.pop() {
+                return self.recycle(maker, spare, number);
+            }
+            maker.making = Some(self.start(maker, number)?);
             return Ok(());
         };
         let left = self.geometry.segment_bytes - making.done;
@@ -241,16 +254,18 @@ impl Segments {
         let (number, file) = (making.number, making.file.clone());
         self.finish(number, &file).map_err(|e| self.abandon(maker, e))?;
         maker.making = None;
+        maker.begun = None;
         self.publish(file);
         Ok(())
     }
 
-    /// Creates the file with all its space.
-    fn start(&self, number: u64) -> Result<Making, StorageError> {
+    /// Creates the file with all its space. A file that has its name is somebody else's and stays.
+    fn start(&self, maker: &mut Maker, number: u64) -> Result<Making, StorageError> {
         let name = name(number);
         let fail = |op, e| StorageError::io(op, self.disk.show(&name), 0, e);
-        let file = self.disk.open(&name, OpenMode::Create).map_err(|e| fail("create", e))?;
-        if let Err(e) = file.set_len(0).and_then(|()| file.allocate(0, self.geometry.segment_bytes)) {
+        let file = self.disk.open(&name, OpenMode::CreateNew).map_err(|e| fail("create", e))?;
+        maker.begun = Some(number);
+        if let Err(e) = file.allocate(0, self.geometry.segment_bytes) {
             // What was taken in vain is given back; whether that works changes nothing.
             let _ = self.disk.remove(&name);
             return Err(fail("allocate", e));
@@ -265,16 +280,18 @@ impl Segments {
         error
     }
 
-    fn recycle(&self, spare: u64, number: u64) -> Result<(), StorageError> {
+    fn recycle(&self, maker: &mut Maker, spare: u64, number: u64) -> Result<(), StorageError> {
         let (from, to) = (name(spare), name(number));
         let fail = |op, e| StorageError::io(op, self.disk.show(&from), 0, e);
         self.disk.rename(&from, &to).map_err(|e| fail("rename", e))?;
+        maker.begun = Some(number);
         let file = self.disk.open(&to, OpenMode::Existing).map_err(|e| fail("open", e))?;
         if file.len().map_err(|e| fail("length", e))? != self.geometry.segment_bytes {
             // Not ours, or cut: make a new one in its place.
             return self.disk.remove(&to).map_err(|e| fail("remove", e));
         }
         self.finish(number, &file)?;
+        maker.begun = None;
         self.recycled.fetch_add(1, Ordering::Relaxed);
         self.publish(file);
         Ok(())

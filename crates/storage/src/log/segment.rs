@@ -30,7 +30,8 @@ use super::record::le_u64;
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// Format number in every header.
 pub(super) const FORMAT: u32 = 2;
-const MAGIC: &[u8; 8] = b"LKSTPLOG";
+/// What every segment begins with.
+pub(crate) const MAGIC: &[u8; 8] = b"LKSTPLOG";
 const SUMMED: usize = 40;
 /// Bounds that keep every stream position within 63 bits, whatever a name or a header says.
 const NUMBER_MAX: u64 = u32::MAX as u64;
@@ -95,6 +96,26 @@ fn number_of(name: &str) -> Option<u64> {
     (number <= NUMBER_MAX && digits == u64::to_string(&number)).then_some(number)
 }
 
+/// Whether a file is called like a segment.
+pub(crate) fn is_name(name: &str) -> bool {
+    number_of(name).is_some()
+}
+
+/// Whether these first bytes of a file are those of a segment, as far as they were written.
+fn begins_like(block: &[u8]) -> bool {
+    block.iter().zip(MAGIC).all(|(byte, magic)| byte == magic || *byte == 0)
+}
+
+/// Whether no record was ever written to a segment: the first one goes to the beginning of its payload.
+///
+/// # Errors
+/// A failed read.
+pub(crate) fn is_unused(file: &dyn DiskFile) -> Result<bool, StorageError> {
+    let mut payload = [0; 512];
+    let got = read_up_to_at(file, &mut payload, HEADER_BYTES)?;
+    Ok(payload[..got].iter().all(|byte| *byte == 0))
+}
+
 /// Names and numbers of all files that are called like segments.
 pub(super) fn list(disk: &dyn Disk) -> Result<Vec<(u64, String)>, StorageError> {
     let names = disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))?;
@@ -106,6 +127,8 @@ pub(super) struct Found {
     pub(super) file: Arc<dyn DiskFile>,
     /// The header fits the name.
     pub(super) valid: bool,
+    /// It may be a segment: one with a header that never reached the disk, or only in part.
+    pub(super) ours: bool,
 }
 
 /// The log's files as they were found at open; nothing has been changed yet.
@@ -178,7 +201,8 @@ impl LogFiles {
             if valid && size != Some(len) {
                 return Err(corrupt(&format!("is {len} bytes long, not {}; restore a copy", size.unwrap_or(0))));
             }
-            files.insert(number, Found { file, valid });
+            let ours = valid || begins_like(&block[..got]);
+            files.insert(number, Found { file, valid, ours });
         }
         let Some(segment_bytes) = size else {
             let what = "no segment with a sound header; restore a copy".to_owned();

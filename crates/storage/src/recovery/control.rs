@@ -26,9 +26,12 @@ pub(crate) const FORMAT: u32 = 2;
 pub(crate) const CONTROL: &str = "control";
 /// Its name until it holds something.
 pub(crate) const NEW_CONTROL: &str = "control.new";
-const MAGIC: &[u8; 8] = b"LOCKSTEP";
+/// What the file begins with.
+pub(crate) const CONTROL_MAGIC: &[u8; 8] = b"LOCKSTEP";
 const COPY: usize = 64;
 const APART: u64 = 4096;
+/// Most bytes of the file.
+pub(crate) const CONTROL_BYTES: u64 = APART + COPY as u64;
 /// More copies than anybody writes.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
@@ -51,7 +54,7 @@ pub(crate) struct ControlFile {
 impl Control {
     fn encode(&self) -> [u8; COPY] {
         let mut bytes = [0; COPY];
-        bytes[..8].copy_from_slice(MAGIC);
+        bytes[..8].copy_from_slice(CONTROL_MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         for (at, word) in [(16, self.number), (24, self.database), (32, self.checkpoint.0), (40, self.durable.0)] {
             bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
@@ -64,7 +67,7 @@ impl Control {
     /// `Ok(None)` if the copy is damaged.
     fn decode(bytes: &[u8], show: &str) -> Result<Option<Control>, StorageError> {
         let Some(bytes) = bytes.first_chunk::<COPY>() else { return Ok(None) };
-        if &bytes[..8] != MAGIC {
+        if &bytes[..8] != CONTROL_MAGIC {
             return Ok(None);
         }
         let word = |at: usize| bytes[at..at + 8].first_chunk::<8>().map_or(0, |b| u64::from_le_bytes(*b));
@@ -103,7 +106,7 @@ impl ControlFile {
     /// When the system refuses.
     pub(crate) fn create(disk: &dyn Disk, control: &Control) -> Result<ControlFile, StorageError> {
         let show = disk.show(NEW_CONTROL);
-        let file = disk.open(NEW_CONTROL, OpenMode::Create).map_err(|e| StorageError::io("create", &*show, 0, e))?;
+        let file = disk.open(NEW_CONTROL, OpenMode::CreateNew).map_err(|e| StorageError::io("create", &*show, 0, e))?;
         ControlFile { file, show }.write(control)?;
         let named = disk.rename(NEW_CONTROL, CONTROL).and_then(|()| disk.sync_dir());
         named.map_err(|e| StorageError::io("rename", disk.show(CONTROL), 0, e))?;

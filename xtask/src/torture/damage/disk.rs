@@ -141,6 +141,9 @@ impl Disk for CowDisk {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut files = held(&self.0.files);
+        if files.contains_key(from) && files.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         let file = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
         files.insert(to.to_owned(), file);
         Ok(())

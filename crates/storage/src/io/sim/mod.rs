@@ -390,6 +390,9 @@ impl Disk for SimDisk {
         let mut state = self.0.state.lock();
         state.enter(Call::Rename, [name_fact(from), name_fact(to), 0], &[])?;
         let inode = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        if state.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         state.change_name(NameChange::Rename { from: from.to_owned(), to: to.to_owned(), inode });
         Ok(())
     }
