@@ -122,7 +122,9 @@
 //! | buffer pool | from [`MIN_POOL_BYTES`]; 256 MiB by default, taken from the system as it is used |
 //! | data file | 2^28 pages of 8 KiB: 2 TiB |
 //!
-//! One directory is one database, and one process at a time has it open. An empty one takes less than 64 MiB.
+//! One directory is one database, and one process at a time has it open. An empty one takes less than 64 MiB. The
+//! directory is opened once: a relative path means what it meant then. Its files are regular ones; symbolic links are
+//! refused. What else lies there is left alone, and where no database is yet, other files are a reason to refuse.
 //!
 //! # Format
 //!
@@ -167,6 +169,7 @@ pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::options::{MIN_POOL_BYTES, Options, Recovery, RecoveryPass};
+pub use db::remove::DatabaseFiles;
 pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::transaction::{TableLock, Transaction};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::NUMBERS;
-use storage::{Background, Database, OpenError, Options};
+use storage::{Background, Database, DatabaseFiles, OpenError, Options};
 
 struct Directory(PathBuf);
 
@@ -196,6 +196,41 @@ fn a_file_called_like_a_segment_stays() {
     assert!(error.contains("log.4000000") && error.contains("move it away"), "{error}");
     fs::remove_file(bank.join("log.4000000")).unwrap();
     assert_eq!(numbers(&bank).len(), 3_000);
+}
+
+/// Deleting takes exactly the database's own files, and only when nobody has it open.
+#[test]
+fn deleting_takes_only_what_is_the_databases() {
+    let dir = Directory::new("delete");
+    let bank = dir.join("bank");
+    assert!(DatabaseFiles::claim(&bank).unwrap().is_none() && !bank.exists());
+    fs::create_dir(&bank).unwrap();
+    fs::write(bank.join("notes.txt"), "mine").unwrap();
+    assert!(DatabaseFiles::claim(&bank).unwrap().is_none());
+    assert_eq!(files(&bank).len(), 1, "looking puts nothing there");
+    fs::remove_file(bank.join("notes.txt")).unwrap();
+    let db = options().open(&bank).unwrap();
+    put(&db, 0..100);
+    assert!(matches!(DatabaseFiles::claim(&bank), Err(OpenError::InUse { .. })));
+    db.close().unwrap();
+    let own: u64 = files(&bank).iter().filter(|(name, _)| *name != "lock").map(|(_, bytes)| bytes.len() as u64).sum();
+    let foreign = ["log.txt", "pages.doc", "log.01", "control.old", "log.777", "n\u{f6}tes"];
+    for name in foreign {
+        fs::write(bank.join(name), "years of work").unwrap();
+    }
+    fs::create_dir(bank.join("lost+found")).unwrap();
+    let claimed = DatabaseFiles::claim(&bank).unwrap().unwrap();
+    assert_eq!(claimed.bytes(), own);
+    let mut told = claimed.foreign().to_vec();
+    told.sort_unstable();
+    assert_eq!(told, ["control.old", "log.01", "log.777", "log.txt", "n\u{f6}tes", "pages.doc"]);
+    assert!(matches!(options().open(&bank), Err(OpenError::InUse { .. })), "nobody opens what is about to go");
+    claimed.delete().unwrap();
+    let mut left = files(&bank);
+    left.remove("lock");
+    assert_eq!(left.len(), foreign.len());
+    assert!(left.values().all(|bytes| bytes == b"years of work") && bank.join("lost+found").is_dir());
+    assert!(DatabaseFiles::claim(&bank).unwrap().is_some_and(|rest| rest.bytes() == 0));
 }
 
 /// Names that only begin like ours are somebody else's.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::driver::{Length, Plan};
-use crate::error::Error;
+use crate::error::{Error, command};
 use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch, TeamsOf};
 use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
@@ -187,8 +187,9 @@ impl RunConfig {
         let warehouses = self.warehouses.unwrap_or(loaded);
         if warehouses > loaded {
             let data = self.store.shown();
+            let fewer = command("run", &data, &format!("--warehouses {loaded}"));
             return Err(Error::usage(format!("--warehouses {warehouses}: {data} holds {loaded}")).help(format!(
-                "load {warehouses} into another directory with 'tpcc load', or pass --warehouses {loaded}"
+                "{fewer}, or load {warehouses} into another directory: 'tpcc load --data OTHER --warehouses {warehouses}'"
             )));
         }
         let terminals = self.terminals.unwrap_or(warehouses.saturating_mul(10));
@@ -213,6 +214,8 @@ pub(crate) struct LoadConfig {
     pub(crate) warehouses: u32,
     /// Whether to delete what is there.
     pub(crate) replace: bool,
+    /// Whether that was agreed to beforehand.
+    pub(crate) yes: bool,
     /// Everything random follows from it.
     pub(crate) seed: u64,
     /// Where to write everything.
@@ -325,6 +328,7 @@ pub(crate) fn load(flags: flags::Load) -> Result<LoadConfig, Error> {
         store: store(flags.data.data.as_deref(), &flags.engine, &flags.machine)?,
         warehouses: warehouses(&flags.data)?.unwrap_or(1),
         replace: flags.replace,
+        yes: flags.yes,
         seed: flags.seed.unwrap_or_else(fresh_seed),
         json: flags.output.json,
     })

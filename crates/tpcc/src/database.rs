@@ -16,14 +16,17 @@ pub(crate) trait Database: Engine + Send + Sized {
     /// use by another process are errors that name the directory and say what to do.
     fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error>;
 
-    /// Loads `plan` into an empty place, or, with `replace`, in the place of what is there; durable when it returns, and
-    /// marked as complete last of all. None when `progress` was cancelled.
-    fn load(
+    /// Deletes what is there, so that `warehouses` can be loaded in its place, after everything that could stand against
+    /// that was looked at. `consent` hears what goes if that is a whole database, and may refuse.
+    fn clear(
         config: &StoreConfig,
-        plan: &load::Plan,
-        replace: bool,
-        progress: &load::Progress,
-    ) -> Result<Option<Self>, Error>;
+        warehouses: u32,
+        consent: &mut dyn FnMut(&str) -> Result<(), Error>,
+    ) -> Result<(), Error>;
+
+    /// Loads `plan` into an empty place; durable when it returns, and marked as complete last of all. None when `progress`
+    /// was cancelled.
+    fn load(config: &StoreConfig, plan: &load::Plan, progress: &load::Progress) -> Result<Option<Self>, Error>;
 
     /// Reads the database into memory, as far as it fits.
     fn preload(&self) -> Result<(), Error>;

@@ -34,6 +34,14 @@ impl Error {
     }
 }
 
+/// A command to type, about the database in the directory `data`, as it stands in a help line: 'tpcc load --data d --replace'.
+pub(crate) fn command(name: &str, data: &str, more: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+,:=@%".contains(c);
+    let quoted = if !data.is_empty() && data.chars().all(is_plain) { data.to_owned() } else { format!("{data:?}") };
+    let space = if more.is_empty() { "" } else { " " };
+    format!("'tpcc {name} --data {quoted}{space}{more}'")
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error: {}", self.message)?;
@@ -41,5 +49,16 @@ impl fmt::Display for Error {
             Some(help) => write!(f, "\n  help: {help}"),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_in_a_help_line_can_be_typed() {
+        assert_eq!(command("check", "/data/one", ""), "'tpcc check --data /data/one'");
+        assert_eq!(command("load", "my data", "--replace"), "'tpcc load --data \"my data\" --replace'");
     }
 }

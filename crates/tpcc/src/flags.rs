@@ -78,9 +78,15 @@ pub(crate) struct Run {
 pub(crate) struct Load {
     #[command(flatten)]
     pub(crate) data: Data,
-    /// Delete what the directory holds, then load
+    /// Delete the database that the directory holds, then load
+    ///
+    /// Says what goes and asks first, unless that is only an incomplete load. Beside files that are not the database's it
+    /// deletes nothing.
     #[arg(long, help_heading = "Data")]
     pub(crate) replace: bool,
+    /// With --replace: do not ask
+    #[arg(long, requires = "replace", help_heading = "Data")]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) engine: Engine,
     #[command(flatten)]
@@ -595,6 +601,15 @@ fn one_of(choices: Option<String>, flag: &str) -> String {
     match choices {
         Some(choices) if !choices.is_empty() => format!("one of {choices}"),
         _ => format!("'tpcc run --help' explains {flag}"),
+    }
+}
+
+/// The flags of a `tpcc load`.
+#[cfg(test)]
+pub(crate) fn load_of(words: &[&str]) -> Load {
+    match Cli::parse_from(["tpcc", "load"].iter().chain(words)).command {
+        Command::Load(load) => load,
+        other => panic!("{other:?}"),
     }
 }
 

@@ -10,25 +10,28 @@ const WAREHOUSE: u64 = 120 * MIB;
 /// Log segments, control file, and what the first seconds add.
 const LEAST: u64 = 128 * MIB;
 
-/// Fails if the file system of `dir` has visibly too little space to load `warehouses` (0: to run on what is there).
-pub(crate) fn check(dir: &Path, warehouses: u32) -> Result<(), Error> {
-    // Parts of the path may not exist yet; a system that tells nothing hinders nobody.
-    let Some(space) = dir
-        .ancestors()
-        .map(|d| if d.as_os_str().is_empty() { Path::new(".") } else { d })
-        .find_map(|d| rustix::fs::statvfs(d).ok())
-    else {
-        return Ok(());
-    };
-    suffices(space.f_bavail.saturating_mul(space.f_frsize), warehouses).map_err(|need| {
+/// Fails if the file system of `dir` has visibly too little space to load `warehouses` (0: to run on what is there), once
+/// `freed` bytes are given back.
+pub(crate) fn check(dir: &Path, warehouses: u32, freed: u64) -> Result<(), Error> {
+    let Some(free) = free(dir) else { return Ok(()) };
+    suffices(free.saturating_add(freed), warehouses).map_err(|need| {
+        let given_back = if freed > 0 { format!(", {} MiB given back", freed / MIB) } else { String::new() };
         Error::failed(format!(
-            "{}: {} MiB free, about {} needed; nothing was done",
+            "{}: {} MiB free{given_back}, about {} needed; nothing was done",
             dir.display(),
-            space.f_bavail.saturating_mul(space.f_frsize) / MIB,
+            free / MIB,
             need / MIB
         ))
         .help("make room, or choose another directory with --data")
     })
+}
+
+/// Bytes that may still be written to the file system of `dir`; none if the system does not tell.
+pub(crate) fn free(dir: &Path) -> Option<u64> {
+    // Parts of the path may not exist yet.
+    let mut dirs = dir.ancestors().map(|d| if d.as_os_str().is_empty() { Path::new(".") } else { d });
+    let space = dirs.find_map(|d| rustix::fs::statvfs(d).ok())?;
+    Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
 /// What is needed, if that is more than is free.
@@ -50,8 +53,8 @@ mod tests {
 
     #[test]
     fn what_does_not_exist_yet_is_looked_for_above() {
-        assert!(check(Path::new("no/such/directory"), 0).is_ok());
-        let error = check(Path::new("no/such/directory"), u32::MAX).unwrap_err().to_string();
+        assert!(check(Path::new("no/such/directory"), 0, 0).is_ok());
+        let error = check(Path::new("no/such/directory"), u32::MAX, 0).unwrap_err().to_string();
         assert!(error.contains("no/such/directory: ") && error.contains("MiB free"), "{error}");
     }
 }

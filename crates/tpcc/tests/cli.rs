@@ -287,6 +287,75 @@ fn a_database_is_loaded_run_and_checked() {
     assert_eq!(file.json()["check"]["passed"], true);
 }
 
+/// The files of a directory, but for the lock: names and bytes.
+fn files(dir: &str) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap).filter(|entry| entry.file_name() != "lock");
+    let mut files: Vec<_> =
+        entries.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap())).collect();
+    files.sort_unstable();
+    files
+}
+
+/// Nothing is deleted that was not asked for, and nothing before everything was looked at.
+#[test]
+fn a_database_is_replaced_only_as_a_whole_and_when_asked_for() {
+    let (data, file) = (Scratch::new("replaced"), Scratch::new("replaced-json"));
+    let (dir, json) = (data.text(), file.text());
+    let fingerprint = || {
+        ends(0, "", &["check", "--data", dir, "--fingerprint", "--json", json]);
+        file.json()["fingerprint"].as_str().unwrap().to_owned()
+    };
+    // Where nothing is, there is nothing to ask about.
+    ends(0, "", &["load", "--data", dir, "--seed", "7", "--replace"]);
+    let before = fingerprint();
+    // Hints name the directory.
+    let refused = stderr(&ends(1, "already holds 1 warehouse;", &["load", "--data", dir]));
+    assert!(refused.contains(&format!("'tpcc load --data {dir} --warehouses 1 --replace'")), "{refused}");
+    let refused = stderr(&ends(2, "--warehouses 7", &["run", "--data", dir, "--warehouses", "7"]));
+    assert!(refused.contains(&format!("--data {dir}")), "{refused}");
+    // Without a terminal somebody has to say yes on the command line.
+    let refused = stderr(&ends(2, "holds 1 warehouse, ", &["load", "--data", dir, "--replace"]));
+    assert!(refused.contains(&format!("'tpcc load --data {dir} --warehouses 1 --replace --yes'")), "{refused}");
+    ends(2, "--replace: missing", &["load", "--data", dir, "--yes"]);
+    // More than the disk can hold.
+    ends(1, "MiB free", &["load", "--data", dir, "--warehouses", "1000000", "--replace", "--yes"]);
+    // Files of somebody else.
+    for name in ["notes.txt", "log.txt", "pages.doc", "log.900"] {
+        std::fs::write(data.0.join(name), "mine").unwrap();
+        ends(1, name, &["load", "--data", dir, "--replace", "--yes"]);
+        assert_eq!(std::fs::read(data.0.join(name)).unwrap(), b"mine");
+        std::fs::remove_file(data.0.join(name)).unwrap();
+    }
+    assert_eq!(fingerprint(), before, "a refusal changes nothing");
+    ends(0, "", &["load", "--data", dir, "--seed", "8", "--replace", "--yes"]);
+    assert_ne!(fingerprint(), before);
+}
+
+/// The doors that make a database where there is none do not follow links into one that is elsewhere.
+#[test]
+fn a_database_behind_links_is_not_overwritten() {
+    let (away, links, out) = (Scratch::new("links-away"), Scratch::new("links"), Scratch::new("links-out"));
+    ends(0, "", &["shell", "--data", away.text()]);
+    let before = files(away.text());
+    std::fs::create_dir(&links.0).unwrap();
+    for (name, _) in &before {
+        std::os::unix::fs::symlink(away.0.join(name), links.0.join(name)).unwrap();
+    }
+    let dir = links.text();
+    for args in [
+        &["shell", "--data", dir][..],
+        &["history", "--data", dir, "--out", out.text(), "--transactions", "5"],
+        &["run", "--data", dir, "--duration", "1"],
+        &["load", "--data", dir],
+        &["load", "--data", dir, "--replace", "--yes"],
+        &["check", "--data", dir],
+    ] {
+        ends(1, "symbolic link", args);
+        assert!(files(away.text()) == before, "{args:?}");
+        assert!(!out.0.exists(), "what could not begin leaves no file");
+    }
+}
+
 #[test]
 fn what_is_no_whole_database_is_said() {
     ends(1, "Cargo.toml", &["run", "--data", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);

@@ -17,7 +17,7 @@ use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::{BufferPool, PoolOptions};
-use crate::io::{Disk, DiskLock, LockError};
+use crate::io::{Disk, DiskLock};
 use crate::lock::{LockOptions, LockTable};
 use crate::log::{Log, LogOptions, RecordBuf};
 use crate::recovery::checkpoint::Checkpointer;
@@ -74,12 +74,7 @@ impl Database {
         if found == Found::Nothing && !options.create {
             return Err(OpenError::Missing { directory });
         }
-        let lock = disk.lock().map_err(|e| match e {
-            LockError::Held { dir, pid } => {
-                OpenError::InUse { directory: dir, holder: pid.map_or("another".into(), |p| p.to_string()) }
-            }
-            LockError::Storage(error) => error.into(),
-        })?;
+        let lock = disk.lock().map_err(files::not_locked)?;
         let found = files::look(&*disk)?;
         let poison = Arc::new(Poison::default());
         let log_options = |database| LogOptions {

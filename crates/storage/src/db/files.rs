@@ -11,8 +11,10 @@ use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::file::{PageFile, PageImage, WriteAhead};
-use crate::io::{Disk, DiskFile, LOCK_FILE, OpenMode, read_exact_at, read_up_to_at, sync_file, write_all_at};
-use crate::log::{FIRST_LSN, Log, RecordBuf, RecordKind, SEGMENT_MAGIC, is_segment_name, is_unused_segment};
+use crate::io::{
+    Disk, DiskFile, LOCK_FILE, LockError, OpenMode, read_exact_at, read_up_to_at, sync_file, write_all_at,
+};
+use crate::log::{FIRST_LSN, Log, RecordBuf, RecordKind, is_segment, is_segment_name, is_unused_segment};
 use crate::page::header::{self, Kind, seal};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
@@ -47,6 +49,16 @@ pub(crate) enum Found {
 /// Whether a file of a database has this name.
 pub(crate) fn is_ours(name: &str) -> bool {
     matches!(name, CONTROL | NEW_CONTROL | PAGES | LOCK_FILE) || is_segment_name(name)
+}
+
+/// Why a directory could not be claimed.
+pub(crate) fn not_locked(error: LockError) -> OpenError {
+    match error {
+        LockError::Held { dir, pid } => {
+            OpenError::InUse { directory: dir, holder: pid.map_or("another".into(), |p| p.to_string()) }
+        }
+        LockError::Storage(error) => error.into(),
+    }
 }
 
 /// Looks at a directory.
@@ -97,7 +109,7 @@ fn what_is_more(disk: &dyn Disk, name: &str) -> Result<Option<More>, StorageErro
     let (begins, fits) = match name {
         PAGES => (begins_like(&*file, MAGIC)?, len <= u64::from(CATALOG.root.0 + 1) * PAGE_SIZE as u64),
         NEW_CONTROL => (begins_like(&*file, CONTROL_MAGIC)?, len <= CONTROL_BYTES),
-        _ => (begins_like(&*file, SEGMENT_MAGIC)?, is_unused_segment(&*file)?),
+        _ => (is_segment(&*file)?, is_unused_segment(&*file)?),
     };
     Ok(match (begins, fits) {
         (true, true) => None,

@@ -6,6 +6,7 @@ pub(crate) mod database;
 pub(crate) mod files;
 pub(crate) mod options;
 pub(crate) mod raw;
+pub(crate) mod remove;
 pub(crate) mod services;
 #[cfg(all(test, shuttle))]
 pub(crate) mod shuttle_tests;

@@ -40,9 +40,7 @@ pub(crate) use reader::LogReader;
 #[cfg(feature = "testing")]
 pub(crate) use record::decode as decode_record;
 pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
-pub(crate) use segment::{
-    LogFiles, MAGIC as SEGMENT_MAGIC, is_name as is_segment_name, is_unused as is_unused_segment,
-};
+pub(crate) use segment::{LogFiles, is_name as is_segment_name, is_segment, is_unused as is_unused_segment};
 
 /// Where the first record of a new log begins.
 pub(crate) const FIRST_LSN: Lsn = Lsn(4096);

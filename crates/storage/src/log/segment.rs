@@ -30,8 +30,7 @@ use super::record::le_u64;
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// Format number in every header.
 pub(super) const FORMAT: u32 = 2;
-/// What every segment begins with.
-pub(crate) const MAGIC: &[u8; 8] = b"LKSTPLOG";
+const MAGIC: &[u8; 8] = b"LKSTPLOG";
 const SUMMED: usize = 40;
 /// Bounds that keep every stream position within 63 bits, whatever a name or a header says.
 const NUMBER_MAX: u64 = u32::MAX as u64;
@@ -104,6 +103,16 @@ pub(crate) fn is_name(name: &str) -> bool {
 /// Whether these first bytes of a file are those of a segment, as far as they were written.
 fn begins_like(block: &[u8]) -> bool {
     block.iter().zip(MAGIC).all(|(byte, magic)| byte == magic || *byte == 0)
+}
+
+/// Whether a file called like a segment may be one.
+///
+/// # Errors
+/// A failed read.
+pub(crate) fn is_segment(file: &dyn DiskFile) -> Result<bool, StorageError> {
+    let mut bytes = [0; MAGIC.len()];
+    let got = read_up_to_at(file, &mut bytes, 0)?;
+    Ok(begins_like(&bytes[..got]))
 }
 
 /// Whether no record was ever written to a segment: the first one goes to the beginning of its payload.

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::{Ended, check, print};
 use crate::config::{self, CheckConfig};
 use crate::database::Database;
-use crate::error::Error;
+use crate::error::{Error, command};
 use crate::flags;
 use crate::glue::storage::Store;
 use crate::interrupt;
@@ -26,8 +26,9 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
     let file = config.json.as_deref().map(JsonFile::open).transpose()?;
     let cpu = CpuTime::now();
     let Some((database, loaded)) = D::open(&config.store)? else {
-        return Err(Error::failed(format!("{}: no database there", config.store.shown()))
-            .help("'tpcc load' makes one; --data names its directory"));
+        let shown = config.store.shown();
+        return Err(Error::failed(format!("{shown}: no database there"))
+            .help(format!("{} makes one; or name another directory with --data", command("load", &shown, ""))));
     };
     let structure = config.structure.then(|| structure::check(&database)).transpose()?;
     // Rows of a broken tree prove nothing, whatever they say.

@@ -8,7 +8,8 @@ use std::time::Instant;
 use super::{Ended, print};
 use crate::config::{self, HistoryConfig};
 use crate::error::Error;
-use crate::glue::database::{announce, cannot_open, failed_transaction, options};
+use crate::glue::advice::{cannot_open, failed_transaction};
+use crate::glue::database::{announce, options};
 use crate::history::{self, Outcome, Run, RunError, World};
 use crate::interrupt;
 use crate::report::summary::grouped;
@@ -33,7 +34,7 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
         Some(teams) => options.hook(teams.hook()),
         None => options,
     };
-    let db = options.open(&config.store.data).map_err(|error| cannot_open(&error))?;
+    let db = options.open(&config.store.data).map_err(|error| cannot_open(&error, &shown))?;
     if !World::is_at_home(&db) {
         return Err(Error::failed(format!("{shown}: holds tables of something else; nothing was changed"))
             .help("choose another directory with --data"));
@@ -41,17 +42,17 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     let start = Instant::now();
     let ran = history::run(&db, &config.params, config.teams.as_ref(), &interrupt::requested);
     let ran = ran.map_err(|error| match error {
-        RunError::Txn(error) => failed_transaction(&error),
+        RunError::Txn(error) => failed_transaction(&error, &shown),
         error @ RunError::Fibers(_) => {
             Error::failed(error.to_string()).help("pass a smaller --team-size or --sessions")
         }
     })?;
     let seconds = start.elapsed().as_secs_f64();
     write_out(&config.out, file, &ran)?;
-    db.close().map_err(|e| failed_transaction(&e.into()))?;
+    db.close().map_err(|e| failed_transaction(&e.into(), &shown))?;
     print(&summary(config, &ran, seconds));
     match ran.error {
-        Some(error) => Err(failed_transaction(&error)),
+        Some(error) => Err(failed_transaction(&error, &shown)),
         None => Ok(Ended::Well),
     }
 }

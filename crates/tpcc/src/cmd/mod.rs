@@ -18,7 +18,7 @@ use crate::config::StoreConfig;
 use crate::database::Database;
 use crate::driver::Clock;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, command};
 use crate::interrupt;
 use crate::load as loader;
 use crate::progress::{self, Progress};
@@ -62,17 +62,12 @@ fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Re
 }
 
 /// Loads `warehouses` and says how far it is.
-fn load<D: Database>(
-    config: &StoreConfig,
-    warehouses: u32,
-    seed: u64,
-    replace: bool,
-) -> Result<(D, Loaded, u64), Error> {
+fn load<D: Database>(config: &StoreConfig, warehouses: u32, seed: u64) -> Result<(D, Loaded, u64), Error> {
     let plan = loader::Plan::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
     let (done, mut shown) = (loader::Progress::default(), Progress::start());
     let start = std::time::Instant::now();
     let database = watch(
-        || D::load(config, &plan, replace, &done),
+        || D::load(config, &plan, &done),
         || {
             if interrupt::requested() {
                 done.cancel();
@@ -82,8 +77,10 @@ fn load<D: Database>(
     )??;
     drop(shown);
     let database = database.ok_or_else(|| {
-        Error::failed(format!("{}: incomplete load (interrupted)", config.shown()))
-            .help("'tpcc load --replace' deletes it and loads again")
+        let shown = config.shown();
+        let again = format!("--warehouses {warehouses} --replace");
+        Error::failed(format!("{shown}: incomplete load (interrupted)"))
+            .help(format!("{} deletes it and loads again", command("load", &shown, &again)))
     })?;
     Ok((database, plan.loaded(), done.rows()))
 }

@@ -27,7 +27,7 @@ pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
 fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
     let json = config.json.as_deref().map(JsonFile::open).transpose()?;
     if config.engine == EngineKind::Storage {
-        space::check(&config.store.data, 0)?;
+        space::check(&config.store.data, 0, 0)?;
     }
     let cpu = CpuTime::now();
     let (database, loaded) = match D::open(&config.store)? {
@@ -35,7 +35,7 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         None => {
             // What does not depend on the database is refused before hours of loading.
             let _ = config.shape(config.warehouses_to_load())?;
-            let (database, loaded, _) = load::<D>(&config.store, config.warehouses_to_load(), config.seed, false)?;
+            let (database, loaded, _) = load::<D>(&config.store, config.warehouses_to_load(), config.seed)?;
             (database, loaded)
         }
     };

@@ -4,7 +4,8 @@ use super::Ended;
 use crate::config;
 use crate::error::Error;
 use crate::flags::{self, Background};
-use crate::glue::database::{below, open_for_shell};
+use crate::glue::advice::below;
+use crate::glue::database::open_for_shell;
 use crate::shell::{End, MOST_SESSIONS, Shell};
 
 /// Carries the command out.
@@ -30,5 +31,5 @@ pub(crate) fn run(flags: flags::Shell) -> Result<Ended, Error> {
                 .help("what was open is rolled back; what was committed is there"));
         }
     }
-    closed.map(|()| Ended::Well).map_err(|error| below(&error))
+    closed.map(|()| Ended::Well).map_err(|error| below(&error, &config.store.shown()))
 }

@@ -359,12 +359,11 @@ impl Database for Floor {
         Ok(None)
     }
 
-    fn load(
-        config: &StoreConfig,
-        plan: &load::Plan,
-        _replace: bool,
-        progress: &load::Progress,
-    ) -> Result<Option<Self>, Error> {
+    fn clear(_: &StoreConfig, _: u32, _: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn load(config: &StoreConfig, plan: &load::Plan, progress: &load::Progress) -> Result<Option<Self>, Error> {
         let maps = Loading::new();
         match load::populate(plan, &maps, config.workers, progress).map_err(|e| Error::failed(e.to_string()))? {
             load::Loading::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),

@@ -1,20 +1,18 @@
 //! Opening, loading and closing a database directory for the commands.
 
-use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use storage::disk::{Disk, FileDisk, LockError};
-use storage::{Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, StorageError, Table, TxnError};
+use storage::{DatabaseFiles, Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, Table};
 
+use super::advice::{below, cannot_create, cannot_open, failed, incomplete};
 use super::steps::{self, StepsHook};
-use super::storage::{Store, StoreError};
+use super::storage::Store;
 use crate::config::StoreConfig;
 use crate::database::Database;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, command};
 use crate::flags::{Background, Durability, Latches};
 use crate::report::json;
 use crate::report::summary::counted;
@@ -34,59 +32,74 @@ const CONTROL: &str = "control";
 impl Database for Store {
     fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
         let shown = config.shown();
-        let (options, hook) = options(config)?;
-        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
-            Ok(db) => db,
-            Err(OpenError::Missing { .. }) => return Ok(None),
-            Err(error) => return Err(cannot_open(&error)),
-        };
-        let names = db.table_names();
-        let has = |table: &TableId| names.iter().any(|name| name == table.name());
-        if !TableId::LOADED.iter().all(has) {
-            // A database of somebody else gets no tables of ours. Beside ours others may lie: those of the shell.
-            let is_ours = |name: &&String| TableId::ALL.iter().any(|table| table.name() == *name);
-            return Err(match names.iter().find(|name| !is_ours(name)) {
-                Some(other) => Error::failed(format!("{shown}: not a database of tpcc (it has a table '{other}')"))
-                    .help("choose another directory with --data"),
-                None => incomplete(&shown),
-            });
-        }
-        let store = Store::on(db, config, hook)?;
-        let mut reader = store.reader().map_err(failed)?;
-        let loaded = Loaded::read(&mut reader).map_err(failed)?;
-        drop(reader);
-        match loaded {
-            Some(loaded) => Ok(Some((store, loaded))),
-            None => Err(incomplete(&shown)),
+        match Place::look(config)? {
+            Place::Empty => Ok(None),
+            Place::Whole(store, loaded) => Ok(Some((*store, loaded))),
+            Place::Incomplete => Err(incomplete(&shown)),
+            Place::OfOthers(table) => {
+                Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{table}')"))
+                    .help("choose another directory with --data"))
+            }
+            Place::Unreadable(error) => Err(error),
         }
     }
 
-    fn load(
+    fn clear(
         config: &StoreConfig,
-        plan: &load::Plan,
-        replace: bool,
-        progress: &load::Progress,
-    ) -> Result<Option<Self>, Error> {
+        warehouses: u32,
+        consent: &mut dyn FnMut(&str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let shown = config.shown();
+        // Opened first: this takes the same claim.
+        let goes = match Place::look(config)? {
+            Place::Empty => None,
+            Place::Incomplete => None,
+            Place::Whole(store, loaded) => {
+                Database::close(*store)?;
+                Some(counted(loaded.warehouses.into(), "warehouse"))
+            }
+            Place::OfOthers(table) => Some(format!("a database of another program (it has a table '{table}')")),
+            Place::Unreadable(_) => Some("a database that cannot be opened".to_owned()),
+        };
+        let Some(files) = DatabaseFiles::claim(&config.data).map_err(|error| cannot_open(&error, &shown))? else {
+            return Ok(());
+        };
+        if let [first, more @ ..] = files.foreign() {
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            return Err(Error::failed(format!(
+                "{shown}: holds '{first}'{more}, no file of a database; nothing was deleted"
+            ))
+            .help("move away what is not the database's, or choose another directory with --data"));
+        }
+        space::check(&config.data, warehouses, files.bytes())?;
+        if let Some(goes) = goes {
+            consent(&format!("{shown} holds {goes}, {} MiB", files.bytes().div_ceil(1 << 20)))?;
+        }
+        files.delete().map_err(|error| below(&error, &shown))
+    }
+
+    fn load(config: &StoreConfig, plan: &load::Plan, progress: &load::Progress) -> Result<Option<Self>, Error> {
         let shown = config.shown();
         if config.data.join(CONTROL).exists() {
-            if !replace {
-                let loaded = Self::open(config)?;
-                let held = loaded.map_or(0, |(_, loaded)| loaded.warehouses);
-                return Err(Error::failed(format!(
-                    "{shown}: already holds {}; nothing was changed",
-                    counted(held.into(), "warehouse")
-                ))
-                .help("'tpcc load --replace' deletes them first; or choose another directory with --data"));
-            }
-            remove(&config.data)?;
+            let loaded = Self::open(config)?;
+            let held = loaded.map_or(0, |(_, loaded)| loaded.warehouses);
+            let warehouses = format!("--warehouses {} --replace", plan.warehouses);
+            return Err(Error::failed(format!(
+                "{shown}: already holds {}; nothing was changed",
+                counted(held.into(), "warehouse")
+            ))
+            .help(format!(
+                "{} deletes that first; or choose another directory with --data",
+                command("load", &shown, &warehouses)
+            )));
         }
-        space::check(&config.data, plan.warehouses)?;
+        space::check(&config.data, plan.warehouses, 0)?;
         let (options, hook) = options(config)?;
         let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config, hook)?;
-        match load::populate(plan, &store, config.workers, progress).map_err(failed)? {
+        match load::populate(plan, &store, config.workers, progress).map_err(|error| failed(error, &shown))? {
             load::Loading::Done => {
-                store.finish_load(&plan.loaded()).map_err(failed)?;
+                store.finish_load(&plan.loaded()).map_err(|error| failed(error, &shown))?;
                 Ok(Some(store))
             }
             load::Loading::Cancelled => Ok(None),
@@ -94,15 +107,16 @@ impl Database for Store {
     }
 
     fn preload(&self) -> Result<(), Error> {
-        self.database().preload().map(drop).map_err(|error| below(&error))
+        self.database().preload().map(drop).map_err(|error| below(&error, self.database().directory()))
     }
 
     fn verify(&self) -> Result<(), Error> {
-        self.database().verify_pages().map(drop).map_err(|error| below(&error))
+        self.database().verify_pages().map(drop).map_err(|error| below(&error, self.database().directory()))
     }
 
     fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<Structure, Error> {
-        let found = self.database().check_structure(look).map_err(|error| below(&error))?;
+        let found =
+            self.database().check_structure(look).map_err(|error| below(&error, self.database().directory()))?;
         let told = |finding: &storage::Finding| json::Finding {
             rule: finding.rule.name().to_owned(),
             file: finding.file.clone(),
@@ -125,11 +139,56 @@ impl Database for Store {
     }
 
     fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error> {
-        Store::fingerprint(self, look).map_err(failed)
+        Store::fingerprint(self, look).map_err(|error| failed(error, self.database().directory()))
     }
 
     fn close(self) -> Result<(), Error> {
-        Store::close(self).map_err(|error| below(&error))
+        let shown = self.database().directory().to_owned();
+        Store::close(self).map_err(|error| below(&error, &shown))
+    }
+}
+
+/// What a directory holds.
+enum Place {
+    /// No database.
+    Empty,
+    /// A database of ours, whole.
+    Whole(Box<Store>, Loaded),
+    /// What is left of a load that was broken off.
+    Incomplete,
+    /// A database with other tables; one of them.
+    OfOthers(String),
+    /// A database that cannot be opened, and why.
+    Unreadable(Error),
+}
+
+impl Place {
+    /// Opens what is there.
+    fn look(config: &StoreConfig) -> Result<Place, Error> {
+        let shown = config.shown();
+        let (options, hook) = options(config)?;
+        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
+            Ok(db) => db,
+            Err(OpenError::Missing { .. }) => return Ok(Place::Empty),
+            Err(error @ (OpenError::Storage(_) | OpenError::Catalog(_))) => {
+                return Ok(Place::Unreadable(cannot_open(&error, &shown)));
+            }
+            Err(error) => return Err(cannot_open(&error, &shown)),
+        };
+        let names = db.table_names();
+        let has = |table: &TableId| names.iter().any(|name| name == table.name());
+        if !TableId::LOADED.iter().all(has) {
+            // A database of somebody else gets no tables of ours. Beside ours others may lie: those of the shell.
+            let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == *name);
+            return Ok(names.into_iter().find(|name| !is_ours(name)).map_or(Place::Incomplete, Place::OfOthers));
+        }
+        let store = Store::on(db, config, hook)?;
+        let loaded = store.reader().and_then(|mut reader| Loaded::read(&mut reader));
+        Ok(match loaded {
+            Ok(Some(loaded)) => Place::Whole(Box::new(store), loaded),
+            Ok(None) => Place::Incomplete,
+            Err(error) => Place::Unreadable(failed(error, &shown)),
+        })
     }
 }
 
@@ -137,7 +196,8 @@ impl Store {
     fn on(db: storage::Database, config: &StoreConfig, hook: Option<Arc<StepsHook>>) -> Result<Store, Error> {
         let inline = config.background == Background::Inline;
         let isolation = config.isolation.of_storage();
-        Store::new(db, isolation, durability(config), config.prefetch, inline, hook).map_err(failed)
+        Store::new(db, isolation, durability(config), config.prefetch, inline, hook)
+            .map_err(|error| failed(error, &config.shown()))
     }
 }
 
@@ -152,7 +212,7 @@ pub(crate) fn open_for_shell(
     let shown = config.shown();
     let options = options(config)?.0.transactions(sessions).hook(hook).on_recovery(announce(&shown));
     let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
-    let table = db.table(&Table::new(table)).map_err(|error| failed(error.into()))?;
+    let table = db.table(&Table::new(table)).map_err(|error| failed(error.into(), &shown))?;
     Ok((db, table))
 }
 
@@ -218,86 +278,4 @@ pub(crate) fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> 
         }
         if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
-}
-
-fn incomplete(shown: &str) -> Error {
-    Error::failed(format!("{shown}: incomplete load")).help("'tpcc load --replace' deletes it and loads again")
-}
-
-fn in_use(directory: &str, holder: &str) -> Error {
-    Error::failed(format!("{directory}: in use by process {holder}; stop it or choose another --data"))
-}
-
-fn cannot_create(error: &OpenError, shown: &str) -> Error {
-    match error {
-        OpenError::Missing { .. } => {
-            Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
-        }
-        error => cannot_open(error),
-    }
-}
-
-/// Why the engine cannot be opened, and what to do.
-pub(crate) fn cannot_open(error: &OpenError) -> Error {
-    match error {
-        OpenError::Setting { setting: "buffer_pool", what } => {
-            Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
-        }
-        OpenError::InUse { directory, holder } => in_use(directory, holder),
-        OpenError::NotADatabase { .. } => {
-            Error::failed(error.to_string()).help("choose another directory with --data; nothing was changed")
-        }
-        OpenError::Cancelled { .. } => Error::failed(error.to_string()).help("the same command again goes on"),
-        OpenError::Storage(error) | OpenError::Catalog(TxnError::Storage(error)) => below(error),
-        _ => Error::failed(error.to_string()),
-    }
-}
-
-/// What to do when files or pages fail.
-pub(crate) fn below(error: &StorageError) -> Error {
-    let failed = Error::failed(error.to_string());
-    match error {
-        StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => {
-            failed.help("restore a copy, or delete and load again with 'tpcc load --replace'")
-        }
-        StorageError::Format { .. } => failed.help("use the build that wrote it, or 'tpcc load --replace'"),
-        StorageError::PoolExhausted { .. } => failed.help("pass a larger --buffer-pool, or fewer --workers"),
-        StorageError::NoSpace { .. } => failed.help("free space on that disk; nothing acknowledged is lost"),
-        _ => failed,
-    }
-}
-
-fn failed(error: StoreError) -> Error {
-    match &error {
-        StoreError::Storage(error) => below(error),
-        StoreError::Transaction(error) => failed_transaction(error),
-        _ => Error::failed(error.to_string()),
-    }
-}
-
-/// Why a transaction failed that should not have, and what to do.
-pub(crate) fn failed_transaction(error: &TxnError) -> Error {
-    match error {
-        TxnError::Storage(error) => below(error),
-        _ => Error::failed(error.to_string()),
-    }
-}
-
-/// Deletes the files of a database that nobody has open: the control file first, without which the rest is nothing.
-fn remove(data: &Path) -> Result<(), Error> {
-    let shown = data.display().to_string();
-    let cannot = |error: io::Error| Error::failed(format!("{shown}: cannot be replaced: {error}"));
-    let disk = FileDisk::open(data).map_err(cannot)?;
-    let _lock = disk.lock().map_err(|error| match error {
-        LockError::Held { dir, pid } => in_use(&dir, &pid.map_or("another".to_owned(), |pid| pid.to_string())),
-        _ => Error::failed(error.to_string()),
-    })?;
-    disk.remove(CONTROL).map_err(cannot)?;
-    disk.sync_dir().map_err(cannot)?;
-    for name in disk.list().map_err(cannot)? {
-        if name.starts_with("pages.") || name.starts_with("log.") {
-            disk.remove(&name).map_err(cannot)?;
-        }
-    }
-    Ok(())
 }

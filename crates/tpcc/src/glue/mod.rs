@@ -1,5 +1,6 @@
 //! The workload on the storage engine: written to be copied by whoever embeds it.
 
+pub(crate) mod advice;
 pub(crate) mod codec;
 pub(crate) mod database;
 pub(crate) mod fibers;

@@ -103,12 +103,12 @@ impl<E: fmt::Display> fmt::Display for Failure<E> {
             Failure::Missing { table, key } => {
                 write!(
                     f,
-                    "{}: no row {key}; run 'tpcc check', then load again with 'tpcc load --replace'",
+                    "{}: no row {key}, which every whole database has; check it, then load it again",
                     table.name()
                 )
             }
             Failure::Full { table, column } => {
-                write!(f, "{}: {column} can count no further; load again with 'tpcc load --replace'", table.name())
+                write!(f, "{}: {column} can count no further; load the database again", table.name())
             }
         }
     }
