@@ -67,7 +67,7 @@
 //! [`Table`] is a constant that names a table and its types, [`OpenTable`] a handle that saves the look-up by name.
 //! [`SecondaryIndex`] declares another order of a table's rows, which the engine keeps. Types become bytes by
 //! [`Key`] (which orders) and [`Row`]; the statements whose names end in `_raw` take the bytes themselves.
-//! [`BulkLoad`] fills an empty table fast. [`disk`] holds the disks a database can live on: files, memory, and a
+//! [`BulkLoad`] fills an empty table fast. [`Database::copy_to`] makes a backup while transactions run. [`disk`] holds the disks a database can live on: files, memory, and a
 //! simulated disk that crashes, tears and fails from a seed, for tests. A program with a scheduler of its own sees
 //! every wait through a [`Hook`].
 //!
@@ -128,14 +128,15 @@
 //!
 //! # Format
 //!
-//! `control`, `pages.0`, `log.N`, and `lock` while open. Every file carries a format number, now 2; a build reads
-//! exactly one, and says so in an error when it meets another. There are no migrations yet. All numbers are
-//! little-endian, so files may move between machines.
+//! `control`, `pages.0`, `log.N`, `lock` while open, and `copying` in a copy that is not finished. Every file carries a
+//! format number, now 2; a build reads exactly one, and says so in an error when it meets another. There are no
+//! migrations yet. All numbers are little-endian, so files may move between machines.
 //!
 //! # What is not promised
 //!
 //! Savepoints, dropping tables, adding indexes to a table that exists, snapshots of the past, reading from another process,
-//! and encryption are absent. Files do not shrink: free pages are used again. A scan reads what it must lock: long
+//! and encryption are absent. So is a read-only snapshot of the last commit, which would read without locks and hold up
+//! no writer: readers lock what they read, or read at read-committed. Files do not shrink: free pages are used again. A scan reads what it must lock: long
 //! reports among short writers make these wait, unless they run at read-committed. The order in which waiting
 //! transactions end is first come first served per lock, nothing more.
 
@@ -161,11 +162,12 @@ mod table;
 mod txn;
 
 pub use base::config::{Background, Durability, Isolation, LatchKind, Service};
-pub use base::error::{OpenError, StorageError, TxnError};
+pub use base::error::{CopyError, OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken};
 pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
 pub use base::point::{PointKind, PointSite, points};
 pub use db::bulk::{BulkLoad, BulkPart, Part};
+pub use db::copy::{Copied, Copying};
 pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::options::{MIN_POOL_BYTES, Options, Recovery, RecoveryPass};

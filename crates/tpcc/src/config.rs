@@ -235,6 +235,17 @@ pub(crate) struct CheckConfig {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// `tpcc copy`.
+#[derive(Clone, Debug)]
+pub(crate) struct CopyConfig {
+    /// How the engine is opened.
+    pub(crate) store: StoreConfig,
+    /// Directory of the copy.
+    pub(crate) to: PathBuf,
+    /// Where to write everything.
+    pub(crate) json: Option<PathBuf>,
+}
+
 /// `tpcc history`.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryConfig {
@@ -339,6 +350,13 @@ pub(crate) fn check(flags: flags::Check) -> Result<CheckConfig, Error> {
     no_floor(&flags.engine, "check")?;
     let store = store(flags.data.as_deref(), &flags.engine, &flags.machine)?;
     Ok(CheckConfig { store, structure: flags.structure, fingerprint: flags.fingerprint, json: flags.output.json })
+}
+
+/// Resolves `tpcc copy`.
+pub(crate) fn copy(flags: flags::Copy) -> Result<CopyConfig, Error> {
+    no_floor(&flags.engine, "copy")?;
+    let store = store(flags.data.as_deref(), &flags.engine, &flags::Machine { workers: Some(1) })?;
+    Ok(CopyConfig { store, to: flags.to, json: flags.output.json })
 }
 
 /// Resolves `tpcc verify`.

@@ -30,6 +30,8 @@ pub(crate) enum Command {
     Load(Load),
     /// Check the twelve consistency conditions
     Check(Check),
+    /// Copy a database into another directory
+    Copy(Copy),
     /// Show what operations need of an instruction cache, and where to part them
     Footprint(Footprint),
     /// Rerun an experiment of a paper
@@ -116,6 +118,24 @@ pub(crate) struct Check {
     pub(crate) engine: Engine,
     #[command(flatten)]
     pub(crate) machine: Machine,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// `tpcc copy`.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The copy is a database of its own: 'tpcc check --data DIR' and 'tpcc run --data DIR' work on it."
+)]
+pub(crate) struct Copy {
+    /// Directory of the database [default: tpcc-data]
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) data: Option<PathBuf>,
+    /// Directory of the copy; it must not exist, or be empty
+    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    pub(crate) to: PathBuf,
+    #[command(flatten)]
+    pub(crate) engine: Engine,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -575,7 +595,12 @@ fn in_our_words(error: &clap::Error) -> Error {
                 Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
                 _ => String::new(),
             };
-            Error::usage(format!("{flag}: missing")).help("'tpcc verify -h' shows how to call it")
+            let command = match flag.split(' ').next() {
+                Some("--to") => "copy",
+                Some("--out") => "history",
+                _ => "verify",
+            };
+            Error::usage(format!("{flag}: missing")).help(format!("'tpcc {command} -h' shows how to call it"))
         }
         (ErrorKind::ArgumentConflict, Some(flag), _) => {
             Error::usage(format!("{flag}: given twice")).help("pass it once")
@@ -583,11 +608,11 @@ fn in_our_words(error: &clap::Error) -> Error {
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
             Error::usage(format!("{name}: no such command, or not built yet"))
-                .help("one of run, load, check, verify, shell, history, footprint, reproduce, index-fetch")
+                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, index-fetch")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
             Error::usage("no command given")
-                .help("one of run, load, check, verify, shell, history, footprint, reproduce, index-fetch; 'tpcc run' loads and runs one warehouse")
+                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, index-fetch; 'tpcc run' loads and runs one warehouse")
         }
         _ => {
             let text = error.to_string();

@@ -53,6 +53,7 @@ pub mod fuzzing {
                 Command::Run(flags) => config::run(flags).map(drop),
                 Command::Load(flags) => config::load(flags).map(drop),
                 Command::Check(flags) => config::check(flags).map(drop),
+                Command::Copy(flags) => config::copy(flags).map(drop),
                 Command::Verify(flags) => config::verify(flags).map(drop),
                 Command::Shell(flags) => config::shell(flags).map(drop),
                 // A file of points would be read.
@@ -85,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Run(flags) => cmd::run::run(flags),
         Command::Load(flags) => cmd::load::run(flags),
         Command::Check(flags) => cmd::check::run(flags),
+        Command::Copy(flags) => cmd::copy::run(flags),
         Command::History(flags) => cmd::history::run(flags),
         Command::Verify(flags) => cmd::verify::run(flags),
         Command::Shell(flags) => cmd::shell::run(flags),

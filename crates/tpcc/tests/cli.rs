@@ -90,6 +90,8 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["load", "--engine", "floor"], "--engine floor"),
         (&["check", "--engine", "floor"], "--engine floor"),
         (&["run", "--engine", "floor", "--ack-stdout"], "--ack-stdout: means nothing"),
+        (&["copy"], "--to <DIR>: missing"),
+        (&["copy", "--to", "x", "--engine", "floor"], "--engine floor"),
         (&["shell", "--table", "stock"], "--table stock: belongs to the workload"),
         (&["shell", "--engine", "floor"], "--engine floor"),
         (&["tenants"], "tenants: no such command, or not built yet"),
@@ -285,6 +287,26 @@ fn a_database_is_loaded_run_and_checked() {
     ends(0, "", &["check", "--data", data, "--json", json]);
     assert_eq!(file.json()["rows"]["order"].as_u64(), Some(orders));
     assert_eq!(file.json()["check"]["passed"], true);
+
+    // A copy is the same database in another place, and goes its own way.
+    let copy = Scratch::new("data-copy");
+    let fingerprint = |data: &str| {
+        ends(0, "", &["check", "--structure", "--fingerprint", "--data", data, "--json", json]);
+        file.json()["fingerprint"].as_str().unwrap().to_owned()
+    };
+    let output = ends(0, "", &["copy", "--data", data, "--to", copy.text(), "--json", json]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("copied    1 warehouse in"), "{output:?}");
+    let copied = file.json();
+    assert_eq!((&copied["to"], &copied["config"]["command"]), (&Value::from(copy.text()), &Value::from("copy")));
+    assert!(copied["pages"].as_u64().unwrap() > 1_000 && copied["end_lsn"].as_u64().unwrap() > 4_096);
+    let original = fingerprint(data);
+    assert_eq!(fingerprint(copy.text()), original);
+    ends(1, "a copy needs a directory that is empty", &["copy", "--data", data, "--to", copy.text()]);
+    ends(1, "a copy needs a directory that is empty", &["copy", "--data", data, "--to", data]);
+    ends(1, "no database there", &["copy", "--data", "/nowhere/at/all", "--to", copy.text()]);
+    ends(0, "", &["run", "--data", copy.text(), "--transactions", "500"]);
+    assert_ne!(fingerprint(copy.text()), original);
+    assert_eq!(fingerprint(data), original);
 }
 
 /// The files of a directory, but for the lock: names and bytes.

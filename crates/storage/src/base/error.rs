@@ -285,6 +285,43 @@ pub enum OpenError {
     Storage(#[from] StorageError),
 }
 
+/// Why a database could not be copied. What was written of the copy has been removed, or is refused when it is opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// There is something already where the copy is to be.
+    #[error("{directory}: holds '{holds}'; a copy needs a directory that is empty or does not exist")]
+    NotEmpty {
+        /// The directory.
+        directory: String,
+        /// One of the files that it holds.
+        holds: String,
+    },
+    /// A database is open there, or another copy is being made.
+    #[error("{directory}: in use")]
+    InUse {
+        /// The directory.
+        directory: String,
+    },
+    /// The directory cannot be made or used.
+    #[error("{directory}: {source}")]
+    Directory {
+        /// The directory.
+        directory: String,
+        /// The system's own word.
+        source: io::Error,
+    },
+    /// The callback broke off.
+    #[error("{directory}: the copy was cancelled")]
+    Cancelled {
+        /// The directory.
+        directory: String,
+    },
+    /// Reading the database or writing the copy failed: the file named tells which.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+}
+
 impl OpenError {
     /// A directory that cannot be used.
     pub(crate) fn directory(directory: &std::path::Path, source: io::Error) -> OpenError {

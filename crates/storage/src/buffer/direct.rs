@@ -65,7 +65,9 @@ impl BufferPool {
     /// A failed write closes the instance, because the space was there.
     pub(crate) fn write_direct(&self, first: PageId, pages: &[u8]) -> Result<(), StorageError> {
         debug_assert!(pages.len().is_multiple_of(PAGE_SIZE));
-        self.file.write_all_at(pages, first.offset()).inspect_err(|e| self.poison.close(e, self.wal.durable()))
+        self.file.write_all_at(pages, first.offset()).inspect_err(|e| self.poison.close(e, self.wal.durable()))?;
+        self.note_direct(first, pages.len() / PAGE_SIZE);
+        Ok(())
     }
 
     /// Reads a page from the file as it is there, past the pool, proving nothing.

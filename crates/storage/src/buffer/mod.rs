@@ -3,6 +3,7 @@
 
 pub(crate) mod arena;
 mod cleaner;
+mod copying;
 mod direct;
 mod durable;
 pub(crate) mod file;
@@ -31,6 +32,7 @@ use crossbeam::utils::CachePadded;
 
 use self::arena::Arena;
 use self::cleaner::Cleaner;
+use self::copying::DirectWrites;
 use self::durable::Unsynced;
 use self::file::{PageFile, WriteAhead};
 use self::frame::Frame;
@@ -49,6 +51,7 @@ use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
 
 pub(crate) use self::cleaner::{CleanGoal, StepResult};
+pub(crate) use self::copying::CopyReader;
 pub(crate) use self::room::Reserved;
 pub(crate) use self::stats::PoolStats;
 
@@ -126,6 +129,7 @@ pub(crate) struct BufferPool {
     grow_lock: Mutex<()>,
     sync_lock: Mutex<()>,
     unsynced: Mutex<Unsynced>,
+    direct: Mutex<DirectWrites>,
     batches: Mutex<Vec<Batch>>,
     cleaner: Mutex<Cleaner>,
     counters: Counters,
@@ -189,6 +193,7 @@ impl BufferPool {
             grow_lock: Mutex::default(),
             sync_lock: Mutex::default(),
             unsynced: Mutex::new(Unsynced::new()),
+            direct: Mutex::default(),
             batches: Mutex::default(),
             cleaner: Mutex::default(),
             counters: Counters::default(),

@@ -47,7 +47,7 @@ impl std::fmt::Debug for Database {
 }
 
 /// A number that no other database is likely to have.
-fn new_id() -> u64 {
+pub(super) fn new_id() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut hasher = std::collections::hash_map::RandomState::new().build_hasher();
@@ -170,6 +170,10 @@ impl Database {
             directory,
             _lock: lock,
         })
+    }
+
+    pub(super) fn checkpointer(&self) -> &Checkpointer {
+        &self.services.checkpointer
     }
 
     fn core(

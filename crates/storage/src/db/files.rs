@@ -18,15 +18,19 @@ use crate::log::{FIRST_LSN, Log, RecordBuf, RecordKind, is_segment, is_segment_n
 use crate::page::header::{self, Kind, seal};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
-use crate::recovery::control::{CONTROL, CONTROL_BYTES, CONTROL_MAGIC, Control, ControlFile, FORMAT, NEW_CONTROL};
+use crate::recovery::control::{CONTROL_BYTES, CONTROL_MAGIC, Control, ControlFile, FORMAT};
 use crate::table::catalog::CATALOG;
+
+pub(crate) use crate::recovery::control::{CONTROL, NEW_CONTROL};
 
 /// The data file.
 pub(crate) const PAGES: &str = "pages.0";
+/// Is there as long as a copy into the directory is unfinished.
+pub(crate) const COPYING: &str = "copying";
 const MAGIC: &[u8; 8] = b"LOCKPAGE";
 
 /// Page 0 of the data file: whose it is.
-fn file_header(database: u64) -> Box<PageBytes> {
+pub(crate) fn file_header(database: u64) -> Box<PageBytes> {
     let mut page = PageBytes::boxed();
     let bytes = page.as_bytes_mut();
     bytes[..8].copy_from_slice(MAGIC);
@@ -67,8 +71,11 @@ pub(crate) fn not_locked(error: LockError) -> OpenError {
 /// `NotADatabase` if there is something that is not ours, beside directories of other names; `CorruptFile` if there is a
 /// database whose control file is missing.
 pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
-    let names = disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))?;
+    let names = names(disk)?;
     let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
+    if names.iter().any(|n| n == COPYING) {
+        return foreign("it holds a copy that was not finished; remove the directory, and copy again".into());
+    }
     let directories = names.iter().filter_map(|name| name.strip_suffix('/'));
     if let Some(name) = directories.into_iter().find(|name| is_ours(name)) {
         return foreign(format!("'{name}' is a directory"));
@@ -134,6 +141,18 @@ fn remove_left_over(disk: &dyn Disk, name: &str) -> Result<(), StorageError> {
         }
         _ => Ok(()),
     }
+}
+
+fn names(disk: &dyn Disk) -> Result<Vec<String>, StorageError> {
+    disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))
+}
+
+/// A file that keeps a copy from being made in the directory, if there is one.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub(crate) fn first_foreign(disk: &dyn Disk) -> Result<Option<String>, StorageError> {
+    Ok(names(disk)?.into_iter().filter(|name| name != LOCK_FILE).min())
 }
 
 /// The directory as the user would find it.

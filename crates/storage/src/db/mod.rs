@@ -1,6 +1,7 @@
 //! The public face: databases, tables, transactions.
 
 pub(crate) mod bulk;
+pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod database;
 pub(crate) mod files;

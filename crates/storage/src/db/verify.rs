@@ -34,8 +34,11 @@ pub(crate) fn verify_pages(core: &Core, catalog: &Catalog) -> Result<u64, Storag
     Ok(u64::from(end))
 }
 
-/// Reads every page that something refers to.
-fn walk(core: &Core, catalog: &Catalog) -> Result<(), StorageError> {
+/// Reads every page that something refers to. While others write, one that moves may be missed.
+///
+/// # Errors
+/// The first damage, or a failed read.
+pub(super) fn walk(core: &Core, catalog: &Catalog) -> Result<(), StorageError> {
     let mut waiting = catalog.roots();
     waiting.push(PageId(core.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::FREE)));
     let mut seen = HashSet::new();

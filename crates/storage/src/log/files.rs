@@ -51,6 +51,8 @@ struct Maker {
     making: Option<Making>,
     /// The segment whose file this maker has put in its place and not finished: what has that name is its own.
     begun: Option<u64>,
+    /// Copies of the log under way: nothing is given up meanwhile.
+    holds: usize,
 }
 
 #[derive(Debug)]
@@ -313,10 +315,23 @@ impl Segments {
         self.end.fetch_add(self.geometry.payload(), Ordering::AcqRel);
     }
 
-    /// Gives up segments that end at or before `at`; some are kept to be recycled.
+    /// From now on no segment is given up, until as many calls of [`Segments::release`].
+    pub(super) fn hold(&self) {
+        self.maker.lock().holds += 1;
+    }
+
+    /// Ends a hold. The next truncation gives up what was held.
+    pub(super) fn release(&self) {
+        self.maker.lock().holds -= 1;
+    }
+
+    /// Gives up segments that end at or before `at`, unless they are held; some are kept to be recycled.
     pub(super) fn truncate_before(&self, at: u64) -> Result<(), StorageError> {
         let keep_from = self.geometry.number(at);
         let mut maker = self.maker.lock();
+        if maker.holds > 0 {
+            return Ok(());
+        }
         let mut gone = Vec::new();
         {
             let mut ready = self.ready.write();

@@ -2,6 +2,7 @@
 
 mod bell;
 mod blocks;
+mod copying;
 mod driven;
 mod files;
 mod flush;
@@ -35,6 +36,7 @@ use ring::Ring;
 use segment::Geometry;
 use waiters::Waiters;
 
+pub(crate) use copying::Hold;
 pub(crate) use kind::RecordKind;
 pub(crate) use reader::LogReader;
 #[cfg(feature = "testing")]

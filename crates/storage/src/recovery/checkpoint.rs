@@ -52,6 +52,11 @@ impl CheckpointBody {
         }
     }
 
+    /// The first record that a restart from here wants: for redo, or to undo what had not ended.
+    pub(crate) fn keep(&self) -> Lsn {
+        self.active.iter().map(|a| a.first).min().unwrap_or(self.redo).min(self.redo)
+    }
+
     /// Reads the body of the record at `at`; `None` if it is not one, or speaks of what was not yet in the log.
     pub(crate) fn decode(body: &[u8], at: Lsn) -> Option<CheckpointBody> {
         let word = |at: usize| body.get(at..at + 8)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
@@ -77,6 +82,11 @@ impl Checkpointer {
     /// Checkpoints taken since open.
     pub(crate) fn taken(&self) -> u64 {
         self.state.lock().taken
+    }
+
+    /// What the newest checkpoint has made of the control file.
+    pub(crate) fn control(&self) -> Control {
+        self.state.lock().control
     }
 
     /// Log bytes that a restart would read now.

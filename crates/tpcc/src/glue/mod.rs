@@ -2,6 +2,7 @@
 
 pub(crate) mod advice;
 pub(crate) mod codec;
+pub(crate) mod copying;
 pub(crate) mod database;
 pub(crate) mod fibers;
 mod fingerprint;

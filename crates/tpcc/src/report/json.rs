@@ -61,7 +61,7 @@ impl Provenance {
 /// Every setting as resolved; null where it means nothing for the engine or the command.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(crate) struct Config {
-    /// run, load, check or verify.
+    /// run, load, check, copy or verify.
     pub(crate) command: String,
     /// storage or floor.
     pub(crate) engine: String,
@@ -370,6 +370,28 @@ pub(crate) struct Checked {
     pub(crate) peak_rss_bytes: Option<u64>,
 }
 
+/// What `tpcc copy --json` writes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "tpcc copy --json")]
+pub(crate) struct Copied {
+    pub(crate) schema: String,
+    pub(crate) notice: String,
+    pub(crate) provenance: Provenance,
+    pub(crate) machine: Machine,
+    pub(crate) config: Config,
+    /// Directory of the copy.
+    pub(crate) to: String,
+    /// From opening the database until all of the copy was on disk, seconds.
+    pub(crate) copy_s: f64,
+    /// Pages copied, of 8 KiB each.
+    pub(crate) pages: u64,
+    /// Bytes of log copied.
+    pub(crate) log_bytes: u64,
+    /// Position in the log up to which the copy has everything.
+    pub(crate) end_lsn: u64,
+    pub(crate) peak_rss_bytes: Option<u64>,
+}
+
 /// What a file of acknowledgements says, against the database.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Acks {
@@ -420,6 +442,7 @@ mod tests {
             ("run", schemars::schema_for!(Run)),
             ("load", schemars::schema_for!(Load)),
             ("check", schemars::schema_for!(Checked)),
+            ("copy", schemars::schema_for!(Copied)),
             ("verify", schemars::schema_for!(Verified)),
         ];
         for (name, schema) in schemas {

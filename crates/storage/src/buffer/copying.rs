@@ -1,0 +1,122 @@
+//! The data file as a copy of the database reads it while work goes on: past the frames, and beside the pages that bulk
+//! loads write past the log.
+//!
+//! A page of the file may be torn when it is read, because it is being written at that moment. Its frame keeps the page
+//! until the write is over, so the copier finds it in the pool, or, when the frame has been given to another page since,
+//! whole in the file.
+
+use std::mem;
+
+use super::BufferPool;
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::page::header;
+
+/// How often a page that is neither sound in the file nor in the pool is looked for.
+const LOOKS: usize = 32;
+
+/// Pages written past pool and log since the oldest copy under way began.
+#[derive(Debug, Default)]
+pub(super) struct DirectWrites {
+    /// Copies under way.
+    copies: usize,
+    /// First page and number of pages of each write, in order.
+    writes: Vec<(PageId, u32)>,
+}
+
+/// A copy under way, for the pool: writes past the log are noted for it until it is dropped.
+#[derive(Debug)]
+pub(crate) struct CopyReader<'p> {
+    pool: &'p BufferPool,
+    /// Direct writes that it has taken note of.
+    seen: usize,
+}
+
+impl BufferPool {
+    /// Begins to note direct writes.
+    pub(crate) fn begin_copy(&self) -> CopyReader<'_> {
+        let mut direct = self.direct.lock();
+        direct.copies += 1;
+        CopyReader { pool: self, seen: direct.writes.len() }
+    }
+
+    /// Tells copies under way that pages were written past the log.
+    pub(super) fn note_direct(&self, first: PageId, pages: usize) {
+        let mut direct = self.direct.lock();
+        if direct.copies > 0 {
+            direct.writes.push((first, pages as u32));
+        }
+    }
+
+    /// The page as its frame has it, sealed; false if no frame does.
+    fn copy_frame(&self, id: PageId, to: &mut [u8; PAGE_SIZE]) -> bool {
+        let Some(frame) = self.get(id) else { return false };
+        let _ = frame.latch.lock_shared();
+        let there = frame.page_id() == id && frame.bytes().copy_to(0, to);
+        frame.latch.unlock_shared();
+        if there {
+            header::seal(to);
+        }
+        there
+    }
+}
+
+impl CopyReader<'_> {
+    /// Pages of the file.
+    pub(crate) fn pages(&self) -> u32 {
+        self.pool.file_pages()
+    }
+
+    /// Reads pages from `first` on, each as it was at some moment since the call began. Pages of zeros were never written.
+    /// Those that are damaged, in the file and not in the pool, are named in `damaged` and read as they are.
+    ///
+    /// # Errors
+    /// A failed read.
+    pub(crate) fn read(&self, first: PageId, bytes: &mut [u8], damaged: &mut Vec<PageId>) -> Result<(), StorageError> {
+        self.pool.file.read_exact_at(bytes, first.offset())?;
+        let (pages, _) = bytes.as_chunks_mut::<PAGE_SIZE>();
+        for (id, page) in (first.0..).map(PageId).zip(pages) {
+            if !self.settle(id, page)? {
+                damaged.push(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for the page until it is sound; false if it never was.
+    fn settle(&self, id: PageId, page: &mut [u8; PAGE_SIZE]) -> Result<bool, StorageError> {
+        for _ in 0..LOOKS {
+            if header::damage(page, id, true).is_none() || page.iter().all(|byte| *byte == 0) {
+                return Ok(true);
+            }
+            if self.pool.copy_frame(id, page) {
+                return Ok(true);
+            }
+            self.pool.file.read_exact_at(page, id.offset())?;
+        }
+        Ok(false)
+    }
+
+    /// Where the log ends, if all direct writes have been taken note of; else those that have not.
+    ///
+    /// The record that makes a load's pages part of a tree is appended after its last direct write. So a log that is cut
+    /// where it ends now either lacks that record, or the load's pages have all been told of.
+    pub(crate) fn end_or_direct_writes(&mut self) -> Result<Lsn, Vec<(PageId, u32)>> {
+        let direct = self.pool.direct.lock();
+        let seen = mem::replace(&mut self.seen, direct.writes.len());
+        match direct.writes.get(seen..) {
+            None | Some([]) => Ok(self.pool.wal.end()),
+            Some(fresh) => Err(fresh.to_vec()),
+        }
+    }
+}
+
+impl Drop for CopyReader<'_> {
+    fn drop(&mut self) {
+        let mut direct = self.pool.direct.lock();
+        direct.copies -= 1;
+        if direct.copies == 0 {
+            direct.writes = Vec::new();
+        }
+    }
+}

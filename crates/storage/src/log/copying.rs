@@ -1,0 +1,85 @@
+//! Copying a stretch of the log into files of another directory, while the log is written on.
+
+use crate::base::error::StorageError;
+use crate::base::ids::Lsn;
+use crate::io::{Disk, OpenMode, read_exact_at, sync_file, write_all_at};
+
+use super::Log;
+use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};
+
+/// Bytes copied at once.
+const PIECE: u64 = 256 << 10;
+
+/// Keeps the log's files, however often it is truncated, until dropped.
+#[derive(Debug)]
+pub(crate) struct Hold<'l>(&'l Log);
+
+impl Log {
+    /// Keeps every record that has not been given up yet.
+    pub(crate) fn hold(&self) -> Hold<'_> {
+        self.segments.hold();
+        Hold(self)
+    }
+}
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.segments.release();
+    }
+}
+
+impl Hold<'_> {
+    /// Writes the log from the file of `from` up to `end` as the log of database `database`: whole files that end in
+    /// zeros, synced. The caller knows that everything before `end` is durable and that a record ends there. `named`
+    /// hears of each file before it is made, `copied` of bytes.
+    ///
+    /// # Errors
+    /// No space on `disk`, a failed read or write, or the first error of `copied`.
+    pub(crate) fn copy<E: From<StorageError>>(
+        &self,
+        (from, end): (Lsn, Lsn),
+        disk: &dyn Disk,
+        database: u64,
+        mut named: impl FnMut(&str),
+        mut copied: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let segments = &self.0.segments;
+        let source = segments.geometry();
+        let target = Geometry { database, ..source };
+        let mut piece = vec![0; PIECE as usize];
+        for number in source.number(from.0)..=source.number(end.0 - 1) {
+            let file = segments.file(number).ok_or_else(|| self.0.no_record(from.0))?;
+            let name = name(number);
+            named(&name);
+            let copy = disk
+                .open(&name, OpenMode::CreateNew)
+                .map_err(|e| StorageError::io("create", disk.show(&name), 0, e))?;
+            copy.allocate(0, source.segment_bytes).map_err(|e| StorageError::io("allocate", disk.show(&name), 0, e))?;
+            let to = HEADER_BYTES + (end.0 - source.base(number)).min(source.payload());
+            let mut at = HEADER_BYTES;
+            while at < to {
+                let piece = &mut piece[..PIECE.min(to - at) as usize];
+                read_exact_at(&*file, piece, at)?;
+                write_all_at(&*copy, piece, at)?;
+                at += piece.len() as u64;
+                copied(piece.len() as u64)?;
+            }
+            // As where segments are made: a file without a header holds nothing.
+            write_all_at(&*copy, &target.header(number), 0)?;
+            sync_file(&*copy)?;
+        }
+        Ok(())
+    }
+}
+
+impl LogFiles {
+    /// Reads all records from `from` on, which must end at `end`.
+    ///
+    /// # Errors
+    /// They do not: what was copied is damaged.
+    pub(crate) fn prove(&self, from: Lsn, end: Lsn) -> Result<(), StorageError> {
+        let mut reader = super::LogReader::new(self, from, end);
+        while reader.next()?.is_some() {}
+        Ok(())
+    }
+}

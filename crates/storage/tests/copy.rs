@@ -1,0 +1,507 @@
+//! Copies of a database that is being written to: each has exactly the transactions that had committed by its end.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use common::{NUMBERS, ROWS, Rng, on, small};
+use storage::disk::{Crash, Disk, DiskFile, DiskLock, LockError, MemDisk, OpenMode, SimDisk};
+use storage::{
+    CopyError, Copying, Database, Isolation, Lsn, OpenError, OpenTable, Options, Rule, StorageError, Table,
+    Transaction, TxnError,
+};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+/// What each writer has changed since it began: `None` is a delete.
+type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+const WRITERS: usize = 4;
+
+/// Writers on one thread, interleaved by a seed. Each has keys of its own, so none waits for another.
+struct Writers<'db> {
+    db: &'db Database,
+    rng: Rng,
+    open: Vec<Option<(Transaction<'db>, Changes)>>,
+    /// What a reader may find, oldest first, from which position on.
+    states: Vec<(Lsn, Model)>,
+}
+
+impl<'db> Writers<'db> {
+    fn new(db: &'db Database, seed: u64) -> Writers<'db> {
+        let open = (0..WRITERS).map(|_| None).collect();
+        Writers { db, rng: Rng(seed), open, states: vec![(Lsn::ZERO, Model::new())] }
+    }
+
+    fn now(&self) -> &Model {
+        &self.states.last().unwrap().1
+    }
+
+    fn at(&self, end: Lsn) -> &Model {
+        &self.states.iter().rev().find(|(at, _)| *at <= end).unwrap().1
+    }
+
+    fn fill(&mut self, rows: u64) {
+        for n in 0..rows {
+            let mut model = self.now().clone();
+            let (key, row) = (key(n as usize % WRITERS, n), self.rng.bytes(900));
+            let mut tx = self.db.begin().unwrap();
+            tx.put(&ROWS, &key, &row).unwrap();
+            model.insert(key, row);
+            self.states.push((tx.commit_async().unwrap(), model));
+            self.states.remove(0);
+        }
+    }
+
+    /// One statement, or the end, of some writer's transaction.
+    fn step(&mut self) {
+        let writer = self.rng.below(WRITERS as u64) as usize;
+        let Some((mut tx, mut changes)) = self.open[writer].take() else {
+            // Gaps that a reader has looked into would make writers wait for each other.
+            let tx = self.db.begin_at(Isolation::ReadCommitted).unwrap();
+            self.open[writer] = Some((tx, Changes::new()));
+            return;
+        };
+        match self.rng.below(12) {
+            0 => drop(tx),
+            1 => drop(tx.rollback().unwrap()),
+            2 | 3 => {
+                let mut model = self.now().clone();
+                let wrote = !changes.is_empty();
+                for (key, row) in changes {
+                    match row {
+                        Some(row) => drop(model.insert(key, row)),
+                        None => drop(model.remove(&key)),
+                    }
+                }
+                let at = tx.commit_async().unwrap();
+                if wrote {
+                    self.states.push((at, model));
+                }
+            }
+            4 | 5 => {
+                let key = key(writer, self.rng.below(600));
+                tx.delete(&ROWS, &key).unwrap();
+                changes.push((key, None));
+                self.open[writer] = Some((tx, changes));
+            }
+            _ => {
+                let key = key(writer, self.rng.below(600));
+                let size = [0, 20, 800, 2500][self.rng.below(4) as usize];
+                let row = self.rng.bytes(size);
+                tx.put(&ROWS, &key, &row).unwrap();
+                changes.push((key, Some(row)));
+                self.open[writer] = Some((tx, changes));
+            }
+        }
+    }
+}
+
+fn key(writer: usize, n: u64) -> Vec<u8> {
+    [&[writer as u8][..], &n.to_be_bytes()].concat()
+}
+
+fn contents(db: &Database) -> Model {
+    let mut tx = db.begin().unwrap();
+    tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
+}
+
+fn is_whole(db: &Database) {
+    is_whole_but_for(db, false);
+}
+
+/// A bulk load that has not come to its end leaves pages that belong to nothing.
+fn is_whole_but_for(db: &Database, orphans: bool) {
+    let structure = db.check_structure(|_, _| ControlFlow::Continue(())).unwrap();
+    let found: Vec<_> = structure.findings.iter().filter(|f| !orphans || f.rule != Rule::Orphan).collect();
+    assert!(found.is_empty(), "{found:?}");
+    db.verify_pages().unwrap();
+}
+
+fn opened(disk: &SimDisk) -> Database {
+    small().create(false).open_on(on(disk)).unwrap()
+}
+
+fn one(seed: u64) {
+    let (source, target) = (SimDisk::new(seed), SimDisk::new(!seed));
+    let db = common::open(&source);
+    db.table(&ROWS).unwrap();
+    let numbers = db.table(&NUMBERS).unwrap();
+    let mut writers = Writers::new(&db, seed);
+    writers.fill(1200);
+    (0..200).for_each(|_| writers.step());
+
+    let begun = writers.states.len() - 1;
+    let mut load = None;
+    let mut rng = Rng(seed ^ 0xC0);
+    let loads = rng.once_in(2);
+    let copied = db.copy_on(on(&target), |_: &Copying| {
+        (0..rng.below(60)).for_each(|_| writers.step());
+        match rng.below(6) {
+            0 => db.step().unwrap(),
+            1 => db.checkpoint().unwrap(),
+            // A load that writes past the log, begun and ended while pages are copied.
+            2 if loads && load.is_none() => {
+                let mut begun = db.bulk_load(&numbers).unwrap();
+                (0..20_000).for_each(|n| begun.push(&n, &(n * 3)).unwrap());
+                load = Some((Some(begun), Lsn::MAX));
+            }
+            3 => {
+                if let Some((begun, at)) = &mut load
+                    && let Some(begun) = begun.take()
+                {
+                    begun.finish().unwrap();
+                    *at = db.durable();
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
+    let copied = copied.unwrap();
+    (0..50).for_each(|_| writers.step());
+    let expected = writers.at(copied.end).clone();
+    assert!(writers.states[begun].0 <= copied.end, "what was committed before is in it");
+
+    let loaded = load.as_ref().map(|(_, at)| *at);
+    drop(load);
+    let last = writers.now().clone();
+    writers.open.clear();
+    assert_eq!(contents(&db), last, "the original");
+    is_whole_but_for(&db, loads);
+    drop(writers);
+    db.close().unwrap();
+
+    // The copy restarts, with power loss in the middle of it now and then.
+    let mut target = target.crash(Crash::Nothing);
+    if rng.once_in(3) {
+        target.power_off_after(1 + rng.below(60));
+        if let Ok(open) = small().open_on(on(&target)) {
+            std::mem::forget(open);
+        }
+        target = target.crash(Crash::Random(seed));
+    }
+    let copy = opened(&target);
+    assert!(contents(&copy) == expected, "not what had been committed at {}", copied.end);
+    is_whole_but_for(&copy, loads);
+    if let Some(at) = loaded {
+        let rows = copy.begin().unwrap().range(&NUMBERS, ..).unwrap().map(Result::unwrap).collect::<Vec<_>>();
+        assert!(rows.is_empty() || rows.iter().copied().eq((0..20_000).map(|n| (n, n * 3))), "half a load");
+        assert!(at > copied.end || !rows.is_empty(), "the load was over at {at}, before {}", copied.end);
+    }
+    // It is a database like any other.
+    copy.transact(|tx| tx.put(&ROWS, &vec![99], &vec![1])).unwrap();
+    copy.close().unwrap();
+    let copy = opened(&target);
+    assert_eq!(contents(&copy).remove(&vec![99]), Some(vec![1]));
+}
+
+#[test]
+fn a_copy_made_while_writers_run_is_what_had_been_committed_at_its_end() {
+    let n = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(25);
+    let first = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
+    for seed in first.map_or(0..n, |s: u64| s..s + 1) {
+        let result = std::panic::catch_unwind(|| one(seed));
+        assert!(result.is_ok(), "seed {seed} failed; run again with SEED={seed}");
+    }
+}
+
+/// A database with some pages, and a transaction open that a copy must not have.
+fn source(seed: u64) -> (SimDisk, Database) {
+    let disk = SimDisk::new(seed);
+    let db = common::open(&disk);
+    let mut rng = Rng(seed);
+    db.transact(|tx| {
+        (0..60u64).try_for_each(|n| tx.put(&ROWS, &key(0, n), &rng.bytes(1500)))?;
+        Ok::<_, TxnError>(())
+    })
+    .unwrap();
+    (disk, db)
+}
+
+#[test]
+fn a_copy_broken_off_by_a_crash_is_refused_and_the_original_goes_on() {
+    let mut outcomes = [0; 3];
+    for calls in 1..400 {
+        let (_, db) = source(7);
+        let expected = contents(&db);
+        let target = SimDisk::new(calls);
+        target.power_off_after(calls);
+        let result = db.copy_on(on(&target), |_| ControlFlow::Continue(()));
+        let after = target.crash([Crash::All, Crash::Nothing, Crash::Random(calls)][calls as usize % 3]);
+        db.transact(|tx| tx.put(&ROWS, &vec![200], &vec![1])).unwrap();
+        let opened = small().create(false).open_on(on(&after));
+        match (&result, opened) {
+            (_, Ok(copy)) => {
+                // Only what was complete opens.
+                assert_eq!(contents(&copy), expected, "after {calls} calls");
+                is_whole(&copy);
+                outcomes[0] += 1;
+            }
+            (Err(_), Err(OpenError::NotADatabase { why, .. })) => {
+                assert!(why.contains("not finished"), "{why}");
+                outcomes[1] += 1;
+            }
+            (Err(_), Err(OpenError::Missing { .. })) => {
+                assert!(!after.list().unwrap().iter().any(|name| name == "control"), "after {calls} calls");
+                outcomes[2] += 1;
+            }
+            (Err(_), Err(OpenError::Storage(StorageError::CorruptFile { what, .. }))) => {
+                assert!(what.contains("is missing, but"), "{what}");
+                outcomes[1] += 1;
+            }
+            (result, opened) => panic!("after {calls} calls: {result:?}, opened: {:?}", opened.err()),
+        }
+        if result.is_ok() {
+            break;
+        }
+    }
+    assert!(outcomes.iter().all(|n| *n > 0), "complete, refused, absent: {outcomes:?}");
+}
+
+#[test]
+fn a_full_disk_takes_the_copy_back_and_leaves_the_original_alone() {
+    let (_, db) = source(3);
+    let target = SimDisk::new(3);
+    let needed = {
+        let whole = SimDisk::new(4);
+        db.copy_on(on(&whole), |_| ControlFlow::Continue(())).unwrap();
+        whole.used()
+    };
+    for part in 0..20 {
+        target.set_capacity(needed * part / 20);
+        let error = db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(matches!(error, CopyError::Storage(StorageError::NoSpace { .. })), "{part}: {error}");
+        assert_eq!(target.list().unwrap(), [""; 0], "{part}: something is left");
+        db.transact(|tx| tx.put(&ROWS, &vec![200], &vec![part as u8])).unwrap();
+    }
+    // With space the same directory will do.
+    target.set_capacity(u64::MAX);
+    db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(contents(&opened(&target)), contents(&db));
+}
+
+#[test]
+fn a_copy_that_is_cancelled_leaves_nothing() {
+    let (_, db) = source(5);
+    for stop in 1..200 {
+        let target = SimDisk::new(5);
+        let mut told = 0;
+        let result = db.copy_on(on(&target), |_| {
+            told += 1;
+            if told == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if result.is_ok() {
+            assert!(stop > 3, "it was told only {stop} times");
+            return;
+        }
+        assert!(matches!(result, Err(CopyError::Cancelled { .. })), "{result:?}");
+        assert_eq!(target.list().unwrap(), [""; 0], "told {stop} times");
+    }
+    panic!("it never ended");
+}
+
+#[test]
+fn nothing_is_copied_over_something_that_exists() {
+    let (_, db) = source(1);
+    for name in ["control", "pages.0", "log.0", "notes.txt", "control.new", "copying"] {
+        let target = SimDisk::new(1);
+        target.open(name, OpenMode::CreateNew).unwrap().write_at(b"mine", 0).unwrap();
+        let error = db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap_err();
+        assert!(matches!(&error, CopyError::NotEmpty { holds, .. } if holds == name), "{name}: {error}");
+        assert_eq!(target.list().unwrap(), [name]);
+        assert_eq!(target.open(name, OpenMode::Existing).unwrap().len().unwrap(), 4);
+    }
+    let target = SimDisk::new(2);
+    let _held = target.lock().unwrap();
+    let error = db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap_err();
+    assert!(matches!(error, CopyError::InUse { .. }), "{error}");
+}
+
+/// The files of the one are not taken for files of the other.
+#[test]
+fn a_copy_is_another_database() {
+    let (source, db) = source(9);
+    let target = SimDisk::new(9);
+    let copied = db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap();
+    assert_ne!(copied.database_id, 0);
+    db.close().unwrap();
+    let name = target.list().unwrap().into_iter().find(|name| name.starts_with("log.")).unwrap();
+    let theirs = source.open(&name, OpenMode::Existing).unwrap();
+    let mut bytes = vec![0; theirs.len().unwrap() as usize];
+    theirs.read_at(&mut bytes, 0).unwrap();
+    target.open(&name, OpenMode::Existing).unwrap().write_at(&bytes, 0).unwrap();
+    let error = small().open_on(on(&target)).unwrap_err();
+    assert!(error.to_string().contains("belongs to another database"), "{error}");
+}
+
+/// A disk whose data file is, at the first look at a page, now and then torn, as a page that is just being written is.
+#[derive(Debug)]
+struct Tearing {
+    disk: SimDisk,
+    on: Arc<AtomicBool>,
+    turn: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct TornFile {
+    file: Arc<dyn DiskFile>,
+    on: Arc<AtomicBool>,
+    turn: Arc<AtomicU64>,
+}
+
+impl Disk for Tearing {
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.disk.open(name, mode)?;
+        if name != "pages.0" {
+            return Ok(file);
+        }
+        Ok(Arc::new(TornFile { file, on: Arc::clone(&self.on), turn: Arc::clone(&self.turn) }))
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn sync_dir(&self) -> io::Result<()> {
+        self.disk.sync_dir()
+    }
+    fn lock(&self) -> Result<DiskLock, LockError> {
+        self.disk.lock()
+    }
+    fn show(&self, name: &str) -> String {
+        self.disk.show(name)
+    }
+}
+
+impl DiskFile for TornFile {
+    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
+        let got = self.file.read_at(buf, off)?;
+        if self.on.load(Ordering::Relaxed) && off > 0 {
+            for page in buf[..got].chunks_exact_mut(storage::PAGE_SIZE) {
+                if self.turn.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) {
+                    page[4096..].fill(0xEE);
+                }
+            }
+        }
+        Ok(got)
+    }
+    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
+        self.file.write_at(buf, off)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+    fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
+        self.file.allocate(off, len)
+    }
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}
+
+#[test]
+fn pages_that_are_torn_when_they_are_read_are_read_again() {
+    let tearing = Arc::new(AtomicBool::new(false));
+    let disk = Tearing { disk: SimDisk::new(8), on: Arc::clone(&tearing), turn: Arc::default() };
+    let db = small().open_on(Arc::new(disk)).unwrap();
+    let mut rng = Rng(8);
+    (0..1000u64).for_each(|n| db.transact(|tx| tx.put(&ROWS, &key(0, n), &rng.bytes(1500))).unwrap());
+    let expected = contents(&db);
+    db.checkpoint().unwrap();
+    let target = SimDisk::new(8);
+    tearing.store(true, Ordering::Relaxed);
+    db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap();
+    tearing.store(false, Ordering::Relaxed);
+    let copy = opened(&target);
+    assert!(contents(&copy) == expected);
+    is_whole(&copy);
+}
+
+/// A page that is damaged for good is not copied in silence.
+#[test]
+fn damage_is_told_and_not_copied() {
+    let disk = SimDisk::new(6);
+    let db = common::open(&disk);
+    let mut rng = Rng(6);
+    (0..1500u64).for_each(|n| db.transact(|tx| tx.put(&ROWS, &key(0, n), &rng.bytes(1500))).unwrap());
+    db.close().unwrap();
+    let page = 40;
+    assert!(disk.flip("pages.0", page * storage::PAGE_SIZE as u64 + 5000, 3));
+    let db = opened(&disk);
+    let target = SimDisk::new(6);
+    let error = db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap_err();
+    let CopyError::Storage(StorageError::CorruptPage { page: found, .. }) = error else { panic!("{error}") };
+    assert_eq!(u64::from(found.0), page);
+    assert_eq!(target.list().unwrap(), [""; 0]);
+}
+
+const PAIRS: [Table<u64, u64>; 2] = [Table::new("first"), Table::new("second")];
+
+/// Threads write the same number into two tables, one transaction each; a copy finds both or neither, and nothing that
+/// was acknowledged before it began is missing.
+#[test]
+fn a_copy_made_beside_threads_has_whole_transactions() {
+    let options = || Options::new().buffer_pool(2 << 20).log_segment(256 << 10).checkpoint_every(1 << 20);
+    let db = options().open_on(Arc::new(MemDisk::new())).unwrap();
+    let tables: Vec<OpenTable<u64, u64>> = PAIRS.iter().map(|table| db.table(table).unwrap()).collect();
+    let (stop, done) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 2]);
+    std::thread::scope(|scope| {
+        for (worker, done) in done.iter().enumerate() {
+            let (db, tables, stop) = (&db, &tables, &stop);
+            scope.spawn(move || {
+                let mut n = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    n += 1;
+                    let key = (n % 4000) * 2 + worker as u64;
+                    db.transact(|tx| {
+                        tx.put(&tables[0], &key, &n)?;
+                        tx.put(&tables[1], &key, &n)?;
+                        tx.put(&tables[0], &(1_000_000 + worker as u64), &n)
+                    })
+                    .unwrap();
+                    done.store(n, Ordering::Release);
+                }
+            });
+        }
+        for _ in 0..4 {
+            // Each copy sees some work.
+            let seen = done[0].load(Ordering::Acquire);
+            while done[0].load(Ordering::Acquire) < seen + 50 {
+                std::thread::yield_now();
+            }
+            let before = done.each_ref().map(|done| done.load(Ordering::Acquire));
+            let target = MemDisk::new();
+            db.copy_on(Arc::new(target.clone()), |_| ControlFlow::Continue(())).unwrap();
+            let copy = options().create(false).open_on(Arc::new(target)).unwrap();
+            is_whole(&copy);
+            let mut tx = copy.begin().unwrap();
+            let all = |tx: &mut Transaction<'_>, table: &Table<u64, u64>| -> BTreeMap<u64, u64> {
+                tx.range(table, ..1_000_000).unwrap().map(Result::unwrap).collect()
+            };
+            let (first, second) = (all(&mut tx, &PAIRS[0]), all(&mut tx, &PAIRS[1]));
+            assert_eq!(first, second, "half a transaction");
+            for (worker, before) in before.iter().enumerate() {
+                let last = tx.get(&PAIRS[0], &(1_000_000 + worker as u64)).unwrap().unwrap_or(0);
+                assert!(last >= *before, "writer {worker}: {last} of {before} acknowledged");
+                let newest = first.iter().filter(|(key, _)| **key % 2 == worker as u64).map(|(_, n)| *n).max();
+                assert_eq!(newest.unwrap_or(0), last, "writer {worker}");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
