@@ -19,6 +19,8 @@ pub(crate) enum Op {
     Update { table: usize, key: Vec<u8>, row: Vec<u8>, done: Option<bool> },
     /// The head of a row counted up, if there was one so long.
     Count { table: usize, key: Vec<u8>, done: bool },
+    /// The same in one statement on several keys, in any order, some of them more than once: how many rows there were.
+    Counts { table: usize, keys: Vec<Vec<u8>>, done: usize },
     /// A row deleted, if there was one.
     Delete { table: usize, key: Vec<u8>, done: bool },
     /// The first row of a range deleted.
@@ -118,6 +120,16 @@ impl State {
                     self.put(*table, key, row);
                 }
                 can == *done
+            }
+            Op::Counts { table, keys, done } => {
+                let mut rows = 0;
+                for key in keys {
+                    if let Some(row) = self.maps[*table].get(key).cloned().and_then(counted) {
+                        self.put(*table, key, row);
+                        rows += 1;
+                    }
+                }
+                rows == *done
             }
             Op::Delete { table, key, done } => self.remove(*table, key) == *done,
             Op::TakeFirst { table, from, to, taken } => {

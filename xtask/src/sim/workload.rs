@@ -152,7 +152,7 @@ pub(crate) fn statement(
         return Ok(Op::Delete { table, key, done });
     }
     let row = row(rng, profile);
-    match rng.below(8) {
+    match rng.below(9) {
         0 | 1 => {
             let done = unless_duplicate(tx.insert_raw(handle, &key, &row))?.is_some();
             Ok(Op::Insert { table, key, row, done })
@@ -183,6 +183,17 @@ pub(crate) fn statement(
             let borrowed: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
             let done = unless_duplicate(tx.insert_run_raw(handle, &borrowed))?.is_some();
             Ok(Op::Run { table, rows, done })
+        }
+        5 => {
+            let more = (0..1 + rng.below(11)).map(|_| rng.below(profile.keys));
+            let keys: Vec<Vec<u8>> = std::iter::once(n).chain(more).map(key_of).collect();
+            let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let done = tx.update_heads_raw(handle, &borrowed, HEAD, |_, head, _| {
+                if let Some(head) = head.first_chunk_mut() {
+                    count(head);
+                }
+            })?;
+            Ok(Op::Counts { table, keys, done })
         }
         _ => {
             let done = unless_duplicate(tx.put(handle, &super::tables::Bytes(key.clone()), &row))?.is_some();

@@ -4,12 +4,13 @@
 //! For every changing call there are four cases: all of what was not synced survives, nothing, and two random subsets
 //! with torn sectors; and for every answer to a commit that waited there is one: nothing survives. After the restart
 //! the rows must be those of a prefix of the commits in log order that contains every acknowledged one, and every
-//! index must agree with its table. Then `laps`, a script.
+//! index must agree with its table. Then `laps` and `narrow`, two scripts.
 
 use storage::disk::Crash;
 
 use super::Plan;
 use super::laps;
+use super::narrow;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::{Replayed, State};
@@ -26,6 +27,7 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
         let mut tried = one(Visit { seed, scheduler: plan.scheduler }, SimDisk::new(seed));
         if tried.failures.is_empty() {
             laps::one(seed, &mut tried);
+            narrow::one(seed, &mut tried);
         }
         tried
     })

@@ -9,6 +9,7 @@ mod isolation;
 mod laps;
 mod malformed;
 mod mutants;
+mod narrow;
 mod oracle;
 mod recovery;
 mod report;

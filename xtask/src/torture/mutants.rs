@@ -165,6 +165,8 @@ mod breeding {
             | Mutant::NameBeforeFlush
             | Mutant::OneControlCopy
             | Mutant::SkipRedoTest
+            | Mutant::RedoNeighboursOnly
+            | Mutant::RedoWithoutEnd
             | Mutant::SkipRedo
             | Mutant::SkipRestartUndo => &[Crash, Recovery],
             Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Crash, Malformed, Recovery],

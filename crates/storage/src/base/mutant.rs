@@ -117,6 +117,10 @@ mutants! {
     OneControlCopy = "one-control-copy",
     /// Redo does not compare LSNs.
     SkipRedoTest = "skip-redo-test",
+    /// Redo takes sections of a record that concern one page as neighbours, and passes over one that comes later.
+    RedoNeighboursOnly = "redo-neighbours-only",
+    /// Redo reads the log to its end, to which restart itself appends.
+    RedoWithoutEnd = "redo-without-end",
     /// Redo does nothing.
     SkipRedo = "skip-redo",
     /// Restart does not roll back what had not committed.

@@ -1,6 +1,7 @@
 //! Page operations: what a log record says was done to a page, and how it is done (again).
 //!
-//! The body of a data, compensation or system record is a row of *sections*, one page each:
+//! The body of a data, compensation or system record is a row of *sections*, one page each. Several may speak of the
+//! same page, and need not be neighbours: redo takes those of one page together, in their order (`recovery::restart`).
 //!
 //! ```text
 //! op u8 | 0 u8 | bytes u16 (of the whole section) | page u32 | payload, padded to 4
@@ -265,6 +266,16 @@ impl<'a> Sections<'a> {
     /// The sections of a body.
     pub(crate) fn new(body: &'a [u8]) -> Sections<'a> {
         Sections { rest: body }
+    }
+
+    /// Bytes from here to the body's end: how far this is.
+    pub(crate) fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// The sections from `bytes` on, where one begins.
+    pub(crate) fn skip_bytes(self, bytes: usize) -> Sections<'a> {
+        Sections { rest: self.rest.get(bytes..).unwrap_or_default() }
     }
 
     /// After the last section: whether every byte was understood.

@@ -137,7 +137,7 @@ impl Database {
         if let Some((redo, clean, losers, images)) = analysis {
             redo_from = redo;
             if !clean {
-                let redone = restart::redo(&pool, &log, &images, log.reader(redo), &mut report)?;
+                let redone = restart::redo(&pool, &log, &images, log.reader_of_old(redo), &mut report)?;
                 restart::settle(&pool, redone.pages)?;
                 restart::undo(&pool, &log, &losers, service_slot, &mut report)?;
                 work = Some((redone.records, redone.bytes));

@@ -22,6 +22,7 @@ use crossbeam::utils::CachePadded;
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId};
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::poison::Poison;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::base::sync::{Mutex, yield_now};
@@ -434,8 +435,19 @@ impl Log {
     }
 
     /// A reader of the files, from `from`: sees what has been written before this call.
+    #[cfg(test)]
     pub(crate) fn reader(&self, from: Lsn) -> LogReader {
         LogReader::new(&self.segments.found(), from, Lsn::ZERO)
+    }
+
+    /// A reader of what was in the log when it was opened, from `from` on. It does not read what has been appended
+    /// since, nor takes that for what follows a hole: who reads may append meanwhile.
+    pub(crate) fn reader_of_old(&self, from: Lsn) -> LogReader {
+        let files = self.segments.found();
+        if is_mutant(Mutant::RedoWithoutEnd) {
+            return LogReader::new(&files, from, Lsn::ZERO);
+        }
+        LogReader::again(&files, from, Lsn(self.opened_at))
     }
 
     /// Gives up what lies before `lsn`, in whole segments: recycles or removes them. Nobody will read there

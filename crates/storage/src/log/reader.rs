@@ -49,6 +49,8 @@ pub(crate) struct LogReader {
     synced: u64,
     /// Everything before this was durable, says the caller.
     vouched: u64,
+    /// Nothing that begins here or behind is read.
+    until: u64,
     ended: bool,
 }
 
@@ -57,15 +59,21 @@ impl LogReader {
     /// durable (`Lsn::ZERO` if nothing is).
     pub(crate) fn new(files: &LogFiles, from: Lsn, vouched: Lsn) -> LogReader {
         let stream = Stream { files: files.clone(), buf: Vec::new(), start: from.0 };
-        LogReader { stream, at: from.0, synced: 0, vouched: vouched.0, ended: false }
+        LogReader { stream, at: from.0, synced: 0, vouched: vouched.0, until: u64::MAX, ended: false }
     }
 
-    /// The next record; `None` at the end of the log. (Not an `Iterator`: a record borrows the buffer.)
+    /// Reads a stretch again that another reader has read: from `from` to where that one ended, whatever has been
+    /// appended there since.
+    pub(super) fn again(files: &LogFiles, from: Lsn, until: Lsn) -> LogReader {
+        LogReader { until: until.0, ..LogReader::new(files, from, until) }
+    }
+
+    /// The next record; `None` at the end of the log, or of what is to be read. (Not an `Iterator`: a record borrows the buffer.)
     ///
     /// # Errors
     /// `CorruptFile` if the log is damaged before its end, `Io`. Reading on gives the same again.
     pub(crate) fn next(&mut self) -> Result<Option<RecordView<'_>>, StorageError> {
-        if self.ended {
+        if self.ended || self.at >= self.until {
             return Ok(None);
         }
         let at = self.at;

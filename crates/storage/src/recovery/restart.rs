@@ -159,7 +159,7 @@ fn sections<'a>(record: &RecordView<'a>) -> Sections<'a> {
     Sections::new(record.body.get(skip..).unwrap_or_default())
 }
 
-/// Second pass: repeats what pages lack. `reader` reads the log from the analysis' redo position.
+/// Second pass: repeats what pages lack. `reader` reads what analysis has read, from its redo position to its end.
 ///
 /// # Errors
 /// When a page is damaged and the log has no image of it, or the callback breaks.
@@ -171,10 +171,8 @@ pub(crate) fn redo(
     report: &mut Reporter<'_>,
 ) -> Result<Redone, OpenError> {
     report.begin(RecoveryPass::Redo)?;
-    // Pages that cannot be read and have no image: they may have been created later in the log, or be gone.
-    let mut missing: HashMap<PageId, StorageError> = HashMap::new();
-    let mut scratch = Vec::new();
-    let mut extent = Extent::of(pool, log, analysis_images, &mut scratch);
+    let mut pages = Repeater::new(pool, log, analysis_images);
+    let mut parts = Vec::new();
     while let Some(record) = reader.next()? {
         report.count(record.end.0 - record.lsn.0)?;
         let redoes = matches!(
@@ -184,83 +182,141 @@ pub(crate) fn redo(
         if !redoes || is_mutant(Mutant::SkipRedo) {
             continue;
         }
-        let mut all = sections(&record);
-        if !extent.admits(all.clone()) {
+        let all = sections(&record);
+        if !pages.extent.admits(all.clone()) {
             return Err(log.damaged_at(record.lsn, "speaks of pages far beyond all others").into());
         }
-        // A record may change one page several times: its sections follow each other, and all apply or none.
-        let mut begun = PageId::NONE;
-        for section in all.by_ref() {
-            let id = section.page();
-            let whole = matches!(section, Section::Image { .. } | Section::Free { .. });
-            let absent = missing.contains_key(&id);
-            if absent && !whole {
-                continue;
-            }
-            let loaded =
-                if absent { Ok(false) } else { bring(pool, log, analysis_images, id, extent.limit, &mut scratch) };
-            let mut frame = match loaded {
-                Ok(true) => pool.get_or_load(id)?.write(),
-                Ok(false) => {
-                    missing.remove(&id);
-                    pool.ensure_file(u64::from(id.0) + 1)?;
-                    pool.create(id)?
-                }
-                Err(error @ StorageError::CorruptPage { .. }) if whole => {
-                    let _ = error;
-                    pool.ensure_file(u64::from(id.0) + 1)?;
-                    pool.create(id)?
-                }
-                Err(error @ StorageError::CorruptPage { .. }) => {
-                    missing.insert(id, error);
-                    continue;
-                }
-                Err(error) => return Err(error.into()),
-            };
-            if frame.page().lsn() >= record.lsn && begun != id && !is_mutant(Mutant::SkipRedoTest) {
-                frame.release_unchanged();
-                continue;
-            }
-            begun = id;
-            let fits = whole || ops::fits(&section, frame.page());
-            if fits {
-                frame.mark_dirty(record.lsn);
-            }
-            let done = fits && ops::apply(&section, &mut frame.page_mut());
-            if !done || whole && !is_page(frame.stable(), id) {
-                let what = format!("does not fit its log record at position {}", record.lsn);
-                return Err(StorageError::CorruptPage { file: pool.file_name(), page: id, what }.into());
-            }
-            frame.page_mut().set_lsn(record.lsn);
-        }
-        if !all.is_whole() {
+        if !by_page(all.clone(), &mut parts) {
             return Err(log.damaged_at(record.lsn, "does not decode; it was written by another build").into());
         }
-    }
-    // A page may have been torn whose changes all lie before the start of redo: its image has them.
-    // In order: neighbours are read one after the other, and a simulated restart repeats itself.
-    let mut ids: Vec<_> = analysis_images.keys().collect();
-    ids.sort_unstable();
-    for id in ids {
-        if !missing.contains_key(id)
-            && matches!(
-                bring(pool, log, analysis_images, *id, extent.limit, &mut scratch),
-                Err(StorageError::CorruptPage { .. })
-            )
-        {
-            missing.insert(
-                *id,
-                StorageError::CorruptPage {
-                    file: pool.file_name(),
-                    page: *id,
-                    what: "is damaged, and so is its image in the log".into(),
-                },
-            );
+        for of_one in parts.chunk_by(|a, b| a.page == b.page) {
+            let neighbours = of_one.iter().zip(of_one[0].number..).take_while(|(part, n)| part.number == *n).count();
+            let of_one = if is_mutant(Mutant::RedoNeighboursOnly) { &of_one[..neighbours] } else { of_one };
+            let changes = of_one.iter().filter_map(|part| all.clone().skip_bytes(part.at).next());
+            pages.repeat(record.lsn, of_one[0].page, changes)?;
         }
     }
-    match missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
+    pages.mend_torn()?;
+    match pages.missing.into_iter().min_by_key(|(id, _)| *id).map(|(_, error)| error) {
         Some(error) => Err(error.into()),
-        None => Ok(Redone { records: report.state.records, bytes: report.state.bytes, pages: extent.seen }),
+        None => Ok(Redone { records: report.state.records, bytes: report.state.bytes, pages: pages.extent.seen }),
+    }
+}
+
+/// Where a record speaks of a page.
+struct Part {
+    page: PageId,
+    /// Which of the record's sections, from 0 on.
+    number: usize,
+    /// Where it begins in the record's body.
+    at: usize,
+}
+
+/// Sorts a record's sections by page; those of one page stay in their order. They need not be neighbours in the record:
+/// a statement on several rows writes them in its caller's order. False if the record does not decode.
+fn by_page(mut sections: Sections<'_>, parts: &mut Vec<Part>) -> bool {
+    parts.clear();
+    let bytes = sections.left();
+    loop {
+        let at = bytes - sections.left();
+        let Some(section) = sections.next() else { break };
+        parts.push(Part { page: section.page(), number: parts.len(), at });
+    }
+    parts.sort_unstable_by_key(|part| (part.page, part.number));
+    sections.is_whole()
+}
+
+/// Brings pages to where the log says they were.
+struct Repeater<'a> {
+    pool: &'a BufferPool,
+    log: &'a Log,
+    images: &'a HashMap<PageId, Lsn>,
+    extent: Extent,
+    /// Pages that cannot be read and have no image: they may have been created later in the log, or be gone.
+    missing: HashMap<PageId, StorageError>,
+    scratch: Vec<u8>,
+}
+
+impl<'a> Repeater<'a> {
+    fn new(pool: &'a BufferPool, log: &'a Log, images: &'a HashMap<PageId, Lsn>) -> Repeater<'a> {
+        let mut scratch = Vec::new();
+        let extent = Extent::of(pool, log, images, &mut scratch);
+        Repeater { pool, log, images, extent, missing: HashMap::new(), scratch }
+    }
+
+    /// Repeats what the record at `lsn` did to one page: all of it under one latch, or nothing if the page has it
+    /// already. In between the page must not be written, with a part of the record and the LSN of all.
+    fn repeat<'s>(
+        &mut self,
+        lsn: Lsn,
+        id: PageId,
+        changes: impl Iterator<Item = Section<'s>>,
+    ) -> Result<(), OpenError> {
+        let mut changes = changes.peekable();
+        let makes_page = |change: &Section<'_>| matches!(change, Section::Image { .. } | Section::Free { .. });
+        let brought = match self.missing.contains_key(&id) {
+            true => None,
+            false => match bring(self.pool, self.log, self.images, id, self.extent.limit, &mut self.scratch) {
+                Ok(()) => Some(self.pool.get_or_load(id)?),
+                Err(error @ StorageError::CorruptPage { .. }) => {
+                    self.missing.insert(id, error);
+                    None
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let mut frame = match brought {
+            Some(frame) => {
+                let frame = frame.write();
+                if frame.page().lsn() >= lsn && !is_mutant(Mutant::SkipRedoTest) {
+                    frame.release_unchanged();
+                    return Ok(());
+                }
+                frame
+            }
+            None => {
+                // What changes a page that is not there cannot be repeated; what makes it anew can.
+                while changes.next_if(|change| !makes_page(change)).is_some() {}
+                if changes.peek().is_none() {
+                    return Ok(());
+                }
+                self.missing.remove(&id);
+                self.pool.ensure_file(u64::from(id.0) + 1)?;
+                self.pool.create(id)?
+            }
+        };
+        for change in changes {
+            let makes_page = makes_page(&change);
+            let fits = makes_page || ops::fits(&change, frame.page());
+            if fits {
+                frame.mark_dirty(lsn);
+            }
+            let done = fits && ops::apply(&change, &mut frame.page_mut());
+            if !done || makes_page && !is_page(frame.stable(), id) {
+                let what = format!("does not fit its log record at position {lsn}");
+                return Err(StorageError::CorruptPage { file: self.pool.file_name(), page: id, what }.into());
+            }
+        }
+        frame.page_mut().set_lsn(lsn);
+        Ok(())
+    }
+
+    /// A page may have been torn whose changes all lie before the start of redo: its image has them.
+    fn mend_torn(&mut self) -> Result<(), OpenError> {
+        // In order: neighbours are read one after the other, and a simulated restart repeats itself.
+        let mut ids: Vec<_> = self.images.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            if !self.missing.contains_key(&id)
+                && let Err(StorageError::CorruptPage { .. }) =
+                    bring(self.pool, self.log, self.images, id, self.extent.limit, &mut self.scratch)
+            {
+                let what = "is damaged, and so is its image in the log".into();
+                let error = StorageError::CorruptPage { file: self.pool.file_name(), page: id, what };
+                self.missing.insert(id, error);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -289,11 +345,11 @@ impl Extent {
 
     fn of(pool: &BufferPool, log: &Log, images: &HashMap<PageId, Lsn>, scratch: &mut Vec<u8>) -> Extent {
         let file = u64::from(pool.file_pages());
-        let limit = match bring(pool, log, images, SPACE_PAGE, file, scratch).and_then(|_| pool.get_or_load(SPACE_PAGE))
-        {
-            Ok(space) => file.max(space.bytes().u32(ops::space::END).into()),
-            Err(_) => file + Self::UNKNOWN,
-        };
+        let limit =
+            match bring(pool, log, images, SPACE_PAGE, file, scratch).and_then(|()| pool.get_or_load(SPACE_PAGE)) {
+                Ok(space) => file.max(space.bytes().u32(ops::space::END).into()),
+                Err(_) => file + Self::UNKNOWN,
+            };
         Extent { limit, seen: 0 }
     }
 
@@ -340,7 +396,7 @@ pub(crate) fn settle(pool: &BufferPool, pages: u64) -> Result<(), StorageError> 
     pool.ensure_file(end)
 }
 
-/// Makes sure the page is in the pool, from its image in the log if it was torn. `Ok(true)`: it is there.
+/// Makes sure the page is in the pool, from its image in the log if it was torn.
 fn bring(
     pool: &BufferPool,
     log: &Log,
@@ -348,9 +404,9 @@ fn bring(
     id: PageId,
     limit: u64,
     scratch: &mut Vec<u8>,
-) -> Result<bool, StorageError> {
+) -> Result<(), StorageError> {
     let error = match pool.get_or_load(id) {
-        Ok(_) => return Ok(true),
+        Ok(_) => return Ok(()),
         Err(error @ StorageError::CorruptPage { .. }) => error,
         Err(error) => return Err(error),
     };
@@ -366,7 +422,7 @@ fn bring(
     let mut frame = pool.create(id)?;
     frame.mark_dirty(PageRef::of(&page).lsn());
     frame.page_mut().bytes().copy_from_slice(page.as_bytes());
-    Ok(true)
+    Ok(())
 }
 
 /// Third pass: rolls the losers back.

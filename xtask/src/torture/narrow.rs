@@ -1,0 +1,114 @@
+//! Narrow: a scripted workload for restarts in a pool that is too small. More pages change between two checkpoints than
+//! the pool has frames, so redo evicts pages that it has changed, appends their images behind the log's end while it
+//! still reads, and reads back what it has written. Statements change many rows each, in any order of keys.
+//!
+//! The restart is cut at a random call, and again, before one is let through to its end: it must find every commit.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use storage::disk::{Crash, SimDisk};
+use storage::{Background, Database, Options, Table, Transaction, TxnError};
+
+use super::seeds::Tried;
+use crate::sim::caught::caught;
+use crate::sim::rng::Rng;
+use crate::sim::scheduler::Scheduler;
+
+const ROWS: Table<u64, Vec<u8>> = Table::new("narrow");
+/// Rows, and the bytes of each: some three times the smallest pool.
+const COUNT: u64 = 3000;
+const BYTES: usize = 1000;
+/// Rows of one statement.
+const TOGETHER: u64 = 12;
+
+/// How often each row was counted by commits.
+type Counts = Vec<u8>;
+
+/// One case of a seed.
+pub(super) fn one(seed: u64, tried: &mut Tried) {
+    tried.cases += 1;
+    let result = caught(|| survive(seed)).and_then(|r| r.unwrap_or_else(|| Err("stopped".into())));
+    if let Err(what) = result {
+        tried.fail("crash", Scheduler::Threads, seed, format!("in a small pool: {what}"));
+    }
+}
+
+fn survive(seed: u64) -> Result<(), String> {
+    let mut rng = Rng::new(seed ^ 0x0a22);
+    let disk = SimDisk::new(seed);
+    let db = open(&disk, seed)?;
+    let expected = work(&db, &mut rng).map_err(|e| e.to_string())?;
+    let how = if rng.once_in(2) { Crash::Nothing } else { Crash::Random(rng.next()) };
+    let mut left = disk.crash(how);
+    disk.power_off_after(0);
+    drop(db);
+    for _ in 0..rng.below(3) {
+        left.power_off_after(rng.below(200));
+        let cut = open(&left, seed);
+        if let (Err(what), false) = (&cut, left.is_off()) {
+            return Err(format!("restart: {what}"));
+        }
+        let next = left.crash(if rng.once_in(2) { Crash::All } else { Crash::Random(rng.next()) });
+        left.power_off_after(0);
+        drop(cut);
+        left = next;
+    }
+    let db = open(&left, seed).map_err(|what| format!("restart: {what}"))?;
+    let found = read(&db).map_err(|e| e.to_string())?;
+    let wrong = found.iter().zip(&expected).position(|(found, expected)| found != expected);
+    left.power_off_after(0);
+    match wrong {
+        None => Ok(()),
+        Some(key) => Err(format!("row {key} was counted {} times, of {}", found[key], expected[key])),
+    }
+}
+
+/// Changes rows all over the table; what is durable in the end.
+fn work(db: &Database, rng: &mut Rng) -> Result<Counts, TxnError> {
+    db.transact(|tx| (0..COUNT).try_for_each(|key| tx.insert(&ROWS, &key, &vec![0; BYTES])))?;
+    db.checkpoint()?;
+    let mut counts = vec![0; COUNT as usize];
+    for _ in 0..60 + rng.below(200) {
+        let keys: Vec<u64> = (0..TOGETHER).map(|_| rng.below(COUNT)).collect();
+        let mut tx = db.begin()?;
+        count(&mut tx, &keys)?;
+        if rng.once_in(5) {
+            tx.rollback()?;
+        } else {
+            tx.commit_async()?;
+            keys.iter().for_each(|key| counts[*key as usize] += 1);
+        }
+    }
+    let mut unfinished = db.begin()?;
+    count(&mut unfinished, &[rng.below(COUNT), rng.below(COUNT)])?;
+    let last = db.begin()?.commit_async()?;
+    db.wait_durable(last)?;
+    std::mem::forget(unfinished);
+    Ok(counts)
+}
+
+fn count(tx: &mut Transaction<'_>, keys: &[u64]) -> Result<(), TxnError> {
+    let keys: Vec<[u8; 8]> = keys.iter().map(|key| key.to_be_bytes()).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    tx.update_heads_raw(&ROWS, &keys, 1, |_, head, _| head[0] += 1).map(drop)
+}
+
+fn read(db: &Database) -> Result<Counts, TxnError> {
+    let mut tx = db.begin()?;
+    let rows = tx.range(&ROWS, ..)?;
+    rows.map(|row| row.map(|(_, row)| row.first().copied().unwrap_or(u8::MAX))).collect()
+}
+
+fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
+    let options = Options::new()
+        .buffer_pool(storage::MIN_POOL_BYTES)
+        .log_segment(64 << 10)
+        .log_buffer(64 << 10)
+        .checkpoint_every(1 << 30)
+        .transactions(3)
+        .clock(Arc::new(AtomicU64::new(1)))
+        .database_id(seed | 1)
+        .background(Background::Inline);
+    options.open_on(Arc::new(disk.clone())).map_err(|e| e.to_string())
+}
