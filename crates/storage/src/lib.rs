@@ -79,7 +79,7 @@
 //! | setting | when [`Transaction::commit`] returns | what a crash may take |
 //! | --- | --- | --- |
 //! | [`Durability::Sync`] (default) | the log is on disk (`fdatasync`) up to the commit, and up to every commit it read from | nothing that was acknowledged |
-//! | [`Durability::Async`] | at once; the log follows within about 10 ms | the last commits: a suffix, never consistency |
+//! | [`Durability::Async`] | at once; the log follows within about 20 ms | the last commits: a suffix, never consistency |
 //!
 //! [`Transaction::commit_async`] gives a position in the log instead of waiting; [`Database::durable`] and
 //! [`Database::wait_durable`] tell when an answer may leave. Locks are released before the flush (early lock release),

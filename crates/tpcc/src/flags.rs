@@ -206,7 +206,7 @@ pub(crate) struct IndexFetch {
 #[command(after_help = "Counts come from Cachegrind (valgrind), times from interleaved runs without it.")]
 pub(crate) struct Reproduce {
     /// The experiment, or its paper for all of them; see --list
-    #[arg(value_name = "ID", required_unless_present = "list")]
+    #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// List the experiments
     #[arg(long)]
@@ -464,7 +464,9 @@ pub(crate) struct Machine {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(crate) struct Output {
-    /// Write everything to FILE as one JSON object
+    /// Write everything to FILE as one JSON object; - for stdout, where nothing else goes then
+    ///
+    /// With - the summary goes to stderr. The schemas are in crates/tpcc/schema; the object's `schema` is its schema's `$id`.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 }
@@ -579,13 +581,13 @@ fn in_our_words(error: &clap::Error) -> Error {
             Error::usage(format!("{flag}: needs a value")).help(one_of(choices, &flag))
         }
         (ErrorKind::InvalidValue, Some(flag), Some(value)) => {
-            Error::usage(format!("{flag} {value}: not one of its values, or not built yet"))
+            Error::usage(format!("{flag} {value}: not one of its values"))
                 .help(one_of(choices, &flag))
         }
         (ErrorKind::ValueValidation, Some(flag), Some(value)) => {
             Error::usage(format!("{flag} {value}: not a number in its range")).help("'tpcc run --help' gives the units")
         }
-        (ErrorKind::UnknownArgument, Some(flag), _) => Error::usage(format!("{flag}: no such flag, or not built yet"))
+        (ErrorKind::UnknownArgument, Some(flag), _) => Error::usage(format!("{flag}: no such flag"))
             .help(match text(ContextKind::SuggestedArg) {
                 Some(other) => format!("did you mean {other}?"),
                 None => "'tpcc run -h' lists the flags".to_owned(),
@@ -607,7 +609,7 @@ fn in_our_words(error: &clap::Error) -> Error {
         }
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            Error::usage(format!("{name}: no such command, or not built yet"))
+            Error::usage(format!("{name}: no such command"))
                 .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, index-fetch")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {

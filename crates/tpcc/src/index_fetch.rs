@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use sched_steps::team::Operations;
 use sched_steps::{Executor, fiber};
+use schemars::JsonSchema;
 use serde::Serialize;
 use storage::disk::MemDisk;
 use storage::{Background, Database, Durability, Hook, OpenTable, Options, Raw, Table, TxnError};
@@ -18,6 +19,7 @@ use crate::error::Error;
 use crate::filler;
 use crate::flags::TeamsOf;
 use crate::glue::{fibers, steps};
+use crate::report::json::schema_of;
 
 /// Rows of the table, and bytes of each: as in the paper.
 const ROWS: u64 = 100_000;
@@ -44,9 +46,11 @@ pub(crate) struct Plan {
     pub(crate) cold: bool,
 }
 
-/// What was run.
-#[derive(Clone, Debug, Serialize)]
+/// What `tpcc index-fetch --json` writes: what was run.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "tpcc index-fetch --json")]
 pub(crate) struct Done {
+    pub(crate) schema: String,
     /// Fibers.
     pub(crate) threads: usize,
     /// Fetches of all.
@@ -105,6 +109,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
     db.close().map_err(|e| failed(&e))?;
     let fetches = plan.fetches * plan.threads as u64;
     Ok(Done {
+        schema: schema_of("index-fetch"),
         threads: plan.threads,
         fetches,
         ctx_points: scheduling.points().unwrap_or_default(),

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::config::StoreConfig;
+use crate::driver::Length;
 use crate::error::Error;
 
 const MIB: u64 = 1 << 20;
@@ -34,6 +36,38 @@ pub(crate) fn free(dir: &Path) -> Option<u64> {
     Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
+/// Log of a worker, bytes a second: a fast core without waiting for the disk.
+const LOG_RATE: u64 = 60 * MIB;
+/// Log of a transaction, bytes.
+const LOG_OF_ONE: u64 = 700;
+/// Of the log so much stays in new rows.
+const KEPT: u64 = 2;
+
+/// Says that the file system may fill before the run has ended, if it may: at the rate of a fast machine. A warning only:
+/// how fast this one is, the run will show.
+pub(crate) fn may_fill(store: &StoreConfig, workers: usize, length: &Length) -> Option<String> {
+    let free = free(&store.data)?;
+    let need = expected(workers, length, store.checkpoint_mib.saturating_mul(MIB));
+    (need > free).then(|| {
+        format!(
+            "warning: {}: {} MiB free; log and rows of this run may take {} MiB. It ends early if the disk fills, with \
+             its figures; make room, or pass a smaller --checkpoint-mib or --duration",
+            store.shown(),
+            free / MIB,
+            need / MIB
+        )
+    })
+}
+
+/// Bytes that a run may take at most: its log, of which checkpoints give back what is older than two of them, and rows.
+fn expected(workers: usize, length: &Length, checkpoint: u64) -> u64 {
+    let seconds = length.duration.map(|duration| (length.warmup + duration).as_secs().saturating_add(1));
+    let timed = seconds.map(|seconds| seconds.saturating_mul(LOG_RATE).saturating_mul(workers as u64));
+    let counted = length.transactions.map(|n| n.saturating_mul(LOG_OF_ONE));
+    let log = timed.unwrap_or(u64::MAX).min(counted.unwrap_or(u64::MAX));
+    log.min(checkpoint.saturating_mul(2)).saturating_add(log / KEPT)
+}
+
 /// What is needed, if that is more than is free.
 fn suffices(free: u64, warehouses: u32) -> Result<(), u64> {
     let need = LEAST + u64::from(warehouses) * WAREHOUSE;
@@ -42,6 +76,8 @@ fn suffices(free: u64, warehouses: u32) -> Result<(), u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -49,6 +85,25 @@ mod tests {
         assert_eq!(suffices(LEAST, 0), Ok(()));
         assert_eq!(suffices(LEAST - 1, 0), Err(LEAST));
         assert_eq!(suffices(LEAST + WAREHOUSE, 2), Err(LEAST + 2 * WAREHOUSE));
+    }
+
+    #[test]
+    fn a_run_needs_room_for_its_log_and_rows() {
+        let length = |warmup, duration: Option<u64>, transactions| Length {
+            warmup: Duration::from_secs(warmup),
+            duration: duration.map(Duration::from_secs),
+            transactions,
+        };
+        let short = expected(1, &length(0, Some(9), None), 1 << 40);
+        assert_eq!(short, 10 * LOG_RATE * 3 / 2);
+        assert_eq!(expected(2, &length(4, Some(15), None), 1 << 40), 4 * short);
+        assert_eq!(expected(1, &length(0, Some(9), Some(1_000)), 1 << 40), 1_000 * LOG_OF_ONE * 3 / 2);
+        assert_eq!(
+            expected(1, &length(0, Some(9), None), MIB),
+            2 * MIB + 10 * LOG_RATE / 2,
+            "checkpoints give log back"
+        );
+        assert_eq!(expected(1, &length(0, None, None), MIB), u64::MAX / 2 + 2 * MIB, "until the user ends it");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+mod common;
+
 use serde_json::Value;
 
 fn tpcc(args: &[&str]) -> Output {
@@ -32,7 +34,7 @@ impl Scratch {
     }
 
     fn json(&self) -> Value {
-        serde_json::from_str(&std::fs::read_to_string(&self.0).unwrap()).unwrap()
+        common::parse(&std::fs::read_to_string(&self.0).unwrap())
     }
 }
 
@@ -75,7 +77,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["run", "--check", "maybe"], "--check maybe"),
         (&["run", "--engine", "postgres"], "--engine postgres"),
         (&["run", "--seed", "-1"], "--seed -1"),
-        (&["run", "--speculate"], "--speculate: no such flag, or not built yet"),
+        (&["run", "--speculate"], "--speculate: no such flag"),
         (&["run", "--seed", "1", "--seed", "2"], "--seed"),
         (&["run", "--replace"], "--replace"),
         (&["run", "--engine", "floor", "--workers", "2"], "--workers 2: the floor is one thread"),
@@ -94,7 +96,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["copy", "--to", "x", "--engine", "floor"], "--engine floor"),
         (&["shell", "--table", "stock"], "--table stock: belongs to the workload"),
         (&["shell", "--engine", "floor"], "--engine floor"),
-        (&["tenants"], "tenants: no such command, or not built yet"),
+        (&["tenants"], "tenants: no such command"),
         (&[], "no command given"),
     ];
     for (args, want) in cases {
@@ -376,6 +378,70 @@ fn a_database_behind_links_is_not_overwritten() {
         assert!(files(away.text()) == before, "{args:?}");
         assert!(!out.0.exists(), "what could not begin leaves no file");
     }
+}
+
+/// `--json -` leaves stdout to the object; the summary is still there to read.
+#[test]
+fn json_may_go_to_stdout() {
+    let data = Scratch::new("json-stdout");
+    let dir = data.text();
+    ends(2, "--json -", &["run", "--data", dir, "--ack-stdout", "--json", "-"]);
+    for (args, summary) in [
+        (&["load", "--data", dir, "--json", "-"][..], "loaded    1 warehouse"),
+        (&["run", "--data", dir, "--transactions", "500", "--preload", "off", "--json", "-"], "throughput"),
+        (&["check", "--data", dir, "--structure", "--fingerprint", "--json", "-"], "12 of 12 conditions hold"),
+        (&["index-fetch", "--threads", "2", "--fetches", "1000", "--json", "-"], "fetches   2000"),
+    ] {
+        let output = ends(0, summary, args);
+        let json = common::parse(std::str::from_utf8(&output.stdout).unwrap());
+        assert!(json["schema"].as_str().unwrap().contains(args[0]), "{args:?}");
+    }
+    assert!(!std::path::Path::new("-").exists());
+    // Files without an end are refused, not read.
+    let steps = ["run", "--data", dir, "--scheduler", "steps", "--ctx-points", "/dev/zero"];
+    ends(2, "--ctx-points /dev/zero", &steps);
+    ends(1, "/dev/zero: line 1 is no acknowledgement", &["verify", "--data", dir, "--acks", "/dev/zero"]);
+    // What acknowledges nothing proves nothing.
+    let (empty, file) = (Scratch::new("no-acks"), Scratch::new("no-acks-json"));
+    std::fs::write(&empty.0, "").unwrap();
+    let args = ["verify", "--data", dir, "--acks", empty.text(), "--json", file.text()];
+    ends(1, "holds no acknowledgement", &args);
+    assert_eq!(file.json()["passed"], false);
+}
+
+#[test]
+fn reproduce_without_an_id_names_them() {
+    let said = stderr(&ends(2, "reproduce: which experiment?", &["reproduce"]));
+    assert!(said.contains("steps-") && said.contains("'tpcc reproduce --list'"), "{said}");
+    ends(0, "", &["reproduce", "--list"]);
+}
+
+/// What fails in the middle of a run ends it with the figures until then. No disk is filled here: the limit on the size of
+/// files does as well, and needs no rights.
+#[test]
+fn a_run_that_fails_in_the_middle_keeps_its_figures() {
+    let (data, file) = (Scratch::new("middle"), Scratch::new("middle-json"));
+    ends(0, "", &["load", "--data", data.text()]);
+    let pages = std::fs::metadata(data.0.join("pages.0")).unwrap().len();
+    // The data file may grow by 4 MiB. The signal of that limit is ignored, so that the write fails instead.
+    let blocks = (pages + (4 << 20)) / 1024;
+    let command = format!(
+        "trap '' XFSZ; ulimit -f {blocks}; exec {} run --data {} --durability async --duration 60 --warmup 0 --preload off --json {}",
+        env!("CARGO_BIN_EXE_tpcc"),
+        data.text(),
+        file.text()
+    );
+    let output = Command::new("bash").args(["-c", &command]).stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let json = file.json();
+    let why = json["interrupted"].as_str().unwrap_or_else(|| panic!("{}", json["interrupted"]));
+    assert!(why.contains("pages.0"), "{why}");
+    assert!(stderr(&output).contains(why) && stderr(&output).contains("--data"), "{}", stderr(&output));
+    assert!(json["throughput_per_s"].as_f64().unwrap() > 0.0 && json["measured_s"].as_f64().unwrap() < 60.0);
+    assert_eq!(json["check"]["passed"], Value::Null);
+    let summary = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(summary.contains("throughput") && summary.contains("ended by an error"), "{summary}");
+    ends(0, "", &["check", "--data", data.text()]);
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+mod common;
+
 fn tpcc(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tpcc")).args(args).stdin(Stdio::null()).output().unwrap()
 }
@@ -137,7 +139,7 @@ fn without_valgrind_claims_are_null_and_say_why() {
     // No programs at all are found.
     let output = temporary.command(&args).env("PATH", "").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    let json: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let json = common::parse(&std::fs::read_to_string(&file).unwrap());
     assert_eq!(json["id"], "steps-fig8");
     let claim = json["claims"].as_array().unwrap().iter().find(|c| c["name"] == "index_fetch_i1_reduction").unwrap();
     assert!(claim["value"].is_null() && claim["holds"].is_null(), "{claim}");

@@ -14,7 +14,7 @@
 //! that is right for one layout of the code is wrong for another, and a file of another build is refused.
 
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -111,6 +111,8 @@ pub struct Bitmap {
     pub sites: Vec<Site>,
 }
 
+/// Most bytes of a file of points. A program's few dozen take some kilobytes.
+const MOST_BYTES: u64 = 1 << 20;
 const TITLE: &str = "sched-steps points 1";
 
 impl Bitmap {
@@ -172,7 +174,13 @@ impl Bitmap {
     /// [`BitmapError`]: unreadable, no bitmap, or one of another build.
     pub fn load(path: &Path) -> Result<Bitmap, BitmapError> {
         let failed = |source| BitmapError::Io { path: path.to_owned(), source };
-        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let mut text = String::new();
+        let file = std::fs::File::open(path).map_err(failed)?;
+        file.take(MOST_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MOST_BYTES {
+            let what = format!("not a file of points: it is larger than {MOST_BYTES} bytes");
+            return Err(BitmapError::Syntax { path: path.to_owned(), line: 1, what });
+        }
         Bitmap::from_text(&text, path, Build::running().map_err(failed)?)
     }
 
@@ -303,5 +311,11 @@ mod tests {
         assert!(matches!(Bitmap::load(&path), Err(BitmapError::OtherBuild { .. })));
         std::fs::remove_file(&path).unwrap();
         assert!(matches!(Bitmap::load(&path), Err(BitmapError::Io { .. })));
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "reads a device")]
+    fn a_file_without_an_end_is_refused() {
+        assert!(matches!(Bitmap::load(Path::new("/dev/zero")), Err(BitmapError::Syntax { .. })));
     }
 }

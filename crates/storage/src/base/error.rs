@@ -12,7 +12,7 @@ use super::ids::{Lsn, PageId};
 #[non_exhaustive]
 pub enum StorageError {
     /// The operating system refused a file operation.
-    #[error("{file}: {op} at byte {offset} failed: {source}")]
+    #[error("{file}: {op}{} failed: {source}", at_byte(op, *offset))]
     Io {
         /// What was tried: "read", "write", "sync", ...
         op: &'static str,
@@ -93,6 +93,11 @@ pub enum StorageError {
         /// Largest size possible.
         limit: usize,
     },
+}
+
+/// Where it failed, for what is done at a place in a file.
+fn at_byte(op: &str, offset: u64) -> String {
+    if matches!(op, "read" | "write" | "extend") { format!(" at byte {offset}") } else { String::new() }
 }
 
 impl StorageError {

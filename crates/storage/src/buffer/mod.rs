@@ -159,7 +159,7 @@ impl BufferPool {
         hook: Arc<dyn Hook>,
     ) -> Result<BufferPool, StorageError> {
         let count = options.frames.clamp(MIN_FRAMES, (1 << 31) - 2);
-        let reserve = |e| StorageError::io("reserve memory for", "buffer pool", 0, e);
+        let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
         let frames = Arena::new(count, true).map_err(reserve)?;
         let table = PageTable::new(options.max_pages).map_err(reserve)?;
         let shortcuts = Shortcuts::new(count).map_err(reserve)?;

@@ -5,12 +5,15 @@ use std::io::{self, BufRead, Read as _};
 
 use super::{Ack, AckKind};
 use crate::generate::deck::Kind;
+use crate::interrupt;
 use crate::ops::Read;
 use crate::schema::keys::{AckKey, HistoryKey};
 use crate::schema::tables::{Acknowledged, History};
 
 /// Longest line that can be an acknowledgement, bytes.
 const LONGEST_LINE: u64 = 128;
+/// Most runs that a file may be of.
+const MOST_RUNS: usize = 100_000;
 /// How many of those missing are named.
 const NAMED: usize = 5;
 
@@ -40,6 +43,8 @@ pub(crate) enum CannotCompare<E> {
     File(io::Error),
     /// A line, counted from 1, is no acknowledgement.
     Line(u64, String),
+    /// At this line there were more runs than a file may be of, or the user ended it.
+    Endless(u64),
     /// The database cannot be read.
     Engine(E),
 }
@@ -48,7 +53,8 @@ pub(crate) enum CannotCompare<E> {
 pub(crate) fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Compared, CannotCompare<R::Error>> {
     let mut acks = acks;
     let mut compared = Compared::default();
-    let mut written: HashMap<(u32, u32), Option<u64>> = HashMap::new();
+    // Of those that are there, so that it is bounded by what the database holds.
+    let mut written: HashMap<(u32, u32), u64> = HashMap::new();
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
@@ -66,6 +72,9 @@ pub(crate) fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Com
         }
         let ack: Ack = text.parse().map_err(|_| CannotCompare::Line(number, text.trim_end().to_owned()))?;
         compared.runs.insert(ack.run);
+        if compared.runs.len() > MOST_RUNS || interrupt::requested() {
+            return Err(CannotCompare::Endless(number));
+        }
         let kind = match ack.kind {
             AckKind::Committed(kind) if kind.writes() => kind,
             AckKind::Committed(_) => {
@@ -80,10 +89,12 @@ pub(crate) fn compare<R: Read>(reader: &mut R, acks: impl BufRead) -> Result<Com
         compared.read_write += 1;
         let key = AckKey { run: ack.run, terminal: ack.terminal };
         let last = match written.get(&(ack.run, ack.terminal)) {
-            Some(last) => *last,
+            Some(last) => Some(*last),
             None => {
                 let last = reader.read::<Acknowledged, _>(&key, |row| row.hot.sequence.get());
-                *written.entry((ack.run, ack.terminal)).or_insert(last.map_err(CannotCompare::Engine)?)
+                let last = last.map_err(CannotCompare::Engine)?;
+                written.extend(last.map(|last| ((ack.run, ack.terminal), last)));
+                last
             }
         };
         let why = match last {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Ended, check, print};
+use super::{Ended, check};
 use crate::config::{self, CheckConfig};
 use crate::database::Database;
 use crate::error::{Error, command};
@@ -11,7 +11,7 @@ use crate::glue::storage::Store;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::output::JsonFile;
+use crate::report::output::{JsonOut, conclude};
 use crate::report::summary::{broken_rules, check_line, grouped};
 use crate::report::{self, json};
 use crate::structure;
@@ -23,7 +23,7 @@ pub(crate) fn run(flags: flags::Check) -> Result<Ended, Error> {
 }
 
 fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
-    let file = config.json.as_deref().map(JsonFile::open).transpose()?;
+    let json = JsonOut::open(config.json.as_deref())?;
     let cpu = CpuTime::now();
     let Some((database, loaded)) = D::open(&config.store)? else {
         let shown = config.store.shown();
@@ -56,7 +56,7 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
     };
     let rows = checked.as_ref().and_then(report::rows);
     let report = json::Checked {
-        schema: json::SCHEMA.to_owned(),
+        schema: json::schema_of("check"),
         notice: report::NOTICE.to_owned(),
         provenance: json::Provenance::here(),
         machine: Machine::describe(cpu),
@@ -68,7 +68,6 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
         rows: rows.clone(),
         peak_rss_bytes: peak_rss_bytes(),
     };
-    let written = file.map(|file| file.write(&report)).transpose()?;
     let rows: Vec<String> =
         rows.into_iter().flatten().map(|(table, rows)| format!("{table} {}", grouped(rows))).collect();
     let mut text = format!("{}\n", report::NOTICE);
@@ -81,10 +80,7 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
     if let Some(digest) = &digest {
         text += &format!("fingerprint {digest}\n");
     }
-    if let Some(path) = written {
-        text += &format!("written   {}\n", path.display());
-    }
-    print(&text);
+    conclude(json, &report, text, false)?;
     if let Some(structure) = structure.filter(|structure| !structure.passed()) {
         eprint!("{}", structure.findings());
     }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use super::{Ended, print, watch};
+use super::{Ended, watch};
 use crate::config::{self, CopyConfig};
 use crate::database::Database;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::glue::storage::Store;
 use crate::interrupt;
 use crate::progress::{self, Progress};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::output::JsonFile;
+use crate::report::output::{JsonOut, conclude};
 use crate::report::summary::counted;
 use crate::report::{self, json};
 
@@ -24,7 +24,7 @@ pub(crate) fn run(flags: flags::Copy) -> Result<Ended, Error> {
 }
 
 fn copy(config: &CopyConfig) -> Result<Ended, Error> {
-    let file = config.json.as_deref().map(JsonFile::open).transpose()?;
+    let json = JsonOut::open(config.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
     let Some((store, loaded)) = Store::open(&config.store)? else {
         let shown = config.store.shown();
@@ -57,7 +57,7 @@ fn copy(config: &CopyConfig) -> Result<Ended, Error> {
     };
     let seconds = start.elapsed().as_secs_f64();
     let report = json::Copied {
-        schema: json::SCHEMA.to_owned(),
+        schema: json::schema_of("copy"),
         notice: report::NOTICE.to_owned(),
         provenance: json::Provenance::here(),
         machine: Machine::describe(cpu),
@@ -74,8 +74,7 @@ fn copy(config: &CopyConfig) -> Result<Ended, Error> {
         end_lsn: copied.end.0,
         peak_rss_bytes: peak_rss_bytes(),
     };
-    let written = file.map(|file| file.write(&report)).transpose()?;
-    let mut text = format!(
+    let text = format!(
         "{}\ncopied    {} in {seconds:.2} s, {} MiB of pages, {} KiB of log, from {} into {to}\n",
         report::NOTICE,
         counted(u64::from(loaded.warehouses), "warehouse"),
@@ -83,9 +82,6 @@ fn copy(config: &CopyConfig) -> Result<Ended, Error> {
         copied.log_bytes >> 10,
         config.store.shown(),
     );
-    if let Some(path) = written {
-        text += &format!("written   {}\n", path.display());
-    }
-    print(&text);
+    conclude(json, &report, text, false)?;
     Ok(Ended::Well)
 }

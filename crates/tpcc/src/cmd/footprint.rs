@@ -1,9 +1,10 @@
 //! `tpcc footprint`: what operations need of an instruction cache, and where to part them.
 
-use super::{Ended, print};
+use super::Ended;
 use crate::config;
 use crate::error::Error;
 use crate::footprint::{self, Wanted, child, geometry::Geometry, place};
+use crate::report::output::print;
 use crate::reproduce::lab::Lab;
 use crate::{flags, report};
 

@@ -5,13 +5,14 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::time::Instant;
 
-use super::{Ended, print};
+use super::Ended;
 use crate::config::{self, HistoryConfig};
 use crate::error::Error;
 use crate::glue::advice::{cannot_open, failed_transaction};
 use crate::glue::database::{announce, options};
 use crate::history::{self, Outcome, Run, RunError, World};
 use crate::interrupt;
+use crate::report::output::print;
 use crate::report::summary::grouped;
 
 /// Carries the command out.

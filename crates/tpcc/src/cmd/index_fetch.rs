@@ -1,11 +1,11 @@
 //! `tpcc index-fetch`: the paper's microbenchmark. N threads, each reading a row by its key again and again.
 
-use super::{Ended, print};
+use super::Ended;
 use crate::error::Error;
 use crate::flags;
 use crate::index_fetch::{self, Plan};
 use crate::report;
-use crate::report::output::JsonFile;
+use crate::report::output::{JsonOut, conclude};
 
 /// Most threads, each a fiber with a transaction of its own.
 const MOST_THREADS: i64 = 256;
@@ -24,10 +24,9 @@ pub(crate) fn run(flags: flags::IndexFetch) -> Result<Ended, Error> {
         points: crate::config::ctx_points(Some(&flags.ctx_points))?,
         cold: flags.cold,
     };
-    let file = flags.output.json.as_deref().map(JsonFile::open).transpose()?;
+    let json = JsonOut::open(flags.output.json.as_deref())?;
     let done = index_fetch::run(&plan)?;
-    let written = file.map(|file| file.write(&done)).transpose()?;
-    let mut text = format!(
+    let text = format!(
         "{}\nfetches   {} by {} threads, {:.1} ns each; points {}{}\n",
         report::NOTICE,
         done.fetches,
@@ -36,9 +35,6 @@ pub(crate) fn run(flags: flags::IndexFetch) -> Result<Ended, Error> {
         done.ctx_points,
         if done.cold { "; other code before each round" } else { "" },
     );
-    if let Some(path) = written {
-        text += &format!("written   {}\n", path.display());
-    }
-    print(&text);
+    conclude(json, &done, text, false)?;
     Ok(Ended::Well)
 }

@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, StdinLock};
 use std::time::Instant;
 
-use super::{Ended, load, print};
+use super::{Ended, load};
 use crate::config::{self, LoadConfig};
 use crate::database::Database;
 use crate::error::{Error, command};
@@ -11,7 +11,7 @@ use crate::flags;
 use crate::glue::storage::Store;
 use crate::interrupt;
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::output::JsonFile;
+use crate::report::output::{JsonOut, conclude};
 use crate::report::summary::{counted, grouped};
 use crate::report::{self, json};
 
@@ -25,7 +25,7 @@ pub(crate) fn run(flags: flags::Load) -> Result<Ended, Error> {
 }
 
 fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {
-    let file = config.json.as_deref().map(JsonFile::open).transpose()?;
+    let json = JsonOut::open(config.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
     if config.replace {
         D::clear(&config.store, config.warehouses, &mut |goes| consent(config, goes, terminal()))?;
@@ -42,7 +42,7 @@ fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {
         ..report::store_config("load", &config.store)
     };
     let report = json::Load {
-        schema: json::SCHEMA.to_owned(),
+        schema: json::schema_of("load"),
         notice: report::NOTICE.to_owned(),
         provenance: json::Provenance::here(),
         machine: Machine::describe(cpu),
@@ -52,8 +52,7 @@ fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {
         loaded_rows: rows,
         peak_rss_bytes: peak_rss_bytes(),
     };
-    let written = file.map(|file| file.write(&report)).transpose()?;
-    let mut text = format!(
+    let text = format!(
         "{}\nloaded    {} in {seconds:.2} s, {} rows, into {}; seed {}\n",
         report::NOTICE,
         counted(u64::from(loaded.warehouses), "warehouse"),
@@ -61,10 +60,7 @@ fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {
         config.store.shown(),
         loaded.seed,
     );
-    if let Some(path) = written {
-        text += &format!("written   {}\n", path.display());
-    }
-    print(&text);
+    conclude(json, &report, text, false)?;
     Ok(Ended::Well)
 }
 

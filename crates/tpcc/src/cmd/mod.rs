@@ -11,7 +11,6 @@ pub(crate) mod run;
 pub(crate) mod shell;
 pub(crate) mod verify;
 
-use std::io::Write;
 use std::time::Duration;
 
 use crate::check::{self as checker, Checked};
@@ -34,12 +33,6 @@ pub(crate) enum Ended {
     Well,
     /// A rule of the checker does not hold; it was said where.
     CheckFailed,
-}
-
-/// Prints results. A reader who has gone away is no failure.
-fn print(text: &str) {
-    let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
 /// How often progress is looked at.

@@ -1,23 +1,23 @@
 //! `tpcc reproduce`: rerun an experiment of a paper.
 
-use super::{Ended, print};
+use super::Ended;
 use crate::error::Error;
-use crate::report::output::JsonFile;
+use crate::report::output::{JsonOut, conclude, print};
 use crate::{flags, reproduce};
 
 /// Carries the command out.
 pub(crate) fn run(flags: flags::Reproduce) -> Result<Ended, Error> {
-    let Some(id) = flags.id.filter(|_| !flags.list) else {
+    if flags.list {
         print(&reproduce::list());
         return Ok(Ended::Well);
-    };
-    let file = flags.output.json.as_deref().map(JsonFile::open).transpose()?;
-    let report = reproduce::run(&id, flags.quick, flags.data.as_deref())?;
-    let written = file.map(|file| file.write(&report)).transpose()?;
-    let mut text = reproduce::text(&report);
-    if let Some(path) = written {
-        text += &format!("written   {}\n", path.display());
     }
-    print(&text);
+    let Some(id) = flags.id else {
+        let ids: Vec<_> = reproduce::ids().collect();
+        return Err(Error::usage("reproduce: which experiment?")
+            .help(format!("one of {}; 'tpcc reproduce --list' says what each shows", ids.join(", "))));
+    };
+    let json = JsonOut::open(flags.output.json.as_deref())?;
+    let report = reproduce::run(&id, flags.quick, flags.data.as_deref())?;
+    conclude(json, &report, reproduce::text(&report), false)?;
     Ok(Ended::Well)
 }

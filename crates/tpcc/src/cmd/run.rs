@@ -1,17 +1,17 @@
 //! `tpcc run`: load if needed, run, check, print.
 
-use super::{Ended, check, load, print};
+use super::{Ended, check, load};
 use crate::ack::Sink;
 use crate::config::{self, RunConfig};
 use crate::database::Database;
 use crate::driver::{self, Tick};
-use crate::error::Error;
+use crate::error::{Error, command};
 use crate::flags::{self, EngineKind};
 use crate::floor::Floor;
 use crate::glue::storage::Store;
 use crate::progress::{self, Progress};
 use crate::report::machine::{CpuTime, Machine};
-use crate::report::output::JsonFile;
+use crate::report::output::{JsonOut, conclude};
 use crate::report::{self, summary};
 use crate::space;
 
@@ -25,7 +25,12 @@ pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
 }
 
 fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
-    let json = config.json.as_deref().map(JsonFile::open).transpose()?;
+    let json = JsonOut::open(config.json.as_deref())?;
+    if config.acks && matches!(json, Some(JsonOut::Stdout)) {
+        return Err(
+            Error::usage("--json -: stdout has the acknowledgements").help("pass a file, or leave out --ack-stdout")
+        );
+    }
     if config.engine == EngineKind::Storage {
         space::check(&config.store.data, 0, 0)?;
     }
@@ -40,6 +45,11 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         }
     };
     let shape = config.shape(loaded.warehouses)?;
+    if config.engine == EngineKind::Storage
+        && let Some(warning) = space::may_fill(&config.store, shape.workers, &config.length)
+    {
+        progress::note(&warning);
+    }
     if config.store.preload {
         database.preload()?;
     }
@@ -59,19 +69,21 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
     let measured = driver::run(&database, &loaded, &plan, acks.as_ref(), |tick| shown.show(|| line(&plan, tick)))
         .map_err(Error::failed)?;
     drop(shown);
-    let checked = match config.check && !measured.interrupted {
+    let checked = match config.check && !measured.interrupted && measured.failure.is_none() {
         true => Some(check(&database, &loaded, config.store.workers)?),
         false => None,
     };
     let settings = report::run_config(config, &shape, &loaded);
     let report = report::run(settings, Machine::describe(cpu), &measured, checked.as_ref());
-    let written = json.map(|file| file.write(&report)).transpose()?.map(|path| path.display().to_string());
-    let summary = summary::run(&report, checked.as_ref(), written.as_deref());
-    match acks {
-        Some(_) => eprint!("{summary}"),
-        None => print(&summary),
+    let written = conclude(json, &report, summary::run(&report, checked.as_ref()), acks.is_some());
+    let closed = database.close();
+    if let Some(why) = measured.failure {
+        // What ended the run may keep the database from closing as well: the next open recovers it.
+        let again = command("check", &config.store.shown(), "");
+        return Err(Error::failed(why).help(format!("the figures are of the time until then; {again} opens it again")));
     }
-    database.close()?;
+    written?;
+    closed?;
     match checked {
         Some(checked) if !checked.passed() && !checked.interrupted => {
             eprint!("{}", summary::broken_rules(&checked));
@@ -81,7 +93,7 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
     }
 }
 
-/// "run   12/30 s  181.4k/s  aborted 0.0002%  log 115 MB/s  hits 99.99%".
+/// "run   12/30 s  181.4k/s  p99 33 us  aborted 0.0002%  log 115 MB/s  hits 99.99%".
 fn line(plan: &driver::Plan, tick: &Tick<'_>) -> String {
     let (name, of) = match tick.is_warmup {
         true => ("warm", Some(plan.length.warmup)),
@@ -94,6 +106,9 @@ fn line(plan: &driver::Plan, tick: &Tick<'_>) -> String {
     line += &format!(" s  {}/s", progress::short(tick.throughput_per_s));
     if !tick.is_warmup && plan.length.duration.is_none() {
         line += &format!("  {} done", progress::short(tick.completed as f64));
+    }
+    if let Some(p99) = tick.p99_us {
+        line += &format!("  p99 {p99:.0} us");
     }
     line += &format!("  aborted {:.4}%", 100.0 * tick.aborted as f64 / tick.completed.max(1) as f64);
     let (before, after) = tick.figures;

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use super::{Ended, check, print};
+use super::{Ended, check};
 use crate::ack::{CannotCompare, Compared, compare};
 use crate::check::Checked;
 use crate::config::{self, VerifyConfig};
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::flags;
 use crate::glue::storage::Store;
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
-use crate::report::output::JsonFile;
+use crate::report::output::{JsonOut, conclude};
 use crate::report::summary::{broken_rules, check_line, counted, grouped};
 use crate::report::{self, json};
 use crate::structure;
@@ -25,7 +25,7 @@ pub(crate) fn run(flags: flags::Verify) -> Result<Ended, Error> {
 }
 
 fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
-    let json = config.json.as_deref().map(JsonFile::open).transpose()?;
+    let json = JsonOut::open(config.json.as_deref())?;
     let cpu = CpuTime::now();
     let shown = config.acks.display().to_string();
     let acks = File::open(&config.acks).map_err(|error| unreadable(&shown, &error))?;
@@ -37,6 +37,10 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
     let compared = compare(&mut reader, BufReader::new(acks)).map_err(|error| match error {
         CannotCompare::File(error) => unreadable(&shown, &error),
         CannotCompare::Line(number, line) => not_an_ack(&config.acks, number, &line),
+        CannotCompare::Endless(number) => Error::failed(format!(
+            "{shown}: broken off at line {number}, by Ctrl-C or for too many runs; nothing is proved"
+        ))
+        .help("--acks names what 'tpcc run --ack-stdout' wrote to its stdout"),
         CannotCompare::Engine(error) => Error::failed(error.to_string()),
     })?;
     drop(reader);
@@ -53,9 +57,10 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
     } else {
         None
     };
-    let passed = compared.missing == 0 && checked.as_ref().is_some_and(Checked::passed);
+    let nothing = compared.read_write + compared.read_only + compared.rolled_back == 0;
+    let passed = !nothing && compared.missing == 0 && checked.as_ref().is_some_and(Checked::passed);
     let report = json::Verified {
-        schema: json::SCHEMA.to_owned(),
+        schema: json::schema_of("verify"),
         notice: report::NOTICE.to_owned(),
         provenance: json::Provenance::here(),
         machine: Machine::describe(cpu),
@@ -82,18 +87,17 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
         rows: checked.as_ref().and_then(report::rows),
         peak_rss_bytes: peak_rss_bytes(),
     };
-    let written = json.map(|file| file.write(&report)).transpose()?;
     let mut text = format!("{}\nacks      {}\n", report::NOTICE, acks_line(&compared));
     if let Some(checked) = &checked {
         text += &format!("check     {}\n", check_line(checked));
     }
     text += &format!("{}\n", structure.line());
-    if let Some(path) = written {
-        text += &format!("written   {}\n", path.display());
-    }
-    print(&text);
+    conclude(json, &report, text, false)?;
     if passed {
         return Ok(Ended::Well);
+    }
+    if nothing {
+        eprintln!("verify: {shown}: holds no acknowledgement; nothing is proved");
     }
     for missing in &compared.first_missing {
         eprintln!("verify: {shown}: {missing}");

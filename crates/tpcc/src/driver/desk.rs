@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::measure::Stats;
 use super::terminal::Terminal;
-use super::{Board, Clock, Control, Phase};
+use super::{Board, Clock, Control, Phase, Share};
 use crate::ack::{Ack, Outbox, Sink};
 use crate::engine::{Abort, Session, Ticket};
 use crate::generate::deck::Kind;
@@ -260,6 +260,7 @@ impl<'a, R: Ready> Desk<'a, R> {
     fn acknowledge(&mut self, pending: &Pending) {
         let terminal = &mut self.terminals[pending.terminal as usize];
         self.stats.acknowledged(pending.kind, self.now - pending.began_ns, self.now - terminal.ready_since);
+        self.board.times.add(self.now - pending.began_ns);
         terminal.ready_since = self.now;
         self.acks.add(|| Ack::of(terminal.last(), pending.kind, pending.verdict));
         self.ready.push(pending.terminal, terminal);
@@ -283,18 +284,23 @@ impl<'a, R: Ready> Desk<'a, R> {
         self.control.set(Phase::Stop);
     }
 
-    /// Everything counted while measuring. An error if acknowledgements could not be written; the run is then over for
+    /// Everything counted while measuring, and whether acknowledgements could not be written; the run is then over for
     /// all.
-    pub(super) fn close(mut self) -> Result<Stats, String> {
-        if let Some(error) = self.acks.failure() {
+    pub(super) fn close(mut self) -> Share {
+        let failure = self.acks.failure().map(|error| {
             self.control.set(Phase::Stop);
-            return Err(format!("stdout: acknowledgements cannot be written: {error}"));
-        }
+            format!("stdout: acknowledgements cannot be written: {error}")
+        });
         match self.measuring_since {
-            Some(from) => self.stats.measured(from, self.now),
+            Some(from) => {
+                for pending in &self.pending {
+                    self.stats.unanswered(pending.kind, pending.verdict == Verdict::Rollback);
+                }
+                self.stats.measured(from, self.now);
+            }
             // Stopped during the warm-up: nothing of it counts.
             None => self.stats = Stats::new(),
         }
-        Ok(self.stats)
+        Share { stats: self.stats, teams: None, failure }
     }
 }

@@ -169,6 +169,11 @@ impl Stats {
         self.skipped_deliveries += skipped as u64;
     }
 
+    /// The run has ended before its answer left: it does not count.
+    pub(super) fn unanswered(&mut self, kind: Kind, rolled_back: bool) {
+        self.kinds[kind as usize].rolled_back -= u64::from(rolled_back);
+    }
+
     /// Its answer has reached the terminal.
     #[inline]
     pub(super) fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {

@@ -7,6 +7,7 @@
 mod attempt;
 mod desk;
 pub(crate) mod measure;
+mod spread;
 mod team;
 pub(crate) mod terminal;
 #[cfg(test)]
@@ -34,6 +35,7 @@ use crate::schema::tables::Meta;
 use crate::txn::Steps;
 use desk::{Desk, Fifo};
 use measure::Stats;
+use spread::{Recent, Spread};
 use team::ByKind;
 use terminal::Terminal;
 use worker::Worker;
@@ -107,8 +109,26 @@ pub(crate) struct Measured {
     pub(crate) series: Vec<Sample>,
     /// Whether the user ended it.
     pub(crate) interrupted: bool,
+    /// Why it ended early, if something failed: a message for the user. What was measured before is above.
+    pub(crate) failure: Option<String>,
     /// The engine's counters at both ends.
     pub(crate) figures: (EngineFigures, EngineFigures),
+}
+
+/// What a worker gave.
+struct Share {
+    stats: Stats,
+    /// What its teams did; none without teams.
+    teams: Option<Statistics>,
+    /// Why it ended early, if something failed.
+    failure: Option<String>,
+}
+
+impl Share {
+    /// Nothing was begun.
+    fn failed(why: String) -> Share {
+        Share { stats: Stats::new(), teams: None, failure: Some(why) }
+    }
 }
 
 /// A second of the run.
@@ -132,6 +152,9 @@ pub(crate) struct Tick<'a> {
     pub(crate) completed: u64,
     /// Victims since the workers started.
     pub(crate) aborted: u64,
+    /// Within this 99 of 100 of the last second's were answered, from begin to acknowledgement, to an eighth; none if there
+    /// were none.
+    pub(crate) p99_us: Option<f64>,
     /// The engine's counters: before this second and now.
     pub(crate) figures: (&'a EngineFigures, &'a EngineFigures),
 }
@@ -200,6 +223,7 @@ impl Control {
 struct Board {
     completed: AtomicU64,
     aborted: AtomicU64,
+    times: Spread,
 }
 
 impl Board {
@@ -223,7 +247,7 @@ pub(crate) fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
 }
 
 /// Runs `plan` on a loaded engine. Acknowledgements go to `acks`, if they are wanted. `look` is called once a second. An
-/// error is a message for the user.
+/// error is a message for the user; what fails once the workers run is told with what was measured before.
 pub(crate) fn run<E: Engine>(
     engine: &E,
     loaded: &Loaded,
@@ -277,18 +301,15 @@ pub(crate) fn run<E: Engine>(
         let mut teams = Vec::new();
         for worker in workers.into_iter().flatten() {
             match worker.join() {
-                Ok(Ok((part, team))) => {
-                    stats.merge(&part);
-                    teams.extend(team);
+                Ok(share) => {
+                    stats.merge(&share.stats);
+                    teams.extend(share.teams);
+                    failure = failure.or(share.failure);
                 }
-                Ok(Err(message)) => failure = failure.or(Some(message)),
                 Err(_) => failure = failure.or(Some("a worker panicked; this is a fault of the program".to_owned())),
             }
         }
-        match failure {
-            Some(message) => Err(message),
-            None => Ok(Measured { seconds: stats.seconds(), stats, teams, team_size, series, interrupted, figures }),
-        }
+        Ok(Measured { seconds: stats.seconds(), stats, teams, team_size, series, interrupted, failure, figures })
     })
 }
 
@@ -305,19 +326,24 @@ fn serve<E: Engine>(
     control: &Control,
     board: &Board,
     clock: Clock,
-) -> Result<(Stats, Option<Statistics>), String> {
+) -> Share {
     let size = plan.team_of(&terminals);
     if size > 1 && plan.teams_of.is_some() {
         let ready = ByKind::new(size, plan.apart().then_some(plan.warehouses));
         let desk = Desk::new(ready, terminals, acks, quota, world, control, board, clock);
-        return team::run(engine, number, desk, size, plan, control).map(|(stats, teams)| (stats, Some(teams)));
+        return team::run(engine, number, desk, size, plan, control);
     }
     let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
     if size > 1 {
-        return team::run(engine, number, desk, size, plan, control).map(|(stats, teams)| (stats, Some(teams)));
+        return team::run(engine, number, desk, size, plan, control);
     }
-    let session = engine.session(number).map_err(|e| e.to_string())?;
-    Worker::new(session, desk, plan.steps, control).run().map(|stats| (stats, None))
+    match engine.session(number) {
+        Ok(session) => Worker::new(session, desk, plan.steps, control).run(),
+        Err(error) => {
+            control.set(Phase::Stop);
+            Share::failed(error.to_string())
+        }
+    }
 }
 
 /// Divides the transactions among the workers that have terminals.
@@ -374,6 +400,7 @@ fn look_on<E: Engine>(
     let mut phase_start = clock.now_ns();
     let (mut last_ns, mut last_count) = (phase_start, 0);
     let mut is_warmup = control.phase() == Phase::Warmup;
+    let mut recent = Recent::default();
     loop {
         let phase_ends = if is_warmup { Some(plan.length.warmup) } else { plan.length.duration }
             .map(|d| phase_start.saturating_add(d.as_nanos() as u64));
@@ -404,6 +431,7 @@ fn look_on<E: Engine>(
                 throughput_per_s,
                 completed: count,
                 aborted: sum(|b| &b.aborted),
+                p99_us: recent.quantile_ns(boards.iter().map(|b| &b.times), 0.99).map(|ns| ns as f64 / 1e3),
                 figures: (&figures_before, &figures),
             });
             figures_before = figures;

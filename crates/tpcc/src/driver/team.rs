@@ -5,14 +5,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
-use sched_steps::team::{self, LargestFirst, Membership, OldestFirst, Statistics};
+use sched_steps::team::{self, LargestFirst, Membership, OldestFirst};
 use sched_steps::{Executor, fiber};
 
 use super::attempt::execute;
 use super::desk::{Desk, Next, Ready};
-use super::measure::Stats;
 use super::terminal::Terminal;
-use super::{Control, Phase, Plan};
+use super::{Control, Phase, Plan, Share};
 use crate::engine::{Engine, Session};
 use crate::flags::TeamsOf;
 use crate::glue::fibers;
@@ -120,7 +119,7 @@ struct Crew<'a, R> {
 }
 
 /// Serves the terminals of `desk` with `size` fibers until the run stops, in the teams of the plan if the engine has
-/// operations for them. A failure stops the run for all.
+/// operations for them. A failure stops the run for all; what was counted before it stays.
 pub(super) fn run<E: Engine, R: Ready>(
     engine: &E,
     number: usize,
@@ -128,7 +127,7 @@ pub(super) fn run<E: Engine, R: Ready>(
     size: usize,
     plan: &Plan,
     control: &Control,
-) -> Result<(Stats, Statistics), String> {
+) -> Share {
     let crew = Crew {
         desk: RefCell::new(desk),
         idle: RefCell::default(),
@@ -149,18 +148,20 @@ pub(super) fn run<E: Engine, R: Ready>(
             }
         }
     };
-    let mut executor = fibers::executor(builder).map_err(|e| format!("{e}; pass a smaller --team-size"))?;
+    let mut executor = match fibers::executor(builder) {
+        Ok(executor) => executor,
+        Err(e) => return Share::failed(format!("{e}; pass a smaller --team-size")),
+    };
     let ended = executor.scope(|scope| {
         for _ in 0..size {
             let crew = &crew;
             scope.spawn(move || crew.fiber(engine, number, control));
         }
     });
-    if let Some(failure) = crew.failure.take() {
-        return Err(failure);
-    }
-    ended.map_err(|e| format!("a transaction {e}; this is a fault of the program"))?;
-    Ok((crew.desk.into_inner().close()?, executor.statistics()))
+    let failure = crew.failure.take();
+    let failure = failure.or_else(|| ended.err().map(|e| format!("a transaction {e}; this is a fault of the program")));
+    let share = crew.desk.into_inner().close();
+    Share { teams: Some(executor.statistics()), failure: failure.or(share.failure), ..share }
 }
 
 impl<R: Ready> Crew<'_, R> {

@@ -2,8 +2,7 @@
 
 use super::attempt::execute;
 use super::desk::{Desk, Fifo, Next};
-use super::measure::Stats;
-use super::{Control, Phase};
+use super::{Control, Phase, Share};
 use crate::engine::Session;
 use crate::txn::{Failure, Scratch, Steps};
 
@@ -21,15 +20,14 @@ impl<'a, S: Session> Worker<'a, S> {
         Worker { session, desk, scratch: Scratch::default(), steps, control }
     }
 
-    /// Serves until the run stops. A failure stops the run for all.
-    pub(super) fn run(mut self) -> Result<Stats, String> {
-        match self.serve() {
-            Ok(()) => self.desk.close(),
-            Err(failure) => {
-                self.control.set(Phase::Stop);
-                Err(failure.to_string())
-            }
-        }
+    /// Serves until the run stops. A failure stops the run for all; what was counted before it stays.
+    pub(super) fn run(mut self) -> Share {
+        let failure = self.serve().err().map(|failure| {
+            self.control.set(Phase::Stop);
+            failure.to_string()
+        });
+        let share = self.desk.close();
+        Share { failure: failure.or(share.failure), ..share }
     }
 
     fn serve(&mut self) -> Result<(), Failure<S::Error>> {

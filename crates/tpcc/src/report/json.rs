@@ -1,4 +1,5 @@
-//! The JSON object that `--json` writes. Its keys are relied on by later tools; `SCHEMA` changes when one is renamed.
+//! The JSON objects that `--json` writes. Their keys are relied on by later tools. Each names its schema, by the `$id` of a
+//! file in `schema/`; the number there changes when a key is renamed.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +8,10 @@ use serde::Serialize;
 
 use super::machine::Machine;
 
-/// Name and version of the format.
-pub(crate) const SCHEMA: &str = "tpcc-report/1";
+/// The `$id` of the schema of what a command writes.
+pub(crate) fn schema_of(command: &str) -> String {
+    format!("tpcc-{command}/1")
+}
 
 /// What the program was built from and called with.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -294,6 +297,17 @@ pub(crate) struct Steps {
     pub(crate) operations: Vec<TeamOperation>,
 }
 
+/// Whether a run ended early, and why: false if it ran to its end, true if the user ended it (Ctrl-C), a text if something
+/// failed. The figures are of the time until then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Interrupted {
+    /// Whether by the user.
+    ByUser(bool),
+    /// What failed.
+    Failed(String),
+}
+
 /// What `tpcc run --json` writes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(title = "tpcc run --json")]
@@ -304,8 +318,7 @@ pub(crate) struct Run {
     pub(crate) provenance: Provenance,
     pub(crate) machine: Machine,
     pub(crate) config: Config,
-    /// Whether the user ended the run early.
-    pub(crate) interrupted: bool,
+    pub(crate) interrupted: Interrupted,
     /// Seconds measured.
     pub(crate) measured_s: f64,
     /// Completed transactions, rolled-back ones included.
@@ -444,8 +457,11 @@ mod tests {
             ("check", schemars::schema_for!(Checked)),
             ("copy", schemars::schema_for!(Copied)),
             ("verify", schemars::schema_for!(Verified)),
+            ("index-fetch", schemars::schema_for!(crate::index_fetch::Done)),
+            ("reproduce", schemars::schema_for!(crate::reproduce::Report)),
         ];
-        for (name, schema) in schemas {
+        for (name, mut schema) in schemas {
+            schema.insert("$id".to_owned(), schema_of(name).into());
             let path = format!("{}/schema/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
             let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
             if std::env::var_os("UPDATE_SCHEMA").is_some() {

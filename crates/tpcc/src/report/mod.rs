@@ -89,11 +89,14 @@ pub(crate) fn run(
     let per_second = |count: u64| (measured.seconds > 0.0).then(|| count as f64 / measured.seconds);
     let (before, after) = &measured.figures;
     json::Run {
-        schema: json::SCHEMA.to_owned(),
+        schema: json::schema_of("run"),
         notice: NOTICE.to_owned(),
         provenance: json::Provenance::here(),
         machine,
-        interrupted: measured.interrupted,
+        interrupted: match &measured.failure {
+            Some(why) => json::Interrupted::Failed(why.clone()),
+            None => json::Interrupted::ByUser(measured.interrupted),
+        },
         measured_s: measured.seconds,
         throughput_per_s: per_second(stats.completed()),
         new_orders_per_min: per_second(stats.kinds[Kind::NewOrder as usize].count).map(|n| 60.0 * n),

@@ -8,14 +8,14 @@ use crate::check::rule::{CONDITIONS, RULES, Rule};
 use crate::generate::deck::Kind;
 
 /// The summary of a run, as `--json` has it.
-pub(crate) fn run(run: &json::Run, checked: Option<&Checked>, written: Option<&str>) -> String {
+pub(crate) fn run(run: &json::Run, checked: Option<&Checked>) -> String {
     let mut text = String::new();
     // Writing into a String cannot fail.
-    let _ = write_run(&mut text, run, checked, written);
+    let _ = write_run(&mut text, run, checked);
     text
 }
 
-fn write_run(to: &mut String, run: &json::Run, checked: Option<&Checked>, written: Option<&str>) -> std::fmt::Result {
+fn write_run(to: &mut String, run: &json::Run, checked: Option<&Checked>) -> std::fmt::Result {
     let config = &run.config;
     writeln!(to, "{NOTICE}")?;
     let seed = config.seed.unwrap_or_default();
@@ -31,7 +31,11 @@ fn write_run(to: &mut String, run: &json::Run, checked: Option<&Checked>, writte
     engine(to, config)?;
     writeln!(to, "machine   {}", run.machine.line())?;
     let warmup = config.warmup_s.unwrap_or_default();
-    let ended = if run.interrupted { ", ended by Ctrl-C" } else { "" };
+    let ended = match run.interrupted {
+        json::Interrupted::ByUser(false) => "",
+        json::Interrupted::ByUser(true) => ", ended by Ctrl-C",
+        json::Interrupted::Failed(_) => ", ended by an error",
+    };
     writeln!(to, "time      warm-up {warmup} s (not counted), measured {:.1} s{ended}", run.measured_s)?;
     writeln!(to)?;
 
@@ -71,11 +75,10 @@ fn write_run(to: &mut String, run: &json::Run, checked: Option<&Checked>, writte
     generator(to, run)?;
     match checked {
         Some(checked) => writeln!(to, "check     {}", check_line(checked))?,
-        None if run.interrupted => writeln!(to, "check     not done (interrupted)")?,
+        None if run.interrupted != json::Interrupted::ByUser(false) => {
+            writeln!(to, "check     not done (interrupted)")?;
+        }
         None => writeln!(to, "check     off")?,
-    }
-    if let Some(written) = written {
-        writeln!(to, "written   {written}")?;
     }
     Ok(())
 }
@@ -153,14 +156,12 @@ fn transactions(to: &mut String, run: &json::Run) -> std::fmt::Result {
     writeln!(
         to,
         "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>12}",
-        "microseconds", "count", "mix", "mean", "p50", "p90", "p99", "p99.9", "max", "rolled back"
+        "service, us", "count", "mix", "mean", "p50", "p90", "p99", "p99.9", "max", "rolled back"
     )?;
     let all: u64 = run.transactions.values().map(|t| t.count).sum();
     for kind in Kind::ALL {
         let Some(t) = run.transactions.get(kind.name()) else { continue };
         let share = 100.0 * t.count as f64 / all.max(1) as f64;
-        let us =
-            |v: Option<f64>| v.map_or("-".to_owned(), |v| if v < 1000.0 { format!("{v:.1}") } else { whole(Some(v)) });
         writeln!(
             to,
             "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>12}",
@@ -176,10 +177,21 @@ fn transactions(to: &mut String, run: &json::Run) -> std::fmt::Result {
             grouped(t.rolled_back),
         )?;
     }
+    // As a terminal sees it: with the time that it waited for its turn.
+    writeln!(to, "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8}", "response, us", "", "", "", "p50", "p90", "p99")?;
+    for kind in Kind::ALL {
+        let Some(t) = run.transactions.get(kind.name()) else { continue };
+        let (p50, p90, p99) = (us(t.response_p50_us), us(t.response_p90_us), us(t.response_p99_us));
+        writeln!(to, "{:<14}{:>10} {:>6} {:>8} {p50:>8} {p90:>8} {p99:>8}", kind.name(), "", "", "")?;
+    }
     if run.skipped_deliveries > 0 {
         writeln!(to, "{} skipped: no order to deliver", counted(run.skipped_deliveries, "district"))?;
     }
     Ok(())
+}
+
+fn us(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |us| if us < 1000.0 { format!("{us:.1}") } else { whole(Some(us)) })
 }
 
 fn aborts(to: &mut String, run: &json::Run) -> std::fmt::Result {

@@ -17,7 +17,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::error::Error;
-use crate::report::json::Provenance;
+use crate::report::json::{Provenance, schema_of};
 use crate::report::machine::{CpuTime, Machine};
 use lab::Lab;
 pub(crate) use report::Report;
@@ -100,6 +100,7 @@ pub(crate) fn run(id: &str, quick: bool, data: Option<&Path>) -> Result<Report, 
     config.insert("build".into(), json!(provenance.line()));
     config.insert("command".into(), json!(provenance.command));
     Ok(Report {
+        schema: schema_of("reproduce"),
         id: id.to_owned(),
         paper: paper.title.to_owned(),
         machine: Machine::describe(cpu),

@@ -9,7 +9,9 @@ use crate::report::machine::Machine;
 
 /// The JSON object that `tpcc reproduce ID --json FILE` writes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "tpcc reproduce --json")]
 pub(crate) struct Report {
+    pub(crate) schema: String,
     /// What was run.
     pub(crate) id: String,
     /// The paper that the experiment is from.
