@@ -97,6 +97,11 @@
 //! transactions begins to wait; the youngest gets [`TxnError::Deadlock`], and [`Database::transact`] runs it again
 //! with its age kept, so that it wins sooner or later.
 //!
+//! A transaction that waits for another one of its own thread would wait for ever; it gets [`TxnError::OwnTask`] instead, at
+//! once. That is seen also across other transactions in between, and for fibers under a [`Hook`] that numbers them
+//! ([`Hook::task`]). What is not seen: a thread that waits by other means (a channel, a join) for a thread that waits for
+//! its locks. [`Options::lock_timeout`] bounds every wait for a lock.
+//!
 //! **Recovery.** Opening after a crash repeats what the log says and rolls back what had not committed. It announces
 //! itself through [`Options::on_recovery`], which may also cancel it; the next open does it again. How long it takes
 //! is bounded by [`Options::checkpoint_every`], the log written between two checkpoints (2 GiB by default), and by the
@@ -163,7 +168,7 @@ mod txn;
 
 pub use base::config::{Background, Durability, Isolation, LatchKind, Service};
 pub use base::error::{CopyError, OpenError, StorageError, TxnError};
-pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken};
+pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken, thread_number};
 pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
 pub use base::point::{PointKind, PointSite, points};
 pub use db::bulk::{BulkLoad, BulkPart, Part};
@@ -175,6 +180,7 @@ pub use db::remove::DatabaseFiles;
 pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::transaction::{TableLock, Transaction};
+pub use lock::LockHolder;
 pub use table::codec::{Codec, Key, Row};
 
 /// Engines that are broken on purpose, for campaigns to find out.

@@ -370,6 +370,10 @@ impl Hook for Fibers {
         }
     }
 
+    fn task(&self) -> u64 {
+        fiber::index().map_or(0, |index| index as u64 + 1)
+    }
+
     fn block(&self, token: &WaitToken, reason: BlockReason) {
         while !self.wait(token, reason, None) {}
     }

@@ -334,6 +334,10 @@ impl Hook for Baton {
         }
     }
 
+    fn task(&self) -> u64 {
+        storage::thread_number()
+    }
+
     fn block(&self, token: &WaitToken, reason: BlockReason) {
         while !self.wait(token, reason, None) {}
     }

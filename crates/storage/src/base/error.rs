@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::ids::{Lsn, PageId};
+use crate::lock::LockHolder;
 
 /// What can go wrong in files, pages, the log and the buffer pool.
 ///
@@ -136,6 +137,30 @@ pub enum TxnError {
         /// Table in which it waited.
         table: Arc<str>,
     },
+    /// The lock is held by another transaction that was begun by the same thread (or fiber), which would have to end that
+    /// one first: waiting would never end. The same is said where that transaction is waited for by way of others. Ending
+    /// the other transaction is the remedy, or doing both works in one. Only this statement failed.
+    ///
+    /// A transaction counts as run where it was begun. A program that hands one over to another thread says so with
+    /// [`Transaction::hand_over`](crate::Transaction::hand_over), or may get this error although that thread would have
+    /// ended it.
+    #[error(
+        "{table}: another transaction of this thread (or fiber) holds the lock, and cannot end while this one waits; end \
+         that one first, or use one transaction for both"
+    )]
+    OwnTask {
+        /// Table in which it would have waited.
+        table: Arc<str>,
+    },
+    /// The statement waited for a lock for longer than [`Options::lock_timeout`](crate::Options::lock_timeout). Only this
+    /// statement failed: the transaction may go on, or roll back.
+    #[error("{table}: waited too long for a lock{}; try again, or roll back", held_by(holder))]
+    LockTimeout {
+        /// Table in which it waited.
+        table: Arc<str>,
+        /// A transaction that was in the way at the end, if it still was.
+        holder: Option<LockHolder>,
+    },
     /// A row with this key is there already.
     #[error("{table}: {index} already has this key")]
     DuplicateKey {
@@ -227,10 +252,18 @@ impl TxnError {
     /// Whether running the whole transaction again may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
-            TxnError::Deadlock { .. } => true,
+            TxnError::Deadlock { .. } | TxnError::LockTimeout { .. } => true,
             TxnError::Storage(error) => error.is_retryable(),
             _ => false,
         }
+    }
+}
+
+fn held_by(holder: &Option<LockHolder>) -> String {
+    match holder {
+        Some(holder) if holder.waits => format!(" of transaction {} (waiting itself)", holder.age.0),
+        Some(holder) => format!(" of transaction {}", holder.age.0),
+        None => String::new(),
     }
 }
 

@@ -131,6 +131,16 @@ pub trait Hook: Send + Sync + std::fmt::Debug {
     /// A statement begins. As at a point someone else may run, for long if need be.
     fn enter(&self, _operation: Operation) {}
 
+    /// The number of the task that calls: of the thread or fiber that does nothing else while [`Hook::block`] keeps it.
+    /// Asked when a transaction begins. A transaction that waits for one that its own task has begun would wait for ever; by
+    /// this number it is told so ([`TxnError::OwnTask`](crate::TxnError::OwnTask)). 0 says that the number is not known.
+    ///
+    /// By default tasks are threads, unless the hook is cooperative: it knows which of several on a thread is running, and
+    /// says so here, or nothing is told.
+    fn task(&self) -> u64 {
+        if self.is_cooperative() { 0 } else { thread_number() }
+    }
+
     /// Returns once `token` has been woken, and consumes the wake.
     fn block(&self, token: &WaitToken, reason: BlockReason);
 
@@ -139,6 +149,14 @@ pub trait Hook: Send + Sync + std::fmt::Debug {
 
     /// Wakes the waiter of `token`, now or when it blocks.
     fn wake(&self, token: &WaitToken);
+}
+
+/// The number of this thread; no other thread of the process has had it or will have it. For [`Hook::task`].
+#[inline]
+pub fn thread_number() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
 }
 
 /// Plain threads: spin for at most 20 us, then park.
@@ -214,6 +232,11 @@ impl ThreadHook {
 }
 
 impl Hook for ThreadHook {
+    #[inline]
+    fn task(&self) -> u64 {
+        thread_number()
+    }
+
     fn block(&self, token: &WaitToken, _reason: BlockReason) {
         self.wait(token, None);
     }

@@ -189,6 +189,7 @@ impl Database {
                 slots: options.transactions + 1,
                 tables: MAX_TABLES + 2,
                 escalate_at: options.escalate_at,
+                timeout: options.lock_timeout,
                 ..LockOptions::default()
             },
             Arc::clone(&options.hook),

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use super::database::Database;
 use crate::base::clock::Clock;
@@ -63,6 +64,7 @@ pub struct Options {
     pub(crate) page_checksums: bool,
     pub(crate) transactions: usize,
     pub(crate) escalate_at: u32,
+    pub(crate) lock_timeout: Option<Duration>,
     pub(crate) create: bool,
     pub(crate) reruns: u32,
     pub(crate) segment_bytes: u64,
@@ -93,6 +95,7 @@ impl Default for Options {
             page_checksums: true,
             transactions: 128,
             escalate_at: 5000,
+            lock_timeout: None,
             create: true,
             reruns: 100,
             segment_bytes: 16 << 20,
@@ -162,6 +165,14 @@ impl Options {
     /// Record locks of one transaction in one table above which the table is locked instead.
     pub fn escalate_at(mut self, locks: u32) -> Options {
         self.escalate_at = locks.max(1);
+        self
+    }
+
+    /// How long a statement may wait for one lock before it fails with
+    /// [`TxnError::LockTimeout`](crate::TxnError::LockTimeout); by default as long as it takes. Deadlocks are found at once,
+    /// whatever the limit. Waits for disks and for room are not limited by it.
+    pub fn lock_timeout(mut self, limit: Duration) -> Options {
+        self.lock_timeout = Some(limit);
         self
     }
 

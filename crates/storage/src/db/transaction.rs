@@ -80,6 +80,12 @@ impl<'db> Transaction<'db> {
         self.txn.age
     }
 
+    /// Says that another thread or fiber than the one that began it will go on with the transaction. Without this word a
+    /// conflict with it in the thread that began it is taken for one that never ends: see [`TxnError::OwnTask`].
+    pub fn hand_over(&mut self) {
+        self.txn.claim.context().owner.run_by(0);
+    }
+
     /// The isolation level.
     pub fn isolation(&self) -> Isolation {
         self.txn.isolation

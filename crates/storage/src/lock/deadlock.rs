@@ -6,19 +6,24 @@
 //! owners come first: in a long queue behind one holder everybody waits for everybody ahead, and if the holder in
 //! turn waits for the last of them, the cycle to break is that of these two, not the longest way round the queue.
 //!
+//! A transaction that runs waits for nobody, unless its *task* (thread, fiber) is blocked in the wait of another
+//! transaction: then it cannot end before that one goes on, which is an edge like any other. A cycle with such an edge is
+//! no deadlock that running again could break. It is the fault of the task that waits for itself, so the wait of that
+//! task ends, with an error of its own, however old its transaction is.
+//!
 //! The search latches one bucket (or table queue) at a time, and the edges it sees may never have existed together. So
 //! before anyone is harmed the places of all members of the cycle are latched together, in ascending order, queues
 //! before buckets, and every edge is looked at again: those who wait cannot go away while their queues are latched.
 
 use std::ops::ControlFlow;
 
-use super::LockTable;
 use super::intent::TableQueue;
 use super::queue::{self, Ask};
 use super::sync::{MutexGuard, Ordering};
 use super::table::Latched;
 use super::wait::{Outcome, WaitsFor, Wakes};
-use crate::base::ids::SlotId;
+use super::{LockHolder, LockTable};
+use crate::base::ids::{Age, SlotId};
 
 /// What a search needs to remember; kept between searches so that it allocates nothing.
 #[derive(Default)]
@@ -74,6 +79,25 @@ impl LockTable {
         self.deliver(wakes);
     }
 
+    /// Ends the wait of `owner`, if it has not ended, because it has lasted too long; tells for whom it waited.
+    #[cold]
+    pub(super) fn withdraw_late(&self, owner: SlotId) -> Option<LockHolder> {
+        let mut holder = None;
+        self.edges_of(owner, |other| {
+            let slot = self.slot(other);
+            holder = Some(LockHolder {
+                age: Age(slot.age.load(Ordering::Relaxed)),
+                waits: slot.waits_for() != WaitsFor::Nothing,
+                task: slot.task.load(Ordering::Relaxed),
+            });
+            ControlFlow::Break(())
+        });
+        let mut wakes = Wakes::default();
+        self.withdraw(owner, Outcome::TimedOut, &mut wakes);
+        self.deliver(wakes);
+        holder
+    }
+
     fn withdraw(&self, owner: SlotId, outcome: Outcome, wakes: &mut Wakes) {
         let mut held = self.hold([self.slot(owner).waits_for()].into_iter());
         self.withdraw_held(&mut held, owner, outcome, wakes);
@@ -97,14 +121,18 @@ impl LockTable {
         }
     }
 
-    /// Ends the wait of the youngest member of `cycle`, if it really is one.
+    /// Ends the wait of the youngest member of `cycle`, if it really is one: of the youngest whose own task is in the way
+    /// if there is any.
     pub(super) fn break_cycle(&self, cycle: &[SlotId], wakes: &mut Wakes) {
         let mut held = self.hold(cycle.iter().map(|&owner| self.slot(owner).waits_for()));
-        let next = cycle.iter().cycle().skip(1);
-        if cycle.iter().zip(next).all(|(&owner, &next)| held.waits(self, owner, next)) {
-            let victim =
-                cycle.iter().copied().max_by_key(|&owner| (self.slot(owner).age.load(Ordering::Relaxed), owner));
-            if let Some(victim) = victim {
+        let edges = || cycle.iter().copied().zip(cycle.iter().copied().cycle().skip(1));
+        if edges().all(|(owner, next)| held.waits(self, owner, next)) {
+            let youngest = |&owner: &SlotId| (self.slot(owner).age.load(Ordering::Relaxed), owner);
+            let runs = |owner: SlotId| self.slot(owner).waits_for() == WaitsFor::Nothing;
+            let own = edges().filter(|(owner, _)| runs(*owner)).map(|(_, next)| next).max_by_key(youngest);
+            if let Some(victim) = own {
+                self.withdraw_held(&mut held, victim, Outcome::OwnTask, wakes);
+            } else if let Some(victim) = cycle.iter().copied().max_by_key(youngest) {
                 self.withdraw_held(&mut held, victim, Outcome::Deadlock, wakes);
             }
         }
@@ -130,9 +158,13 @@ impl LockTable {
     }
 
     /// Calls `found` with whomever `owner` seems to wait for.
-    fn edges_of(&self, owner: SlotId, found: impl FnMut(SlotId) -> ControlFlow<()>) {
+    fn edges_of(&self, owner: SlotId, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
         match self.slot(owner).waits_for() {
-            WaitsFor::Nothing => {}
+            WaitsFor::Nothing => {
+                if let Some(other) = self.waits_in_task_of(owner) {
+                    let _ = found(other);
+                }
+            }
             WaitsFor::Record(name) => {
                 let list = self.buckets.of(name).latch();
                 if let Some(request) = queue::find_waiting(&list, owner, name) {
@@ -141,6 +173,23 @@ impl LockTable {
             }
             WaitsFor::Table(table) => self.tables.queues[table as usize].lock().blockers_of(self, table, owner, found),
         }
+    }
+}
+
+impl LockTable {
+    /// The owner whose wait blocks the task of `owner`, which does not wait itself.
+    fn waits_in_task_of(&self, owner: SlotId) -> Option<SlotId> {
+        let used = self.used.load(Ordering::Acquire);
+        (0..used).map(|slot| SlotId(slot as u16)).find(|&other| self.is_blocked_by_wait_of(owner, other))
+    }
+
+    /// Whether `owner`, which does not wait, is run by the task that is blocked in the wait of `other`.
+    fn is_blocked_by_wait_of(&self, owner: SlotId, other: SlotId) -> bool {
+        let task = self.slot(owner).task.load(Ordering::Relaxed);
+        task != 0
+            && other != owner
+            && self.slot(other).task.load(Ordering::Relaxed) == task
+            && self.slot(other).waits_for() != WaitsFor::Nothing
     }
 }
 
@@ -196,12 +245,17 @@ impl<'a> Held<'a> {
 
     /// Whether `owner` waits for `other`, as the queues that are held have it.
     fn waits(&mut self, locks: &LockTable, owner: SlotId, other: SlotId) -> bool {
+        let waits_for = locks.slot(owner).waits_for();
+        if waits_for == WaitsFor::Nothing {
+            // That `other` waits is proved by its own edge.
+            return locks.is_blocked_by_wait_of(owner, other);
+        }
         let mut waits = false;
         let found = |blocker: SlotId| {
             waits |= blocker == other;
             if waits { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        match locks.slot(owner).waits_for() {
+        match waits_for {
             WaitsFor::Nothing => {}
             WaitsFor::Record(name) => {
                 if let Some(list) = self.list(locks.buckets.index_of(name))

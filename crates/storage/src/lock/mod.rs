@@ -17,8 +17,10 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
+use std::time::Duration;
+
 use crate::base::hook::Hook;
-use crate::base::ids::SlotId;
+use crate::base::ids::{Age, SlotId};
 
 pub(crate) use insert::InsertCheck;
 #[cfg(test)]
@@ -47,11 +49,20 @@ pub(crate) struct LockOptions {
     pub(crate) records_per_owner: usize,
     /// Record locks of one owner in one table at which it tries to lock the table instead.
     pub(crate) escalate_at: u32,
+    /// How long a wait may last.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Default for LockOptions {
     fn default() -> Self {
-        LockOptions { buckets: 1 << 15, slots: 1024, tables: 1024, records_per_owner: 1 << 20, escalate_at: 5000 }
+        LockOptions {
+            buckets: 1 << 15,
+            slots: 1024,
+            tables: 1024,
+            records_per_owner: 1 << 20,
+            escalate_at: 5000,
+            timeout: None,
+        }
     }
 }
 
@@ -65,6 +76,15 @@ pub(crate) enum LockError {
         /// The table where it waited; 0 is the database.
         table: u32,
     },
+    /// The lock is held by another transaction that the waiting task itself would have to end first.
+    #[error("another transaction of this thread or fiber is in the way; end that first")]
+    OwnTask,
+    /// The wait has lasted as long as it may.
+    #[error("waited too long")]
+    TimedOut {
+        /// One of those in the way.
+        holder: Option<LockHolder>,
+    },
     /// The transaction has as many record locks as one may have.
     #[error("more than {limit} record locks in one transaction; lock the table, or commit more often")]
     TooManyLocks {
@@ -74,6 +94,18 @@ pub(crate) enum LockError {
     /// The lock table was closed while the transaction waited.
     #[error("the database is closing")]
     Closed,
+}
+
+/// A transaction that another one waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockHolder {
+    /// How old it is: [`Transaction::age`](crate::Transaction::age) tells which one that was.
+    pub age: Age,
+    /// Whether it waited for a lock itself.
+    pub waits: bool,
+    /// The thread or fiber that began it, as [`Hook::task`](crate::Hook::task) numbers them; 0 if that is not known.
+    pub task: u64,
 }
 
 /// All locks of a database.

@@ -112,6 +112,12 @@ impl LockOwner {
         self.shared().age.store(age, Ordering::Relaxed);
     }
 
+    /// Says which task runs the transaction; 0 if that may change. See [`Slot::task`].
+    #[inline]
+    pub(crate) fn run_by(&mut self, task: u64) {
+        self.shared().task.store(task, Ordering::Relaxed);
+    }
+
     /// Locks the record `name` of table `table` in `mode` if nobody is in the way. Never waits, so it may be called
     /// under page latches. `low` says how far down the gap part of `mode` reaches; without a gap part it means
     /// nothing.
@@ -375,8 +381,17 @@ impl LockOwner {
         if !is_mutant(Mutant::SkipDeadlockSearch) {
             self.locks.resolve_deadlocks(self.slot);
         }
-        let outcome = self.shared().block(&*self.locks.hook);
-        self.settle(outcome)
+        let mut outcome = self.shared().block(&*self.locks.hook, self.locks.options.timeout);
+        let mut holder = None;
+        if outcome == Outcome::Waiting {
+            holder = self.locks.withdraw_late(self.slot);
+            // The wait has ended: by this, or by a grant that came first and is about to be told.
+            outcome = self.shared().block(&*self.locks.hook, None);
+        }
+        self.settle(outcome).map_err(|error| match error {
+            LockError::TimedOut { .. } => LockError::TimedOut { holder },
+            other => other,
+        })
     }
 
     fn count_wait(&self) {
@@ -404,6 +419,8 @@ impl LockOwner {
         match outcome {
             Outcome::Waiting | Outcome::Granted => Ok(acquired),
             Outcome::Closed => Err(LockError::Closed),
+            Outcome::OwnTask => Err(LockError::OwnTask),
+            Outcome::TimedOut => Err(LockError::TimedOut { holder: None }),
             Outcome::Deadlock => {
                 self.shared().counters.deadlocks.increment();
                 self.locks.tables.counters[table as usize].deadlocks.fetch_add(1, Ordering::Relaxed);

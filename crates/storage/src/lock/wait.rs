@@ -6,6 +6,8 @@
 //! outcome and wakes the token after the latch is let go ([`Wakes`]). Wakes may come late or twice; only the outcome
 //! counts.
 
+use std::time::Duration;
+
 use super::mode::TableMode;
 use super::name::LockName;
 use super::stats::OwnerCounters;
@@ -22,11 +24,16 @@ pub(super) enum Outcome {
     Granted,
     /// Chosen as the victim of a deadlock.
     Deadlock,
+    /// Its own task would have to end another transaction first.
+    OwnTask,
+    /// It lasted longer than it may.
+    TimedOut,
     /// The lock table was closed.
     Closed,
 }
 
-const OUTCOMES: [Outcome; 4] = [Outcome::Waiting, Outcome::Granted, Outcome::Deadlock, Outcome::Closed];
+const OUTCOMES: [Outcome; 6] =
+    [Outcome::Waiting, Outcome::Granted, Outcome::Deadlock, Outcome::OwnTask, Outcome::TimedOut, Outcome::Closed];
 
 /// What an owner waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +60,9 @@ pub(super) struct Slot {
     modes: OnceLock<Arc<[AtomicU8]>>,
     /// When the transaction began; larger is younger.
     pub(super) age: AtomicU64,
+    /// The task (thread, fiber) that runs the transaction and can do nothing else while a transaction of its own waits;
+    /// 0 if that is not known. Set where the transaction begins, so it is right while the transaction stays there.
+    pub(super) task: AtomicU64,
     /// `NOTHING`, `RECORD` or a table's number. What is read here may be old: it is proved under the latch it leads to.
     waits_for: AtomicU32,
     waits_for_name: AtomicU64,
@@ -68,6 +78,7 @@ impl Slot {
             attached: AtomicBool::new(false),
             modes: OnceLock::new(),
             age: AtomicU64::new(0),
+            task: AtomicU64::new(0),
             waits_for: AtomicU32::new(NOTHING),
             waits_for_name: AtomicU64::new(0),
             outcome: AtomicU8::new(Outcome::Granted as u8),
@@ -127,12 +138,18 @@ impl Slot {
         OUTCOMES[usize::from(self.outcome.load(Ordering::Acquire))]
     }
 
-    /// Blocks until the wait is over.
-    pub(super) fn block(&self, hook: &dyn Hook) -> Outcome {
+    /// Blocks until the wait is over, or has lasted as long as `limit` (twice as long if a late wake disturbs it):
+    /// [`Outcome::Waiting`] then.
+    pub(super) fn block(&self, hook: &dyn Hook, limit: Option<Duration>) -> Outcome {
         loop {
-            match self.outcome() {
-                Outcome::Waiting => hook.block(&self.token, BlockReason::Lock),
-                over => return over,
+            match (self.outcome(), limit) {
+                (Outcome::Waiting, None) => hook.block(&self.token, BlockReason::Lock),
+                (Outcome::Waiting, Some(limit)) => {
+                    if !hook.block_for(&self.token, BlockReason::Lock, limit) {
+                        return self.outcome();
+                    }
+                }
+                (over, _) => return over,
             }
         }
     }

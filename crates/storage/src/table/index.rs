@@ -141,6 +141,8 @@ pub(crate) fn lock_error(error: LockError, index: &Index) -> TxnError {
     let table = Arc::clone(&index.table);
     match error {
         LockError::Deadlock { .. } => TxnError::Deadlock { table },
+        LockError::OwnTask => TxnError::OwnTask { table },
+        LockError::TimedOut { holder } => TxnError::LockTimeout { table, holder },
         LockError::TooManyLocks { .. } => TxnError::TooManyLocks { table },
         LockError::Closed => TxnError::Storage(StorageError::Closing),
     }

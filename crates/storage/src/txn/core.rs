@@ -78,6 +78,7 @@ impl Core {
         cx.last = Lsn::ZERO;
         let age = age.unwrap_or_else(|| Age(self.clock.age()));
         cx.owner.begin(age.0);
+        cx.owner.run_by(self.hook.task());
         Txn { core: self, claim, age, isolation, ended: false, broken: false, kept: Kept::default() }
     }
 

@@ -341,6 +341,11 @@ impl Hook for StepsHook {
         team::begin_operation(next);
     }
 
+    fn task(&self) -> u64 {
+        // A fiber's waker is odd, so the numbers of fibers and of threads stay apart.
+        fiber::waker().map_or_else(|| storage::thread_number() << 1, |waker| waker.to_bits() as u64)
+    }
+
     fn block(&self, token: &WaitToken, reason: BlockReason) {
         let Some(waker) = fiber::waker() else { return self.threads.block(token, reason) };
         token.scheduler_word.store(waker.to_bits(), Ordering::Release);

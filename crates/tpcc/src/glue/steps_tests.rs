@@ -7,7 +7,7 @@ use std::time::Duration;
 use sched_steps::Executor;
 use sched_steps::team::Membership;
 use storage::disk::{Disk, MemDisk};
-use storage::{Durability, Hook, Isolation, LatchKind, Operation, OperationKind, Options};
+use storage::{Durability, Hook, Isolation, LatchKind, Operation, OperationKind, Options, TxnError};
 
 use super::storage::Store;
 use super::{fibers, steps};
@@ -210,4 +210,48 @@ fn answers_wait_for_the_log() {
 fn a_team_of_one_is_no_team() {
     let measured = run(&How { team_size: 1, ..HOW }, 2_000);
     assert!(measured.teams.is_empty());
+}
+
+/// A fiber waits for another fiber of its thread, and is told where it would wait for itself; a limit on waits holds for
+/// fibers as for threads.
+#[test]
+fn a_fiber_never_waits_for_its_own_transactions() {
+    const ROWS: storage::Table<u64, u64> = storage::Table::new("rows");
+    for limit in [None, Some(Duration::from_millis(2))] {
+        let hook = steps::hook(&scheduling(&HOW)).unwrap().unwrap();
+        let options = Options::new().hook(hook as Arc<dyn Hook>).buffer_pool(8 << 20);
+        let options = limit.into_iter().fold(options, Options::lock_timeout);
+        let db = &options.open_on(Arc::new(MemDisk::new())).unwrap();
+        db.transact(|tx| tx.put(&ROWS, &1, &0)).unwrap();
+        let waits = db.stats().lock_waits;
+        let mut executor = fibers::executor(Executor::builder().fibers(2)).unwrap();
+        let ends = executor.scope(|scope| {
+            let holder = scope.spawn(move || {
+                let mut first = db.begin().unwrap();
+                first.put(&ROWS, &1, &1).unwrap();
+                let mut second = db.begin().unwrap();
+                assert!(matches!(second.get(&ROWS, &1), Err(TxnError::OwnTask { .. })));
+                // Until the other fiber waits, and if it may not for long, until it has given up.
+                let begun = waits + 2;
+                sched_steps::fiber::block_until(|| db.stats().lock_waits >= begun);
+                if limit.is_none() {
+                    first.commit().unwrap();
+                } else {
+                    sched_steps::fiber::block_until(|| db.table_names().len() > 1);
+                    first.rollback().unwrap();
+                }
+            });
+            let waiter = scope.spawn(move || {
+                let mut tx = db.begin().unwrap();
+                match (tx.get(&ROWS, &1), limit) {
+                    (Ok(Some(1)), None) => {}
+                    (Err(TxnError::LockTimeout { holder: Some(holder), .. }), Some(_)) => assert!(holder.task & 1 == 1),
+                    other => panic!("{other:?}"),
+                }
+                db.table(&storage::Table::<u64, u64>::new("given up")).unwrap();
+            });
+            [holder.join(), waiter.join()]
+        });
+        ends.unwrap().into_iter().for_each(|end| end.unwrap());
+    }
 }

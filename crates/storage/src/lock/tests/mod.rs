@@ -10,6 +10,7 @@ mod scheduled;
 mod stress;
 mod table_model;
 mod tables;
+mod timeouts;
 mod timing;
 
 use std::time::Duration;
