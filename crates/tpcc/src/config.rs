@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use crate::driver::{Length, Plan};
 use crate::error::{Error, command};
-use crate::flags::{self, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch, TeamsOf};
+use crate::flags::{
+    self, Admission, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch, TeamsOf,
+};
 use crate::generate::deck::Mix;
 use crate::generate::fresh_seed;
 use crate::history;
@@ -155,6 +157,8 @@ pub(crate) struct RunConfig {
     pub(crate) mix: Mix,
     /// Order of steps.
     pub(crate) steps: Steps,
+    /// In which order terminals' transactions are admitted.
+    pub(crate) admission: Admission,
     /// Everything random follows from it.
     pub(crate) seed: u64,
     /// Whether to check afterwards.
@@ -316,7 +320,9 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
     store.preload = how.preload.is_none_or(Switch::is_on);
     store.scheduling = scheduling(&flags.scheduling)?;
     let terminals = flags.work.terminals.map(|n| number("--terminals", n, 1, MOST_TERMINALS)).transpose()?;
+    let usual = Admission::usual(store.scheduling.team_size(), store.scheduling.teams_of());
     Ok(RunConfig {
+        admission: flags.admission.unwrap_or(usual),
         engine: flags.engine.engine,
         store,
         warehouses: warehouses(&flags.data)?,
@@ -412,6 +418,7 @@ pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Er
         seed,
         team_size: 1,
         teams_of: None,
+        admission: Admission::Fifo,
     };
     Ok((config, plan))
 }

@@ -60,6 +60,13 @@ pub(crate) struct Run {
     pub(crate) transactions: Transactions,
     #[command(flatten)]
     pub(crate) scheduling: Scheduling,
+    /// In which order a worker admits its terminals' transactions: fifo, as they arrive; batched, cards dealt ahead, so
+    /// that those of a kind come together [default: fifo with threads, batched with steps]
+    ///
+    /// A batch is as large as a team, or 16 with threads. From 8 warehouses a worker on, those of a batch that are under
+    /// way together are of different ones. To compare schedulers like for like, give both the same.
+    #[arg(long, value_enum, value_name = "fifo|batched", hide_possible_values = true, help_heading = "Scheduling")]
+    pub(crate) admission: Option<Admission>,
     #[command(flatten)]
     pub(crate) machine: Machine,
     #[command(flatten)]
@@ -519,6 +526,8 @@ choice! {
     Form { ListAppend = "list-append", Register = "register" }
     /// Who runs transactions.
     Scheduler { Threads = "threads", Steps = "steps" }
+    /// In which order terminals' transactions are admitted.
+    Admission { Fifo = "fifo", Batched = "batched" }
     /// What a team of fibers does together.
     TeamsOf { Transaction = "transaction", Operation = "operation" }
 }
@@ -527,6 +536,13 @@ impl Switch {
     /// Whether it is on.
     pub(crate) fn is_on(self) -> bool {
         self == Switch::On
+    }
+}
+
+impl Admission {
+    /// What is not asked for: batches where teams run whole transactions or statements together.
+    pub(crate) fn usual(team_size: usize, teams_of: Option<TeamsOf>) -> Admission {
+        if team_size > 1 && teams_of.is_some() { Admission::Batched } else { Admission::Fifo }
     }
 }
 

@@ -34,6 +34,7 @@ fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: Steps, transactions: u64
         steps,
         team_size: 1,
         teams_of: None,
+        admission: crate::flags::Admission::Fifo,
         length,
         seed,
     };

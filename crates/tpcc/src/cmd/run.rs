@@ -61,6 +61,7 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         steps: config.steps,
         team_size: config.store.scheduling.team_size(),
         teams_of: config.store.scheduling.teams_of(),
+        admission: config.admission,
         length: config.length,
         seed: config.seed,
     };

@@ -22,7 +22,7 @@ use sched_steps::team::Statistics;
 
 use crate::ack::{self, Sink};
 use crate::engine::{Engine, EngineFigures, Session, Transaction};
-use crate::flags::TeamsOf;
+use crate::flags::{Admission, TeamsOf};
 use crate::generate::Random;
 use crate::generate::deck::Mix;
 use crate::generate::input::World;
@@ -33,7 +33,7 @@ use crate::schema::meta::{Fact, Loaded};
 use crate::schema::rows::When;
 use crate::schema::tables::Meta;
 use crate::txn::Steps;
-use desk::{Desk, Fifo};
+use desk::{Desk, Fifo, Ready};
 use measure::Stats;
 use spread::{Recent, Spread};
 use team::ByKind;
@@ -66,9 +66,10 @@ pub(crate) struct Plan {
     pub(crate) steps: Steps,
     /// Transactions of a worker that are under way at once.
     pub(crate) team_size: usize,
-    /// What those under way at once do together; none if each goes its own way. Those of a kind are admitted together if
-    /// there is something.
+    /// What those under way at once do together; none if each goes its own way.
     pub(crate) teams_of: Option<TeamsOf>,
+    /// In which order terminals' transactions are admitted.
+    pub(crate) admission: Admission,
     /// When it ends.
     pub(crate) length: Length,
     /// Everything random follows from it.
@@ -76,15 +77,16 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Whether each worker has warehouses enough for a team whose members are all of different ones.
+    /// Whether those of a batch are kept apart: each worker has warehouses enough for one whose members are all of different
+    /// ones.
     fn apart(&self) -> bool {
-        self.warehouses as usize / self.workers >= LEAST_APART
+        self.admission == Admission::Batched && self.warehouses as usize / self.workers >= LEAST_APART
     }
 
     /// How many transactions of a worker with these terminals are under way at once, at most.
     fn team_of(&self, terminals: &[Terminal]) -> usize {
         let size = self.team_size.min(terminals.len());
-        if size > 1 && self.teams_of.is_some() && self.apart() {
+        if size > 1 && self.apart() {
             let own: BTreeSet<u32> = terminals.iter().map(Terminal::warehouse).collect();
             return size.min(own.len());
         }
@@ -94,6 +96,10 @@ impl Plan {
 
 /// Fewest warehouses of a worker for which a team is kept to one transaction a warehouse: with fewer it would be too small.
 const LEAST_APART: usize = 8;
+
+/// Transactions of a kind that a worker admits one after the other where it runs one at a time: as many as a team of usual
+/// size.
+const BATCH: usize = 16;
 
 /// What a run gave.
 pub(crate) struct Measured {
@@ -328,12 +334,29 @@ fn serve<E: Engine>(
     clock: Clock,
 ) -> Share {
     let size = plan.team_of(&terminals);
-    if size > 1 && plan.teams_of.is_some() {
-        let ready = ByKind::new(size, plan.apart().then_some(plan.warehouses));
-        let desk = Desk::new(ready, terminals, acks, quota, world, control, board, clock);
-        return team::run(engine, number, desk, size, plan, control);
+    match plan.admission {
+        Admission::Fifo => {
+            let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
+            serve_desk(engine, number, desk, size, plan, control)
+        }
+        Admission::Batched => {
+            let batch = if size > 1 { size } else { BATCH };
+            let ready = ByKind::new(batch, plan.apart().then_some(plan.warehouses));
+            let desk = Desk::new(ready, terminals, acks, quota, world, control, board, clock);
+            serve_desk(engine, number, desk, size, plan, control)
+        }
     }
-    let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
+}
+
+/// Serves a worker's terminals, with `size` transactions under way at once.
+fn serve_desk<E: Engine, R: Ready>(
+    engine: &E,
+    number: usize,
+    desk: Desk<'_, R>,
+    size: usize,
+    plan: &Plan,
+    control: &Control,
+) -> Share {
     if size > 1 {
         return team::run(engine, number, desk, size, plan, control);
     }

@@ -96,6 +96,7 @@ mod tests {
             steps: Steps::HotLast,
             team_size: 1,
             teams_of: None,
+            admission: crate::flags::Admission::Fifo,
             length,
             seed: 1,
         }

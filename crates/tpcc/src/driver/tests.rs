@@ -224,6 +224,7 @@ fn plan(terminals: u32, length: Length) -> Plan {
         steps: Steps::HotLast,
         team_size: 1,
         teams_of: None,
+        admission: crate::flags::Admission::Fifo,
         length,
         seed: 3,
     }
@@ -234,9 +235,12 @@ fn plan(terminals: u32, length: Length) -> Plan {
 #[test]
 fn a_team_counts_each_transaction_once() {
     let of_kinds = Some(TeamsOf::Transaction);
-    for (terminals, team_size, teams_of) in [(4, 4, of_kinds), (8, 3, None), (16, 16, of_kinds)] {
+    let (fifo, batched) = (Admission::Fifo, Admission::Batched);
+    for (terminals, team_size, teams_of, admission) in
+        [(4, 4, of_kinds, batched), (8, 3, None, fifo), (16, 16, of_kinds, batched), (16, 16, of_kinds, fifo)]
+    {
         let (engine, loaded) = moody(0, 7, u64::MAX);
-        let plan = Plan { team_size, teams_of, ..plan(terminals, count(2_000)) };
+        let plan = Plan { team_size, teams_of, admission, ..plan(terminals, count(2_000)) };
         let measured = run(&engine, &loaded, &plan, None, |_| {}).unwrap();
         assert_eq!(measured.stats.completed(), 2_000);
         assert_eq!(measured.teams.len(), 1);
@@ -244,7 +248,7 @@ fn a_team_counts_each_transaction_once() {
         assert!(checked.passed(), "{:?}", checked.findings);
     }
     let (engine, loaded) = moody(0, 5, 300);
-    let plan = Plan { team_size: 4, teams_of: of_kinds, ..plan(8, count(1_000)) };
+    let plan = Plan { team_size: 4, teams_of: of_kinds, admission: batched, ..plan(8, count(1_000)) };
     keeps_its_figures(run(&engine, &loaded, &plan, None, |_| {}).unwrap());
 }
 
@@ -256,7 +260,7 @@ fn a_panic_in_a_team_ends_the_run_with_its_message() {
         let engine = Moody { panics: true, ..engine };
         let length =
             Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_secs(5)), transactions: None };
-        let plan = Plan { team_size: 4, teams_of, ..plan(8, length) };
+        let plan = Plan { team_size: 4, teams_of, admission: Admission::usual(4, teams_of), ..plan(8, length) };
         let failure = run(&engine, &loaded, &plan, None, |_| {}).unwrap().failure.unwrap();
         assert!(failure.contains("panicked: the engine is broken"), "{failure}");
     }
@@ -291,6 +295,22 @@ fn late_answers_and_victims_are_counted_once() {
             _ => {}
         }
     }
+}
+
+/// Also where a worker runs one transaction at a time.
+#[test]
+fn batches_are_of_one_kind_and_arrivals_are_not() {
+    let kinds_of = |admission| {
+        let (engine, loaded) = moody(0, u64::MAX, u64::MAX);
+        // So many terminals that as many as a batch ask for each kind.
+        let plan = Plan { admission, ..plan(500, count(BATCH as u64)) };
+        let measured = run(&engine, &loaded, &plan, None, |_| {}).unwrap();
+        let counts = measured.stats.kinds.iter().map(|kind| kind.count).filter(|count| *count > 0);
+        counts.collect::<Vec<_>>()
+    };
+    assert_eq!(kinds_of(Admission::Batched), [BATCH as u64]);
+    let arrived = kinds_of(Admission::Fifo);
+    assert!(arrived.len() > 1 && arrived.iter().sum::<u64>() == BATCH as u64, "{arrived:?}");
 }
 
 /// A victim runs again with the same input: its HISTORY key, too.

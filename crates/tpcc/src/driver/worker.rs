@@ -1,22 +1,22 @@
 //! A worker: serves its terminals one after the other and hands out answers as their tickets become durable.
 
 use super::attempt::execute;
-use super::desk::{Desk, Fifo, Next};
+use super::desk::{Desk, Next, Ready};
 use super::{Control, Phase, Share};
 use crate::engine::Session;
 use crate::txn::{Failure, Scratch, Steps};
 
 /// One thread's share of a run. Nothing in its loop allocates, and nothing is written that another worker writes.
-pub(super) struct Worker<'a, S> {
+pub(super) struct Worker<'a, S, R> {
     session: S,
-    desk: Desk<'a, Fifo>,
+    desk: Desk<'a, R>,
     scratch: Scratch,
     steps: Steps,
     control: &'a Control,
 }
 
-impl<'a, S: Session> Worker<'a, S> {
-    pub(super) fn new(session: S, desk: Desk<'a, Fifo>, steps: Steps, control: &'a Control) -> Self {
+impl<'a, S: Session, R: Ready> Worker<'a, S, R> {
+    pub(super) fn new(session: S, desk: Desk<'a, R>, steps: Steps, control: &'a Control) -> Self {
         Worker { session, desk, scratch: Scratch::default(), steps, control }
     }
 

@@ -14,7 +14,7 @@ use super::{fibers, steps};
 use crate::check;
 use crate::config::{CtxPoints, Scheduling};
 use crate::driver::{self, Length, Measured, Plan};
-use crate::flags::TeamsOf;
+use crate::flags::{Admission, TeamsOf};
 use crate::generate::deck::{Kind, Mix};
 use crate::load;
 use crate::schema::meta::Loaded;
@@ -35,6 +35,8 @@ struct How {
     prefetch: bool,
     order: Steps,
     mix: Mix,
+    /// The usual one, if none.
+    admission: Option<Admission>,
 }
 
 const HOW: How = How {
@@ -49,6 +51,7 @@ const HOW: How = How {
     prefetch: true,
     order: Steps::HotLast,
     mix: Mix::Standard,
+    admission: None,
 };
 
 fn scheduling(how: &How) -> Scheduling {
@@ -81,6 +84,7 @@ fn run(how: &How, transactions: u64) -> Measured {
         steps: how.order,
         team_size: how.team_size,
         teams_of: scheduling(how).teams_of(),
+        admission: how.admission.unwrap_or(Admission::usual(how.team_size, scheduling(how).teams_of())),
         length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
         seed: 11,
     };
@@ -107,7 +111,8 @@ fn conditions_hold_after_teams() {
         run(&How { latches: LatchKind::Plain, points: CtxPoints::All, ..how.clone() }, 3_000);
         run(&How { prefetch: false, points: CtxPoints::All, ..how.clone() }, 3_000);
         run(&How { warehouses: 3, terminals: 30, team_size: 16, ..how.clone() }, 3_000);
-        run(&How { mix: Mix::Payment, ..how }, 3_000);
+        run(&How { mix: Mix::Payment, ..how.clone() }, 3_000);
+        run(&How { admission: Some(Admission::Fifo), ..how }, 3_000);
     }
 }
 

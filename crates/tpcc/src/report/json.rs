@@ -113,6 +113,8 @@ pub(crate) struct Config {
     /// What a team does together: whole transactions or one statement at a time; null but with the scheduler
     /// steps, and where it switches nowhere.
     pub(crate) teams: Option<String>,
+    /// In which order terminals' transactions are admitted: fifo, as they arrive, or batched, by kind.
+    pub(crate) admission: Option<String>,
     /// Where a team switches: built-in, all, none or a file; null but with the scheduler steps.
     pub(crate) ctx_points: Option<String>,
     /// Whether the consistency conditions are checked.

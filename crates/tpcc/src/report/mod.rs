@@ -69,6 +69,7 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
         scheduler: Some(store.scheduling.name().to_owned()),
         team_size: store.scheduling.points().map(|_| store.scheduling.team_size()),
         teams: store.scheduling.teams_of().map(|of| of.name().to_owned()),
+        admission: Some(config.admission.name().to_owned()),
         ctx_points: store.scheduling.points(),
         check: Some(config.check),
         seed: Some(config.seed),

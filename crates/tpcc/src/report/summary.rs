@@ -102,8 +102,9 @@ fn engine(to: &mut String, config: &json::Config) -> std::fmt::Result {
     let checksums = if config.page_checksums == Some(false) { ", page checksums OFF" } else { "" };
     writeln!(
         to,
-        "          scheduler {}, pool {} MiB, background {}{checksums}",
+        "          scheduler {}, admission {}, pool {} MiB, background {}{checksums}",
         or_dash(&config.scheduler),
+        or_dash(&config.admission),
         count(config.buffer_pool_mib),
         or_dash(&config.background),
     )
