@@ -45,4 +45,6 @@ pub mod measure;
 pub mod point;
 pub mod team;
 
-pub use executor::{BuildError, Builder, Executor, FiberError, Idle, JoinHandle, MIN_STACK_BYTES, Scope};
+pub use executor::{
+    BuildError, Builder, Executor, FiberError, Idle, JoinHandle, MIN_STACK_BYTES, Scope, Stop, Waiting, WaitsFor,
+};

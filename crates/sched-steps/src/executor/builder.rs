@@ -1,6 +1,7 @@
 //! Setting up an executor.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use super::core::{Core, Parts};
 use super::drive::{Callbacks, Idle, OnIdle, Service};
@@ -46,6 +47,7 @@ pub struct Builder {
     consolidate_below: f64,
     idle: Option<OnIdle>,
     service: Option<Service>,
+    limit: Option<Duration>,
 }
 
 impl Default for Builder {
@@ -61,6 +63,7 @@ impl Default for Builder {
             consolidate_below: 0.0,
             idle: None,
             service: None,
+            limit: None,
         }
     }
 }
@@ -153,6 +156,18 @@ impl Builder {
         self
     }
 
+    /// How long no fiber may run while some wait for wakes from outside or for conditions; for ever, which is the default.
+    /// After it the scope ends with [`FiberError::Stopped`], which says what each fiber waited for. (If they wait only for
+    /// each other, for slots, or for wakes that nothing can send, the scope ends at once, with or without a limit.)
+    ///
+    /// A fiber that keeps the thread, in a system call or for a `std` mutex that a mate holds across a point, stops the
+    /// executor itself, limit or not: [`Monitor`] names it from another thread.
+    #[must_use]
+    pub fn limit(mut self, limit: Duration) -> Builder {
+        self.limit = Some(limit);
+        self
+    }
+
     /// Builds the executor for the calling thread. This is the one door to fibers: without an executor there are none.
     ///
     /// # Safety
@@ -207,6 +222,7 @@ impl Builder {
             membership: self.membership,
             teams: Teams::new(self.operations, self.policy, self.patience, self.consolidate_below),
             callbacks: Callbacks::new(self.idle, self.service),
+            limit: self.limit,
         });
         Ok(Executor { core: Box::new(core), affine: PhantomData })
     }
@@ -255,7 +271,8 @@ impl Executor {
     /// If `with` panics its fibers are unwound where they stand, and the panic goes on.
     ///
     /// # Errors
-    /// The first panic of a fiber whose handle was not joined; it names the fiber.
+    /// The first panic of a fiber whose handle was not joined; it names the fiber. [`FiberError::Stopped`] if no fiber could
+    /// go on before that.
     pub fn scope<'env, R>(
         &mut self,
         with: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,

@@ -5,6 +5,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::time::{Duration, Instant};
 
 use super::drive::Callbacks;
 use super::fifo::{Fifo, Links, NONE};
@@ -26,6 +27,8 @@ pub(crate) enum Place {
     Parked,
     /// Suspended until its condition holds.
     Polled,
+    /// Suspended until a slot is free.
+    Slot,
     /// At its end, on its stack for the last time.
     Ended,
 }
@@ -37,6 +40,10 @@ pub(crate) struct Cold {
     task: Cell<Option<Box<dyn FnOnce()>>>,
     name: RefCell<String>,
     locals: Locals,
+    /// The fiber whose end it is parked for, if it is that.
+    pub(super) awaits_end_of: Cell<u32>,
+    /// It has asked for its waker, which anything may hold now.
+    pub(super) waker_given: Cell<bool>,
     /// A wake that came while the fiber was not parked.
     pub(super) pending: Cell<bool>,
     pub(super) cancelled: Cell<bool>,
@@ -60,6 +67,8 @@ impl Cold {
             task: Cell::new(None),
             name: RefCell::default(),
             locals: Locals::default(),
+            awaits_end_of: Cell::new(NONE),
+            waker_given: Cell::new(false),
             pending: Cell::new(false),
             cancelled: Cell::new(false),
             unwinding: Cell::new(false),
@@ -75,6 +84,8 @@ impl Cold {
     fn renew(&self, name: &str, task: Box<dyn FnOnce()>) {
         self.task.set(Some(task));
         self.locals.begin_anew();
+        self.awaits_end_of.set(NONE);
+        self.waker_given.set(false);
         self.pending.set(false);
         self.cancelled.set(false);
         self.unwinding.set(false);
@@ -110,6 +121,12 @@ pub(crate) struct Core {
     /// How many of `ready` may still run before a team is launched; `None` before a count is taken.
     pub(super) turn: Cell<Option<u32>>,
     pub(super) polled: Fifo,
+    /// Fibers that wait for a free slot.
+    pub(super) spawners: Fifo,
+    /// How long none may run while some wait for wakes or conditions.
+    pub(super) limit: Option<Duration>,
+    /// Since when none has run, as far as that was looked at.
+    pub(super) rests_since: Cell<Option<Instant>>,
     /// A member of the ring, or null.
     pub(super) ring: Cell<*const Node>,
     pub(super) ring_len: Cell<u32>,
@@ -135,6 +152,7 @@ pub(super) struct Parts {
     pub(super) membership: Membership,
     pub(super) teams: Teams,
     pub(super) callbacks: Callbacks,
+    pub(super) limit: Option<Duration>,
 }
 
 impl Links for Core {
@@ -157,6 +175,9 @@ impl Core {
             ready: Fifo::new(),
             turn: Cell::new(None),
             polled: Fifo::new(),
+            spawners: Fifo::new(),
+            limit: parts.limit,
+            rests_since: Cell::new(None),
             ring: Cell::new(ptr::null()),
             ring_len: Cell::new(0),
             team_size: parts.team_size,
@@ -233,6 +254,13 @@ impl Core {
         Waker::new(self.remote, index)
     }
 
+    /// The waker of the running fiber, for whoever it gives it to.
+    pub(crate) fn give_waker(&self) -> Option<Waker> {
+        let index = self.running()?;
+        self.cold(index).waker_given.set(true);
+        Some(self.waker(index))
+    }
+
     /// Puts `task` into a free slot; gives it back if there is none.
     pub(super) fn spawn(&self, name: &str, task: Box<dyn FnOnce()>) -> Result<u32, Box<dyn FnOnce()>> {
         let Some(index) = self.free.pop(self) else { return Err(task) };
@@ -254,6 +282,9 @@ impl Core {
         self.end_operation();
         self.leave_ring(index);
         self.cold(index).place.set(Place::Ended);
+        if let Some(spawner) = self.spawners.pop(self) {
+            self.make_ready(spawner);
+        }
         let awaited = match self.awaits.get() {
             Awaits::Rest => false,
             Awaits::Slot => true,
@@ -280,8 +311,15 @@ impl Core {
             unsafe { fiber::divert(self.node(index)) };
         }
         // The condition of one that is polled is forgotten when the poll finds it cancelled.
-        if cold.place.get() == Place::Parked {
-            self.make_ready(index);
+        match cold.place.get() {
+            Place::Parked => self.make_ready(index),
+            Place::Slot => {
+                for _ in 0..self.spawners.len() {
+                    let Some(spawner) = self.spawners.pop(self) else { break };
+                    if spawner == index { self.make_ready(index) } else { self.spawners.push(self, spawner) }
+                }
+            }
+            _ => {}
         }
     }
 

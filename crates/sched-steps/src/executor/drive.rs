@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::core::{Awaits, Core};
 use super::outside;
+use super::stop::Stop;
 use crate::fiber::{INERT, Node, local};
 
 /// How long an idle executor looks for wakes before it sleeps.
@@ -70,9 +71,11 @@ impl Idle<'_> {
         self.core.polled.len() as usize
     }
 
-    /// Sleeps until a fiber is woken, or `timeout` has passed. May return earlier.
+    /// Sleeps until a fiber is woken, or `timeout` or the executor's [limit](super::Builder::limit) has passed. May return
+    /// earlier.
     pub fn park(&self, timeout: Option<Duration>) {
-        self.core.remote.park(timeout);
+        let left = self.core.limit_left();
+        self.core.remote.park(timeout.map_or(left, |timeout| Some(left.map_or(timeout, |left| left.min(timeout)))));
     }
 
     /// What happens without a callback: look for wakes for 20 us, then sleep until one comes, or for 50 us
@@ -91,7 +94,10 @@ impl Idle<'_> {
 
 impl Core {
     /// Runs fibers until `done`, which is asked each time the thread gets control, or until none is left.
-    pub(super) fn drive(&self, awaits: Awaits, mut done: impl FnMut() -> bool) {
+    ///
+    /// # Errors
+    /// None of them goes on. They have been told to unwind, and do so when the executor is driven again.
+    pub(super) fn drive(&self, awaits: Awaits, mut done: impl FnMut() -> bool) -> Result<(), Stop> {
         assert!(
             !self.driving.replace(true),
             "an executor is driven from inside of one of its own fibers or conditions"
@@ -102,16 +108,22 @@ impl Core {
             self.awaits.set(awaits);
             let next = self.pick();
             if !ptr::eq(next, &raw const self.main) {
+                self.rests_since.set(None);
                 self.switch(next, false);
                 failure = self.teams.take_failure();
             } else if self.callbacks.is_due() {
                 failure = self.serve().err();
+            } else if let Some(stop) = self.find_stop() {
+                self.rests_since.set(None);
+                self.cancel_all();
+                return Err(stop);
             } else {
                 failure = self.idle().err();
             }
         }
-        if let Some(payload) = failure {
-            resume_unwind(payload);
+        match failure {
+            Some(payload) => resume_unwind(payload),
+            None => Ok(()),
         }
     }
 
@@ -122,12 +134,15 @@ impl Core {
     }
 
     /// Waits until a slot is free.
-    pub(super) fn await_slot(&self) {
+    ///
+    /// # Errors
+    /// As [`Core::drive`].
+    pub(super) fn await_slot(&self) -> Result<(), Stop> {
         if self.running().is_some() {
-            self.yield_now();
-        } else {
-            self.drive(Awaits::Slot, || self.free.len() > 0);
+            self.park_for_slot();
+            return Ok(());
         }
+        self.drive(Awaits::Slot, || self.free.len() > 0)
     }
 
     fn serve(&self) -> std::thread::Result<()> {

@@ -11,6 +11,7 @@ mod fifo;
 mod scope;
 #[cfg(feature = "asan")]
 mod shadow;
+mod stop;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -20,4 +21,5 @@ pub(crate) use core::{Core, fiber_main};
 pub use drive::Idle;
 pub(crate) use fifo::{Fifo, Links};
 pub use scope::{FiberError, JoinHandle, Scope};
+pub use stop::{Stop, Waiting, WaitsFor};
 pub(crate) use turns::outside;

@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use super::core::{Awaits, Core};
+use super::stop::Stop;
 use crate::fiber::Waker;
 use crate::fiber::panic::{Unwound, message};
 
@@ -23,6 +24,9 @@ pub enum FiberError {
         /// What it panicked with.
         payload: Box<dyn Any + Send>,
     },
+    /// No fiber of the scope could go on, so all were unwound: what each waited for.
+    #[error("{0}")]
+    Stopped(Stop),
     /// It was unwound before its end.
     #[error("fiber '{fiber}' was cancelled")]
     Cancelled {
@@ -42,6 +46,13 @@ struct Shared {
     failure: RefCell<Option<FiberError>>,
 }
 
+impl Shared {
+    /// Keeps an error for the scope, unless there was one before.
+    fn fail(&self, error: FiberError) {
+        self.failure.borrow_mut().get_or_insert(error);
+    }
+}
+
 /// The meeting place of a fiber and its handle.
 struct Packet<T> {
     result: RefCell<Option<Result<T, FiberError>>>,
@@ -54,7 +65,7 @@ impl<T> Drop for Packet<T> {
     fn drop(&mut self) {
         // A panic nobody asked for is the scope's.
         if let Some(Err(error @ FiberError::Panicked { .. })) = self.result.take() {
-            self.shared.failure.borrow_mut().get_or_insert(error);
+            self.shared.fail(error);
         }
     }
 }
@@ -135,10 +146,14 @@ pub(super) fn enter<'env, R>(
     let borrowing = Borrowing(core);
     while core.live() > 0 {
         // A callback of the embedder may panic. It is not called again, and the fibers end all the same.
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| core.drive(Awaits::Rest, || false))) {
-            failed.get_or_insert(payload);
-            core.forget_callbacks();
-            core.cancel_all();
+        match catch_unwind(AssertUnwindSafe(|| core.drive(Awaits::Rest, || false))) {
+            Ok(Ok(())) => {}
+            Ok(Err(stop)) => shared.fail(FiberError::Stopped(stop)),
+            Err(payload) => {
+                failed.get_or_insert(payload);
+                core.forget_callbacks();
+                core.cancel_all();
+            }
         }
     }
     // Nothing that a fiber borrows ends before this line.
@@ -153,7 +168,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Spawns a fiber named by its number. It begins when the running context next gives way.
     ///
     /// If all slots are taken, others run until one of them ends. Fibers that hold all slots and all wait to
-    /// spawn another wait for ever.
+    /// spawn another cannot go on: the scope ends with [`FiberError::Stopped`].
     pub fn spawn<T: 'scope>(&'scope self, run: impl FnOnce() -> T + 'scope) -> JoinHandle<'scope, T> {
         self.spawn_named("", run)
     }
@@ -193,7 +208,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 Ok(index) => return JoinHandle { core: self.core, packet, index },
                 Err(back) => task = back,
             }
-            self.core.await_slot();
+            if let Err(stop) = self.core.await_slot() {
+                self.shared.fail(FiberError::Stopped(stop));
+            }
         }
     }
 }
@@ -209,9 +226,13 @@ impl<T> JoinHandle<'_, T> {
             match self.core.running() {
                 Some(index) => {
                     self.packet.joiner.set(Some(self.core.waker(index)));
-                    self.core.park();
+                    self.core.park_for(self.index);
                 }
-                None => self.core.drive(Awaits::End(self.index), || self.packet.ended.get()),
+                None => {
+                    if let Err(stop) = self.core.drive(Awaits::End(self.index), || self.packet.ended.get()) {
+                        self.packet.shared.fail(FiberError::Stopped(stop));
+                    }
+                }
             }
         }
         let result = self.packet.result.take();

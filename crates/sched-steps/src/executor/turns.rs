@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 
 use super::core::{Core, Place};
+use super::fifo::NONE;
 use crate::fiber::{self, INERT, Node, Waker, local};
 use crate::team::{Member, Membership, NO_OPERATION, OperationId, Statistics, add};
 
@@ -411,6 +412,11 @@ impl Core {
     }
 
     pub(crate) fn park(&self) {
+        self.park_for(NONE);
+    }
+
+    /// The running fiber waits for the end of fiber `other`, or for anything that wakes it.
+    pub(super) fn park_for(&self, other: u32) {
         let Some(index) = self.running() else { return std::thread::park() };
         self.assert_no_latch();
         let cold = self.cold(index);
@@ -423,8 +429,20 @@ impl Core {
         if std::thread::panicking() {
             return self.idle_in_place();
         }
+        cold.awaits_end_of.set(other);
         self.suspend(index, Place::Parked);
         cold.pending.set(false);
+    }
+
+    /// The running fiber waits until another one has ended.
+    pub(super) fn park_for_slot(&self) {
+        let Some(index) = self.running() else { return };
+        if std::thread::panicking() {
+            return;
+        }
+        self.assert_no_latch();
+        self.spawners.push(self, index);
+        self.suspend(index, Place::Slot);
     }
 
     pub(crate) fn block_until(&self, is_ready: &dyn Fn() -> bool) {

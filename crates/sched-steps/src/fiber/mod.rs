@@ -107,7 +107,7 @@ pub fn index() -> Option<usize> {
 /// The handle by which any thread ends a [`park`] of the running fiber; `None` outside of a fiber.
 #[must_use]
 pub fn waker() -> Option<Waker> {
-    Core::current(|core| core.running().map(|index| core.waker(index))).flatten()
+    Core::current(Core::give_waker).flatten()
 }
 
 /// Watches the executor of the running fiber from other threads; `None` outside of a fiber.
@@ -127,7 +127,8 @@ pub fn yield_now() {
 }
 
 /// Suspends the running fiber until its [`Waker`] is called; a call that came before is not lost. May return
-/// without one, so test the condition again.
+/// without one, so test the condition again. One that never asks for its waker is parked for good, which the executor
+/// sees when nothing else can run ([`FiberError::Stopped`](crate::FiberError::Stopped)).
 ///
 /// Holding a latch here is a mistake (debug assertion). Outside of a fiber it parks the thread.
 pub fn park() {
