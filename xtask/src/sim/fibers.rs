@@ -394,10 +394,12 @@ impl Hook for Fibers {
 #[cfg(test)]
 mod tests {
     use storage::disk::MemDisk;
-    use storage::{Background, Options, Table};
+    use storage::{Background, Options, Service, Table};
 
+    use super::super::calls::Call;
     use super::super::run::{self, Script};
     use super::super::scheduler::{Role, Scheduler, Sim};
+    use super::super::{tables, workload};
     use super::*;
 
     /// What the campaigns prove about points they prove only about those where somebody went on.
@@ -426,6 +428,48 @@ mod tests {
             assert!(hops > 0, "nobody hopped at {}", point.name());
         }
         assert!(parks > 100, "{parks} waits");
+    }
+
+    /// A fiber that waits must not keep what another fiber of the thread needs to go on: while one waits for the log in a
+    /// checkpoint, a commit or a new table, the others make every call there is.
+    #[test]
+    fn all_fibers_of_a_thread_may_call_anything_while_others_wait() {
+        const WORKERS: usize = 4;
+        let mut parks = 0;
+        for seed in 0..12 {
+            let now_ns = Arc::new(AtomicU64::new(1));
+            let sim = Arc::new(Fibers::new(seed, WORKERS + 2, Arc::clone(&now_ns)));
+            let hook = Arc::clone(&sim);
+            let options = Options::new().hook(hook).clock(now_ns).background(Background::Stepped);
+            let db = options.buffer_pool(storage::MIN_POOL_BYTES).open_on(Arc::new(MemDisk::new())).unwrap();
+            let told = format!("seed {seed}");
+            let work = &|me: usize| {
+                let tables = tables::open(&db).expect(&told);
+                let mut rng = Rng::new(seed + me as u64);
+                for turn in 0..2 * Call::ALL.len() {
+                    let row = vec![me as u8; 300];
+                    db.transact(|tx| tx.put(&tables[turn % 2], &tables::Bytes(workload::key(turn as u64)), &row))
+                        .expect(&told);
+                    sim.pause();
+                    let call = Call::ALL[(turn + me * 2) % Call::ALL.len()];
+                    call.make(&db, &tables, &mut rng).unwrap_or_else(|e| panic!("seed {seed}, {call:?}: {e}"));
+                }
+            };
+            let serve = &|services: [Service; 2]| {
+                while !sim.is_last() && (services[0] == Service::Flusher || !sim.is_over()) {
+                    for service in services {
+                        let _worked: bool = db.step_service(service).expect(&told);
+                    }
+                    sim.pause();
+                }
+            };
+            let workers = (0..WORKERS).map(|me| Role { serves: false, work: Box::new(move || work(me)) });
+            let servants = [[Service::Flusher, Service::SegmentMaker], [Service::Cleaner, Service::Checkpointer]];
+            let servants = servants.map(|of| Role { serves: true, work: Box::new(move || serve(of)) });
+            sim.run(workers.chain(servants).collect()).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            parks += sim.shared.state().parks;
+        }
+        assert!(parks > 200, "{parks} waits");
     }
 
     #[test]

@@ -12,9 +12,11 @@
 //! - [`watch`]: a disk that tells of every call before it happens, and forbids what nobody may do.
 //! - [`tables`]: what the workers work on, and reading all of it back.
 //! - [`workload`]: their random transactions, and what each statement found.
+//! - [`calls`]: calls of a database that are no statements, which workers make between and amid their transactions.
 //! - [`history`]: committed transactions in commit order, replayed on maps: what any state must look like.
 //! - [`run`]: a database, its workers and its services, from begin to end.
 
+mod calls;
 pub(crate) mod caught;
 pub(crate) mod fibers;
 pub(crate) mod history;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::disk::{Call, Crash, Disk, SimDisk};
 use storage::{Background, Database, LatchKind, Lsn, OpenError, Options, Service, StorageError, TxnError};
 
+use super::calls::Call as OtherCall;
 use super::caught::caught;
 use super::history::{History, Moment, Op};
 use super::rng::Rng;
@@ -488,9 +489,22 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
     ]
 }
 
+/// A call that is no statement; its error is noted.
+fn other_call(shared: &Shared<'_>, tables: &Tables, call: OtherCall, rng: &mut Rng) {
+    if let Err(error) = call.make(shared.db, tables, rng) {
+        shared.notes.error(error);
+    }
+    shared.notes.acknowledge(shared.db.durable());
+}
+
 fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
+    // Of their own, so that a seed's statements are those that they would be without these calls.
+    let mut of_calls = Rng::new(rng.clone().next() ^ 0xca11);
     for _ in 0..shared.script.profile.transactions {
-        match transaction(shared, tables, &mut rng) {
+        if of_calls.once_in(4) {
+            other_call(shared, tables, OtherCall::between(&mut of_calls), &mut of_calls);
+        }
+        match transaction(shared, tables, &mut rng, &mut of_calls) {
             Ok(()) | Err(TxnError::Deadlock { .. }) => {}
             Err(error) => {
                 let goes_on = error.is_retryable();
@@ -515,7 +529,7 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
     }
 }
 
-fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng) -> Result<(), TxnError> {
+fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng, of_calls: &mut Rng) -> Result<(), TxnError> {
     let (db, notes, profile) = (shared.db, shared.notes, &shared.script.profile);
     let mut tx = db.begin()?;
     let mut ops = Vec::new();
@@ -534,6 +548,9 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng) -> Result<()
             }
         }
         notes.acknowledge(db.durable());
+        if of_calls.once_in(12) {
+            other_call(shared, tables, OtherCall::amid(of_calls), of_calls);
+        }
         shared.sim.pause();
     }
     if rng.below(10) < profile.aborts {

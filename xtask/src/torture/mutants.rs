@@ -144,7 +144,7 @@ mod breeding {
             | Mutant::ReleaseReadLocksEarly
             | Mutant::SkipWriteLock
             | Mutant::ReleaseBeforeUndo => &[Isolation, Oracle, Crash],
-            Mutant::SkipDeadlockSearch | Mutant::SkipWake => &[Oracle, Crash],
+            Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustOldParents => &[Oracle, Isolation, Crash],
             Mutant::SkipUndo
             | Mutant::SkipStatementUndo

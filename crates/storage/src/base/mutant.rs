@@ -58,6 +58,8 @@ mutants! {
     SkipDeadlockSearch = "skip-deadlock-search",
     /// Whoever is granted a lock is not woken.
     SkipWake = "skip-wake",
+    /// A checkpoint keeps its mutex locked while it waits for the log: a fiber of the same thread stops there for good.
+    WaitWithMutex = "wait-with-mutex",
     // Points.
     /// A row that was found before a point is copied after it, whether or not its page has changed.
     SkipRevalidation = "skip-revalidation",

@@ -240,6 +240,7 @@ impl Points {
     #[inline(never)]
     fn stop(&self, site: &'static PointSite) {
         crate::latch::assert_none_held(site.name);
+        super::sync::assert_none_locked(site.name);
         self.hook.point(site.number());
     }
 
@@ -248,6 +249,7 @@ impl Points {
     pub(crate) fn enter(&self, operation: Operation) {
         if self.cooperative {
             crate::latch::assert_none_held("the begin of an operation");
+            super::sync::assert_none_locked("the begin of an operation");
             self.hook.enter(operation);
         }
     }

@@ -11,7 +11,14 @@
 //! Without either, these are the standard library's and parking_lot's own. Under shuttle all tasks are one thread: a
 //! mutex that is not from here must not be held across anything that is.
 
-#[cfg(not(shuttle))]
+//!
+//! In debug builds this thread's locked mutexes are counted, because none may be locked where the thread waits through the
+//! hook or passes a point: the one that goes on meanwhile may be a fiber of the same thread, and if it asks for that mutex
+//! the thread stops for good. [`assert_none_locked`] is asked there.
+
+#[cfg(all(debug_assertions, not(shuttle)))]
+pub(crate) use counted::{Mutex, MutexGuard, RwLock};
+#[cfg(all(not(debug_assertions), not(shuttle)))]
 pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
 #[cfg(shuttle)]
 pub(crate) use scheduled::{Mutex, MutexGuard, RwLock};
@@ -61,6 +68,124 @@ impl Backoff {
             self.rounds += 1;
         } else {
             yield_now();
+        }
+    }
+}
+
+/// Asserts in debug builds that this thread has none of the engine's mutexes locked; `_where` is for the message.
+#[inline(always)]
+pub(crate) fn assert_none_locked(_where: &str) {
+    #[cfg(all(debug_assertions, not(shuttle)))]
+    assert!(
+        counted::locked() == 0 || std::thread::panicking(),
+        "a mutex is locked at {_where}: a fiber of this thread that asks for it would stop the thread"
+    );
+}
+
+/// parking_lot's locks, counted.
+#[cfg(all(debug_assertions, not(shuttle)))]
+mod counted {
+    use std::cell::Cell;
+    use std::ops::{Deref, DerefMut};
+
+    thread_local! {
+        static LOCKED: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// Locks of this thread that are held.
+    pub(super) fn locked() -> u32 {
+        LOCKED.try_with(Cell::get).unwrap_or(0)
+    }
+
+    /// One lock that is held. Guards stay on their thread.
+    #[derive(Debug)]
+    pub(crate) struct Counted<G> {
+        guard: G,
+    }
+
+    impl<G> Counted<G> {
+        fn new(guard: G) -> Counted<G> {
+            let _ = LOCKED.try_with(|locked| locked.set(locked.get() + 1));
+            Counted { guard }
+        }
+    }
+
+    impl<G> Drop for Counted<G> {
+        fn drop(&mut self) {
+            let _ = LOCKED.try_with(|locked| locked.set(locked.get() - 1));
+        }
+    }
+
+    impl<G: Deref> Deref for Counted<G> {
+        type Target = G::Target;
+
+        fn deref(&self) -> &G::Target {
+            &self.guard
+        }
+    }
+
+    impl<G: DerefMut> DerefMut for Counted<G> {
+        fn deref_mut(&mut self) -> &mut G::Target {
+            &mut self.guard
+        }
+    }
+
+    pub(crate) type MutexGuard<'a, T> = Counted<parking_lot::MutexGuard<'a, T>>;
+
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) const fn new(value: T) -> Mutex<T> {
+            Mutex(parking_lot::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            Counted::new(self.0.lock())
+        }
+
+        #[allow(dead_code, reason = "asked for by some builds only")]
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().map(Counted::new)
+        }
+    }
+
+    #[derive(Debug, Default)]
+    pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
+
+    impl<T> RwLock<T> {
+        pub(crate) const fn new(value: T) -> RwLock<T> {
+            RwLock(parking_lot::RwLock::new(value))
+        }
+
+        pub(crate) fn read(&self) -> Counted<parking_lot::RwLockReadGuard<'_, T>> {
+            Counted::new(self.0.read())
+        }
+
+        pub(crate) fn write(&self) -> Counted<parking_lot::RwLockWriteGuard<'_, T>> {
+            Counted::new(self.0.write())
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::super::assert_none_locked;
+        use super::{Mutex, RwLock, locked};
+
+        #[test]
+        fn what_is_locked_is_counted_by_thread() {
+            let (one, two) = (Mutex::new(1), RwLock::new(2));
+            assert_none_locked("the begin");
+            let (first, second) = (one.lock(), two.read());
+            assert_eq!((locked(), *first, *second), (2, 1, 2));
+            assert!(one.try_lock().is_none());
+            std::thread::scope(|s| s.spawn(|| assert_none_locked("another thread")).join().unwrap());
+            drop(first);
+            let told = std::panic::catch_unwind(|| assert_none_locked("a wait")).unwrap_err();
+            assert!(told.downcast_ref::<String>().is_some_and(|told| told.contains("a mutex is locked at a wait")));
+            drop(second);
+            *two.write() += 1;
+            assert_none_locked("the end");
         }
     }
 }

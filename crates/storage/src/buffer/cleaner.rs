@@ -75,6 +75,26 @@ pub(super) struct Cleaner {
     populated: usize,
 }
 
+/// A step that is under way. It has taken the cleaner's memory out of the pool, so that no mutex is locked while it waits.
+struct Turn<'p> {
+    pool: &'p BufferPool,
+    cleaner: Cleaner,
+}
+
+impl Turn<'_> {
+    /// `None` if another step is under way.
+    fn take(pool: &BufferPool) -> Option<Turn<'_>> {
+        let cleaner = pool.cleaner.lock().take()?;
+        Some(Turn { pool, cleaner })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.pool.cleaner.lock() = Some(std::mem::take(&mut self.cleaner));
+    }
+}
+
 impl BufferPool {
     /// One step: writes at most one batch of pages, or syncs the file. The caller holds no latch. A step
     /// begun while another is under way (by another thread or fiber) does nothing.
@@ -82,22 +102,23 @@ impl BufferPool {
     /// # Errors
     /// A failed write or sync closes the instance. [`StorageError::NoSpace`] leaves everything as it was.
     pub(crate) fn clean_step(&self, now_ns: u64, goal: CleanGoal) -> Result<StepResult, StorageError> {
-        let Some(mut cleaner) = self.cleaner.try_lock() else { return Ok(StepResult::Idle) };
+        let Some(mut turn) = Turn::take(self) else { return Ok(StepResult::Idle) };
+        let cleaner = &mut turn.cleaner;
         self.poison.check()?;
         self.cleaner_called.store(false, Ordering::Release);
         if let Some(pages) = self.make_room()? {
             return Ok(StepResult::Worked { pages });
         }
-        if self.populate_ahead(&mut cleaner) {
+        if self.populate_ahead(cleaner) {
             return Ok(StepResult::Worked { pages: 0 });
         }
         if goal.write_before > cleaner.none_below || !cleaner.plan.is_empty() {
-            let pages = self.write_oldest(&mut cleaner, now_ns, goal.write_before)?;
+            let pages = self.write_oldest(cleaner, now_ns, goal.write_before)?;
             if pages > 0 {
                 return Ok(StepResult::Worked { pages });
             }
         }
-        self.sync_if_due(&mut cleaner, now_ns, goal.write_before)
+        self.sync_if_due(cleaner, now_ns, goal.write_before)
     }
 
     /// The goal *room*; the number of pages written, or `None` if there is room enough.

@@ -131,7 +131,8 @@ pub(crate) struct BufferPool {
     unsynced: Mutex<Unsynced>,
     direct: Mutex<DirectWrites>,
     batches: Mutex<Vec<Batch>>,
-    cleaner: Mutex<Cleaner>,
+    /// What the cleaner remembers; none while a step is under way, which may wait for the log.
+    cleaner: Mutex<Option<Cleaner>>,
     counters: Counters,
 }
 
@@ -195,7 +196,7 @@ impl BufferPool {
             unsynced: Mutex::new(Unsynced::new()),
             direct: Mutex::default(),
             batches: Mutex::default(),
-            cleaner: Mutex::default(),
+            cleaner: Mutex::new(Some(Cleaner::default())),
             counters: Counters::default(),
         })
     }

@@ -8,6 +8,7 @@ use super::options::Options;
 use super::services::Services;
 use super::table::{OpenTable, Raw, Table};
 use super::transaction::Transaction;
+use crate::base::checked::checked;
 use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::hook::{Operation, OperationKind};
@@ -65,6 +66,7 @@ impl Database {
     }
 
     pub(crate) fn open_with(disk: Arc<dyn Disk>, mut options: Options) -> Result<Database, OpenError> {
+        options.hook = checked(options.hook);
         let directory = files::directory(&*disk);
         if options.pool_bytes < super::options::MIN_POOL_BYTES {
             let what = format!("{} bytes; at least {} are needed", options.pool_bytes, super::options::MIN_POOL_BYTES);
@@ -468,8 +470,7 @@ impl Database {
     }
 
     fn shut_down(&self) -> Result<(), StorageError> {
-        let mut closed = self.closed.lock();
-        if std::mem::replace(&mut *closed, true) {
+        if std::mem::replace(&mut *self.closed.lock(), true) {
             return Ok(());
         }
         self.core.locks.close();

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::base::config::Service;
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
+use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, StepResult};
 use crate::recovery::checkpoint::Checkpointer;

@@ -6,11 +6,15 @@
 //!
 //! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
 
+use std::sync::Arc;
+
 use super::control::{Control, ControlFile};
 use crate::base::error::StorageError;
+use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::log::{FIRST_LSN, RecordBuf, RecordKind};
 use crate::txn::active::Active;
 use crate::txn::core::Core;
@@ -18,18 +22,48 @@ use crate::txn::core::Core;
 /// Takes checkpoints. One at a time.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
-    state: Mutex<State>,
+    /// A checkpoint waits for the log, so it locks nothing meanwhile: it takes out what only one may have, and the next one
+    /// waits for its turn through the hook.
+    turns: Mutex<Turns>,
+    /// What the newest checkpoint has made of the control file.
+    control: Mutex<Control>,
+    /// Checkpoints since open.
+    taken: AtomicU64,
+    /// Where the redo of the newest checkpoint begins.
+    redo: AtomicU64,
     slot: SlotId,
 }
 
 #[derive(Debug)]
+struct Turns {
+    /// None while a checkpoint is under way.
+    state: Option<State>,
+    waiting: Vec<Arc<WaitToken>>,
+}
+
+/// What a checkpoint writes with.
+#[derive(Debug)]
 struct State {
     file: ControlFile,
-    control: Control,
     rec: RecordBuf,
-    taken: u64,
-    /// Where the redo of the newest checkpoint begins.
-    redo: Lsn,
+}
+
+/// A checkpoint that is under way, until dropped.
+struct Turn<'c> {
+    of: &'c Checkpointer,
+    hook: &'c dyn Hook,
+    state: Option<State>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut turns = self.of.turns.lock();
+            turns.state = self.state.take();
+            std::mem::take(&mut turns.waiting)
+        };
+        waiting.iter().for_each(|token| self.hook.wake(token));
+    }
 }
 
 /// A checkpoint's record, decoded.
@@ -76,22 +110,39 @@ impl CheckpointBody {
 impl Checkpointer {
     /// Goes on from what the control file says. `slot` is this service's own in the log.
     pub(crate) fn new(file: ControlFile, control: Control, redo: Lsn, slot: SlotId) -> Checkpointer {
-        Checkpointer { state: Mutex::new(State { file, control, rec: RecordBuf::new(), taken: 0, redo }), slot }
+        let (control, state) = (Mutex::new(control), Some(State { file, rec: RecordBuf::new() }));
+        let turns = Mutex::new(Turns { state, waiting: Vec::new() });
+        Checkpointer { turns, control, taken: AtomicU64::new(0), redo: AtomicU64::new(redo.0), slot }
     }
 
     /// Checkpoints taken since open.
     pub(crate) fn taken(&self) -> u64 {
-        self.state.lock().taken
+        self.taken.load(Ordering::Relaxed)
     }
 
     /// What the newest checkpoint has made of the control file.
     pub(crate) fn control(&self) -> Control {
-        self.state.lock().control
+        *self.control.lock()
     }
 
     /// Log bytes that a restart would read now.
     pub(crate) fn distance(&self, tail: Lsn) -> u64 {
-        tail.0.saturating_sub(self.state.lock().redo.0)
+        tail.0.saturating_sub(self.redo.load(Ordering::Relaxed))
+    }
+
+    /// Waits until no other checkpoint is under way.
+    fn turn<'c>(&'c self, hook: &'c dyn Hook) -> Turn<'c> {
+        let token = Arc::new(WaitToken::new());
+        loop {
+            {
+                let mut turns = self.turns.lock();
+                if let Some(state) = turns.state.take() {
+                    return Turn { of: self, hook, state: Some(state) };
+                }
+                turns.waiting.push(Arc::clone(&token));
+            }
+            hook.block(&token, BlockReason::LogFlush);
+        }
     }
 
     /// Takes one now.
@@ -99,8 +150,9 @@ impl Checkpointer {
     /// # Errors
     /// A failed write closes the instance; a full disk does not.
     pub(crate) fn take(&self, core: &Core) -> Result<(), StorageError> {
-        let mut state = self.state.lock();
-        let State { file, control, rec, taken, redo } = &mut *state;
+        let mut turn = self.turn(&*core.hook);
+        // It is there until the turn is dropped.
+        let Some(State { file, rec }) = &mut turn.state else { return Ok(()) };
         core.poison.check()?;
         // In this order: what is missed by a later look has all its records behind this tail.
         let tail = core.log.tail();
@@ -114,17 +166,19 @@ impl Checkpointer {
         let at = core.log.append_redo_only(self.slot, rec, Lsn::ZERO)?;
         let end = rec.end();
         if !is_mutant(Mutant::NameBeforeFlush) {
+            let _locked = is_mutant(Mutant::WaitWithMutex).then(|| self.turns.lock());
             core.make_durable(end)?;
         }
-        let next = Control { number: control.number + 1, checkpoint: at, durable: end, ..*control };
+        let before = *self.control.lock();
+        let next = Control { number: before.number + 1, checkpoint: at, durable: end, ..before };
         file.write(&next).inspect_err(|e| {
             if !matches!(e, StorageError::NoSpace { .. }) {
                 core.poison.close(e, core.log.durable());
             }
         })?;
-        *control = next;
-        *redo = oldest;
-        *taken += 1;
+        *self.control.lock() = next;
+        self.redo.store(oldest.0, Ordering::Relaxed);
+        self.taken.fetch_add(1, Ordering::Relaxed);
         core.log.truncate_before(if is_mutant(Mutant::TruncateTooEarly) { end } else { keep })
     }
 }

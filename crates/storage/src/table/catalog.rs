@@ -6,8 +6,6 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
-
 use super::codec::Codec;
 use super::codec::name::RAW;
 use super::index::{Index, Want};
@@ -16,6 +14,7 @@ use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::{IndexId, PageId};
+use crate::base::sync::Mutex;
 use crate::btree::Tree;
 use crate::txn::core::{Core, Txn};
 

@@ -1,0 +1,68 @@
+//! What must hold where the engine waits, asserted in the one place that every wait goes through.
+//!
+//! A thread that waits through the hook may run another fiber meanwhile. So it holds no latch, and none of the engine's
+//! mutexes is locked: a mate that asked for one would stop the thread, and with it the fiber that could unlock it.
+
+use std::sync::Arc;
+
+use super::hook::Hook;
+
+/// The hook of a database: in debug builds one that asserts the rule before each wait.
+pub(crate) fn checked(hook: Arc<dyn Hook>) -> Arc<dyn Hook> {
+    #[cfg(all(debug_assertions, not(shuttle)))]
+    return Arc::new(asserting::Asserting(hook));
+    #[cfg(not(all(debug_assertions, not(shuttle))))]
+    hook
+}
+
+#[cfg(all(debug_assertions, not(shuttle)))]
+mod asserting {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crate::base::hook::{BlockReason, Hook, Operation, WaitToken};
+    use crate::base::point::PointSite;
+    use crate::base::sync::assert_none_locked;
+
+    #[derive(Debug)]
+    pub(super) struct Asserting(pub(super) Arc<dyn Hook>);
+
+    fn assert_nothing_held() {
+        if !std::thread::panicking() {
+            crate::latch::assert_none_held("a wait");
+            assert_none_locked("a wait");
+        }
+    }
+
+    impl Hook for Asserting {
+        fn is_cooperative(&self) -> bool {
+            self.0.is_cooperative()
+        }
+
+        fn may_stop_at(&self, site: &'static PointSite) -> bool {
+            self.0.may_stop_at(site)
+        }
+
+        fn point(&self, site: u32) {
+            self.0.point(site);
+        }
+
+        fn enter(&self, operation: Operation) {
+            self.0.enter(operation);
+        }
+
+        fn block(&self, token: &WaitToken, reason: BlockReason) {
+            assert_nothing_held();
+            self.0.block(token, reason);
+        }
+
+        fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
+            assert_nothing_held();
+            self.0.block_for(token, reason, limit)
+        }
+
+        fn wake(&self, token: &WaitToken) {
+            self.0.wake(token);
+        }
+    }
+}

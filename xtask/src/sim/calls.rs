@@ -1,0 +1,126 @@
+//! Calls of a database that are no statements of a transaction: checkpoints, counters, checks, tables, refused bulk loads.
+//! Any worker may make any of them at any time, so the workers of a run do. What they must not do is to stop another fiber
+//! of their thread, to fail, or to change a row.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use storage::disk::MemDisk;
+use storage::{CopyError, Database, Isolation, Table, TxnError};
+
+use super::rng::Rng;
+use super::run::RunError;
+use super::tables::Tables;
+
+/// Tables that are created on the way and stay empty.
+const EXTRA: [Table<u64, Vec<u8>>; 3] = [Table::new("extra one"), Table::new("extra two"), Table::new("extra three")];
+
+/// The calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Checkpoint,
+    Stats,
+    Names,
+    VerifyPages,
+    CheckStructure,
+    Preload,
+    /// A transaction of its own, at any isolation level, that does nothing.
+    Begin,
+    CreateTable,
+    /// A table that has rows takes none in bulk.
+    RefusedLoad,
+    /// An online copy, onto a disk of its own.
+    Copy,
+}
+
+/// Those that may be made in the middle of a transaction: they take no locks.
+const AMID: [Call; 8] = [
+    Call::Checkpoint,
+    Call::Checkpoint,
+    Call::Stats,
+    Call::Names,
+    Call::VerifyPages,
+    Call::CheckStructure,
+    Call::Preload,
+    Call::Copy,
+];
+/// And those between two transactions.
+const BETWEEN: [Call; 5] = [Call::Checkpoint, Call::Stats, Call::Begin, Call::CreateTable, Call::RefusedLoad];
+
+impl Call {
+    /// Each once.
+    #[cfg(test)]
+    pub(crate) const ALL: [Call; 10] = [
+        Call::Checkpoint,
+        Call::Stats,
+        Call::Names,
+        Call::VerifyPages,
+        Call::CheckStructure,
+        Call::Preload,
+        Call::Begin,
+        Call::CreateTable,
+        Call::RefusedLoad,
+        Call::Copy,
+    ];
+
+    /// One for the middle of a transaction.
+    pub(crate) fn amid(rng: &mut Rng) -> Call {
+        rng.pick(&AMID)
+    }
+
+    /// One for between two.
+    pub(crate) fn between(rng: &mut Rng) -> Call {
+        if rng.once_in(2) { rng.pick(&BETWEEN) } else { Call::amid(rng) }
+    }
+
+    /// Makes the call.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn make(self, db: &Database, tables: &Tables, rng: &mut Rng) -> Result<(), RunError> {
+        match self {
+            Call::Checkpoint => db.checkpoint().map_err(RunError::Service),
+            Call::Stats => {
+                let (one, two) = (db.stats(), db.stats());
+                assert!(two.log_bytes >= one.log_bytes && two.checkpoints >= one.checkpoints, "counters go back");
+                Ok(())
+            }
+            Call::Names => {
+                assert!(db.table_names().len() >= tables.len(), "tables are forgotten");
+                assert!(db.indexes().len() >= tables.len(), "indexes are forgotten");
+                db.request_flush(db.durable());
+                Ok(())
+            }
+            Call::VerifyPages => db.verify_pages().map(drop).map_err(RunError::Service),
+            // While others write its findings mean nothing; that it comes to an end does.
+            Call::CheckStructure => {
+                db.check_structure(|_, _| ControlFlow::Continue(())).map(drop).map_err(RunError::Service)
+            }
+            Call::Copy => match db.copy_on(Arc::new(MemDisk::new()), |_| ControlFlow::Continue(())) {
+                Ok(_) => Ok(()),
+                Err(CopyError::Storage(error)) => Err(RunError::Service(error)),
+                Err(other) => Err(RunError::Open(format!("copy: {other}"))),
+            },
+            Call::Preload => db.preload().map(drop).map_err(RunError::Service),
+            Call::Begin => {
+                let levels = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
+                let tx = db.begin_at(rng.pick(&levels)).map_err(RunError::Txn)?;
+                if rng.once_in(2) { tx.commit().map_err(RunError::Txn) } else { Ok(drop(tx)) }
+            }
+            Call::CreateTable => unless_victim(db.table(&EXTRA[rng.below(3) as usize]).map(drop)),
+            Call::RefusedLoad => unless_victim(match db.bulk_load(&tables[rng.below(2) as usize]) {
+                // Empty, if its rows were deleted or rolled back.
+                Ok(load) => Ok(drop(load)),
+                Err(TxnError::Schema { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }),
+        }
+    }
+}
+
+fn unless_victim(result: Result<(), TxnError>) -> Result<(), RunError> {
+    match result {
+        Err(TxnError::Deadlock { .. }) => Ok(()),
+        other => other.map_err(RunError::Txn),
+    }
+}
