@@ -231,6 +231,13 @@ fn deleting_takes_only_what_is_the_databases() {
     assert_eq!(left.len(), foreign.len());
     assert!(left.values().all(|bytes| bytes == b"years of work") && bank.join("lost+found").is_dir());
     assert!(DatabaseFiles::claim(&bank).unwrap().is_some_and(|rest| rest.bytes() == 0));
+    // What an unfinished copy has left is a part of a database, too.
+    let copy = dir.join("copy");
+    fs::create_dir(&copy).unwrap();
+    fs::write(copy.join("copying"), "").unwrap();
+    fs::write(copy.join("pages.0"), [0; 8192]).unwrap();
+    DatabaseFiles::claim(&copy).unwrap().unwrap().delete().unwrap();
+    assert!(!copy.join("copying").exists() && !copy.join("pages.0").exists());
 }
 
 /// Names that only begin like ours are somebody else's.

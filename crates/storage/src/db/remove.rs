@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::files::{self, is_ours};
+use super::files::{self, COPYING, is_ours};
 use crate::base::error::{OpenError, StorageError};
 use crate::io::{Disk, DiskLock, FileDisk, LOCK_FILE, OpenMode};
 use crate::log::{is_segment, is_segment_name};
@@ -44,6 +44,7 @@ impl DatabaseFiles {
         };
         let list = || disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e));
         // A directory of somebody else does not even get a lock file.
+        let is_ours = |name: &str| is_ours(name) || name == COPYING;
         if !list()?.iter().any(|name| name != LOCK_FILE && is_ours(name)) {
             return Ok(None);
         }
@@ -82,13 +83,13 @@ impl DatabaseFiles {
     }
 
     /// Deletes the database's files. The directory stays, with everything else in it and the lock file. The control file
-    /// goes first: without it the rest is no database.
+    /// goes first: without it the rest is no database. The mark of an unfinished copy goes last: with it nothing is opened.
     ///
     /// # Errors
     /// A file that cannot be removed: those before it are gone.
     pub fn delete(mut self) -> Result<(), StorageError> {
         let fail = |op, name: &str, e| StorageError::io(op, self.disk.show(name), 0, e);
-        self.ours.sort_by_key(|name| name != CONTROL);
+        self.ours.sort_by_key(|name| (name == COPYING, name != CONTROL));
         for (at, name) in self.ours.iter().enumerate() {
             self.disk.remove(name).map_err(|e| fail("remove", name, e))?;
             if at == 0 {

@@ -12,7 +12,7 @@ use crate::database::Database;
 use crate::driver::terminal::Terminal;
 use crate::driver::{self, Clock, Plan};
 use crate::engine::{Engine, Session, Transaction};
-use crate::error::Error;
+use crate::error::{Error, command};
 use crate::generate::Random;
 use crate::generate::input::World;
 use crate::generate::nurand::Constants;
@@ -110,8 +110,9 @@ pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
 fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded), Error> {
     let shown = config.shown();
     let failed = |e: &dyn std::fmt::Display| {
+        let load = command("load", &shown, "");
         Error::failed(e.to_string())
-            .help("'tpcc load' makes a database; without --data a small one is made and removed again")
+            .help(format!("{load} makes a database; without --data a small one is made and removed again"))
     };
     let options = Options::new()
         .create(false)
