@@ -31,6 +31,8 @@ const LONGEST_TABLE_NAME: usize = 200;
 const TEAM_SIZE: usize = 16;
 /// Most transactions of a team: each needs a transaction slot of the engine.
 const MOST_TEAM: i64 = 256;
+/// Longest delay of a read, microseconds: ten seconds.
+const LONGEST_DELAY_US: i64 = 10_000_000;
 /// Longest run, seconds: a year.
 const LONGEST: f64 = 31_536_000.0;
 
@@ -59,6 +61,8 @@ pub(crate) struct StoreConfig {
     pub(crate) checkpoint_mib: u64,
     /// Whether pages carry checksums.
     pub(crate) page_checksums: bool,
+    /// Microseconds by which each read of pages is delayed.
+    pub(crate) read_delay_us: u64,
     /// How transactions share a worker.
     pub(crate) scheduling: Scheduling,
 }
@@ -318,6 +322,7 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
     store.latches = how.latches.unwrap_or(store.latches);
     store.prefetch = how.prefetch.is_none_or(Switch::is_on);
     store.preload = how.preload.is_none_or(Switch::is_on);
+    store.read_delay_us = how.read_delay_us.map_or(Ok(0), |n| number("--read-delay-us", n, 0, LONGEST_DELAY_US))?;
     store.scheduling = scheduling(&flags.scheduling)?;
     let terminals = flags.work.terminals.map(|n| number("--terminals", n, 1, MOST_TERMINALS)).transpose()?;
     let usual = Admission::usual(store.scheduling.team_size(), store.scheduling.teams_of());
@@ -404,6 +409,7 @@ pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Er
         background: Background::Inline,
         checkpoint_mib: 2_048,
         page_checksums: true,
+        read_delay_us: 0,
         scheduling: Scheduling::Threads,
     };
     let length = Length { warmup: Duration::ZERO, duration: None, transactions: None };
@@ -455,6 +461,7 @@ fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) 
         background: engine.background.unwrap_or(Background::Threads),
         checkpoint_mib,
         page_checksums: engine.page_checksums.is_none_or(Switch::is_on),
+        read_delay_us: 0,
         scheduling: Scheduling::Threads,
     })
 }
@@ -496,6 +503,7 @@ pub(crate) fn history(flags: flags::History) -> Result<HistoryConfig, Error> {
         background: Background::Threads,
         checkpoint_mib: 64,
         page_checksums: true,
+        read_delay_us: 0,
         scheduling: Scheduling::Threads,
     };
     let (teams, scheduler) = teams(&flags.scheduling, flags.workers, params.sessions)?;
@@ -601,6 +609,7 @@ fn floor_has_no(flags: &flags::Run) -> Result<(), Error> {
         ("--latches", how.latches.is_some()),
         ("--prefetch", how.prefetch.is_some()),
         ("--preload", how.preload.is_some()),
+        ("--read-delay-us", how.read_delay_us.is_some()),
         ("--buffer-pool", engine.buffer_pool.is_some()),
         ("--background", engine.background.is_some()),
         ("--checkpoint-mib", engine.checkpoint_mib.is_some()),

@@ -425,6 +425,11 @@ pub(crate) struct Transactions {
     /// Read the database into the pool before the warm-up, if it fits [default: on]
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub(crate) preload: Option<Switch>,
+    /// Delay each read of pages by so many microseconds, at least; for measurement only [default: 0]
+    ///
+    /// The thread that reads sleeps: what a device with latency would cost, on a machine that reads from memory.
+    #[arg(long, value_name = "US", allow_negative_numbers = true)]
+    pub(crate) read_delay_us: Option<i64>,
     /// Order of steps in a transaction: hot-last, contended rows late; spec, as written
     #[arg(long, value_enum, default_value = "hot-last", value_name = "hot-last|spec", hide_possible_values = true)]
     pub(crate) order: Steps,

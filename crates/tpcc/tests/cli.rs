@@ -73,6 +73,8 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["run", "--background", "none"], "--background none"),
         (&["run", "--checkpoint-mib", "0"], "--checkpoint-mib 0: at least 1"),
         (&["run", "--page-checksums", "maybe"], "--page-checksums maybe"),
+        (&["run", "--read-delay-us", "-1"], "--read-delay-us -1: at least 0"),
+        (&["run", "--engine", "floor", "--read-delay-us", "1"], "--read-delay-us: means nothing"),
         (&["run", "--order", "random"], "--order random"),
         (&["run", "--check", "maybe"], "--check maybe"),
         (&["run", "--engine", "postgres"], "--engine postgres"),

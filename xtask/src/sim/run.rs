@@ -474,7 +474,7 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
             serves: true,
             work: Box::new(move || {
                 while !shared.sim.is_last() {
-                    serve(if of_log.once_in(3) { Service::SegmentMaker } else { Service::Flusher });
+                    serve(of_log.pick(&[Service::Flusher, Service::PageReader, Service::SegmentMaker]));
                 }
             }),
         },

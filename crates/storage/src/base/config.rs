@@ -57,4 +57,8 @@ pub enum Service {
     Cleaner,
     /// Takes a checkpoint now, whether due or not, without writing pages first.
     Checkpointer,
+    /// Reads a page that a transaction waits for. Waits for nobody. From the first step on, if the
+    /// [`Hook`](crate::Hook) is cooperative, each page that is missing waits for a step of this; before it, and under other
+    /// hooks, the transaction reads the page itself.
+    PageReader,
 }

@@ -331,6 +331,43 @@ impl Tree {
 }
 
 impl Tree {
+    /// For keys of a group that were not found because pages are not in the pool: has these read, all at the same time,
+    /// level by level, and finds the keys then. For pools with readers: a device serves many reads in the time of one.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn fetch_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], found: &mut [Option<Found<'p>>]) {
+        let mut missing = Vec::with_capacity(keys.len());
+        let mut any = false;
+        for _ in 0..MAX_LEVELS {
+            missing.clear();
+            for ((tree, key, _), found) in keys.iter().zip(&*found) {
+                if found.is_none()
+                    && let Some(page) = tree.missing_page(pool, key)
+                    && !missing.contains(&page)
+                {
+                    missing.push(page);
+                }
+            }
+            if missing.is_empty() || !pool.load_group(&missing) {
+                break;
+            }
+            any = true;
+        }
+        if any {
+            let mut again = [None; GROUP];
+            Tree::find_group(pool, keys, &mut again);
+            found.copy_from_slice(&again[..keys.len()]);
+        }
+    }
+
+    /// The first page on the way to the leaf of a key that is not in the pool.
+    fn missing_page(&self, pool: &BufferPool, key: &[u8]) -> Option<PageId> {
+        match self.descend::<false>(pool, |page, _| page.child_position(key), 0) {
+            Err(Stop::Miss(page)) => Some(page),
+            _ => None,
+        }
+    }
+
     /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
     /// asked for but not looked at.
     #[inline]

@@ -10,6 +10,9 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// Fills `buf` from `offset`.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError>;
 
+    /// Fills `buf` from `offset` if the system has all of it in memory; false if it may have to wait for a device.
+    fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError>;
+
     /// Writes all of `buf` at `offset`, within the file's length.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError>;
 

@@ -19,7 +19,7 @@ use crate::page::{PageMut, PageRef};
 /// | field | who may change it |
 /// | --- | --- |
 /// | `latch` | anyone |
-/// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share) |
+/// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share); `page` also the reader that has taken a frame without a page out of circulation |
 /// | `uses` | anyone, any time: a hint for replacement |
 /// | `writing` | whoever swapped it from false, until he stores false: one write of a page at a time |
 #[repr(C, align(64))]
@@ -100,6 +100,20 @@ impl Frame {
     pub(crate) fn bytes(&self) -> PageRef<'_> {
         // SAFETY: the pointer is to this frame's page, which lives as long as `self`.
         unsafe { PageRef::new(self.page.get().cast()) }
+    }
+
+    /// The bytes of a frame that holds no page, to be filled while no latch is held.
+    ///
+    /// # Safety
+    /// The frame has no page, is in no queue, and the caller alone has taken it out of circulation: only then is nobody
+    /// else entitled to write here. Others may still look, as optimistic readers that found the frame's former page; the
+    /// version of that has gone by with the eviction, so none of them believes what it sees.
+    #[allow(clippy::mut_from_ref, reason = "exclusive by the contract, as a cell's content")]
+    pub(super) unsafe fn unowned_bytes(&self) -> &mut [u8; PAGE_SIZE] {
+        debug_assert!(self.page_id().is_none(), "{self:?} is read into and has a page");
+        // SAFETY: the pointer is to this frame's page, which lives as long as `self` and has `PAGE_SIZE` bytes; the caller
+        // promises to be the only writer.
+        unsafe { &mut *self.page.get().cast() }
     }
 
     /// Whether the page has changes that are not on disk.

@@ -1,27 +1,69 @@
 //! Bringing a page into memory: the cold path of every access.
+//!
+//! A page is claimed in the page table, with a frame that has no page and is in no queue: nobody else writes there, so it
+//! is read without a latch, and the frame's latch is taken only to install the page. Where [readers](super::readers) serve
+//! the pool, a read that may have to wait for a device is theirs, and the one that wants the page blocks through the hook:
+//! a fiber's mates go on.
 
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::BufferPool;
 use super::frame::{Frame, MAX_USES};
 use super::page_table::{Absent, Place};
+use super::readers::Job;
 use super::replace::{Entry, GHOST_PART, is_inner};
 use super::room::FreeFrame;
 use super::stats::add;
 use crate::base::error::StorageError;
-use crate::base::hook::{BlockReason, WaitToken};
+use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::base::sync::Mutex;
+use crate::latch::assert_none_held;
 use crate::page::{PageRef, header, sound};
 
-/// A waiter for a page that another is reading.
-pub(super) type Waiter = (PageId, Arc<WaitToken>);
+/// What one that wants pages waits for: the end of their reads, and the first error of them.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    token: WaitToken,
+    /// Reads to wait for, and one for the holder until it waits.
+    left: AtomicU32,
+    failure: Mutex<Option<StorageError>>,
+}
+
+/// A ticket for a page.
+pub(super) type Waiter = (PageId, Arc<Ticket>);
+
+impl Ticket {
+    pub(super) fn new() -> Arc<Ticket> {
+        Arc::new(Ticket { token: WaitToken::new(), left: AtomicU32::new(1), failure: Mutex::default() })
+    }
+
+    /// One of the reads is over.
+    fn hear(&self, read: &Result<(), StorageError>, hook: &dyn Hook) {
+        if let Err(error) = read {
+            self.failure.lock().get_or_insert_with(|| error.clone());
+        }
+        if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            hook.wake(&self.token);
+        }
+    }
+
+    /// Returns when all reads are over. Called once. The caller holds no latch.
+    pub(super) fn wait(&self, hook: &dyn Hook) -> Result<(), StorageError> {
+        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+            assert_none_held("a wait for a page");
+            hook.block(&self.token, BlockReason::PageRead);
+        }
+        self.failure.lock().take().map_or(Ok(()), Err)
+    }
+}
 
 impl BufferPool {
-    /// The page's frame, brought in if need be. By the time the caller looks it may have gone again, so
-    /// he checks [`Frame::page_id`] after having begun to read, as with [`BufferPool::get`].
+    /// The page's frame, brought in if need be. By the time the caller looks it may have gone again, so it
+    /// checks [`Frame::page_id`] after having begun to read, as with [`BufferPool::get`].
     ///
     /// # Errors
     /// As [`BufferPool::load`].
@@ -35,29 +77,83 @@ impl BufferPool {
         }
     }
 
-    /// Brings a page into memory, or waits until whoever does so has finished; the caller tries
-    /// [`BufferPool::get`] again. He holds no latch: this may evict, write, read and wait.
+    /// Brings a page into memory, or waits until the one that does so has finished; the caller tries
+    /// [`BufferPool::get`] again. It holds no latch: this may evict, write, read and wait.
     ///
     /// # Errors
     /// [`StorageError::CorruptPage`] if the page does not exist or is damaged, [`StorageError::Io`] if it
-    /// cannot be read; errors of making room for it. A waiter reads for itself when the reader failed.
+    /// cannot be read; errors of making room for it. All that wait for a read hear of its failure.
     #[cold]
     pub(crate) fn load(&self, id: PageId) -> Result<(), StorageError> {
+        let ticket = Ticket::new();
+        self.begin_load(id, &ticket, &|hint| self.take_frame(hint).map(Some))?;
+        ticket.wait(&*self.hook)
+    }
+
+    /// Brings pages into memory, all of them at the same time, and returns when they have come: as many as find room
+    /// without waiting for it, and few enough to leave the others' pages in a small pool. False if nothing was begun. A
+    /// page that cannot be read is left to those that cannot do without it. The caller holds no latch.
+    #[cold]
+    pub(crate) fn load_group(&self, pages: &[PageId]) -> bool {
+        let ticket = Ticket::new();
+        let room = |hint| Ok(self.free_frame(hint).or_else(|| self.evict_one(hint, &mut false)));
+        let mut begun = false;
+        for id in pages.iter().take(self.frame_count() / GROUP_PART) {
+            begun |= self.begin_load(*id, &ticket, &room).is_ok_and(|begun| begun);
+        }
+        let _ = ticket.wait(&*self.hook);
+        begun
+    }
+
+    /// Begins to bring a page into memory, with a frame that `room` finds. When this returns it is there, or the ticket will
+    /// hear of it. False if there was no room.
+    pub(super) fn begin_load<'a>(
+        &'a self,
+        id: PageId,
+        ticket: &Arc<Ticket>,
+        room: &dyn Fn(usize) -> Result<Option<FreeFrame<'a>>, StorageError>,
+    ) -> Result<bool, StorageError> {
         loop {
             match self.table.place(id) {
-                Some(Place::Frame(_)) => return Ok(()),
-                Some(Place::Loading) => {
-                    self.wait_for_reader(id);
-                    return Ok(());
+                Some(Place::Frame(_)) => return Ok(true),
+                Some(Place::Loading(_)) => {
+                    if self.join(id, ticket) {
+                        return Ok(true);
+                    }
                 }
                 Some(Place::Absent(seen)) if self.exists(id) => {
                     // The frame first: that may wait, and while a page is claimed nobody may.
-                    let free = self.take_frame(self.shard_of_page(id))?;
-                    if self.table.claim(id, seen) {
-                        return self.read_claimed(id, seen, free);
+                    let Some(free) = room(self.shard_of_page(id))? else { return Ok(false) };
+                    if let Some(claim) = self.claim(id, seen, free) {
+                        return self.read(claim, ticket).map(|()| true);
                     }
                 }
                 _ => return Err(self.corrupt(id, "is referred to but does not exist".into())),
+            }
+        }
+    }
+
+    /// Reads a claimed page, or has it read: the ticket then hears of it.
+    fn read(&self, mut claim: Claim<'_>, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
+        if !self.readers.are_open() {
+            return claim.read();
+        }
+        let at = claim.id.offset();
+        match self.file.read_resident_at(claim.bytes(), at) {
+            Ok(true) => claim.finish(Ok(())),
+            Err(error) => claim.finish(Err(error)),
+            Ok(false) => {
+                ticket.left.fetch_add(1, Ordering::Relaxed);
+                self.waiters_for(claim.id).lock().push((claim.id, Arc::clone(ticket)));
+                add(&self.counters.handed_over, 1);
+                match self.readers.submit(claim.into_job()) {
+                    Ok(()) => Ok(()),
+                    // They have just been closed. What comes of it the ticket hears.
+                    Err(job) => {
+                        let _ = self.take_up(job).read();
+                        Ok(())
+                    }
+                }
             }
         }
     }
@@ -81,38 +177,18 @@ impl BufferPool {
         sound::flaw(bytes, id).map(|flaw| flaw.to_string())
     }
 
-    fn read_claimed(&self, id: PageId, seen: Absent, free: FreeFrame<'_>) -> Result<(), StorageError> {
-        let frame = free.frame();
-        let index = free.index();
-        // Only someone who found this frame while it held another page can be waiting for this latch; he
-        // may see it held during the read, which is why rule 1 of the latches is not hurt.
-        let mut write = frame.write();
-        let read = self.file.read_exact_at(write.page_mut().bytes(), id.offset());
-        let read = read.and_then(|()| {
-            // SAFETY: the latch is held.
-            let bytes: &[u8; PAGE_SIZE] = unsafe { write.page().stable() };
-            let unsound = || if self.options.sound { self.unsound(bytes, id) } else { None };
-            match header::damage(bytes, id, self.options.checksums).or_else(unsound) {
-                None => Ok(()),
-                Some(what) => Err(self.corrupt(id, what)),
-            }
-        });
-        if read.is_ok() {
-            add(&self.counters.reads, 1);
-            let entry = self.settle(frame, id, seen);
-            self.table.publish(id, index);
-            drop(write);
-            free.enter(entry);
-        } else {
-            drop(write);
-            self.table.give_up(id, seen);
-        }
-        self.wake_waiters(id);
-        read
+    /// Claims an absent page for reading into a frame; none if it is no longer as `seen`.
+    pub(super) fn claim<'a>(&'a self, id: PageId, seen: Absent, free: FreeFrame<'a>) -> Option<Claim<'a>> {
+        self.table.claim(id, seen, free.index()).then(|| Claim { pool: self, id, seen, free: Some(free) })
+    }
+
+    /// A claim that was a job meanwhile.
+    pub(super) fn take_up(&self, job: Job) -> Claim<'_> {
+        Claim { pool: self, id: job.id, seen: job.seen, free: Some(self.adopt(job.frame)) }
     }
 
     /// Fills in the head of a frame, whose latch is held, for a page just read; says how it enters.
-    pub(super) fn settle(&self, frame: &Frame, id: PageId, seen: Absent) -> Entry {
+    fn settle(&self, frame: &Frame, id: PageId, seen: Absent) -> Entry {
         frame.set_page_id(id);
         frame.recovery_lsn.store(0, Ordering::Relaxed);
         if is_inner(frame) {
@@ -128,25 +204,143 @@ impl BufferPool {
         Entry::Probation
     }
 
+    /// The ticket will hear of the page that is being read; false if it is not any more.
     #[cold]
-    fn wait_for_reader(&self, id: PageId) {
-        let token = Arc::new(WaitToken::new());
-        {
-            let mut waiters = self.waiters_for(id).lock();
-            // The reader publishes before it takes this lock, so either it finds us or we find its page.
-            if self.table.place(id) != Some(Place::Loading) {
-                return;
-            }
-            waiters.push((id, token.clone()));
+    fn join(&self, id: PageId, ticket: &Arc<Ticket>) -> bool {
+        let mut waiters = self.waiters_for(id).lock();
+        // The reader ends its claim before it takes this lock, so either it finds the ticket or we find the claim ended.
+        if !matches!(self.table.place(id), Some(Place::Loading(_))) {
+            return false;
         }
+        ticket.left.fetch_add(1, Ordering::Relaxed);
+        waiters.push((id, Arc::clone(ticket)));
         add(&self.counters.load_waits, 1);
-        self.hook.block(&token, BlockReason::PageRead);
+        true
     }
 
-    pub(super) fn wake_waiters(&self, id: PageId) {
-        let mut waiters = self.waiters_for(id).lock();
-        for (_, token) in waiters.extract_if(.., |(page, _)| *page == id) {
-            self.hook.wake(&token);
+    /// Tells all that wait for the page how its read ended.
+    fn tell(&self, id: PageId, read: &Result<(), StorageError>) {
+        let told: Vec<Waiter> = self.waiters_for(id).lock().extract_if(.., |(page, _)| *page == id).collect();
+        told.iter().for_each(|(_, ticket)| ticket.hear(read, &*self.hook));
+    }
+}
+
+/// A group's part of the frames: one in so many.
+const GROUP_PART: usize = 64;
+
+/// The right to read a page into a frame. Its end is told to all that wait for the page, whatever it is.
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    pool: &'a BufferPool,
+    id: PageId,
+    seen: Absent,
+    /// None once the claim has ended.
+    free: Option<FreeFrame<'a>>,
+}
+
+impl Claim<'_> {
+    pub(super) fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// The frame's bytes.
+    pub(super) fn bytes(&mut self) -> &mut [u8; PAGE_SIZE] {
+        let free = self.free.as_ref().expect("a claim that has not ended has a frame");
+        // SAFETY: a `FreeFrame` is a frame without a page that is in no queue, and there is one of it; `&mut self` keeps a
+        // second borrow of the bytes away.
+        unsafe { free.frame().unowned_bytes() }
+    }
+
+    /// Reads the page; returns what all that wait are told.
+    pub(super) fn read(mut self) -> Result<(), StorageError> {
+        let (pool, at) = (self.pool, self.id.offset());
+        let read = pool.file.read_exact_at(self.bytes(), at);
+        self.finish(read)
+    }
+
+    /// Checks what has been read and installs it; returns what all that wait are told.
+    pub(super) fn finish(mut self, read: Result<(), StorageError>) -> Result<(), StorageError> {
+        let (pool, id) = (self.pool, self.id);
+        let read = read.and_then(|()| {
+            let bytes = &*self.bytes();
+            let unsound = || if pool.options.sound { pool.unsound(bytes, id) } else { None };
+            match header::damage(bytes, id, pool.options.checksums).or_else(unsound) {
+                None => Ok(()),
+                Some(what) => Err(pool.corrupt(id, what)),
+            }
+        });
+        if read.is_ok() {
+            add(&pool.counters.reads, 1);
+        }
+        self.end(read, None)
+    }
+
+    /// Puts a page in that was read with its neighbours, unless it is damaged or none was read; true if it came in. Damage
+    /// is left to those that want the page: they read it themselves.
+    pub(super) fn put_in(mut self, content: Option<&[u8; PAGE_SIZE]>) -> bool {
+        let (pool, id) = (self.pool, self.id);
+        let sound = content.filter(|content| header::damage(content, id, pool.options.checksums).is_none());
+        match sound {
+            Some(content) => {
+                self.bytes().copy_from_slice(content);
+                add(&pool.counters.reads, 1);
+                // The small queue is for what comes one by one.
+                self.end(Ok(()), Some(Entry::Proven)).is_ok()
+            }
+            None => {
+                let _ = self.let_go(&Ok(()));
+                false
+            }
+        }
+    }
+
+    /// The claim's end: the page is installed, unless it could not be read or was created anew meanwhile.
+    fn end(&mut self, read: Result<(), StorageError>, entry: Option<Entry>) -> Result<(), StorageError> {
+        let (pool, id) = (self.pool, self.id);
+        if let Err(error) = read {
+            return self.let_go(&Err(error));
+        }
+        if let Some(free) = self.free.take() {
+            // Only threads that found this frame while it held another page can be waiting for this latch.
+            let write = free.frame().write();
+            if pool.table.publish(id, free.index()) {
+                let settled = pool.settle(free.frame(), id, self.seen);
+                drop(write);
+                free.enter(entry.unwrap_or(settled));
+            } else {
+                drop(write);
+            }
+        }
+        pool.tell(id, &Ok(()));
+        Ok(())
+    }
+
+    /// The claim's end without a page. If the page was created anew meanwhile there is nothing to complain of.
+    fn let_go(&mut self, read: &Result<(), StorageError>) -> Result<(), StorageError> {
+        let Some(free) = self.free.take() else { return Ok(()) };
+        let given_up = self.pool.table.give_up(self.id, self.seen, free.index());
+        drop(free);
+        let read = if given_up { read } else { &Ok(()) };
+        self.pool.tell(self.id, read);
+        read.clone()
+    }
+
+    /// The claim, for a reader's queue. What becomes of it is the queue's concern.
+    fn into_job(mut self) -> Job {
+        let free = self.free.take().expect("a claim that has not ended has a frame");
+        let job = Job { id: self.id, seen: self.seen, frame: free.index() };
+        std::mem::forget(free);
+        job
+    }
+}
+
+impl Drop for Claim<'_> {
+    /// A disk that panics leaves nobody waiting.
+    fn drop(&mut self) {
+        if self.free.is_some() {
+            let panicked = std::io::Error::other("the disk's code panicked");
+            let error = StorageError::io("read", self.pool.file.show(), self.id.offset(), panicked);
+            let _ = self.let_go(&Err(error));
         }
     }
 }

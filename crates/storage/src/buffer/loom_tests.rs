@@ -59,16 +59,37 @@ mod tests {
         /// As `BufferPool::load`: brings the page into a frame that is nobody's; false if somebody else does.
         fn load(&self, id: u32, frame: u32) -> bool {
             let Some(Place::Absent(seen)) = self.table.place(PageId(id)) else { return false };
-            if !self.table.claim(PageId(id), seen) {
+            if !self.table.claim(PageId(id), seen, frame) {
                 return false;
             }
             let place = &self.frames[frame as usize];
-            place.latch.lock_exclusive();
+            // No latch is held while the file is read: a frame without a page is nobody else's.
             place.word.store(u64::from(id) * 100, Ordering::Relaxed);
-            place.page_id.store(id, Ordering::Relaxed);
-            self.table.publish(PageId(id), frame);
+            place.latch.lock_exclusive();
+            let mine = self.table.publish(PageId(id), frame);
+            if mine {
+                place.page_id.store(id, Ordering::Relaxed);
+            }
             place.latch.unlock_exclusive();
-            true
+            mine
+        }
+
+        /// As `Reserved::create`: the page is new, whether it was absent or being read, and its word is one more.
+        fn create(&self, id: u32, frame: u32) -> bool {
+            loop {
+                let Some(Place::Absent(seen) | Place::Loading(seen)) = self.table.place(PageId(id)) else {
+                    return false;
+                };
+                let place = &self.frames[frame as usize];
+                place.latch.lock_exclusive();
+                if self.table.install(PageId(id), seen, frame) {
+                    place.page_id.store(id, Ordering::Relaxed);
+                    place.word.store(u64::from(id) * 100 + 1, Ordering::Relaxed);
+                    place.latch.unlock_exclusive();
+                    return true;
+                }
+                place.latch.unlock_unchanged();
+            }
         }
 
         /// As an eviction: takes the page out of its frame if nobody is there; the frame is then nobody's.
@@ -152,6 +173,18 @@ mod tests {
             let moved = evictor.join().unwrap();
             assert!(!moved || !pool.frames[0].latch.validate(version));
             assert!(moved || upgraded, "only the upgrade can have been in the evictor's way");
+        });
+    }
+
+    #[test]
+    fn loom_a_page_created_while_it_is_read_is_the_new_one() {
+        model(|| {
+            let pool = Pool::with(0);
+            let loader = spawn(&pool, |pool| pool.load(1, 1));
+            let created = pool.create(1, 0);
+            let loaded = loader.join().unwrap();
+            assert!(created ^ loaded, "the page is in two frames, or in none");
+            assert_eq!(pool.read(1), Some(if created { 101 } else { 100 }));
         });
     }
 

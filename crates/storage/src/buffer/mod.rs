@@ -11,6 +11,7 @@ pub(crate) mod frame;
 mod load;
 mod page_table;
 mod prefetch;
+mod readers;
 mod replace;
 mod room;
 pub(crate) mod shortcuts;
@@ -37,7 +38,8 @@ use self::durable::Unsynced;
 use self::file::{PageFile, WriteAhead};
 use self::frame::Frame;
 use self::load::Waiter;
-use self::page_table::PageTable;
+use self::page_table::{MAX_FRAMES, PageTable};
+use self::readers::Readers;
 use self::replace::Queues;
 use self::shortcuts::Shortcuts;
 use self::stats::Counters;
@@ -117,6 +119,7 @@ pub(crate) struct BufferPool {
 
     shards: Box<[CachePadded<Mutex<Queues>>]>,
     waiters: [CachePadded<Mutex<Vec<Waiter>>>; WAITER_SHARDS],
+    readers: Readers,
     /// Frames from this one on have never had a page; they are in no queue and their memory is untouched.
     never_used: CachePadded<AtomicU32>,
     /// Shard that the next reservation begins with.
@@ -159,7 +162,7 @@ impl BufferPool {
         poison: Arc<Poison>,
         hook: Arc<dyn Hook>,
     ) -> Result<BufferPool, StorageError> {
-        let count = options.frames.clamp(MIN_FRAMES, (1 << 31) - 2);
+        let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES);
         let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
         let frames = Arena::new(count, true).map_err(reserve)?;
         let table = PageTable::new(options.max_pages).map_err(reserve)?;
@@ -186,6 +189,7 @@ impl BufferPool {
             cleaner_wake: OnceLock::new(),
             shards: (0..shards).map(|_| CachePadded::new(Mutex::new(Queues::new(per_shard)))).collect(),
             waiters: Default::default(),
+            readers: Readers::default(),
             never_used: CachePadded::default(),
             next_shard: CachePadded::default(),
             file_pages: AtomicU32::new(pages as u32),

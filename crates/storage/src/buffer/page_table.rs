@@ -5,10 +5,13 @@
 //!
 //! | value | meaning | who may change it |
 //! | --- | --- | --- |
-//! | 0 | not in memory | whoever claims it (compare-and-swap) |
+//! | 0 | not in memory | the thread that claims it (compare-and-swap) |
 //! | 1 to 2^31 - 1 | in the frame of this number, less one | the holder of that frame's exclusive latch |
 //! | 2^31 + stamp | not in memory, left the probation queue at `stamp` | as 0 |
-//! | 2^32 - 1 | being read from the file | the one who claimed it |
+//! | 2^31 + 2^30 + frame | being read from the file into this frame | its reader, and the creator of a new page of that number |
+//!
+//! The frame in the last one tells two reads of a page apart: no other read has the frame, so a reader that comes late,
+//! after the page was created anew and evicted and claimed again, does not take the other's claim for its own.
 //!
 //! The stamps are the ghost list of the replacement policy (see `replace`): they cost no memory of
 //! their own and no lookup.
@@ -22,8 +25,8 @@ use super::loom_tests::Arena;
 use crate::base::ids::PageId;
 use crate::base::sync::word::{AtomicU32, Ordering};
 
-const LOADING: u32 = u32::MAX;
 const GHOST: u32 = 1 << 31;
+const LOADING: u32 = GHOST | 1 << 30;
 const STAMP: u32 = (1 << 30) - 1;
 
 /// See the module's documentation.
@@ -31,6 +34,9 @@ const STAMP: u32 = (1 << 30) - 1;
 pub(super) struct PageTable {
     entries: Arena<AtomicU32>,
 }
+
+/// Most frames that a table can tell apart.
+pub(super) const MAX_FRAMES: usize = (1 << 30) - 1;
 
 /// Content of an entry whose page is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,8 +47,8 @@ pub(super) struct Absent(u32);
 pub(super) enum Place {
     /// Not in memory.
     Absent(Absent),
-    /// Someone is reading it.
-    Loading,
+    /// Being read from the file.
+    Loading(Absent),
     /// In this frame.
     Frame(u32),
 }
@@ -74,31 +80,30 @@ impl PageTable {
     pub(super) fn place(&self, id: PageId) -> Option<Place> {
         let entry = self.entry(id)?.load(Ordering::Acquire);
         Some(match entry {
-            LOADING => Place::Loading,
+            LOADING.. => Place::Loading(Absent(entry)),
             0 | GHOST.. => Place::Absent(Absent(entry)),
             _ => Place::Frame(entry - 1),
         })
     }
 
-    /// Claims an absent page for reading; false if it is no longer as `seen`.
+    /// Claims an absent page for reading into the frame, which is the caller's; false if it is no longer as `seen`.
     #[must_use]
-    pub(super) fn claim(&self, id: PageId, seen: Absent) -> bool {
-        self.change(id, seen.0, LOADING)
+    pub(super) fn claim(&self, id: PageId, seen: Absent, frame: u32) -> bool {
+        self.change(id, seen.0, LOADING | frame)
     }
 
-    /// Gives a claim up: the page stays absent.
-    pub(super) fn give_up(&self, id: PageId, seen: Absent) {
-        let changed = self.change(id, LOADING, seen.0);
-        debug_assert!(changed, "{id:?} was claimed by someone else");
+    /// Gives a claim up: the page stays absent. False if the page was created anew meanwhile.
+    pub(super) fn give_up(&self, id: PageId, seen: Absent, frame: u32) -> bool {
+        self.change(id, LOADING | frame, seen.0)
     }
 
-    /// Ends a claim: the page is in the frame.
-    pub(super) fn publish(&self, id: PageId, frame: u32) {
-        let changed = self.change(id, LOADING, frame + 1);
-        debug_assert!(changed, "{id:?} was claimed by someone else");
+    /// Ends a claim: the page is in the frame. False if the page was created anew meanwhile, and is elsewhere.
+    #[must_use]
+    pub(super) fn publish(&self, id: PageId, frame: u32) -> bool {
+        self.change(id, LOADING | frame, frame + 1)
     }
 
-    /// Puts an absent page into the frame at once; false if it is no longer as `seen`.
+    /// Puts a page that is absent or being read into the frame at once; false if it is no longer as `seen`.
     #[must_use]
     pub(super) fn install(&self, id: PageId, seen: Absent, frame: u32) -> bool {
         self.change(id, seen.0, frame + 1)
@@ -144,11 +149,12 @@ mod tests {
         let seen = absent(&table, id);
         assert_eq!(seen.age(5), None);
         assert!(table.frame_of(id) >= u32::MAX as usize);
-        assert!(table.claim(id, seen));
-        assert!(!table.claim(id, seen));
-        assert_eq!(table.place(id), Some(Place::Loading));
+        assert!(table.claim(id, seen, 0));
+        assert!(!table.claim(id, seen, 1));
+        assert!(matches!(table.place(id), Some(Place::Loading(_))));
         assert!(table.frame_of(id) >= (1 << 31) - 1);
-        table.publish(id, 0);
+        assert!(!table.publish(id, 1) && !table.give_up(id, seen, 1), "that is another reader's claim");
+        assert!(table.publish(id, 0));
         assert_eq!((table.place(id), table.frame_of(id)), (Some(Place::Frame(0)), 0));
         table.remove(id, 0, Some(STAMP - 1));
         assert!(table.frame_of(id) >= (1 << 31) - 1);
@@ -157,6 +163,10 @@ mod tests {
         assert!(!table.install(id, seen, 4));
         assert!(table.install(id, ghost, 4));
         assert_eq!(table.place(id), Some(Place::Frame(4)));
+        table.remove(id, 4, None);
+        assert!(table.claim(id, seen, MAX_FRAMES as u32 - 1) && !table.give_up(id, seen, 0));
+        assert!(table.give_up(id, seen, MAX_FRAMES as u32 - 1));
+        assert_eq!(table.place(id), Some(Place::Absent(seen)));
         assert_eq!(table.place(PageId(1000)), None);
         assert_eq!(table.place(PageId::NONE), None);
     }

@@ -1,10 +1,8 @@
 //! Reading ahead: a page's first lines into the cache, a whole database into the pool.
 
 use super::BufferPool;
-use super::page_table::{Absent, Place};
-use super::replace::Entry;
-use super::room::FreeFrame;
-use super::stats::add;
+use super::load::Claim;
+use super::page_table::Place;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::prefetch::prefetch_read;
@@ -54,15 +52,9 @@ impl BufferPool {
             let bytes = &mut buffer[..count as usize * PAGE_SIZE];
             let read = self.file.read_exact_at(bytes, PageId(first).offset());
             let (contents, _) = bytes.as_chunks::<PAGE_SIZE>();
-            for (id, seen, free) in claimed.drain(..) {
-                let content = &contents[(id.0 - first) as usize];
-                if read.is_ok() && header::damage(content, id, self.options.checksums).is_none() {
-                    self.put_in(id, seen, free, content);
-                    loaded += 1;
-                } else {
-                    self.table.give_up(id, seen);
-                }
-                self.wake_waiters(id);
+            for claim in claimed.drain(..) {
+                let content = &contents[(claim.id().0 - first) as usize];
+                loaded += u32::from(claim.put_in(read.is_ok().then_some(content)));
             }
             read?;
         }
@@ -70,27 +62,13 @@ impl BufferPool {
     }
 
     /// Claims the absent pages of a chunk, as far as there are free frames.
-    fn claim_chunk<'a>(&'a self, first: u32, count: u32, claimed: &mut Vec<(PageId, Absent, FreeFrame<'a>)>) {
+    fn claim_chunk<'a>(&'a self, first: u32, count: u32, claimed: &mut Vec<Claim<'a>>) {
         for id in (first..first + count).map(PageId) {
             if let Some(Place::Absent(seen)) = self.table.place(id) {
                 let Some(free) = self.free_frame(self.shard_of_page(id)) else { return };
-                if self.table.claim(id, seen) {
-                    claimed.push((id, seen, free));
-                }
+                claimed.extend(self.claim(id, seen, free));
             }
         }
-    }
-
-    fn put_in(&self, id: PageId, seen: Absent, free: FreeFrame<'_>, content: &[u8; PAGE_SIZE]) {
-        let frame = free.frame();
-        let mut write = frame.write();
-        write.page_mut().put(0, content);
-        self.settle(frame, id, seen);
-        self.table.publish(id, free.index());
-        drop(write);
-        add(&self.counters.reads, 1);
-        // The small queue is for what comes one by one.
-        free.enter(Entry::Proven);
     }
 
     /// Frames that hold no page.

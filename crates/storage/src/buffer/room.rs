@@ -68,8 +68,8 @@ impl<'a> Reserved<'a> {
     /// found by others as soon as the latch is released. Whatever it held before does not matter. The
     /// caller formats it, sets its LSN and marks it dirty.
     ///
-    /// Waits for latches only (others may have found the page's former incarnation), and, if someone
-    /// follows a stale reference to that at this moment, for the end of his read.
+    /// Waits for latches only: others may have found the page's former incarnation. If that is being read at this
+    /// moment, for a stale reference, the reader finds at its end that its page is elsewhere.
     ///
     /// # Panics
     /// If no frame is left, or `id` is no number of a page.
@@ -78,7 +78,6 @@ impl<'a> Reserved<'a> {
         loop {
             match pool.table.place(id) {
                 None => panic!("page {id} cannot be created: the table ends before it"),
-                Some(Place::Loading) => crate::base::sync::yield_now(),
                 Some(Place::Frame(index)) => {
                     let write = pool.frames.as_slice()[index as usize].write();
                     if write.frame().page_id() == id {
@@ -86,7 +85,7 @@ impl<'a> Reserved<'a> {
                     }
                     write.release_unchanged();
                 }
-                Some(Place::Absent(seen)) => {
+                Some(Place::Absent(seen) | Place::Loading(seen)) => {
                     let free = self.frames.last().expect("a reservation of fewer pages than were created");
                     let write = free.frame().write();
                     if !pool.table.install(id, seen, free.index()) {
@@ -135,6 +134,11 @@ impl BufferPool {
     /// As [`BufferPool::reserve`].
     pub(crate) fn create(&self, id: PageId) -> Result<FrameWrite<'_>, StorageError> {
         Ok(self.reserve(1)?.create(id))
+    }
+
+    /// The free frame of this number, which the caller has taken out of circulation.
+    pub(super) fn adopt(&self, index: u32) -> FreeFrame<'_> {
+        FreeFrame { pool: self, index }
     }
 
     /// A frame without a page, preferably of the shard `hint`. The caller holds no latch.
@@ -194,7 +198,7 @@ impl BufferPool {
     }
 
     /// A frame from eviction of a clean page, or a free one of another shard.
-    fn evict_one(&self, hint: usize, moved: &mut bool) -> Option<FreeFrame<'_>> {
+    pub(super) fn evict_one(&self, hint: usize, moved: &mut bool) -> Option<FreeFrame<'_>> {
         for i in 0..self.shards.len() {
             let shard = &self.shards[(hint + i) % self.shards.len()];
             let mut queues = shard.lock();

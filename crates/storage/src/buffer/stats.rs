@@ -41,6 +41,8 @@ counters! {
     writes_by_workers,
     /// Times that someone waited for a page which another was reading.
     load_waits,
+    /// Pages whose read was handed to a reader.
+    handed_over,
 }
 
 /// Adds to a counter.

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::file::{PageFile, PageImage, WriteAhead};
 use super::{BufferPool, PoolOptions};
 use crate::base::error::StorageError;
-use crate::base::hook::ThreadHook;
+use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::{Lsn, PAGE_SIZE};
 use crate::base::poison::Poison;
 
@@ -31,6 +31,14 @@ pub(crate) struct MemoryFile {
     pub(crate) tear_write_after: AtomicU64,
     /// Microseconds that a read takes.
     pub(crate) read_delay_us: AtomicU64,
+    /// Reads need not wait.
+    pub(crate) resident: AtomicBool,
+    /// Reads begun.
+    pub(crate) reads: AtomicU64,
+    /// As long as it is set no read ends.
+    pub(crate) is_shut: AtomicBool,
+    /// Reads panic.
+    pub(crate) panic_reads: AtomicBool,
 }
 
 impl MemoryFile {
@@ -48,6 +56,15 @@ impl PageFile for MemoryFile {
         if delay > 0 {
             std::thread::sleep(std::time::Duration::from_micros(delay));
         }
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let begun = std::time::Instant::now();
+        while self.is_shut.load(Ordering::Acquire) {
+            if begun.elapsed() > std::time::Duration::from_secs(10) {
+                return Err(StorageError::io("read", self.show(), offset, io::ErrorKind::TimedOut.into()));
+            }
+            std::thread::yield_now();
+        }
+        assert!(!self.panic_reads.load(Ordering::Relaxed), "injected");
         self.broken(&self.fail_reads, "read", offset)?;
         let bytes = self.bytes.lock();
         let at = offset as usize;
@@ -56,6 +73,13 @@ impl PageFile for MemoryFile {
             None => return Err(StorageError::io("read", self.show(), offset, io::ErrorKind::UnexpectedEof.into())),
         }
         Ok(())
+    }
+
+    fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError> {
+        if !self.resident.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        self.read_exact_at(buf, offset).map(|()| true)
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
@@ -115,6 +139,10 @@ impl DiskFile {
 impl PageFile for DiskFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError> {
         self.told("read", offset, self.0.read_exact_at(buf, offset))
+    }
+
+    fn read_resident_at(&self, _: &mut [u8], _: u64) -> Result<bool, StorageError> {
+        Ok(false)
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
@@ -222,8 +250,12 @@ pub(crate) fn pool(frames: usize) -> TestPool {
 
 /// A pool over a file that exists.
 pub(crate) fn pool_over(file: Arc<MemoryFile>, options: PoolOptions) -> TestPool {
+    pool_under(Arc::new(ThreadHook::default()), file, options)
+}
+
+/// A pool over a file that exists, run by this hook.
+pub(crate) fn pool_under(hook: Arc<dyn Hook>, file: Arc<MemoryFile>, options: PoolOptions) -> TestPool {
     let (log, poison) = (Arc::new(MemoryLog::default()), Arc::new(Poison::default()));
-    let hook = Arc::new(ThreadHook::default());
     let pool = BufferPool::open(file.clone(), options, log.clone(), poison.clone(), hook).unwrap();
     TestPool { pool, file, log, poison }
 }

@@ -236,6 +236,12 @@ impl PageFile for Pages {
         read_exact_at(&*self.file, buf, offset)
     }
 
+    fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError> {
+        let read = self.file.read_resident_at(buf, offset);
+        // A part in memory and a part not: to be read as a whole.
+        Ok(read.map_err(|e| StorageError::io("read", self.file.name(), offset, e))? == Some(buf.len()))
+    }
+
     fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<(), StorageError> {
         write_all_at(&*self.file, buf, offset)
     }

@@ -20,6 +20,8 @@ use crate::txn::core::Core;
 
 /// How long the cleaner sleeps when it has nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
+/// Threads that read pages for fibers: as many reads as a device is asked for at once.
+const READERS: usize = 16;
 /// How often a checkpoint is thought of.
 const LOOK_EVERY_NS: u64 = 200_000_000;
 
@@ -104,6 +106,12 @@ impl Services {
             Service::SegmentMaker => Ok(self.core.log.make_step(now).did_work),
             Service::Cleaner => self.clean(),
             Service::Checkpointer => self.checkpointer.take(&self.core).map(|()| true),
+            Service::PageReader => {
+                if self.reading() {
+                    self.core.pool.open_readers();
+                }
+                Ok(self.core.pool.step_reader())
+            }
         }
     }
 
@@ -128,8 +136,19 @@ impl Services {
         let wake: Thread = cleaner.thread().clone();
         self.core.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
         threads.push(cleaner);
+        if self.core.hook.is_cooperative() {
+            self.core.pool.open_readers();
+            for _ in 0..READERS {
+                threads.push(spawn("page-reader", |s| s.core.pool.run_reader())?);
+            }
+        }
         self.core.driven.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether a program that steps the reader does so for a scheduler that lets others run meanwhile.
+    fn reading(&self) -> bool {
+        self.core.hook.is_cooperative() && self.core.driven.load(Ordering::Acquire)
     }
 
     fn run_cleaner(&self) {
@@ -152,6 +171,7 @@ impl Services {
         self.core.driven.store(false, Ordering::Release);
         self.stop.store(true, Ordering::Release);
         self.core.log.nudge();
+        self.core.pool.close_readers();
         for thread in self.threads.lock().drain(..) {
             thread.thread().unpark();
             // A service that panicked has said so; there is nothing more to learn from its result.

@@ -114,7 +114,8 @@ impl Disk for FileDisk {
                 OpenMode::CreateNew => OFlags::CREATE | OFlags::EXCL,
             },
         )?;
-        Ok(Arc::new(RealFile { file, direct: OnceLock::new(), refused: AtomicBool::new(false), name: self.show(name) }))
+        let (refused, waits) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(RealFile { file, direct: OnceLock::new(), refused, waits, name: self.show(name) }))
     }
 
     fn list(&self) -> io::Result<Vec<String>> {
@@ -212,6 +213,8 @@ struct RealFile {
     direct: OnceLock<Option<File>>,
     /// The file system opened it so and then would not write.
     refused: AtomicBool,
+    /// The file system cannot say whether a read would wait.
+    waits: AtomicBool,
     name: String,
 }
 
@@ -237,6 +240,25 @@ fn is_aligned(blocks: &[IoSlice<'_>], off: u64) -> bool {
 impl DiskFile for RealFile {
     fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
         self.file.read_at(buf, off)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn read_resident_at(&self, buf: &mut [u8], off: u64) -> io::Result<Option<usize>> {
+        use std::io::IoSliceMut;
+
+        use rustix::io::{ReadWriteFlags, preadv2};
+        if self.waits.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match preadv2(&self.file, &mut [IoSliceMut::new(buf)], off, ReadWriteFlags::NOWAIT) {
+            Ok(read) => Ok(Some(read)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.waits.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {

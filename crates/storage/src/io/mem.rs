@@ -120,6 +120,10 @@ impl DiskFile for MemFile {
         Ok(total)
     }
 
+    fn read_resident_at(&self, buf: &mut [u8], off: u64) -> io::Result<Option<usize>> {
+        self.read_at(buf, off).map(Some)
+    }
+
     fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
         let end = off.checked_add(buf.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
         if buf.is_empty() {

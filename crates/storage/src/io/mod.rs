@@ -70,6 +70,12 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Reads at `off`; may be short, 0 at the end of the file.
     fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize>;
 
+    /// As [`DiskFile::read_at`], if the system has those bytes in memory; `None` if the call might have to wait for a device,
+    /// or it cannot be told. The default cannot tell.
+    fn read_resident_at(&self, _buf: &mut [u8], _off: u64) -> io::Result<Option<usize>> {
+        Ok(None)
+    }
+
     /// Writes at `off`, growing the file if needed; may be short.
     fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize>;
 

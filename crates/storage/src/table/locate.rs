@@ -62,6 +62,10 @@ impl<'db> Txn<'db> {
     fn prefetch_group(&mut self, group: &[Wanted<'_>], names: &[LockName; GROUP]) {
         let mut found = [None; GROUP];
         Tree::find_group(&self.core.pool, group, &mut found);
+        let found = &mut found[..group.len()];
+        if self.core.pool.reads_in_parallel() && found.iter().any(Option::is_none) {
+            Tree::fetch_group(&self.core.pool, group, found);
+        }
         for (found, name) in found.iter().zip(names) {
             let Some(Found { frame, version, position, exact }) = *found else { continue };
             let frame = self.core.pool.index_of(frame);

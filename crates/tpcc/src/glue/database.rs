@@ -2,11 +2,13 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use storage::disk::FileDisk;
 use storage::{DatabaseFiles, Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, Table};
 
 use super::advice::{below, cannot_create, cannot_open, failed, incomplete};
+use super::delayed::Delayed;
 use super::steps::{self, StepsHook};
 use super::storage::Store;
 use crate::config::StoreConfig;
@@ -95,7 +97,7 @@ impl Database for Store {
         }
         space::check(&config.data, plan.warehouses, 0)?;
         let (options, hook) = options(config)?;
-        let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
+        let db = open_files(options, config, true).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config, hook)?;
         match load::populate(plan, &store, config.workers, progress).map_err(|error| failed(error, &shown))? {
             load::Loading::Done => {
@@ -167,7 +169,7 @@ impl Place {
     fn look(config: &StoreConfig) -> Result<Place, Error> {
         let shown = config.shown();
         let (options, hook) = options(config)?;
-        let db = match options.create(false).on_recovery(announce(&shown)).open(&config.data) {
+        let db = match open_files(options.create(false).on_recovery(announce(&shown)), config, false) {
             Ok(db) => db,
             Err(OpenError::Missing { .. }) => return Ok(Place::Empty),
             Err(error @ (OpenError::Storage(_) | OpenError::Catalog(_))) => {
@@ -214,6 +216,18 @@ pub(crate) fn open_for_shell(
     let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
     let table = db.table(&Table::new(table)).map_err(|error| failed(error.into(), &shown))?;
     Ok((db, table))
+}
+
+/// Opens the files of the directory, which answer late if that is asked for.
+fn open_files(options: Options, config: &StoreConfig, create: bool) -> Result<storage::Database, OpenError> {
+    if config.read_delay_us > 0 {
+        let disk = if create { FileDisk::create(&config.data) } else { FileDisk::open(&config.data) };
+        // Without a directory the open below says what is wrong with it.
+        if let Ok(disk) = disk {
+            return options.open_on(Arc::new(Delayed::new(disk, Duration::from_micros(config.read_delay_us))));
+        }
+    }
+    options.open(&config.data)
 }
 
 fn durability(config: &StoreConfig) -> storage::Durability {

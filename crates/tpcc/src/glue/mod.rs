@@ -4,6 +4,7 @@ pub(crate) mod advice;
 pub(crate) mod codec;
 pub(crate) mod copying;
 pub(crate) mod database;
+mod delayed;
 pub(crate) mod fibers;
 mod fingerprint;
 pub(crate) mod loading;

@@ -96,6 +96,8 @@ pub(crate) struct Config {
     pub(crate) prefetch: Option<bool>,
     /// Whether the database is read into the pool before the run.
     pub(crate) preload: Option<bool>,
+    /// Microseconds by which each read of pages was delayed, at least.
+    pub(crate) read_delay_us: Option<u64>,
     /// MiB of the buffer pool.
     pub(crate) buffer_pool_mib: Option<u64>,
     /// Who drives the engine's services.

@@ -48,6 +48,7 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
             latches: Some(store.latches.name().to_owned()),
             prefetch: Some(store.prefetch),
             preload: Some(store.preload),
+            read_delay_us: Some(store.read_delay_us),
             ..store_config("run", store)
         },
         EngineKind::Floor => json::Config {

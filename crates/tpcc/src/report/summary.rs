@@ -99,10 +99,14 @@ fn engine(to: &mut String, config: &json::Config) -> std::fmt::Result {
         switch(config.prefetch),
         or_dash(&config.order),
     )?;
+    let delay = match config.read_delay_us {
+        Some(delay @ 1..) => format!(", reads DELAYED by {delay} us"),
+        _ => String::new(),
+    };
     let checksums = if config.page_checksums == Some(false) { ", page checksums OFF" } else { "" };
     writeln!(
         to,
-        "          scheduler {}, admission {}, pool {} MiB, background {}{checksums}",
+        "          scheduler {}, admission {}, pool {} MiB, background {}{checksums}{delay}",
         or_dash(&config.scheduler),
         or_dash(&config.admission),
         count(config.buffer_pool_mib),

@@ -3,13 +3,14 @@
 mod faults;
 mod larger;
 mod model;
+mod reads;
 mod scan;
 mod threads;
 mod timing;
 
 use std::sync::atomic::Ordering;
 
-use super::testing::{TestPool, pool, pool_over};
+use super::testing::{TestPool, pool, pool_over, pool_under};
 use super::*;
 use crate::base::ids::Lsn;
 

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
+use super::super::load::Ticket;
+use super::super::page_table::Place;
 use super::*;
 
 #[derive(Debug, Clone)]
@@ -12,9 +14,14 @@ enum Op {
     Make(u32, u64),
     Set(u32, u64),
     Get(u32),
+    /// Somebody else wants the page, which a reader will read.
+    Begin(u32),
+    Read,
     Forget(u32),
     Reserve(usize),
-    Step { old: bool },
+    Step {
+        old: bool,
+    },
     Flush,
     Sync,
     LogFull(bool),
@@ -27,6 +34,8 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (id.clone(), any::<u64>()).prop_map(|(id, v)| Op::Make(id, v)),
         8 => (id.clone(), any::<u64>()).prop_map(|(id, v)| Op::Set(id, v)),
         8 => id.clone().prop_map(Op::Get),
+        4 => id.clone().prop_map(Op::Begin),
+        3 => Just(Op::Read),
         1 => id.prop_map(Op::Forget),
         1 => (0..12usize).prop_map(Op::Reserve),
         2 => any::<bool>().prop_map(|old| Op::Step { old }),
@@ -37,11 +46,40 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Reads under way at once: few enough to leave frames for the others.
+const MOST_READS: usize = 4;
+
+impl TestPool {
+    /// Begins to read a page that is absent, which ends with a step of a reader.
+    fn begin(&self, id: u32) {
+        if self.pool.readers.waiting() < MOST_READS {
+            let room = |hint| Ok(self.pool.free_frame(hint).or_else(|| self.pool.evict_one(hint, &mut false)));
+            self.file.resident.store(false, Ordering::Relaxed);
+            // A page that does not exist, or is damaged because it was never written, is told to nobody here.
+            let _ = self.pool.begin_load(PageId(id), &Ticket::new(), &room);
+            self.file.resident.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends the read of a page that somebody is about to wait for.
+    fn end_read_of(&self, id: u32) {
+        while matches!(self.pool.table.place(PageId(id)), Some(Place::Loading(_))) {
+            assert!(self.pool.step_reader(), "page {id} is being read by nobody");
+        }
+    }
+}
+
+fn stepped(t: TestPool) -> TestPool {
+    t.file.resident.store(true, Ordering::Relaxed);
+    t.pool.open_readers();
+    t
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 200 }))]
     #[test]
     fn the_pool_is_a_map(ops in proptest::collection::vec(op(), 1..400)) {
-        let mut t = pool(16);
+        let mut t = stepped(pool(16));
         let mut model: HashMap<u32, (u64, Lsn)> = HashMap::new();
         let mut now = 0;
         for op in ops {
@@ -55,13 +93,16 @@ proptest! {
                         model.insert(id, (value, t.lsn_of(id)));
                     }
                 }
+                Op::Begin(id) => t.begin(id),
+                Op::Read => drop(t.pool.step_reader()),
                 Op::Set(id, value) => {
+                    t.end_read_of(id);
                     if model.contains_key(&id) && t.pool.get_or_load(PageId(id)).is_ok() {
                         let lsn = t.set(id, value);
                         model.insert(id, (value, lsn));
                     }
                 }
-                Op::Get(id) => match (t.try_value(id), model.get(&id)) {
+                Op::Get(id) => match ({ t.end_read_of(id); t.try_value(id) }, model.get(&id)) {
                     (Ok(value), Some((expected, _))) => prop_assert_eq!(value, *expected),
                     (Err(StorageError::NoSpace { .. }), _) => prop_assert!(full),
                     (Err(StorageError::CorruptPage { .. }), None) => {}
@@ -84,7 +125,9 @@ proptest! {
                 Op::Reopen => {
                     if !full {
                         t.pool.flush_all().unwrap();
-                        t = pool_over(t.file.clone(), PoolOptions::new(16));
+                        t.pool.close_readers();
+                        prop_assert_eq!(t.pool.reserve(16).unwrap().len(), 16, "a frame was lost");
+                        t = stepped(pool_over(t.file.clone(), PoolOptions::new(16)));
                         t.log.append(1 << 40);
                     }
                 }

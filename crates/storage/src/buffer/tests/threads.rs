@@ -1,11 +1,13 @@
 //! Several threads at once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::*;
+use crate::base::hook::{BlockReason, ThreadHook, WaitToken};
 use crate::base::ids::PAGE_SIZE;
 
 const PAGES: u32 = 120;
@@ -72,9 +74,35 @@ fn check_nothing_forgotten(t: &TestPool, shadow: &Shadow) {
     }
 }
 
-fn run(latches: LatchKind, seed: u64, rounds: u32) {
-    println!("seed {seed}, {latches:?}");
-    let t = pool_over(Arc::default(), PoolOptions { latches, ..PoolOptions::new(24) });
+/// Threads whose hook has their pages read by others: `readers` of them.
+#[derive(Debug, Default)]
+struct Cooperative(ThreadHook);
+
+impl Hook for Cooperative {
+    fn is_cooperative(&self) -> bool {
+        true
+    }
+
+    fn block(&self, token: &WaitToken, reason: BlockReason) {
+        self.0.block(token, reason);
+    }
+
+    fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
+        self.0.block_for(token, reason, limit)
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        self.0.wake(token);
+    }
+}
+
+fn run(latches: LatchKind, seed: u64, rounds: u32, readers: usize) {
+    println!("seed {seed}, {latches:?}, {readers} readers");
+    let options = PoolOptions { latches, ..PoolOptions::new(24) };
+    let t = pool_under(Arc::new(Cooperative::default()), Arc::default(), options);
+    if readers > 0 {
+        t.pool.open_readers();
+    }
     let shadow = Shadow {
         values: (0..=PAGES).map(|_| AtomicU64::new(0)).collect(),
         histories: (0..=PAGES).map(|_| Mutex::default()).collect(),
@@ -123,6 +151,7 @@ fn run(latches: LatchKind, seed: u64, rounds: u32) {
                 }
             }
         });
+        let readers: Vec<_> = (0..readers).map(|_| s.spawn(|| t.pool.run_reader())).collect();
         let checker = s.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 check_nothing_forgotten(&t, &shadow);
@@ -132,7 +161,9 @@ fn run(latches: LatchKind, seed: u64, rounds: u32) {
         let results: Vec<_> = workers.into_iter().map(|w| w.join()).collect();
         done.store(true, Ordering::Relaxed);
         let others = [cleaner.join(), checker.join()];
-        results.into_iter().chain(others).for_each(|r| r.unwrap());
+        t.pool.close_readers();
+        let readers = readers.into_iter().map(|reader| reader.join());
+        results.into_iter().chain(others).chain(readers).for_each(|r| r.unwrap());
     });
     for id in 1..=PAGES {
         assert_eq!(t.value(id), shadow.values[id as usize].load(Ordering::Relaxed));
@@ -152,14 +183,21 @@ fn run(latches: LatchKind, seed: u64, rounds: u32) {
 #[test]
 fn updates_reads_and_evictions_agree_optimistic() {
     for seed in 0..4 {
-        run(LatchKind::Optimistic, seed, 8_000);
+        run(LatchKind::Optimistic, seed, 8_000, 0);
     }
 }
 
 #[test]
 fn updates_reads_and_evictions_agree_plain() {
     for seed in 10..14 {
-        run(LatchKind::Plain, seed, if cfg!(miri) { 50 } else { 8_000 });
+        run(LatchKind::Plain, seed, if cfg!(miri) { 50 } else { 8_000 }, 0);
+    }
+}
+
+#[test]
+fn updates_reads_and_evictions_agree_where_others_read() {
+    for (seed, latches) in (20..24).zip([LatchKind::Optimistic, LatchKind::Plain].into_iter().cycle()) {
+        run(latches, seed, if cfg!(miri) { 50 } else { 8_000 }, 2);
     }
 }
 

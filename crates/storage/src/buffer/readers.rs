@@ -1,0 +1,113 @@
+//! Who reads pages while the one that wants them lets others run.
+//!
+//! Under a cooperative hook a read that waits for a device would stop all fibers of the thread. So the claimed page goes
+//! into a queue, and threads of the database take it from there ([`BufferPool::run_reader`]); in a simulation the program
+//! does, one read at a time ([`BufferPool::step_reader`]). What the system has in memory is read at once by the thread that
+//! wants it: handing over costs more than that.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::BufferPool;
+use super::page_table::Absent;
+use crate::base::ids::PageId;
+
+/// A page that is claimed and to be read into a frame.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) id: PageId,
+    pub(super) seen: Absent,
+    pub(super) frame: u32,
+}
+
+/// Reads that are wanted. Its mutex is held for moments, and nothing is waited for under it.
+#[derive(Debug, Default)]
+pub(super) struct Readers {
+    /// Whether somebody takes jobs. Read without the mutex on misses; changed under it.
+    open: AtomicBool,
+    jobs: Mutex<VecDeque<Job>>,
+    /// A job has come, or the queue was closed.
+    changed: Condvar,
+}
+
+impl Readers {
+    #[inline]
+    pub(super) fn are_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Has a page read; gives the job back if nobody takes jobs any more.
+    pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
+        let mut jobs = self.jobs.lock();
+        if !self.are_open() {
+            return Err(job);
+        }
+        jobs.push_back(job);
+        drop(jobs);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Jobs that nobody has taken.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.jobs.lock().len()
+    }
+
+    /// The next job; waits for one, if `wait`, until the queue is closed.
+    pub(super) fn next(&self, wait: bool) -> Option<Job> {
+        let mut jobs = self.jobs.lock();
+        loop {
+            let job = jobs.pop_front();
+            if job.is_some() || !wait || !self.are_open() {
+                return job;
+            }
+            self.changed.wait(&mut jobs);
+        }
+    }
+}
+
+impl BufferPool {
+    /// From now on somebody takes the reads that would have to wait: [`BufferPool::run_reader`] or
+    /// [`BufferPool::step_reader`].
+    pub(crate) fn open_readers(&self) {
+        let _changes = self.readers.jobs.lock();
+        self.readers.open.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on the one that wants a page reads it. What is in the queue is read here, or by the readers, which then end.
+    pub(crate) fn close_readers(&self) {
+        let jobs = self.readers.jobs.lock();
+        self.readers.open.store(false, Ordering::Relaxed);
+        drop(jobs);
+        self.readers.changed.notify_all();
+        while self.step_reader() {}
+    }
+
+    /// Whether reads of several pages go on at the same time.
+    #[inline]
+    pub(crate) fn reads_in_parallel(&self) -> bool {
+        self.readers.are_open()
+    }
+
+    /// Reads pages until the readers are closed and none is left to be read.
+    pub(crate) fn run_reader(&self) {
+        while let Some(job) = self.readers.next(true) {
+            self.do_read(job);
+        }
+    }
+
+    /// Reads the next page that is wanted; false if there is none.
+    pub(crate) fn step_reader(&self) -> bool {
+        let job = self.readers.next(false);
+        job.map(|job| self.do_read(job)).is_some()
+    }
+
+    fn do_read(&self, job: Job) {
+        // Those that wait hear of errors, of a panic in the disk's code too; the reader goes on.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.take_up(job).read()));
+    }
+}

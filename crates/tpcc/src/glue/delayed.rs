@@ -1,0 +1,101 @@
+//! A disk whose data file answers later: what a device with latency does to a run, on a machine that has none.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage::disk::{Disk, DiskFile, DiskLock, LockError, OpenMode};
+
+/// Files of pages begin so.
+const PAGES: &str = "pages.";
+
+/// Delays each read of a file of pages; everything else is the other disk's.
+#[derive(Debug)]
+pub(super) struct Delayed<D> {
+    disk: D,
+    delay: Duration,
+}
+
+impl<D: Disk> Delayed<D> {
+    pub(super) fn new(disk: D, delay: Duration) -> Delayed<D> {
+        Delayed { disk, delay }
+    }
+}
+
+impl<D: Disk> Disk for Delayed<D> {
+    fn open(&self, name: &str, mode: OpenMode) -> io::Result<Arc<dyn DiskFile>> {
+        let file = self.disk.open(name, mode)?;
+        Ok(if name.starts_with(PAGES) { Arc::new(DelayedFile { file, delay: self.delay }) } else { file })
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn sync_dir(&self) -> io::Result<()> {
+        self.disk.sync_dir()
+    }
+
+    fn lock(&self) -> Result<DiskLock, LockError> {
+        self.disk.lock()
+    }
+
+    fn show(&self, name: &str) -> String {
+        self.disk.show(name)
+    }
+}
+
+#[derive(Debug)]
+struct DelayedFile {
+    file: Arc<dyn DiskFile>,
+    delay: Duration,
+}
+
+impl DiskFile for DelayedFile {
+    /// Sleeps, as a thread does that waits for a device: other threads have the core meanwhile. (`read_resident_at` is not
+    /// passed on: nothing is in this device's memory.)
+    fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
+        std::thread::sleep(self.delay);
+        self.file.read_at(buf, off)
+    }
+
+    fn write_at(&self, buf: &[u8], off: u64) -> io::Result<usize> {
+        self.file.write_at(buf, off)
+    }
+
+    fn write_blocks_at(&self, blocks: &[IoSlice<'_>], off: u64) -> io::Result<usize> {
+        self.file.write_blocks_at(blocks, off)
+    }
+
+    fn is_direct(&self) -> bool {
+        self.file.is_direct()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, off: u64, len: u64) -> io::Result<()> {
+        self.file.allocate(off, len)
+    }
+
+    fn name(&self) -> &str {
+        self.file.name()
+    }
+}
