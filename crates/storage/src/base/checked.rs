@@ -51,6 +51,10 @@ mod asserting {
             self.0.enter(operation);
         }
 
+        fn task(&self) -> u64 {
+            self.0.task()
+        }
+
         fn block(&self, token: &WaitToken, reason: BlockReason) {
             assert_nothing_held();
             self.0.block(token, reason);
