@@ -110,10 +110,6 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
     if flags.campaign == "mutants" && !mutants::HERE {
         return mutants::in_a_build_of_their_own(flags);
     }
-    if flags.mutant.is_some() {
-        eprintln!("--mutant: only the campaign mutants breeds any");
-        return ExitCode::from(2);
-    }
     let Some(campaign) = CAMPAIGNS.iter().find(|c| c.name == flags.campaign) else {
         return ExitCode::from(2);
     };
