@@ -8,7 +8,7 @@ use crate::page::slotted::{Format, RECORD_HEAD};
 use crate::page::sound::flaw;
 use crate::page::{PageBytes, PageMut, PageRef, header};
 use crate::recovery::checkpoint::CheckpointBody;
-use crate::table::codec::{Key, key_from};
+use crate::table::codec::{Key, Row, key_from};
 
 /// The page that the bytes are, the rest zeros, with its number from the bytes.
 fn page_of(bytes: &[u8]) -> Box<PageBytes> {
@@ -122,6 +122,16 @@ pub fn key_codec(bytes: &[u8]) {
     one::<String>(bytes);
     one::<(Vec<u8>, u16)>(bytes);
     one::<(String, Vec<u8>, [u8; 3])>(bytes);
+    one::<(Option<i64>, [String; 2], [i16; 2])>(bytes);
+    fn row<V: Row>(bytes: &[u8]) {
+        if let Some(row) = V::decode(bytes) {
+            let mut again = Vec::new();
+            row.encode(&mut again);
+            assert_eq!(again, bytes, "a row has one encoding");
+        }
+    }
+    row::<(u16, String, Option<(bool, [i32; 2])>)>(bytes);
+    row::<[(u8, Vec<u8>); 2]>(bytes);
     let (a, b) = bytes.split_at(bytes.len() / 2);
     let (mut x, mut y) = (Vec::new(), Vec::new());
     a.to_vec().encode(&mut x);

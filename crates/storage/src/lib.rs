@@ -66,7 +66,9 @@
 //! [`Options`] opens a [`Database`]; [`Database::begin`] and [`Database::transact`] give a [`Transaction`]; a
 //! [`Table`] is a constant that names a table and its types, [`OpenTable`] a handle that saves the look-up by name.
 //! [`SecondaryIndex`] declares another order of a table's rows, which the engine keeps. Types become bytes by
-//! [`Key`] (which orders) and [`Row`]; the statements whose names end in `_raw` take the bytes themselves.
+//! [`Key`] (which orders) and [`Row`]: integers, `bool`, strings, bytes, arrays, options and tuples have them, and
+//! [`record!`] makes a struct one of them in one line. The catalog keeps their names and versions, so that a table is never
+//! read as something else. The statements whose names end in `_raw` take the bytes themselves.
 //! [`BulkLoad`] fills an empty table fast. [`Database::copy_to`] makes a backup while transactions run. [`disk`] holds the disks a database can live on: files, memory, and a
 //! simulated disk that crashes, tears and fails from a seed, for tests. A program with a scheduler of its own sees
 //! every wait through a [`Hook`].
@@ -139,7 +141,7 @@
 //!
 //! # What is not promised
 //!
-//! Savepoints, dropping tables, adding indexes to a table that exists, snapshots of the past, reading from another process,
+//! Dropping tables, adding indexes to a table that exists, snapshots of the past, reading from another process,
 //! and encryption are absent. So is a read-only snapshot of the last commit, which would read without locks and hold up
 //! no writer: readers lock what they read, or read at read-committed. Files do not shrink: free pages are used again. A scan reads what it must lock: long
 //! reports among short writers make these wait, unless they run at read-committed. The order in which waiting
@@ -177,6 +179,7 @@ pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
 pub use db::options::{MIN_POOL_BYTES, Options, Recovery, RecoveryPass};
 pub use db::remove::DatabaseFiles;
+pub use db::savepoint::Savepoint;
 pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::transaction::{TableLock, Transaction};
@@ -188,6 +191,12 @@ pub use table::codec::{Codec, Key, Row};
 #[doc(hidden)]
 pub mod mutants {
     pub use crate::base::mutant::{Mutant, VARIABLE, chosen};
+}
+
+/// What [`record!`] is made of.
+#[doc(hidden)]
+pub mod record_parts {
+    pub use crate::table::codec::{put_part, size_of_all, take_part};
 }
 
 /// Disks: real, in memory, simulated.

@@ -209,6 +209,9 @@ pub enum TxnError {
         /// The type wanted.
         expected: &'static str,
     },
+    /// The savepoint is of another transaction, or was made after one that the transaction has gone back to.
+    #[error("the savepoint is not one of this transaction, or was taken back itself; go back to an older one")]
+    Savepoint,
     /// A statement of this transaction failed in a way that leaves only rolling back.
     #[error("an earlier error ended this transaction; roll back")]
     Ended,

@@ -273,13 +273,25 @@ impl Database {
     /// made light of it.
     pub fn transact<T, E: From<TxnError>>(
         &self,
+        work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact_at(self.core.isolation, work)
+    }
+
+    /// As [`Database::transact`], at an isolation level of its own.
+    ///
+    /// # Errors
+    /// As [`Database::transact`].
+    pub fn transact_at<T, E: From<TxnError>>(
+        &self,
+        isolation: Isolation,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
         // A victim that runs again keeps its age: sooner or later it is the oldest and wins.
         let age = Age(self.core.clock.age());
         let mut runs = 0;
         loop {
-            let mut transaction = self.begin_again(self.core.isolation, age)?;
+            let mut transaction = self.begin_again(isolation, age)?;
             let result = work(&mut transaction);
             if transaction.is_victim() && runs < self.reruns {
                 runs += 1;

@@ -8,6 +8,7 @@ pub(crate) mod files;
 pub(crate) mod options;
 pub(crate) mod raw;
 pub(crate) mod remove;
+pub(crate) mod savepoint;
 pub(crate) mod services;
 #[cfg(all(test, shuttle))]
 pub(crate) mod shuttle_tests;

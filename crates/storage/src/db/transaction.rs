@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::cursor::{Cursor, bounds_of};
 use super::database::Database;
+use super::savepoint::Savepoints;
 use super::table::{AsTable, OpenTable, SecondaryIndex};
 use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
@@ -42,6 +43,7 @@ pub struct Transaction<'db> {
     pub(crate) txn: Txn<'db>,
     /// It was chosen as a deadlock's victim, in this table: nothing but rolling back is left.
     victim: Option<Arc<str>>,
+    pub(super) savepoints: Savepoints,
     /// A key being encoded.
     key: Vec<u8>,
     /// A row being encoded.
@@ -66,7 +68,7 @@ pub enum TableLock {
 impl<'db> Transaction<'db> {
     #[inline]
     pub(crate) fn new(db: &'db Database, txn: Txn<'db>) -> Transaction<'db> {
-        Transaction { db, txn, victim: None, key: Vec::new(), row: Vec::new() }
+        Transaction { db, txn, victim: None, savepoints: Savepoints::default(), key: Vec::new(), row: Vec::new() }
     }
 
     /// Whether the transaction was chosen to give way in a deadlock: roll back, then run it again.
@@ -112,7 +114,7 @@ impl<'db> Transaction<'db> {
     }
 
     #[inline]
-    fn is_open(&self) -> Result<(), TxnError> {
+    pub(super) fn is_open(&self) -> Result<(), TxnError> {
         if self.victim.is_some() || self.txn.is_broken() { Err(TxnError::Ended) } else { Ok(()) }
     }
 
@@ -487,6 +489,50 @@ impl Transaction<'_> {
         let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         let result = self.txn.insert_row(info, key, row);
+        self.noted(result)
+    }
+
+    /// Inserts a row or replaces the one that is there.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn put_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
+        let info = self.made(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
+        let result = self.txn.put_row(info, key, row);
+        self.noted(result)
+    }
+
+    /// Shows the bytes of a row that will probably be written to `f`, locked as [`Transaction::get_for_update`] does.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn read_for_update_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
+        self.enter(OperationKind::Fetch, &info.primary);
+        let result = self.txn.read(&info.primary, key, Want::Update, f);
+        self.noted(result)
+    }
+
+    /// Shows the rows of `[from, to]` to `visit` in descending order until it breaks.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn scan_backward_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
+        self.enter(OperationKind::Scan, &info.primary);
+        let result = self.txn.scan_backward(&info.primary, End::With(to), End::With(from), Want::Read, visit);
         self.noted(result)
     }
 

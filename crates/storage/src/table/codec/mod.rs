@@ -1,7 +1,12 @@
 //! Codecs: keys as bytes that order like the values, rows as bytes of fixed layout.
 
+mod composite;
 pub(crate) mod name;
+pub(crate) mod record;
+#[cfg(test)]
+mod tests;
 
+pub use composite::{put_part, size_of_all, take_part};
 pub use name::Codec;
 
 /// A value that can be a key, or part of one.
@@ -15,6 +20,20 @@ pub trait Key: Sized {
     fn encode(&self, out: &mut Vec<u8>);
     /// Takes the encoding off the front of `bytes`; `None` if it is not one.
     fn decode(bytes: &mut &[u8]) -> Option<Self>;
+
+    /// Encodes all of an array: here, so that bytes are copied at once.
+    #[doc(hidden)]
+    #[inline]
+    fn encode_all(values: &[Self], out: &mut Vec<u8>) {
+        values.iter().for_each(|value| value.encode(out));
+    }
+
+    /// Decodes all of an array, as [`Key::encode_all`] has encoded it.
+    #[doc(hidden)]
+    #[inline]
+    fn decode_all<const N: usize>(bytes: &mut &[u8]) -> Option<[Self; N]> {
+        composite::all(std::array::from_fn(|_| Self::decode(bytes)))
+    }
 }
 
 /// A value that can be a row.
@@ -25,6 +44,25 @@ pub trait Row: Sized {
     fn encode(&self, out: &mut Vec<u8>);
     /// Reads the encoding; `None` if it is not one.
     fn decode(bytes: &[u8]) -> Option<Self>;
+
+    /// Bytes of every encoding, where all have the same number. As a part of another row such a value needs no length
+    /// before it. Part of the encoding: who changes it changes the codec's version.
+    const SIZE: Option<usize> = None;
+
+    /// Encodes all of an array: here, so that bytes are copied at once.
+    #[doc(hidden)]
+    #[inline]
+    fn encode_all(values: &[Self], out: &mut Vec<u8>) {
+        values.iter().for_each(|value| composite::put_part(value, out));
+    }
+
+    /// Decodes all of an array, as [`Row::encode_all`] has encoded it.
+    #[doc(hidden)]
+    #[inline]
+    fn decode_all<const N: usize>(mut bytes: &[u8]) -> Option<[Self; N]> {
+        let all = composite::all(std::array::from_fn(|_| composite::take_part(&mut bytes)))?;
+        bytes.is_empty().then_some(all)
+    }
 }
 
 fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
@@ -50,6 +88,7 @@ macro_rules! integers {
         }
         impl Row for $t {
             const CODEC: Codec = Codec::built_in(stringify!($t));
+            const SIZE: Option<usize> = Some(size_of::<$t>());
             #[inline]
             fn encode(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_le_bytes());
@@ -61,8 +100,50 @@ macro_rules! integers {
         }
     )*};
 }
+/// A byte is what arrays are made of most often: see [`Key::encode_all`].
+impl Key for u8 {
+    const CODEC: Codec = Codec::built_in("u8");
+    #[inline]
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    #[inline]
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        take(bytes, 1).map(|byte| byte[0])
+    }
+    #[inline]
+    fn encode_all(values: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(values);
+    }
+    #[inline]
+    fn decode_all<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+        take(bytes, N)?.try_into().ok()
+    }
+}
+
+impl Row for u8 {
+    const CODEC: Codec = Codec::built_in("u8");
+    const SIZE: Option<usize> = Some(1);
+    #[inline]
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    #[inline]
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        <[u8; 1]>::try_from(bytes).ok().map(|[byte]| byte)
+    }
+    #[inline]
+    fn encode_all(values: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(values);
+    }
+    #[inline]
+    fn decode_all<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+        bytes.try_into().ok()
+    }
+}
+
 integers! {
-    u8, 0; u16, 0; u32, 0; u64, 0; u128, 0;
+    u16, 0; u32, 0; u64, 0; u128, 0;
     i8, i8::MIN; i16, i16::MIN; i32, i32::MIN; i64, i64::MIN; i128, i128::MIN;
 }
 
@@ -80,21 +161,26 @@ impl Key for bool {
     }
 }
 
+impl Row for bool {
+    const CODEC: Codec = Codec::built_in("bool");
+    const SIZE: Option<usize> = Some(1);
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        }
+    }
+}
+
 impl Key for () {
     const CODEC: Codec = Codec::tuple(&[]);
     fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(_: &mut &[u8]) -> Option<Self> {
         Some(())
-    }
-}
-
-impl<const N: usize> Key for [u8; N] {
-    const CODEC: Codec = Codec::array(&<u8 as Key>::CODEC, N);
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
-    }
-    fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        take(bytes, N)?.try_into().ok()
     }
 }
 
@@ -128,56 +214,16 @@ impl Key for Vec<u8> {
 impl Key for String {
     const CODEC: Codec = Codec::built_in("str");
     fn encode(&self, out: &mut Vec<u8>) {
-        for byte in self.bytes() {
-            out.push(byte);
-            if byte == 0 {
-                out.push(0xFF);
-            }
-        }
-        out.extend_from_slice(&[0, 0]);
+        encode_str(self, out);
     }
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
         String::from_utf8(<Vec<u8> as Key>::decode(bytes)?).ok()
     }
 }
 
-macro_rules! tuples {
-    ($(($($t:ident $i:tt),+))*) => {$(
-        impl<$($t: Key),+> Key for ($($t,)+) {
-            const CODEC: Codec = Codec::tuple(&[$($t::CODEC),+]);
-            #[inline]
-            fn encode(&self, out: &mut Vec<u8>) {
-                $(self.$i.encode(out);)+
-            }
-            #[inline]
-            fn decode(bytes: &mut &[u8]) -> Option<Self> {
-                Some(($($t::decode(bytes)?,)+))
-            }
-        }
-    )*};
-}
-tuples! { (A 0) (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) (A 0, B 1, C 2, D 3, E 4) (A 0, B 1, C 2, D 3, E 4, F 5) }
-
-/// `None` comes before every value.
-impl<T: Key> Key for Option<T> {
-    const CODEC: Codec = Codec::optional(&T::CODEC);
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.push(u8::from(self.is_some()));
-        if let Some(value) = self {
-            value.encode(out);
-        }
-    }
-    fn decode(bytes: &mut &[u8]) -> Option<Self> {
-        match take(bytes, 1)? {
-            [0] => Some(None),
-            [1] => T::decode(bytes).map(Some),
-            _ => None,
-        }
-    }
-}
-
 impl Row for () {
     const CODEC: Codec = Codec::tuple(&[]);
+    const SIZE: Option<usize> = Some(0);
     fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(bytes: &[u8]) -> Option<Self> {
         bytes.is_empty().then_some(())
@@ -194,16 +240,6 @@ impl Row for Vec<u8> {
     }
 }
 
-impl<const N: usize> Row for [u8; N] {
-    const CODEC: Codec = Codec::array(&<u8 as Row>::CODEC, N);
-    fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
-    }
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        bytes.try_into().ok()
-    }
-}
-
 impl Row for String {
     const CODEC: Codec = Codec::built_in("str");
     fn encode(&self, out: &mut Vec<u8>) {
@@ -214,41 +250,19 @@ impl Row for String {
     }
 }
 
+/// Encodes text as a key: its bytes as those of a `Vec<u8>`.
+fn encode_str(text: &str, out: &mut Vec<u8>) {
+    for byte in text.bytes() {
+        out.push(byte);
+        if byte == 0 {
+            out.push(0xFF);
+        }
+    }
+    out.extend_from_slice(&[0, 0]);
+}
+
 /// Decodes a whole key.
 pub(crate) fn key_from<K: Key>(mut bytes: &[u8]) -> Option<K> {
     let key = K::decode(&mut bytes)?;
     bytes.is_empty().then_some(key)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn bytes<K: Key>(key: &K) -> Vec<u8> {
-        let mut out = Vec::new();
-        key.encode(&mut out);
-        out
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..Default::default() })]
-        #[test]
-        fn bytes_order_like_values(
-            a in (any::<i32>(), prop::collection::vec(0u8..3, 0..5), any::<u8>()),
-            b in (any::<i32>(), prop::collection::vec(0u8..3, 0..5), any::<u8>()),
-        ) {
-            prop_assert_eq!(bytes(&a).cmp(&bytes(&b)), a.cmp(&b));
-            prop_assert_eq!(key_from::<(i32, Vec<u8>, u8)>(&bytes(&a)), Some(a));
-        }
-
-        #[test]
-        fn any_bytes_decode_or_do_not(raw in prop::collection::vec(any::<u8>(), 0..40)) {
-            let _ = key_from::<(String, i64)>(&raw);
-            if let Some(key) = key_from::<(Vec<u8>, bool)>(&raw) {
-                prop_assert_eq!(bytes(&key), raw);
-            }
-        }
-    }
 }

@@ -1,0 +1,72 @@
+//! Savepoints: places in a transaction to come back to.
+
+use super::transaction::Transaction;
+use crate::base::error::TxnError;
+use crate::base::ids::{Lsn, TxnId};
+
+/// A place in a transaction: see [`Transaction::savepoint`].
+#[derive(Clone, Copy, Debug)]
+pub struct Savepoint {
+    /// The open database, and the transaction in it.
+    instance: u64,
+    txn: TxnId,
+    number: u64,
+    at: Lsn,
+}
+
+/// The savepoints of a transaction that it can still go back to, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Savepoints {
+    made: u64,
+    numbers: Vec<u64>,
+}
+
+impl Transaction<'_> {
+    /// A place to which [`Transaction::rollback_to`] comes back. Costs eight bytes until the transaction ends.
+    ///
+    /// ```
+    /// # use storage::{Database, Options, Table};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-savepoint-{}", std::process::id()));
+    /// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+    /// let db = Database::open(&directory, Options::new())?;
+    /// let mut tx = db.begin()?;
+    /// tx.put(&ACCOUNTS, &1, &100)?;
+    /// let before = tx.savepoint();
+    /// tx.put(&ACCOUNTS, &1, &50)?;
+    /// tx.put(&ACCOUNTS, &2, &50)?;
+    /// tx.rollback_to(before)?;
+    /// assert_eq!((tx.get(&ACCOUNTS, &1)?, tx.get(&ACCOUNTS, &2)?), (Some(100), None));
+    /// tx.commit()?;
+    /// # drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn savepoint(&mut self) -> Savepoint {
+        let number = self.savepoints.made;
+        self.savepoints.made += 1;
+        self.savepoints.numbers.push(number);
+        let (instance, txn) = (self.txn.core.instance, self.txn.claim.peek().txn);
+        Savepoint { instance, txn, number, at: self.txn.savepoint() }
+    }
+
+    /// Takes back what the transaction has written since the savepoint, which stays: one can come back to it again. Savepoints
+    /// made after it are gone. Locks stay, also those on rows that were written only after it; tables that were created
+    /// stay as well.
+    ///
+    /// # Errors
+    /// [`TxnError::Savepoint`] if it is of another transaction, or of a time that was rolled back itself: nothing happens.
+    /// [`TxnError::Ended`] if nothing is left but to roll back everything. When a page cannot be read, only rolling back is
+    /// left.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
+        self.is_open()?;
+        let own = (self.txn.core.instance, self.txn.claim.peek().txn);
+        let place = self.savepoints.numbers.binary_search(&savepoint.number);
+        let (true, Ok(place)) = ((savepoint.instance, savepoint.txn) == own, place) else {
+            return Err(TxnError::Savepoint);
+        };
+        self.savepoints.numbers.truncate(place + 1);
+        if self.txn.savepoint() > savepoint.at {
+            self.txn.rollback_to(savepoint.at)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! Codecs of what is composed: tuples, arrays, options.
+//!
+//! Parts of a key stand one after the other: each knows its own end and orders like its value. Parts of a row stand one
+//! after the other as well; one whose size is not always the same has its length before it, in two bytes (little-endian).
+
+use super::{Codec, Key, Row, take};
+
+/// Appends a part of a row.
+#[inline]
+pub fn put_part<T: Row>(part: &T, out: &mut Vec<u8>) {
+    let begin = out.len();
+    if let Some(size) = T::SIZE {
+        part.encode(out);
+        debug_assert_eq!(out.len() - begin, size, "the size that the codec {} promises", T::CODEC);
+        return;
+    }
+    out.extend_from_slice(&[0, 0]);
+    part.encode(out);
+    // A row that is longer than two bytes can say is refused: rows are far shorter.
+    let len = (out.len() - begin - 2) as u16;
+    out[begin..begin + 2].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Takes a part of a row off the front of `bytes`; `None` if it is not one.
+#[inline]
+pub fn take_part<T: Row>(bytes: &mut &[u8]) -> Option<T> {
+    let len = match T::SIZE {
+        Some(size) => size,
+        None => usize::from(u16::from_le_bytes(take(bytes, 2)?.try_into().ok()?)),
+    };
+    T::decode(take(bytes, len)?)
+}
+
+/// Bytes of all parts together, if that is always the same number.
+pub const fn size_of_all(parts: &[Option<usize>]) -> Option<usize> {
+    let (mut sum, mut i) = (0, 0);
+    while i < parts.len() {
+        match parts[i] {
+            Some(size) => sum += size,
+            None => return None,
+        }
+        i += 1;
+    }
+    Some(sum)
+}
+
+macro_rules! tuples {
+    ($(($($t:ident $i:tt),+))*) => {$(
+        impl<$($t: Key),+> Key for ($($t,)+) {
+            const CODEC: Codec = Codec::tuple(&[$($t::CODEC),+]);
+            #[inline]
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(self.$i.encode(out);)+
+            }
+            #[inline]
+            fn decode(bytes: &mut &[u8]) -> Option<Self> {
+                Some(($($t::decode(bytes)?,)+))
+            }
+        }
+        impl<$($t: Row),+> Row for ($($t,)+) {
+            const CODEC: Codec = Codec::tuple(&[$($t::CODEC),+]);
+            const SIZE: Option<usize> = size_of_all(&[$($t::SIZE),+]);
+            #[inline]
+            fn encode(&self, out: &mut Vec<u8>) {
+                $(put_part(&self.$i, out);)+
+            }
+            #[inline]
+            fn decode(mut bytes: &[u8]) -> Option<Self> {
+                let row = ($(take_part::<$t>(&mut bytes)?,)+);
+                bytes.is_empty().then_some(row)
+            }
+        }
+    )*};
+}
+tuples! {
+    (A 0) (A 0, B 1) (A 0, B 1, C 2) (A 0, B 1, C 2, D 3) (A 0, B 1, C 2, D 3, E 4) (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6) (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+}
+
+/// `None` comes before every value.
+impl<T: Key> Key for Option<T> {
+    const CODEC: Codec = Codec::optional(&T::CODEC);
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.is_some()));
+        if let Some(value) = self {
+            value.encode(out);
+        }
+    }
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        match take(bytes, 1)? {
+            [0] => Some(None),
+            [1] => T::decode(bytes).map(Some),
+            _ => None,
+        }
+    }
+}
+
+impl<T: Row> Row for Option<T> {
+    const CODEC: Codec = Codec::optional(&T::CODEC);
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.is_some()));
+        if let Some(value) = self {
+            value.encode(out);
+        }
+    }
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (0, []) => Some(None),
+            (1, value) => T::decode(value).map(Some),
+            _ => None,
+        }
+    }
+}
+
+impl<T: Key, const N: usize> Key for [T; N] {
+    const CODEC: Codec = Codec::array(&T::CODEC, N);
+    #[inline]
+    fn encode(&self, out: &mut Vec<u8>) {
+        T::encode_all(self, out);
+    }
+    #[inline]
+    fn decode(bytes: &mut &[u8]) -> Option<Self> {
+        T::decode_all(bytes)
+    }
+}
+
+impl<T: Row, const N: usize> Row for [T; N] {
+    const CODEC: Codec = Codec::array(&T::CODEC, N);
+    const SIZE: Option<usize> = match T::SIZE {
+        Some(size) => Some(size * N),
+        None => None,
+    };
+    #[inline]
+    fn encode(&self, out: &mut Vec<u8>) {
+        T::encode_all(self, out);
+    }
+    #[inline]
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        T::decode_all(bytes)
+    }
+}
+
+/// All of them, if all are there.
+#[inline]
+pub(crate) fn all<T, const N: usize>(parts: [Option<T>; N]) -> Option<[T; N]> {
+    if parts.iter().any(Option::is_none) {
+        return None;
+    }
+    Some(parts.map(|part| part.unwrap_or_else(|| unreachable!("looked at above"))))
+}

@@ -1,0 +1,92 @@
+//! Structs as rows and keys, in one line each.
+
+/// Defines a struct that is a row, a key, or both, with the name and version that the catalog keeps for it.
+///
+/// `Row("name", version)` behind the struct's name makes it a row, `Key("name", version)` a key, `Key + Row("name", version)`
+/// both. Fields are encoded in their order; of a key the first orders first. All of them must be of types that are
+/// [`Row`](crate::Row)s (or [`Key`](crate::Key)s) themselves: integers, `bool`, `String`, `Vec<u8>`, arrays, tuples, options,
+/// other records. The codecs of the fields are part of the record's, so a field that is added or gets another type is noticed
+/// also where the version stays; give it another version where the *meaning* of a field changes.
+///
+/// ```
+/// use storage::{Database, Options, Table, record};
+///
+/// record! {
+///     /// What is known of an account.
+///     #[derive(Clone, Debug, PartialEq)]
+///     pub struct Account: Row("account", 1) {
+///         pub owner: String,
+///         pub cents: i64,
+///         pub closed: Option<u32>,
+///     }
+/// }
+/// record! {
+///     #[derive(Clone, Copy, Debug, PartialEq)]
+///     pub struct Place: Key + Row("place", 1) { pub shelf: u16, pub slot: i8 }
+/// }
+///
+/// const ACCOUNTS: Table<Place, Account> = Table::new("accounts");
+/// # let directory = std::env::temp_dir().join(format!("lockstep-record-{}", std::process::id()));
+/// let db = Database::open(&directory, Options::new())?;
+/// let (place, ada) = (Place { shelf: 1, slot: -3 }, Account { owner: "Ada".into(), cents: 500, closed: None });
+/// db.transact(|tx| tx.put(&ACCOUNTS, &place, &ada))?;
+/// assert_eq!(db.begin()?.get(&ACCOUNTS, &place)?, Some(ada));
+/// # drop(db); std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[macro_export]
+macro_rules! record {
+    (@struct $(#[$meta:meta])* $vis:vis $name:ident { $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $of:ty),* }) => {
+        $(#[$meta])*
+        $vis struct $name {
+            $($(#[$field_meta])* $field_vis $field: $of),*
+        }
+    };
+    (@row $name:ident, $text:literal, $version:literal { $($field:ident: $of:ty),* }) => {
+        impl $crate::Row for $name {
+            const CODEC: $crate::Codec = $crate::Codec::record($text, $version, &[$(<$of as $crate::Row>::CODEC),*]);
+            const SIZE: ::core::option::Option<usize> = $crate::record_parts::size_of_all(&[$(<$of as $crate::Row>::SIZE),*]);
+            fn encode(&self, out: &mut ::std::vec::Vec<u8>) {
+                $($crate::record_parts::put_part(&self.$field, out);)*
+                let _ = out;
+            }
+            #[allow(unused_mut)]
+            fn decode(bytes: &[u8]) -> ::core::option::Option<Self> {
+                let mut rest = bytes;
+                let whole = $name { $($field: $crate::record_parts::take_part(&mut rest)?),* };
+                rest.is_empty().then_some(whole)
+            }
+        }
+    };
+    (@key $name:ident, $text:literal, $version:literal { $($field:ident: $of:ty),* }) => {
+        impl $crate::Key for $name {
+            const CODEC: $crate::Codec = $crate::Codec::record($text, $version, &[$(<$of as $crate::Key>::CODEC),*]);
+            fn encode(&self, out: &mut ::std::vec::Vec<u8>) {
+                $($crate::Key::encode(&self.$field, out);)*
+                let _ = out;
+            }
+            fn decode(bytes: &mut &[u8]) -> ::core::option::Option<Self> {
+                ::core::option::Option::Some($name { $($field: $crate::Key::decode(bytes)?),* })
+            }
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis struct $name:ident: Row($text:literal, $version:literal) {
+        $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $of:ty),* $(,)?
+    }) => {
+        $crate::record!(@struct $(#[$meta])* $vis $name { $($(#[$field_meta])* $field_vis $field: $of),* });
+        $crate::record!(@row $name, $text, $version { $($field: $of),* });
+    };
+    ($(#[$meta:meta])* $vis:vis struct $name:ident: Key($text:literal, $version:literal) {
+        $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $of:ty),* $(,)?
+    }) => {
+        $crate::record!(@struct $(#[$meta])* $vis $name { $($(#[$field_meta])* $field_vis $field: $of),* });
+        $crate::record!(@key $name, $text, $version { $($field: $of),* });
+    };
+    ($(#[$meta:meta])* $vis:vis struct $name:ident: Key + Row($text:literal, $version:literal) {
+        $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $of:ty),* $(,)?
+    }) => {
+        $crate::record!(@struct $(#[$meta])* $vis $name { $($(#[$field_meta])* $field_vis $field: $of),* });
+        $crate::record!(@key $name, $text, $version { $($field: $of),* });
+        $crate::record!(@row $name, $text, $version { $($field: $of),* });
+    };
+}
