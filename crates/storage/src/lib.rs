@@ -69,7 +69,10 @@
 //! [`Key`] (which orders) and [`Row`]: integers, `bool`, strings, bytes, arrays, options and tuples have them, and
 //! [`record!`] makes a struct one of them in one line. The catalog keeps their names and versions, so that a table is never
 //! read as something else. The statements whose names end in `_raw` take the bytes themselves.
-//! [`BulkLoad`] fills an empty table fast. [`Database::copy_to`] makes a backup while transactions run. [`disk`] holds the disks a database can live on: files, memory, and a
+//! [`Database::drop_table`] and [`Database::truncate`] do away with all rows at once, [`Transaction::delete_range`] with
+//! those of a range; [`Database::sizes`] tells what tables take. [`BulkLoad`] fills an empty table fast.
+//! [`Database::copy_to`] makes a backup while transactions run. [`disk`] holds the disks a database can live on: files,
+//! memory, and a
 //! simulated disk that crashes, tears and fails from a seed, for tests. A program with a scheduler of its own sees
 //! every wait through a [`Hook`].
 //!
@@ -141,11 +144,11 @@
 //!
 //! # What is not promised
 //!
-//! Dropping tables, adding indexes to a table that exists, snapshots of the past, reading from another process,
+//! Adding indexes to a table that exists, snapshots of the past, reading from another process,
 //! and encryption are absent. So is a read-only snapshot of the last commit, which would read without locks and hold up
-//! no writer: readers lock what they read, or read at read-committed. Files do not shrink: free pages are used again. A scan reads what it must lock: long
-//! reports among short writers make these wait, unless they run at read-committed. The order in which waiting
-//! transactions end is first come first served per lock, nothing more.
+//! no writer: readers lock what they read, or read at read-committed. Files do not shrink: free pages are used again. A
+//! scan reads what it must lock: long reports among short writers make these wait, unless they run at read-committed. The
+//! order in which waiting transactions end is first come first served per lock, nothing more.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -182,6 +185,7 @@ pub use db::remove::DatabaseFiles;
 pub use db::savepoint::Savepoint;
 pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
+pub use db::tables::{Sizes, TableSize};
 pub use db::transaction::{TableLock, Transaction};
 pub use lock::LockHolder;
 pub use table::codec::{Codec, Key, Row};

@@ -246,6 +246,13 @@ pub enum TxnError {
         /// What does not fit.
         what: String,
     },
+    /// The table was dropped while a handle of it was in use. The transaction can only be rolled back; open the table
+    /// again, which creates it.
+    #[error("{table}: the table was dropped; roll back, and open it again")]
+    Dropped {
+        /// The table.
+        table: Arc<str>,
+    },
     /// Something below failed.
     #[error(transparent)]
     Storage(#[from] StorageError),

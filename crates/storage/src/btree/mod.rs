@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 pub(crate) mod bulk;
+mod clear;
 pub(crate) mod ops;
 pub(crate) mod purge;
 pub(crate) mod search;

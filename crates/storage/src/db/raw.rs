@@ -7,7 +7,7 @@ use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
 use crate::table::catalog::{Secondary, TableInfo};
-use crate::table::index::{Want, lock_error};
+use crate::table::index::Want;
 use crate::table::scan::{End, Wanted};
 use crate::txn::core::Txn;
 
@@ -209,6 +209,49 @@ impl Txn<'_> {
         Ok(first)
     }
 
+    /// Deletes the rows from `from` up to `to`; returns how many. On an error none of it stays.
+    pub(crate) fn delete_rows(&mut self, table: &TableInfo, from: &[u8], to: End<'_>) -> Result<u64, TxnError> {
+        let savepoint = self.savepoint();
+        let result = self.delete_each(table, from.to_vec(), to);
+        self.undo_unless_ok(savepoint, result)
+    }
+
+    fn delete_each(&mut self, table: &TableInfo, mut from: Vec<u8>, to: End<'_>) -> Result<u64, TxnError> {
+        /// Keys that are remembered at a time.
+        const KEYS: usize = 128;
+        let mut keys: Vec<Vec<u8>> = Vec::with_capacity(KEYS);
+        let mut deleted = 0;
+        loop {
+            keys.clear();
+            let wanted = Wanted { from: &from, to, want: Want::Write, likely: KEYS };
+            self.scan(&table.primary, wanted, |key, _| {
+                keys.push(key.to_vec());
+                if keys.len() < KEYS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            })?;
+            for key in &keys {
+                deleted += u64::from(self.delete_row(table, key)?);
+            }
+            match keys.last() {
+                Some(last) if keys.len() == KEYS => {
+                    from.clone_from(last);
+                    from.push(0);
+                }
+                _ => return Ok(deleted),
+            }
+        }
+    }
+
+    /// Counts the rows from `from` up to `to`, locked as by reading them.
+    pub(crate) fn count_rows(&mut self, table: &TableInfo, from: &[u8], to: End<'_>) -> Result<u64, TxnError> {
+        let mut rows = 0;
+        let wanted = Wanted { from, to, want: Want::Read, likely: usize::MAX };
+        self.scan(&table.primary, wanted, |_, _| {
+            rows += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok(rows)
+    }
+
     /// Lets `change` edit every row of `[from, to]` in place; returns how many there were. On an error none of it stays.
     pub(crate) fn update_rows(
         &mut self,
@@ -224,7 +267,6 @@ impl Txn<'_> {
 
     /// Locks the whole table.
     pub(crate) fn lock_whole(&mut self, table: &TableInfo, mode: TableMode) -> Result<(), TxnError> {
-        let index = &table.primary;
-        self.claim.context().owner.lock_table(index.lock_table, mode).map_err(|e| lock_error(e, index))
+        self.lock_number(&table.primary, mode)
     }
 }

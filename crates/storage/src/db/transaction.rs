@@ -95,7 +95,11 @@ impl<'db> Transaction<'db> {
 
     /// The table of a statement that reads it; `None` if it does not exist, which the transaction can rely on then.
     #[inline]
-    fn seen<K, V>(&mut self, table: &impl AsTable<K, V>, want: Want) -> Result<Option<&'db TableInfo>, TxnError> {
+    pub(super) fn seen<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        want: Want,
+    ) -> Result<Option<&'db TableInfo>, TxnError> {
         self.is_open()?;
         match table.find(self.db)? {
             Some(info) => Ok(Some(info)),
@@ -143,7 +147,7 @@ impl<'db> Transaction<'db> {
 
     /// Tells the scheduler which statement begins.
     #[inline(always)]
-    fn enter(&self, kind: OperationKind, index: &Index) {
+    pub(super) fn enter(&self, kind: OperationKind, index: &Index) {
         self.txn.core.pool.points().enter(Operation { kind, index: index.tree.index.0 });
     }
 

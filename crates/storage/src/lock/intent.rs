@@ -52,9 +52,18 @@ impl Tables {
     }
 }
 
+impl Tables {
+    /// Says that a table, which somebody holds in X, is gone.
+    pub(super) fn gone(&self, table: u32) {
+        self.queues[table as usize].lock().gone = true;
+    }
+}
+
 /// Who holds a table in S, SIX or X, and who waits for it in any mode, conversions first, in order of arrival.
 #[derive(Default)]
 pub(super) struct TableQueue {
+    /// The table was dropped. Its `strong` word is not 0 any more, so whoever wants it comes here and is told.
+    gone: bool,
     granted: Vec<(SlotId, TableMode)>,
     waiters: Vec<TableWaiter>,
 }
@@ -178,7 +187,7 @@ impl TableQueue {
     /// mutex.
     fn look_after(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
         self.grant(locks, table, wakes);
-        let strong = self.granted.len() + self.waiters.len();
+        let strong = self.granted.len() + self.waiters.len() + usize::from(self.gone);
         locks.tables.strong[table as usize].store(strong as u32, Ordering::Release);
     }
 }
@@ -257,9 +266,14 @@ impl LockOwner {
 
     fn lock_slowly(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
         match self.attempt_table(table, mode, IfBlocked::Queue) {
-            Attempt::Done(_) | Attempt::Blocked => Ok(()),
-            Attempt::Queued => self.finish_wait().map(|_| ()),
+            Attempt::Done(_) | Attempt::Blocked => {}
+            Attempt::Queued => drop(self.finish_wait()?),
         }
+        // Also of a lock that was waited for while the table was dropped.
+        if self.locks.tables.queues[table as usize].lock().gone {
+            return Err(LockError::Gone);
+        }
+        Ok(())
     }
 
     /// Locks `table` through its queue, or finds out that it cannot.

@@ -94,6 +94,9 @@ pub(crate) enum LockError {
     /// The lock table was closed while the transaction waited.
     #[error("the database is closing")]
     Closed,
+    /// The table was dropped. The lock is held, and protects nothing.
+    #[error("the table was dropped")]
+    Gone,
 }
 
 /// A transaction that another one waited for.
@@ -173,6 +176,11 @@ impl LockTable {
     fn is_referenced_by(&self, name: LockName, counts: impl Fn(SlotId) -> bool) -> bool {
         let bucket = self.buckets.of(name);
         !bucket.is_empty_now() && bucket.latch().iter().any(|r| r.name.get() == name && counts(r.owner))
+    }
+
+    /// Refuses all locks on a table from now on with [`LockError::Gone`], also to those that wait. The caller has it in X.
+    pub(crate) fn table_is_gone(&self, table: u32) {
+        self.tables.gone(table);
     }
 
     /// Ends all waits, now and from now on, with [`LockError::Closed`]. Locks that are held stay so.

@@ -478,7 +478,6 @@ impl Log {
     }
 
     /// Bytes that the log's ready files take.
-    #[cfg(test)]
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.segments.found().files.len() as u64 * (self.segments.geometry().payload() + segment::HEADER_BYTES)
     }

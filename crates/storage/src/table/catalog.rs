@@ -1,13 +1,14 @@
 //! The catalog: which tables and indexes there are, kept in a table of its own; and the tables that are open.
 
 use std::any::TypeId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::codec::Codec;
 use super::codec::name::RAW;
+use super::dropping::{Fate, Retired};
 use super::index::{Index, Want};
 use super::scan::{End, Wanted};
 use crate::base::config::Isolation;
@@ -141,9 +142,9 @@ pub(crate) struct TableTrees {
 
 /// A table as its catalog row says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
-    number: u32,
-    primary: Tree,
+pub(super) struct Entry {
+    pub(super) number: u32,
+    pub(super) primary: Tree,
     /// Codecs of key and row: [`Codec::text`], or [`RAW`].
     key: String,
     row: String,
@@ -161,7 +162,7 @@ struct IndexEntry {
 }
 
 impl Entry {
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let tree = |out: &mut Vec<u8>, tree: Tree| {
             out.extend_from_slice(&tree.index.0.to_le_bytes());
@@ -211,7 +212,7 @@ impl Entry {
     }
 
     /// All trees, the primary one first.
-    fn trees(&self) -> impl Iterator<Item = Tree> {
+    pub(super) fn trees(&self) -> impl Iterator<Item = Tree> {
         std::iter::once(self.primary).chain(self.secondaries.iter().map(|index| index.tree))
     }
 
@@ -243,19 +244,19 @@ impl Entry {
 
 /// Whether somebody creates a table, and who wants to be next.
 #[derive(Debug, Default)]
-struct Creation {
+pub(super) struct Creation {
     underway: bool,
     waiting: Vec<Arc<WaitToken>>,
 }
 
 /// The right to create a table, until dropped.
-struct Creator<'c> {
+pub(super) struct Creator<'c> {
     creation: &'c Mutex<Creation>,
     hook: &'c dyn Hook,
 }
 
 impl<'c> Creator<'c> {
-    fn wait(creation: &'c Mutex<Creation>, hook: &'c dyn Hook) -> Creator<'c> {
+    pub(super) fn wait(creation: &'c Mutex<Creation>, hook: &'c dyn Hook) -> Creator<'c> {
         let token = Arc::new(WaitToken::new());
         loop {
             {
@@ -290,7 +291,9 @@ pub(crate) struct Catalog {
     entries: Mutex<BTreeMap<String, Entry>>,
     /// Tables are created one after the other. Who waits for that may be a fiber of the thread that creates one, so it is
     /// no mutex that is held meanwhile.
-    creation: Mutex<Creation>,
+    pub(super) creation: Mutex<Creation>,
+    /// Numbers of tables and indexes that were dropped.
+    retired: Mutex<Retired>,
     /// Open tables by number: found by handles without a lock.
     open: Box<[OnceLock<TableInfo>]>,
     /// Numbers of open tables by the place of their name in memory: guesses for [`Catalog::declared`], written only when
@@ -302,16 +305,37 @@ pub(crate) struct Catalog {
 const GUESSES: usize = 512;
 
 impl Catalog {
-    /// Reads the catalog's table.
+    /// Drops a table; false if there is none of this name.
+    ///
+    /// # Errors
+    /// Those of waiting for the table's lock; no space. See `table/dropping.rs` for failures on the way.
+    pub(crate) fn drop_table(&self, core: &Core, name: &str) -> Result<bool, TxnError> {
+        self.end(core, name, Fate::Dropped)
+    }
+
+    /// Takes all rows of a table; false if there is none of this name.
+    ///
+    /// # Errors
+    /// As [`Catalog::drop_table`].
+    pub(crate) fn truncate(&self, core: &Core, name: &str) -> Result<bool, TxnError> {
+        self.end(core, name, Fate::Emptied)
+    }
+
+    /// Reads the catalog's table, and finishes what a crash has left undone of dropping and emptying tables.
     ///
     /// # Errors
     /// When it cannot be read or understood.
     pub(crate) fn load(core: &Core) -> Result<Catalog, TxnError> {
         let mut entries = BTreeMap::new();
         let mut damaged = false;
+        let mut marks = Vec::new();
         let mut txn = core.begin(Isolation::Serializable, None)?;
         let wanted = Wanted { from: &[], to: End::Never, want: Want::Read, likely: usize::MAX };
         txn.scan(&own_index(), wanted, |key, row| {
+            if let (Some(fate), Some(entry)) = (Fate::of_mark(key), Entry::decode(row)) {
+                marks.push((fate, entry));
+                return ControlFlow::Continue(());
+            }
             match (String::from_utf8(key.to_vec()), Entry::decode(row)) {
                 (Ok(name), Some(entry)) if (entry.number as usize) < MAX_TABLES + 2 => {
                     drop(entries.insert(name, entry))
@@ -327,7 +351,36 @@ impl Catalog {
         }
         let open = (0..MAX_TABLES + 2).map(|_| OnceLock::new()).collect();
         let guesses = Box::new([const { AtomicU32::new(0) }; GUESSES]);
-        Ok(Catalog { entries: Mutex::new(entries), creation: Mutex::default(), open, guesses })
+        let (creation, retired) = (Mutex::default(), Mutex::default());
+        let catalog = Catalog { entries: Mutex::new(entries), creation, retired, open, guesses };
+        catalog.finish(core, marks)?;
+        Ok(catalog)
+    }
+
+    /// What the catalog has of a table.
+    pub(super) fn entry(&self, name: &str) -> Option<Entry> {
+        self.entries.lock().get(name).cloned()
+    }
+
+    /// Keeps the numbers of a table from being used again.
+    pub(super) fn retire(&self, entry: &Entry) {
+        let mut retired = self.retired.lock();
+        retired.tables.insert(entry.number);
+        retired.index = entry.trees().map(|tree| tree.index.0).fold(retired.index, u32::max);
+    }
+
+    /// The table has been dropped.
+    pub(super) fn forget(&self, name: &str, entry: &Entry) {
+        self.retire(entry);
+        self.entries.lock().remove(name);
+        // After the entry: who has noted a guess looks for the entry once more.
+        for guess in &*self.guesses {
+            self.unnote_guess(guess, entry.number);
+        }
+    }
+
+    fn unnote_guess(&self, guess: &AtomicU32, number: u32) {
+        let _ = guess.compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// The open table of this number.
@@ -351,6 +404,12 @@ impl Catalog {
             secondaries: e.secondaries.iter().map(|index| (index.tree, index.unique)).collect(),
         });
         std::iter::once(own).chain(tables).collect()
+    }
+
+    /// Every table by name, with its primary tree and those of its indexes by their names.
+    pub(crate) fn named_trees(&self) -> Vec<(String, Tree, Vec<(String, Tree)>)> {
+        let indexes = |entry: &Entry| entry.secondaries.iter().map(|i| (i.name.clone(), i.tree)).collect();
+        self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.primary, indexes(entry))).collect()
     }
 
     /// Number, table and name of every index; a primary one has the table's name.
@@ -412,6 +471,10 @@ impl Catalog {
         if let Some((key, row)) = declared.codecs {
             info.verified.get_or_init(|| (declared.name, key, row));
             self.note_guess(declared.name, entry.number);
+            if self.entry(declared.name).is_none_or(|now| now.number != entry.number) {
+                // It has been dropped since, and the guess may have come after all guesses were taken back.
+                self.guesses(declared.name).into_iter().for_each(|guess| self.unnote_guess(guess, entry.number));
+            }
         }
         Ok(Some(entry.number))
     }
@@ -442,14 +505,19 @@ impl Catalog {
     /// Creates a table. Nobody else creates one meanwhile.
     fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>) -> Result<(), TxnError> {
         let (tables, number, mut index) = {
-            let entries = self.entries.lock();
-            let number = entries.values().map(|e| e.number).max().unwrap_or(CATALOG_NUMBER) + 1;
+            let (entries, retired) = (self.entries.lock(), self.retired.lock());
+            let used: BTreeSet<u32> =
+                entries.values().map(|e| e.number).chain(retired.tables.iter().copied()).collect();
+            let number = (CATALOG_NUMBER + 1..MAX_TABLES as u32 + 2).find(|number| !used.contains(number));
             let index = entries.values().flat_map(Entry::trees).map(|tree| tree.index.0).max();
-            (entries.len(), number, index.unwrap_or(CATALOG.index.0))
+            (entries.len(), number, index.unwrap_or(CATALOG.index.0).max(retired.index))
         };
-        if tables >= MAX_TABLES {
-            return Err(declared.schema(format!("a database has at most {MAX_TABLES} tables")));
-        }
+        let Some(number) = number.filter(|_| tables < MAX_TABLES) else {
+            let what = format!(
+                "a database has at most {MAX_TABLES} tables, counting those that were dropped since it was opened"
+            );
+            return Err(declared.schema(what));
+        };
         let core = txn.core;
         let cx = txn.claim.context();
         let pages = core.pages(cx.slot);
@@ -495,6 +563,6 @@ impl Entry {
 }
 
 /// The catalog's own index, for its rows and for the absence of tables.
-fn own_index() -> Index {
+pub(super) fn own_index() -> Index {
     Index { tree: CATALOG, lock_table: CATALOG_NUMBER, table: "catalog".into(), name: "catalog".into() }
 }

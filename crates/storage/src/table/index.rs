@@ -62,7 +62,21 @@ impl Txn<'_> {
     #[inline]
     pub(crate) fn intend(&mut self, index: &Index, want: Want) -> Result<(), TxnError> {
         let mode = if want == Want::Read { TableMode::IS } else { TableMode::IX };
-        self.claim.context().owner.intent(index.lock_table, mode).map_err(|e| lock_error(e, index))
+        self.claim.context().owner.intent(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
+    }
+
+    /// Locks a whole table.
+    pub(crate) fn lock_number(&mut self, index: &Index, mode: TableMode) -> Result<(), TxnError> {
+        self.claim.context().owner.lock_table(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
+    }
+
+    /// Tells why a table's lock was refused. With a lock on a table that is gone nothing can be done but to roll back.
+    #[cold]
+    fn refused_table(&mut self, error: LockError, index: &Index) -> TxnError {
+        if error == LockError::Gone {
+            self.give_up();
+        }
+        lock_error(error, index)
     }
 
     /// The mode in which a row found is locked.
@@ -145,5 +159,6 @@ pub(crate) fn lock_error(error: LockError, index: &Index) -> TxnError {
         LockError::TimedOut { holder } => TxnError::LockTimeout { table, holder },
         LockError::TooManyLocks { .. } => TxnError::TooManyLocks { table },
         LockError::Closed => TxnError::Storage(StorageError::Closing),
+        LockError::Gone => TxnError::Dropped { table },
     }
 }

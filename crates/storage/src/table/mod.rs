@@ -3,6 +3,7 @@
 mod absent;
 pub(crate) mod catalog;
 pub(crate) mod codec;
+mod dropping;
 mod finger;
 pub(crate) mod index;
 pub(crate) mod locate;

@@ -162,6 +162,11 @@ impl<'db> Txn<'db> {
         self.claim.peek().last
     }
 
+    /// Leaves nothing but a rollback.
+    pub(crate) fn give_up(&mut self) {
+        self.broken = true;
+    }
+
     /// Whether half a statement is left, so that the transaction must not commit.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {

@@ -1,0 +1,191 @@
+//! Giving back all pages of a tree, one system record at a time.
+//!
+//! The tree is emptied from its end. Each record takes the last leaf from its parent and puts it in the free list; a
+//! parent that loses its last child becomes an empty leaf itself. So after each record, and after a crash behind any of
+//! them, what is left can be walked from the root, and the work goes on where it was. In between the tree is no proper
+//! one (levels and fences do not fit): the caller keeps everybody else away, and has noted where a restart finds it that
+//! the tree is to be emptied.
+
+use super::ops::{self, Section};
+use super::purge::try_latch;
+use super::space::{FreeOne, SPACE_PAGE};
+use super::{MAX_LEVELS, Pages, Tree, split};
+use crate::base::error::StorageError;
+use crate::base::ids::{Lsn, PageId, TxnId};
+use crate::base::sync::yield_now;
+use crate::buffer::frame::FrameWrite;
+use crate::log::{RecordBuf, RecordKind};
+use crate::page::header::{self, Kind};
+use crate::page::slotted::Format;
+use crate::page::{PageBytes, PageMut, PageRef};
+
+/// A page of the tree, as far as emptying it goes.
+enum Seen {
+    /// A leaf with this many rows, ghosts included.
+    Leaf(usize),
+    /// An inner page, with its last child.
+    Inner(PageId),
+    /// A page that is not of this tree.
+    Other,
+}
+
+impl Tree {
+    /// Gives back all pages but the root, which becomes an empty leaf. Does nothing if the root belongs to another tree
+    /// or is free, which is so if [`Tree::give_root_back`] was done before a crash.
+    ///
+    /// # Errors
+    /// A page that cannot be read, or a log that takes no more. What was given back stays so.
+    pub(crate) fn clear(&self, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
+        loop {
+            match self.look(pages, self.root)? {
+                Seen::Other | Seen::Leaf(0) => return Ok(()),
+                Seen::Leaf(_) => self.empty_root(pages, rec)?,
+                Seen::Inner(child) => {
+                    let (parent, leaf) = self.last_leaf(pages, child)?;
+                    self.take_leaf(pages, rec, parent, leaf)?;
+                }
+            }
+        }
+    }
+
+    /// Gives the root back, once the tree is empty.
+    ///
+    /// # Errors
+    /// As [`Tree::clear`].
+    pub(crate) fn give_root_back(&self, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
+        loop {
+            if !matches!(self.look(pages, self.root)?, Seen::Leaf(0)) {
+                return Ok(());
+            }
+            pages.pool.get_or_load(SPACE_PAGE)?;
+            let Some(mut root) = self.latch(pages, self.root)? else { continue };
+            rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+            let Some(free) = FreeOne::log(pages, self.root, rec) else {
+                root.release_unchanged();
+                continue;
+            };
+            root.mark_dirty(pages.log.tail());
+            let lsn = pages.append(rec, root.page().lsn())?;
+            free.finish(&mut root, lsn);
+            return Ok(());
+        }
+    }
+
+    fn look(&self, pages: Pages<'_>, id: PageId) -> Result<Seen, StorageError> {
+        loop {
+            let frame = pages.pool.get_or_load(id)?;
+            let read = frame.read(pages.pool.latches());
+            let page = read.page();
+            let seen = match page.kind() {
+                Some(Kind::Leaf) if page.index() == self.index => Seen::Leaf(page.count()),
+                Some(Kind::Inner) if page.index() == self.index => Seen::Inner(page.child(page.count())),
+                _ => Seen::Other,
+            };
+            if frame.page_id() == id && read.is_valid() {
+                return Ok(seen);
+            }
+        }
+    }
+
+    /// The last leaf, below the root's last child, and its parent.
+    fn last_leaf(&self, pages: Pages<'_>, child: PageId) -> Result<(PageId, PageId), StorageError> {
+        let (mut parent, mut at) = (self.root, child);
+        for _ in 0..MAX_LEVELS {
+            match self.look(pages, at)? {
+                Seen::Leaf(_) => return Ok((parent, at)),
+                Seen::Inner(child) => (parent, at) = (at, child),
+                Seen::Other => return Err(self.damaged(pages.pool, at, "is not of the tree that leads to it")),
+            }
+        }
+        Err(self.damaged(pages.pool, at, "is deeper than any tree"))
+    }
+
+    /// The page exclusively; `None` if it has left the pool or somebody who only looks at it has its latch.
+    fn latch<'a>(&self, pages: Pages<'a>, id: PageId) -> Result<Option<FrameWrite<'a>>, StorageError> {
+        pages.pool.get_or_load(id)?;
+        let latched = try_latch(pages, id);
+        if latched.is_none() {
+            yield_now();
+        }
+        Ok(latched)
+    }
+
+    /// Takes the last leaf from its parent and gives it back.
+    fn take_leaf(
+        &self,
+        pages: Pages<'_>,
+        rec: &mut RecordBuf,
+        parent: PageId,
+        leaf: PageId,
+    ) -> Result<(), StorageError> {
+        // All in memory first: no latch is held while a page is read.
+        for id in [leaf, SPACE_PAGE] {
+            pages.pool.get_or_load(id)?;
+        }
+        let Some(mut above) = self.latch(pages, parent)? else { return Ok(()) };
+        let Some(mut last) = try_latch(pages, leaf) else {
+            above.release_unchanged();
+            return Ok(());
+        };
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        let count = above.page().count();
+        let empty = (count == 0).then(|| self.empty_leaf(&above));
+        let before = count.checked_sub(1).map(|position| (position, above.page().child(position)));
+        match (&empty, before) {
+            (Some(empty), _) => split::put_image(rec, parent, empty),
+            (None, Some((position, left))) => ops::put_drop_child(rec, parent, position, left),
+            (None, None) => unreachable!("a page without separators becomes an empty leaf"),
+        }
+        let Some(free) = FreeOne::log(pages, leaf, rec) else {
+            last.release_unchanged();
+            above.release_unchanged();
+            return Ok(());
+        };
+        let tail = pages.log.tail();
+        above.mark_dirty(tail);
+        last.mark_dirty(tail);
+        let lsn = pages.append(rec, above.page().lsn().max(last.page().lsn()))?;
+        if let Some(empty) = &empty {
+            split::publish(&mut above, empty, lsn);
+        } else if let Some((position, left)) = before {
+            let section = Section::DropChild { page: parent, position, child: left };
+            let done = ops::apply(&section, &mut above.page_mut());
+            debug_assert!(done);
+            above.page_mut().set_lsn(lsn);
+        }
+        free.finish(&mut last, lsn);
+        Ok(())
+    }
+
+    /// Takes all rows out of a root that is a leaf.
+    fn empty_root(&self, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
+        let Some(mut root) = self.latch(pages, self.root)? else { return Ok(()) };
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        let empty = self.empty_leaf(&root);
+        split::put_image(rec, self.root, &empty);
+        root.mark_dirty(pages.log.tail());
+        let lsn = pages.append(rec, root.page().lsn())?;
+        split::publish(&mut root, &empty, lsn);
+        Ok(())
+    }
+
+    /// An empty leaf in the place of a page.
+    fn empty_leaf(&self, page: &FrameWrite<'_>) -> Box<PageBytes> {
+        let mut empty = split::draft(page);
+        let splits = PageRef::of(&empty).u32(header::SPLITS);
+        let mut leaf = PageMut::of(&mut empty);
+        leaf.bytes().fill(0);
+        leaf.format(&Format {
+            id: page.frame().page_id(),
+            index: self.index,
+            level: 0,
+            low: None,
+            high: None,
+            right: PageId::NONE,
+            upper: PageId::NONE,
+        });
+        leaf.put_u32(header::SPLITS, splits.wrapping_add(1));
+        leaf.set_lsn(page.page().lsn());
+        empty
+    }
+}

@@ -1,0 +1,117 @@
+//! Statements on all rows of a range of keys.
+
+use std::ops::RangeBounds;
+
+use super::cursor::bounds_of;
+use super::table::AsTable;
+use super::transaction::Transaction;
+use crate::base::error::TxnError;
+use crate::base::hook::OperationKind;
+use crate::table::codec::{Key, Row};
+use crate::table::index::Want;
+use crate::table::scan::End;
+
+impl Transaction<'_> {
+    /// Counts the rows of a range of keys.
+    ///
+    /// Reads and locks them as [`Transaction::range`] does: at serializable the count stays right until the end of the
+    /// transaction. There is no counter that is kept, so this costs what reading the range does, but for decoding it.
+    ///
+    /// ```
+    /// # use storage::{Database, Options, Table};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-ranges-{}", std::process::id()));
+    /// # let db = Database::open(&directory, Options::new())?;
+    /// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+    /// let mut tx = db.begin()?;
+    /// for n in 0..10 {
+    ///     tx.put(&ACCOUNTS, &n, &0)?;
+    /// }
+    /// assert_eq!(tx.delete_range(&ACCOUNTS, 3..=5)?, 3);
+    /// assert_eq!(tx.count(&ACCOUNTS, ..)?, 7);
+    /// tx.commit()?;
+    /// # drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn count<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<u64, TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(0) };
+        self.enter(OperationKind::Scan, &info.primary);
+        let (from, to) = bounds_of(&range);
+        let result = match Bounds::of(&from, to.as_deref()) {
+            Some(end) => self.txn.count_rows(info, &from, end),
+            None => Ok(0),
+        };
+        self.noted(result)
+    }
+
+    /// Deletes the rows of a range of keys, with their index entries; returns how many there were. On an error none of
+    /// them is deleted, and the transaction is still open.
+    ///
+    /// Each row is locked for writing and logged, and can come back by rollback; above
+    /// [`Options::escalate_at`](crate::Options::escalate_at) rows the table is locked instead. For all rows of a table
+    /// [`Database::truncate`](crate::Database::truncate) is faster.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn delete_range<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<u64, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
+        self.enter(OperationKind::Delete, &info.primary);
+        let (from, to) = bounds_of(&range);
+        let result = match Bounds::of(&from, to.as_deref()) {
+            Some(end) => self.txn.delete_rows(info, &from, end),
+            None => Ok(0),
+        };
+        self.noted(result)
+    }
+
+    /// As [`Transaction::count`], for the keys of `[from, to]` as bytes.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn count_raw<K, V>(&mut self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<u64, TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(0) };
+        self.enter(OperationKind::Scan, &info.primary);
+        let result = if from > to { Ok(0) } else { self.txn.count_rows(info, from, End::With(to)) };
+        self.noted(result)
+    }
+
+    /// As [`Transaction::delete_range`], for the keys of `[from, to]` as bytes.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn delete_range_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<u64, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
+        self.enter(OperationKind::Delete, &info.primary);
+        let result = if from > to { Ok(0) } else { self.txn.delete_rows(info, from, End::With(to)) };
+        self.noted(result)
+    }
+}
+
+/// Where a scan of encoded bounds ends.
+struct Bounds;
+
+impl Bounds {
+    /// `None` for a range without keys.
+    fn of<'k>(from: &[u8], to: Option<&'k [u8]>) -> Option<End<'k>> {
+        match to {
+            Some(to) if to <= from => None,
+            Some(to) => Some(End::Before(to)),
+            None => Some(End::Never),
+        }
+    }
+}

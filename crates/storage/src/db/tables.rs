@@ -1,0 +1,127 @@
+//! What is done to whole tables: dropping, emptying, measuring.
+
+use super::database::Database;
+use crate::base::error::{StorageError, TxnError};
+use crate::base::ids::{PAGE_SIZE, PageId};
+use crate::btree::Tree;
+use crate::page::header::Kind;
+
+/// What a database takes on disk, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sizes {
+    /// The data file, with pages that are free and room that it has ahead.
+    pub data_file: u64,
+    /// Files of the log that are in use, with the room that they have ahead.
+    pub log: u64,
+    /// Each table, by name.
+    pub tables: Vec<TableSize>,
+}
+
+/// What a table takes of the data file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableSize {
+    /// The table's name.
+    pub name: String,
+    /// Pages of its rows, in bytes.
+    pub rows: u64,
+    /// Pages of each secondary index, in bytes, by the index's name.
+    pub indexes: Vec<(String, u64)>,
+}
+
+impl Database {
+    /// Drops a table with its indexes; false if there is none of this name.
+    ///
+    /// A transaction of its own: it waits for the exclusive lock on the table, so for every transaction that has used it
+    /// and has not ended (one of this thread would be waited for in vain), and cannot be taken back. It is durable when it
+    /// returns. A crash leaves the table as it was, or none; what is then left of its pages is given back by the next
+    /// open. Handles of the table are refused from then on with [`TxnError::Dropped`]; a [`Table`](crate::Table) creates
+    /// a new one where it is written to. The space is used again by others; the file does not shrink.
+    ///
+    /// # Errors
+    /// See [`TxnError`]. After [`StorageError::NoSpace`] the table may be gone and its pages not given back: the next
+    /// open does it.
+    pub fn drop_table(&self, name: &str) -> Result<bool, TxnError> {
+        self.catalog.drop_table(&self.core, name)
+    }
+
+    /// Takes all rows of a table, without a log record for each; false if there is none of this name.
+    ///
+    /// A transaction of its own, as [`Database::drop_table`]: it waits for the exclusive lock on the table, cannot be
+    /// taken back, and is durable when it returns. A crash leaves all rows or none. Handles stay good.
+    ///
+    /// # Errors
+    /// See [`TxnError`]. A failure in the middle closes the instance to commits; the next open finishes the work.
+    pub fn truncate(&self, name: &str) -> Result<bool, TxnError> {
+        self.catalog.truncate(&self.core, name)
+    }
+
+    /// What the database takes on disk. Reads the inner pages of all trees, a few in a thousand of all; beside writers the
+    /// figures are of no single moment.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn sizes(&self) -> Result<Sizes, StorageError> {
+        let mut tables = Vec::new();
+        for (name, primary, indexes) in self.catalog.named_trees() {
+            let mut sized = Vec::new();
+            for (index, tree) in indexes {
+                sized.push((index, self.pages_of(tree)? * PAGE_SIZE as u64));
+            }
+            tables.push(TableSize { name, rows: self.pages_of(primary)? * PAGE_SIZE as u64, indexes: sized });
+        }
+        Ok(Sizes {
+            data_file: u64::from(self.core.pool.file_pages()) * PAGE_SIZE as u64,
+            log: self.core.log.disk_bytes(),
+            tables,
+        })
+    }
+
+    /// Pages of a tree. Leaves are counted, not read.
+    fn pages_of(&self, tree: Tree) -> Result<u64, StorageError> {
+        let (mut pages, mut waiting) = (0, vec![tree.root]);
+        // A tree that others change meanwhile cannot lead round for ever.
+        let most = u64::from(self.core.pool.file_pages());
+        while let Some(id) = waiting.pop() {
+            let below = self.children(tree, id)?;
+            pages += 1;
+            match below {
+                Below::Leaves(leaves) => pages += leaves,
+                Below::Inner(children) => waiting.extend(children),
+                Below::Nothing => {}
+            }
+            if pages > most {
+                break;
+            }
+        }
+        Ok(pages)
+    }
+
+    fn children(&self, tree: Tree, id: PageId) -> Result<Below, StorageError> {
+        loop {
+            let frame = self.core.pool.get_or_load(id)?;
+            let read = frame.read(self.core.pool.latches());
+            let page = read.page();
+            let below = match page.kind() {
+                Some(Kind::Inner) if page.index() == tree.index && page.level() == 1 => {
+                    Below::Leaves(page.count() as u64 + 1)
+                }
+                Some(Kind::Inner) if page.index() == tree.index => {
+                    Below::Inner((0..=page.count()).map(|i| page.child(i)).collect())
+                }
+                _ => Below::Nothing,
+            };
+            if frame.page_id() == id && read.is_valid() {
+                return Ok(below);
+            }
+        }
+    }
+}
+
+/// What is below a page.
+enum Below {
+    Leaves(u64),
+    Inner(Vec<PageId>),
+    Nothing,
+}

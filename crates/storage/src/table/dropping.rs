@@ -1,0 +1,139 @@
+//! Dropping and emptying tables: transactions of their own, which take the table's exclusive lock.
+//!
+//! What is to happen is *decided* by one small transaction on the catalog: it writes a *mark*, a row that names the
+//! table's trees, and, for a drop, deletes the table's own row. Then the pages are given back, page by page
+//! (`btree/clear.rs`), and at the end the mark is deleted. A crash before the decision's commit record is in the log leaves
+//! the table as it was; after one behind it, opening the database does the rest.
+//!
+//! Numbers of tables and indexes that were dropped are not given away again while the database is open: transactions that
+//! wait for the table's lock, handles and hints may still have them. The lock manager keeps the table's number as *gone*
+//! and refuses locks on it.
+
+use std::collections::BTreeSet;
+
+use super::catalog::{Catalog, Creator, Entry, own_index};
+use super::index::Index;
+use crate::base::config::Isolation;
+use crate::base::error::{StorageError, TxnError};
+use crate::lock::TableMode;
+use crate::txn::core::Core;
+
+/// Begins the key of a mark. Names are UTF-8, in which it does not occur.
+const MARK: u8 = 0xFF;
+
+/// Numbers that are not to be used again.
+#[derive(Debug, Default)]
+pub(super) struct Retired {
+    /// Of tables.
+    pub(super) tables: BTreeSet<u32>,
+    /// The highest of an index.
+    pub(super) index: u32,
+}
+
+/// What is done to a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Fate {
+    /// Its trees go.
+    Dropped = b'D',
+    /// Its trees become empty.
+    Emptied = b'E',
+}
+
+impl Fate {
+    fn mark(self, entry: &Entry) -> Vec<u8> {
+        let mut key = vec![MARK, self as u8];
+        key.extend_from_slice(&entry.number.to_le_bytes());
+        key
+    }
+
+    /// What a catalog row's key marks, if it is a mark.
+    pub(super) fn of_mark(key: &[u8]) -> Option<Fate> {
+        let (&MARK, rest) = key.split_first()? else { return None };
+        match rest {
+            [b'D', _, _, _, _] => Some(Fate::Dropped),
+            [b'E', _, _, _, _] => Some(Fate::Emptied),
+            _ => None,
+        }
+    }
+}
+
+impl Catalog {
+    /// Drops a table, or takes all its rows; false if there is none.
+    ///
+    /// # Errors
+    /// Those of waiting for the table's lock; nothing has happened then. No space for the decision: the same. A failure
+    /// afterwards: see [`Catalog::carry_out`].
+    pub(super) fn end(&self, core: &Core, name: &str, fate: Fate) -> Result<bool, TxnError> {
+        loop {
+            let Some(entry) = self.entry(name) else { return Ok(false) };
+            let mut owner = core.begin(Isolation::Serializable, None)?;
+            match owner.lock_number(&entry.index(name), TableMode::X) {
+                Ok(()) => {}
+                // Somebody else has dropped it meanwhile.
+                Err(TxnError::Dropped { .. }) => continue,
+                Err(error) => return Err(error),
+            }
+            let _creator = Creator::wait(&self.creation, &*core.hook);
+            let mut decision = core.begin_creating()?;
+            decision.insert(&own_index(), &fate.mark(&entry), &entry.encode())?;
+            if fate == Fate::Dropped {
+                decision.delete(&own_index(), name.as_bytes())?;
+            }
+            let decided = decision.commit()?;
+            if fate == Fate::Dropped {
+                self.forget(name, &entry);
+                core.locks.table_is_gone(entry.number);
+            }
+            core.make_durable(decided)?;
+            let done = carry_out(core, &entry, fate);
+            if let (Err(TxnError::Storage(error)), Fate::Emptied) = (&done, fate) {
+                // A table that is half empty must not be seen, and only restart can finish.
+                core.poison.close(error, core.log.durable());
+            }
+            done?;
+            owner.commit()?;
+            return Ok(true);
+        }
+    }
+
+    /// Finishes what a crash has left, at open.
+    ///
+    /// # Errors
+    /// A page that cannot be read; no space.
+    pub(super) fn finish(&self, core: &Core, marks: Vec<(Fate, Entry)>) -> Result<(), TxnError> {
+        for (fate, entry) in marks {
+            match carry_out(core, &entry, fate) {
+                // Pages of a dropped table can wait for a disk with some space.
+                Err(TxnError::Storage(StorageError::NoSpace { .. })) if fate == Fate::Dropped => {
+                    self.retire(&entry);
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives back the pages of a table whose fate is decided, then deletes the mark. Can be begun again after any part of it.
+fn carry_out(core: &Core, entry: &Entry, fate: Fate) -> Result<(), TxnError> {
+    let mut txn = core.begin_creating()?;
+    let cx = txn.claim.context();
+    let pages = core.pages(cx.slot);
+    for tree in entry.trees() {
+        tree.clear(pages, &mut cx.rec)?;
+        if fate == Fate::Dropped {
+            tree.give_root_back(pages, &mut cx.rec)?;
+        }
+    }
+    txn.delete(&own_index(), &fate.mark(entry))?;
+    let end = txn.commit()?;
+    Ok(core.make_durable(end)?)
+}
+
+impl Entry {
+    /// The table's primary index, for locks.
+    fn index(&self, name: &str) -> Index {
+        Index { tree: self.primary, lock_table: self.number, table: name.into(), name: name.into() }
+    }
+}
