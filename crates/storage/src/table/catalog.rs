@@ -131,6 +131,9 @@ impl TableInfo {
     }
 }
 
+/// A table's name, its primary tree, and the trees of its indexes with their names.
+pub(crate) type NamedTrees = (String, Tree, Vec<(String, Tree)>);
+
 /// The trees of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct TableTrees {
@@ -407,7 +410,7 @@ impl Catalog {
     }
 
     /// Every table by name, with its primary tree and those of its indexes by their names.
-    pub(crate) fn named_trees(&self) -> Vec<(String, Tree, Vec<(String, Tree)>)> {
+    pub(crate) fn named_trees(&self) -> Vec<NamedTrees> {
         let indexes = |entry: &Entry| entry.secondaries.iter().map(|i| (i.name.clone(), i.tree)).collect();
         self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.primary, indexes(entry))).collect()
     }
