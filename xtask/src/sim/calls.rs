@@ -105,12 +105,19 @@ impl Call {
             Call::Begin => {
                 let levels = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
                 let tx = db.begin_at(rng.pick(&levels)).map_err(RunError::Txn)?;
-                if rng.once_in(2) { tx.commit().map_err(RunError::Txn) } else { Ok(drop(tx)) }
+                if rng.once_in(2) {
+                    return tx.commit().map_err(RunError::Txn);
+                }
+                drop(tx);
+                Ok(())
             }
             Call::CreateTable => unless_victim(db.table(&EXTRA[rng.below(3) as usize]).map(drop)),
             Call::RefusedLoad => unless_victim(match db.bulk_load(&tables[rng.below(2) as usize]) {
                 // Empty, if its rows were deleted or rolled back.
-                Ok(load) => Ok(drop(load)),
+                Ok(load) => {
+                    drop(load);
+                    Ok(())
+                }
                 Err(TxnError::Schema { .. }) => Ok(()),
                 Err(error) => Err(error),
             }),
