@@ -5,6 +5,7 @@ pub(crate) mod catalog;
 pub(crate) mod codec;
 mod dropping;
 mod finger;
+pub(crate) mod ghosts;
 pub(crate) mod index;
 pub(crate) mod locate;
 pub(crate) mod point;

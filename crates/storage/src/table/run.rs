@@ -29,6 +29,7 @@ impl Txn<'_> {
     /// See [`TxnError`]. Rows before the one that failed stay inserted: the caller goes back to a savepoint.
     pub(crate) fn insert_run(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
+        self.rows_come(index);
         for (i, (key, row)) in rows.iter().enumerate() {
             self.check_sizes(index, key, row.len())?;
             if i > 0 && rows[i - 1].0 >= *key {

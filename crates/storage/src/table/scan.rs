@@ -7,6 +7,7 @@
 
 use std::ops::ControlFlow;
 
+use super::ghosts;
 use super::index::{Got, Index, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PageId;
@@ -138,11 +139,30 @@ impl Txn<'_> {
         let mut low = Prefix::of(wanted.from);
         // The leaf whose ghosts this scan has tried to take out.
         let mut purged = PageId::NONE;
+        batch.ghosts = 0;
+        // Behind ghosts that this transaction has passed before, and has locked.
+        let mut behind_run = false;
+        if !self.claim.peek().ghosts.is_empty()
+            && self.locks_gaps()
+            && let Some(end) = self.claim.peek().ghosts.end_of(index.tree.index, wanted.from)
+        {
+            if wanted.to.stops_before(end) || wanted.to == End::Before(end) {
+                return Ok(());
+            }
+            cursor.clear();
+            cursor.extend_from_slice(end);
+            (behind_run, started, low) = (true, true, Prefix::MIN);
+        }
+        let mut delivered = false;
         loop {
             let at = if started { cursor.as_slice() } else { wanted.from };
             let leaf = index.tree.find(&self.core.pool, at)?;
             // Before any of them is locked: a ghost that is locked stays.
             let page = leaf.read.frame().page_id();
+            if behind_run && purged.is_none() {
+                // The ghosts here are its own, which stay until it ends.
+                purged = page;
+            }
             if purged != page && page != index.tree.root && wants_purge(leaf.read.page()) {
                 drop(leaf);
                 purged = page;
@@ -159,6 +179,12 @@ impl Txn<'_> {
             }
             let place = (self.core.pool.index_of(leaf.read.frame()), leaf.read.version());
             drop(leaf);
+            if batch.len() > 0 && !delivered {
+                delivered = true;
+                if (behind_run || batch.ghosts >= ghosts::WORTH) && self.locks_gaps() {
+                    self.claim.context().ghosts.note(index.tree.index, wanted.from, batch.key(0));
+                }
+            }
             if batch.len() > 0 && visit(self, batch, Some(place))?.is_break() {
                 return Ok(());
             }
@@ -229,6 +255,7 @@ impl Txn<'_> {
             }
             if beyond || slot.is_ghost() {
                 batch.truncate(row);
+                batch.ghosts += 1;
             }
             if beyond {
                 return Ok(Stop::End);

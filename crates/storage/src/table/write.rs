@@ -63,6 +63,14 @@ impl Txn<'_> {
         Ok(())
     }
 
+    /// Rows are about to come into the index: scans look for them everywhere.
+    #[inline]
+    pub(super) fn rows_come(&mut self, index: &Index) {
+        if !self.claim.peek().ghosts.is_empty() {
+            self.claim.context().ghosts.forget(index.tree.index);
+        }
+    }
+
     /// Inserts a row under a key that must be new.
     ///
     /// # Errors
@@ -70,6 +78,7 @@ impl Txn<'_> {
     pub(crate) fn insert(&mut self, index: &Index, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         self.check_sizes(index, key, row.len())?;
         self.intend(index, Want::Write)?;
+        self.rows_come(index);
         let name = LockName::new(index.tree.index, key);
         self.core.locks.prefetch(name);
         loop {

@@ -4,6 +4,7 @@ use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::latch::Version;
 use crate::lock::{LockName, LockOwner};
 use crate::log::RecordBuf;
+use crate::table::ghosts::GhostRuns;
 
 /// Positions remembered, where keys were last found: so many sets of so many.
 const MEMOS: usize = 16;
@@ -44,6 +45,8 @@ pub(crate) struct Context {
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
     /// First bytes of several rows, before and after.
     pub(crate) heads: Vec<u8>,
+    /// Where its scans need not look for rows.
+    pub(crate) ghosts: GhostRuns,
     /// Times that another writer of a leaf was quicker.
     pub(crate) contention: u32,
     memos: Box<[[Memo; WAYS]; MEMOS]>,
@@ -64,6 +67,7 @@ impl Context {
             batch: Batch::default(),
             cursors: Default::default(),
             heads: Vec::new(),
+            ghosts: GhostRuns::default(),
             contention: 0,
             memos: Box::new([[NO_MEMO; WAYS]; MEMOS]),
         }
@@ -91,6 +95,8 @@ impl Context {
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     rows: Vec<BatchRow>,
+    /// Ghosts that the scan has met so far.
+    pub(crate) ghosts: usize,
 }
 
 /// One row of a batch.

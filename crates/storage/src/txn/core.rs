@@ -76,6 +76,7 @@ impl Core {
         cx.sequence += 1;
         cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
         cx.last = Lsn::ZERO;
+        cx.ghosts.clear();
         let age = age.unwrap_or_else(|| Age(self.clock.age()));
         cx.owner.begin(age.0);
         cx.owner.run_by(self.hook.task());
@@ -217,6 +218,8 @@ impl<'db> Txn<'db> {
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
         let core = self.core;
         let cx = self.claim.context();
+        // Rows come back where scans met ghosts.
+        cx.ghosts.clear();
         let mut victim = Victim { txn: cx.txn, last: cx.last };
         let mut bytes = std::mem::take(&mut cx.before);
         let pages = Pages { for_undo: true, ..core.pages(cx.slot) };
