@@ -134,8 +134,8 @@ pub fn key_codec(bytes: &[u8]) {
     row::<[(u8, Vec<u8>); 2]>(bytes);
     let (a, b) = bytes.split_at(bytes.len() / 2);
     let (mut x, mut y) = (Vec::new(), Vec::new());
-    a.to_vec().encode(&mut x);
-    b.to_vec().encode(&mut y);
+    Key::encode(&a.to_vec(), &mut x);
+    Key::encode(&b.to_vec(), &mut y);
     assert_eq!(x.cmp(&y), a.cmp(b), "encodings order like the values");
     assert_eq!(key_from::<Vec<u8>>(&x).as_deref(), Some(a));
 }
