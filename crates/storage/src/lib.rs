@@ -116,7 +116,8 @@
 //! its image in the log. Other damage is an error that names file and page, never a wrong row.
 //!
 //! **A full disk** is [`StorageError::NoSpace`]: the transaction rolls back, for which space was kept, and service goes on when
-//! there is space again.
+//! there is space again. A database whose process died there opens on the full disk: a restart needs no room that was not
+//! kept.
 //!
 //! # Limits
 //!

@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::{NUMBERS, ROWS, on, open, small};
+use common::{NUMBERS, ROWS, Rng, on, open, small};
 use storage::disk::{Crash, SimDisk};
 use storage::{Database, StorageError, Table, TxnError};
 
 const LOADED: Table<u64, u64> = Table::new("loaded");
+const WIDE: Table<u64, Vec<u8>> = Table::new("wide");
 
 fn rows(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut tx = db.begin().unwrap();
@@ -88,4 +89,73 @@ fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
         assert_eq!(all(&open(&disk)), 5000, "after {updates} updates, opened again");
     }
     assert!(refused > 20, "the log was full {refused} times");
+}
+
+/// A process died on a full disk, and no restart came through: the log had no room for images of the pages that redo had
+/// changed, so none could be written to make room in the pool, nor for the checkpoint at the end.
+#[test]
+fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
+    for seed in 0..12 {
+        let (disk, mut rng) = (SimDisk::new(seed), Rng(seed));
+        let db = open(&disk);
+        // More pages than the pool has frames.
+        let row = |n: u64| vec![n as u8; 1000];
+        let mut expected: Vec<u64> = vec![0; 1500];
+        db.transact(|tx| (0..1500).try_for_each(|key| tx.insert(&WIDE, &key, &row(0)))).unwrap();
+        db.checkpoint().unwrap();
+        disk.set_capacity(disk.used() + rng.below(2 << 20));
+        let (mut refused, mut n) = (0, 0);
+        while refused < 8 && n < 3000 {
+            n += 1;
+            // Some of them new, which takes pages.
+            let keys: Vec<u64> = (0..4).map(|_| rng.below(expected.len() as u64)).collect();
+            let new = expected.len() as u64;
+            let written = db.transact(|tx| {
+                keys.iter().try_for_each(|key| tx.put(&WIDE, key, &row(n)))?;
+                if n % 3 == 0 { tx.insert(&WIDE, &new, &row(n)) } else { Ok(()) }
+            });
+            match written {
+                Ok(()) => {
+                    keys.iter().for_each(|key| expected[*key as usize] = n);
+                    if n % 3 == 0 {
+                        expected.push(n);
+                    }
+                }
+                Err(TxnError::Storage(StorageError::NoSpace { .. })) => refused += 1,
+                Err(error) => panic!("seed {seed}: {error}"),
+            }
+            if rng.once_in(8) {
+                match db.step() {
+                    Ok(()) | Err(StorageError::NoSpace { .. }) => {}
+                    Err(error) => panic!("seed {seed}: {error}"),
+                }
+            }
+        }
+        assert_eq!(refused, 8, "seed {seed}: the disk was not full");
+        // Something to undo; how much of it there is room for does not matter.
+        let mut running = db.begin().unwrap();
+        let _ = (0..9).try_for_each(|key| running.put(&WIDE, &(key * 37), &row(255)));
+        std::mem::forget(running);
+        let mut left = disk.crash(if seed % 2 == 0 { Crash::All } else { Crash::Random(seed) });
+        std::mem::forget(db);
+        // A restart that is cut short is done by the next one, on the full disk as well.
+        left.power_off_after(rng.below(300));
+        let cut = small().open_on(on(&left));
+        let off = left.is_off();
+        assert!(off || cut.is_ok(), "seed {seed}: {cut:?}");
+        if off {
+            left = left.crash(Crash::Random(seed + 1));
+            std::mem::forget(cut);
+        } else {
+            left.power_off_after(u64::MAX);
+            drop(cut);
+        }
+        for time in ["killed", "closed"] {
+            let db = small().open_on(on(&left)).unwrap_or_else(|error| panic!("seed {seed}, {time}: {error}"));
+            let rows: Vec<_> = db.begin().unwrap().range(&WIDE, ..).unwrap().map(|row| row.unwrap().1[0]).collect();
+            assert!(rows.iter().copied().eq(expected.iter().map(|n| *n as u8)), "seed {seed}, {time}");
+            db.verify_pages().unwrap();
+            db.close().unwrap_or_else(|error| panic!("seed {seed}, {time}: {error}"));
+        }
+    }
 }

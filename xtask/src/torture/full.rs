@@ -1,5 +1,6 @@
 //! A disk that is full: several transactions write until nobody is given space any more. Whoever is refused may take
-//! back or keep what he has done; commits and rollbacks need no space that was not kept for them. When there is space
+//! back or keep what he has done; commits and rollbacks need no space that was not kept for them. A crash on the full
+//! disk is survived there: no restart needs more room. When there is space
 //! again service goes on, and the rows are those of the commits, before and after a crash.
 
 use std::collections::BTreeMap;
@@ -56,6 +57,14 @@ fn filled(seed: u64) -> Result<(), String> {
     disk.set_capacity(disk.used() + rng.pick(&[0, 64 << 10, 200 << 10]));
     write_until_refused(&db, &mut committed, &mut rng)?;
     holds(&db, &committed).map_err(|e| format!("when all had ended: {e}"))?;
+
+    // The process is killed, or the power goes, and nobody makes room.
+    for how in [Crash::All, Crash::Random(rng.next())] {
+        let full =
+            open(&disk.crash(how), checkpoint_every).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
+        holds(&full, &committed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
+        full.close().map_err(|e| format!("still full, closing: {e}"))?;
+    }
 
     disk.set_capacity(u64::MAX);
     for key in 0..SESSIONS * ROWS_EACH {

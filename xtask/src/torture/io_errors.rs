@@ -4,7 +4,7 @@
 //! among them.
 //!
 //! Five workloads, some on a new disk and some on what a crash left, so that restart meets the errors too. For each: all
-//! n, all kinds of calls, EIO and ENOSPC, and transfers that are short. Whatever happens: no panic and no hang; no sync is
+//! n, all kinds of calls, EIO, ENOSPC and EMFILE, and transfers that are short. Whatever happens: no panic and no hang; no sync is
 //! tried again after it failed; an error has a type; when the disk is sound again a transaction either succeeds or
 //! finds the instance closed, and the next open finds all that was acknowledged and nothing half.
 
@@ -170,9 +170,10 @@ fn all(loads: &[Load]) -> impl Iterator<Item = Refused> {
     let mut cases = Vec::new();
     for (load, of) in loads.iter().enumerate() {
         for (call, count) in CALLS.into_iter().zip(of.counts) {
+            let no_file = (call == Call::Open).then_some(Fault::Emfile);
             let short = matches!(call, Call::Read | Call::Write).then_some(Fault::Short);
             for n in 1..=count {
-                for fault in [Some(Fault::Eio), Some(Fault::Enospc), short].into_iter().flatten() {
+                for fault in [Some(Fault::Eio), Some(Fault::Enospc), no_file, short].into_iter().flatten() {
                     cases.extend([When::Once(n), When::From(n)].map(|when| Refused { load, call, when, fault }));
                 }
             }
@@ -239,6 +240,9 @@ fn probe_is_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     };
     if case.fault == Fault::Enospc && matches!(case.call, Call::Allocate | Call::SetLen) && closed {
         return Err("a full disk closed the instance for good".into());
+    }
+    if case.fault == Fault::Emfile && closed {
+        return Err("a lack of file descriptors closed the instance for good".into());
     }
     let met = ran.errors.iter().filter_map(storage_error);
     let mut broken = met.filter(|e| matches!(e, StorageError::Io { op: "write" | "sync", .. }));

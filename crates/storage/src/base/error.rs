@@ -6,6 +6,10 @@ use std::sync::Arc;
 use super::ids::{Lsn, PageId};
 use crate::lock::LockHolder;
 
+/// The system's numbers for too many open files, of all and of one process; the same on all systems.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+
 /// What can go wrong in files, pages, the log and the buffer pool.
 ///
 /// Cheap to clone, because one failure may have to be told to many waiters.
@@ -28,6 +32,14 @@ pub enum StorageError {
     #[error("{file}: no space left; free some space, then try again (nothing was lost)")]
     NoSpace {
         /// The file that could not grow.
+        file: String,
+    },
+    /// The process, or the system, has as many files open as it may. Nothing is broken, as for [`StorageError::NoSpace`].
+    #[error(
+        "{file}: no free file descriptor; close files or raise the limit (ulimit -n), then try again (nothing was lost)"
+    )]
+    TooManyFiles {
+        /// The file that could not be opened.
         file: String,
     },
     /// Bytes on disk are not what was written there.
@@ -110,7 +122,27 @@ impl StorageError {
         if op != "sync" && matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return StorageError::NoSpace { file };
         }
+        // Nothing was opened, so nothing has happened.
+        if matches!(op, "open" | "create") && matches!(source.raw_os_error(), Some(ENFILE | EMFILE)) {
+            return StorageError::TooManyFiles { file };
+        }
         StorageError::Io { op, file, offset, source: Arc::new(source) }
+    }
+
+    /// Whether the system lacks room at the moment, on the disk or for open files: what was tried has not happened, and
+    /// nothing is the worse for it.
+    pub(crate) fn is_want_of_room(&self) -> bool {
+        matches!(self, StorageError::NoSpace { .. } | StorageError::TooManyFiles { .. })
+    }
+
+    /// What happened, without what to do about it: as the cause of another error.
+    pub(crate) fn as_cause(&self) -> String {
+        match self {
+            StorageError::NoSpace { file } => format!("{file}: no space left"),
+            StorageError::TooManyFiles { file } => format!("{file}: no free file descriptor"),
+            StorageError::CorruptPage { file, page, what } => format!("{file}: page {page} {what}"),
+            other => other.to_string(),
+        }
     }
 
     /// Whether the same call may succeed later without anyone repairing anything.
@@ -118,6 +150,7 @@ impl StorageError {
         matches!(
             self,
             StorageError::NoSpace { .. }
+                | StorageError::TooManyFiles { .. }
                 | StorageError::PoolExhausted { .. }
                 | StorageError::TooManyTransactions { .. }
         )

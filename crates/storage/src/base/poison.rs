@@ -21,7 +21,7 @@ pub(crate) struct Poison {
 impl Poison {
     /// Closes the instance; the first cause is kept.
     pub(crate) fn close(&self, cause: &StorageError, durable: Lsn) {
-        let _ = self.cause.set((cause.to_string().into(), durable));
+        let _ = self.cause.set((cause.as_cause().into(), durable));
         self.closed.store(true, Ordering::Release);
     }
 
@@ -41,5 +41,23 @@ impl Poison {
     fn error(&self) -> StorageError {
         let (cause, durable) = self.cause.get().cloned().unwrap_or(("unknown".into(), Lsn::ZERO));
         StorageError::Poisoned { cause, durable }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// "Closed to commits" quoted an error that said to try again, and that nothing was lost.
+    #[test]
+    fn what_closed_the_instance_is_told_without_its_advice() {
+        let file = || "bank/log.7".to_owned();
+        for cause in [StorageError::NoSpace { file: file() }, StorageError::TooManyFiles { file: file() }] {
+            let poison = Poison::default();
+            poison.close(&cause, Lsn(4096));
+            let told = poison.check().unwrap_err().to_string();
+            assert!(told.contains("bank/log.7: no ") && told.ends_with("reopen the database"), "{told}");
+            assert!(!told.contains("try again") && !told.contains("nothing was lost"), "{told}");
+        }
     }
 }

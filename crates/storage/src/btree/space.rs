@@ -21,8 +21,8 @@
 //! the file long enough for where the first page never used is then. Whoever takes looks at the number with page 1 latched.
 //! So either he sees what is being kept and leaves it, or he has taken before, and who keeps sees that. Undo takes what its own
 //! transaction has kept; the number falls when the transaction ends, so meanwhile too much is kept and never too little.
-//! The free list may have pages as well; they are not counted. After a crash nothing is kept: restart on a disk that is full
-//! may fail, and goes on when there is space.
+//! The free list may have pages as well; they are not counted. At restart nothing is kept, and nothing needs to be: the
+//! file still has the room that was kept in it, and nobody but undo takes pages.
 
 use super::Pages;
 use super::ops;

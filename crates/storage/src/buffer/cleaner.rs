@@ -31,8 +31,10 @@ const AHEAD_STEP: usize = 256;
 /// Pages that go together, in the order of the file, when the oldest are written: large enough to find
 /// neighbours, small enough to let the log advance early.
 const WINDOW: usize = 2048;
-/// Plans are made no oftener than this, in nanoseconds.
+/// Plans are made no oftener than this, in nanoseconds, unless the goal has moved far.
 const PLAN_EVERY_NS: u64 = 200_000_000;
+/// What a look at one frame may cost; looks may take a tenth of the time.
+const LOOK_NS: u64 = 100;
 /// Written pages are synced after this long even if nobody asks: an idle database comes to rest on disk.
 const SYNC_AFTER_NS: u64 = 30_000_000_000;
 
@@ -41,6 +43,8 @@ const SYNC_AFTER_NS: u64 = 30_000_000_000;
 pub(crate) struct CleanGoal {
     /// Changes below this LSN are to reach the disk; `Lsn::ZERO` for none. At most the log's tail.
     pub(crate) write_before: Lsn,
+    /// Log after which the goal is another one: then the oldest pages are looked for anew, whatever the time.
+    pub(crate) step: u64,
 }
 
 /// What a step did.
@@ -113,7 +117,7 @@ impl BufferPool {
             return Ok(StepResult::Worked { pages: 0 });
         }
         if goal.write_before > cleaner.none_below || !cleaner.plan.is_empty() {
-            let pages = self.write_oldest(cleaner, now_ns, goal.write_before)?;
+            let pages = self.write_oldest(cleaner, now_ns, goal)?;
             if pages > 0 {
                 return Ok(StepResult::Worked { pages });
             }
@@ -155,11 +159,14 @@ impl BufferPool {
     }
 
     /// The goal *log*: the next batch of the plan, made anew when it has come to its end.
-    fn write_oldest(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<usize, StorageError> {
+    fn write_oldest(&self, cleaner: &mut Cleaner, now_ns: u64, goal: CleanGoal) -> Result<usize, StorageError> {
+        let before = goal.write_before;
         if cleaner.plan.is_empty() {
             // Callers let the goal follow the log's tail. Looking at every frame for each few new pages
             // would keep a core busy and write small batches.
-            if cleaner.planned_at.is_some_and(|then| now_ns.saturating_sub(then) < PLAN_EVERY_NS) {
+            let moved = before.0.saturating_sub(cleaner.planned_for.0) >= goal.step;
+            let pause = if moved { self.look_pause_ns() } else { PLAN_EVERY_NS };
+            if cleaner.planned_at.is_some_and(|then| now_ns.saturating_sub(then) < pause) {
                 return Ok(0);
             }
             self.plan(&mut cleaner.plan, before);
@@ -183,6 +190,11 @@ impl BufferPool {
             cleaner.none_below = cleaner.planned_for;
         }
         Ok(written)
+    }
+
+    /// Time between two looks at every frame, in nanoseconds, that keeps their cost low.
+    pub(crate) fn look_pause_ns(&self) -> u64 {
+        (self.used_frames().len() as u64 * 10 * LOOK_NS).min(PLAN_EVERY_NS)
     }
 
     /// Finds the dirty pages with changes below `before`.

@@ -26,6 +26,16 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// run out of it. [`StorageError::NoSpace`] leaves the file usable as it was.
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError>;
 
+    /// Writes sealed pages in place, which have no image in the log: a crash tears none of them. When it returns they
+    /// are on the disk. Slow; for where the log has no room.
+    ///
+    /// # Errors
+    /// A failed write or sync: what is on the disk is not known. [`StorageError::NoSpace`]: nothing was written in
+    /// place.
+    fn write_aside(&self, _pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), StorageError> {
+        Err(StorageError::NoSpace { file: self.show() })
+    }
+
     /// The file's name as the user would find it.
     fn show(&self) -> String;
 }

@@ -4,6 +4,7 @@
 //! 2. Log the copies (torn-page protection) and make the log durable to their end; that end lies after
 //!    every change that the copies contain, so this is also the write-ahead rule.
 //! 3. Seal the copies and write them in place, neighbours with one call.
+//!    Where the log has no room for images, as on a full disk, they are written aside instead, and synced in place.
 //! 4. Enter the smallest recovery LSN among the unsynced ones, and only then mark the pages clean:
 //!    [`BufferPool::oldest_recovery_lsn`] finds it in one place or the other.
 //!
@@ -133,7 +134,10 @@ impl BufferPool {
         let end = if is_mutant(Mutant::SkipPageImage) {
             Lsn(images.map(|(_, lsn, _)| lsn.0).max().unwrap_or(0) + 1)
         } else {
-            self.wal.log_images(&mut images)?
+            match self.wal.log_images(&mut images) {
+                Err(error) if error.is_want_of_room() => return self.write_aside(copies, pages),
+                logged => logged?,
+            }
         };
         if !is_mutant(Mutant::SkipWriteAhead) {
             self.wal.make_durable(end)?;
@@ -154,6 +158,22 @@ impl BufferPool {
             add(&self.counters.write_calls, 1);
             from = to;
         }
+        add(&self.counters.writes, copies.len());
+        Ok(())
+    }
+
+    /// Steps 2 and 3 where the log has no room.
+    #[cold]
+    fn write_aside(&self, copies: &[Copied], pages: &[[u8; PAGE_SIZE]]) -> Result<(), StorageError> {
+        // Past the beginning of the newest record that they show, which is past its end.
+        let newest = copies.iter().map(|copied| copied.lsn.0).max().unwrap_or(0);
+        self.wal.make_durable(Lsn(newest + 1))?;
+        let pages: Vec<_> = copies.iter().map(|copied| copied.id).zip(pages).collect();
+        self.file.write_aside(&pages).inspect_err(|error| {
+            if !error.is_want_of_room() {
+                self.poison.close(error, self.wal.durable());
+            }
+        })?;
         add(&self.counters.writes, copies.len());
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::aside::Aside;
 use crate::base::checksum::crc32c;
 use crate::base::error::{OpenError, StorageError};
 use crate::base::hook::Hook;
@@ -201,7 +202,7 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
     Ok((control_file, control))
 }
 
-/// Opens the data file of database `database`.
+/// Opens the data file of database `database`, and puts right what a crash has torn while it was written past the log.
 ///
 /// # Errors
 /// The file is missing, of another format or another database.
@@ -221,13 +222,16 @@ pub(crate) fn open_pages(disk: &dyn Disk, database: u64) -> Result<Pages, Storag
     if bytes[16..24] != database.to_le_bytes() {
         return Err(corrupt("belongs to another database; put back the database's own data file"));
     }
-    Ok(Pages { file, grown: Mutex::new(()) })
+    let aside = Aside::open(disk)?;
+    aside.mend(&*file)?;
+    Ok(Pages { file, aside, grown: Mutex::new(()) })
 }
 
 /// The data file as the pool sees it.
 #[derive(Debug)]
 pub(crate) struct Pages {
     file: Arc<dyn DiskFile>,
+    aside: Aside,
     grown: Mutex<()>,
 }
 
@@ -261,6 +265,10 @@ impl PageFile for Pages {
             return Ok(());
         }
         self.file.allocate(len, bytes - len).map_err(|e| StorageError::io("extend", self.show(), len, e))
+    }
+
+    fn write_aside(&self, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), StorageError> {
+        self.aside.write(&*self.file, pages)
     }
 
     fn show(&self) -> String {

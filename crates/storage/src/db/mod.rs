@@ -1,5 +1,6 @@
 //! The public face: databases, tables, transactions.
 
+mod aside;
 pub(crate) mod bulk;
 pub(crate) mod copy;
 pub(crate) mod cursor;

@@ -20,9 +20,11 @@ use crate::txn::core::Core;
 
 /// How long the cleaner sleeps when it has nothing to do.
 const IDLE: Duration = Duration::from_millis(50);
+/// And while the log grows towards the next checkpoint.
+const IDLE_IN_NEED: Duration = Duration::from_millis(5);
 /// Threads that read pages for fibers: as many reads as a device is asked for at once.
 const READERS: usize = 16;
-/// How often a checkpoint is thought of.
+/// How often a checkpoint is thought of, unless much has been logged since.
 const LOOK_EVERY_NS: u64 = 200_000_000;
 
 /// Everything the services need.
@@ -34,6 +36,8 @@ pub(crate) struct Services {
     pub(crate) every: u64,
     /// When the cleaner last looked for what a checkpoint would gain.
     looked_ns: AtomicU64,
+    /// Where the log's tail was then.
+    looked_at: AtomicU64,
     stop: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -45,6 +49,7 @@ impl Services {
             checkpointer,
             every,
             looked_ns: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             threads: Mutex::default(),
         })
@@ -59,12 +64,15 @@ impl Services {
         let distance = self.checkpointer.distance(tail);
         // From half-way on the oldest pages are written, so that the checkpoint finds the way free.
         let goal = if distance > self.every / 2 { Lsn(tail.0.saturating_sub(self.every / 4)) } else { Lsn::ZERO };
-        let step = self.core.pool.clean_step(self.core.clock.now_ns(), CleanGoal { write_before: goal })?;
+        let step = self
+            .core
+            .pool
+            .clean_step(self.core.clock.now_ns(), CleanGoal { write_before: goal, step: self.step_bytes() })?;
         if step != StepResult::Idle {
             return Ok(true);
         }
         let now = self.core.clock.now_ns();
-        if distance > self.every / 2 && self.due(now) && self.progress_possible(tail) {
+        if distance > self.every / 2 && self.due(now, tail) && self.progress_possible(tail) {
             self.checkpointer.take(&self.core)?;
             return Ok(true);
         }
@@ -72,13 +80,21 @@ impl Services {
     }
 
     /// Whether it is time to look (at every frame) for what a checkpoint would gain.
-    fn due(&self, now: u64) -> bool {
-        let last = self.looked_ns.load(Ordering::Relaxed);
-        let due = now.saturating_sub(last) >= LOOK_EVERY_NS;
+    fn due(&self, now: u64, tail: Lsn) -> bool {
+        let (last, at) = (self.looked_ns.load(Ordering::Relaxed), self.looked_at.load(Ordering::Relaxed));
+        let grown = tail.0.saturating_sub(at) >= self.step_bytes();
+        let pause = if grown { self.core.pool.look_pause_ns() } else { LOOK_EVERY_NS };
+        let due = now.saturating_sub(last) >= pause;
         if due {
             self.looked_ns.store(now, Ordering::Relaxed);
+            self.looked_at.store(tail.0, Ordering::Relaxed);
         }
         due
+    }
+
+    /// Log bytes after which it is worth looking again what a checkpoint would gain.
+    fn step_bytes(&self) -> u64 {
+        self.every / 8
     }
 
     /// Whether a checkpoint now would let a restart begin notably later than the last one did.
@@ -156,14 +172,17 @@ impl Services {
             match self.clean() {
                 Ok(true) => {}
                 // A full disk passes; a closed instance stays closed. Either way there is no hurry.
-                Ok(false) | Err(_) => self.rest(),
+                Ok(false) if self.checkpointer.distance(self.core.log.tail()) > self.every / 2 => {
+                    self.rest(IDLE_IN_NEED);
+                }
+                Ok(false) | Err(_) => self.rest(IDLE),
             }
         }
     }
 
     #[allow(clippy::disallowed_methods)]
-    fn rest(&self) {
-        std::thread::park_timeout(IDLE);
+    fn rest(&self, time: Duration) {
+        std::thread::park_timeout(time);
     }
 
     /// Ends the threads; what was appended is then durable, unless the instance is closed.

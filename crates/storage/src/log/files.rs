@@ -20,8 +20,6 @@ use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};
 
 /// Zeros written per slice.
 const SLICE: u64 = 1 << 20;
-/// Ready segments kept beyond the one that holds the end of the log, at open.
-const AHEAD_AT_OPEN: u64 = 1;
 
 #[derive(Debug)]
 pub(super) struct Segments {
@@ -113,7 +111,8 @@ impl Segments {
             first -= 1;
         }
         let mut ready = VecDeque::new();
-        for number in (first..=last_used + AHEAD_AT_OPEN).take_while(is_sound) {
+        // Those ahead of the end too: they were made because undo may need them, and the disk may be full.
+        for number in (first..).take_while(is_sound) {
             ready.push_back(files[&number].file.clone());
         }
         let next = first + ready.len() as u64;
@@ -206,7 +205,7 @@ impl Segments {
         LogFiles { disk: self.disk.clone(), geometry: self.geometry, files: (ready.first..).zip(found).collect() }
     }
 
-    /// Makes the next segment ready at once. `NoSpace` changes nothing; after any other error the log is
+    /// Makes the next segment ready at once. `NoSpace` and `TooManyFiles` change nothing; after any other error the log is
     /// no longer to be trusted.
     pub(super) fn make_now(&self) -> Result<(), StorageError> {
         self.make_if(|| true)
@@ -287,6 +286,7 @@ impl Segments {
         let fail = |op, e| StorageError::io(op, self.disk.show(&from), 0, e);
         self.disk.rename(&from, &to).map_err(|e| fail("rename", e))?;
         maker.begun = Some(number);
+        // If it cannot be opened now it is made anew in its place later.
         let file = self.disk.open(&to, OpenMode::Existing).map_err(|e| fail("open", e))?;
         if file.len().map_err(|e| fail("length", e))? != self.geometry.segment_bytes {
             // Not ours, or cut: make a new one in its place.

@@ -192,10 +192,11 @@ impl Log {
             return later;
         }
         let made = self.segments.make_slice();
-        self.disk_full.store(matches!(made, Err(StorageError::NoSpace { .. })), Ordering::Relaxed);
+        let no_room = made.as_ref().is_err_and(StorageError::is_want_of_room);
+        self.disk_full.store(no_room, Ordering::Relaxed);
         match made {
             Ok(()) => StepResult { did_work: true, next_ns: now_ns },
-            Err(StorageError::NoSpace { .. }) => later,
+            Err(_) if no_room => later,
             Err(e) => {
                 self.close(&e);
                 later

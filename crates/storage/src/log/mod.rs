@@ -237,7 +237,7 @@ impl Log {
     /// later, which one tail for all guarantees). The caller may hold page latches.
     ///
     /// # Errors
-    /// `NoSpace` if the disk is full (nothing was appended; roll back), `RecordTooLarge`, `Poisoned`.
+    /// `NoSpace` if the disk is full, `TooManyFiles` (nothing was appended; roll back), `RecordTooLarge`, `Poisoned`.
     #[inline]
     pub(crate) fn append(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
         self.append_to(slot, rec, after, Room::Undoable)
@@ -256,6 +256,21 @@ impl Log {
     #[inline]
     pub(crate) fn append_reserved(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
         self.append_to(slot, rec, after, Room::Kept)
+    }
+
+    /// Appends a checkpoint's record. Where there is no space for it, half of what is kept for records that never ask
+    /// may be taken, because a checkpoint is what lets the log be cut off.
+    ///
+    /// # Errors
+    /// As [`Log::append_redo_only`].
+    pub(crate) fn append_checkpoint(&self, slot: SlotId, rec: &mut RecordBuf) -> Result<Lsn, StorageError> {
+        match self.append_redo_only(slot, rec, Lsn::ZERO) {
+            Err(error) if error.is_want_of_room() => {
+                let left = self.reserve.tail() + rec.extent() + self.reserve.owed() + self.options.reserve_bytes / 2;
+                if left > self.segments.end() { Err(error) } else { self.append_reserved(slot, rec, Lsn::ZERO) }
+            }
+            appended => appended,
+        }
     }
 
     /// Undoing the slot's transaction may take `bytes` more than its records.
@@ -325,7 +340,7 @@ impl Log {
             });
             match made {
                 Ok(()) => {}
-                Err(e @ StorageError::NoSpace { .. }) => return Err(e),
+                Err(e) if e.is_want_of_room() => return Err(e),
                 Err(e) => self.close(&e),
             }
         }
@@ -461,7 +476,8 @@ impl Log {
     /// been stopped; nothing may be appended afterwards.
     pub(crate) fn shut_down(&self) -> Result<(), StorageError> {
         self.wait_durable_inline(self.tail())?;
-        self.segments.shrink(self.tail().0)
+        // With what is kept for records that never ask: the next run begins, and ends, on a full disk too.
+        self.segments.shrink(self.tail().0 + self.options.reserve_bytes)
     }
 
     /// Counters since open.

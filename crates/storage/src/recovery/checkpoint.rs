@@ -163,7 +163,7 @@ impl Checkpointer {
         let body = CheckpointBody { redo: oldest, active };
         rec.begin(RecordKind::Checkpoint as u8, TxnId(0), Lsn::ZERO);
         body.put(rec);
-        let at = core.log.append_redo_only(self.slot, rec, Lsn::ZERO)?;
+        let at = core.log.append_checkpoint(self.slot, rec)?;
         let end = rec.end();
         if !is_mutant(Mutant::NameBeforeFlush) {
             let _locked = is_mutant(Mutant::WaitWithMutex).then(|| self.turns.lock());
@@ -172,7 +172,7 @@ impl Checkpointer {
         let before = *self.control.lock();
         let next = Control { number: before.number + 1, checkpoint: at, durable: end, ..before };
         file.write(&next).inspect_err(|e| {
-            if !matches!(e, StorageError::NoSpace { .. }) {
+            if !e.is_want_of_room() {
                 core.poison.close(e, core.log.durable());
             }
         })?;

@@ -11,12 +11,14 @@
 //! | 24 | 8 | database id |
 //! | 32 | 8 | LSN of the last complete checkpoint's record |
 //! | 40 | 8 | everything before this LSN is on disk |
+//!
+//! Behind them lies a place for pages: see `db::aside`.
 
 use std::sync::Arc;
 
 use crate::base::checksum::crc32c;
 use crate::base::error::StorageError;
-use crate::base::ids::Lsn;
+use crate::base::ids::{Lsn, PAGE_SIZE};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
 
@@ -31,7 +33,11 @@ pub(crate) const CONTROL_MAGIC: &[u8; 8] = b"LOCKSTEP";
 const COPY: usize = 64;
 const APART: u64 = 4096;
 /// Most bytes of the file.
-pub(crate) const CONTROL_BYTES: u64 = APART + COPY as u64;
+pub(crate) const CONTROL_BYTES: u64 = ASIDE + 4096 + (ASIDE_PAGES * PAGE_SIZE) as u64;
+/// Behind the copies: room for pages that are written where the log has none (`db::aside`).
+pub(crate) const ASIDE: u64 = 2 * APART;
+/// How many go there at once.
+pub(crate) const ASIDE_PAGES: usize = 32;
 /// More copies than anybody writes.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
@@ -107,6 +113,8 @@ impl ControlFile {
     pub(crate) fn create(disk: &dyn Disk, control: &Control) -> Result<ControlFile, StorageError> {
         let show = disk.show(NEW_CONTROL);
         let file = disk.open(NEW_CONTROL, OpenMode::CreateNew).map_err(|e| StorageError::io("create", &*show, 0, e))?;
+        // All its room now: on a disk that is full by then it is still to be written.
+        file.allocate(0, CONTROL_BYTES).map_err(|e| StorageError::io("allocate", &*show, 0, e))?;
         ControlFile { file, show }.write(control)?;
         let named = disk.rename(NEW_CONTROL, CONTROL).and_then(|()| disk.sync_dir());
         named.map_err(|e| StorageError::io("rename", disk.show(CONTROL), 0, e))?;

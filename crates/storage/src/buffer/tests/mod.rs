@@ -276,7 +276,7 @@ fn the_cleaner_writes_the_oldest_first_and_then_syncs() {
     for id in 1..=1000 {
         t.make(id, 1);
     }
-    let goal = CleanGoal { write_before: t.log.tail() };
+    let goal = CleanGoal { write_before: t.log.tail(), step: u64::MAX };
     for id in 1..=10 {
         t.set(id, 2);
     }
@@ -316,7 +316,7 @@ fn a_goal_that_follows_the_log_is_not_chased() {
             _ = t.set(id, round)
         }
         now += 1_000_000;
-        let goal = CleanGoal { write_before: t.log.tail() };
+        let goal = CleanGoal { write_before: t.log.tail(), step: u64::MAX };
         while t.pool.clean_step(now, goal).unwrap() != StepResult::Idle {}
     }
     // A second in all: five plans, each of the pages that had become dirty meanwhile.

@@ -111,7 +111,7 @@ proptest! {
                 Op::Forget(id) => t.pool.forget(PageId(id)),
                 Op::Reserve(n) => prop_assert!(full || t.pool.reserve(n).unwrap().len() == n),
                 Op::Step { old } => {
-                    let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO } };
+                    let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO }, step: u64::MAX };
                     let step = t.pool.clean_step(now, goal);
                     prop_assert!(full || step.is_ok());
                 }

@@ -138,7 +138,7 @@ fn run(latches: LatchKind, seed: u64, rounds: u32, readers: usize) {
             let mut now = 0;
             while !done.load(Ordering::Relaxed) {
                 let old = rng.random_bool(0.3);
-                let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO } };
+                let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO }, step: u64::MAX };
                 now += 50_000_000;
                 if t.pool.clean_step(now, goal).unwrap() == StepResult::Idle {
                     std::thread::yield_now();

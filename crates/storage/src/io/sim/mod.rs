@@ -61,6 +61,8 @@ pub enum Fault {
     Eio,
     /// The call fails with ENOSPC and has changed nothing.
     Enospc,
+    /// The call fails with EMFILE and has changed nothing: no descriptor is free.
+    Emfile,
     /// A read or write transfers a part only.
     Short,
     /// One random bit of what is read or written is wrong.
@@ -300,6 +302,7 @@ impl State {
         match hit {
             Some(Fault::Eio) => Err(io::Error::from_raw_os_error(5)),
             Some(Fault::Enospc) => Err(no_space()),
+            Some(Fault::Emfile) => Err(io::Error::from_raw_os_error(24)),
             other => Ok(other),
         }
     }

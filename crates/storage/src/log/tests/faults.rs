@@ -81,6 +81,32 @@ fn after_a_failed_write_or_sync_nothing_more_is_durable() {
     }
 }
 
+/// No file could be opened when the next segment was wanted, and the instance was closed for good.
+#[test]
+fn a_lack_of_descriptors_passes_like_a_full_disk() {
+    let disk = SimDisk::new(2);
+    let log = create(&disk, small());
+    disk.plan(Some(Call::Open), When::From(1), Fault::Emfile);
+    let (mut prev, mut n) = (Lsn::ZERO, 0);
+    let refused = loop {
+        n += 1;
+        match append(&log, 0, 1, prev, n, 300) {
+            Ok(logged) => prev = logged.lsn,
+            Err(error) => break error,
+        }
+        log.step(0);
+        log.make_step(0);
+    };
+    assert!(matches!(refused, StorageError::TooManyFiles { .. }) && refused.is_retryable(), "{refused}");
+    assert!(log.poison.check().is_ok());
+    disk.heal();
+    for _ in 0..100 {
+        n += 1;
+        prev = append(&log, 0, 1, prev, n, 300).unwrap().lsn;
+    }
+    log.wait_durable_inline(log.tail()).unwrap();
+}
+
 #[test]
 fn those_who_wait_are_told_of_a_failure() {
     let disk = SimDisk::new(3);
