@@ -14,8 +14,10 @@
 //! - [`workload`]: their random transactions, and what each statement found.
 //! - [`calls`]: calls of a database that are no statements, which workers make between and amid their transactions.
 //! - [`history`]: committed transactions in commit order, replayed on maps: what any state must look like.
+//! - [`beside`]: a table that is loaded while somebody relies on its being empty.
 //! - [`run`]: a database, its workers and its services, from begin to end.
 
+mod beside;
 mod calls;
 pub(crate) mod caught;
 pub(crate) mod fibers;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::disk::{Call, Crash, Disk, SimDisk};
 use storage::{Background, Database, LatchKind, Lsn, OpenError, Options, Service, StorageError, TxnError};
 
+use super::beside;
 use super::calls::Call as OtherCall;
 use super::caught::caught;
 use super::history::{History, Moment, Op};
@@ -138,6 +139,7 @@ fn settings(seed: u64, now_ns: Arc<AtomicU64>) -> Options {
         .latches(rng.pick(&[LatchKind::Optimistic, LatchKind::Plain]))
         .escalate_at(rng.pick(&[8, 5000]))
         .transactions(8)
+        .lock_name_bits(rng.pick(&[u32::MAX, u32::MAX, 1, 5]))
         .clock(now_ns)
         .database_id(seed)
 }
@@ -327,7 +329,7 @@ impl Notes {
 /// A panic, or a run in which nobody could go on.
 pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     let now_ns = Arc::new(AtomicU64::new(1));
-    let actors = script.profile.workers + SERVANTS;
+    let actors = script.profile.workers + beside::ACTORS + SERVANTS;
     let sim = script.scheduler.sim(Rng::new(!script.seed).next(), actors, Arc::clone(&now_ns));
     run_with(disk, script, sim, now_ns)
 }
@@ -384,14 +386,32 @@ fn work(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     };
     together(shared, vec![Box::new(setup)], rng)?;
     let Some(tables) = *lock(&opened) else { return Ok(()) };
+    let wrong = Mutex::new(None);
     let workers = (0..shared.script.profile.workers).map(|_| -> Work<'_> {
         let rng = rng.split();
         Box::new(move || worker(shared, &tables, rng))
     });
-    let workers = workers.collect();
+    let mut workers: Vec<Work<'_>> = workers.collect();
+    if !shared.alone && rng.once_in(3) {
+        let (of_loader, of_reader) = (rng.split(), rng.split());
+        let note = |result: Result<(), TxnError>| match result {
+            // In an earlier life the table was loaded.
+            Ok(()) | Err(TxnError::Schema { .. } | TxnError::Deadlock { .. }) => {}
+            Err(error) => shared.notes.error(RunError::Txn(error)),
+        };
+        workers.push(Box::new(move || note(beside::load(shared.db, shared.sim, of_loader))));
+        let wrong = &wrong;
+        workers.push(Box::new(move || match beside::read(shared.db, shared.sim, of_reader) {
+            Ok(None) => {}
+            Ok(what) => *lock(wrong) = what,
+            Err(error) => note(Err(error)),
+        }));
+    }
     together(shared, workers, rng)?;
+    if let Some(what) = lock(&wrong).take() {
+        return Err(what);
+    }
     let of_probe = rng.split();
-    let wrong = Mutex::new(None);
     let afterwards = || {
         let mut closed = false;
         if shared.script.probe {

@@ -144,8 +144,9 @@ mod breeding {
             | Mutant::ReleaseReadLocksEarly
             | Mutant::SkipWriteLock
             | Mutant::ReleaseBeforeUndo => &[Isolation, Oracle, Crash],
+            Mutant::ShareBulkTable => &[Crash, Oracle],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
-            Mutant::SkipRevalidation | Mutant::TrustOldParents => &[Oracle, Isolation, Crash],
+            Mutant::SkipRevalidation | Mutant::TrustOldParents | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
             Mutant::SkipUndo
             | Mutant::SkipStatementUndo
             | Mutant::SkipIndexUndo

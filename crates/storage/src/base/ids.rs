@@ -41,7 +41,7 @@ impl Lsn {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct IndexId(pub u32);
 
-/// Number of a transaction, unique in the life of a database; 0 is "the engine itself".
+/// Number of a transaction that writes, unique in the life of a database; 0 is "the engine itself".
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TxnId(pub u64);
 
@@ -52,6 +52,24 @@ pub struct Age(pub(crate) u64);
 /// Place of a running transaction in the table of active transactions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct SlotId(pub(crate) u16);
+
+impl TxnId {
+    /// The number of the transaction in `slot` whose first record will lie at `tail` or after it. Its records move the
+    /// tail, so the next transaction of the slot has another number, and the log never goes back, so this holds for the
+    /// life of the database.
+    #[inline]
+    pub(crate) fn of_first_record(tail: Lsn, slot: SlotId) -> TxnId {
+        debug_assert!(
+            slot.0 < 1 << TxnId::SLOT_BITS && tail.0 < 1 << (63 - TxnId::SLOT_BITS + TxnId::LEAST_RECORD_BITS)
+        );
+        TxnId(tail.0 >> TxnId::LEAST_RECORD_BITS << TxnId::SLOT_BITS | u64::from(slot.0))
+    }
+
+    /// There are fewer slots than this says.
+    const SLOT_BITS: u32 = 10;
+    /// No record is shorter than 16 bytes.
+    const LEAST_RECORD_BITS: u32 = 4;
+}
 
 macro_rules! show {
     ($($t:ident)*) => {$(

@@ -5,6 +5,7 @@ pub(crate) mod checksum;
 pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod error;
+pub(crate) mod fault;
 pub(crate) mod hook;
 pub(crate) mod ids;
 pub(crate) mod mutant;

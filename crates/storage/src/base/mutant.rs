@@ -50,6 +50,8 @@ mutants! {
     SkipGapCheck = "skip-gap-check",
     /// Read locks are given back as soon as the row was read.
     ReleaseReadLocksEarly = "release-read-locks-early",
+    /// A tree loaded in bulk appears while others use its table.
+    ShareBulkTable = "share-bulk-table",
     /// Writers lock rows as readers do.
     SkipWriteLock = "skip-write-lock",
     /// A rollback gives its locks back before it has taken anything back.
@@ -65,6 +67,8 @@ mutants! {
     SkipRevalidation = "skip-revalidation",
     /// A group descent goes on below a page that has changed while others ran.
     TrustOldParents = "trust-old-parents",
+    /// A remembered place is believed by the lock name under which it was remembered, whichever key has it.
+    TrustLockNames = "trust-lock-names",
     // Rollback.
     /// A rollback takes nothing back.
     SkipUndo = "skip-undo",

@@ -6,15 +6,22 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::error::StorageError;
 use super::ids::Lsn;
 
+/// Commits are taken.
+const OPEN: u8 = 0;
+/// Nothing more becomes durable. What is in memory is as it should be.
+const CLOSED: u8 = 1;
+/// A panic has left a page changed by half: nothing in memory is to be believed.
+const DISTRUSTED: u8 = 2;
+
 /// Shared by log, pool and transactions.
 #[derive(Debug, Default)]
 pub(crate) struct Poison {
-    closed: AtomicBool,
+    state: AtomicU8,
     cause: OnceLock<(Arc<str>, Lsn)>,
 }
 
@@ -22,19 +29,31 @@ impl Poison {
     /// Closes the instance; the first cause is kept.
     pub(crate) fn close(&self, cause: &StorageError, durable: Lsn) {
         let _ = self.cause.set((cause.as_cause().into(), durable));
-        self.closed.store(true, Ordering::Release);
+        self.state.fetch_max(CLOSED, Ordering::Release);
+    }
+
+    /// Closes the instance to reading as well.
+    pub(crate) fn distrust(&self, cause: &str, durable: Lsn) {
+        let _ = self.cause.set((cause.into(), durable));
+        self.state.fetch_max(DISTRUSTED, Ordering::Release);
+    }
+
+    /// `Err(Poisoned)` once nothing in memory is to be believed.
+    #[inline]
+    pub(crate) fn check_memory(&self) -> Result<(), StorageError> {
+        if self.state.load(Ordering::Acquire) == DISTRUSTED { Err(self.error()) } else { Ok(()) }
     }
 
     /// `Err(Poisoned)` once the instance is closed.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), StorageError> {
-        if self.closed.load(Ordering::Acquire) { Err(self.error()) } else { Ok(()) }
+        if self.is_closed() { Err(self.error()) } else { Ok(()) }
     }
 
     /// Whether the instance is closed.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) != OPEN
     }
 
     #[cold]

@@ -65,24 +65,24 @@ impl Frame {
     /// Waits for the exclusive latch.
     pub(crate) fn write(&self) -> FrameWrite<'_> {
         self.latch.lock_exclusive();
-        FrameWrite { frame: self }
+        FrameWrite::new(self)
     }
 
     /// The exclusive latch, if it is free.
     pub(crate) fn try_write(&self) -> Option<FrameWrite<'_>> {
-        self.latch.try_lock_exclusive().then(|| FrameWrite { frame: self })
+        self.latch.try_lock_exclusive().then(|| FrameWrite::new(self))
     }
 
     /// The exclusive latch, if nothing has been written since `version`.
     #[inline]
     pub(crate) fn write_at(&self, version: crate::latch::Version) -> Option<FrameWrite<'_>> {
-        self.latch.upgrade(version).then(|| FrameWrite { frame: self })
+        self.latch.upgrade(version).then(|| FrameWrite::new(self))
     }
 
     /// As [`Frame::write_at`], but gives up when readers are there too: for those who hold other latches.
     #[inline]
     pub(crate) fn try_write_at(&self, version: crate::latch::Version) -> Option<FrameWrite<'_>> {
-        self.latch.try_upgrade(version).then(|| FrameWrite { frame: self })
+        self.latch.try_upgrade(version).then(|| FrameWrite::new(self))
     }
 
     /// Counts a use for the replacement policy. Writes only when that changes something, because the
@@ -164,7 +164,7 @@ impl<'a> FrameRead<'a> {
     #[inline]
     pub(crate) fn upgrade(self) -> Option<FrameWrite<'a>> {
         let frame = self.frame;
-        self.guard.upgrade().then(|| FrameWrite { frame })
+        self.guard.upgrade().then(|| FrameWrite::new(frame))
     }
 }
 
@@ -172,9 +172,17 @@ impl<'a> FrameRead<'a> {
 #[derive(Debug)]
 pub(crate) struct FrameWrite<'a> {
     frame: &'a Frame,
+    /// The thread was unwinding when the latch was taken: this is not what the panic has interrupted.
+    unwinding: bool,
 }
 
 impl<'a> FrameWrite<'a> {
+    /// The exclusive latch has just been taken.
+    #[inline]
+    fn new(frame: &'a Frame) -> FrameWrite<'a> {
+        FrameWrite { frame, unwinding: std::thread::panicking() }
+    }
+
     /// The frame.
     #[inline]
     pub(crate) fn frame(&self) -> &'a Frame {
@@ -231,6 +239,9 @@ impl<'a> FrameWrite<'a> {
 impl Drop for FrameWrite<'_> {
     #[inline]
     fn drop(&mut self) {
+        if std::thread::panicking() && !self.unwinding {
+            super::halfway::left(self.frame);
+        }
         self.frame.latch.unlock_exclusive();
     }
 }

@@ -8,6 +8,7 @@ mod direct;
 mod durable;
 pub(crate) mod file;
 pub(crate) mod frame;
+mod halfway;
 mod load;
 mod page_table;
 mod prefetch;
@@ -37,6 +38,7 @@ use self::copying::DirectWrites;
 use self::durable::Unsynced;
 use self::file::{PageFile, WriteAhead};
 use self::frame::Frame;
+use self::halfway::Noted;
 use self::load::Waiter;
 use self::page_table::{MAX_FRAMES, PageTable};
 use self::readers::Readers;
@@ -99,6 +101,8 @@ impl PoolOptions {
 pub(crate) struct BufferPool {
     // What a hit reads comes first; none of it is ever written after opening.
     table: PageTable,
+    /// Before the frames, and so given up before their addresses are.
+    _noted: Noted,
     frames: Arena<Frame>,
     shortcuts: Shortcuts,
     /// How readers of frames keep writers away.
@@ -172,6 +176,7 @@ impl BufferPool {
         let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
         let per_shard = count / shards;
         let reserve_high = (per_shard / 32).clamp(2, 256);
+        let noted = Noted::new(frames.as_slice(), &poison, &wal);
         Ok(BufferPool {
             table,
             frames,
@@ -202,6 +207,7 @@ impl BufferPool {
             batches: Mutex::default(),
             cleaner: Mutex::new(Some(Cleaner::default())),
             counters: Counters::default(),
+            _noted: noted,
         })
     }
 

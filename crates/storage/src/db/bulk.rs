@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use super::database::Database;
 use super::table::OpenTable;
 use crate::base::error::TxnError;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::bulk::{self, Builder, BulkError, Sealed};
 use crate::btree::{MAX_KEY, MAX_ROW, Pages};
 use crate::lock::TableMode;
@@ -87,9 +88,10 @@ impl Database {
 
 impl Database {
     /// Begins to load one tree of a table, which must be empty. Several may be loaded at once, each by its thread.
+    /// Nothing is locked before [`BulkPart::finish`]: until then the table is an empty one to everybody.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the tree is not empty or there is none.
+    /// [`TxnError::Schema`] if the tree is not empty or there is none; those of waiting for a lock.
     pub fn bulk_load_part<K, V>(&self, table: &OpenTable<K, V>, part: Part) -> Result<BulkPart<'_>, TxnError> {
         let info = table.info(self)?;
         let tree = match part {
@@ -99,8 +101,11 @@ impl Database {
         let Some(tree) = tree else {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no {part:?}") });
         };
-        let mut txn = self.core.begin(self.core.isolation, None)?;
-        txn.lock_whole(info, TableMode::IX)?;
+        // Only to hear whether the table is still there; whoever has it alone is waited for.
+        let mut asking = self.core.begin(self.core.isolation, None)?;
+        asking.lock_whole(info, TableMode::IX)?;
+        asking.commit()?;
+        let txn = self.core.begin(self.core.isolation, None)?;
         let pages = self.core.pages(txn.claim.peek().slot);
         let builder = Builder::new(tree, pages).map_err(|e| bulk_error(e, info))?;
         Ok(BulkPart { db: self, table: info, txn, builder })
@@ -117,11 +122,15 @@ impl BulkPart<'_> {
         self.builder.push(key, value).map_err(|e| bulk_error(e, self.table))
     }
 
-    /// Makes the tree durable; returns the number of entries.
+    /// Puts the tree in its place and makes it durable; returns the number of entries. Waits until the transactions that
+    /// use the table have ended: those that have found it empty rely on that.
     ///
     /// # Errors
-    /// No space, a failed write.
-    pub fn finish(self) -> Result<u64, TxnError> {
+    /// [`TxnError::Schema`] if rows have come into the tree since the load began; [`TxnError::Dropped`] if the table has gone;
+    /// those of waiting for a lock; no space, a failed write.
+    pub fn finish(mut self) -> Result<u64, TxnError> {
+        let mode = if is_mutant(Mutant::ShareBulkTable) { TableMode::IX } else { TableMode::X };
+        self.txn.lock_whole(self.table, mode)?;
         let pages = self.db.core.pages(self.txn.claim.peek().slot);
         let rows = install(pages, [self.builder.seal()], self.table)?;
         self.txn.commit()?;

@@ -147,7 +147,7 @@ impl Database {
                 restart::settle(&pool, 0)?;
             }
         }
-        let core = Self::core(&options, pool, log, poison, driven);
+        let core = Self::core(&options, control.database, pool, log, poison, driven);
         let checkpointer = Checkpointer::new(file, control, redo_from, service_slot);
         if let Some((records, bytes)) = work {
             // A database is open without this as well: another restart would have as much to do.
@@ -182,6 +182,7 @@ impl Database {
 
     fn core(
         options: &Options,
+        database: u64,
         pool: Arc<BufferPool>,
         log: Arc<Log>,
         poison: Arc<Poison>,
@@ -194,6 +195,8 @@ impl Database {
                 tables: MAX_TABLES + 2,
                 escalate_at: options.escalate_at,
                 timeout: options.lock_timeout,
+                seed: database,
+                name_bits: options.lock_name_bits,
                 ..LockOptions::default()
             },
             Arc::clone(&options.hook),

@@ -1,6 +1,8 @@
 //! The public face: databases, tables, transactions.
 
 mod aside;
+#[cfg(all(test, not(shuttle)))]
+mod atomic_tests;
 pub(crate) mod bulk;
 pub(crate) mod copy;
 pub(crate) mod cursor;

@@ -14,6 +14,7 @@ use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
 use crate::io::{Disk, FileDisk};
+use crate::lock::NAME_BITS;
 use crate::table::catalog::MAX_INDEXES;
 
 /// What restart has done so far, as its callback hears it.
@@ -65,6 +66,7 @@ pub struct Options {
     pub(crate) transactions: usize,
     pub(crate) escalate_at: u32,
     pub(crate) lock_timeout: Option<Duration>,
+    pub(crate) lock_name_bits: u32,
     pub(crate) create: bool,
     pub(crate) reruns: u32,
     pub(crate) segment_bytes: u64,
@@ -96,6 +98,7 @@ impl Default for Options {
             transactions: 128,
             escalate_at: 5000,
             lock_timeout: None,
+            lock_name_bits: NAME_BITS,
             create: true,
             reruns: 100,
             segment_bytes: 16 << 20,
@@ -173,6 +176,14 @@ impl Options {
     /// whatever the limit. Waits for disks and for room are not limited by it.
     pub fn lock_timeout(mut self, limit: Duration) -> Options {
         self.lock_timeout = Some(limit);
+        self
+    }
+
+    /// How many bits of a key's hash name its locks: all there are, unless a test wants keys to share names. Sharing costs
+    /// waits, and nothing else.
+    #[doc(hidden)]
+    pub fn lock_name_bits(mut self, bits: u32) -> Options {
+        self.lock_name_bits = bits.min(NAME_BITS);
         self
     }
 

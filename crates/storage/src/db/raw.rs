@@ -3,12 +3,14 @@
 
 use std::ops::ControlFlow;
 
-use crate::base::error::TxnError;
+use crate::base::error::{StorageError, TxnError};
+use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
 use crate::table::catalog::{Secondary, TableInfo};
 use crate::table::index::Want;
 use crate::table::scan::{End, Wanted};
+use crate::txn::context::Spot;
 use crate::txn::core::Txn;
 
 /// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False if
@@ -31,14 +33,28 @@ fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
 }
 
 impl Txn<'_> {
+    /// Runs a statement of several steps: unless it succeeds nothing of it stays, also when code of the caller's panics in
+    /// it.
+    fn atomically<T>(&mut self, steps: impl FnOnce(&mut Self) -> Result<T, TxnError>) -> Result<T, TxnError> {
+        let savepoint = self.savepoint();
+        let mut statement = Statement { txn: self, savepoint, ended: false };
+        let result = steps(statement.txn);
+        statement.ended = true;
+        if result.is_err() {
+            statement.take_back()?;
+        }
+        result
+    }
+
     /// Inserts a row and its index entries. On an error nothing of it stays.
     pub(crate) fn insert_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         if table.secondaries.is_empty() {
             return self.insert(&table.primary, key, row);
         }
-        let savepoint = self.savepoint();
-        let result = self.insert(&table.primary, key, row).and_then(|()| self.insert_entries(table, key, row));
-        self.undo_unless_ok(savepoint, result)
+        self.atomically(|txn| {
+            txn.insert(&table.primary, key, row)?;
+            txn.insert_entries(table, key, row)
+        })
     }
 
     fn insert_entries(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
@@ -51,28 +67,15 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Undoes a statement that failed half-way.
-    fn undo_unless_ok<T>(
-        &mut self,
-        savepoint: crate::base::ids::Lsn,
-        result: Result<T, TxnError>,
-    ) -> Result<T, TxnError> {
-        if result.is_err() && self.savepoint() != savepoint && !is_mutant(Mutant::SkipStatementUndo) {
-            self.rollback_to(savepoint)?;
-        }
-        result
-    }
-
     /// Inserts rows whose keys ascend. On an error none of them stays.
     pub(crate) fn insert_rows(&mut self, table: &TableInfo, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
-        let savepoint = self.savepoint();
-        let mut result = self.insert_run(&table.primary, rows);
-        if !table.secondaries.is_empty() {
-            for (key, row) in rows {
-                result = result.and_then(|()| self.insert_entries(table, key, row));
+        self.atomically(|txn| {
+            txn.insert_run(&table.primary, rows)?;
+            if !table.secondaries.is_empty() {
+                rows.iter().try_for_each(|(key, row)| txn.insert_entries(table, key, row))?;
             }
-        }
-        self.undo_unless_ok(savepoint, result)
+            Ok(())
+        })
     }
 
     /// Lets `change` edit the row of `key`; `None` if there is none.
@@ -83,18 +86,16 @@ impl Txn<'_> {
         key: &[u8],
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, TxnError> {
-        if !self.fetch_for_write(&table.primary, key)? {
-            return Ok(None);
-        }
+        let Some(spot) = self.fetch_for_write(&table.primary, key)? else { return Ok(None) };
         let cx = self.claim.context();
         cx.after.clear();
         cx.after.extend_from_slice(&cx.before);
         let answer = change(&mut cx.after);
         if !concerns_indexes(table, &cx.before, &cx.after) {
-            self.store(&table.primary, key)?;
+            self.store(&table.primary, key, spot)?;
             return Ok(Some(answer));
         }
-        self.store_indexed(table, key)?;
+        self.store_indexed(table, key, spot)?;
         Ok(Some(answer))
     }
 
@@ -109,21 +110,18 @@ impl Txn<'_> {
         change: impl FnOnce(&mut [u8], &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= len));
-        if !self.fetch_for_write(&table.primary, key)? {
-            return Ok(None);
-        }
+        let Some(spot) = self.fetch_for_write(&table.primary, key)? else { return Ok(None) };
         let cx = self.claim.context();
         let Some((head, rest)) = cx.before.split_at_checked(len) else { return Ok(None) };
         cx.after.clear();
         cx.after.extend_from_slice(head);
         let answer = change(&mut cx.after, rest);
-        self.store_head(&table.primary, key)?;
+        self.store_head(&table.primary, key, spot)?;
         Ok(Some(answer))
     }
 
-    /// Stores `after` over `before` and moves the index entries that this changes.
-    fn store_indexed(&mut self, table: &TableInfo, key: &[u8]) -> Result<(), TxnError> {
-        let savepoint = self.savepoint();
+    /// Stores `after` over `before`, which was read at `spot`, and moves the index entries that this changes.
+    fn store_indexed(&mut self, table: &TableInfo, key: &[u8], spot: Spot) -> Result<(), TxnError> {
         let mut moves = Vec::new();
         for (i, secondary) in table.secondaries.iter().enumerate() {
             let cx = self.claim.context();
@@ -135,19 +133,21 @@ impl Txn<'_> {
             }
             cx.key = old;
         }
-        let mut result = self.store(&table.primary, key);
-        for (i, old, new) in &moves {
-            let index = &table.secondaries[*i].index;
-            if let Some(old) = old
-                && !is_mutant(Mutant::KeepOldIndexEntries)
-            {
-                result = result.and_then(|()| self.delete(index, old).map(drop));
+        self.atomically(|txn| {
+            txn.store(&table.primary, key, spot)?;
+            for (i, old, new) in &moves {
+                let index = &table.secondaries[*i].index;
+                if let Some(old) = old
+                    && !is_mutant(Mutant::KeepOldIndexEntries)
+                {
+                    txn.delete(index, old)?;
+                }
+                if let Some(new) = new {
+                    txn.insert(index, new, key)?;
+                }
             }
-            if let Some(new) = new {
-                result = result.and_then(|()| self.insert(index, new, key));
-            }
-        }
-        self.undo_unless_ok(savepoint, result)
+            Ok(())
+        })
     }
 
     /// Inserts a row or replaces the one that is there.
@@ -173,20 +173,18 @@ impl Txn<'_> {
         if table.secondaries.is_empty() {
             return self.delete(&table.primary, key);
         }
-        if !self.fetch_for_write(&table.primary, key)? {
-            return Ok(false);
-        }
-        let savepoint = self.savepoint();
+        let Some(spot) = self.fetch_for_write(&table.primary, key)? else { return Ok(false) };
         let row = self.claim.context().before.clone();
-        let mut result = self.mark_deleted(&table.primary, key);
-        let mut entry = Vec::with_capacity(64);
-        for secondary in &table.secondaries {
-            if entry_key(secondary, key, &row, &mut entry) {
-                result = result.and_then(|()| self.delete(&secondary.index, &entry).map(drop));
+        self.atomically(|txn| {
+            txn.mark_deleted(&table.primary, key, spot)?;
+            let mut entry = Vec::with_capacity(64);
+            for secondary in &table.secondaries {
+                if entry_key(secondary, key, &row, &mut entry) {
+                    txn.delete(&secondary.index, &entry)?;
+                }
             }
-        }
-        self.undo_unless_ok(savepoint, result)?;
-        Ok(true)
+            Ok(true)
+        })
     }
 
     /// Deletes the first row of `[from, to]` and returns its key; locked for writing from the start, so that two who do
@@ -211,9 +209,7 @@ impl Txn<'_> {
 
     /// Deletes the rows from `from` up to `to`; returns how many. On an error none of it stays.
     pub(crate) fn delete_rows(&mut self, table: &TableInfo, from: &[u8], to: End<'_>) -> Result<u64, TxnError> {
-        let savepoint = self.savepoint();
-        let result = self.delete_each(table, from.to_vec(), to);
-        self.undo_unless_ok(savepoint, result)
+        self.atomically(|txn| txn.delete_each(table, from.to_vec(), to))
     }
 
     fn delete_each(&mut self, table: &TableInfo, mut from: Vec<u8>, to: End<'_>) -> Result<u64, TxnError> {
@@ -260,13 +256,51 @@ impl Txn<'_> {
         to: End<'_>,
         change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
-        let savepoint = self.savepoint();
-        let result = self.modify_run(&table.primary, from, to, change);
-        self.undo_unless_ok(savepoint, result)
+        self.atomically(|txn| txn.modify_run(&table.primary, from, to, change))
+    }
+
+    /// Lets `change` edit the first `len` bytes of several rows, all locked before any is written; returns how many there
+    /// were. On an error none of it stays. No index may look at those bytes.
+    pub(crate) fn update_row_heads(
+        &mut self,
+        table: &TableInfo,
+        keys: &[&[u8]],
+        len: usize,
+        change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
+        debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= len));
+        self.atomically(|txn| txn.update_heads(&table.primary, keys, len, change))
     }
 
     /// Locks the whole table.
     pub(crate) fn lock_whole(&mut self, table: &TableInfo, mode: TableMode) -> Result<(), TxnError> {
         self.lock_number(&table.primary, mode)
+    }
+}
+
+/// A statement under way, which is taken back if it is left by a panic.
+struct Statement<'t, 'db> {
+    txn: &'t mut Txn<'db>,
+    savepoint: Lsn,
+    ended: bool,
+}
+
+impl Statement<'_, '_> {
+    #[cold]
+    fn take_back(&mut self) -> Result<(), StorageError> {
+        if self.txn.savepoint() == self.savepoint || is_mutant(Mutant::SkipStatementUndo) {
+            return Ok(());
+        }
+        self.txn.rollback_to(self.savepoint)
+    }
+}
+
+impl Drop for Statement<'_, '_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.ended {
+            // If it cannot be taken back the transaction is broken: nothing of it can be committed.
+            let _ = self.take_back();
+        }
     }
 }

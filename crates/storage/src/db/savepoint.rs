@@ -2,17 +2,19 @@
 
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
-use crate::base::ids::{Lsn, TxnId};
+use crate::base::ids::{Lsn, SlotId};
 
 /// A place in a transaction: see [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
-    /// The open database, and the transaction in it.
-    instance: u64,
-    txn: TxnId,
+    transaction: Began,
     number: u64,
     at: Lsn,
 }
+
+/// Which transaction: the open database, the slot, and the number of transactions begun there. (It has no number of its
+/// own before it writes.)
+type Began = (u64, SlotId, u64);
 
 /// The savepoints of a transaction that it can still go back to, oldest first.
 #[derive(Debug, Default)]
@@ -22,6 +24,11 @@ pub(super) struct Savepoints {
 }
 
 impl Transaction<'_> {
+    fn began(&self) -> Began {
+        let cx = self.txn.claim.peek();
+        (self.txn.core.instance, cx.slot, cx.sequence)
+    }
+
     /// A place to which [`Transaction::rollback_to`] comes back. Costs eight bytes until the transaction ends.
     ///
     /// ```
@@ -44,8 +51,7 @@ impl Transaction<'_> {
         let number = self.savepoints.made;
         self.savepoints.made += 1;
         self.savepoints.numbers.push(number);
-        let (instance, txn) = (self.txn.core.instance, self.txn.claim.peek().txn);
-        Savepoint { instance, txn, number, at: self.txn.savepoint() }
+        Savepoint { transaction: self.began(), number, at: self.txn.savepoint() }
     }
 
     /// Takes back what the transaction has written since the savepoint, which stays: one can come back to it again. Savepoints
@@ -58,9 +64,8 @@ impl Transaction<'_> {
     /// left.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
         self.is_open()?;
-        let own = (self.txn.core.instance, self.txn.claim.peek().txn);
         let place = self.savepoints.numbers.binary_search(&savepoint.number);
-        let (true, Ok(place)) = ((savepoint.instance, savepoint.txn) == own, place) else {
+        let (true, Ok(place)) = (savepoint.transaction == self.began(), place) else {
             return Err(TxnError::Savepoint);
         };
         self.savepoints.numbers.truncate(place + 1);

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use crate::base::config::Service;
 use crate::base::error::StorageError;
+use crate::base::fault::{Refusable, strikes};
 use crate::base::ids::Lsn;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -136,12 +137,19 @@ impl Services {
         self.core.driven.store(true, Ordering::Release);
     }
 
-    /// Starts the threads.
+    /// Starts the threads: all or none.
     ///
     /// # Errors
     /// When the system gives none.
     pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        self.start_all().inspect_err(|_| self.stop())
+    }
+
+    fn start_all(self: &Arc<Self>) -> std::io::Result<()> {
         let spawn = |name: &str, run: fn(&Services)| {
+            if strikes(Refusable::Thread) {
+                return Err(std::io::ErrorKind::WouldBlock.into());
+            }
             let services = Arc::clone(self);
             std::thread::Builder::new().name(name.into()).stack_size(512 << 10).spawn(move || run(&services))
         };
@@ -195,6 +203,30 @@ impl Services {
             thread.thread().unpark();
             // A service that panicked has said so; there is nothing more to learn from its result.
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::base::error::OpenError;
+    use crate::base::fault::{self, Refusable};
+    use crate::db::options::Options;
+    use crate::io::MemDisk;
+
+    #[test]
+    fn a_service_that_does_not_start_ends_those_before_it() {
+        for n in 1..=3 {
+            let disk = Arc::new(MemDisk::new());
+            fault::plan(Refusable::Thread, n);
+            let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());
+            assert!(!fault::clear(), "service {n} was not to be started");
+            assert!(matches!(opened, Err(OpenError::Directory { .. })), "{opened:?}");
+            // Whoever runs on would hold the disk, and the next open would find it in use.
+            assert_eq!(Arc::strong_count(&disk), 1, "without service {n}");
+            Options::new().buffer_pool(1 << 20).open_on(disk).unwrap().close().unwrap();
         }
     }
 }

@@ -135,9 +135,9 @@ impl<'db> Transaction<'db> {
         let Some(declared) = declared else { return Err(TxnError::Ended) };
         loop {
             let locked = self.txn.lock_absence(declared.name, Want::Write);
-            self.noted(locked)?;
+            let acquired = self.noted(locked)?;
             let created = self.db.catalog.create(&self.db.core, &declared, true);
-            self.txn.release_absence(declared.name);
+            self.txn.release_absence(declared.name, acquired);
             created?;
             if let Some(info) = self.db.find(&declared)? {
                 return Ok(info);
@@ -464,8 +464,9 @@ impl Transaction<'_> {
     }
 
     /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
-    /// written, and all are written under one log record. `change` is told which key it is called for. A key without a row
-    /// is passed over; returns how many had one.
+    /// written, and up to sixteen that differ are written under one log record. `change` is told which key it is called
+    /// for; of a key that occurs again it sees what it made of the row before. A key without a row is passed over; returns
+    /// how many had one. On an error, or when `change` panics, no row is changed.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -481,7 +482,7 @@ impl Transaction<'_> {
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
-        let result = self.txn.update_heads(&info.primary, keys, len, change);
+        let result = self.txn.update_row_heads(info, keys, len, change);
         self.noted(result)
     }
 

@@ -10,8 +10,8 @@ use super::owner::{Attempt, IfBlocked, LockOwner};
 use super::sync::Ordering;
 
 impl LockOwner {
-    /// Whether the owner's locks on `table` and the database make a record lock on `key`, and on the gap below it if
-    /// `gap`, unnecessary.
+    /// Whether the owner's locks on `table` make a record lock on `key`, and on the gap below it if `gap`,
+    /// unnecessary.
     #[inline]
     pub(crate) fn covers(&self, table: u32, key: KeyMode, gap: bool) -> bool {
         let allows = |mode: TableMode| match mode {
@@ -21,7 +21,7 @@ impl LockOwner {
             _ => false,
         };
         debug_assert!(gap || key != KeyMode::None);
-        allows(self.mode(table)) || allows(self.mode(0))
+        allows(self.mode(table))
     }
 
     /// Whether the owner may write any record of `table` without a lock that names it: what it has deleted there is
@@ -56,7 +56,8 @@ impl LockOwner {
         let writes =
             self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
         let mode = if writes { TableMode::X } else { TableMode::S };
-        if self.mode(0).covers(mode.parent())
+        // Whoever has announced nothing in the table has its record locks seen by nobody who locks it whole.
+        if self.mode(table) != TableMode::None
             && matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_))
         {
             self.release_covered(table);

@@ -10,7 +10,7 @@ use super::LockError;
 use super::mode::{Claim, KeyMode, RecordMode};
 use super::name::{LockName, Prefix};
 use super::owner::{Attempt, IfBlocked, LockOwner, Pending};
-use super::queue::Ask;
+use super::queue::{self, Ask};
 use super::wait::WaitsFor;
 use crate::base::mutant::{Mutant, is_mutant};
 
@@ -28,35 +28,35 @@ pub(crate) enum InsertCheck {
 }
 
 impl LockOwner {
-    /// Whether a key with the prefix `key` may be inserted below `next`, the name of the next larger key (or of the
+    /// Whether a key with the prefix `key` may be inserted in `table` below `next`, the name of the next larger key (or of the
     /// supremum). Never waits and leaves nothing behind. The caller has the page latched exclusively on which the new
     /// key will lie, since before it found out what the next key is, and keeps it until the new key is there and
     /// locked.
     #[inline]
-    pub(crate) fn check_insert(&self, next: LockName, key: Prefix) -> InsertCheck {
+    pub(crate) fn check_insert(&self, table: u32, next: LockName, key: Prefix) -> InsertCheck {
         if self.locks.buckets.of(next).is_empty_now() || is_mutant(Mutant::SkipGapCheck) {
             InsertCheck::Granted
         } else {
-            self.check_insert_slow(next, key)
+            self.check_insert_slow(table, next, key)
         }
     }
 
     #[inline(never)]
-    fn check_insert_slow(&self, next: LockName, key: Prefix) -> InsertCheck {
+    fn check_insert_slow(&self, table: u32, next: LockName, key: Prefix) -> InsertCheck {
         let list = self.locks.buckets.of(next).latch();
-        if self.insert_ask(next, key).is_blocked(&list) {
+        if self.insert_ask(table, next, key).is_blocked(&list) {
             return InsertCheck::Blocked;
         }
-        let own = list.iter().find(|r| r.owner == self.slot && r.name.get() == next && r.held.get().gap());
+        let own = queue::find_held(&list, self.slot, table, next).filter(|r| r.held.get().gap());
         match own.map(|r| r.low.get()) {
             Some(low) if low <= key => InsertCheck::OwnGap(low),
             _ => InsertCheck::Granted,
         }
     }
 
-    fn insert_ask(&self, next: LockName, key: Prefix) -> Ask<'static> {
+    fn insert_ask(&self, table: u32, next: LockName, key: Prefix) -> Ask<'static> {
         let claim = Claim { mode: RecordMode::INSERT, low: key };
-        Ask { owner: self.slot, name: next, claim, converting: false, queued: None }
+        Ask { owner: self.slot, table, name: next, claim, converting: false, queued: None }
     }
 
     /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch, and looks for
@@ -78,7 +78,7 @@ impl LockOwner {
         if self.covers(table, KeyMode::X, true) {
             return Ok(Attempt::Done(()));
         }
-        let ask = self.insert_ask(next, key);
+        let ask = self.insert_ask(table, next, key);
         self.arena.reserve();
         let list = self.locks.buckets.of(next).latch();
         if !ask.is_blocked(&list) {

@@ -1,4 +1,4 @@
-//! Table and database locks. Intentions do not meet.
+//! Table locks. Intentions do not meet.
 //!
 //! IS and IX are what every transaction takes on every table it touches, and they never exclude each other. So each
 //! is only a byte in the owner's own row ([`Slot::modes`]), and granted as long as the table's `strong` word is 0.
@@ -206,7 +206,7 @@ impl LockTable {
 
 impl LockOwner {
     /// Announces that records of `table` will be read (`IS`) or written (`IX`). Waits while others have locked the
-    /// whole table, or the whole database, so the caller holds no latch.
+    /// whole table, so the caller holds no latch.
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
@@ -218,48 +218,33 @@ impl LockOwner {
 
     #[inline(never)]
     fn intent_first(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
-        let (held, parent) = (self.mode(table), self.mode(0));
-        let (want, want_parent) = (held.union(mode), parent.union(mode));
-        if want.is_strong() || want_parent.is_strong() && want_parent != parent {
-            self.lock_slowly(0, mode)?;
+        let held = self.mode(table);
+        let want = held.union(mode);
+        if want.is_strong() {
             return self.lock_slowly(table, mode);
         }
         self.set_mode(table, want);
-        self.set_mode(0, want_parent);
         self.shared().handshake.fetch_add(1, Ordering::AcqRel);
-        let is_clear = |table: u32| self.strong[table as usize].load(Ordering::Acquire) == 0;
-        if is_clear(table) && (want_parent == parent || is_clear(0)) {
-            if parent == TableMode::None {
-                self.touched.push(0);
-            }
+        if self.strong[table as usize].load(Ordering::Acquire) == 0 {
             if held == TableMode::None {
                 self.touched.push(table);
                 self.usage(table);
             }
-            if parent.is_strong() {
-                self.refresh_limit(table);
-            }
             return Ok(());
         }
-        // Somebody may be waiting for what was only a try; `lock_slowly` looks after both queues.
+        // Somebody may be waiting for what was only a try: `lock_slowly` looks after the queue before it waits.
         self.set_mode(table, held);
-        self.set_mode(0, parent);
-        self.lock_slowly(0, mode)?;
         self.lock_slowly(table, mode)
     }
 
-    /// Locks all of `table` in `mode`, waiting while others are in the way, and announces that in the database. With
-    /// `table` 0 the database itself is locked. The caller holds no latch. See [`LockOwner::covers`] for what that
-    /// spares.
+    /// Locks all of `table` in `mode`, waiting while others are in the way. The caller holds no latch. See
+    /// [`LockOwner::covers`] for what that spares.
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
     pub(crate) fn lock_table(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
         if self.mode(table).covers(mode) {
             return Ok(());
-        }
-        if table != 0 {
-            self.lock_slowly(0, mode.parent())?;
         }
         self.lock_slowly(table, mode)
     }
@@ -317,11 +302,6 @@ impl LockOwner {
     pub(super) fn settle_table(&mut self, table: u32) {
         if self.mode(table) != TableMode::None && !self.touched.contains(&table) {
             self.touched.push(table);
-        }
-        if table == 0 {
-            for at in 0..self.touched.len() {
-                self.refresh_limit(self.touched[at]);
-            }
         }
         self.refresh_limit(table);
     }

@@ -26,8 +26,8 @@ pub(crate) use insert::InsertCheck;
 #[cfg(test)]
 pub(crate) use mode::KeyMode;
 pub(crate) use mode::{RecordMode, TableMode};
-pub(crate) use name::{LockName, Prefix};
-pub(crate) use owner::{LockOwner, Refused};
+pub(crate) use name::{LockName, NAME_BITS, Names, Prefix};
+pub(crate) use owner::{Acquired, LockOwner, Refused};
 pub(crate) use stats::LockStats;
 
 use deadlock::Detector;
@@ -43,7 +43,7 @@ pub(crate) struct LockOptions {
     pub(crate) buckets: usize,
     /// Owners (running transactions) there may be at once.
     pub(crate) slots: usize,
-    /// Table numbers lie below this; number 0 is the database itself.
+    /// Table numbers lie below this.
     pub(crate) tables: usize,
     /// Record locks that one owner may have at once, rounded up to whole chunks of 64.
     pub(crate) records_per_owner: usize,
@@ -51,6 +51,10 @@ pub(crate) struct LockOptions {
     pub(crate) escalate_at: u32,
     /// How long a wait may last.
     pub(crate) timeout: Option<Duration>,
+    /// What the names of locks follow from.
+    pub(crate) seed: u64,
+    /// Hashed bits of a name.
+    pub(crate) name_bits: u32,
 }
 
 impl Default for LockOptions {
@@ -62,6 +66,8 @@ impl Default for LockOptions {
             records_per_owner: 1 << 20,
             escalate_at: 5000,
             timeout: None,
+            seed: 1,
+            name_bits: NAME_BITS,
         }
     }
 }
@@ -73,7 +79,7 @@ pub(crate) enum LockError {
     /// The transaction was chosen to break a deadlock. It must roll back, and may then be run again.
     #[error("deadlock: rolled back so that others can go on; run the transaction again")]
     Deadlock {
-        /// The table where it waited; 0 is the database.
+        /// The table where it waited.
         table: u32,
     },
     /// The lock is held by another transaction that the waiting task itself would have to end first.
@@ -113,6 +119,8 @@ pub struct LockHolder {
 
 /// All locks of a database.
 pub(crate) struct LockTable {
+    /// How its users name locks.
+    pub(crate) names: Names,
     buckets: Buckets,
     slots: Box<[Slot]>,
     /// Slots below this have been attached at some time.
@@ -132,6 +140,7 @@ impl LockTable {
     pub(crate) fn new(options: LockOptions, hook: Arc<dyn Hook>) -> Arc<LockTable> {
         assert!(options.slots <= 65_000, "{} lock owners; slots are numbered in 16 bits", options.slots);
         Arc::new(LockTable {
+            names: Names::new(options.seed, options.name_bits),
             buckets: Buckets::new(options.buckets),
             slots: (0..options.slots).map(|_| Slot::new()).collect(),
             used: AtomicUsize::new(0),

@@ -156,7 +156,7 @@ impl Claim {
     }
 }
 
-/// Modes of a table and of the database.
+/// Modes of a table.
 ///
 /// | beside | IS | IX | S | SIX | X |
 /// | --- | --- | --- | --- | --- | --- |
@@ -226,15 +226,6 @@ impl TableMode {
     #[inline]
     pub(super) fn is_strong(self) -> bool {
         self as u8 >= S as u8
-    }
-
-    /// What the database must at least be locked in before a table is locked in `self`.
-    pub(super) fn parent(self) -> TableMode {
-        match self {
-            TableMode::None => TableMode::None,
-            IS | S => IS,
-            IX | SIX | X => IX,
-        }
     }
 }
 

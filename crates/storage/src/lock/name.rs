@@ -7,10 +7,10 @@ use foldhash::fast::FoldHasher;
 
 use crate::base::ids::IndexId;
 
-/// The name of one key of one index, or of the end of an index: index and key hashed into 64 bits.
+/// The name of one key of one index, or of the end of an index: index and key hashed into 64 bits by [`Names`].
 ///
-/// Two keys with one name share their locks; they wait for each other more than they must, never less. The hash has a
-/// fixed seed, so that a run can be repeated; names are never stored.
+/// Two keys with one name share their locks: their users wait for each other more than they must, never less. A name
+/// never stands for a key in anything else. Names are never stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct LockName(pub(super) u64);
 
@@ -29,8 +29,49 @@ fn region(key: &[u8]) -> u64 {
     first.wrapping_mul(INDEX_ODD) & REGION
 }
 
+/// How a database names its locks: a hash with a seed of its own, so that keys which share a name in one database do not
+/// in another, and cannot be written down in advance.
+#[derive(Debug)]
+pub(crate) struct Names {
+    seed: SharedSeed,
+    /// The bits of the hash that a name keeps.
+    kept: u64,
+}
+
+/// Most bits of a name that a hash decides.
+pub(crate) const NAME_BITS: u32 = REGION.count_zeros();
+
+impl Names {
+    /// Names that follow from `seed`, of so many hashed bits: at most [`NAME_BITS`], and less only where keys are to share
+    /// names.
+    pub(crate) const fn new(seed: u64, bits: u32) -> Names {
+        Names { seed: SharedSeed::from_u64(seed), kept: if bits < NAME_BITS { (1 << bits) - 1 } else { !REGION } }
+    }
+
+    /// The name of `key` in `index`.
+    #[inline]
+    pub(crate) fn of(&self, index: IndexId, key: &[u8]) -> LockName {
+        let seed = KEY_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
+        let mut hasher = FoldHasher::with_seed(seed, &self.seed);
+        hasher.write(key);
+        LockName(hasher.finish() & self.kept | region(key))
+    }
+
+    /// The name of the end of `index`: the gap below it lies above every key.
+    #[inline]
+    pub(crate) fn supremum(&self, index: IndexId) -> LockName {
+        let seed = SUPREMUM_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
+        let mut hasher = FoldHasher::with_seed(seed, &self.seed);
+        hasher.write(b"supremum");
+        LockName(hasher.finish() & (self.kept | REGION))
+    }
+}
+
+#[cfg(test)]
+static OF_TESTS: Names = Names::new(1, NAME_BITS);
+
 impl LockName {
-    /// The name of nothing that is ever locked (but for a chance of 2^-64).
+    /// No key has this name in particular: a place that is still empty has it.
     pub(crate) const NONE: LockName = LockName(0);
 
     /// Some bits of the name, for small tables of one's own.
@@ -39,22 +80,16 @@ impl LockName {
         self.0 as usize & 0xFFFF
     }
 
-    /// The name of `key` in `index`.
-    #[inline]
+    /// The name of `key` in `index`, in the database of the tests.
+    #[cfg(test)]
     pub(crate) fn new(index: IndexId, key: &[u8]) -> LockName {
-        let seed = KEY_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
-        let mut hasher = FoldHasher::with_seed(seed, SharedSeed::global_fixed());
-        hasher.write(key);
-        LockName(hasher.finish() & !REGION | region(key))
+        OF_TESTS.of(index, key)
     }
 
-    /// The name of the end of `index`: the gap below it lies above every key.
-    #[inline]
+    /// The name of the end of `index`, in the database of the tests.
+    #[cfg(test)]
     pub(crate) fn supremum(index: IndexId) -> LockName {
-        let seed = SUPREMUM_SEED ^ u64::from(index.0).wrapping_mul(INDEX_ODD);
-        let mut hasher = FoldHasher::with_seed(seed, SharedSeed::global_fixed());
-        hasher.write(b"supremum");
-        LockName(hasher.finish())
+        OF_TESTS.supremum(index)
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) struct LockOwner {
     pub(super) strong: Arc<[AtomicU32]>,
     /// By table number, as far as tables were used.
     pub(super) tables: Vec<TableUse>,
-    /// Tables with a mode, the database among them.
+    /// Tables with a mode.
     pub(super) touched: Vec<u32>,
     pub(super) pending: Option<Pending>,
 }
@@ -138,7 +138,7 @@ impl LockOwner {
             let bucket = self.locks.buckets.of(name);
             if bucket.looks_used() {
                 if let Some(head) = bucket.own_head(&self.arena)
-                    && head.name.get() == name
+                    && head.is_for(table, name)
                     && head.holds().covers(claim)
                 {
                     return Ok(Acquired::Already);
@@ -195,10 +195,10 @@ impl LockOwner {
         let list = self.locks.buckets.of(name).latch();
         let free = list
             .iter()
-            .filter(|r| r.name.get() == name && !r.held.get().is_none())
+            .filter(|r| r.is_for(table, name) && !r.held.get().is_none())
             .all(|r| r.owner == self.slot || !r.holds().excludes(wish));
         // Beside an S of its own a U may have been granted to somebody else, which would keep only newcomers waiting.
-        free || queue::find_held(&list, self.slot, name).is_some_and(|mine| mine.holds().covers(wish))
+        free || queue::find_held(&list, self.slot, table, name).is_some_and(|mine| mine.holds().covers(wish))
     }
 
     /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Then others
@@ -206,7 +206,7 @@ impl LockOwner {
     /// it back with [`LockOwner::release_one`] if it was [`Acquired::New`].
     pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockError> {
         if self.acquire_wait(table, name, RecordMode::S, Prefix::MIN)? == Acquired::New {
-            self.release_one(name);
+            self.release_one(table, name);
         }
         Ok(())
     }
@@ -221,17 +221,21 @@ impl LockOwner {
         }
         match bucket.own_head(&self.arena) {
             Some(head) if head.name.get() == name && !head.held.get().is_insert() => head.held.get(),
-            _ => queue::find_held(&bucket.latch(), self.slot, name).map_or(RecordMode::NONE, |r| r.held.get()),
+            _ => bucket
+                .latch()
+                .iter()
+                .filter(|r| r.owner == self.slot && r.name.get() == name && !r.held.get().is_insert())
+                .fold(RecordMode::NONE, |held, request| held.union(request.held.get())),
         }
     }
 
-    /// Gives up what the owner holds on `name` before the transaction ends: what a read at read-committed, or a key
+    /// Gives up what the owner holds on `name` in `table` before the transaction ends: what a read at read-committed, or a key
     /// that turned out not to match, does not need any more. False if there is nothing.
     #[inline]
-    pub(crate) fn release_one(&mut self, name: LockName) -> bool {
+    pub(crate) fn release_one(&mut self, table: u32, name: LockName) -> bool {
         let bucket = self.locks.buckets.of(name);
         if let Some(request) = bucket.own_head(&self.arena)
-            && request.name.get() == name
+            && request.is_for(table, name)
             && !request.held.get().is_insert()
             && bucket.remove_only(request)
         {
@@ -239,12 +243,12 @@ impl LockOwner {
             self.forget(position);
             return true;
         }
-        self.release_one_slow(name)
+        self.release_one_slow(table, name)
     }
 
     #[inline(never)]
-    fn release_one_slow(&mut self, name: LockName) -> bool {
-        let held = queue::find_held(&self.locks.buckets.of(name).latch(), self.slot, name).map(|r| r.position);
+    fn release_one_slow(&mut self, table: u32, name: LockName) -> bool {
+        let held = queue::find_held(&self.locks.buckets.of(name).latch(), self.slot, table, name).map(|r| r.position);
         if let Some(position) = held {
             self.release_at(position);
         }
@@ -319,7 +323,7 @@ impl LockOwner {
         }
         self.arena.reserve();
         let list = self.locks.buckets.of(name).latch();
-        if list.iter().all(|other| other.name.get() != name) {
+        if list.iter().all(|other| !other.is_for(table, name)) {
             // Nobody has it or waits for it: at most the bucket is shared, by chance.
             let Some(request) = self.arena.take() else {
                 return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
@@ -330,13 +334,13 @@ impl LockOwner {
             self.tables[table as usize].records += 1;
             return Ok(Attempt::Done(Acquired::New));
         }
-        let held = queue::find_held(&list, self.slot, name);
+        let held = queue::find_held(&list, self.slot, table, name);
         let (target, beyond) = match held.map(Request::holds) {
             Some(holds) if holds.covers(claim) => return Ok(Attempt::Done(Acquired::Already)),
             Some(holds) => (holds.union(claim), claim.beyond(holds)),
             None => (claim, claim),
         };
-        let ask = Ask { owner: self.slot, name, claim: beyond, converting: held.is_some(), queued: None };
+        let ask = Ask { owner: self.slot, table, name, claim: beyond, converting: held.is_some(), queued: None };
         let is_blocked = ask.is_blocked(&list);
         if is_blocked && blocked == IfBlocked::GiveUp {
             return Ok(Attempt::Blocked);

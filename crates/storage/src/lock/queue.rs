@@ -12,6 +12,7 @@ use crate::base::ids::SlotId;
 /// A wish, queued or about to be.
 pub(super) struct Ask<'a> {
     pub(super) owner: SlotId,
+    pub(super) table: u32,
     pub(super) name: LockName,
     /// What it asks beyond what it has.
     pub(super) claim: Claim,
@@ -26,6 +27,7 @@ impl<'a> Ask<'a> {
     pub(super) fn of(request: &'a Request) -> Ask<'a> {
         Ask {
             owner: request.owner,
+            table: request.table.get(),
             name: request.name.get(),
             claim: request.asks(),
             converting: !request.is_new_waiter(),
@@ -45,7 +47,7 @@ impl<'a> Ask<'a> {
                 ahead = false;
                 continue;
             }
-            if other.name.get() != self.name || other.owner == self.owner {
+            if !other.is_for(self.table, self.name) || other.owner == self.owner {
                 continue;
             }
             let holds = !other.held.get().is_none();
@@ -65,7 +67,7 @@ impl<'a> Ask<'a> {
     fn detains(&self, list: &Latched<'_>, other: &Request) -> bool {
         list.iter().any(|mine| {
             mine.owner == self.owner
-                && mine.name.get() == self.name
+                && mine.is_for(self.table, self.name)
                 && !mine.held.get().is_none()
                 && mine.holds().excludes(other.asks())
         })
@@ -82,10 +84,10 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// The request by which `owner` holds `name`, wishes to insert aside.
-pub(super) fn find_held<'a>(list: &'a Latched<'_>, owner: SlotId, name: LockName) -> Option<&'a Request> {
+/// The request by which `owner` holds `name` in `table`, wishes to insert aside.
+pub(super) fn find_held<'a>(list: &'a Latched<'_>, owner: SlotId, table: u32, name: LockName) -> Option<&'a Request> {
     list.iter()
-        .find(|r| r.owner == owner && r.name.get() == name && !r.held.get().is_none() && !r.held.get().is_insert())
+        .find(|r| r.owner == owner && r.is_for(table, name) && !r.held.get().is_none() && !r.held.get().is_insert())
 }
 
 /// The request by which `owner` waits for `name`.

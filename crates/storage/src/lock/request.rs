@@ -40,6 +40,13 @@ pub(super) struct Request {
 const _: () = assert!(size_of::<Request>() == 64);
 
 impl Request {
+    /// Whether it is about this name in this table. Keys of two tables may have one name by chance; their locks have
+    /// nothing to do with each other, because what covers the one (a table's lock) says nothing of the other.
+    #[inline]
+    pub(super) fn is_for(&self, table: u32, name: LockName) -> bool {
+        self.name.get() == name && self.table.get() == table
+    }
+
     /// What its owner has.
     #[inline]
     pub(super) fn holds(&self) -> Claim {

@@ -54,7 +54,7 @@ pub(super) struct Slot {
     pub(super) handshake: AtomicU32,
     /// Whether an owner uses the slot.
     pub(super) attached: AtomicBool,
-    /// The owner's table modes by table number, a [`TableMode`] each; entry 0 is the database. Written by the owner
+    /// The owner's table modes by table number, a [`TableMode`] each. Written by the owner
     /// while it runs, by whoever grants it a table lock while it waits.
     /// Absent until the slot is first used.
     modes: OnceLock<Arc<[AtomicU8]>>,

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use crossbeam::utils::CachePadded;
 
 use crate::base::error::StorageError;
+use crate::base::fault::{Refusable, strikes};
 use crate::base::hook::Hook;
 use crate::base::ids::{Lsn, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
@@ -293,6 +294,10 @@ impl Log {
         match room {
             Room::Kept => self.reserve.repay(slot, bytes),
             Room::Plain | Room::Undoable => {
+                assert!(!strikes(Refusable::Latched), "a fault of a test");
+                if strikes(Refusable::Log) {
+                    return Err(StorageError::NoSpace { file: self.segments.show(0) });
+                }
                 if self.reserve.tail() + bytes > self.user_limit.load(Ordering::Relaxed) {
                     self.admit(bytes)?;
                 }

@@ -408,6 +408,29 @@ impl<'a> PageRef<'a> {
         key.get(..prefix).is_some_and(|key| self.compare(usize::from(self.u16(LOW_OFFSET)), prefix, key).is_eq())
     }
 
+    /// Whether slot `i` has this very key.
+    #[inline]
+    pub(crate) fn has_key(self, i: usize, key: &[u8]) -> bool {
+        i < self.count() && self.shares_prefix(key) && self.compare_key(i, key).is_eq()
+    }
+
+    /// Whether `key` may lie here, has no slot, and would come before slot `i`.
+    #[inline(never)]
+    pub(crate) fn lacks_key(self, i: usize, key: &[u8]) -> bool {
+        let count = self.count();
+        self.covers(key)
+            && i <= count
+            && (i == 0 || self.compare_key(i - 1, key).is_lt())
+            && (i == count || self.compare_key(i, key).is_gt())
+    }
+
+    /// Compares the key of slot `i` with one that begins with the page's prefix.
+    #[inline]
+    fn compare_key(self, i: usize, key: &[u8]) -> Ordering {
+        let slot = self.slot(i);
+        self.compare(slot.offset + RECORD_HEAD, slot.key_len, key.get(self.prefix_len()..).unwrap_or(&[]))
+    }
+
     /// Asks the processor for what [`PageRef::shares_prefix`] will look at, which lies at the page's end.
     #[inline]
     pub(crate) fn prefetch_prefix(self) {

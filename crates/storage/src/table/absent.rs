@@ -7,40 +7,46 @@
 
 use std::sync::Arc;
 
-use super::catalog::{CATALOG, CATALOG_NUMBER};
-use super::index::{Got, Index, Want};
+use super::catalog::CATALOG;
+use super::index::{Got, Index, Want, lock_error};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
-use crate::lock::{LockName, Prefix};
+use crate::lock::{Acquired, LockName, Prefix};
 use crate::txn::core::Txn;
 
+/// A number that no table has. Whoever creates a table locks rows of the catalog's, in a transaction of the engine's own,
+/// which must not meet the locks of the transaction that it is created for, whatever their names.
+const ABSENT_TABLES: u32 = 0;
 /// An index that no tree has: names of tables are locked in it.
 const ABSENCE: IndexId = IndexId(0);
-
-fn lock_name(table: &str) -> LockName {
-    LockName::new(ABSENCE, table.as_bytes())
-}
 
 /// For the lock manager and for errors, which tell the table's name.
 fn index(table: &str) -> Index {
     let table: Arc<str> = table.into();
-    Index { tree: CATALOG, lock_table: CATALOG_NUMBER, table: Arc::clone(&table), name: table }
+    Index { tree: CATALOG, lock_table: ABSENT_TABLES, table: Arc::clone(&table), name: table }
 }
 
 impl Txn<'_> {
-    /// Locks the absence of a table, until the transaction ends or [`Txn::release_absence`]. It may have gone by then.
+    fn absence_name(&self, table: &str) -> LockName {
+        self.core.locks.names.of(ABSENCE, table.as_bytes())
+    }
+
+    /// Locks the absence of a table, until the transaction ends or [`Txn::release_absence`], which only gives up what was
+    /// not held before: this says which. It may have gone by then.
     ///
     /// # Errors
     /// Those of waiting for a lock.
     #[cold]
-    pub(crate) fn lock_absence(&mut self, table: &str, want: Want) -> Result<(), TxnError> {
+    pub(crate) fn lock_absence(&mut self, table: &str, want: Want) -> Result<Acquired, TxnError> {
         if want == Want::Read && self.isolation == Isolation::ReadCommitted {
-            return Ok(());
+            return Ok(Acquired::Covered);
         }
         let index = index(table);
         self.intend(&index, want)?;
-        self.wait_for(&index, lock_name(table), self.key_mode(want), Prefix::MIN)
+        let (name, mode) = (self.absence_name(table), self.key_mode(want));
+        let owner = &mut self.claim.context().owner;
+        owner.acquire_wait(index.lock_table, name, mode, Prefix::MIN).map_err(|e| lock_error(e, &index))
     }
 
     /// Locks the absence of a table for creating it; false if others rely on it.
@@ -50,12 +56,15 @@ impl Txn<'_> {
     pub(crate) fn try_lock_absence(&mut self, table: &str) -> Result<bool, TxnError> {
         let index = index(table);
         self.intend(&index, Want::Write)?;
-        let got = self.try_lock(&index, lock_name(table), self.key_mode(Want::Write), Prefix::MIN)?;
+        let got = self.try_lock(&index, self.absence_name(table), self.key_mode(Want::Write), Prefix::MIN)?;
         Ok(got == Got::Lock)
     }
 
-    /// Gives up the lock on the absence of a table that is there now.
-    pub(crate) fn release_absence(&mut self, table: &str) {
-        self.claim.context().owner.release_one(lock_name(table));
+    /// Gives up the lock on the absence of a table that is there now, unless another lock under its name stood before it.
+    pub(crate) fn release_absence(&mut self, table: &str, acquired: Acquired) {
+        if acquired == Acquired::New {
+            let name = self.absence_name(table);
+            self.claim.context().owner.release_one(ABSENT_TABLES, name);
+        }
     }
 }

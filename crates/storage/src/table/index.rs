@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
+use crate::base::fault::{Refusable, strikes};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
-use crate::lock::{LockError, LockName, Prefix, RecordMode, Refused, TableMode};
+use crate::lock::{LockError, LockName, Names, Prefix, RecordMode, Refused, TableMode};
 use crate::txn::core::Txn;
 
 /// A primary or secondary index.
@@ -43,16 +44,22 @@ pub(crate) enum Got {
 
 impl Index {
     /// The name under which the gap at position `at` of a leaf, and the key there, are locked.
-    pub(crate) fn name_at(&self, page: crate::page::PageRef<'_>, at: usize, key: &mut Vec<u8>) -> LockName {
+    pub(crate) fn name_at(
+        &self,
+        names: &Names,
+        page: crate::page::PageRef<'_>,
+        at: usize,
+        key: &mut Vec<u8>,
+    ) -> LockName {
         key.clear();
         if at < page.count() {
             // A torn page yields some other name; the lock is then useless but harmless.
             let _ = page.append_key(at, key);
-            LockName::new(self.tree.index, key)
+            names.of(self.tree.index, key)
         } else if page.append_high(key) {
-            LockName::new(self.tree.index, key)
+            names.of(self.tree.index, key)
         } else {
-            LockName::supremum(self.tree.index)
+            names.supremum(self.tree.index)
         }
     }
 }
@@ -111,6 +118,12 @@ impl Txn<'_> {
         mode: RecordMode,
         low: Prefix,
     ) -> Result<Got, TxnError> {
+        if strikes(Refusable::Lock) {
+            return Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) });
+        }
+        if strikes(Refusable::Wait) {
+            return Err(TxnError::Deadlock { table: Arc::clone(&index.table) });
+        }
         let instant = mode == RecordMode::S && self.reads_instantly();
         let owner = &mut self.claim.context().owner;
         if instant {

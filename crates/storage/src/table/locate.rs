@@ -1,12 +1,17 @@
 //! Finding a key's place: remembered, or by a descent. And `prefetch`, which fills the memory.
+//!
+//! Places are remembered by lock name, which other keys may share. So a remembered place is one to look at: it counts if
+//! the page has the very key there, or, for a key that was missing, if its neighbours do not leave another place for it.
 
 use super::catalog::CATALOG;
 use super::index::Index;
 use crate::base::error::StorageError;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
 use crate::btree::search::{Found, GROUP, LeafAt, Wanted};
 use crate::lock::LockName;
-use crate::txn::context::Memo;
+use crate::page::PageRef;
+use crate::txn::context::{Memo, Spot};
 use crate::txn::core::Txn;
 
 impl<'db> Txn<'db> {
@@ -15,25 +20,22 @@ impl<'db> Txn<'db> {
     pub(crate) fn locate(&mut self, index: &Index, name: LockName, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
         let core = self.core;
         if let Some(memo) = self.claim.peek().memo(name) {
-            let read = core.pool.frame(memo.frame).read(core.latches);
-            if read.version() == memo.version {
-                return Ok(LeafAt { read, position: usize::from(memo.position), exact: memo.exact });
+            let read = core.pool.frame(memo.spot.frame).read(core.latches);
+            if read.version() == memo.spot.version && is_place(read.page(), &memo, index, key) {
+                return Ok(LeafAt { read, position: usize::from(memo.spot.position), exact: memo.exact });
             }
         }
         index.tree.find(&core.pool, key)
     }
 
-    /// Remembers a validated place for the next statement on the same key.
+    /// Where a leaf was read, to come back to.
     #[inline]
-    pub(crate) fn remember(&mut self, name: LockName, leaf: &LeafAt<'db>) {
-        let frame = self.core.pool.index_of(leaf.read.frame());
-        self.claim.context().remember(Memo {
-            name,
-            frame,
+    pub(crate) fn spot(&self, leaf: &LeafAt<'db>) -> Spot {
+        Spot {
+            frame: self.core.pool.index_of(leaf.read.frame()),
             version: leaf.read.version(),
             position: leaf.position as u16,
-            exact: leaf.exact,
-        });
+        }
     }
 
     /// Brings the rows of these keys, the pages above them and their lock buckets into the processor's
@@ -45,7 +47,7 @@ impl<'db> Txn<'db> {
         let mut n = 0;
         let mut keys = keys.peekable();
         while let Some(wanted) = keys.next() {
-            let name = LockName::new(wanted.0.index, wanted.1);
+            let name = core.locks.names.of(wanted.0.index, wanted.1);
             core.locks.prefetch(name);
             (group[n], names[n]) = (wanted, name);
             n += 1;
@@ -69,7 +71,16 @@ impl<'db> Txn<'db> {
         for (found, name) in found.iter().zip(names) {
             let Some(Found { frame, version, position, exact }) = *found else { continue };
             let frame = self.core.pool.index_of(frame);
-            self.claim.context().remember(Memo { name: *name, frame, version, position: position as u16, exact });
+            let spot = Spot { frame, version, position: position as u16 };
+            self.claim.context().remember(Memo { name: *name, spot, exact });
         }
     }
+}
+
+/// Whether a remembered place, in a leaf that has not changed since, is that of `key`.
+#[inline]
+fn is_place(page: PageRef<'_>, memo: &Memo, index: &Index, key: &[u8]) -> bool {
+    let position = usize::from(memo.spot.position);
+    let has = || if memo.exact { page.has_key(position, key) } else { page.lacks_key(position, key) };
+    page.index() == index.tree.index && has() || is_mutant(Mutant::TrustLockNames)
 }

@@ -4,7 +4,8 @@ use super::index::{Got, Index, Want};
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::point::site;
-use crate::lock::{LockName, Prefix, RecordMode};
+use crate::lock::{Prefix, RecordMode};
+use crate::txn::context::{Memo, Spot};
 use crate::txn::core::Txn;
 
 impl Txn<'_> {
@@ -21,8 +22,21 @@ impl Txn<'_> {
         want: Want,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
+        self.read_at(index, key, want, |row, _| f(row))
+    }
+
+    /// As [`Txn::read`]; `f` also hears where the row lies.
+    #[inline]
+    pub(crate) fn read_at<R>(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        want: Want,
+        f: impl FnOnce(&[u8], Spot) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let names = &self.core.locks.names;
         self.intend(index, want)?;
-        let name = LockName::new(index.tree.index, key);
+        let name = names.of(index.tree.index, key);
         let mode = self.key_mode(want);
         if self.core.pool.points().in_descents() {
             self.core.locks.prefetch(name);
@@ -39,7 +53,7 @@ impl Txn<'_> {
                     continue;
                 }
                 let cx = self.claim.context();
-                let next = index.name_at(page, leaf.position, &mut cx.key);
+                let next = index.name_at(names, page, leaf.position, &mut cx.key);
                 if !leaf.read.is_valid() {
                     continue;
                 }
@@ -69,10 +83,11 @@ impl Txn<'_> {
             if slot.is_ghost() {
                 return Ok(None);
             }
-            self.remember(name, &leaf);
+            let spot = self.spot(&leaf);
+            self.claim.context().remember(Memo { name, spot, exact: true });
             drop(leaf);
             self.core.pool.points().at(&site::AFTER_COPY);
-            return Ok(Some(f(&self.claim.peek().before)));
+            return Ok(Some(f(&self.claim.peek().before, spot)));
         }
     }
 }

@@ -11,16 +11,23 @@ use crate::base::error::TxnError;
 use crate::base::ids::Lsn;
 use crate::btree::ops::{self, Place};
 use crate::buffer::frame::FrameWrite;
-use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
+use crate::lock::{InsertCheck, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::slotted::{RECORD_HEAD, SLOT};
-use crate::txn::context::{Batch, Memo};
+use crate::txn::context::{Batch, Spot};
 use crate::txn::core::Txn;
 
 /// Most rows of one record.
 const MOST: usize = 64;
 /// Most rows that are written together though they lie in different leaves.
 const TOGETHER: usize = 16;
+
+/// How many of the keys are written in one turn. A key that occurs again waits for the next turn, to see what this one
+/// made of its row.
+fn turn(keys: &[&[u8]]) -> usize {
+    let most = keys.len().min(TOGETHER);
+    (1..most).find(|&n| keys[..n].contains(&keys[n])).unwrap_or(most)
+}
 
 impl Txn<'_> {
     /// Inserts rows whose keys ascend. Rows that fall into one gap of one leaf are placed together.
@@ -35,7 +42,7 @@ impl Txn<'_> {
             if i > 0 && rows[i - 1].0 >= *key {
                 return Err(TxnError::NotAscending { table: Arc::clone(&index.table) });
             }
-            self.core.locks.prefetch(LockName::new(index.tree.index, key));
+            self.core.locks.prefetch(self.core.locks.names.of(index.tree.index, key));
         }
         let mut rest = rows;
         while !rest.is_empty() {
@@ -57,8 +64,9 @@ impl Txn<'_> {
         };
         let page = leaf.read.page();
         let (position, exact) = (leaf.position, leaf.exact);
+        let names = &self.core.locks.names;
         let cx = self.claim.context();
-        let next = index.name_at(page, position, &mut cx.key);
+        let next = index.name_at(names, page, position, &mut cx.key);
         let ends = position < page.count() || !cx.key.is_empty();
         let mut room = page.free_bytes();
         let mut n = 0;
@@ -77,7 +85,7 @@ impl Txn<'_> {
             return Ok(0);
         }
         for (key, _) in &rows[..n] {
-            let name = LockName::new(index.tree.index, key);
+            let name = names.of(index.tree.index, key);
             if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == Got::MustWait {
                 return Ok(0);
             }
@@ -85,7 +93,7 @@ impl Txn<'_> {
         // The largest key conflicts with whatever a smaller one conflicts with.
         let prefix = Prefix::of(rows[n - 1].0);
         let Some(mut leaf) = leaf.read.upgrade() else { return Ok(0) };
-        if self.claim.context().owner.check_insert(next, prefix) != InsertCheck::Granted {
+        if self.claim.context().owner.check_insert(index.lock_table, next, prefix) != InsertCheck::Granted {
             leaf.release_unchanged();
             return Ok(0);
         }
@@ -174,7 +182,7 @@ impl Txn<'_> {
                 cx.before.extend_from_slice(batch.value(i));
                 cx.after.clear();
                 cx.after.extend_from_slice(row);
-                self.store(index, batch.key(i))?;
+                self.store(index, batch.key(i), Spot::NONE)?;
             }
             return Ok(());
         };
@@ -215,7 +223,7 @@ impl Txn<'_> {
     /// before the first is written. Keys that have no row, or a shorter one, are passed over; returns how many had one.
     ///
     /// # Errors
-    /// See [`TxnError`].
+    /// See [`TxnError`]. What was written before the error stays: the caller goes back to a savepoint.
     pub(crate) fn update_heads(
         &mut self,
         index: &Index,
@@ -224,22 +232,27 @@ impl Txn<'_> {
         mut change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
         let mut found = 0;
-        let mut from = 0;
-        while from < keys.len() {
-            // A key that occurs again waits for the next turn, to see what this one made of its row.
-            let mut to = from + 1;
-            while to < keys.len() && to - from < TOGETHER && !keys[from..to].contains(&keys[to]) {
-                to += 1;
+        let mut rest = 0..keys.len();
+        while !rest.is_empty() {
+            let turn = rest.start..rest.start + turn(&keys[rest.clone()]);
+            if rest.start == 0 && turn.end < rest.end {
+                self.lock_all(index, keys)?;
             }
             let mut heads = std::mem::take(&mut self.claim.context().heads);
             heads.clear();
-            let result = self
-                .update_together(index, &keys[from..to], len, &mut heads, |i, head, rest| change(from + i, head, rest));
+            let change = |i, head: &mut [u8], rest: &[u8]| change(turn.start + i, head, rest);
+            let result = self.update_together(index, &keys[turn.clone()], len, &mut heads, change);
             self.claim.context().heads = heads;
             found += result?;
-            from = to;
+            rest.start = turn.end;
         }
         Ok(found)
+    }
+
+    /// Locks rows for writing that are written in several turns.
+    #[cold]
+    fn lock_all(&mut self, index: &Index, keys: &[&[u8]]) -> Result<(), TxnError> {
+        keys.iter().try_for_each(|key| self.fetch_for_write(index, key).map(drop))
     }
 
     /// One turn of [`Txn::update_heads`]: keys that differ.
@@ -251,19 +264,17 @@ impl Txn<'_> {
         heads: &mut Vec<u8>,
         mut change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
-        let mut spots: [(usize, Option<Memo>); TOGETHER] = [(0, None); TOGETHER];
+        let mut spots = [(0, Spot::NONE); TOGETHER];
         let mut n = 0;
         for (i, key) in keys.iter().enumerate() {
-            if !self.fetch_for_write(index, key)? {
-                continue;
-            }
+            let Some(spot) = self.fetch_for_write(index, key)? else { continue };
             let cx = self.claim.peek();
             let Some((head, rest)) = cx.before.split_at_checked(len) else { continue };
             let start = heads.len();
             heads.extend_from_slice(head);
             heads.extend_from_slice(head);
             change(i, &mut heads[start + len..], rest);
-            spots[n] = (i, cx.memo(LockName::new(index.tree.index, key)));
+            spots[n] = (i, spot);
             n += 1;
         }
         if !self.write_together(index, keys, len, heads, &spots[..n])? {
@@ -275,7 +286,7 @@ impl Txn<'_> {
                 cx.before.extend_from_slice(before);
                 cx.after.clear();
                 cx.after.extend_from_slice(after);
-                self.store_head(index, keys[*i])?;
+                self.store_head(index, keys[*i], Spot::NONE)?;
             }
         }
         Ok(n)
@@ -289,7 +300,7 @@ impl Txn<'_> {
         keys: &[&[u8]],
         len: usize,
         heads: &[u8],
-        spots: &[(usize, Option<Memo>)],
+        spots: &[(usize, Spot)],
     ) -> Result<bool, TxnError> {
         let core = self.core;
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
@@ -299,15 +310,15 @@ impl Txn<'_> {
         // Which leaf a row is in: two rows of one leaf share its latch.
         let mut leaf_of = [0; TOGETHER];
         for (at, (_, spot)) in spots.iter().enumerate() {
-            let same = |earlier: &usize| match (&spots[*earlier].1, spot) {
-                (Some(a), Some(b)) => a.frame == b.frame && a.version == b.version,
-                _ => false,
+            let same = |earlier: &usize| {
+                let other = &spots[*earlier].1;
+                other.frame == spot.frame && other.version == spot.version
             };
             if let Some(earlier) = (0..at).find(same) {
                 leaf_of[at] = leaf_of[earlier];
                 continue;
             }
-            leaves[at] = spot.and_then(|memo| core.pool.frame(memo.frame).try_write_at(memo.version));
+            leaves[at] = core.pool.frame(spot.frame).try_write_at(spot.version);
             leaf_of[at] = at;
             if leaves[at].is_none() {
                 unlatch(&mut leaves);
@@ -323,13 +334,13 @@ impl Txn<'_> {
         let mut changed = false;
         let mut ranges = [(0, 0); TOGETHER];
         for (at, (i, spot)) in spots.iter().enumerate() {
-            let (Some(memo), Some(leaf)) = (spot, &leaves[leaf_of[at]]) else { continue };
+            let Some(leaf) = &leaves[leaf_of[at]] else { continue };
             let (old, new) = heads[2 * len * at..][..2 * len].split_at(len);
             let (from, to) = difference(old, new);
             ranges[at] = (from, to);
             if from < to {
                 changed = true;
-                let (page, position) = (leaf.frame().page_id(), usize::from(memo.position));
+                let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
                 let place = Place { page, tree: index.tree, position, key: keys[*i] };
                 ops::put_patch(&mut self.claim.context().rec, &place, from, &old[from..to], &new[from..to]);
             }
@@ -340,12 +351,12 @@ impl Txn<'_> {
         }
         let lsn = self.append(after).inspect_err(|_| unlatch(&mut leaves))?;
         for (at, (_, spot)) in spots.iter().enumerate() {
-            let (Some(memo), Some(leaf)) = (spot, &mut leaves[leaf_of[at]]) else { continue };
+            let Some(leaf) = &mut leaves[leaf_of[at]] else { continue };
             let (from, to) = ranges[at];
             let mut page = leaf.page_mut();
             if from < to {
                 let new = &heads[2 * len * at + len..][..len];
-                ops::patch(&mut page, usize::from(memo.position), from, &new[from..to]);
+                ops::patch(&mut page, usize::from(spot.position), from, &new[from..to]);
                 page.set_lsn(lsn);
             }
         }

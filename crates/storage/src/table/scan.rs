@@ -231,6 +231,7 @@ impl Txn<'_> {
         batch: &mut Batch,
         next: &mut Vec<u8>,
     ) -> Result<Stop, TxnError> {
+        let names = &self.core.locks.names;
         let gaps = self.locks_gaps();
         let key_mode = self.key_mode(wanted.want);
         let both = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
@@ -246,7 +247,7 @@ impl Txn<'_> {
             let beyond = wanted.to.stops_before(key);
             let mode = if beyond { RecordMode::GAP } else { both };
             if !beyond || gaps {
-                let name = LockName::new(index.tree.index, key);
+                let name = names.of(index.tree.index, key);
                 if self.try_lock(index, name, mode, low)? == Got::MustWait {
                     batch.truncate(row);
                     return Ok(Stop::Wait(name, mode, low));
@@ -267,7 +268,7 @@ impl Txn<'_> {
         let more = page.append_high(next);
         let over = !more || wanted.to.stops_before(next) || wanted.to == End::Before(next);
         if gaps {
-            let name = if more { LockName::new(index.tree.index, next) } else { LockName::supremum(index.tree.index) };
+            let name = if more { names.of(index.tree.index, next) } else { names.supremum(index.tree.index) };
             if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
                 // Gaps never exclude gaps; a waiting insert may stand before us.
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
@@ -289,6 +290,7 @@ impl Txn<'_> {
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         self.intend(index, want)?;
+        let names = &self.core.locks.names;
         let (gaps, mode) = (self.locks_gaps(), self.key_mode(want));
         let low = match to {
             End::With(key) | End::Before(key) => Prefix::of(key),
@@ -311,7 +313,7 @@ impl Txn<'_> {
             let mut found = false;
             let mut ghost = false;
             if gaps && !gap_above_locked {
-                let name = index.name_at(page, position, &mut key);
+                let name = index.name_at(names, page, position, &mut key);
                 if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
                     waits = Some((name, RecordMode::GAP));
                 }
@@ -326,7 +328,7 @@ impl Txn<'_> {
                 beyond = found && to.stops_above(&key);
                 if found && !beyond {
                     let mode = if gaps { mode.union(RecordMode::GAP) } else { mode };
-                    let name = LockName::new(index.tree.index, &key);
+                    let name = names.of(index.tree.index, &key);
                     if self.try_lock(index, name, mode, low)? == Got::MustWait {
                         waits = Some((name, mode));
                     }

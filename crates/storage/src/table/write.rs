@@ -14,10 +14,12 @@ use crate::btree::ops::{self, Place};
 use crate::btree::split::Made;
 use crate::btree::{MAX_KEY, MAX_ROW};
 use crate::buffer::frame::FrameWrite;
+use crate::latch::Version;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::PageRef;
 use crate::page::slotted::RECORD_HEAD;
+use crate::txn::context::Spot;
 use crate::txn::core::Txn;
 
 /// The bytes in which two rows of equal length differ: first and behind the last. Empty when they are equal.
@@ -51,7 +53,7 @@ enum Placed {
     Full,
 }
 
-impl Txn<'_> {
+impl<'db> Txn<'db> {
     /// Checks lengths that no page could take.
     pub(crate) fn check_sizes(&self, index: &Index, key: &[u8], row: usize) -> Result<(), TxnError> {
         if key.len() > MAX_KEY {
@@ -79,7 +81,7 @@ impl Txn<'_> {
         self.check_sizes(index, key, row.len())?;
         self.intend(index, Want::Write)?;
         self.rows_come(index);
-        let name = LockName::new(index.tree.index, key);
+        let name = self.core.locks.names.of(index.tree.index, key);
         self.core.locks.prefetch(name);
         loop {
             let leaf = match self.finger(index, key) {
@@ -125,9 +127,10 @@ impl Txn<'_> {
         mut leaf: FrameWrite<'_>,
     ) -> Result<Placed, TxnError> {
         let prefix = Prefix::of(key);
+        let names = &self.core.locks.names;
         let cx = self.claim.context();
-        let next = index.name_at(leaf.page(), position, &mut cx.key);
-        let own_gap = match cx.owner.check_insert(next, prefix) {
+        let next = index.name_at(names, leaf.page(), position, &mut cx.key);
+        let own_gap = match cx.owner.check_insert(index.lock_table, next, prefix) {
             InsertCheck::Granted => None,
             InsertCheck::OwnGap(low) => Some(low),
             InsertCheck::Blocked => {
@@ -138,7 +141,7 @@ impl Txn<'_> {
         };
         if let Some(low) = own_gap {
             // The new key parts a gap that this transaction has read: both halves stay read.
-            let name = LockName::new(index.tree.index, key);
+            let name = names.of(index.tree.index, key);
             if self.try_lock(index, name, RecordMode::X_GAP, low)? == Got::MustWait {
                 leaf.release_unchanged();
                 self.wait_for(index, name, RecordMode::X_GAP, low)?;
@@ -227,26 +230,31 @@ impl Txn<'_> {
         let prefix = Prefix::of(key);
         let cx = self.claim.context();
         let pages = core.pages(cx.slot);
+        let name = core.locks.names.of(index.tree.index, key);
         let mut next = LockName::NONE;
+        // From where on the own gap has to be locked again, if that could not be had at once.
+        let mut own_gap = None;
         let owner = &mut cx.owner;
         let (key_buffer, rec) = (&mut cx.key, &mut cx.rec);
         let mut gap_is_free = |leaf: PageRef<'_>| {
-            next = index.name_at(leaf, leaf.count(), key_buffer);
-            match owner.check_insert(next, prefix) {
+            next = index.name_at(&core.locks.names, leaf, leaf.count(), key_buffer);
+            match owner.check_insert(index.lock_table, next, prefix) {
                 InsertCheck::Granted => true,
                 // Waiting for oneself would never end. The new key is what will part the gap: lock both halves.
                 InsertCheck::OwnGap(low) => {
-                    let name = LockName::new(index.tree.index, key);
-                    owner.try_acquire(index.lock_table, name, RecordMode::X_GAP, low).is_ok()
+                    let locked = owner.try_acquire(index.lock_table, name, RecordMode::X_GAP, low).is_ok();
+                    own_gap = (!locked).then_some(low);
+                    locked
                 }
                 InsertCheck::Blocked => false,
             }
         };
         let made = index.tree.split(pages, rec, key, 0, value_len, &mut gap_is_free)?;
-        if made == Made::GapLocked {
-            self.wait_to_insert(index, next, prefix)?;
+        match own_gap {
+            _ if made != Made::GapLocked => Ok(()),
+            Some(low) => self.wait_for(index, name, RecordMode::X_GAP, low),
+            None => self.wait_to_insert(index, next, prefix),
         }
-        Ok(())
     }
 
     /// Takes out the ghosts of the leaf of `key` that no lock refers to, and the leaf if nothing is left; returns how
@@ -255,7 +263,7 @@ impl Txn<'_> {
         let core = self.core;
         let cx = self.claim.context();
         let pages = core.pages(cx.slot);
-        let mut referenced = |key: &[u8]| core.locks.is_referenced(LockName::new(index.tree.index, key));
+        let mut referenced = |key: &[u8]| core.locks.is_referenced(core.locks.names.of(index.tree.index, key));
         let leaf = index.tree.leaf(&core.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
@@ -278,29 +286,58 @@ impl Txn<'_> {
         Ok(gone)
     }
 
-    /// Locks the row of `key` for writing and copies it to `before`; false if there is none.
+    /// Locks the row of `key` for writing and copies it to `before`; returns where it lies, if there is one.
     ///
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
-        // The callback has nothing to do: `read` leaves the row in `before`.
-        let found = self.read(index, key, Want::Write, |_| ())?.is_some();
+    pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<Option<Spot>, TxnError> {
+        // The callback leaves the row alone: it is in `before`.
+        let found = self.read_at(index, key, Want::Write, |_, spot| spot)?;
         self.core.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
     }
 
-    /// Writes `after` over the row of `key`, which is locked for writing and equal to `before`.
+    /// Writes `after` over the row of `key`, which is locked for writing, equal to `before`, and was read at `spot`.
     ///
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn store(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+    pub(crate) fn store(&mut self, index: &Index, key: &[u8], spot: Spot) -> Result<(), TxnError> {
         let cx = self.claim.peek();
         if cx.before.len() != cx.after.len() {
             return self.store_resized(index, key);
         }
-        self.store_head(index, key)
+        self.store_head(index, key, spot)
+    }
+
+    /// Latches the leaf of a row that is locked for writing: where it was read or, with the spot used up, where it is found
+    /// by now. `None` if another writer was quicker.
+    #[inline]
+    fn latch_row(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        spot: &mut Spot,
+    ) -> Result<Option<(FrameWrite<'db>, usize)>, TxnError> {
+        let core = self.core;
+        let Spot { frame, version, position } = std::mem::replace(spot, Spot::NONE);
+        if version == Version::NEVER {
+            return self.latch_row_anew(index, key);
+        }
+        let leaf = core.pool.frame(frame).write_at(version);
+        debug_assert!(leaf.as_ref().is_none_or(|leaf| leaf.page().has_key(position.into(), key)));
+        Ok(leaf.map(|leaf| (leaf, position.into())))
+    }
+
+    #[cold]
+    fn latch_row_anew(&mut self, index: &Index, key: &[u8]) -> Result<Option<(FrameWrite<'db>, usize)>, TxnError> {
+        let leaf = index.tree.find(&self.core.pool, key)?;
+        let (position, exact) = (leaf.position, leaf.exact);
+        match leaf.read.upgrade() {
+            Some(leaf) if !exact => Err(self.vanished(index, leaf)),
+            leaf => Ok(leaf.map(|leaf| (leaf, position))),
+        }
     }
 
     /// Another writer has been quicker on the same leaf. Once in many times the leaf is split though it is not full:
@@ -324,28 +361,23 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Writes `after` over the first bytes of the row of `key`, which is locked for writing and equal to `before`.
+    /// Writes `after` over the first bytes of the row of `key`, which is locked for writing, equal to `before`, and was
+    /// read at `spot`.
     ///
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn store_head(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
+    pub(crate) fn store_head(&mut self, index: &Index, key: &[u8], mut spot: Spot) -> Result<(), TxnError> {
         let cx = self.claim.peek();
         let (from, to) = difference(&cx.before[..cx.after.len()], &cx.after);
         if from == to {
             return Ok(());
         }
-        let name = LockName::new(index.tree.index, key);
         loop {
-            let leaf = self.locate(index, name, key)?;
-            let (position, exact) = (leaf.position, leaf.exact);
-            let Some(mut leaf) = leaf.read.upgrade() else {
+            let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else {
                 self.contended(index, key)?;
                 continue;
             };
-            if !exact {
-                return Err(self.vanished(index, leaf));
-            }
             leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let cx = self.claim.context();
@@ -389,23 +421,15 @@ impl Txn<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub(crate) fn delete(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
-        if !self.fetch_for_write(index, key)? {
-            return Ok(false);
-        }
-        self.mark_deleted(index, key)?;
+        let Some(spot) = self.fetch_for_write(index, key)? else { return Ok(false) };
+        self.mark_deleted(index, key, spot)?;
         Ok(true)
     }
 
-    /// Marks a row deleted that is locked for writing and there.
-    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
-        let name = LockName::new(index.tree.index, key);
+    /// Marks a row deleted that is locked for writing and was read at `spot`.
+    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], mut spot: Spot) -> Result<(), TxnError> {
         loop {
-            let leaf = self.locate(index, name, key)?;
-            let (position, exact) = (leaf.position, leaf.exact);
-            let Some(mut leaf) = leaf.read.upgrade() else { continue };
-            if !exact {
-                return Err(self.vanished(index, leaf));
-            }
+            let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };

@@ -10,17 +10,29 @@ use crate::table::ghosts::GhostRuns;
 const MEMOS: usize = 16;
 const WAYS: usize = 4;
 
-/// Where a key was found, good as long as the frame's version stays.
+/// A slot of a leaf, good as long as the frame's version stays.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Memo {
-    pub(crate) name: LockName,
+pub(crate) struct Spot {
     pub(crate) frame: u32,
     pub(crate) version: Version,
     pub(crate) position: u16,
+}
+
+impl Spot {
+    /// No slot of any leaf.
+    pub(crate) const NONE: Spot = Spot { frame: 0, version: Version::NEVER, position: 0 };
+}
+
+/// Where a key of this name was found; another key may have the name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memo {
+    pub(crate) name: LockName,
+    pub(crate) spot: Spot,
+    /// Whether the key was there; otherwise the spot is where it would come to lie.
     pub(crate) exact: bool,
 }
 
-const NO_MEMO: Memo = Memo { name: LockName::NONE, frame: 0, version: Version::NEVER, position: 0, exact: false };
+const NO_MEMO: Memo = Memo { name: LockName::NONE, spot: Spot::NONE, exact: false };
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -29,6 +41,7 @@ pub(crate) struct Context {
     pub(crate) owner: LockOwner,
     /// Number of transactions begun in this slot.
     pub(crate) sequence: u64,
+    /// The number of the running transaction, once it has written something.
     pub(crate) txn: TxnId,
     /// The newest record of the running transaction; zero if it has written nothing.
     pub(crate) last: Lsn,

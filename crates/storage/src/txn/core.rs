@@ -54,9 +54,10 @@ impl Core {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// `TooManyTransactions` when every slot is taken.
+    /// `TooManyTransactions` when every slot is taken; `Poisoned` when a panic has left a page changed by half.
     #[inline]
     pub(crate) fn begin(&self, isolation: Isolation, age: Option<Age>) -> Result<Txn<'_>, StorageError> {
+        self.poison.check_memory()?;
         let Some(claim) = self.slots.claim() else { return Err(self.too_many()) };
         Ok(self.begin_in(claim, isolation, age))
     }
@@ -74,7 +75,6 @@ impl Core {
     fn begin_in<'db>(&'db self, mut claim: Claim<'db>, isolation: Isolation, age: Option<Age>) -> Txn<'db> {
         let cx = claim.context();
         cx.sequence += 1;
-        cx.txn = TxnId(cx.sequence << 16 | u64::from(cx.slot.0));
         cx.last = Lsn::ZERO;
         cx.ghosts.clear();
         let age = age.unwrap_or_else(|| Age(self.clock.age()));
@@ -118,9 +118,12 @@ impl<'db> Txn<'db> {
     /// Shows the transaction to checkpoints if this is its first record, and begins a data record.
     #[inline]
     pub(crate) fn begin_record(&mut self, kind: RecordKind) {
-        let cx = self.claim.peek();
-        if cx.last == Lsn::ZERO {
-            self.claim.announce(cx.txn, self.core.log.tail());
+        if self.claim.peek().last == Lsn::ZERO {
+            let tail = self.core.log.tail();
+            let cx = self.claim.context();
+            cx.txn = TxnId::of_first_record(tail, cx.slot);
+            let txn = cx.txn;
+            self.claim.announce(txn, tail);
         }
         let cx = self.claim.context();
         cx.rec.begin(kind as u8, cx.txn, cx.last);
@@ -198,6 +201,9 @@ impl<'db> Txn<'db> {
             self.claim.ended();
             appended?;
         }
+        if !wrote {
+            self.core.poison.check_memory()?;
+        }
         self.kept.release(&self.core.pool);
         self.claim.context().owner.release_all();
         self.ended = true;
@@ -217,6 +223,11 @@ impl<'db> Txn<'db> {
     /// rolled back as a whole, which goes on where this stopped.
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
         let core = self.core;
+        if let Err(error) = core.poison.check_memory() {
+            // Undo changes pages, and these may be anything.
+            self.broken = true;
+            return Err(error);
+        }
         let cx = self.claim.context();
         // Rows come back where scans met ghosts.
         cx.ghosts.clear();
@@ -280,6 +291,46 @@ impl Drop for Txn<'_> {
         if !self.ended {
             // The failure, if any, has closed the instance and is told by the next call.
             let _ = self.roll_back_all();
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use crate::base::config::Isolation;
+    use crate::db::options::Options;
+    use crate::db::table::Table;
+    use crate::io::MemDisk;
+
+    #[test]
+    fn no_two_transactions_that_write_have_one_number() {
+        const NUMBERS: Table<u64, u64> = Table::new("numbers");
+        let disk = Arc::new(MemDisk::new());
+        let mut numbers = BTreeSet::new();
+        for life in 0..3u64 {
+            let db = Options::new().buffer_pool(1 << 20).open_on(disk.clone()).unwrap();
+            db.table(&NUMBERS).unwrap();
+            let info = db.catalog.table(2).unwrap();
+            for n in 0..20u64 {
+                // Those that only read take no number away.
+                db.transact(|tx| tx.get(&NUMBERS, &n)).unwrap();
+                let mut one = db.core.begin(Isolation::Serializable, None).unwrap();
+                let mut other = db.core.begin(Isolation::Serializable, None).unwrap();
+                for (txn, key) in [(&mut one, 2 * n), (&mut other, 2 * n + 1)] {
+                    txn.insert(&info.primary, &(100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
+                    let number = txn.claim.peek().txn;
+                    assert!(number.0 > 0 && numbers.insert(number), "{number:?} a second time, in life {life}");
+                    // One transaction is one number.
+                    txn.insert(&info.primary, &(1000 + 100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
+                    assert_eq!(txn.claim.peek().txn, number);
+                }
+                one.rollback().unwrap();
+                other.commit().unwrap();
+            }
+            db.close().unwrap();
         }
     }
 }

@@ -109,7 +109,7 @@ impl LockOwner {
         }
     }
 
-    /// Starts to lock a table (not the database above it); `None` if that waits.
+    /// Starts to lock a table ; `None` if that waits.
     fn start_table(&mut self, table: u32, mode: TableMode) -> Option<Result<Acquired, LockError>> {
         match self.attempt_table(table, mode, IfBlocked::Queue) {
             Attempt::Done(acquired) => Some(Ok(acquired)),

@@ -324,7 +324,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                     (true, Some(low)) => InsertCheck::OwnGap(at(low)),
                     (true, None) => InsertCheck::Granted,
                 };
-                assert_eq!(owners[owner].check_insert(key(name), at(place)), expected, "{op:?}");
+                assert_eq!(owners[owner].check_insert(TABLE, key(name), at(place)), expected, "{op:?}");
                 false
             }
             Op::Instant { name, .. } => {
@@ -336,7 +336,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 false
             }
             Op::ReleaseOne { name, .. } => {
-                assert_eq!(owners[owner].release_one(key(name)), model.own(name, owner).is_some());
+                assert_eq!(owners[owner].release_one(TABLE, key(name)), model.own(name, owner).is_some());
                 model.release(owner, Some(name));
                 false
             }

@@ -142,10 +142,10 @@ fn release_one_wakes_and_frees() {
         o[0].take(key(k), RecordMode::S);
     }
     assert_eq!(o[1].start(key(4), RecordMode::X, Prefix::MIN), None);
-    assert!(o[0].release_one(key(4)));
-    assert!(!o[0].release_one(key(4)));
+    assert!(o[0].release_one(TABLE, key(4)));
+    assert!(!o[0].release_one(TABLE, key(4)));
     assert_eq!(o[1].poll(), Some(Ok(Acquired::New)));
-    assert!(o[0].release_one(key(9)) && o[0].release_one(key(0)));
+    assert!(o[0].release_one(TABLE, key(9)) && o[0].release_one(TABLE, key(0)));
     for k in 0..10 {
         assert_eq!(o[0].held(key(k)).is_none(), [0, 4, 9].contains(&k));
     }
@@ -193,7 +193,7 @@ fn the_number_of_locks_is_bounded() {
         Err(LockError::TooManyLocks { limit: 128 })
     );
     assert_eq!(o[0].try_acquire(TABLE, name(3), RecordMode::X, Prefix::MIN), Ok(Acquired::Converted));
-    assert!(o[0].release_one(name(7)));
+    assert!(o[0].release_one(TABLE, name(7)));
     assert_eq!(o[0].try_acquire(TABLE, name(128), RecordMode::S, Prefix::MIN), Ok(Acquired::New));
     o[0].release_all();
     assert_idle(&o[0].locks);
@@ -211,7 +211,7 @@ fn closing_ends_waits() {
     assert_eq!(o[2].poll(), Some(Err(LockError::Closed)));
     assert_eq!(o[3].acquire_wait(TABLE, key(1), RecordMode::S, Prefix::MIN), Err(LockError::Closed));
     assert_eq!(o[3].wait_insert(TABLE, key(1), at(1)), Ok(()), "what is free is still granted");
-    assert_eq!(o[3].check_insert(key(1), at(1)), InsertCheck::Granted);
+    assert_eq!(o[3].check_insert(TABLE, key(1), at(1)), InsertCheck::Granted);
     o[0].release_all();
     assert_idle(&o[0].locks);
 }

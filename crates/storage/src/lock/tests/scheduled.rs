@@ -119,7 +119,7 @@ fn shuttle_inserts_wait_for_readers_of_the_gap() {
                 let done = if slot == 0 {
                     // As a writer does: it asks under the page's latch, and waits without.
                     loop {
-                        if owner.check_insert(key(9), at(5)) == InsertCheck::Granted {
+                        if owner.check_insert(TABLE, key(9), at(5)) == InsertCheck::Granted {
                             break Ok(());
                         }
                         if let Err(error) = owner.wait_insert(TABLE, key(9), at(5)) {

@@ -94,7 +94,7 @@ fn records_exclude_as_their_modes_say() {
                     }
                     if got == Ok(Acquired::New) && random.random_bool(0.1) {
                         inside[usize::from(name)].leave(std::mem::take(had));
-                        assert!(owner.release_one(key(name)));
+                        assert!(owner.release_one(TABLE, key(name)));
                     }
                 }
                 linger(random);
@@ -119,7 +119,6 @@ fn tables_exclude_as_their_modes_say() {
     threads(&locks, |owner, random| {
         for _ in 0..rounds(100_000) {
             owner.begin(age.fetch_add(1, Ordering::Relaxed));
-            let above = random.random_bool(0.2);
             let mode = match random.random_range(0..40) {
                 0 => TableMode::S,
                 1 => TableMode::X,
@@ -127,7 +126,7 @@ fn tables_exclude_as_their_modes_say() {
                 _ => TableMode::IX,
             };
             let got = if mode == TableMode::S || mode == TableMode::X {
-                owner.lock_table(if above { 0 } else { 2 }, mode)
+                owner.lock_table(2, mode)
             } else {
                 owner.intent(2, mode)
             };
@@ -189,7 +188,7 @@ fn no_insert_into_a_range_that_is_being_read() {
                         thread::yield_now();
                         continue;
                     }
-                    let check = owner.check_insert(key(10), place);
+                    let check = owner.check_insert(TABLE, key(10), place);
                     if check != InsertCheck::Blocked && place >= at(3) {
                         keys.fetch_add(1, Ordering::SeqCst);
                     }

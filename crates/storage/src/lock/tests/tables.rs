@@ -1,7 +1,7 @@
-//! Table and database locks, one step after the other; covering; escalation.
+//! Table locks, one step after the other; covering; escalation.
 
 use super::*;
-use crate::lock::{KeyMode, Refused};
+use crate::lock::{InsertCheck, KeyMode, Refused};
 use TableMode::{IS, IX, S, SIX, X};
 
 const MODES: [TableMode; 5] = [IS, IX, S, SIX, X];
@@ -70,26 +70,13 @@ fn intentions_queue_behind_a_waiting_strong_request() {
 }
 
 #[test]
-fn a_lock_on_the_database_meets_intentions_on_its_tables() {
-    let mut o = owners(small(), 3);
-    o[0].intent(3, IX).unwrap();
-    assert_eq!(o[1].start_table(0, S), None);
-    o[0].release_all();
-    assert!(o[1].poll().unwrap().is_ok());
-    o[2].intent(4, IS).unwrap();
-    assert_eq!(o[0].start_table(0, IX), None);
-    o[1].release_all();
-    assert!(o[0].poll().unwrap().is_ok());
-}
-
-#[test]
 fn what_a_table_lock_covers() {
     let mut o = owners(small(), 2);
     for (mode, reads, writes) in
         [(IS, false, false), (IX, false, false), (S, true, false), (SIX, true, false), (X, true, true)]
     {
-        for table in [3, 0] {
-            o[0].lock_table(table, mode).unwrap();
+        {
+            o[0].lock_table(3, mode).unwrap();
             o[0].intent(3, if mode == IS || mode == S { IS } else { IX }).unwrap();
             assert_eq!(o[0].covers(3, KeyMode::S, true), reads);
             assert_eq!(o[0].covers(3, KeyMode::U, false), writes);
@@ -140,6 +127,54 @@ fn many_reads_become_one_table_lock() {
     assert_eq!(o[1].start_table(3, IX), None);
     o[0].release_all();
     assert!(o[1].poll().unwrap().is_ok());
+}
+
+/// Keys of two tables may have one name: what the lock on one table makes unnecessary the other still needs.
+#[test]
+fn escalation_in_one_table_keeps_the_locks_of_another_under_the_same_names() {
+    for second in [RecordMode::X, RecordMode::S_GAP] {
+        let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 2);
+        o[0].intent(3, IX).unwrap();
+        o[0].intent(4, IX).unwrap();
+        o[1].intent(4, IX).unwrap();
+        lock_rows(&mut o[0], 0..50, RecordMode::X);
+        for i in 0..50 {
+            assert!(o[0].try_acquire(4, row(i), second, Prefix::MIN).is_ok());
+            assert_eq!(o[0].try_acquire(4, row(i), second, Prefix::MIN), Ok(Acquired::Already));
+        }
+        lock_rows(&mut o[0], 50..101, RecordMode::X);
+        assert_eq!((o[0].mode(3), o[0].mode(4)), (X, IX));
+        for i in 0..50 {
+            assert_eq!(o[1].try_acquire(4, row(i), RecordMode::X, Prefix::MIN), Err(Refused::WouldBlock));
+            let free = second == RecordMode::X;
+            assert_eq!(o[1].check_insert(4, row(i), at(1)) == InsertCheck::Granted, free, "the gap below {i}");
+        }
+        o[0].release_all();
+        assert_eq!(o[1].try_acquire(4, row(7), RecordMode::X, Prefix::MIN), Ok(Acquired::New));
+        o[1].release_all();
+        assert_idle(&o[0].locks);
+    }
+}
+
+/// Of keys of two tables under one name each has locks of its own: a table's lock, which covers all locks there, would
+/// let its owner pass where the other table's still stops it.
+#[test]
+fn locks_of_two_tables_under_one_name_do_not_meet() {
+    let mut o = owners(small(), 2);
+    for owner in &mut o {
+        owner.intent(3, IX).unwrap();
+        owner.intent(4, IX).unwrap();
+    }
+    assert_eq!(o[0].try_acquire(3, key(9), RecordMode::X_GAP, at(2)), Ok(Acquired::New));
+    assert_eq!(o[0].try_acquire(4, key(9), RecordMode::GAP, at(5)), Ok(Acquired::New));
+    assert_eq!(o[0].check_insert(3, key(9), at(7)), InsertCheck::OwnGap(at(2)));
+    assert_eq!(o[0].check_insert(4, key(9), at(7)), InsertCheck::OwnGap(at(5)));
+    assert_eq!(o[1].try_acquire(4, key(9), RecordMode::X, Prefix::MIN), Ok(Acquired::New));
+    assert!(!o[1].try_instant_s(3, key(9)) && o[1].try_instant_s(4, key(9)));
+    assert_eq!(o[1].check_insert(3, key(9), at(3)), InsertCheck::Blocked);
+    assert_eq!(o[1].check_insert(4, key(9), at(3)), InsertCheck::Granted);
+    o.iter_mut().for_each(LockOwner::release_all);
+    assert_idle(&o[0].locks);
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn uncontended() {
     for (what, mode) in [("S", RecordMode::S), ("X", RecordMode::X), ("X+gap", RecordMode::X_GAP)] {
         time(&format!("{what}: try_acquire + release_one, one name"), 1, || {
             let _ = black_box(o.try_acquire(TABLE, name, mode, Prefix::MIN));
-            o.release_one(name);
+            o.release_one(TABLE, name);
         });
         time(&format!("{what}: try_acquire + release_all, one name"), 1, || {
             let _ = black_box(o.try_acquire(TABLE, name, mode, Prefix::MIN));
@@ -91,7 +91,9 @@ fn uncontended() {
         let _ = black_box(o.held(black_box(name)));
     });
     let other = LockName::new(IndexId(4), b"free");
-    time("check_insert, free", 1, || assert_eq!(o.check_insert(black_box(other), Prefix::MIN), InsertCheck::Granted));
+    time("check_insert, free", 1, || {
+        assert_eq!(o.check_insert(TABLE, black_box(other), Prefix::MIN), InsertCheck::Granted)
+    });
     time("try_instant_s, free", 1, || assert!(o.try_instant_s(TABLE, black_box(other))));
     time("is_referenced, free", 1, || assert!(!locks.is_referenced(black_box(other))));
     o.release_all();

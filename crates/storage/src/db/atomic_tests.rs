@@ -1,0 +1,454 @@
+//! Every statement is atomic: whatever call of it fails, or whichever closure panics, the transaction goes on without it.
+
+#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::database::Database;
+use super::options::Options;
+use super::table::{OpenTable, Table};
+use super::transaction::Transaction;
+use crate::base::config::Background;
+use crate::base::error::{StorageError, TxnError};
+use crate::base::fault::{self, Refusable};
+use crate::io::{Call, Crash, Fault, SimDisk, When};
+
+type Raw = OpenTable<crate::Raw, crate::Raw>;
+type Row = (Vec<u8>, Vec<u8>);
+type Contents = BTreeMap<(usize, Vec<u8>), Vec<u8>>;
+
+const PLAIN: Table<(), ()> = Table::new("plain");
+const INDEXED: Table<(), ()> =
+    Table::new("indexed").with_raw_index("by_tail", false, 8, by_tail).with_raw_index("by_name", true, 8, by_name);
+const FILLER: Table<(), ()> = Table::new("filler");
+
+/// What comes behind the head of a row.
+fn by_tail(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+    closure();
+    row.get(8..).map(|tail| out.extend_from_slice(&tail[..tail.len().min(4)])).is_some()
+}
+
+/// Four bytes that no two rows share.
+fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+    closure();
+    row.get(12..16).map(|name| out.extend_from_slice(name)).is_some()
+}
+
+/// What every closure of a statement does.
+fn closure() {
+    assert!(!fault::strikes(Refusable::Closure), "a fault of a test");
+}
+
+/// Numbers from a seed (splitmix64).
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % n
+    }
+
+    fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.below(256) as u8).collect()
+    }
+
+    /// A row of which few fill a page, with a name that it most probably has alone.
+    fn row(&mut self) -> Vec<u8> {
+        let more = [8, 8, 300, 1800][self.below(4) as usize];
+        self.bytes(8 + more)
+    }
+
+    fn key(&mut self) -> Vec<u8> {
+        key(self.below(KEYS))
+    }
+}
+
+/// Keys of each table; every second has a row at the start.
+const KEYS: u64 = 160;
+
+fn key(n: u64) -> Vec<u8> {
+    n.to_be_bytes().to_vec()
+}
+
+/// A statement, ready to be run as often as one likes.
+type Statement = Box<dyn Fn(&mut Transaction<'_>, &[Raw; 2]) -> Result<(), TxnError>>;
+
+/// Every public statement, with arguments from a seed.
+fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
+    let mut all: Vec<(&'static str, Statement)> = Vec::new();
+    for at in 0..2 {
+        let (key, row) = (rng.key(), rng.row());
+        all.push(("insert", Box::new(move |tx, tables| tx.insert_raw(&tables[at], &key, &row))));
+        let (key, row) = (rng.key(), rng.row());
+        all.push((
+            "update",
+            Box::new(move |tx, tables| {
+                let change = |bytes: &mut Vec<u8>| {
+                    closure();
+                    bytes.clone_from(&row);
+                };
+                tx.update_raw(&tables[at], &key, change).map(drop)
+            }),
+        ));
+        let key = rng.key();
+        all.push((
+            "update a head",
+            Box::new(move |tx, tables| tx.update_head_raw(&tables[at], &key, 8, |head, _| count(head)).map(drop)),
+        ));
+        let keys: Vec<_> = (0..rng.below(40)).map(|_| rng.key()).collect();
+        all.push((
+            "update heads",
+            Box::new(move |tx, tables| {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                tx.update_heads_raw(&tables[at], &keys, 8, |_, head, _| count(head)).map(drop)
+            }),
+        ));
+        let key = rng.key();
+        all.push(("delete", Box::new(move |tx, tables| tx.delete_raw(&tables[at], &key).map(drop))));
+        let first = rng.below(KEYS);
+        let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(first + i), rng.row())).collect();
+        all.push((
+            "insert a run",
+            Box::new(move |tx, tables| {
+                let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
+                tx.insert_run_raw(&tables[at], &rows)
+            }),
+        ));
+        // Beyond all keys there are: nothing is in the way of it.
+        let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(KEYS + i), rng.row())).collect();
+        all.push((
+            "insert a new run",
+            Box::new(move |tx, tables| {
+                let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
+                tx.insert_run_raw(&tables[at], &rows)
+            }),
+        ));
+        let (from, to) = (rng.below(KEYS), 1 + rng.below(60));
+        all.push((
+            "take the first",
+            Box::new(move |tx, tables| {
+                tx.take_first_raw(&tables[at], &self::key(from), &self::key(from + to)).map(drop)
+            }),
+        ));
+        all.push((
+            "scan",
+            Box::new(move |tx, tables| {
+                tx.scan_raw(&tables[at], &self::key(from), &self::key(from + to), |_, _| {
+                    closure();
+                    ControlFlow::Continue(())
+                })
+            }),
+        ));
+        let key = rng.key();
+        all.push(("read", Box::new(move |tx, tables| tx.read_raw(&tables[at], &key, |_| closure()).map(drop))));
+    }
+    let (from, to) = (rng.below(KEYS), 1 + rng.below(KEYS));
+    all.push((
+        "update a run",
+        Box::new(move |tx, tables| {
+            tx.update_run_raw(&tables[0], &self::key(from), &self::key(from + to), |_, row| count(&mut row[..8]))
+                .map(drop)
+        }),
+    ));
+    for descending in [false, true] {
+        all.push((
+            "scan an index",
+            Box::new(move |tx, tables| {
+                tx.scan_index_raw(&tables[1], 0, &[], &[255; 20], descending, |_, _| {
+                    closure();
+                    ControlFlow::Continue(())
+                })
+            }),
+        ));
+    }
+    all
+}
+
+fn count(head: &mut [u8]) {
+    closure();
+    head[0] = head[0].wrapping_add(1);
+}
+
+struct Bench {
+    disk: SimDisk,
+    db: Option<Database>,
+    tables: [Raw; 2],
+    filler: Raw,
+}
+
+impl Bench {
+    fn new(seed: u64) -> Bench {
+        let disk = SimDisk::new(seed);
+        let db = open(&disk);
+        let tables = [db.raw_table(&PLAIN).unwrap(), db.raw_table(&INDEXED).unwrap()];
+        let filler = db.raw_table(&FILLER).unwrap();
+        let mut rng = Rng(seed);
+        for table in &tables {
+            for n in (0..KEYS).step_by(2) {
+                let row = rng.row();
+                db.transact(|tx| tx.insert_raw(table, &key(n), &row)).unwrap();
+            }
+        }
+        // More than the pool has room for.
+        for n in 0..110 {
+            let rows: Vec<Row> = (0..4).map(|i| (key(4 * n + i), vec![1; 3900])).collect();
+            let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
+            db.transact(|tx| tx.insert_run_raw(&filler, &rows)).unwrap();
+        }
+        db.checkpoint().unwrap();
+        Bench { disk, db: Some(db), tables, filler }
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().unwrap()
+    }
+
+    /// Everything there is, as the index sees it, too.
+    fn contents(&self) -> Contents {
+        let mut found = Contents::new();
+        let mut tx = self.db().begin().unwrap();
+        for (at, table) in self.tables.iter().enumerate() {
+            let visit = |key: &[u8], row: &[u8]| {
+                found.insert((at, key.to_vec()), row.to_vec());
+                ControlFlow::Continue(())
+            };
+            tx.scan_raw(table, &[], &[255; 20], visit).unwrap();
+        }
+        for index in 0..2 {
+            let visit = |entry: &[u8], key: &[u8]| {
+                found.insert((2 + index, entry.to_vec()), key.to_vec());
+                ControlFlow::Continue(())
+            };
+            tx.scan_index_raw(&self.tables[1], index, &[], &[255; 20], false, visit).unwrap();
+        }
+        tx.commit().unwrap();
+        found
+    }
+
+    /// Drives the pages of the tables out of the pool, by others that have to be written before they can make room.
+    fn cool(&self) {
+        let changed = self
+            .db()
+            .transact(|tx| tx.update_run_raw(&self.filler, &[], &[255; 20], |_, row| row[0] = row[0].wrapping_add(1)));
+        assert_eq!(changed.unwrap(), 440);
+    }
+
+    /// What a kill leaves, opened anew.
+    fn reopen(&mut self) {
+        let disk = self.disk.crash(Crash::All);
+        self.disk.power_off_after(0);
+        self.db = None;
+        self.db = Some(open(&disk));
+        self.disk = disk;
+        self.tables = [self.db().raw_table(&PLAIN).unwrap(), self.db().raw_table(&INDEXED).unwrap()];
+        self.filler = self.db().raw_table(&FILLER).unwrap();
+    }
+
+    /// Marks a row of each table: what the transaction did before the statement under trial.
+    fn mark(&self, tx: &mut Transaction<'_>) {
+        for table in &self.tables {
+            let marked = tx.update_head_raw(table, &key(0), 8, |head, _| head[1] = head[1].wrapping_add(1)).unwrap();
+            assert!(marked.is_some());
+        }
+    }
+
+    /// What the marks make of the contents.
+    fn marked(before: &Contents) -> Contents {
+        let mut after = before.clone();
+        for at in 0..2 {
+            let row = after.get_mut(&(at, key(0))).unwrap();
+            row[1] = row[1].wrapping_add(1);
+        }
+        after
+    }
+}
+
+fn open(disk: &SimDisk) -> Database {
+    Options::new()
+        .buffer_pool(1 << 20)
+        .log_segment(64 << 10)
+        .log_buffer(512 << 10)
+        .checkpoint_every(1 << 20)
+        .transactions(4)
+        .background(Background::Inline)
+        .open_on(Arc::new(disk.clone()))
+        .unwrap()
+}
+
+/// What is made to fail.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Engine(Refusable),
+    Disk(Call, Fault),
+}
+
+impl Kind {
+    fn plan(self, disk: &SimDisk, n: u64) {
+        match self {
+            Kind::Engine(what) => fault::plan(what, n),
+            Kind::Disk(call, fault) => disk.plan(Some(call), When::Once(n), fault),
+        }
+    }
+
+    /// Whether the fault has not come up.
+    fn clear(self, disk: &SimDisk) -> bool {
+        let waits = disk.planned() > 0;
+        disk.heal();
+        fault::clear() || waits
+    }
+}
+
+/// Tries one statement with one kind of fault at every call of it.
+fn try_statement(bench: &mut Bench, kind: Kind, name: &str, statement: &Statement, seen: &mut u64) {
+    let mut before = bench.contents();
+    for n in 1.. {
+        let what = format!("{name}, {kind:?}, call {n}");
+        match kind {
+            Kind::Disk(Call::Read, _) => bench.reopen(),
+            Kind::Disk(..) => bench.cool(),
+            Kind::Engine(_) => {}
+        }
+        let mut tx = bench.db().begin().unwrap();
+        bench.mark(&mut tx);
+        kind.plan(&bench.disk, n);
+        let result = catch_unwind(AssertUnwindSafe(|| statement(&mut tx, &bench.tables)));
+        let over = kind.clear(&bench.disk);
+        let failed = match &result {
+            Ok(Ok(())) => false,
+            // An answer, not a failure: as it would have been without the fault.
+            Ok(Err(TxnError::DuplicateKey { .. })) => false,
+            Ok(Err(_)) | Err(_) => true,
+        };
+        assert!(!(over && failed), "{what}: fails without the fault: {result:?}");
+        if !failed {
+            drop(tx);
+            assert!(bench.contents() == before, "{what}: not rolled back");
+            if over {
+                return;
+            }
+            continue;
+        }
+        *seen += 1;
+        match tx.commit() {
+            Ok(()) => before = Bench::marked(&before),
+            Err(TxnError::Ended) => {}
+            Err(TxnError::Storage(StorageError::Poisoned { .. })) => bench.reopen(),
+            Err(error) => panic!("{what}: commit: {error}"),
+        }
+        let after = bench.contents();
+        let wrong: Vec<_> = after
+            .iter()
+            .filter(|(key, row)| before.get(key) != Some(row))
+            .map(|(key, _)| key)
+            .chain(before.keys().filter(|key| !after.contains_key(key)))
+            .collect();
+        assert!(wrong.is_empty(), "{what}: {result:?}, yet rows have changed: {wrong:?}");
+    }
+}
+
+fn try_all(kind: Kind, seeds: std::ops::Range<u64>) {
+    let mut failures = 0;
+    for seed in seeds {
+        println!("seed {seed}");
+        let mut bench = Bench::new(seed);
+        for (name, statement) in statements(&mut Rng(!seed)) {
+            try_statement(&mut bench, kind, name, &statement, &mut failures);
+        }
+        bench.db().verify_pages().unwrap();
+        assert!(bench.db().check_structure(|_, _| ControlFlow::Continue(())).unwrap().passed());
+    }
+    // Pages are written for others by the cleaner: few statements write one.
+    let least = if matches!(kind, Kind::Disk(Call::Write, _)) { 1 } else { 20 };
+    assert!(failures >= least, "{failures} faults met");
+}
+
+#[test]
+fn a_refused_lock() {
+    try_all(Kind::Engine(Refusable::Lock), 0..4);
+}
+
+#[test]
+fn a_deadlock() {
+    try_all(Kind::Engine(Refusable::Wait), 0..2);
+}
+
+#[test]
+fn a_full_log() {
+    try_all(Kind::Engine(Refusable::Log), 0..4);
+}
+
+#[test]
+fn a_panic_of_the_callers_code() {
+    try_all(Kind::Engine(Refusable::Closure), 0..4);
+}
+
+#[test]
+fn a_refused_read() {
+    try_all(Kind::Disk(Call::Read, Fault::Eio), 0..2);
+}
+
+#[test]
+fn a_refused_write() {
+    try_all(Kind::Disk(Call::Write, Fault::Eio), 0..2);
+}
+
+/// A panic while a page is latched closes the instance, to all; the next open finds what was committed.
+#[test]
+fn a_panic_while_a_page_is_latched() {
+    let mut struck = 0;
+    for n in 1..6 {
+        let mut bench = Bench::new(n);
+        let before = bench.contents();
+        let rows: Vec<Row> = (0..40).map(|i| (key(KEYS + i), vec![i as u8; 1500])).collect();
+        let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
+        let mut writer = bench.db().begin().unwrap();
+        bench.mark(&mut writer);
+        let mut reader = bench.db().begin().unwrap();
+        reader.read_raw(&bench.filler, &key(1), |_| ()).unwrap();
+        fault::plan(Refusable::Latched, n);
+        let result = catch_unwind(AssertUnwindSafe(|| writer.insert_run_raw(&bench.tables[1], &rows)));
+        assert!(!fault::clear(), "call {n} was not to come");
+        struck += u64::from(result.is_err());
+        let poisoned = |result: Result<(), TxnError>| match result {
+            Err(TxnError::Storage(error @ StorageError::Poisoned { .. })) => {
+                assert!(error.to_string().contains("a panic while page"), "{error}");
+            }
+            Err(TxnError::Ended) => {}
+            other => panic!("call {n}: {other:?}"),
+        };
+        poisoned(writer.commit());
+        poisoned(reader.commit());
+        assert!(matches!(bench.db().begin(), Err(TxnError::Storage(StorageError::Poisoned { .. }))));
+        bench.reopen();
+        assert!(bench.contents() == before, "call {n}");
+        bench.db().verify_pages().unwrap();
+    }
+    assert_eq!(struck, 5);
+}
+
+/// A panic of the caller's own leaves no page latched: what the transaction did is taken back while it unwinds, with
+/// splits and all, and the instance works on.
+#[test]
+fn a_panic_that_only_unwinds_a_transaction() {
+    let bench = Bench::new(1);
+    let before = bench.contents();
+    let unwound = catch_unwind(AssertUnwindSafe(|| {
+        let mut tx = bench.db().begin().unwrap();
+        for n in (0..KEYS).step_by(2) {
+            tx.update_raw(&bench.tables[0], &key(n), |row| row.truncate(8)).unwrap();
+        }
+        for n in (1..KEYS).step_by(2) {
+            tx.insert_raw(&bench.tables[0], &key(n), &[3; 2000]).unwrap();
+        }
+        panic!("a fault of a test");
+    }));
+    assert!(unwound.is_err());
+    assert!(bench.contents() == before);
+    bench.db().transact(|tx| tx.insert_raw(&bench.tables[0], &key(1), &[0; 9])).unwrap();
+}

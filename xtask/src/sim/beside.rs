@@ -1,0 +1,59 @@
+//! A table that is loaded in bulk while a transaction relies on its being empty. No other worker uses it.
+
+use std::ops::ControlFlow;
+
+use storage::{Database, Part, Table, TxnError};
+
+use super::rng::Rng;
+use super::scheduler::Sim;
+use super::tables::Bytes;
+
+/// Who loads, and who reads.
+pub(super) const ACTORS: usize = 2;
+
+const TABLE: Table<Bytes, Vec<u8>> = Table::new("loaded beside readers");
+
+/// Loads the rows.
+///
+/// # Errors
+/// Those of the engine; `Schema` if there are rows already.
+pub(super) fn load(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), TxnError> {
+    let table = db.table(&TABLE)?;
+    for _ in 0..rng.below(20) {
+        sim.pause();
+    }
+    let mut part = db.bulk_load_part(&table, Part::Rows)?;
+    for n in 0..1 + rng.below(60) as u32 {
+        part.push_raw(&n.to_be_bytes(), &[n as u8; 50])?;
+    }
+    sim.pause();
+    part.finish().map(drop)
+}
+
+/// Reads the table twice in each of several transactions; what is wrong if the two differ.
+///
+/// # Errors
+/// Those of the engine.
+pub(super) fn read(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<Option<String>, TxnError> {
+    let table = db.table(&TABLE)?;
+    for _ in 0..4 {
+        let mut tx = db.begin()?;
+        let mut found = [0; 2];
+        for found in &mut found {
+            let visit = |_: &[u8], _: &[u8]| {
+                *found += 1;
+                ControlFlow::Continue(())
+            };
+            tx.scan_raw(&table, &[], &[255; 5], visit)?;
+            for _ in 0..rng.below(12) {
+                sim.pause();
+            }
+        }
+        tx.commit_async()?;
+        if found[0] != found[1] {
+            let [first, then] = found;
+            return Ok(Some(format!("one transaction finds {first} rows of a table being loaded, then {then}")));
+        }
+    }
+    Ok(None)
+}
