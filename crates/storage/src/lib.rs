@@ -191,6 +191,10 @@ pub use db::transaction::{TableLock, Transaction};
 pub use lock::LockHolder;
 pub use table::codec::{Codec, Key, Row};
 
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub use db::options::Sizes;
+
 /// Engines that are broken on purpose, for campaigns to find out.
 #[cfg(feature = "mutants")]
 #[doc(hidden)]

@@ -11,10 +11,14 @@
 //! - [`fibers`]: the same for workers that are fibers of one thread, which hop, park and yield as a team does.
 //! - [`watch`]: a disk that tells of every call before it happens, and forbids what nobody may do.
 //! - [`tables`]: what the workers work on, and reading all of it back.
-//! - [`workload`]: their random transactions, and what each statement found.
 //! - [`calls`]: calls of a database that are no statements, which workers make between and amid their transactions.
-//! - [`history`]: committed transactions in commit order, replayed on maps: what any state must look like.
-//! - [`beside`]: a table that is loaded while somebody relies on its being empty.
+//! - [`sizes`]: how large segments, rings, pools and the like are: part of what a seed draws.
+//! - [`workload`]: the character of a run, its keys and rows.
+//! - [`statements`]: random statements, every kind that there is, and what each found.
+//! - [`model`]: what the same statements do to maps.
+//! - [`history`]: committed transactions in commit order, replayed on the model: what any state must look like.
+//! - [`beside`]: a table that is loaded while a reader relies on its being empty.
+//! - [`work`]: what workers and servants do in a run.
 //! - [`run`]: a database, its workers and its services, from begin to end.
 
 mod beside;
@@ -22,10 +26,14 @@ mod calls;
 pub(crate) mod caught;
 pub(crate) mod fibers;
 pub(crate) mod history;
+pub(crate) mod model;
 pub(crate) mod rng;
 pub(crate) mod run;
 pub(crate) mod scheduler;
 pub(crate) mod seats;
+pub(crate) mod sizes;
+pub(crate) mod statements;
 pub(crate) mod tables;
 pub(crate) mod watch;
+mod work;
 pub(crate) mod workload;

@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::ControlFlow;
 
-use storage::{Codec, Database, Key, OpenTable, Table, TxnError};
+use storage::{Codec, Database, Key, OpenTable, SecondaryIndex, Table, TxnError};
 
 /// A key as the tables hold it. None is the beginning of another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,27 @@ const ALL: [Table<Bytes, Vec<u8>>; TABLES] = [
 
 /// Which table has the unique index.
 pub(crate) const UNIQUE: usize = 2;
+
+/// The index that the tables with indexes have first.
+pub(crate) const CLASS: usize = 0;
+
+/// The same index for statements on types.
+pub(crate) struct ByClass;
+
+impl SecondaryIndex for ByClass {
+    type Key = Bytes;
+    type Row = Vec<u8>;
+    type By = Bytes;
+    const NAME: &'static str = "by_class";
+    fn by(_: &Bytes, row: &Vec<u8>) -> Option<Bytes> {
+        row.get(HEAD..HEAD + 2).map(|class| Bytes(class.to_vec()))
+    }
+}
+
+/// How many indexes a table has.
+pub(crate) fn indexes(table: usize) -> usize {
+    INDEXES[table].len()
+}
 
 /// What an index is about: see [`storage::Table::with_raw_index`].
 type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
@@ -106,9 +127,8 @@ pub(crate) fn contents(db: &Database, backwards: bool) -> Result<[Rows; TABLES],
                 return Err(format!("table {table}: forward and backward differ"));
             }
         }
-        for (index, (extract, unique)) in INDEXES[table].iter().enumerate() {
-            let mut expected: Rows = rows.iter().filter_map(|(key, row)| entry(*extract, *unique, key, row)).collect();
-            expected.sort_unstable();
+        for index in 0..indexes(table) {
+            let expected = entries(table, index, rows.iter().map(|(key, row)| (key, row)));
             let mut found = Rows::new();
             let scanned = tx.scan_index_raw(handle, index, &[], &[0xff; 512], false, |entry, key| {
                 found.push((entry.to_vec(), key.to_vec()));
@@ -130,6 +150,14 @@ pub(crate) fn contents(db: &Database, backwards: bool) -> Result<[Rows; TABLES],
 
 fn own((key, row): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
     (key.clone(), row.clone())
+}
+
+/// The entries that an index must have, in its order.
+pub(crate) fn entries<'a>(table: usize, index: usize, rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Rows {
+    let (extract, unique) = INDEXES[table][index];
+    let mut entries: Rows = rows.filter_map(|(key, row)| entry(extract, unique, key, row)).collect();
+    entries.sort_unstable();
+    entries
 }
 
 fn entry(extract: Extract, unique: bool, key: &[u8], row: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {

@@ -1,12 +1,7 @@
-//! Random transactions: what is done, how large, how often.
+//! The character of a run: how many do what how often, and what keys and rows are like.
 
-use std::ops::ControlFlow;
-
-use storage::{Transaction, TxnError};
-
-use super::history::{Op, count};
 use super::rng::Rng;
-use super::tables::{HEAD, Tables, hash_of};
+use super::tables::{HEAD, UNIQUE};
 
 /// The character of a run.
 #[derive(Clone, Debug)]
@@ -27,6 +22,8 @@ pub(crate) struct Profile {
     pub(crate) reads: u64,
     /// Of ten transactions so many announce some of their keys.
     pub(crate) ahead: u64,
+    /// Of ten transactions so many only put rows, at a level below serializable.
+    pub(crate) blind: u64,
     /// Of ten transactions so many are rolled back.
     pub(crate) aborts: u64,
     /// Of ten commits so many wait until they are durable.
@@ -45,7 +42,7 @@ impl Profile {
         let workers = rng.pick(&[1, 1, 2, 3, 4]);
         let sizes = rng.pick(&[SMALL, MIXED, MIXED, LARGE]);
         let large = sizes == LARGE;
-        Profile {
+        let profile = Profile {
             workers,
             transactions: (2 + rng.below(if large { 8 } else { 14 })).div_ceil(workers as u64).max(2),
             statements: rng.pick(&[3, 8, 25]),
@@ -54,10 +51,19 @@ impl Profile {
             deletes: rng.pick(&[1, 2, 6]),
             reads: rng.pick(&[0, 2, 4]),
             ahead: rng.pick(&[0, 3, 10]),
+            blind: rng.pick(&[0, 0, 2]),
             aborts: rng.pick(&[0, 2, 4]),
             sync: rng.pick(&[0, 3, 10]),
             loaded: if rng.once_in(3) { 1 + rng.below(if large { 300 } else { 400 }) } else { 0 },
-        }
+        };
+        if rng.once_in(8) { profile.wide(rng) } else { profile }
+    }
+
+    /// The same on more pages than the smallest pool has frames, few statements of which reach most of them: restart has
+    /// to do without the pages that it has just repeated.
+    fn wide(self, rng: &mut Rng) -> Profile {
+        let loaded = 300 + rng.below(200);
+        Profile { workers: 1 + rng.index(2), transactions: 2, statements: 8, keys: 2 * loaded, loaded, ..self.large() }
     }
 
     /// The same with rows of which two fill a page.
@@ -76,7 +82,7 @@ pub(crate) fn key(n: u64) -> Vec<u8> {
 }
 
 /// A row of a size: a head, a class, a name, then anything.
-fn row(rng: &mut Rng, profile: &Profile) -> Vec<u8> {
+pub(crate) fn row(rng: &mut Rng, profile: &Profile) -> Vec<u8> {
     let size = rng.pick(profile.sizes);
     let mut row = vec![rng.next() as u8; size];
     for byte in row.iter_mut().take(HEAD + 4) {
@@ -91,122 +97,14 @@ fn row(rng: &mut Rng, profile: &Profile) -> Vec<u8> {
     row
 }
 
-/// The rows of a bulk load.
-pub(crate) fn bulk(rng: &mut Rng, profile: &Profile, rows: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
-    (0..rows).map(|n| (key(n * 2), row(rng, profile))).collect()
-}
-
-/// Announces some keys, as who knows what a transaction will touch would; says which.
-pub(crate) fn announce(tx: &mut Transaction<'_>, tables: &Tables, rng: &mut Rng, profile: &Profile) -> Vec<u64> {
-    let ahead: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(profile.keys)).collect();
-    let keys: Vec<Vec<u8>> = ahead.iter().map(|n| key(*n)).collect();
-    if rng.once_in(2) {
-        // Of one table each, all in one group.
-        tx.prefetch_raw(keys.iter().map(|key| (tables[rng.below(tables.len() as u64) as usize], key.as_slice(), 64)));
-        tx.prefetch_insert_raw(&tables[0], &keys[0]);
-    } else {
-        for table in tables {
-            tx.prefetch_raw(keys.iter().map(|key| (*table, key.as_slice(), 64)));
+/// The rows of a bulk load. Of the table with a unique index no two have the same value.
+pub(crate) fn bulk(rng: &mut Rng, profile: &Profile, table: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let numbered = |n: u64| {
+        let mut row = row(rng, profile);
+        if let (UNIQUE, Some(name)) = (table, row.get_mut(HEAD + 2..HEAD + 4)) {
+            name.copy_from_slice(&(n as u16).to_be_bytes());
         }
-    }
-    ahead
-}
-
-/// One random statement, mostly on a key that was announced, if any was; what it answered.
-///
-/// # Errors
-/// Those of the engine, but for duplicates, which are answers.
-pub(crate) fn statement(
-    tx: &mut Transaction<'_>,
-    tables: &Tables,
-    rng: &mut Rng,
-    profile: &Profile,
-    ahead: &[u64],
-) -> Result<Op, TxnError> {
-    let table = rng.below(tables.len() as u64) as usize;
-    let handle = &tables[table];
-    let n = if ahead.is_empty() || rng.once_in(3) { rng.below(profile.keys) } else { rng.pick(ahead) };
-    let key_of = key;
-    let key = key(n);
-    let kind = rng.below(10);
-    if kind < profile.reads {
-        if rng.once_in(3) {
-            let to = key_of(n + rng.below(20));
-            let mut found = (0, 0u64);
-            tx.scan_raw(handle, &key, &to, |key, row| {
-                found = (found.0 + 1, found.1.wrapping_add(hash_of(table, key, row)));
-                ControlFlow::Continue(())
-            })?;
-            return Ok(Op::Scan { table, from: key, to, found });
-        }
-        let found = tx.read_raw(handle, &key, <[u8]>::to_vec)?;
-        return Ok(Op::Get { table, key, found });
-    }
-    if kind < profile.reads + profile.deletes {
-        if rng.once_in(4) {
-            let to = key_of(n + 1 + rng.below(50));
-            let taken = tx.take_first_raw(handle, &key, &to)?;
-            return Ok(Op::TakeFirst { table, from: key, to, taken });
-        }
-        let done = tx.delete_raw(handle, &key)?;
-        return Ok(Op::Delete { table, key, done });
-    }
-    let row = row(rng, profile);
-    match rng.below(9) {
-        0 | 1 => {
-            let done = unless_duplicate(tx.insert_raw(handle, &key, &row))?.is_some();
-            Ok(Op::Insert { table, key, row, done })
-        }
-        2 => {
-            let done = tx.update_head_raw(handle, &key, HEAD, |head, _| {
-                if let Some(head) = head.first_chunk_mut() {
-                    count(head);
-                }
-            })?;
-            Ok(Op::Count { table, key, done: done.is_some() })
-        }
-        3 => {
-            let changed = tx.update_raw(handle, &key, |bytes| {
-                bytes.clear();
-                bytes.extend_from_slice(&row);
-            });
-            let done = unless_duplicate(changed)?.map(|found| found.is_some());
-            Ok(Op::Update { table, key, row, done })
-        }
-        4 => {
-            let mut at = n;
-            let mut rows = Vec::new();
-            for _ in 0..1 + rng.below(6) {
-                rows.push((key_of(at), self::row(rng, profile)));
-                at += 1 + rng.below(3);
-            }
-            let borrowed: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
-            let done = unless_duplicate(tx.insert_run_raw(handle, &borrowed))?.is_some();
-            Ok(Op::Run { table, rows, done })
-        }
-        5 => {
-            let more = (0..1 + rng.below(11)).map(|_| rng.below(profile.keys));
-            let keys: Vec<Vec<u8>> = std::iter::once(n).chain(more).map(key_of).collect();
-            let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-            let done = tx.update_heads_raw(handle, &borrowed, HEAD, |_, head, _| {
-                if let Some(head) = head.first_chunk_mut() {
-                    count(head);
-                }
-            })?;
-            Ok(Op::Counts { table, keys, done })
-        }
-        _ => {
-            let done = unless_duplicate(tx.put(handle, &super::tables::Bytes(key.clone()), &row))?.is_some();
-            Ok(Op::Put { table, key, row, done })
-        }
-    }
-}
-
-/// A duplicate is an answer, not an error.
-fn unless_duplicate<T>(result: Result<T, TxnError>) -> Result<Option<T>, TxnError> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(TxnError::DuplicateKey { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
+        (key(n * 2), row)
+    };
+    (0..profile.loaded).map(numbered).collect()
 }

@@ -13,7 +13,8 @@ use super::laps;
 use super::narrow;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use crate::sim::history::{Replayed, State};
+use crate::sim::history::Replayed;
+use crate::sim::model::State;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Cut, Ran, Script, Visit};
 use crate::sim::tables::{Rows, TABLES};
@@ -66,7 +67,7 @@ fn one(visit: Visit, mut disk: SimDisk) -> Tried {
             tried.cases += 1;
             // Looking at it changes it.
             let again = (at == onward).then(|| cut.disk.crash(Crash::All));
-            match judge(cut, visit, &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
+            match judge(cut, visit.of_case(tried.cases), &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
                 Ok(found) => next = again.map(|disk| (disk, State::of(&found))).or(next),
                 Err(what) => {
                     tried.fail("crash", scheduler, seed, format!("life {life}, {}: {what}", place(cut)));

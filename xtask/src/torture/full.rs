@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use storage::disk::{Crash, SimDisk};
-use storage::{Background, Database, Options, StorageError, Table, Transaction, TxnError};
+use storage::{Background, Database, StorageError, Table, Transaction, TxnError};
 
 use crate::sim::caught::caught;
 use crate::sim::rng::Rng;
+use crate::sim::sizes;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("full");
 /// Transactions at once. Each has rows of its own: nobody waits.
@@ -43,7 +44,7 @@ fn filled(seed: u64) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let disk = SimDisk::new(rng.next());
     let checkpoint_every = rng.pick(&[96 << 10, 1 << 30]);
-    let db = open(&disk, checkpoint_every)?;
+    let db = open(&disk, checkpoint_every, seed)?;
     let mut committed = Rows::new();
     db.transact(|tx| {
         (0..SESSIONS * ROWS_EACH).try_for_each(|key| {
@@ -75,7 +76,7 @@ fn filled(seed: u64) -> Result<(), String> {
         step(&db)?;
     }
     for how in [Crash::All, Crash::Nothing, Crash::Random(rng.next())] {
-        let db = open(&disk.crash(how), checkpoint_every)?;
+        let db = open(&disk.crash(how), checkpoint_every, seed)?;
         holds(&db, &committed).map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
     }
     db.close().map_err(|e| format!("closing: {e}"))
@@ -134,11 +135,8 @@ fn step(db: &Database) -> Result<(), String> {
     }
 }
 
-fn open(disk: &SimDisk, checkpoint_every: u64) -> Result<Database, String> {
-    let options = Options::new()
-        .buffer_pool(storage::MIN_POOL_BYTES)
-        .log_segment(64 << 10)
-        .log_buffer(64 << 10)
+fn open(disk: &SimDisk, checkpoint_every: u64, seed: u64) -> Result<Database, String> {
+    let options = sizes::options(&mut Rng::new(seed))
         .checkpoint_every(checkpoint_every)
         .transactions(8)
         .clock(Arc::new(AtomicU64::new(1)))

@@ -16,7 +16,7 @@ use super::crash::faultless;
 use super::full;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use crate::sim::history::State;
+use crate::sim::model::State;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Ending, Ran, RunError, Script, Visit};
 use crate::sim::scheduler::Scheduler;

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use storage::disk::{Crash, SimDisk};
-use storage::{Background, Database, Lsn, Options, Table, TxnError};
+use storage::{Background, Database, Lsn, Options, Sizes, Table, TxnError};
 
 use super::seeds::Tried;
 use crate::sim::caught::caught;
 use crate::sim::rng::Rng;
 use crate::sim::scheduler::Scheduler;
+use crate::sim::sizes;
 
 const LIVES: u64 = 40;
 /// Of the log, which is written in such pieces.
@@ -166,10 +167,12 @@ impl Pen<'_> {
 }
 
 fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
+    let mut rng = Rng::new(seed);
+    // Segments come round only if they are small.
+    let sizes = Sizes { segment_bytes: rng.pick(&[16 << 10, 64 << 10]), ..sizes::draw(&mut rng) };
     let options = Options::new()
         .buffer_pool(storage::MIN_POOL_BYTES)
-        .log_segment(64 << 10)
-        .log_buffer(64 << 10)
+        .sizes(sizes)
         .transactions(3)
         .clock(Arc::new(AtomicU64::new(1)))
         .database_id(seed | 1)

@@ -7,7 +7,7 @@ use super::Plan;
 use super::crash::faultless;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use crate::sim::history::State;
+use crate::sim::model::State;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Ending, Script, Visit};
 use crate::sim::scheduler::Scheduler;

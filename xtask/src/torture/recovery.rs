@@ -9,7 +9,7 @@ use super::Plan;
 use super::crash::{faultless, place};
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use crate::sim::history::State;
+use crate::sim::model::State;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Cut, Script, Visit};
 
@@ -29,6 +29,7 @@ fn one(visit: Visit) -> Tried {
     let script = Script::draw(&mut rng, scheduler);
     let result = faultless(&SimDisk::new(seed), &script).and_then(|ran| {
         for cut in some(ran.cuts, CRASHES, &mut rng) {
+            let visit = visit.of_case(rng.next());
             let found =
                 run::look(&cut.disk.crash(Crash::All), visit, false).map_err(|e| format!("{}: {e}", place(&cut)))?;
             let restart = Restart { visit, want: State::of(&found).hash() };
@@ -66,7 +67,7 @@ impl Restart {
             let deeper = (depth + 1 < MOMENTS.len() && rng.once_in(3)).then(|| cut.disk.crash(Crash::All));
             tried.cases += 1;
             let again = |e| format!("restart {}, {}: {e}", depth + 1, place(&cut));
-            let found = run::look(&cut.disk, self.visit, false).map_err(again)?;
+            let found = run::look(&cut.disk, self.visit.of_case(tried.cases), false).map_err(again)?;
             if State::of(&found).hash() != self.want {
                 return Err(again("it holds other rows than after an undisturbed restart".into()));
             }

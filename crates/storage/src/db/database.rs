@@ -89,6 +89,7 @@ impl Database {
             // Zeros written ahead make single syncs no cheaper on the file systems we measured, and cost every log byte
             // twice: 100,000 transactions/s became 120,000 without.
             zero_segments: false,
+            reader_bytes: options.reader_bytes,
             ..LogOptions::default()
         };
         let mut on_recovery = options.on_recovery.take();
@@ -102,7 +103,7 @@ impl Database {
         } else {
             let file = ControlFile::open(&*disk)?;
             let control = file.read()?;
-            let analysis = restart::analyse(&disk, &control, &mut report)?;
+            let analysis = restart::analyse(&disk, &control, options.reader_bytes, &mut report)?;
             let (redo, keep, clean) = (analysis.redo, analysis.keep, analysis.clean);
             let (losers, images, reader) = analysis.into_parts();
             let log =
@@ -193,6 +194,7 @@ impl Database {
                 // One of them creates tables.
                 slots: options.transactions + 1,
                 tables: MAX_TABLES + 2,
+                buckets: options.lock_buckets,
                 escalate_at: options.escalate_at,
                 timeout: options.lock_timeout,
                 seed: database,

@@ -71,6 +71,8 @@ pub struct Options {
     pub(crate) reruns: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) ring_bytes: usize,
+    pub(crate) reader_bytes: usize,
+    pub(crate) lock_buckets: usize,
     pub(crate) hook: Arc<dyn Hook>,
     pub(crate) clock: Clock,
     pub(crate) database_id: Option<u64>,
@@ -84,6 +86,23 @@ const _: () = assert!(LEAST_LOG_BUFFER / 4 > (1 + MAX_INDEXES) * (PAGE_SIZE + 64
 
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
+
+/// Sizes for campaigns: at their extremes the engine comes to borders that it seldom meets, the end of a segment in the
+/// middle of redo, a record that lies in several pieces of what a reader has asked for, locks that share a bucket.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Size of one log file in bytes, from 8 KiB on. A database that exists keeps its own.
+    pub segment_bytes: u64,
+    /// Memory for log records on their way to the disk, in bytes. A record takes a quarter of it: the roots that a bulk
+    /// load installs must fit, 8 KiB for the table and for each index.
+    pub ring_bytes: usize,
+    /// Bytes that a restart asks from a log file at once.
+    pub reader_bytes: usize,
+    /// Buckets of the table of record locks.
+    pub lock_buckets: usize,
+}
 
 impl Default for Options {
     fn default() -> Self {
@@ -103,6 +122,8 @@ impl Default for Options {
             reruns: 100,
             segment_bytes: 16 << 20,
             ring_bytes: 8 << 20,
+            reader_bytes: 512 << 10,
+            lock_buckets: 1 << 15,
             hook: Arc::new(ThreadHook::default()),
             clock: Clock::machine(),
             database_id: None,
@@ -208,6 +229,17 @@ impl Options {
     /// Memory for log records on their way to the disk, in bytes, 512 KiB to 1 GiB.
     pub fn log_buffer(mut self, bytes: usize) -> Options {
         self.ring_bytes = bytes.clamp(LEAST_LOG_BUFFER, 1 << 30);
+        self
+    }
+
+    /// Sizes without their bounds, and sizes that nobody need choose.
+    #[cfg(feature = "testing")]
+    #[doc(hidden)]
+    pub fn sizes(mut self, sizes: Sizes) -> Options {
+        self.segment_bytes = sizes.segment_bytes;
+        self.ring_bytes = sizes.ring_bytes;
+        self.reader_bytes = sizes.reader_bytes;
+        self.lock_buckets = sizes.lock_buckets;
         self
     }
 

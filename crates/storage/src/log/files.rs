@@ -16,7 +16,7 @@ use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::base::sync::{Mutex, RwLock};
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at, write_zeros_at};
 
-use super::segment::{Geometry, HEADER_BYTES, LogFiles, name};
+use super::segment::{Geometry, HEADER_BYTES, LogFiles, PIECE, name};
 
 /// Zeros written per slice.
 const SLICE: u64 = 1 << 20;
@@ -93,7 +93,7 @@ impl Segments {
     /// whole and with their right LSN, and would be read as part of the log after the next crash if the
     /// records written in between happened to end where they begin.
     pub(super) fn adopt(found: LogFiles, end: &End, zero: bool, spares_max: usize) -> Result<Segments, StorageError> {
-        let LogFiles { disk, geometry, files } = found;
+        let LogFiles { disk, geometry, files, .. } = found;
         let is_sound = |number: &u64| files.get(number).is_some_and(|found| found.valid);
         let last_used = geometry.number(end.at);
         // Of the last one there may be nothing but the place where it would begin.
@@ -202,7 +202,8 @@ impl Segments {
         let ready = self.ready.read();
         let found =
             ready.files.iter().map(|file| super::segment::Found { file: file.clone(), valid: true, ours: true });
-        LogFiles { disk: self.disk.clone(), geometry: self.geometry, files: (ready.first..).zip(found).collect() }
+        let files = (ready.first..).zip(found).collect();
+        LogFiles { disk: self.disk.clone(), geometry: self.geometry, files, piece: PIECE }
     }
 
     /// Makes the next segment ready at once. `NoSpace` and `TooManyFiles` change nothing; after any other error the log is

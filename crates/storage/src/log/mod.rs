@@ -66,6 +66,8 @@ pub(crate) struct LogOptions {
     pub(crate) spare_segments: usize,
     /// Write zeros into new segments (cheap syncs later) or only allocate them (cheap to make).
     pub(crate) zero_segments: bool,
+    /// Bytes that a reader of the log asks from a file at once.
+    pub(crate) reader_bytes: usize,
     /// Id of the database, in every segment's header.
     pub(crate) database: u64,
 }
@@ -79,6 +81,7 @@ impl Default for LogOptions {
             reserve_bytes: 4 << 20,
             spare_segments: 8,
             zero_segments: true,
+            reader_bytes: segment::PIECE,
             database: 0,
         }
     }
@@ -457,7 +460,7 @@ impl Log {
     /// A reader of the files, from `from`: sees what has been written before this call.
     #[cfg(test)]
     pub(crate) fn reader(&self, from: Lsn) -> LogReader {
-        LogReader::new(&self.segments.found(), from, Lsn::ZERO)
+        LogReader::new(&self.segments.found().in_pieces(self.options.reader_bytes), from, Lsn::ZERO)
     }
 
     /// A reader of what was in the log when it was opened, from `from` on. It does not read what has been appended

@@ -36,9 +36,6 @@ use crate::io::read_up_to_at;
 use super::record::{self, HEADER, RecordView, claimed_len, claimed_synced, extent};
 use super::segment::{LogFiles, name};
 
-/// Bytes asked from the files at once.
-const CHUNK: usize = 512 << 10;
-
 /// Iterates over records. After `next` has returned `None`, where the reader stands is the end of the log.
 #[derive(Debug)]
 pub(crate) struct LogReader {
@@ -152,7 +149,7 @@ impl Stream {
             let (offset, left) = geometry.place(next);
             let Some(found) = self.files.files.get(&geometry.number(next)) else { break };
             let from = self.buf.len();
-            let piece = (CHUNK as u64).min(left) as usize;
+            let piece = (self.files.piece as u64).min(left) as usize;
             self.buf.resize(from + piece, 0);
             let got = read_up_to_at(&*found.file, &mut self.buf[from..], offset)?;
             self.buf.truncate(from + got);

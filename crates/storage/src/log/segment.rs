@@ -146,7 +146,12 @@ pub(crate) struct LogFiles {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) geometry: Geometry,
     pub(super) files: BTreeMap<u64, Found>,
+    /// Bytes that a reader asks from a file at once.
+    pub(super) piece: usize,
 }
+
+/// What a reader asks from a file at once, unless told otherwise, in bytes.
+pub(super) const PIECE: usize = 512 << 10;
 
 enum Header {
     Fits { segment_bytes: u64 },
@@ -217,7 +222,12 @@ impl LogFiles {
             let what = "no segment with a sound header; restore a copy".to_owned();
             return Err(StorageError::CorruptFile { file: disk.show("log.*"), what });
         };
-        Ok(LogFiles { disk, geometry: Geometry { segment_bytes, database }, files })
+        Ok(LogFiles { disk, geometry: Geometry { segment_bytes, database }, files, piece: PIECE })
+    }
+
+    /// The same files, of which a reader asks so many bytes at once.
+    pub(crate) fn in_pieces(self, bytes: usize) -> LogFiles {
+        LogFiles { piece: bytes.max(1), ..self }
     }
 }
 

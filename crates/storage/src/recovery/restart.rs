@@ -84,16 +84,18 @@ impl<'a> Reporter<'a> {
     }
 }
 
-/// First pass: finds the log's end, the transactions that did not, and the images of pages.
+/// First pass: finds the log's end, the transactions that did not, and the images of pages. The log is read in pieces of
+/// `reader_bytes`.
 ///
 /// # Errors
 /// When the log is damaged before its end, or the callback breaks.
 pub(crate) fn analyse(
     disk: &Arc<dyn Disk>,
     control: &Control,
+    reader_bytes: usize,
     report: &mut Reporter<'_>,
 ) -> Result<Analysis, OpenError> {
-    let files = LogFiles::find(Arc::clone(disk), control.database)?;
+    let files = LogFiles::find(Arc::clone(disk), control.database)?.in_pieces(reader_bytes);
     let mut losers = HashMap::new();
     let mut redo = control.checkpoint;
     let mut keep = Lsn::MAX;

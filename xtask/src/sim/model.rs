@@ -1,0 +1,268 @@
+//! The model: what statements answer and do, on maps.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::tables::{self, Rows, TABLES, UNIQUE, hash_of, name_of};
+
+/// What a statement was asked and what it answered.
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// A row read.
+    Get { table: usize, key: Vec<u8>, found: Option<Vec<u8>> },
+    /// A row put, unless another one has its unique value.
+    Put { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
+    /// A row inserted, unless there was one.
+    Insert { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
+    /// A row replaced, if there was one: `None` if another one has its unique value.
+    Update { table: usize, key: Vec<u8>, row: Vec<u8>, done: Option<bool> },
+    /// The head of a row counted up, if there was one so long.
+    Count { table: usize, key: Vec<u8>, done: bool },
+    /// A row deleted, if there was one.
+    Delete { table: usize, key: Vec<u8>, done: bool },
+    /// The first row of a range deleted.
+    TakeFirst { table: usize, from: Vec<u8>, to: Vec<u8>, taken: Option<Vec<u8>> },
+    /// All rows of a range read: how many, and the sum of their hashes.
+    Scan { table: usize, from: Vec<u8>, to: Vec<u8>, found: (usize, u64) },
+    /// Ascending rows inserted, all or none.
+    Run { table: usize, rows: Rows, done: bool },
+    /// The heads of several rows counted up in one statement, one after the other as the keys come; shorter rows and keys
+    /// without a row are passed over. What was there before.
+    Heads { table: usize, keys: Vec<Vec<u8>>, found: Seen },
+    /// The heads of all rows of a range counted up in one statement. What was there before.
+    Sweep { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
+    /// Rows of a range, without its end, from its front (false) or its back, until there are no more.
+    Ends { table: usize, from: Vec<u8>, to: Vec<u8>, back: Vec<bool>, found: Seen },
+    /// Entries of an index, at most so many.
+    Entries { table: usize, index: usize, from: Vec<u8>, to: Vec<u8>, descending: bool, most: usize, found: Seen },
+    /// Rows whose class lies in a range, in the order of the index.
+    ByClass { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
+}
+
+/// Keys and rows in the order in which they were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seen {
+    rows: usize,
+    hash: u64,
+}
+
+impl Seen {
+    pub(crate) fn add(&mut self, table: usize, key: &[u8], row: &[u8]) {
+        self.rows += 1;
+        self.hash = self.hash.rotate_left(7) ^ hash_of(table, key, row);
+    }
+
+    /// How many.
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+}
+
+/// The rows of all tables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    maps: [BTreeMap<Vec<u8>, Vec<u8>>; TABLES],
+    names: BTreeMap<[u8; 2], Vec<u8>>,
+    hash: u64,
+}
+
+impl State {
+    /// The state that a database was found in.
+    pub(crate) fn of(all: &[Rows; TABLES]) -> State {
+        let mut state = State::default();
+        for (table, rows) in all.iter().enumerate() {
+            for (key, row) in rows {
+                state.put(table, key, row.clone());
+            }
+        }
+        state
+    }
+
+    /// A number that tells states apart.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    fn put(&mut self, table: usize, key: &[u8], row: Vec<u8>) {
+        self.remove(table, key);
+        self.hash = self.hash.wrapping_add(hash_of(table, key, &row));
+        if table == UNIQUE
+            && let Some(name) = name_of(&row)
+        {
+            self.names.insert(name, key.to_vec());
+        }
+        self.maps[table].insert(key.to_vec(), row);
+    }
+
+    fn remove(&mut self, table: usize, key: &[u8]) -> bool {
+        let Some(row) = self.maps[table].remove(key) else { return false };
+        self.hash = self.hash.wrapping_sub(hash_of(table, key, &row));
+        if table == UNIQUE
+            && let Some(name) = name_of(&row)
+        {
+            self.names.remove(&name);
+        }
+        true
+    }
+
+    /// Whether another row than `key`'s has the unique value of `row`.
+    fn clashes(&self, table: usize, key: &[u8], row: &[u8]) -> bool {
+        table == UNIQUE && name_of(row).and_then(|name| self.names.get(&name)).is_some_and(|other| other != key)
+    }
+
+    /// Does what a statement did.
+    ///
+    /// # Errors
+    /// It would have answered something else here.
+    pub(crate) fn apply(&mut self, op: &Op) -> Result<(), String> {
+        let here = match op {
+            Op::Get { table, key, found } => self.maps[*table].get(key) == found.as_ref(),
+            Op::Put { table, key, row, done } => {
+                let can = !self.clashes(*table, key, row);
+                if can {
+                    self.put(*table, key, row.clone());
+                }
+                can == *done
+            }
+            Op::Insert { table, key, row, done } => {
+                let can = !self.maps[*table].contains_key(key) && !self.clashes(*table, key, row);
+                if can {
+                    self.put(*table, key, row.clone());
+                }
+                can == *done
+            }
+            Op::Update { table, key, row, done } => {
+                let there = self.maps[*table].contains_key(key);
+                let can = if there && self.clashes(*table, key, row) { None } else { Some(there) };
+                if can == Some(true) {
+                    self.put(*table, key, row.clone());
+                }
+                can == *done
+            }
+            Op::Count { table, key, done } => {
+                let row = self.maps[*table].get(key).cloned();
+                let counted = row.and_then(counted);
+                let can = counted.is_some();
+                if let Some(row) = counted {
+                    self.put(*table, key, row);
+                }
+                can == *done
+            }
+            Op::Delete { table, key, done } => self.remove(*table, key) == *done,
+            Op::TakeFirst { table, from, to, taken } => {
+                let first = self.range(*table, from, to).next().map(|(key, _)| key.clone());
+                if let Some(key) = &first {
+                    self.remove(*table, key);
+                }
+                first == *taken
+            }
+            Op::Scan { table, from, to, found } => {
+                let sum = self
+                    .range(*table, from, to)
+                    .fold((0, 0u64), |(n, sum), (key, row)| (n + 1, sum.wrapping_add(hash_of(*table, key, row))));
+                sum == *found
+            }
+            Op::Run { table, rows, done } => {
+                let mut names: Vec<_> = rows.iter().filter_map(|(_, row)| name_of(row)).collect();
+                names.sort_unstable();
+                let among_themselves = *table == UNIQUE && names.windows(2).any(|pair| pair[0] == pair[1]);
+                let can = !among_themselves
+                    && rows
+                        .iter()
+                        .all(|(key, row)| !self.maps[*table].contains_key(key) && !self.clashes(*table, key, row));
+                if can {
+                    rows.iter().for_each(|(key, row)| self.put(*table, key, row.clone()));
+                }
+                can == *done
+            }
+            Op::Heads { table, keys, found } => {
+                let mut seen = Seen::default();
+                for key in keys {
+                    self.count_up(*table, key, &mut seen);
+                }
+                seen == *found
+            }
+            Op::Sweep { table, from, to, found } => {
+                let mut seen = Seen::default();
+                let keys: Vec<Vec<u8>> = self.range(*table, from, to).map(|(key, _)| key.clone()).collect();
+                for key in &keys {
+                    if !self.count_up(*table, key, &mut seen) {
+                        seen.add(*table, key, &self.maps[*table][key]);
+                    }
+                }
+                seen == *found
+            }
+            Op::Ends { table, from, to, back, found } => {
+                let mut seen = Seen::default();
+                let mut rows = self.range(*table, from, to).filter(|(key, _)| *key < to);
+                for back in back {
+                    let Some((key, row)) = (if *back { rows.next_back() } else { rows.next() }) else { break };
+                    seen.add(*table, key, row);
+                }
+                seen == *found
+            }
+            Op::Entries { table, index, from, to, descending, most, found } => {
+                let entries = tables::entries(*table, *index, self.maps[*table].iter());
+                let mut entries: Vec<_> = entries.iter().filter(|(entry, _)| entry >= from && entry <= to).collect();
+                if *descending {
+                    entries.reverse();
+                }
+                let mut seen = Seen::default();
+                entries.into_iter().take(*most).for_each(|(entry, key)| seen.add(*table, entry, key));
+                seen == *found
+            }
+            Op::ByClass { table, from, to, found } => {
+                let mut seen = Seen::default();
+                for (entry, key) in tables::entries(*table, tables::CLASS, self.maps[*table].iter()) {
+                    if entry >= *from && (entry < *to || entry.starts_with(to)) {
+                        seen.add(*table, &key, &self.maps[*table][&key]);
+                    }
+                }
+                seen == *found
+            }
+        };
+        if here { Ok(()) } else { Err(format!("{op:?} is not what a serial run gives")) }
+    }
+
+    /// Counts the head of a row up, if there is one so long; notes the row as it was.
+    fn count_up(&mut self, table: usize, key: &[u8], seen: &mut Seen) -> bool {
+        let Some(row) = self.maps[table].get(key).cloned() else { return false };
+        let Some(counted) = counted(row.clone()) else { return false };
+        seen.add(table, key, &row);
+        self.put(table, key, counted);
+        true
+    }
+
+    fn range(&self, table: usize, from: &[u8], to: &[u8]) -> impl DoubleEndedIterator<Item = (&Vec<u8>, &Vec<u8>)> {
+        // A map panics at a range that ends before it begins.
+        let to = to.max(from);
+        self.maps[table].range::<[u8], _>((Bound::Included(from), Bound::Included(to)))
+    }
+
+    /// The first difference to rows that were found.
+    pub(crate) fn difference(&self, found: &[Rows; TABLES]) -> Option<String> {
+        let short = |row: Option<&Vec<u8>>| row.map(|row| (row.len(), row[..row.len().min(16)].to_vec()));
+        for (table, rows) in found.iter().enumerate() {
+            let found: BTreeMap<_, _> = rows.iter().cloned().collect();
+            let keys = self.maps[table].keys().chain(found.keys());
+            let first = keys.filter(|key| self.maps[table].get(*key) != found.get(*key)).min();
+            if let Some(key) = first {
+                let (want, got) = (short(self.maps[table].get(key)), short(found.get(key)));
+                let shown = &key[..key.len().min(12)];
+                return Some(format!("table {table} key {shown:?}: expected {want:?}, found {got:?}"));
+            }
+        }
+        None
+    }
+}
+
+/// A row with its head counted up; `None` if it has none.
+pub(crate) fn counted(mut row: Vec<u8>) -> Option<Vec<u8>> {
+    count(row.first_chunk_mut()?);
+    Some(row)
+}
+
+/// Counts a head up.
+pub(crate) fn count(head: &mut [u8; 8]) {
+    *head = u64::from_le_bytes(*head).wrapping_add(1).to_le_bytes();
+}

@@ -1,0 +1,298 @@
+//! Random statements: every kind that a transaction has, on types and on bytes, on one row and on several, and what each
+//! answered.
+
+use std::ops::ControlFlow;
+
+use storage::{TableLock, Transaction, TxnError};
+
+use super::caught;
+use super::model::{Op, Seen, count};
+use super::rng::Rng;
+use super::tables::{self, ByClass, Bytes, HEAD, Tables, hash_of};
+use super::workload::{Profile, key, row};
+
+/// Keys of one statement on several rows, at most: more than the engine takes in one turn.
+const MANY: u64 = 40;
+
+/// A transaction that does something random.
+pub(crate) struct Hand<'a, 'db> {
+    pub(crate) tx: &'a mut Transaction<'db>,
+    pub(crate) tables: &'a Tables,
+    pub(crate) rng: &'a mut Rng,
+    pub(crate) profile: &'a Profile,
+}
+
+impl Hand<'_, '_> {
+    /// Announces some keys, as a program does that knows what a transaction will touch; says which.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn announce(&mut self) -> Result<Vec<u64>, TxnError> {
+        let Hand { tx, tables, rng, profile } = self;
+        let ahead: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(profile.keys)).collect();
+        let keys: Vec<Vec<u8>> = ahead.iter().map(|n| key(*n)).collect();
+        match rng.below(4) {
+            0 | 1 => {
+                // Of one table each, all in one group.
+                let any = |rng: &mut Rng| tables[rng.index(tables.len())];
+                tx.prefetch_raw(keys.iter().map(|key| (any(rng), key.as_slice(), 64)));
+                tx.prefetch_insert_raw(&tables[0], &keys[0]);
+            }
+            2 => {
+                for table in *tables {
+                    tx.prefetch_raw(keys.iter().map(|key| (*table, key.as_slice(), 64)));
+                }
+            }
+            _ => {
+                let keys: Vec<Bytes> = keys.into_iter().map(Bytes).collect();
+                tx.prefetch(&tables[rng.index(tables.len())], &keys)?;
+            }
+        }
+        Ok(ahead)
+    }
+
+    /// One random statement, mostly on a key that was announced, if any was; what it answered.
+    ///
+    /// # Errors
+    /// Those of the engine, but for duplicates, which are answers.
+    pub(crate) fn statement(&mut self, ahead: &[u64]) -> Result<Op, TxnError> {
+        if self.rng.once_in(40) {
+            self.lock_table()?;
+        }
+        let table = self.rng.index(self.tables.len());
+        let n = if ahead.is_empty() || self.rng.once_in(3) {
+            self.rng.below(self.profile.keys)
+        } else {
+            self.rng.pick(ahead)
+        };
+        match self.rng.below(10) {
+            kind if kind < self.profile.reads => self.read(table, n),
+            kind if kind < self.profile.reads + self.profile.deletes => self.delete(table, n),
+            _ => self.write(table, n),
+        }
+    }
+
+    /// A row put, whatever was there: what a transaction may do at any level so that a serial run does the same. No
+    /// unique index, whose answer would be a read.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn put_blindly(&mut self) -> Result<Op, TxnError> {
+        let table = self.rng.index(tables::UNIQUE);
+        let (key, row) = (key(self.rng.below(self.profile.keys)), row(self.rng, self.profile));
+        self.tx.put(&self.tables[table], &Bytes(key.clone()), &row)?;
+        Ok(Op::Put { table, key, row, done: true })
+    }
+
+    fn lock_table(&mut self) -> Result<(), TxnError> {
+        let mode = self.rng.pick(&[
+            TableLock::IntentShared,
+            TableLock::IntentExclusive,
+            TableLock::Shared,
+            TableLock::SharedIntentExclusive,
+            TableLock::Exclusive,
+        ]);
+        self.tx.lock_table(&self.tables[self.rng.index(self.tables.len())], mode)
+    }
+
+    fn read(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let indexed = tables::indexes(table) > 0;
+        match self.rng.below(10) {
+            0 | 1 => self.scan(table, n),
+            2 => self.ends(table, n),
+            3 if indexed => self.entries(table),
+            4 if indexed => self.by_class(table),
+            _ => self.get(table, key(n)),
+        }
+    }
+
+    fn get(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
+        let handle = &self.tables[table];
+        let found = match self.rng.below(4) {
+            0 => self.tx.get(handle, &Bytes(key.clone()))?,
+            1 => self.tx.get_for_update(handle, &Bytes(key.clone()))?,
+            _ => self.tx.read_raw(handle, &key, <[u8]>::to_vec)?,
+        };
+        Ok(Op::Get { table, key, found })
+    }
+
+    fn scan(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let (from, to) = (key(n), key(n + self.rng.below(20)));
+        let mut found = (0, 0u64);
+        self.tx.scan_raw(&self.tables[table], &from, &to, |key, row| {
+            found = (found.0 + 1, found.1.wrapping_add(hash_of(table, key, row)));
+            ControlFlow::Continue(())
+        })?;
+        Ok(Op::Scan { table, from, to, found })
+    }
+
+    /// Rows from both ends of a range, more of them now and then than a cursor fetches at once.
+    fn ends(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let most = self.rng.pick(&[3, 20, 100]);
+        let (from, to) = (key(n), key(n + self.rng.below(2 * most)));
+        let mixed = self.rng.below(3);
+        let back: Vec<bool> = (0..most).map(|_| if mixed == 2 { self.rng.once_in(2) } else { mixed == 1 }).collect();
+        let mut found = Seen::default();
+        let mut rows = self.tx.range(&self.tables[table], Bytes(from.clone())..Bytes(to.clone()))?;
+        for back in &back {
+            let Some(row) = (if *back { rows.next_back() } else { rows.next() }) else { break };
+            let (key, row) = row?;
+            found.add(table, &key.0, &row);
+        }
+        Ok(Op::Ends { table, from, to, back, found })
+    }
+
+    fn entries(&mut self, table: usize) -> Result<Op, TxnError> {
+        let index = self.rng.index(tables::indexes(table));
+        let (from, to) = (vec![self.rng.below(3) as u8], vec![self.rng.below(4) as u8, 0xff]);
+        let (descending, most) = (self.rng.once_in(2), self.rng.pick(&[1, 5, 1000]));
+        let mut found = Seen::default();
+        self.tx.scan_index_raw(&self.tables[table], index, &from, &to, descending, |entry, key| {
+            found.add(table, entry, key);
+            if found.rows() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(Op::Entries { table, index, from, to, descending, most, found })
+    }
+
+    fn by_class(&mut self, table: usize) -> Result<Op, TxnError> {
+        let mut class = || vec![self.rng.below(2) as u8, self.rng.below(4) as u8];
+        let (one, two) = (class(), class());
+        let (from, to) = if one < two { (one, two) } else { (two, one) };
+        let mut found = Seen::default();
+        for row in self.tx.range_by::<ByClass>(&self.tables[table], Bytes(from.clone())..=Bytes(to.clone()))? {
+            let (key, row) = row?;
+            found.add(table, &key.0, &row);
+        }
+        Ok(Op::ByClass { table, from, to, found })
+    }
+
+    fn delete(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let (handle, key) = (&self.tables[table], key(n));
+        match self.rng.below(4) {
+            0 => {
+                let to = super::workload::key(n + 1 + self.rng.below(50));
+                let taken = self.tx.take_first_raw(handle, &key, &to)?;
+                Ok(Op::TakeFirst { table, from: key, to, taken })
+            }
+            1 => {
+                let done = self.tx.delete(handle, &Bytes(key.clone()))?;
+                Ok(Op::Delete { table, key, done })
+            }
+            _ => {
+                let done = self.tx.delete_raw(handle, &key)?;
+                Ok(Op::Delete { table, key, done })
+            }
+        }
+    }
+
+    fn write(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        match self.rng.below(10) {
+            0 | 1 => self.insert(table, key(n)),
+            2 => self.count(table, key(n)),
+            3 => self.update(table, key(n)),
+            4 => self.insert_run(table, n),
+            5 | 6 => self.heads(table, n),
+            // The others have indexes, which such a statement does not serve.
+            7 if table == 0 => self.sweep(n),
+            _ => self.put(table, key(n)),
+        }
+    }
+
+    fn insert(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
+        let (handle, row) = (&self.tables[table], row(self.rng, self.profile));
+        let inserted = if self.rng.once_in(2) {
+            self.tx.insert_raw(handle, &key, &row)
+        } else {
+            self.tx.insert(handle, &Bytes(key.clone()), &row)
+        };
+        let done = unless_duplicate(inserted)?.is_some();
+        Ok(Op::Insert { table, key, row, done })
+    }
+
+    fn count(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
+        let done = self.tx.update_head_raw(&self.tables[table], &key, HEAD, |head, _| count_head(head))?;
+        Ok(Op::Count { table, key, done: done.is_some() })
+    }
+
+    fn update(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
+        let (handle, row) = (&self.tables[table], row(self.rng, self.profile));
+        let done = if self.rng.once_in(2) {
+            unless_duplicate(self.tx.update(handle, &Bytes(key.clone()), &row))?
+        } else {
+            let changed = self.tx.update_raw(handle, &key, |bytes| {
+                bytes.clear();
+                bytes.extend_from_slice(&row);
+            });
+            unless_duplicate(changed)?.map(|found| found.is_some())
+        };
+        Ok(Op::Update { table, key, row, done })
+    }
+
+    fn put(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
+        let row = row(self.rng, self.profile);
+        let done = unless_duplicate(self.tx.put(&self.tables[table], &Bytes(key.clone()), &row))?.is_some();
+        Ok(Op::Put { table, key, row, done })
+    }
+
+    fn insert_run(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let (mut at, mut rows) = (n, Vec::new());
+        for _ in 0..1 + self.rng.below(6) {
+            rows.push((key(at), row(self.rng, self.profile)));
+            at += 1 + self.rng.below(3);
+        }
+        let borrowed: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
+        let done = unless_duplicate(self.tx.insert_run_raw(&self.tables[table], &borrowed))?.is_some();
+        Ok(Op::Run { table, rows, done })
+    }
+
+    /// Keys as they come: neighbours or far from each other, in no order, some of them again.
+    fn heads(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let reach = self.rng.pick(&[6, 60, self.profile.keys]);
+        let mut numbers: Vec<u64> = Vec::new();
+        for _ in 0..1 + self.rng.below(MANY) {
+            let again = !numbers.is_empty() && self.rng.once_in(6);
+            let number = (n + self.rng.below(reach)) % self.profile.keys;
+            numbers.push(if again { self.rng.pick(&numbers) } else { number });
+        }
+        let keys: Vec<Vec<u8>> = numbers.into_iter().map(key).collect();
+        let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let mut found = Seen::default();
+        let rows = self.tx.update_heads_raw(&self.tables[table], &borrowed, HEAD, |at, head, rest| {
+            found.add(table, &keys[at], &[head, rest].concat());
+            count_head(head);
+        })?;
+        if rows != found.rows() {
+            caught::find(format!("a statement on several rows answers {rows}, and has shown {}", found.rows()));
+        }
+        Ok(Op::Heads { table, keys, found })
+    }
+
+    /// Every row of a range, now and then of the whole table.
+    fn sweep(&mut self, n: u64) -> Result<Op, TxnError> {
+        let reach = self.rng.pick(&[5, 100, self.profile.keys]);
+        let (from, to) = (key(n), key(n + self.rng.below(reach)));
+        let mut found = Seen::default();
+        self.tx.update_run_raw(&self.tables[0], &from, &to, |key, row| {
+            found.add(0, key, row);
+            if let Some(head) = row.get_mut(..HEAD) {
+                count_head(head);
+            }
+        })?;
+        Ok(Op::Sweep { table: 0, from, to, found })
+    }
+}
+
+fn count_head(head: &mut [u8]) {
+    if let Some(head) = head.first_chunk_mut() {
+        count(head);
+    }
+}
+
+/// A duplicate is an answer, not an error.
+fn unless_duplicate<T>(result: Result<T, TxnError>) -> Result<Option<T>, TxnError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(TxnError::DuplicateKey { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,353 @@
+//! What happens in a run: tables are opened and one is loaded, workers run their transactions, servants do the engine's
+//! background work, everything is read, the database is closed or its process ends.
+
+use std::sync::Mutex;
+
+use storage::disk::{Call, SimDisk};
+use storage::{Age, Database, Isolation, Lsn, OpenTable, Part, Service, Transaction, TxnError};
+
+use super::beside;
+use super::calls::Call as OtherCall;
+use super::caught::caught;
+use super::model::Op;
+use super::rng::Rng;
+use super::run::{Ending, Notes, RunError, Script, lock};
+use super::scheduler::{Role, Sim};
+use super::seats::Work;
+use super::statements::Hand;
+use super::tables::{self, Bytes, Rows, Tables};
+use super::workload;
+
+/// Servants of a run: one steps flusher and segment maker, one cleaner and checkpointer.
+pub(super) const SERVANTS: usize = 2;
+
+/// What workers and servants share.
+pub(super) struct Shared<'a> {
+    pub(super) db: &'a Database,
+    pub(super) sim: &'a dyn Sim,
+    pub(super) notes: &'a Notes,
+    pub(super) script: &'a Script,
+    pub(super) disk: &'a SimDisk,
+    /// Whether the only worker does the services' work too.
+    pub(super) alone: bool,
+}
+
+/// Tables first, then everyone at once, then a look at what there is.
+///
+/// # Errors
+/// A panic, a run in which nobody could go on, or a table that disagrees with its indexes.
+pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
+    let opened = Mutex::new(None);
+    let mut of_setup = rng.split();
+    let setup = || match prepare(shared, &mut of_setup) {
+        Ok(tables) => *lock(&opened) = Some(tables),
+        Err(error) => shared.notes.error(RunError::Txn(error)),
+    };
+    together(shared, vec![Box::new(setup)], rng)?;
+    let Some(tables) = *lock(&opened) else { return Ok(()) };
+    let workers = (0..shared.script.profile.workers).map(|_| -> Work<'_> {
+        let rng = rng.split();
+        Box::new(move || worker(shared, &tables, rng))
+    });
+    let mut workers: Vec<Work<'_>> = workers.collect();
+    let wrong = Mutex::new(None);
+    if !shared.alone && rng.once_in(3) {
+        workers.extend(load_beside_reader(shared, &wrong, rng));
+    }
+    together(shared, workers, rng)?;
+    if let Some(what) = lock(&wrong).take() {
+        return Err(what);
+    }
+    let of_probe = rng.split();
+    let afterwards = || {
+        let mut closed = false;
+        if shared.script.probe {
+            shared.disk.heal();
+            let result = probe(shared, &tables, of_probe);
+            closed = result.is_err();
+            *lock(&shared.notes.probe) = Some(result);
+        }
+        // An instance that a service's error has closed need not be read either, and the service told nobody.
+        if !closed && lock(&shared.notes.errors).is_empty() {
+            match tables::contents(shared.db, true) {
+                Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
+                Err(what) => *lock(&wrong) = Some(what),
+            }
+        }
+    };
+    together(shared, vec![Box::new(afterwards)], rng)?;
+    let wrong = lock(&wrong).take();
+    wrong.map_or(Ok(()), Err)
+}
+
+/// A table is loaded in bulk, and a reader relies on its being empty; `wrong` hears of rows that appear to it.
+fn load_beside_reader<'a>(
+    shared: &'a Shared<'a>,
+    wrong: &'a Mutex<Option<String>>,
+    rng: &mut Rng,
+) -> [Work<'a>; beside::ACTORS] {
+    let (of_loader, of_reader) = (rng.split(), rng.split());
+    let note = |result: Result<(), TxnError>| match result {
+        // In an earlier life the table was loaded.
+        Ok(()) | Err(TxnError::Schema { .. } | TxnError::Deadlock { .. }) => {}
+        Err(error) => shared.notes.error(RunError::Txn(error)),
+    };
+    [
+        Box::new(move || note(beside::load(shared.db, shared.sim, of_loader))),
+        Box::new(move || match beside::read(shared.db, shared.sim, of_reader) {
+            Ok(None) => {}
+            Ok(what) => *lock(wrong) = what,
+            Err(error) => note(Err(error)),
+        }),
+    ]
+}
+
+/// Runs workers, and beside them the services, unless the worker serves himself.
+fn together(shared: &Shared<'_>, workers: Vec<Work<'_>>, rng: &mut Rng) -> Result<(), String> {
+    let mut roles: Vec<Role<'_>> = workers.into_iter().map(|work| Role { serves: false, work }).collect();
+    if !shared.alone {
+        roles.extend(servants(shared, rng));
+    }
+    shared.sim.run(roles)
+}
+
+/// One more transaction, which waits until it is durable.
+fn probe(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) -> Result<(), TxnError> {
+    let mut tx = shared.db.begin()?;
+    let (key, row) = (workload::key(1_000_000), vec![rng.next() as u8; 700]);
+    tx.put(&tables[0], &Bytes(key.clone()), &row)?;
+    let number = shared.notes.history.begin(vec![Op::Put { table: 0, key, row, done: true }]);
+    let lsn = tx.commit_async().inspect_err(|_| shared.notes.history.withdraw(number))?;
+    shared.notes.history.committed(number, lsn.0);
+    shared.db.wait_durable(lsn)?;
+    shared.notes.acknowledge(lsn);
+    Ok(())
+}
+
+/// Opens the tables; loads one in bulk, if it is empty and the profile says so.
+fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
+    let tables = tables::open(shared.db)?;
+    if shared.script.profile.loaded > 0 {
+        let table = rng.index(tables.len());
+        let rows = workload::bulk(rng, &shared.script.profile, table);
+        let number = shared.notes.history.begin(vec![Op::Run { table, rows: rows.clone(), done: true }]);
+        // The parts of a table with indexes appear one after the other, which is no state of the model.
+        let in_parts = tables::indexes(table) == 0 && rng.once_in(2);
+        match load(shared.db, &tables[table], &rows, in_parts, rng.once_in(2)) {
+            Ok(()) => {
+                let durable = shared.db.durable();
+                shared.notes.history.committed(number, durable.0);
+                shared.notes.acknowledge(durable);
+            }
+            Err(error) => {
+                // Refused before anything was done, because the table is not empty any more. Otherwise it may be there.
+                let refused = matches!(error, TxnError::Schema { .. });
+                if refused {
+                    shared.notes.history.withdraw(number);
+                } else {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    Ok(tables)
+}
+
+/// Loads rows in bulk, as a whole or as the only part of the table, encoded by the engine or before.
+fn load(
+    db: &Database,
+    table: &OpenTable<Bytes, Vec<u8>>,
+    rows: &Rows,
+    part: bool,
+    typed: bool,
+) -> Result<(), TxnError> {
+    if part {
+        let mut load = db.bulk_load_part(table, Part::Rows)?;
+        rows.iter().try_for_each(|(key, row)| load.push_raw(key, row))?;
+        return load.finish().map(drop);
+    }
+    let mut load = db.bulk_load(table)?;
+    for (key, row) in rows {
+        if typed {
+            load.push(&Bytes(key.clone()), row)?;
+        } else {
+            load.push_raw(key, row)?;
+        }
+    }
+    load.finish().map(drop)
+}
+
+fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
+    let (mut of_log, mut of_pages) = (rng.split(), rng.split());
+    let eager = 2 + rng.below(12);
+    let serve = move |service: Service| {
+        if let Err(error) = shared.db.step_service(service) {
+            shared.notes.error(RunError::Service(error));
+        }
+        shared.notes.acknowledge(shared.db.durable());
+        shared.sim.pause();
+    };
+    [
+        Role {
+            serves: true,
+            work: Box::new(move || {
+                while !shared.sim.is_last() {
+                    serve(of_log.pick(&[Service::Flusher, Service::PageReader, Service::SegmentMaker]));
+                }
+            }),
+        },
+        Role {
+            serves: true,
+            work: Box::new(move || {
+                while !shared.sim.is_over() {
+                    serve(if of_pages.once_in(eager) { Service::Checkpointer } else { Service::Cleaner });
+                }
+            }),
+        },
+    ]
+}
+
+/// A call that is no statement; its error is noted.
+fn other_call(shared: &Shared<'_>, tables: &Tables, call: OtherCall, rng: &mut Rng) {
+    if let Err(error) = call.make(shared.db, tables, rng) {
+        shared.notes.error(error);
+    }
+    shared.notes.acknowledge(shared.db.durable());
+}
+
+fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
+    // A deadlock's victim, which now and then begins again with its age.
+    let mut victim = None;
+    for _ in 0..shared.script.profile.transactions {
+        if rng.once_in(4) {
+            other_call(shared, tables, OtherCall::between(&mut rng), &mut rng);
+        }
+        let mut age = victim.take().filter(|_| rng.once_in(2));
+        match transaction(shared, tables, &mut rng, &mut age) {
+            Ok(()) => {}
+            Err(TxnError::Deadlock { .. }) => victim = age,
+            Err(error) => {
+                let goes_on = error.is_retryable();
+                shared.notes.error(RunError::Txn(error));
+                if !goes_on {
+                    return;
+                }
+            }
+        }
+        if shared.alone {
+            let served = match rng.below(8) {
+                0 => shared.db.checkpoint(),
+                1 | 2 => shared.db.step(),
+                3 => shared.db.preload().map(drop),
+                _ => Ok(()),
+            };
+            if let Err(error) = served {
+                shared.notes.error(RunError::Service(error));
+            }
+            shared.notes.acknowledge(shared.db.durable());
+        }
+        shared.sim.pause();
+    }
+}
+
+/// One transaction; `age` is that of a victim that begins again, and then its own.
+fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng, age: &mut Option<Age>) -> Result<(), TxnError> {
+    let (db, notes, profile) = (shared.db, shared.notes, &shared.script.profile);
+    let blind = rng.below(10) < profile.blind;
+    let level =
+        if blind { rng.pick(&[Isolation::ReadCommitted, Isolation::RepeatableRead]) } else { Isolation::Serializable };
+    let mut tx = match *age {
+        Some(age) => db.begin_again(level, age)?,
+        None => db.begin_at(level)?,
+    };
+    *age = Some(tx.age());
+    let Some(ops) = statements(shared, tables, rng, &mut tx, blind)? else { return Ok(()) };
+    if rng.below(10) < profile.aborts {
+        if rng.once_in(2) {
+            tx.rollback()?;
+        }
+        return Ok(());
+    }
+    let number = notes.history.begin(ops);
+    let waits = rng.below(10) < profile.sync;
+    if waits && profile.workers == 1 {
+        tx.commit()?;
+        // Nobody else commits, so this lies between this commit and the next one.
+        notes.history.committed(number, db.durable().0);
+    } else {
+        let lsn = tx.commit_async().inspect_err(|_| notes.history.withdraw(number))?;
+        notes.history.committed(number, lsn.0);
+        if waits {
+            db.wait_durable(lsn)?;
+            notes.acknowledge(lsn);
+        } else if rng.once_in(2) {
+            db.request_flush(lsn);
+        }
+    }
+    notes.acknowledge(db.durable());
+    if waits && shared.script.cuts {
+        notes.answered(shared.disk);
+    }
+    Ok(())
+}
+
+/// A transaction's statements and what they answered; `None` if it gives up after an error.
+fn statements(
+    shared: &Shared<'_>,
+    tables: &Tables,
+    rng: &mut Rng,
+    tx: &mut Transaction<'_>,
+    blind: bool,
+) -> Result<Option<Vec<Op>>, TxnError> {
+    let (notes, profile) = (shared.notes, &shared.script.profile);
+    let mut hand = Hand { tx, tables, rng, profile };
+    let ahead = if hand.rng.below(10) < profile.ahead { hand.announce()? } else { Vec::new() };
+    let mut ops = Vec::new();
+    for _ in 0..1 + hand.rng.below(profile.statements) {
+        let answer = if blind { hand.put_blindly() } else { hand.statement(&ahead) };
+        match answer {
+            Ok(op) => ops.push(op),
+            Err(error @ TxnError::Deadlock { .. }) => return Err(error),
+            Err(error) => {
+                notes.error(RunError::Txn(error));
+                // The statement has had no effect: the transaction may go on.
+                if hand.rng.once_in(2) {
+                    return Ok(None);
+                }
+            }
+        }
+        notes.acknowledge(shared.db.durable());
+        if hand.rng.once_in(12) {
+            other_call(shared, tables, OtherCall::amid(hand.rng), hand.rng);
+        }
+        shared.sim.pause();
+    }
+    Ok(Some(ops))
+}
+
+/// Closes the database, or lets it go as the end of a process would.
+///
+/// # Errors
+/// A panic.
+pub(super) fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) -> Result<(), String> {
+    notes.acknowledge(db.durable());
+    match script.ending {
+        Ending::Close => {
+            let closed = caught(|| db.close())?;
+            match closed {
+                Some(Ok(())) => notes.acknowledge(Lsn(u64::MAX - 1)),
+                Some(Err(error)) => notes.error(RunError::Service(error)),
+                None => {}
+            }
+        }
+        Ending::Kill => {
+            // What it would write on its way out is not to be seen.
+            disk.power_off_after(0);
+            caught(|| drop(db))?;
+        }
+    }
+    if script.cuts {
+        notes.cut(disk, Call::Sync);
+    }
+    Ok(())
+}
