@@ -248,7 +248,8 @@ fn who_takes_a_page_of_a_tree_from_the_free_list_is_told() {
         let ended = db.transact(|tx| (2000..9000u64).try_for_each(|n| tx.put(&numbers, &n, &n)));
         send.send(ended.unwrap_err().to_string()).unwrap();
     });
-    let told = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits for ever");
+    // Minutes: it waits for ever, and is not late.
+    let told = told.recv_timeout(std::time::Duration::from_secs(600)).expect("it waits for ever");
     assert!(told.contains(&format!("page {last} is free, but it is in use")), "{told}");
 }
 

@@ -54,6 +54,16 @@ fn threads(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) 
     assert_idle(locks);
 }
 
+/// The same again and again until somebody has waited for somebody: a busy system may run one after the other.
+fn threads_that_meet(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) + Sync) {
+    loop {
+        threads(locks, &body);
+        if cfg!(miri) || locks.stats().waits > 0 {
+            return;
+        }
+    }
+}
+
 /// Now and then lets others run while the caller holds its locks, so that they meet even on one core.
 fn linger(random: &mut Pcg64Mcg) {
     if random.random_bool(0.02) {
@@ -116,7 +126,7 @@ fn tables_exclude_as_their_modes_say() {
     let (readers, writers) = (AtomicI64::new(0), AtomicI64::new(0));
     let (all_readers, all_writers) = (AtomicI64::new(0), AtomicI64::new(0));
     let age = AtomicU64::new(0);
-    threads(&locks, |owner, random| {
+    threads_that_meet(&locks, |owner, random| {
         for _ in 0..rounds(100_000) {
             owner.begin(age.fetch_add(1, Ordering::Relaxed));
             let mode = match random.random_range(0..40) {
@@ -151,7 +161,6 @@ fn tables_exclude_as_their_modes_say() {
             owner.release_all();
         }
     });
-    assert!(locks.stats().waits > 0);
 }
 
 #[test]
@@ -161,7 +170,7 @@ fn no_insert_into_a_range_that_is_being_read() {
     let locks = on_threads(small());
     let (version, keys) = (AtomicU64::new(0), AtomicU64::new(0));
     let age = AtomicU64::new(0);
-    threads(&locks, |owner, random| {
+    threads_that_meet(&locks, |owner, random| {
         for _ in 0..rounds(50_000) {
             owner.begin(age.fetch_add(1, Ordering::Relaxed));
             if random.random_bool(0.5) {
@@ -201,7 +210,6 @@ fn no_insert_into_a_range_that_is_being_read() {
             owner.release_all();
         }
     });
-    assert!(cfg!(miri) || locks.stats().waits > 0);
 }
 
 #[test]
@@ -310,7 +318,8 @@ fn a_table_lock_that_meets_a_release_is_not_forgotten() {
                 if naps > 20_000 {
                     thread::sleep(Duration::from_millis(1));
                 }
-                if naps > 25_000 {
+                // Minutes: the other one is forgotten, not late.
+                if naps > 320_000 {
                     locks.close();
                 }
                 std::hint::spin_loop();

@@ -76,15 +76,30 @@ fn appenders_alone_make_room_and_segments() {
     assert_eq!(read_all(&mut log.reader(FIRST_LSN)).unwrap(), all);
 }
 
+/// Eight commits that are there before the flusher looks are one flush.
 #[test]
-fn commits_share_flushes_on_a_real_disk() {
+fn commits_share_a_flush() {
+    let disk = MemDisk::new();
+    let log = create(&disk, small());
+    for round in 0..50 {
+        let before = log.stats().flushes;
+        let ends: Vec<Lsn> =
+            (0..8).map(|thread| append(&log, thread, u64::from(thread), Lsn::ZERO, round, 100).unwrap().end).collect();
+        ends.iter().for_each(|end| log.request_flush(*end));
+        log.wait_durable_inline(ends[7]).unwrap();
+        assert!(ends.iter().all(|end| log.durable() >= *end));
+        assert!(log.stats().flushes <= before + 1, "eight commits in {} flushes", log.stats().flushes - before);
+    }
+}
+
+#[test]
+fn commits_of_threads_are_durable_on_a_real_disk() {
     let dir = std::env::temp_dir().join(format!("storage-log-group-{}", std::process::id()));
     let disk = Arc::new(FileDisk::create(&dir).unwrap());
     let options = LogOptions { segment_bytes: 1 << 20, ..small() };
     let log = Log::create(disk.clone(), options, Arc::default(), hook()).unwrap();
     let all = merged(with_services(&log, || append_from_threads(&log, 8, 200, 1)));
-    let stats = log.stats();
-    assert!(stats.flushes < 1000, "1600 commits in {} flushes", stats.flushes);
+    assert_eq!(log.durable(), log.tail());
     assert_eq!(read_all(&mut log.reader(FIRST_LSN)).unwrap(), all);
     std::fs::remove_dir_all(&dir).unwrap();
 }
@@ -94,13 +109,12 @@ fn unasked_bytes_become_durable_by_themselves() {
     let disk = MemDisk::new();
     let log = create(&disk, small());
     with_services(&log, || {
-        let clock = Clock::machine();
         for n in 0..5 {
             append(&log, 0, 1, Lsn::ZERO, n, 50).unwrap();
-            let (tail, start) = (log.tail(), clock.now_ns());
+            let tail = log.tail();
+            // For ever, if it never is.
             while log.durable() < tail {
                 std::thread::yield_now();
-                assert!(clock.now_ns() - start < 5_000_000_000, "not durable after 5 s");
             }
         }
     });
