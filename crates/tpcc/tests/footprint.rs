@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 mod common;
 
@@ -155,8 +155,8 @@ fn without_valgrind_claims_are_null_and_say_why() {
 fn ctrl_c_leaves_nothing_behind() {
     let temporary = Temporary::new("interrupted");
     let mut child = temporary.command(&["reproduce", "steps-prefetch", "--quick"]).spawn().unwrap();
-    let begun = Instant::now();
-    while temporary.is_empty() && begun.elapsed() < Duration::from_secs(20) {
+    while temporary.is_empty() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
         std::thread::sleep(Duration::from_millis(20));
     }
     std::thread::sleep(Duration::from_millis(300));
@@ -165,5 +165,4 @@ fn ctrl_c_leaves_nothing_behind() {
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(1));
     assert!(temporary.is_empty(), "{:?}", std::fs::read_dir(temporary.path()).unwrap().collect::<Vec<_>>());
-    assert!(begun.elapsed() < Duration::from_secs(40));
 }

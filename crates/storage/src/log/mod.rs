@@ -460,13 +460,13 @@ impl Log {
     /// A reader of the files, from `from`: sees what has been written before this call.
     #[cfg(test)]
     pub(crate) fn reader(&self, from: Lsn) -> LogReader {
-        LogReader::new(&self.segments.found().in_pieces(self.options.reader_bytes), from, Lsn::ZERO)
+        LogReader::new(&self.segments.found(), from, Lsn::ZERO)
     }
 
     /// A reader of what was in the log when it was opened, from `from` on. It does not read what has been appended
     /// since, nor takes that for what follows a hole: who reads may append meanwhile.
     pub(crate) fn reader_of_old(&self, from: Lsn) -> LogReader {
-        let files = self.segments.found();
+        let files = self.segments.found().in_pieces(self.options.reader_bytes);
         if is_mutant(Mutant::RedoWithoutEnd) {
             return LogReader::new(&files, from, Lsn::ZERO);
         }
