@@ -30,6 +30,8 @@ pub(crate) struct Profile {
     pub(crate) sync: u64,
     /// Rows that are loaded in bulk first.
     pub(crate) loaded: u64,
+    /// Whether they take more pages than the smallest pool has frames: each look at them costs as much.
+    pub(crate) wide: bool,
 }
 
 const SMALL: &[usize] = &[0, 8, 9, 14, 30, 60];
@@ -55,6 +57,7 @@ impl Profile {
             aborts: rng.pick(&[0, 2, 4]),
             sync: rng.pick(&[0, 3, 10]),
             loaded: if rng.once_in(3) { 1 + rng.below(if large { 300 } else { 400 }) } else { 0 },
+            wide: false,
         };
         if rng.once_in(8) { profile.wide(rng) } else { profile }
     }
@@ -63,7 +66,15 @@ impl Profile {
     /// to do without the pages that it has just repeated.
     fn wide(self, rng: &mut Rng) -> Profile {
         let loaded = 300 + rng.below(200);
-        Profile { workers: 1 + rng.index(2), transactions: 2, statements: 8, keys: 2 * loaded, loaded, ..self.large() }
+        Profile {
+            workers: 1 + rng.index(2),
+            transactions: 2,
+            statements: 8,
+            keys: 2 * loaded,
+            loaded,
+            wide: true,
+            ..self.large()
+        }
     }
 
     /// The same with rows of which two fill a page.

@@ -11,6 +11,7 @@ use storage::disk::Crash;
 use super::Plan;
 use super::laps;
 use super::narrow;
+use super::recovery::some;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::Replayed;
@@ -20,6 +21,8 @@ use crate::sim::run::{self, Cut, Ran, Script, Visit};
 use crate::sim::tables::{Rows, TABLES};
 use storage::disk::SimDisk;
 
+/// Moments of one life that are tried, at most, of the usual and of the wide: enough, and not more than a minute of them.
+const MOMENTS: [usize; 2] = [1500, 150];
 /// Every so many cases are looked at more closely.
 const DEEP: u64 = 8;
 
@@ -42,7 +45,7 @@ fn one(visit: Visit, mut disk: SimDisk) -> Tried {
     let mut base = State::default();
     for life in 0..1 + rng.below(3) {
         let script = Script::draw(&mut rng, scheduler);
-        let ran = match faultless(&disk, &script) {
+        let mut ran = match faultless(&disk, &script) {
             Ok(ran) => ran,
             Err(what) => {
                 tried.cases += 1;
@@ -61,6 +64,7 @@ fn one(visit: Visit, mut disk: SimDisk) -> Tried {
         if let Some(what) = ran.rows.as_ref().and_then(|rows| replayed.last.difference(rows)) {
             tried.fail("crash", scheduler, seed, format!("life {life}: when the workers had ended: {what}"));
         }
+        ran.cuts = some(ran.cuts, MOMENTS[usize::from(script.profile.wide)], &mut rng);
         let onward = rng.below(ran.cuts.len() as u64) as usize;
         let mut next = None;
         for (at, cut) in ran.cuts.iter().enumerate() {

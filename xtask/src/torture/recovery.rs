@@ -44,12 +44,16 @@ fn one(visit: Visit) -> Tried {
     tried
 }
 
-/// A random choice, in the order of the run.
-fn some(mut cuts: Vec<Cut>, most: usize, rng: &mut Rng) -> Vec<Cut> {
-    while cuts.len() > most {
-        cuts.remove(rng.below(cuts.len() as u64) as usize);
-    }
-    cuts
+/// A random choice of at most so many, in the order of the run.
+pub(super) fn some(cuts: Vec<Cut>, most: usize, rng: &mut Rng) -> Vec<Cut> {
+    let (mut left, mut wanted) = (cuts.len() as u64, most as u64);
+    let chosen = cuts.into_iter().filter(|_| {
+        let is_chosen = rng.below(left) < wanted;
+        left -= 1;
+        wanted -= u64::from(is_chosen);
+        is_chosen
+    });
+    chosen.collect()
 }
 
 /// Restarts of one disk.
