@@ -193,7 +193,7 @@ pub use table::codec::{Codec, Key, Row};
 
 #[cfg(feature = "testing")]
 #[doc(hidden)]
-pub use db::options::Sizes;
+pub use db::options::Extremes;
 
 /// Engines that are broken on purpose, for campaigns to find out.
 #[cfg(feature = "mutants")]

@@ -1,7 +1,7 @@
 //! Sizes of everything that has one, from a seed. Faults hide where something does not fit: a record that begins in one
 //! segment and ends in the third, a restart that finds no frame free, a reader that has asked for more than there was.
 
-use storage::{MIN_POOL_BYTES, Options, Sizes};
+use storage::{Extremes, MIN_POOL_BYTES, Options};
 
 use super::rng::Rng;
 
@@ -16,8 +16,8 @@ const POOLS: [u64; 5] = [MIN_POOL_BYTES, MIN_POOL_BYTES, MIN_POOL_BYTES, 2 * MIN
 const BUCKETS: [usize; 3] = [1, 16, 1 << 12];
 
 /// What [`Options::sizes`] takes, from a seed.
-pub(crate) fn draw(rng: &mut Rng) -> Sizes {
-    Sizes {
+pub(crate) fn draw(rng: &mut Rng) -> Extremes {
+    Extremes {
         segment_bytes: rng.pick(&SEGMENTS),
         ring_bytes: rng.pick(&RINGS),
         reader_bytes: rng.pick(&READS),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use storage::disk::{Crash, SimDisk};
-use storage::{Background, Database, Lsn, Options, Sizes, Table, TxnError};
+use storage::{Background, Database, Extremes, Lsn, Options, Table, TxnError};
 
 use super::seeds::Tried;
 use crate::sim::caught::caught;
@@ -169,7 +169,7 @@ impl Pen<'_> {
 fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
     let mut rng = Rng::new(seed);
     // Segments come round only if they are small.
-    let sizes = Sizes { segment_bytes: rng.pick(&[16 << 10, 64 << 10]), ..sizes::draw(&mut rng) };
+    let sizes = Extremes { segment_bytes: rng.pick(&[16 << 10, 64 << 10]), ..sizes::draw(&mut rng) };
     let options = Options::new()
         .buffer_pool(storage::MIN_POOL_BYTES)
         .sizes(sizes)

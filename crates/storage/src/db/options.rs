@@ -92,7 +92,7 @@ pub const MIN_POOL_BYTES: u64 = 1 << 20;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct Extremes {
     /// Size of one log file in bytes, from 8 KiB on. A database that exists keeps its own.
     pub segment_bytes: u64,
     /// Memory for log records on their way to the disk, in bytes. A record takes a quarter of it: the roots that a bulk
@@ -235,7 +235,7 @@ impl Options {
     /// Sizes without their bounds, and sizes that nobody need choose.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
-    pub fn sizes(mut self, sizes: Sizes) -> Options {
+    pub fn sizes(mut self, sizes: Extremes) -> Options {
         self.segment_bytes = sizes.segment_bytes;
         self.ring_bytes = sizes.ring_bytes;
         self.reader_bytes = sizes.reader_bytes;
