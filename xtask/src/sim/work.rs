@@ -45,12 +45,12 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     };
     together(shared, vec![Box::new(setup)], rng)?;
     let Some(tables) = *lock(&opened) else { return Ok(()) };
+    let wrong = Mutex::new(None);
     let workers = (0..shared.script.profile.workers).map(|_| -> Work<'_> {
         let rng = rng.split();
         Box::new(move || worker(shared, &tables, rng))
     });
     let mut workers: Vec<Work<'_>> = workers.collect();
-    let wrong = Mutex::new(None);
     if !shared.alone && rng.once_in(3) {
         workers.extend(load_beside_reader(shared, &wrong, rng));
     }

@@ -62,7 +62,7 @@ fn filled(seed: u64) -> Result<(), String> {
     // The process is killed, or the power goes, and nobody makes room.
     for how in [Crash::All, Crash::Random(rng.next())] {
         let full =
-            open(&disk.crash(how), checkpoint_every).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
+            open(&disk.crash(how), checkpoint_every, seed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
         holds(&full, &committed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
         full.close().map_err(|e| format!("still full, closing: {e}"))?;
     }
