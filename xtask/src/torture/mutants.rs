@@ -8,7 +8,7 @@
 //! Only a finding kills: a failure that the campaign has judged and tells with its seed. A process that panics in the
 //! campaign's own code, hangs, takes too long or dies otherwise has found nothing, and the next campaign is asked.
 //!
-//! `storage`'s `base/mutant.rs` says how a mutant is added; [`hunters`] here says which campaigns look for it.
+//! `storage`'s `base/mutant.rs` says how a mutant is added; `hunters` here says which campaigns look for it.
 
 use std::process::ExitCode;
 

@@ -166,7 +166,7 @@ impl Disk for FileDisk {
         Ok(rustix::fs::fsync(&self.dir)?)
     }
 
-    /// Locks the directory, and the file [`LOCK_FILE`] as well: it is all there is where directories cannot be locked. It
+    /// Locks the directory, and the file `lock` as well: it is all there is where directories cannot be locked. It
     /// stays when the lock is released: removing it would let two processes lock two files of that name.
     fn lock(&self) -> Result<DiskLock, LockError> {
         let shown = self.show(LOCK_FILE);

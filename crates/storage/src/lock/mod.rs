@@ -113,7 +113,7 @@ pub struct LockHolder {
     pub age: Age,
     /// Whether it waited for a lock itself.
     pub waits: bool,
-    /// The thread or fiber that began it, as [`Hook::task`](crate::Hook::task) numbers them; 0 if that is not known.
+    /// The thread or fiber that began it, as [`Hook::task`] numbers them; 0 if that is not known.
     pub task: u64,
 }
 

@@ -63,7 +63,7 @@ impl Catalog {
     ///
     /// # Errors
     /// Those of waiting for the table's lock; nothing has happened then. No space for the decision: the same. A failure
-    /// afterwards: see [`Catalog::carry_out`].
+    /// afterwards: see [`carry_out`].
     pub(super) fn end(&self, core: &Core, name: &str, fate: Fate) -> Result<bool, TxnError> {
         loop {
             let Some(entry) = self.entry(name) else { return Ok(false) };
