@@ -184,7 +184,7 @@ thread_local! {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// See [`FiberLocal`](crate::fiber::FiberLocal) for when a value is made and dropped.
+/// See [`FiberLocal`] for when a value is made and dropped.
 #[macro_export]
 macro_rules! fiber_local {
     () => {};
