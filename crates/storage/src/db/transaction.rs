@@ -417,9 +417,20 @@ impl Transaction<'_> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(None) };
+        self.read_raw_for(table, key, Want::Read, f)
+    }
+
+    #[inline]
+    fn read_raw_for<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        want: Want,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let Some(info) = self.seen(table, want)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
-        let result = self.txn.read(&info.primary, key, Want::Read, f);
+        let result = self.txn.read(&info.primary, key, want, f);
         self.noted(result)
     }
 
@@ -518,10 +529,7 @@ impl Transaction<'_> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
-        self.enter(OperationKind::Fetch, &info.primary);
-        let result = self.txn.read(&info.primary, key, Want::Update, f);
-        self.noted(result)
+        self.read_raw_for(table, key, Want::Update, f)
     }
 
     /// Shows the rows of `[from, to]` to `visit` in descending order until it breaks.
