@@ -3,6 +3,7 @@
 mod checkers;
 mod fuzz;
 mod sim;
+mod tidy;
 mod torture;
 
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ enum Command {
     #[cfg(feature = "guided")]
     #[command(hide = true)]
     Guided(fuzz::guided::Flags),
+    /// Rules of the house that no compiler knows: order of modules, circles, dead files, names, links, commands.
+    Tidy(tidy::Flags),
     /// Latches, translation table and log reservations under every order of steps.
     Loom(checkers::Loom),
     /// Lock table, group commit and checkpoints under many random schedules.
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Fuzz(flags) => fuzz::run(&flags),
         #[cfg(feature = "guided")]
         Command::Guided(flags) => fuzz::guided::run(&flags),
+        Command::Tidy(flags) => tidy::run(&flags),
         Command::Loom(flags) => checkers::loom(&flags),
         Command::Shuttle(flags) => checkers::shuttle(&flags),
         Command::Miri(flags) => checkers::miri(&flags),

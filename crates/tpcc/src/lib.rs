@@ -45,6 +45,11 @@ pub mod fuzzing {
     use crate::flags::{self, Command, Parsed};
     use crate::{config, error::Error};
 
+    /// The command line, for those who hold its words against it.
+    pub fn command() -> clap::Command {
+        <flags::Cli as clap::CommandFactory>::command()
+    }
+
     /// Parses words as the command line and resolves what it says; an error must say something.
     pub fn command_line(words: &[String]) {
         let parsed = flags::parse_from(std::iter::once("tpcc".to_owned()).chain(words.iter().cloned()).map(Into::into));

@@ -1,0 +1,34 @@
+//! A file holds one idea: none is too long to.
+
+use super::Finding;
+use super::tree::Tree;
+
+pub(super) const RULE: &str = "length";
+
+/// Most lines of a source file.
+const LONGEST: usize = 800;
+
+pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    for (path, text) in tree.ending(".rs") {
+        let lines = text.lines().count();
+        if lines > LONGEST {
+            let what = format!("{lines} lines; more than {LONGEST} hold more than one idea");
+            findings.push(Finding { file: path.to_owned(), line: LONGEST + 1, rule: RULE, what });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_too_many_is_found() {
+        for (lines, expected) in [(LONGEST, 0), (LONGEST + 1, 1)] {
+            let tree = Tree::of(&[("crates/x/src/lib.rs", &"//\n".repeat(lines))]);
+            let mut findings = Vec::new();
+            check(&tree, &mut findings);
+            assert_eq!(findings.len(), expected);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Links in Markdown lead somewhere, and the paths that it names exist.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use super::Finding;
+use super::tree::Tree;
+
+pub(super) const RULE: &str = "link";
+
+/// What a path from the root of the workspace begins with.
+const TOPS: [&str; 4] = ["crates/", "xtask/", "benches/", ".ci/"];
+
+pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
+    let anchors: BTreeMap<&str, Vec<String>> = tree.ending(".md").map(|(path, text)| (path, anchors(text))).collect();
+    for (path, text) in tree.ending(".md") {
+        let mut fail = |at: Range<usize>, what: String| {
+            findings.push(Finding { file: path.to_owned(), line: line_of(text, at.start), rule: RULE, what });
+        };
+        for (event, at) in parse(text) {
+            match event {
+                Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                    // Other sites are not ours to check; paths of items are rustdoc's.
+                    if dest_url.contains("://") || dest_url.starts_with("mailto:") || dest_url.contains("::") {
+                        continue;
+                    }
+                    let (file, anchor) = dest_url.split_once('#').unwrap_or((&dest_url, ""));
+                    let target = if file.is_empty() { path.to_owned() } else { resolve(path, file) };
+                    if !tree.exists(&target) {
+                        fail(at, format!("the link to {dest_url} leads nowhere"));
+                    } else if !anchor.is_empty()
+                        && anchors.get(target.as_str()).is_some_and(|a| !a.iter().any(|a| a == anchor))
+                    {
+                        fail(at, format!("{target} has no heading #{anchor}"));
+                    }
+                }
+                Event::Code(code) if is_path(&code) && !tree.exists(&code) => {
+                    fail(at, format!("{code} does not exist"));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+pub(super) fn parse(text: &str) -> impl Iterator<Item = (Event<'_>, Range<usize>)> {
+    Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter()
+}
+
+/// The line, from 1, that a byte is on.
+pub(super) fn line_of(text: &str, at: usize) -> usize {
+    text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+}
+
+/// A path written from the root, without parts that stand for something.
+fn is_path(code: &str) -> bool {
+    TOPS.iter().any(|top| code.starts_with(top))
+        && code.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-'))
+}
+
+/// `link`, as written in the file `from`, from the root.
+fn resolve(from: &str, link: &str) -> String {
+    let mut at: Vec<&str> = from.split('/').collect();
+    at.pop();
+    for part in link.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                if at.pop().is_none() {
+                    return format!("{link}, which is outside");
+                }
+            }
+            part => at.push(part),
+        }
+    }
+    at.join("/")
+}
+
+/// The anchors of a document's headings, as code hosts make them.
+fn anchors(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut heading: Option<String> = None;
+    for (event, _) in parse(text) {
+        match event {
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::End(TagEnd::Heading(_)) => {
+                let words = heading.take().unwrap_or_default().to_lowercase().replace(' ', "-");
+                found.push(words.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect());
+            }
+            Event::Text(text) | Event::Code(text) => {
+                if let Some(heading) = &mut heading {
+                    heading.push_str(&text);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(readme: &str) -> Vec<usize> {
+        let other = ("crates/x/README.md", "# What it is\n[up](../../README.md)\n[self](#what-it-is)");
+        let mut findings = Vec::new();
+        check(&Tree::of(&[("README.md", readme), other]), &mut findings);
+        findings.into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn links_to_files_folders_headings_and_other_sites_pass() {
+        let readme = "[a](crates/x/README.md) [b](crates/x) [c](crates/x/README.md#what-it-is) [d](https://example.org)\n\
+                      `crates/x/README.md` and `crates/*/src`";
+        assert_eq!(lines(readme), [] as [usize; 0]);
+    }
+
+    #[test]
+    fn what_leads_nowhere_is_found() {
+        assert_eq!(lines("\n[a](crates/x/NOTHING.md)"), [2]);
+        assert_eq!(lines("\n\n[a](crates/x/README.md#nothing)"), [3]);
+        assert_eq!(lines("see `crates/x/src/nothing.rs`"), [1]);
+        assert_eq!(lines("| a |\n| --- |\n| [a](../outside.md) |"), [3]);
+    }
+}
