@@ -2,8 +2,8 @@
 //!
 //! - every fiber ends, each of its steps runs once, in its own order;
 //! - a ring never holds more than the team size, and mates in it take turns;
-//! - with teams per operation, whoever hops meets only fibers in the same operation;
-//! - no wake is lost, whoever sends it;
+//! - with teams per operation, a fiber that hops meets only fibers in the same operation;
+//! - no wake is lost, from whichever thread or fiber it comes;
 //! - the counts add up.
 
 #![allow(clippy::unwrap_used)]
@@ -51,7 +51,7 @@ struct World {
     progress: Vec<Cell<usize>>,
     /// By fiber: who sleeps until it moves.
     sleepers: Vec<RefCell<Vec<fiber::Waker>>>,
-    /// By fiber: it sleeps or waits for a condition; nobody sleeps for it, so that no circle closes.
+    /// By fiber: it sleeps or waits for a condition; no other sleeps for it, so that no circle closes.
     waits: Vec<Cell<bool>>,
     /// Steps of all.
     clock: Cell<u32>,
@@ -134,12 +134,12 @@ impl World {
         self.moved(me, usize::MAX);
     }
 
-    /// The fiber got here by a general switch: whoever hopped before is of no interest.
+    /// The fiber got here by a general switch: earlier hops do not matter.
     fn arrived_otherwise(&self) {
         self.left_by_hop.set(None);
     }
 
-    /// Nobody is left who could move the clock.
+    /// No fiber is left that could move the clock.
     fn alone(&self) -> bool {
         (0..self.programs.len()).all(|fiber| self.progress[fiber].get() == usize::MAX || self.waits[fiber].get())
     }

@@ -11,7 +11,7 @@ const ORDERS: [(&str, &[&str]); 3] = [
         "crates/storage",
         &["base", "io", "page", "latch", "log", "buffer", "btree", "lock", "txn", "recovery", "table", "db", "fuzzing"],
     ),
-    ("crates/sched-steps", &["point", "fiber", "team", "executor", "measure"]),
+    ("crates/sched-steps", &["fifo", "context", "point", "teams", "executor", "measure"]),
     ("crates/tpcc", &["workload", "engines", "driver", "report", "doors", "lab", "cli"]),
 ];
 

@@ -4,10 +4,12 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::core::{Core, Parts};
-use super::drive::{Callbacks, Idle, OnIdle, Service};
+use super::idle::{Callbacks, Idle, OnIdle, Service};
+use super::remote::{FIBERS, Monitor, Remote};
 use super::scope::{self, FiberError, Scope};
-use crate::fiber::{Monitor, Remote, Slab, StackError};
-use crate::team::{LastInterest, Membership, NextTeam, Operations, Statistics, Teams};
+use crate::context::{Slab, StackError};
+use crate::point::Operations;
+use crate::teams::{LastInterest, Membership, NextTeam, Statistics, Teams};
 
 /// The smallest stack of a fiber, in bytes: one on which a panic of the fiber can be printed with its whole backtrace, in
 /// a debug build.
@@ -174,7 +176,7 @@ impl Builder {
     /// Fibers of one thread share its thread-locals, and leave calls in another order than they entered them. Safe code
     /// may rely on that order: a scoped thread-local (`scoped_tls`' `set`), or any guard that puts a pointer into a
     /// thread-local and puts the one before back when it is dropped, reads freed memory when two fibers enter, give way,
-    /// and leave crosswise. No compiler can see it, so whoever builds an executor answers for all that runs in its scopes:
+    /// and leave crosswise. No compiler can see it, so the caller that builds an executor answers for all that runs in its scopes:
     ///
     /// **At each place where a context gives way, nothing is open on it that must be closed in reverse order of opening
     /// among all that opens it on this thread.** Contexts are the fibers and the closure of a [`scope`](Executor::scope).
@@ -202,7 +204,7 @@ impl Builder {
     #[allow(unsafe_code)]
     pub unsafe fn build(self) -> Result<Executor, BuildError> {
         let wrong = |name, value, must| Err(BuildError::Setting { name, value, must });
-        if self.fibers == 0 || self.fibers >= crate::fiber::FIBERS {
+        if self.fibers == 0 || self.fibers >= FIBERS {
             return wrong("fibers", self.fibers, "from 1 to 65,535");
         }
         if self.team_size == 0 {

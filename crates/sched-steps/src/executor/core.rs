@@ -7,10 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use super::drive::Callbacks;
-use super::fifo::{Fifo, Links, NONE};
-use crate::fiber::{self, Locals, Node, Remote, Rest, Slab, Waker, Watch, Watched, local};
-use crate::team::{Membership, NO_OPERATION, Teams};
+use super::idle::Callbacks;
+use super::locals::Locals;
+use super::remote::{Remote, Waker};
+use crate::context::{self, Driver, INERT, NO_INDEX, Node, Rest, Slab, Watch, Watched, local};
+use crate::fifo::{Fifo, Links, NONE};
+use crate::teams::{Membership, NO_OPERATION, Teams};
 
 /// Where a fiber is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,7 +142,7 @@ pub(crate) struct Core {
     pub(super) driving: Cell<bool>,
     pub(super) callbacks: Callbacks,
     #[cfg(feature = "asan")]
-    pub(super) shadow: super::shadow::Main,
+    pub(super) shadow: context::tools::asan::MainStack,
 }
 
 /// What an executor is made of.
@@ -168,7 +170,7 @@ impl Core {
             watch,
             nodes: (0..parts.fibers).map(Node::new).collect(),
             colds: (0..parts.fibers).map(|_| Cold::new()).collect(),
-            main: Node::new(NONE),
+            main: Node::new(NO_INDEX),
             slab: parts.slab,
             remote: parts.remote,
             free: Fifo::new(),
@@ -189,7 +191,7 @@ impl Core {
             driving: Cell::new(false),
             callbacks: parts.callbacks,
             #[cfg(feature = "asan")]
-            shadow: super::shadow::Main::default(),
+            shadow: context::tools::asan::MainStack::default(),
         };
         (0..parts.fibers).for_each(|index| core.free.push(&core, index));
         core
@@ -198,9 +200,9 @@ impl Core {
     /// Calls `with` with the executor that drives this thread; `None` if there is none.
     #[inline]
     pub(crate) fn current<R>(with: impl FnOnce(&Core) -> R) -> Option<R> {
-        let core = local().core.get();
-        // SAFETY: set by `drive` of an executor that outlives its drive, and null or restored after it.
-        if core.is_null() { None } else { Some(with(unsafe { &*core })) }
+        let driver = local().driver.get()?;
+        // SAFETY: set by `drive` of an executor, the only kind of driver, which outlives its drive; restored after it.
+        Some(with(unsafe { driver.cast::<Core>().as_ref() }))
     }
 
     pub(super) fn cold(&self, index: u32) -> &Cold {
@@ -229,12 +231,12 @@ impl Core {
     #[inline]
     pub(crate) fn running_node(&self) -> Option<&Node> {
         let local = local();
-        if !ptr::eq(local.core.get(), self) {
+        if !ptr::addr_eq(local.driver.get()?.as_ptr(), self) {
             return None;
         }
-        // SAFETY: `current` is a node of the executor that `core` names.
+        // SAFETY: `current` is a node of the executor that `driver` names.
         let node = unsafe { &*local.current.get() };
-        (node.index.get() != NONE).then_some(node)
+        (node.index.get() != NO_INDEX).then_some(node)
     }
 
     /// What to call fiber `index` in a message.
@@ -254,7 +256,7 @@ impl Core {
         Waker::new(self.remote, index)
     }
 
-    /// The waker of the running fiber, for whoever it gives it to.
+    /// The waker of the running fiber, which from now on may be held anywhere.
     pub(crate) fn give_waker(&self) -> Option<Waker> {
         let index = self.running()?;
         self.cold(index).waker_given.set(true);
@@ -270,8 +272,8 @@ impl Core {
         node.mask.set(u64::MAX);
         #[cfg(feature = "asan")]
         self.clean(index);
-        // SAFETY: the slot was free, so nobody runs on its stack.
-        unsafe { fiber::prepare(node, self.slab.get(index as usize).top) };
+        // SAFETY: the slot was free, so no fiber runs on its stack.
+        unsafe { context::prepare(node, self.slab.get(index as usize).top) };
         self.live.set(self.live.get() + 1);
         self.make_ready(index);
         Ok(index)
@@ -295,8 +297,8 @@ impl Core {
         self.cold(index).place.set(Place::Free);
         self.free.push(self, index);
         self.live.set(self.live.get() - 1);
-        fiber::conclude(self.node(index));
-        // Nobody holds this context any more, so only a back end of threads comes back, to end the thread.
+        context::conclude(self.node(index));
+        // Nothing refers to this context any more, so only the back end of threads comes back, to end the thread.
         self.switch(next, true);
     }
 
@@ -306,9 +308,9 @@ impl Core {
         if matches!(cold.place.get(), Place::Free | Place::Ended) || cold.cancelled.replace(true) {
             return;
         }
-        if self.running() != Some(index) && fiber::rest(self.node(index)) == Rest::Hopped {
+        if self.running() != Some(index) && context::rest(self.node(index)) == Rest::Hopped {
             // SAFETY: a hop suspended it, and `cancelled` says that it is diverted once only.
-            unsafe { fiber::divert(self.node(index)) };
+            unsafe { context::divert(self.node(index)) };
         }
         // The condition of one that is polled is forgotten when the poll finds it cancelled.
         match cold.place.get() {
@@ -330,35 +332,63 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        self.nodes.iter().chain([&self.main]).for_each(fiber::dispose);
+        self.nodes.iter().chain([&self.main]).for_each(context::dispose);
         self.remote.release();
     }
 }
 
-/// Where a fiber begins, on its own stack.
-pub(crate) extern "C" fn fiber_main(node: *const Node) {
-    // SAFETY: the node of a fiber of the executor that drives this thread.
-    let (core, index) = unsafe { (&*local().core.get(), (*node).index.get()) };
-    #[cfg(feature = "asan")]
-    // SAFETY: the switch to this stack was announced.
-    unsafe {
-        core.arrived(node);
-    }
-    let cold = core.cold(index);
-    let task = cold.task.take();
-    // One that was cancelled before it began only drops what it was to work with, which may wait.
-    let is_cancelled = cold.cancelled.replace(false);
-    let run = || {
-        match task {
-            Some(task) if !is_cancelled => task(),
-            task => drop(task),
+impl Driver for Core {
+    fn run(&self, node: &Node) {
+        let index = node.index.get();
+        #[cfg(feature = "asan")]
+        // SAFETY: the switch to this stack was announced.
+        unsafe {
+            self.arrived(node);
         }
-        // A task drops its own values; what was made after them, or by one that never began, ends here.
-        cold.locals.drop_values();
-    };
-    // The task reports its own panics; what escapes is that of a destructor.
-    if catch_unwind(AssertUnwindSafe(run)).is_err() {
-        std::process::abort();
+        let cold = self.cold(index);
+        let task = cold.task.take();
+        // One that was cancelled before it began only drops what it was to work with, which may wait.
+        let is_cancelled = cold.cancelled.replace(false);
+        let run = || {
+            match task {
+                Some(task) if !is_cancelled => task(),
+                task => drop(task),
+            }
+            // A task drops its own values; what was made after them, or by one that never began, ends here.
+            cold.locals.drop_values();
+        };
+        // The task reports its own panics; what escapes is that of a destructor.
+        if catch_unwind(AssertUnwindSafe(run)).is_err() {
+            std::process::abort();
+        }
+        self.finish(index);
     }
-    core.finish(index);
+
+    fn wake(&self, executor: u32, index: u32) -> bool {
+        let ours = Waker::is_of(self.remote, executor);
+        if ours && index < self.fibers() {
+            self.wake_fiber(index);
+        }
+        ours
+    }
+
+    /// It has no mates from here on: a destructor that passes a point must not run others in the middle of a panic.
+    fn begin_unwinding(&self) {
+        let Some(index) = self.running() else { return };
+        self.cold(index).unwinding.set(true);
+        self.leave_ring(index);
+        self.cold(index).place.set(Place::Ready);
+        let hold = &local().hold;
+        hold.set(hold.get() | INERT);
+    }
+
+    #[cfg(any(
+        feature = "asan",
+        not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))
+    ))]
+    fn pass(&self) {
+        let Some(index) = self.running() else { return };
+        self.switch(self.node(index).next.get(), false);
+        self.heed_cancellation(index);
+    }
 }

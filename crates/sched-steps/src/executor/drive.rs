@@ -1,96 +1,13 @@
 //! The side of the thread: driving fibers, waiting when none can run, and work between them.
 
-use std::cell::{Cell, RefCell};
 use std::panic::resume_unwind;
-use std::ptr;
-use std::time::{Duration, Instant};
+use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use super::core::{Awaits, Core};
-use super::outside;
+use super::idle::Idle;
 use super::stop::Stop;
-use crate::fiber::{INERT, Node, local};
-
-/// How long an idle executor looks for wakes before it sleeps.
-const SPIN: Duration = Duration::from_micros(20);
-/// How long it sleeps at most while a condition has to be asked for.
-const POLL: Duration = Duration::from_micros(50);
-
-/// Called when no fiber can run.
-pub(super) type OnIdle = Box<dyn FnMut(&Idle<'_>)>;
-/// Called between fibers, once in so many choices.
-pub(super) type Service = (u32, Box<dyn FnMut()>);
-
-/// What the embedder wants to be called for, on the context of the thread.
-#[derive(Default)]
-pub(crate) struct Callbacks {
-    pub(super) idle: RefCell<Option<OnIdle>>,
-    pub(super) service: RefCell<Option<Box<dyn FnMut()>>>,
-    pub(super) every: u32,
-    picks: Cell<u32>,
-}
-
-impl Callbacks {
-    pub(super) fn new(idle: Option<OnIdle>, service: Option<Service>) -> Callbacks {
-        let (every, service) = service.map_or((0, None), |(every, call)| (every.max(1), Some(call)));
-        Callbacks { idle: RefCell::new(idle), service: RefCell::new(service), every, picks: Cell::new(0) }
-    }
-
-    /// Counts a choice; true if the thread should have control.
-    #[inline]
-    pub(super) fn is_due(&self) -> bool {
-        if self.every == 0 {
-            return false;
-        }
-        self.picks.set(self.picks.get().saturating_add(1));
-        self.picks.get() > self.every
-    }
-}
-
-/// What an idle executor may look at and do.
-#[derive(Clone, Copy)]
-pub struct Idle<'a> {
-    core: &'a Core,
-}
-
-impl std::fmt::Debug for Idle<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Idle").field("has_wakes", &self.has_wakes()).field("polled", &self.polled()).finish()
-    }
-}
-
-impl Idle<'_> {
-    /// A fiber has been woken: return soon. One load.
-    #[must_use]
-    pub fn has_wakes(&self) -> bool {
-        self.core.remote.has_wakes()
-    }
-
-    /// Fibers whose conditions are asked each time the callback returns.
-    #[must_use]
-    pub fn polled(&self) -> usize {
-        self.core.polled.len() as usize
-    }
-
-    /// Sleeps until a fiber is woken, or `timeout` or the executor's [limit](super::Builder::limit) has passed. May return
-    /// earlier.
-    pub fn park(&self, timeout: Option<Duration>) {
-        let left = self.core.limit_left();
-        self.core.remote.park(timeout.map_or(left, |timeout| Some(left.map_or(timeout, |left| left.min(timeout)))));
-    }
-
-    /// What happens without a callback: look for wakes for 20 us, then sleep until one comes, or for 50 us
-    /// if there are conditions to ask.
-    pub fn wait(&self) {
-        let begun = Instant::now();
-        let limit = if self.polled() > 0 { SPIN / 4 } else { SPIN };
-        while !self.has_wakes() {
-            if begun.elapsed() > limit {
-                return self.park((self.polled() > 0).then_some(POLL));
-            }
-            std::hint::spin_loop();
-        }
-    }
-}
+use crate::context::{Driver, INERT, Node, local, outside};
 
 impl Core {
     /// Runs fibers until `done`, which is asked each time the thread gets control, or until none is left.
@@ -146,7 +63,7 @@ impl Core {
     }
 
     fn serve(&self) -> std::thread::Result<()> {
-        self.callbacks.picks.set(0);
+        self.callbacks.begin_anew();
         outside(|| {
             if let Some(service) = &mut *self.callbacks.service.borrow_mut() {
                 service();
@@ -156,23 +73,30 @@ impl Core {
 
     /// Waits until something may have become ready.
     fn idle(&self) -> std::thread::Result<()> {
-        let idle = Idle { core: self };
+        let idle = self.idle_now();
         outside(|| match &mut *self.callbacks.idle.borrow_mut() {
             Some(callback) => callback(&idle),
             None => idle.wait(),
         })
     }
 
-    /// Waits on the stack of a fiber, where nobody else may run.
+    /// What may be looked at and done while no fiber can run.
+    fn idle_now(&self) -> Idle<'_> {
+        // A limit beyond what a clock can show is none.
+        let until = self.limit.and_then(|limit| self.rests_since.get().unwrap_or_else(Instant::now).checked_add(limit));
+        Idle { remote: self.remote, polled: self.polled.len() as usize, until }
+    }
+
+    /// Waits on the stack of a fiber, where no other fiber may run.
     pub(super) fn idle_in_place(&self) {
-        Idle { core: self }.wait();
+        self.idle_now().wait();
     }
 }
 
 /// This thread's executor while it drives; the one before it when dropped.
 struct Driving<'a> {
     core: &'a Core,
-    before: (*const Core, *const Node, u32),
+    before: (Option<NonNull<dyn Driver>>, *const Node, u32),
 }
 
 impl<'a> Driving<'a> {
@@ -180,7 +104,11 @@ impl<'a> Driving<'a> {
         let local = local();
         Driving {
             core,
-            before: (local.core.replace(core), local.current.replace(&raw const core.main), local.hold.replace(INERT)),
+            before: (
+                local.driver.replace(Some(NonNull::from_ref(core))),
+                local.current.replace(&raw const core.main),
+                local.hold.replace(INERT),
+            ),
         }
     }
 }
@@ -190,7 +118,7 @@ impl Drop for Driving<'_> {
         self.core.awaits.set(Awaits::Rest);
         self.core.driving.set(false);
         let local = local();
-        local.core.set(self.before.0);
+        local.driver.set(self.before.0);
         local.current.set(self.before.1);
         local.hold.set(self.before.2);
     }

@@ -1,25 +1,35 @@
-//! The executor: fibers of one thread, who runs next, and what waits.
+//! The executor: fibers of one thread, which of them runs next, and what waits.
 //!
-//! There is no scheduler context between two fibers. Whoever gives way picks the next one itself, on its own
+//! There is no scheduler context between two fibers. A fiber that gives way picks the next one itself, on its own
 //! stack, and switches there; the thread that drives the executor gets control only when nothing can run,
 //! when what it waits for has happened, or between teams when it asked for that.
 
 mod builder;
 mod core;
 mod drive;
-mod fifo;
+mod fiber_local;
+mod idle;
+mod locals;
+mod operations;
+mod remote;
+mod running;
 mod scope;
 #[cfg(feature = "asan")]
 mod shadow;
 mod stop;
 #[cfg(test)]
+mod team_tests;
+#[cfg(test)]
 mod tests;
 mod turns;
 
 pub use builder::{BuildError, Builder, Executor, MIN_STACK_BYTES};
-pub(crate) use core::{Core, fiber_main};
-pub use drive::Idle;
-pub(crate) use fifo::{Fifo, Links};
+pub use fiber_local::FiberLocal;
+pub use idle::Idle;
+pub use operations::{
+    begin_operation, current_operation, current_part, end_operation, go_on_as, operation, reset_statistics, statistics,
+};
+pub use remote::{Monitor, Sample, Waker};
+pub use running::{block_until, index, monitor, park, waker, yield_now};
 pub use scope::{FiberError, JoinHandle, Scope};
 pub use stop::{Stop, Waiting, WaitsFor};
-pub(crate) use turns::outside;

@@ -8,9 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
 use super::core::{Awaits, Core};
+use super::remote::Waker;
 use super::stop::Stop;
-use crate::fiber::Waker;
-use crate::fiber::panic::{Unwound, message};
+use crate::context::panic::{Unwound, message};
 
 /// Why a fiber returned nothing.
 #[derive(thiserror::Error)]
@@ -63,7 +63,7 @@ struct Packet<T> {
 
 impl<T> Drop for Packet<T> {
     fn drop(&mut self) {
-        // A panic nobody asked for is the scope's.
+        // A panic that no `join` has reported is reported by the scope.
         if let Some(Err(error @ FiberError::Panicked { .. })) = self.result.take() {
             self.shared.fail(error);
         }

@@ -6,29 +6,14 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::core::Core;
-use super::fifo::NONE;
-use crate::fiber::Node;
-use crate::fiber::tools::asan;
-
-/// What is known of the context of the thread, and of the switch that is under way.
-#[derive(Debug)]
-pub(crate) struct Main {
-    save: Cell<*mut c_void>,
-    stack: Cell<(usize, usize)>,
-    left: Cell<*const Node>,
-}
-
-impl Default for Main {
-    fn default() -> Main {
-        Main { save: Cell::new(ptr::null_mut()), stack: Cell::new((0, 0)), left: Cell::new(ptr::null()) }
-    }
-}
+use crate::context::tools::asan;
+use crate::context::{NO_INDEX, Node};
 
 impl Core {
     fn save_of(&self, node: *const Node) -> &Cell<*mut c_void> {
         // SAFETY: a node of this executor.
         match unsafe { (*node).index.get() } {
-            NONE => &self.shadow.save,
+            NO_INDEX => &self.shadow.save,
             index => &self.cold(index).shadow,
         }
     }
@@ -40,7 +25,7 @@ impl Core {
     pub(super) unsafe fn announce(&self, from: *const Node, to: *const Node, last: bool) {
         // SAFETY: a node of this executor.
         let (bottom, size) = match unsafe { (*to).index.get() } {
-            NONE => self.shadow.stack.get(),
+            NO_INDEX => self.shadow.stack.get(),
             index => {
                 let stack = self.slab.get(index as usize);
                 (stack.low, stack.top - stack.low)

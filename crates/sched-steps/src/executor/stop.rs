@@ -1,7 +1,7 @@
 //! Fibers that wait for what will never come: the executor sees it, says who waits for what, and unwinds them.
 //!
 //! When nothing can run, each fiber waits for one of four things. That another fiber ends, or that a slot is free, only
-//! fibers of the executor can bring about. A wake brings one on that has given its waker away, to whoever may hold it now;
+//! fibers of the executor can bring about. A wake brings one on that has given its waker away, to whatever may hold it now;
 //! one that has not is parked for good. A condition may come true by itself. So if no fiber waits for a wake that may come
 //! or for a condition, it is proven that none will ever run. Where wakes are expected, only time can tell:
 //! [`Builder::limit`](super::Builder::limit).
@@ -10,7 +10,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::core::{Core, Place};
-use super::fifo::NONE;
+use crate::fifo::NONE;
 
 /// What a fiber waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,11 +120,5 @@ impl Core {
             Place::Parked if cold.waker_given.get() => WaitsFor::Wake,
             Place::Parked => WaitsFor::WakeByNothing,
         })
-    }
-
-    /// What is left of the limit, if there is one.
-    pub(super) fn limit_left(&self) -> Option<Duration> {
-        let rested = self.rests_since.get().map_or(Duration::ZERO, |since| since.elapsed());
-        Some(self.limit?.saturating_sub(rested))
     }
 }

@@ -1,13 +1,14 @@
-//! Who runs next: the ring, the queues, and the moves of the running fiber.
+//! Which fiber runs next: the ring, the queues, and the moves of the running fiber.
 #![allow(unsafe_code)]
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::resume_unwind;
 use std::ptr;
 
 use super::core::{Core, Place};
-use super::fifo::NONE;
-use crate::fiber::{self, INERT, Node, Waker, local};
-use crate::team::{Member, Membership, NO_OPERATION, OperationId, Statistics, add};
+use crate::context::{self, INERT, Node, local, outside};
+use crate::fifo::NONE;
+use crate::point::OperationId;
+use crate::teams::{Member, Membership, NO_OPERATION, Statistics, add};
 
 /// In a ring, conditions are asked at the begin of one operation in so many.
 const ASK_EVERY: u32 = 16;
@@ -62,7 +63,7 @@ impl Core {
         self.cold(index).place.set(Place::Ring);
     }
 
-    /// Takes a fiber out of the ring, if it is in it. Its successor is who runs next: the paper's hint to the
+    /// Takes a fiber out of the ring, if it is in it. Its successor runs next: the paper's hint to the
     /// scheduler (4.1.3, step 4).
     pub(super) fn leave_ring(&self, index: u32) {
         if self.cold(index).place.get() == Place::Ring {
@@ -106,7 +107,7 @@ impl Core {
     /// Takes in wakes and asks the conditions.
     fn attend(&self) {
         if self.remote.has_wakes() {
-            self.remote.drain(self.fibers() as usize, |index| self.wake(index));
+            self.remote.drain(self.fibers() as usize, |index| self.wake_fiber(index));
         }
         if self.polled.len() > 0 {
             self.ask();
@@ -136,7 +137,7 @@ impl Core {
         }
     }
 
-    fn wake(&self, index: u32) {
+    pub(super) fn wake_fiber(&self, index: u32) {
         let cold = self.cold(index);
         match cold.place.get() {
             Place::Parked => self.make_ready(index),
@@ -144,25 +145,6 @@ impl Core {
             _ => cold.pending.set(true),
         }
     }
-
-    /// Wakes one of our own fibers without touching shared memory; false if it is not ours.
-    pub(crate) fn wake_here(&self, executor: u32, index: u32) -> bool {
-        let ours = Waker::is_of(self.remote, executor);
-        if ours && index < self.fibers() {
-            self.wake(index);
-        }
-        ours
-    }
-}
-
-/// Calls what belongs to the user as if no fiber ran, and catches its panic.
-pub(crate) fn outside<R>(call: impl FnOnce() -> R) -> std::thread::Result<R> {
-    let local = local();
-    let (hold, core) = (local.hold.replace(INERT), local.core.replace(ptr::null()));
-    let result = catch_unwind(AssertUnwindSafe(call));
-    local.core.set(core);
-    local.hold.set(hold);
-    result
 }
 
 /// The choice.
@@ -242,7 +224,7 @@ impl Core {
         unsafe {
             #[cfg(feature = "asan")]
             self.announce(from, to, last);
-            fiber::switch(from, to);
+            context::switch(from, to);
             #[cfg(feature = "asan")]
             self.arrived(from);
         }
@@ -266,27 +248,16 @@ impl Core {
         );
     }
 
-    fn heed_cancellation(&self, index: u32) {
+    pub(super) fn heed_cancellation(&self, index: u32) {
         let cold = self.cold(index);
         if cold.cancelled.get() && !(cold.unwinding.get() && std::thread::panicking()) {
-            fiber::panic::unwind_now();
+            context::panic::unwind_now();
         }
     }
 }
 
 /// Moves of the running fiber.
 impl Core {
-    /// A hop by way of the general switch, for builds in which it cannot be inlined.
-    #[cfg(any(
-        feature = "asan",
-        not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))
-    ))]
-    pub(crate) fn pass_slowly(&self) {
-        let Some(index) = self.running() else { return };
-        self.switch(self.node(index).next.get(), false);
-        self.heed_cancellation(index);
-    }
-
     pub(crate) fn begin_operation(&self, operation: OperationId) {
         let Some(index) = self.running() else { return };
         assert!(self.teams.knows(operation), "operation {} is not one of this executor's", operation.index());
@@ -328,8 +299,8 @@ impl Core {
         }
     }
 
-    /// Out of the team that runs and into the one that waits for `operation`; on with whoever is next. The path of every
-    /// operation of every fiber, so it does not go by way of [`Core::end_operation`]: who joins a team needs no turn.
+    /// Out of the team that runs and into the one that waits for `operation`; on with the next fiber. The path of every
+    /// operation of every fiber, so it does not go by way of [`Core::end_operation`]: a fiber that joins a team needs no turn.
     fn change_team(&self, index: u32, operation: OperationId) {
         self.assert_no_latch();
         let (cold, node) = (self.cold(index), self.node(index));
@@ -460,8 +431,8 @@ impl Core {
         }
         self.assert_no_latch();
         let condition: *const (dyn Fn() -> bool + '_) = is_ready;
-        // SAFETY: only the lifetime changes; the pointer is used while this frame is suspended, and nobody
-        // asks once the fiber is no longer among the polled.
+        // SAFETY: only the lifetime changes; the pointer is used while this frame is suspended, and no
+        // poll asks once the fiber is no longer among the polled.
         let condition = unsafe {
             std::mem::transmute::<*const (dyn Fn() -> bool + '_), *const (dyn Fn() -> bool + 'static)>(condition)
         };
@@ -482,17 +453,6 @@ impl Core {
         self.go_astray(index);
         cold.place.set(place);
         self.give_way(index);
-    }
-
-    /// The running fiber is about to unwind because it was cancelled. It has no mates from here on: a
-    /// destructor that passes a point must not run others in the middle of a panic.
-    pub(crate) fn begin_unwinding(&self) {
-        let Some(index) = self.running() else { return };
-        self.cold(index).unwinding.set(true);
-        self.leave_ring(index);
-        self.cold(index).place.set(Place::Ready);
-        let hold = &local().hold;
-        hold.set(hold.get() | INERT);
     }
 
     pub(crate) fn statistics(&self) -> Statistics {

@@ -115,7 +115,7 @@ pub fn code_bytes() -> usize {
     not(any(miri, feature = "asan"))
 ))]
 mod sizes {
-    pub(super) use crate::fiber::RING_ADVANCE_BYTES;
+    pub(super) use crate::context::RING_ADVANCE_BYTES;
 
     // Each copy of a hop leaves its size in this section. There is one at least: the body above has five.
     unsafe extern "C" {

@@ -18,8 +18,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use super::operation::Operations;
 use super::points;
-use crate::team::Operations;
 
 /// What identifies a build: a hash of the running executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

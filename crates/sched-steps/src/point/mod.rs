@@ -2,24 +2,26 @@
 //!
 //! [`ctx_point!`](crate::ctx_point) parts code into stretches that fit the instruction cache;
 //! [`ctx_prefetch!`](crate::ctx_prefetch) asks for data and lets others run until it has come. Each place is
-//! a [`Point`] that the linker gathers in a section, so that [`points`] lists them all and nobody keeps a
-//! list by hand. A point is live or not for each operation; a dead one costs a test and a branch.
+//! a [`Point`] that the linker gathers in a section, so that [`points`] lists them all without a
+//! list that is kept by hand. A point is live or not for each operation; a dead one costs a test and a branch.
 //!
 //! Where to put them: shallow, or under a common caller. Every frame by which the call chains of two
 //! consecutive points differ costs a mispredicted return, 5 ns, at each hop. 4-8 KiB of code between two
 //! points is best for time; for counted misses, as much as fits the cache without conflicts.
 
 mod bitmap;
+mod operation;
 mod prefetch;
 mod section;
 
 pub use bitmap::{Bitmap, BitmapError, Build, Site};
+pub use operation::{OperationId, Operations, TooManyOperations};
 pub use prefetch::prefetch;
 pub use section::points;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::fiber::{self, INERT, local};
+use crate::context::{self, INERT, local};
 
 /// A place in the code where a fiber may pass the CPU on. Made by [`ctx_point!`](crate::ctx_point).
 #[derive(Debug)]
@@ -90,12 +92,12 @@ pub fn set_all(live: bool) {
 #[inline(always)]
 pub fn at(point: &'static Point, latched: bool) {
     debug_assert!(
-        latched || fiber::latches_held() == 0 || !fiber::is_fiber(),
+        latched || context::latches_held() == 0 || !context::is_fiber(),
         "point '{}' is reached with a latch held",
         point.name
     );
     if is_live(point.live.load(Ordering::Relaxed)) {
-        fiber::hop();
+        context::hop();
     }
 }
 
@@ -104,13 +106,13 @@ pub fn at(point: &'static Point, latched: bool) {
 #[inline(always)]
 pub fn at_prefetch<T: ?Sized>(point: &'static Point, address: *const T, lines: usize) {
     debug_assert!(
-        fiber::latches_held() == 0 || !fiber::is_fiber(),
+        context::latches_held() == 0 || !context::is_fiber(),
         "point '{}' is reached with a latch held",
         point.name
     );
     if is_live(point.live.load(Ordering::Relaxed)) {
         prefetch(address, lines);
-        fiber::hop();
+        context::hop();
     }
 }
 
@@ -131,7 +133,7 @@ pub fn is_live(operations: u64) -> bool {
 /// True if the caller is in a fiber that holds a latch.
 #[must_use]
 pub fn is_latched() -> bool {
-    local().hold.get() & !INERT != 0 && fiber::is_fiber()
+    local().hold.get() & !INERT != 0 && context::is_fiber()
 }
 
 /// A place where the next team mate may run.

@@ -5,8 +5,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
 
 use super::*;
-use crate::Executor;
 use crate::team::Operations;
+use crate::{Executor, fiber};
 
 /// Tests that change which points are live do so one at a time.
 static LIVE: Mutex<()> = Mutex::new(());

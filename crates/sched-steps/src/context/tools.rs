@@ -67,7 +67,25 @@ fn request(_number: usize, _first: usize, _second: usize) -> usize {
 /// What AddressSanitizer keeps of a suspended context.
 #[cfg(feature = "asan")]
 pub(crate) mod asan {
+    use std::cell::Cell;
     use std::ffi::c_void;
+    use std::ptr;
+
+    use crate::context::Node;
+
+    /// What is known of the context of the thread, and of the switch that is under way.
+    #[derive(Debug)]
+    pub(crate) struct MainStack {
+        pub(crate) save: Cell<*mut c_void>,
+        pub(crate) stack: Cell<(usize, usize)>,
+        pub(crate) left: Cell<*const Node>,
+    }
+
+    impl Default for MainStack {
+        fn default() -> MainStack {
+            MainStack { save: Cell::new(ptr::null_mut()), stack: Cell::new((0, 0)), left: Cell::new(ptr::null()) }
+        }
+    }
 
     unsafe extern "C" {
         fn __sanitizer_start_switch_fiber(save: *mut *mut c_void, bottom: *const c_void, size: usize);
@@ -84,7 +102,7 @@ pub(crate) mod asan {
         unsafe { __sanitizer_start_switch_fiber(save, bottom as *const c_void, size) }
     }
 
-    /// Forgets what frames that never returned have left on a stack that nobody uses.
+    /// Forgets what frames that never returned have left on a stack that no fiber uses.
     pub(crate) fn clean(bottom: usize, size: usize) {
         // SAFETY: changes what is known of the memory, not the memory.
         unsafe { __asan_unpoison_memory_region(bottom as *const c_void, size) }

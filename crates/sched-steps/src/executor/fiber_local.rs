@@ -1,16 +1,16 @@
 //! Values that belong to a fiber, as those of `thread_local!` belong to a thread.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::executor::Core;
+use super::core::Core;
+use super::locals::{Locals, State};
 
 /// A value of which each fiber has its own. Made by [`fiber_local!`](crate::fiber_local).
 ///
 /// It is made at a fiber's first access and dropped when the fiber ends, before its [`join`](crate::JoinHandle::join)
 /// returns; a fiber that comes later begins anew. Outside of a fiber, in a condition of
-/// [`block_until`](super::block_until) and in callbacks of the executor it is a value of the thread.
+/// [`block_until`](crate::fiber::block_until) and in callbacks of the executor it is a value of the thread.
 ///
 /// An access looks through the values that the fiber has made so far: keep them few, or behind one key.
 pub struct FiberLocal<T: 'static> {
@@ -76,59 +76,6 @@ impl<T: 'static> FiberLocal<T> {
 }
 
 const GONE: &str = "is used after it was dropped";
-
-/// Where one value is in its life.
-#[derive(Clone)]
-enum State {
-    InTheMaking,
-    Here(Rc<dyn Any>),
-    /// Dropped, because the fiber ends.
-    Gone,
-}
-
-/// The values of one fiber, by the addresses of their statics.
-#[derive(Default)]
-pub(crate) struct Locals {
-    values: RefCell<Vec<(usize, State)>>,
-}
-
-impl Locals {
-    fn state(&self, key: usize) -> Option<State> {
-        self.values.borrow().iter().find(|(of, _)| *of == key).map(|(_, state)| state.clone())
-    }
-
-    fn set(&self, key: usize, state: State) {
-        let mut values = self.values.borrow_mut();
-        match values.iter_mut().find(|(of, _)| *of == key) {
-            Some(value) => value.1 = state,
-            None => values.push((key, state)),
-        }
-    }
-
-    fn forget(&self, key: usize) {
-        self.values.borrow_mut().retain(|(of, _)| *of != key);
-    }
-
-    /// Drops all values, the newest first. Their destructors may use others, and make others, but none that is gone.
-    pub(crate) fn drop_values(&self) {
-        loop {
-            let newest = {
-                let mut values = self.values.borrow_mut();
-                let mut living = values.iter_mut().rev().filter(|(_, state)| matches!(state, State::Here(_)));
-                living.next().map(|(_, state)| std::mem::replace(state, State::Gone))
-            };
-            match newest {
-                Some(value) => drop(value),
-                None => return,
-            }
-        }
-    }
-
-    /// For the next fiber: no value is gone.
-    pub(crate) fn begin_anew(&self) {
-        self.values.borrow_mut().clear();
-    }
-}
 
 /// Forgets that a value is in the making, if making it panicked.
 struct Making<'a> {

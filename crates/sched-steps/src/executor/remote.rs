@@ -8,6 +8,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
+use crate::context::driving;
+
 /// Executors that may exist at a time in one process.
 const EXECUTORS: usize = 1024;
 /// Fibers an executor may have.
@@ -138,7 +140,7 @@ impl Remote {
     }
 }
 
-/// Ends a [`park`](super::park) of one fiber, from any thread. Valid for ever: after the fiber has ended a
+/// Ends a [`park`](crate::fiber::park) of one fiber, from any thread. Valid for ever: after the fiber has ended a
 /// call at worst wakes a later one for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Waker {
@@ -153,7 +155,7 @@ impl Waker {
 
     /// Wakes the fiber.
     pub fn wake(self) {
-        if crate::executor::Core::current(|core| core.wake_here(self.executor, self.fiber)) == Some(true) {
+        if driving(|driver| driver.wake(self.executor, self.fiber)) == Some(true) {
             return;
         }
         if let Some(remote) = TABLE.get(self.executor as usize).and_then(OnceLock::get) {
@@ -167,7 +169,7 @@ impl Waker {
         (self.executor as usize) << 17 | (self.fiber as usize) << 1 | 1
     }
 
-    /// The waker of a word made by [`Waker::to_bits`]; `None` for 0 and for words nobody made.
+    /// The waker of a word made by [`Waker::to_bits`]; `None` for 0 and for words that no waker gives.
     #[must_use]
     pub fn from_bits(bits: usize) -> Option<Waker> {
         let (executor, fiber) = (bits >> 17, bits >> 1 & (FIBERS - 1));
@@ -180,7 +182,7 @@ impl Waker {
 }
 
 /// Watches an executor from another thread: a fiber that blocks its thread, in a system call or a loop, stops
-/// all others, and nobody on that thread is left to say so.
+/// all others, and nothing on that thread can report it.
 ///
 /// Take a sample every second or so; one that [`is_stalled_since`](Sample::is_stalled_since) the one before
 /// names the culprit. Hops are not counted: fibers that only hop, and never yield, wait or begin an operation,

@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::panic;
 
+use super::local::driving;
+
 /// What a cancelled fiber unwinds with. Raised without calling the panic hook.
 pub(crate) struct Unwound;
 
@@ -10,7 +12,7 @@ pub(crate) struct Unwound;
 #[cold]
 #[inline(never)]
 pub(crate) fn unwind_now() -> ! {
-    crate::executor::Core::current(crate::executor::Core::begin_unwinding);
+    driving(|driver| driver.begin_unwinding());
     panic::resume_unwind(Box::new(Unwound))
 }
 

@@ -8,11 +8,14 @@
 //! - `conclude(node)`: says that the next switch from a node is its last;
 //! - `dispose(node)`: frees what a node holds beyond its stack.
 //!
-//! A context is four words, whoever saved it: stack pointer, place to go on, frame and base register. So a
+//! A context is four words, whichever switch saved it: stack pointer, place to go on, frame and base register. So a
 //! hop may resume what a general switch suspended and the other way round.
 //!
 //! MXCSR and the x87 control word are not saved: Rust code may not change them, and saving them doubles the
 //! price of a hop. Debug builds assert that MXCSR is at its default.
+
+use super::local::local;
+use super::node::Node;
 
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 mod threads;
@@ -43,4 +46,12 @@ pub(crate) enum Rest {
     Switched,
     /// In `hop`; `divert` is needed to cancel it.
     Hopped,
+}
+
+/// Where a fiber begins, on its own stack.
+#[allow(unsafe_code)]
+pub(crate) extern "C" fn fiber_main(node: *const Node) {
+    let Some(driver) = local().driver.get() else { std::process::abort() };
+    // SAFETY: the executor that switched here drives this thread, and the node is one of its own.
+    unsafe { driver.as_ref().run(&*node) }
 }

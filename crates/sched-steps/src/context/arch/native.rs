@@ -6,12 +6,12 @@ use super::Rest;
 use super::aarch64::{HOP_RESUME_GAP, enter, resume};
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{HOP_RESUME_GAP, enter, resume};
-use crate::fiber::node::Node;
+use crate::context::node::Node;
 
 /// Makes `node` begin at `fiber_main(node)` on the stack below `top`.
 ///
 /// # Safety
-/// `top` is the end of a writable stack that nobody uses, a multiple of 16.
+/// `top` is the end of a writable stack that no context uses, a multiple of 16.
 pub(crate) unsafe fn prepare(node: &Node, top: usize) {
     debug_assert_eq!(top % 16, 0);
     node.sp.set(top);

@@ -20,7 +20,7 @@ const SIGNAL_STACK: usize = 64 * 1024;
 
 /// The stacks of one executor, as the handler sees them. Entries are used again and never freed.
 pub(crate) struct Watched {
-    /// First address of the slab; 0 while nobody uses the entry.
+    /// First address of the slab; 0 while no slab uses the entry.
     base: AtomicUsize,
     len: AtomicUsize,
     stride: AtomicUsize,

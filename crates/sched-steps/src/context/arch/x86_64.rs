@@ -15,7 +15,8 @@
 
 use std::arch::{asm, naked_asm};
 
-use crate::fiber::node::{Local, Node};
+use crate::context::local::Local;
+use crate::context::node::Node;
 
 /// Bytes between where a hop goes on and the jump in front of it that unwinds.
 pub(super) const HOP_RESUME_GAP: usize = 5;
@@ -64,7 +65,7 @@ pub(crate) unsafe fn hop(local: &Local) {
             inout("rsi") next => _,
             out("rdx") _,
             out("r12") _, out("r13") _, out("r14") _, out("r15") _,
-            unwind = label { crate::fiber::panic::unwind_now() },
+            unwind = label { crate::context::panic::unwind_now() },
             clobber_abi("sysv64"),
         );
     }
@@ -111,7 +112,7 @@ pub(super) unsafe extern "sysv64" fn enter() {
         "call {main}",
         "ud2",
         ".cfi_endproc",
-        main = sym crate::executor::fiber_main,
+        main = sym super::fiber_main,
     )
 }
 

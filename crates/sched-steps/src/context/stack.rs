@@ -51,7 +51,7 @@ pub(crate) struct Slab {
 }
 
 impl Slab {
-    /// Maps `count` stacks of at least `bytes` bytes. Their pages are touched by nobody yet.
+    /// Maps `count` stacks of at least `bytes` bytes. None of their pages is touched yet.
     pub(crate) fn new(count: usize, bytes: usize) -> Result<Slab, StackError> {
         Slab::map(count, bytes).map_err(|source| StackError { fibers: count, bytes, source })
     }
@@ -64,7 +64,7 @@ impl Slab {
         let stride = pages.checked_mul(page).ok_or_else(too_large)?;
         let len = stride.checked_mul(count).ok_or_else(too_large)?;
         // A back end of threads brings its own stacks.
-        if !crate::fiber::OWN_STACKS {
+        if !crate::context::OWN_STACKS {
             return Ok(Slab { base: 0, len: 0, stride, page, count, numbers: Box::new([]) });
         }
         // SAFETY: a new mapping at an address of the system's choice.
@@ -87,7 +87,7 @@ impl Slab {
 
     fn guard(&self, number: usize) -> io::Result<()> {
         let guard = (self.base + number * self.stride) as *mut c_void;
-        // SAFETY: the lowest page of a stack nobody runs on yet, inside our own mapping.
+        // SAFETY: the lowest page of a stack that no fiber runs on yet, inside our own mapping.
         unsafe {
             if libc::madvise(guard, self.page, GUARD_INSTALL) != 0 {
                 mprotect(guard, self.page, MprotectFlags::empty())?;
@@ -115,7 +115,7 @@ impl Slab {
             let Stack { low, .. } = self.get(number);
             used_bytes(low, self.base + (number + 1) * self.stride, self.page)
         };
-        crate::fiber::OWN_STACKS.then(|| (0..self.count).map(used).max().unwrap_or(0))
+        crate::context::OWN_STACKS.then(|| (0..self.count).map(used).max().unwrap_or(0))
     }
 
     /// The mapping: first address, bytes, bytes from one stack to the next, bytes of a guard.

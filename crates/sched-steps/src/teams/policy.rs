@@ -1,29 +1,19 @@
 //! Which team runs next (paper 4.1.1, footnote 2).
 
-use super::operation::OperationId;
-
-/// A team that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitingTeam {
-    /// Its operation; of a consolidated team, one of them.
-    pub operation: OperationId,
-    /// Fibers in it, those beyond the team size included.
-    pub members: usize,
-    /// Launches since its first member came.
-    pub waited: u64,
-}
+use super::queues::{Queues, WaitingTeam};
+use crate::point::OperationId;
 
 /// The teams that wait when one has to be chosen. There is at least one.
 #[derive(Debug)]
 pub struct WaitingTeams<'a> {
-    pub(crate) teams: &'a super::Teams,
+    pub(super) queues: &'a Queues,
     pub(crate) last: Option<OperationId>,
 }
 
 impl WaitingTeams<'_> {
     /// The teams, by number of operation.
     pub fn iter(&self) -> impl Iterator<Item = WaitingTeam> {
-        self.teams.waiting()
+        self.queues.waiting()
     }
 
     /// The team joined last, if it still waits: the operation that the last member of the team that has

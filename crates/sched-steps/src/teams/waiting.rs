@@ -4,25 +4,21 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 
 use super::consolidate::Groups;
-use super::operation::{OperationId, Operations};
-use super::policy::{NextTeam, WaitingTeam, WaitingTeams};
+use super::policy::{NextTeam, WaitingTeams};
+use super::queues::{Queues, WaitingTeam};
 use super::stats::{Counts, OperationStatistics, Statistics, add, mean};
-use crate::executor::{Fifo, Links, outside};
+use crate::context::outside;
+use crate::fifo::Links;
+use crate::point::{OperationId, Operations};
 
 /// The operation of a fiber that is in none.
 pub(crate) const NO_OPERATION: u8 = u8::MAX;
 
-/// Waiting teams by number, 64 at most. A team's number is that of its operation, or of the operation that
-/// stands for a consolidated family.
+/// The teams of an executor: those that wait, the policy that chooses among them, and what they did.
 pub(crate) struct Teams {
     operations: Operations,
-    waiting: Box<[Fifo]>,
-    /// Which of `waiting` are not empty.
-    occupied: Cell<u64>,
-    /// When the first member of each came, in launches.
-    since: Box<[Cell<u64>]>,
+    queues: Queues,
     last: Cell<u8>,
-    launches: Cell<u64>,
     patience: u64,
     policy: RefCell<Option<Box<dyn NextTeam>>>,
     /// A policy that has panicked. Not dropped before the executor is: its destructor, too, is the user's.
@@ -40,7 +36,7 @@ pub(crate) struct Teams {
 
 impl std::fmt::Debug for Teams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Teams").field("occupied", &self.occupied).finish_non_exhaustive()
+        f.debug_struct("Teams").field("queues", &self.queues).finish_non_exhaustive()
     }
 }
 
@@ -61,11 +57,8 @@ impl Teams {
         let groups = Groups::new(operations.families.clone(), consolidate_below);
         Teams {
             operations,
-            waiting: (0..n).map(|_| Fifo::new()).collect(),
-            occupied: Cell::new(0),
-            since: (0..n).map(|_| Cell::new(0)).collect(),
+            queues: Queues::new(n),
             last: Cell::new(NO_OPERATION),
-            launches: Cell::new(0),
             patience,
             policy: RefCell::new(Some(policy)),
             broken: Cell::new(None),
@@ -81,7 +74,7 @@ impl Teams {
     }
 
     pub(crate) fn knows(&self, operation: OperationId) -> bool {
-        operation.index() < self.waiting.len()
+        operation.index() < self.queues.len()
     }
 
     pub(crate) fn counts(&self, operation: u8) -> Option<&Counts> {
@@ -90,40 +83,23 @@ impl Teams {
 
     /// Launches so far: the clock of fairness.
     pub(crate) fn now(&self) -> u64 {
-        self.launches.get()
+        self.queues.now()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.occupied.get() == 0
+        self.queues.is_empty()
     }
 
     /// Fiber `index` waits for the next team of `operation`.
     pub(crate) fn join(&self, links: &impl Links, index: u32, operation: OperationId) {
         let team = self.groups.of(operation.0);
-        let waiting = &self.waiting[team as usize];
-        if waiting.len() == 0 {
-            self.since[team as usize].set(self.now());
-            self.occupied.set(self.occupied.get() | 1 << team);
-        }
-        waiting.push(links, index);
+        self.queues.push(links, team, index);
         self.last.set(team);
     }
 
     /// The waiting teams, by number.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = WaitingTeam> {
-        let mut left = self.occupied.get();
-        std::iter::from_fn(move || {
-            if left == 0 {
-                return None;
-            }
-            let team = left.trailing_zeros() as u8;
-            left &= left - 1;
-            Some(WaitingTeam {
-                operation: OperationId(team),
-                members: self.waiting[team as usize].len() as usize,
-                waited: self.now() - self.since[team as usize].get(),
-            })
-        })
+        self.queues.waiting()
     }
 
     /// Chooses a team and hands out its members, `size` at most, in order of arrival. `ready` fibers could
@@ -139,10 +115,9 @@ impl Teams {
         mut run: impl FnMut(u32),
     ) {
         let team = self.choose();
-        let waiting = &self.waiting[team as usize];
         let (mut seen, mut members) = (0_u64, 0_u32);
         while members < size {
-            let Some(index) = waiting.pop(links) else { break };
+            let Some(index) = self.queues.pop(links, team) else { break };
             let Member { operation, joined } = member(index);
             members += 1;
             let waited = self.now() - joined;
@@ -154,10 +129,7 @@ impl Teams {
             }
             run(index);
         }
-        match waiting.first() {
-            Some(next) => self.since[team as usize].set(member(next).joined),
-            None => self.occupied.set(self.occupied.get() & !(1 << team)),
-        }
+        self.queues.settle(team, |index| member(index).joined);
         let mut left = seen;
         while left != 0 {
             let operation = left.trailing_zeros() as u8;
@@ -167,7 +139,7 @@ impl Teams {
                 self.groups.launched(operation);
             }
         }
-        add(&self.launches, 1);
+        self.queues.launched();
         add(&self.launched, 1);
         add(&self.ready_sum, u64::from(ready));
         add(&self.team_sum, u64::from(members));
@@ -183,10 +155,9 @@ impl Teams {
             return oldest.operation.0;
         }
         let last = self.last.get();
-        let is_waiting = |team: u8| team < 64 && self.occupied.get() >> team & 1 == 1;
-        let last = is_waiting(last).then_some(OperationId(last));
+        let last = self.queues.has(last).then_some(OperationId(last));
         match self.ask(last) {
-            Some(OperationId(chosen)) if is_waiting(chosen) => chosen,
+            Some(OperationId(chosen)) if self.queues.has(chosen) => chosen,
             _ => oldest.operation.0,
         }
     }
@@ -194,7 +165,8 @@ impl Teams {
     /// Asks the policy, which finds itself outside of a fiber: it cannot reach us. One that panics is not asked again.
     fn ask(&self, last: Option<OperationId>) -> Option<OperationId> {
         let mut policy = self.policy.borrow_mut();
-        let chosen = outside(|| policy.as_mut().map(|policy| policy.next(&WaitingTeams { teams: self, last })));
+        let chosen =
+            outside(|| policy.as_mut().map(|policy| policy.next(&WaitingTeams { queues: &self.queues, last })));
         chosen.unwrap_or_else(|payload| {
             self.failure.set(Some(payload));
             self.broken.set(policy.take());

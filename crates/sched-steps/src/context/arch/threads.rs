@@ -5,9 +5,9 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use super::Rest;
-use crate::executor::fiber_main;
-use crate::fiber::node::{Local, Node, adopt, local};
+use super::{Rest, fiber_main};
+use crate::context::local::{Local, adopt, local};
+use crate::context::node::Node;
 
 /// Fibers bring the stacks of their threads.
 pub(crate) const OWN_STACKS: bool = false;
@@ -114,7 +114,7 @@ pub(crate) unsafe fn divert(_node: &Node) {}
 pub(crate) fn dispose(node: &Node) {
     let address = node.sp.replace(0);
     if address != 0 {
-        // SAFETY: made by `baton`; whoever waits on it has ended or ends now.
+        // SAFETY: made by `baton`; the thread that waits on it has ended or ends now.
         let baton: Box<Baton> = unsafe { Box::from_raw(std::ptr::with_exposed_provenance_mut(address)) };
         let thread = baton.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

@@ -3,7 +3,8 @@
 
 use std::arch::{asm, naked_asm};
 
-use crate::fiber::node::{Local, Node};
+use crate::context::local::Local;
+use crate::context::node::Node;
 
 /// Bytes between where a hop goes on and the branch in front of it that unwinds.
 pub(super) const HOP_RESUME_GAP: usize = 4;
@@ -48,7 +49,7 @@ pub(crate) unsafe fn hop(local: &Local) {
             out("x26") _, out("x27") _, out("x28") _, out("x30") _,
             // The low halves of these belong to the callee, so the ABI's clobbers leave them out.
             out("v8") _, out("v9") _, out("v10") _, out("v11") _, out("v12") _, out("v13") _, out("v14") _, out("v15") _,
-            unwind = label { crate::fiber::panic::unwind_now() },
+            unwind = label { crate::context::panic::unwind_now() },
             clobber_abi("C"),
         );
     }
@@ -114,6 +115,6 @@ pub(super) unsafe extern "C" fn enter() {
         "bl {main}",
         "brk #1",
         ".cfi_endproc",
-        main = sym crate::executor::fiber_main,
+        main = sym super::fiber_main,
     )
 }

@@ -1,55 +1,11 @@
-//! The 64 bytes that a switch reads and writes, and the words of a thread.
-//!
-//! One [`Node`] per context (a fiber, or the thread that drives an executor) lies on a cache line of its own;
-//! the nodes of an executor are contiguous. A ring of nodes is what a team is: `next` is whom a hop runs.
-
+//! The words of a thread that a point touches.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
-use crate::executor::Core;
-
-/// What a switch needs to know of one context. The offsets are known to the assembly.
-#[repr(C, align(64))]
-pub(crate) struct Node {
-    /// 0: where the stack stood.
-    pub(crate) sp: Cell<usize>,
-    /// 8: whom a hop from here runs.
-    pub(crate) next: Cell<*const Node>,
-    /// 16: where to go on.
-    pub(crate) rip: Cell<usize>,
-    /// 24: the frame register, which the compiler does not let an `asm!` clobber.
-    pub(crate) frame: Cell<usize>,
-    /// 32: the base register, likewise reserved.
-    pub(crate) base: Cell<usize>,
-    /// 40: the other neighbour, for unlinking.
-    pub(crate) prev: Cell<*const Node>,
-    /// 48: one bit, the operation the fiber is in: which points are live for it.
-    pub(crate) mask: Cell<u64>,
-    /// 56: number of the fiber in its executor.
-    pub(crate) index: Cell<u32>,
-    /// 60: unused; a hop must not need it.
-    pub(crate) spare: Cell<u32>,
-}
-
-const _: () = assert!(size_of::<Node>() == 64);
-
-impl Node {
-    pub(crate) const fn new(index: u32) -> Node {
-        Node {
-            sp: Cell::new(0),
-            next: Cell::new(ptr::null()),
-            rip: Cell::new(0),
-            frame: Cell::new(0),
-            base: Cell::new(0),
-            prev: Cell::new(ptr::null()),
-            mask: Cell::new(1),
-            index: Cell::new(index),
-            spare: Cell::new(0),
-        }
-    }
-}
+use super::driver::Driver;
+use super::node::Node;
 
 /// Set in [`Local::hold`] while a point must fall through: no fiber runs, or it has no team mate.
 pub(crate) const INERT: u32 = 1 << 31;
@@ -62,12 +18,13 @@ pub(crate) const INERT: u32 = 1 << 31;
 pub(crate) struct Local {
     pub(crate) hold: Cell<u32>,
     pub(crate) current: Cell<*const Node>,
-    pub(crate) core: Cell<*const Core>,
+    /// What drives this thread. It outlives its drive, and takes its name out at its end.
+    pub(crate) driver: Cell<Option<NonNull<dyn Driver>>>,
 }
 
 impl Local {
     const fn new() -> Local {
-        Local { hold: Cell::new(INERT), current: Cell::new(ptr::null()), core: Cell::new(ptr::null()) }
+        Local { hold: Cell::new(INERT), current: Cell::new(ptr::null()), driver: Cell::new(None) }
     }
 }
 
@@ -130,3 +87,11 @@ mod place {
 #[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"), not(miri))))]
 pub(crate) use place::adopt;
 pub(crate) use place::local;
+
+/// Calls `with` with what drives this thread; `None` if nothing does.
+#[inline]
+pub(crate) fn driving<R>(with: impl FnOnce(&dyn Driver) -> R) -> Option<R> {
+    let driver = local().driver.get()?;
+    // SAFETY: an executor outlives its drive, and has itself named in `driver` for no longer.
+    Some(with(unsafe { driver.as_ref() }))
+}

@@ -1,7 +1,7 @@
 use std::cell::{Cell, RefCell};
 
-use super::*;
 use crate::point::is_live;
+use crate::team::*;
 use crate::{Executor, fiber};
 
 fn operations(names: &[&str]) -> (Operations, Vec<OperationId>) {

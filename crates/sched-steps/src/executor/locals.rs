@@ -1,0 +1,58 @@
+//! The values that belong to one fiber. What makes and finds them: [`FiberLocal`](super::fiber_local::FiberLocal).
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Where one value is in its life.
+#[derive(Clone)]
+pub(super) enum State {
+    InTheMaking,
+    Here(Rc<dyn Any>),
+    /// Dropped, because the fiber ends.
+    Gone,
+}
+
+/// The values of one fiber, by the addresses of their statics.
+#[derive(Default)]
+pub(crate) struct Locals {
+    values: RefCell<Vec<(usize, State)>>,
+}
+
+impl Locals {
+    pub(super) fn state(&self, key: usize) -> Option<State> {
+        self.values.borrow().iter().find(|(of, _)| *of == key).map(|(_, state)| state.clone())
+    }
+
+    pub(super) fn set(&self, key: usize, state: State) {
+        let mut values = self.values.borrow_mut();
+        match values.iter_mut().find(|(of, _)| *of == key) {
+            Some(value) => value.1 = state,
+            None => values.push((key, state)),
+        }
+    }
+
+    pub(super) fn forget(&self, key: usize) {
+        self.values.borrow_mut().retain(|(of, _)| *of != key);
+    }
+
+    /// Drops all values, the newest first. Their destructors may use others, and make others, but none that is gone.
+    pub(crate) fn drop_values(&self) {
+        loop {
+            let newest = {
+                let mut values = self.values.borrow_mut();
+                let mut living = values.iter_mut().rev().filter(|(_, state)| matches!(state, State::Here(_)));
+                living.next().map(|(_, state)| std::mem::replace(state, State::Gone))
+            };
+            match newest {
+                Some(value) => drop(value),
+                None => return,
+            }
+        }
+    }
+
+    /// For the next fiber: no value is gone.
+    pub(crate) fn begin_anew(&self) {
+        self.values.borrow_mut().clear();
+    }
+}

@@ -1,0 +1,101 @@
+//! The queues in front of the teams, and since when each has waited.
+
+use std::cell::Cell;
+
+use super::stats::add;
+use crate::fifo::{Fifo, Links};
+use crate::point::OperationId;
+
+/// A team that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitingTeam {
+    /// Its operation; of a consolidated team, one of them.
+    pub operation: OperationId,
+    /// Fibers in it, those beyond the team size included.
+    pub members: usize,
+    /// Launches since its first member came.
+    pub waited: u64,
+}
+
+/// Waiting teams by number, 64 at most. A team's number is that of its operation, or of the operation that
+/// stands for a consolidated family.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    waiting: Box<[Fifo]>,
+    /// Which of `waiting` are not empty.
+    occupied: Cell<u64>,
+    /// When the first member of each came, in launches.
+    since: Box<[Cell<u64>]>,
+    launches: Cell<u64>,
+}
+
+impl Queues {
+    pub(super) fn new(teams: usize) -> Queues {
+        Queues {
+            waiting: (0..teams).map(|_| Fifo::new()).collect(),
+            occupied: Cell::new(0),
+            since: (0..teams).map(|_| Cell::new(0)).collect(),
+            launches: Cell::new(0),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Launches so far: the clock of fairness.
+    pub(super) fn now(&self) -> u64 {
+        self.launches.get()
+    }
+
+    /// Counts a launch.
+    pub(super) fn launched(&self) {
+        add(&self.launches, 1);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.occupied.get() == 0
+    }
+
+    pub(super) fn has(&self, team: u8) -> bool {
+        team < 64 && self.occupied.get() >> team & 1 == 1
+    }
+
+    pub(super) fn push(&self, links: &impl Links, team: u8, index: u32) {
+        let waiting = &self.waiting[team as usize];
+        if waiting.len() == 0 {
+            self.since[team as usize].set(self.now());
+            self.occupied.set(self.occupied.get() | 1 << team);
+        }
+        waiting.push(links, index);
+    }
+
+    pub(super) fn pop(&self, links: &impl Links, team: u8) -> Option<u32> {
+        self.waiting[team as usize].pop(links)
+    }
+
+    /// Members have left: tells since when the first of those that are left has waited, which `joined` knows.
+    pub(super) fn settle(&self, team: u8, joined: impl Fn(u32) -> u64) {
+        match self.waiting[team as usize].first() {
+            Some(next) => self.since[team as usize].set(joined(next)),
+            None => self.occupied.set(self.occupied.get() & !(1 << team)),
+        }
+    }
+
+    /// The waiting teams, by number.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = WaitingTeam> {
+        let mut left = self.occupied.get();
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let team = left.trailing_zeros() as u8;
+            left &= left - 1;
+            Some(WaitingTeam {
+                operation: OperationId(team),
+                members: self.waiting[team as usize].len() as usize,
+                waited: self.now() - self.since[team as usize].get(),
+            })
+        })
+    }
+}
