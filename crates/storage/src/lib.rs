@@ -70,7 +70,7 @@
 //! [`record!`] makes a struct one of them in one line. The catalog keeps their names and versions, so that a table is never
 //! read as something else. The statements whose names end in `_raw` take the bytes themselves.
 //! [`Database::drop_table`] and [`Database::truncate`] do away with all rows at once, [`Transaction::delete_range`] with
-//! those of a range; [`Database::sizes`] tells what tables take. [`BulkLoad`] fills an empty table fast.
+//! those of a range; [`Database::alter_indexes`] gives a table that has rows other secondary indexes; [`Database::sizes`] tells what tables take. [`BulkLoad`] fills an empty table fast.
 //! [`Database::copy_to`] makes a backup while transactions run. [`disk`] holds the disks a database can live on: files,
 //! memory, and a
 //! simulated disk that crashes, tears and fails from a seed, for tests. A program with a scheduler of its own sees
@@ -125,7 +125,7 @@
 //! | --- | --- |
 //! | key, encoded | 512 bytes |
 //! | row, encoded | 4,000 bytes |
-//! | tables of a database | 1,000, names of 1 to 200 bytes |
+//! | tables of a database | 1,000, names of 1 to 200 bytes; until the database is opened anew, one dropped and each change of a table's indexes count as one more |
 //! | secondary indexes of a table | 8 |
 //! | an entry of a secondary index (its value and, unless unique, the primary key) | 512 bytes |
 //! | transactions at once | 128, up to 1,000 by [`Options::transactions`] |
@@ -145,8 +145,7 @@
 //!
 //! # What is not promised
 //!
-//! Adding indexes to a table that exists, snapshots of the past, reading from another process,
-//! and encryption are absent. So is a read-only snapshot of the last commit, which would read without locks and hold up
+//! Snapshots of the past, reading from another process, and encryption are absent. So is a read-only snapshot of the last commit, which would read without locks and hold up
 //! no writer: readers lock what they read, or read at read-committed. Files do not shrink: free pages are used again. A
 //! scan reads what it must lock: long reports among short writers make these wait, unless they run at read-committed. The
 //! order in which waiting transactions end is first come first served per lock, nothing more.

@@ -202,6 +202,19 @@ pub enum TxnError {
         /// The index that must stay unique: the table's own name for the primary key.
         index: Arc<str>,
     },
+    /// Two rows have one value in an index that is to be built, and is unique.
+    #[error(
+        "{table}: two rows have one value in {index}, which is to be unique: those under the keys \"{}\" and \"{}\"",
+        rows[0].escape_ascii(), rows[1].escape_ascii()
+    )]
+    NotUnique {
+        /// The table.
+        table: Arc<str>,
+        /// The index.
+        index: Arc<str>,
+        /// The keys of both rows, encoded: [`Key::decode`](crate::Key::decode) reads them.
+        rows: Box<[Vec<u8>; 2]>,
+    },
     /// A key longer than 512 bytes.
     #[error("{table}: key of {bytes} bytes; at most {limit} are possible")]
     KeyTooLong {
@@ -279,9 +292,9 @@ pub enum TxnError {
         /// What does not fit.
         what: String,
     },
-    /// The table was dropped while a handle of it was in use. The transaction can only be rolled back; open the table
-    /// again, which creates it.
-    #[error("{table}: the table was dropped; roll back, and open it again")]
+    /// The table was dropped, or its indexes were changed, while a handle of it was in use or a statement waited for it. The
+    /// transaction can only be rolled back; open the table again, which creates one that was dropped.
+    #[error("{table}: the table was dropped, or its indexes were changed; roll back, and open it again")]
     Dropped {
         /// The table.
         table: Arc<str>,

@@ -321,7 +321,8 @@ impl Database {
     /// table while it was not there.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table exists with other indexes, or was declared with others in this process;
+    /// [`TxnError::Schema`] if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was declared
+    /// with others in this process;
     /// [`TxnError::OtherCodec`] if it was created with other types of keys or rows.
     pub fn table<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
         let number = self.open_or_create(&table.typed())?;
@@ -353,7 +354,7 @@ impl Database {
         self.catalog.open(declared)
     }
 
-    fn open_or_create(&self, declared: &Declared<'_>) -> Result<u32, TxnError> {
+    pub(super) fn open_or_create(&self, declared: &Declared<'_>) -> Result<u32, TxnError> {
         loop {
             if let Some(number) = self.catalog.open(declared)? {
                 return Ok(number);

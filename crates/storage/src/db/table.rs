@@ -11,7 +11,8 @@ use crate::table::codec::{Codec, Key, Row, key_from};
 
 /// A table as a program declares it: a name, the types of key and row, and its secondary indexes.
 ///
-/// A declaration is a constant and belongs to no database; the table is created where it is first opened.
+/// A declaration is a constant and belongs to no database; the table is created where it is first opened. One that exists
+/// with other indexes is refused: [`Database::alter_indexes`] gives it those declared.
 ///
 /// ```
 /// use storage::{SecondaryIndex, Table};

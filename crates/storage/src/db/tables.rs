@@ -1,10 +1,13 @@
-//! What is done to whole tables: dropping, emptying, measuring.
+//! What is done to whole tables: dropping, emptying, changing their indexes, measuring.
 
 use super::database::Database;
+use super::table::{OpenTable, Raw, Table};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::btree::Tree;
 use crate::page::header::Kind;
+use crate::table::catalog::Declared;
+use crate::table::codec::{Key, Row};
 
 /// What a database takes on disk, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +58,73 @@ impl Database {
     /// See [`TxnError`]. A failure in the middle closes the instance to commits; the next open finishes the work.
     pub fn truncate(&self, name: &str) -> Result<bool, TxnError> {
         self.catalog.truncate(&self.core, name)
+    }
+
+    /// Gives a table the secondary indexes that `table` declares, and opens it: builds those that it does not have from its
+    /// rows, drops those that are not declared, and keeps the others. A table that does not exist is created; one that is as
+    /// declared is only opened, so that a program may call this wherever it would call [`Database::table`].
+    ///
+    /// ```
+    /// # use storage::{Database, Options, SecondaryIndex, Table};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-alter-{}", std::process::id()));
+    /// # let db = Database::open(&directory, Options::new())?;
+    /// struct ByOwner;
+    /// impl SecondaryIndex for ByOwner {
+    ///     type Key = u64;
+    ///     type Row = String;
+    ///     type By = String;
+    ///     const NAME: &'static str = "by_owner";
+    ///     fn by(_id: &u64, owner: &String) -> Option<String> {
+    ///         Some(owner.clone())
+    ///     }
+    /// }
+    /// // As it was until now:
+    /// const CARS_OF_OLD: Table<u64, String> = Table::new("cars");
+    /// db.transact(|tx| tx.put(&CARS_OF_OLD, &1, &"Ada".to_owned()))?;
+    ///
+    /// const CARS: Table<u64, String> = Table::new("cars").with_index::<ByOwner>();
+    /// let cars = db.alter_indexes(&CARS)?;
+    /// let mut tx = db.begin()?;
+    /// let of_ada = tx.range_by::<ByOwner>(&cars, "Ada".to_owned()..="Ada".to_owned())?.next();
+    /// assert_eq!(of_ada.transpose()?, Some((1, "Ada".to_owned())));
+    /// # drop(tx); drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// An index is told by its name, whether it is unique, and its codec. One whose function has changed needs another name:
+    /// what an index orders by is not in the database.
+    ///
+    /// It waits for the exclusive lock on the table, so for every transaction that has used it and has not ended (one of this
+    /// thread would be waited for in vain), and others wait until it is done. Like [`Database::drop_table`] it is no part of a
+    /// transaction, cannot be taken back, and is durable when it returns; a crash leaves the indexes as they were, or as
+    /// declared. Handles of the table, and statements that waited for it, are refused with [`TxnError::Dropped`]; other
+    /// declarations of it with [`TxnError::Schema`] from then on. Building an index logs each of its entries, and sorts some
+    /// megabytes of them at a time.
+    ///
+    /// # Errors
+    /// [`TxnError::NotUnique`] names two rows that have one value in a new unique index. [`TxnError::OtherCodec`] if the
+    /// types of key or row are not those of the table. [`TxnError::KeyTooLong`] for an entry of a row. [`TxnError::Schema`]
+    /// after about a thousand changes since the database was opened. Those of waiting for a lock, no space, a failed read: the
+    /// table is as it was, and what was built is given back now or by the next open. If the old indexes' pages cannot be
+    /// given back, the error is told although the indexes have been changed; the next open does it.
+    pub fn alter_indexes<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
+        Ok(OpenTable::new(self.core.instance, self.alter(&table.typed())?))
+    }
+
+    /// As [`Database::alter_indexes`], for statements on bytes: the types of key and row are not asked for, as by
+    /// [`Database::raw_table`].
+    ///
+    /// # Errors
+    /// As [`Database::alter_indexes`].
+    pub fn alter_indexes_raw<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
+        Ok(OpenTable::new(self.core.instance, self.alter(&table.raw())?))
+    }
+
+    fn alter(&self, declared: &Declared<'_>) -> Result<u32, TxnError> {
+        match self.catalog.alter(&self.core, declared)? {
+            Some(number) => Ok(number),
+            None => self.open_or_create(declared),
+        }
     }
 
     /// What the database takes on disk. Reads the inner pages of all trees, a few in a thousand of all; beside writers the

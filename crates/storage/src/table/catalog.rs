@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use super::codec::Codec;
 use super::codec::name::RAW;
 use super::dropping::{Fate, Retired};
+use super::entry::{Entry, IndexEntry};
 use super::index::{Index, Want};
 use super::scan::{End, Wanted};
 use crate::base::config::Isolation;
@@ -60,7 +61,7 @@ impl IndexSpec {
     }
 
     /// The text of its codec.
-    fn codec_text(&self) -> String {
+    pub(super) fn codec_text(&self) -> String {
         self.codec.map_or_else(|| RAW.to_owned(), |codec| codec.text())
     }
 }
@@ -81,12 +82,34 @@ pub struct Declared<'a> {
 }
 
 impl<'a> Declared<'a> {
-    fn specs(&self) -> impl Iterator<Item = &'a IndexSpec> + Clone + use<'a> {
+    pub(super) fn specs(&self) -> impl Iterator<Item = &'a IndexSpec> + Clone + use<'a> {
         self.specs.iter().map_while(Option::as_ref)
     }
 
-    fn schema(&self, what: String) -> TxnError {
+    pub(super) fn schema(&self, what: String) -> TxnError {
         TxnError::Schema { table: self.name.into(), what }
+    }
+
+    /// Holds a codec against what the catalog has.
+    pub(super) fn compare(&self, part: &str, stored: &str, asked: String) -> Result<(), TxnError> {
+        if stored == asked {
+            return Ok(());
+        }
+        let (table, part, stored, asked) = (self.name.into(), part.into(), stored.into(), asked.into());
+        Err(TxnError::OtherCodec { table, part, stored, asked })
+    }
+
+    /// Checks that a table can have these names.
+    pub(super) fn check_names(&self) -> Result<(), TxnError> {
+        let is_name = |name: &str| !name.is_empty() && name.len() <= 200;
+        if !is_name(self.name) || !self.specs().all(|s| is_name(s.name)) {
+            return Err(self.schema("names have 1 to 200 bytes".into()));
+        }
+        let names: BTreeSet<&str> = self.specs().map(|s| s.name).collect();
+        if names.len() < self.specs().count() {
+            return Err(self.schema("two of the declared indexes have one name".into()));
+        }
+        Ok(())
     }
 }
 
@@ -108,7 +131,7 @@ pub struct TableInfo {
     pub(crate) primary: Index,
     pub(crate) secondaries: Vec<Secondary>,
     /// Its name and codecs as they were first found to be those that the catalog has.
-    verified: OnceLock<Verified>,
+    pub(super) verified: OnceLock<Verified>,
 }
 
 type Verified = (&'static str, &'static Codec, &'static Codec);
@@ -141,108 +164,6 @@ pub(crate) struct TableTrees {
     pub(crate) primary: Tree,
     /// Each with whether it is unique.
     pub(crate) secondaries: Vec<(Tree, bool)>,
-}
-
-/// A table as its catalog row says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) number: u32,
-    pub(super) primary: Tree,
-    /// Codecs of key and row: [`Codec::text`], or [`RAW`].
-    key: String,
-    row: String,
-    secondaries: Vec<IndexEntry>,
-}
-
-/// A secondary index as its table's catalog row says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct IndexEntry {
-    name: String,
-    unique: bool,
-    /// As those of the table.
-    codec: String,
-    tree: Tree,
-}
-
-impl Entry {
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let tree = |out: &mut Vec<u8>, tree: Tree| {
-            out.extend_from_slice(&tree.index.0.to_le_bytes());
-            out.extend_from_slice(&tree.root.0.to_le_bytes());
-        };
-        let text = |out: &mut Vec<u8>, text: &str| {
-            out.push(text.len() as u8);
-            out.extend_from_slice(text.as_bytes());
-        };
-        out.extend_from_slice(&self.number.to_le_bytes());
-        tree(&mut out, self.primary);
-        text(&mut out, &self.key);
-        text(&mut out, &self.row);
-        out.push(self.secondaries.len() as u8);
-        for index in &self.secondaries {
-            text(&mut out, &index.name);
-            out.push(u8::from(index.unique));
-            text(&mut out, &index.codec);
-            tree(&mut out, index.tree);
-        }
-        out
-    }
-
-    fn decode(mut bytes: &[u8]) -> Option<Entry> {
-        fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
-            let (head, tail) = bytes.split_at_checked(n)?;
-            *bytes = tail;
-            Some(head)
-        }
-        let word = |bytes: &mut &[u8]| Some(u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?));
-        let tree = |bytes: &mut &[u8]| Some(Tree { index: IndexId(word(bytes)?), root: PageId(word(bytes)?) });
-        let text = |bytes: &mut &[u8]| {
-            let len = usize::from(take(bytes, 1)?[0]);
-            String::from_utf8(take(bytes, len)?.to_vec()).ok()
-        };
-        let (number, primary) = (word(&mut bytes)?, tree(&mut bytes)?);
-        let (key, row) = (text(&mut bytes)?, text(&mut bytes)?);
-        let n = take(&mut bytes, 1)?[0];
-        let mut secondaries = Vec::new();
-        for _ in 0..n {
-            let name = text(&mut bytes)?;
-            let unique = take(&mut bytes, 1)?[0] != 0;
-            let codec = text(&mut bytes)?;
-            secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut bytes)? });
-        }
-        bytes.is_empty().then_some(Entry { number, primary, key, row, secondaries })
-    }
-
-    /// All trees, the primary one first.
-    pub(super) fn trees(&self) -> impl Iterator<Item = Tree> {
-        std::iter::once(self.primary).chain(self.secondaries.iter().map(|index| index.tree))
-    }
-
-    /// Holds a declaration against what the catalog has.
-    fn check(&self, declared: &Declared<'_>) -> Result<(), TxnError> {
-        let same = |(has, spec): (&IndexEntry, &IndexSpec)| has.name == spec.name && has.unique == spec.unique;
-        if declared.specs().count() != self.secondaries.len()
-            || !self.secondaries.iter().zip(declared.specs()).all(same)
-        {
-            let has: Vec<_> = self.secondaries.iter().map(|s| s.name.as_str()).collect();
-            return Err(declared.schema(format!("has the indexes [{}], not those declared", has.join(", "))));
-        }
-        let Some((key, row)) = declared.codecs else { return Ok(()) };
-        let compare = |part: &str, stored: &str, asked: String| {
-            if stored == asked {
-                return Ok(());
-            }
-            let (table, part, stored, asked) = (declared.name.into(), part.into(), stored.into(), asked.into());
-            Err(TxnError::OtherCodec { table, part, stored, asked })
-        };
-        compare("key", &self.key, key.text())?;
-        compare("row", &self.row, row.text())?;
-        for (index, spec) in self.secondaries.iter().zip(declared.specs()) {
-            compare(&format!("index {}", index.name), &index.codec, spec.codec_text())?;
-        }
-        Ok(())
-    }
 }
 
 /// Whether somebody creates a table, and who wants to be next.
@@ -365,21 +286,55 @@ impl Catalog {
         self.entries.lock().get(name).cloned()
     }
 
+    /// Numbers for one table more: its own, and the highest that an index has had.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if all are in use.
+    pub(super) fn free_numbers(&self, declared: &Declared<'_>) -> Result<(u32, u32), TxnError> {
+        let (entries, retired) = (self.entries.lock(), self.retired.lock());
+        let used: BTreeSet<u32> = entries.values().map(|e| e.number).chain(retired.tables.iter().copied()).collect();
+        let index = entries.values().flat_map(Entry::trees).map(|tree| tree.index.0).max();
+        let index = index.unwrap_or(CATALOG.index.0).max(retired.index);
+        let number = (CATALOG_NUMBER + 1..MAX_TABLES as u32 + 2).find(|number| !used.contains(number));
+        number.map(|number| (number, index)).ok_or_else(|| {
+            let what = format!(
+                "a database has at most {MAX_TABLES} tables, counting those that were dropped, and one more for each \
+                 change of a table's indexes, since it was opened"
+            );
+            declared.schema(what)
+        })
+    }
+
+    /// The table has other indexes now, and with them another number.
+    pub(super) fn replace(&self, name: &str, old: &Entry, new: Entry) {
+        self.retire(old);
+        self.entries.lock().insert(name.to_owned(), new);
+        self.unnote(old.number);
+    }
+
     /// Keeps the numbers of a table from being used again.
     pub(super) fn retire(&self, entry: &Entry) {
+        let index = entry.trees().map(|tree| tree.index.0).max();
+        self.retire_numbers(entry.number, index.unwrap_or(0));
+    }
+
+    /// Keeps a table's number, and those of indexes up to one, from being used again.
+    pub(super) fn retire_numbers(&self, number: u32, index: u32) {
         let mut retired = self.retired.lock();
-        retired.tables.insert(entry.number);
-        retired.index = entry.trees().map(|tree| tree.index.0).fold(retired.index, u32::max);
+        retired.tables.insert(number);
+        retired.index = retired.index.max(index);
     }
 
     /// The table has been dropped.
     pub(super) fn forget(&self, name: &str, entry: &Entry) {
         self.retire(entry);
         self.entries.lock().remove(name);
-        // After the entry: who has noted a guess looks for the entry once more.
-        for guess in &*self.guesses {
-            self.unnote_guess(guess, entry.number);
-        }
+        self.unnote(entry.number);
+    }
+
+    /// Takes back all guesses of a number, after its entry: [`Catalog::open`] notes one and then looks for the entry again.
+    fn unnote(&self, number: u32) {
+        self.guesses.iter().for_each(|guess| self.unnote_guess(guess, number));
     }
 
     fn unnote_guess(&self, guess: &AtomicU32, number: u32) {
@@ -488,10 +443,7 @@ impl Catalog {
     /// # Errors
     /// [`TxnError::Schema`] if the name is none or there are too many tables; no space.
     pub(crate) fn create(&self, core: &Core, declared: &Declared<'_>, absence_held: bool) -> Result<bool, TxnError> {
-        let is_name = |name: &str| !name.is_empty() && name.len() <= 200;
-        if !is_name(declared.name) || !declared.specs().all(|s| is_name(s.name)) {
-            return Err(declared.schema("names have 1 to 200 bytes".into()));
-        }
+        declared.check_names()?;
         let _creator = Creator::wait(&self.creation, &*core.hook);
         if self.entries.lock().contains_key(declared.name) {
             // Somebody else has, meanwhile.
@@ -507,20 +459,7 @@ impl Catalog {
 
     /// Creates a table. Nobody else creates one meanwhile.
     fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>) -> Result<(), TxnError> {
-        let (tables, number, mut index) = {
-            let (entries, retired) = (self.entries.lock(), self.retired.lock());
-            let used: BTreeSet<u32> =
-                entries.values().map(|e| e.number).chain(retired.tables.iter().copied()).collect();
-            let number = (CATALOG_NUMBER + 1..MAX_TABLES as u32 + 2).find(|number| !used.contains(number));
-            let index = entries.values().flat_map(Entry::trees).map(|tree| tree.index.0).max();
-            (entries.len(), number, index.unwrap_or(CATALOG.index.0).max(retired.index))
-        };
-        let Some(number) = number.filter(|_| tables < MAX_TABLES) else {
-            let what = format!(
-                "a database has at most {MAX_TABLES} tables, counting those that were dropped since it was opened"
-            );
-            return Err(declared.schema(what));
-        };
+        let (number, mut index) = self.free_numbers(declared)?;
         let core = txn.core;
         let cx = txn.claim.context();
         let pages = core.pages(cx.slot);
@@ -542,26 +481,6 @@ impl Catalog {
         core.make_durable(end)?;
         self.entries.lock().insert(declared.name.to_owned(), entry);
         Ok(())
-    }
-}
-
-impl Entry {
-    /// The table, open.
-    fn open(&self, declared: &Declared<'_>) -> TableInfo {
-        let table: Arc<str> = declared.name.into();
-        let index = |name: Arc<str>, tree| Index { tree, lock_table: self.number, table: Arc::clone(&table), name };
-        let secondary = |(entry, spec): (&IndexEntry, &IndexSpec)| Secondary {
-            index: index(entry.name.as_str().into(), entry.tree),
-            unique: entry.unique,
-            columns_from: spec.columns_from,
-            extract: spec.extract,
-            spec: *spec,
-        };
-        TableInfo {
-            primary: index(Arc::clone(&table), self.primary),
-            secondaries: self.secondaries.iter().zip(declared.specs()).map(secondary).collect(),
-            verified: OnceLock::new(),
-        }
     }
 }
 

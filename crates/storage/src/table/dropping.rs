@@ -5,13 +5,16 @@
 //! (`btree/clear.rs`), and at the end the mark is deleted. A crash before the decision's commit record is in the log leaves
 //! the table as it was; after one behind it, opening the database does the rest.
 //!
+//! A mark may also name trees of indexes alone: those that are being built, or were dropped (`table/altering.rs`).
+//!
 //! Numbers of tables and indexes that were dropped are not given away again while the database is open: transactions that
 //! wait for the table's lock, handles and hints may still have them. The lock manager keeps the table's number as *gone*
 //! and refuses locks on it.
 
 use std::collections::BTreeSet;
 
-use super::catalog::{Catalog, Creator, Entry, own_index};
+use super::catalog::{Catalog, Creator, own_index};
+use super::entry::Entry;
 use super::index::Index;
 use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
@@ -41,7 +44,7 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    fn mark(self, entry: &Entry) -> Vec<u8> {
+    pub(super) fn mark(self, entry: &Entry) -> Vec<u8> {
         let mut key = vec![MARK, self as u8];
         key.extend_from_slice(&entry.number.to_le_bytes());
         key
@@ -116,7 +119,7 @@ impl Catalog {
 }
 
 /// Gives back the pages of a table whose fate is decided, then deletes the mark. Can be begun again after any part of it.
-fn carry_out(core: &Core, entry: &Entry, fate: Fate) -> Result<(), TxnError> {
+pub(super) fn carry_out(core: &Core, entry: &Entry, fate: Fate) -> Result<(), TxnError> {
     let mut txn = core.begin_creating()?;
     let cx = txn.claim.context();
     let pages = core.pages(cx.slot);
@@ -133,7 +136,7 @@ fn carry_out(core: &Core, entry: &Entry, fate: Fate) -> Result<(), TxnError> {
 
 impl Entry {
     /// The table's primary index, for locks.
-    fn index(&self, name: &str) -> Index {
+    pub(super) fn index(&self, name: &str) -> Index {
         Index { tree: self.primary, lock_table: self.number, table: name.into(), name: name.into() }
     }
 }

@@ -1,9 +1,11 @@
 //! Tables: rows under keys, with locks, secondary indexes and types on top of the trees.
 
 mod absent;
+mod altering;
 pub(crate) mod catalog;
 pub(crate) mod codec;
 mod dropping;
+mod entry;
 mod finger;
 pub(crate) mod ghosts;
 pub(crate) mod index;

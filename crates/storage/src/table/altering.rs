@@ -1,0 +1,277 @@
+//! Changing which secondary indexes a table has: a transaction of its own, which takes the table's exclusive lock.
+//!
+//! The table gets another *number*, and the rows stay where they are. So whatever was opened as the old table (handles,
+//! statements that wait for its lock) is refused like that of a table that was dropped, and nothing that is found by the
+//! number has to change under those who use it.
+//!
+//! 1. The trees of new indexes are made, and a small transaction writes a *mark* into the catalog (see `table/dropping.rs`):
+//!    these trees are to be dropped.
+//! 2. The rows are read and the new indexes filled, by transactions that commit on the way. Entries are sorted in *runs* of
+//!    bounded size before they are inserted, so that those of a run which lie in one leaf go there together.
+//! 3. One transaction on the catalog *decides*: it deletes the mark, writes the table's row anew, and marks the trees of
+//!    indexes that are to go. These are then dropped.
+//!
+//! A crash before the decision leaves the table as it was; opening the database drops what was built. A failure does the
+//! same at once, as far as it can, and leaves the rest to the next open. What was built is logged like all rows: it must be
+//! found by a restart that drops it, and a tree that is loaded past the log is not. (One gap: a crash between the making of
+//! a tree and its mark leaves the tree's one page to nobody, as it does where a table is created.)
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use super::catalog::{Catalog, Creator, Declared, IndexSpec, own_index};
+use super::dropping::{Fate, carry_out};
+use super::entry::{Entry, IndexEntry};
+use super::index::{Index, Want};
+use super::scan::{End, Wanted};
+use crate::base::config::Isolation;
+use crate::base::error::TxnError;
+use crate::base::ids::IndexId;
+use crate::btree::Tree;
+use crate::lock::TableMode;
+use crate::txn::core::{Core, Txn};
+
+/// Bytes of entries that are sorted at a time, in memory beside the buffer pool. Each run passes over the whole index, so few
+/// are better. Debug builds have several in a small table.
+const RUN_BYTES: usize = if cfg!(debug_assertions) { 64 << 10 } else { 8 << 20 };
+/// Entries that one transaction inserts. A rollback of more would take longer, and keep more of the log.
+const PART: usize = 1024;
+
+impl Catalog {
+    /// Gives a table the indexes that are declared; returns its number then, or `None` if there is no such table.
+    ///
+    /// # Errors
+    /// See [`Database::alter_indexes`](crate::Database::alter_indexes).
+    pub(crate) fn alter(&self, core: &Core, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
+        declared.check_names()?;
+        loop {
+            let Some(entry) = self.entry(declared.name) else { return Ok(None) };
+            entry.check_codecs(declared)?;
+            let wanted: Vec<_> = declared.specs().map(|spec| (spec, entry.kept(spec))).collect();
+            if wanted.iter().map(|(_, kept)| *kept).eq(entry.secondaries.iter().map(Some)) {
+                return self.open(declared);
+            }
+            let mut owner = core.begin(Isolation::Serializable, None)?;
+            match owner.lock_number(&entry.index(declared.name), TableMode::X) {
+                Ok(()) => {}
+                // It has been dropped or altered meanwhile.
+                Err(TxnError::Dropped { .. }) => continue,
+                Err(error) => return Err(error),
+            }
+            let mut change = Change::new(self, core, declared)?;
+            let new: Vec<_> = wanted.iter().filter(|(_, kept)| kept.is_none()).map(|(spec, _)| *spec).collect();
+            change.make_trees(&new)?;
+            for (spec, built) in new.iter().zip(&change.built) {
+                change.fill(&mut owner, &entry, spec, built)?;
+            }
+            change.decide(&entry, &wanted)?;
+            owner.commit()?;
+        }
+    }
+}
+
+/// A change of a table's indexes. Dropped before it is decided, it drops what was built.
+struct Change<'c> {
+    catalog: &'c Catalog,
+    core: &'c Core,
+    table: &'static str,
+    /// The table's number after it.
+    number: u32,
+    /// Number of the index made last.
+    index: u32,
+    /// New indexes, in the order of declaration.
+    built: Vec<IndexEntry>,
+    decided: bool,
+}
+
+impl<'c> Change<'c> {
+    /// Takes a number, which is used for nothing else from then on.
+    fn new(catalog: &'c Catalog, core: &'c Core, declared: &Declared<'_>) -> Result<Change<'c>, TxnError> {
+        let _creator = Creator::wait(&catalog.creation, &*core.hook);
+        let (number, index) = catalog.free_numbers(declared)?;
+        let indexes = declared.specs().count() as u32;
+        catalog.retire_numbers(number, index + indexes);
+        Ok(Change { catalog, core, table: declared.name, number, index, built: Vec::new(), decided: false })
+    }
+
+    /// Makes the trees of new indexes, and a mark by which a restart drops them.
+    fn make_trees(&mut self, new: &[&IndexSpec]) -> Result<(), TxnError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        let _creator = Creator::wait(&self.catalog.creation, &*self.core.hook);
+        let mut txn = self.core.begin_creating()?;
+        for spec in new {
+            self.index += 1;
+            let cx = txn.claim.context();
+            let tree = Tree::create(IndexId(self.index), self.core.pages(cx.slot), &mut cx.rec)?;
+            self.built.push(IndexEntry {
+                name: spec.name.to_owned(),
+                unique: spec.unique,
+                codec: spec.codec_text(),
+                tree,
+            });
+        }
+        if let Some(trees) = Entry::of_trees(self.number, &self.built) {
+            txn.insert(&own_index(), &Fate::Dropped.mark(&trees), &trees.encode())?;
+        }
+        txn.commit()?;
+        Ok(())
+    }
+
+    /// Fills a new index from the table's rows, which `owner` has alone.
+    fn fill(&self, owner: &mut Txn<'_>, table: &Entry, spec: &IndexSpec, built: &IndexEntry) -> Result<(), TxnError> {
+        let table = table.index(self.table);
+        let name = built.name.as_str().into();
+        let index = Index { tree: built.tree, lock_table: self.number, table: table.table.clone(), name };
+        let mut run = Run::default();
+        let wanted = Wanted { from: &[], to: End::Never, want: Want::Read, likely: usize::MAX };
+        owner.scan_batches(&table, wanted, |_, batch, _| {
+            for i in 0..batch.len() {
+                run.add(spec, batch.key(i), batch.value(i));
+                if run.size() >= RUN_BYTES {
+                    run.insert(self.core, &index)?;
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        run.insert(self.core, &index)
+    }
+
+    /// Gives the table the indexes wanted: those kept, and those built for the others.
+    fn decide(&mut self, old: &Entry, wanted: &[(&IndexSpec, Option<&IndexEntry>)]) -> Result<(), TxnError> {
+        let core = self.core;
+        let mut built = self.built.iter();
+        let secondaries: Vec<_> =
+            wanted.iter().filter_map(|(_, kept)| kept.or_else(|| built.next())).cloned().collect();
+        let stays: BTreeSet<u32> = secondaries.iter().map(|index| index.tree.index.0).collect();
+        let gone: Vec<_> = old.secondaries.iter().filter(|i| !stays.contains(&i.tree.index.0)).cloned().collect();
+        let gone = Entry::of_trees(old.number, &gone);
+        let new = Entry { number: self.number, secondaries, ..old.clone() };
+
+        let _creator = Creator::wait(&self.catalog.creation, &*core.hook);
+        let mut decision = core.begin_creating()?;
+        if let Some(built) = Entry::of_trees(self.number, &self.built) {
+            decision.delete(&own_index(), &Fate::Dropped.mark(&built))?;
+        }
+        if let Some(gone) = &gone {
+            decision.insert(&own_index(), &Fate::Dropped.mark(gone), &gone.encode())?;
+        }
+        let row = new.encode();
+        if let Some(spot) = decision.fetch_for_write(&own_index(), self.table.as_bytes())? {
+            let after = &mut decision.claim.context().after;
+            after.clear();
+            after.extend_from_slice(&row);
+            decision.store(&own_index(), self.table.as_bytes(), spot)?;
+        }
+        let end = decision.commit()?;
+        self.decided = true;
+        self.catalog.replace(self.table, old, new);
+        core.locks.table_is_gone(old.number);
+        core.make_durable(end)?;
+        match &gone {
+            Some(gone) => carry_out(core, gone, Fate::Dropped),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        let built = Entry::of_trees(self.number, &self.built).filter(|_| !self.decided);
+        if let Some(built) = built
+            && self.core.poison.check().is_ok()
+        {
+            let _creator = Creator::wait(&self.catalog.creation, &*self.core.hook);
+            // What it cannot give back, the next open does: the mark is still there.
+            let _ = carry_out(self.core, &built, Fate::Dropped);
+        }
+    }
+}
+
+/// Entries of an index, to be sorted.
+#[derive(Default)]
+struct Run {
+    bytes: Vec<u8>,
+    /// Of each entry in `bytes`: where its key begins, where the row's key behind it, and where that ends.
+    places: Vec<(usize, usize, usize)>,
+}
+
+impl Run {
+    /// Bytes that it takes.
+    fn size(&self) -> usize {
+        self.bytes.len() + size_of_val(&*self.places)
+    }
+
+    /// Adds a row's entry, if it has one.
+    fn add(&mut self, spec: &IndexSpec, key: &[u8], row: &[u8]) {
+        let begin = self.bytes.len();
+        if !(spec.extract)(key, row, &mut self.bytes) {
+            self.bytes.truncate(begin);
+            return;
+        }
+        if !spec.unique {
+            self.bytes.extend_from_slice(key);
+        }
+        let value = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.places.push((begin, value, self.bytes.len()));
+    }
+
+    /// Inserts all entries, and is empty then.
+    fn insert(&mut self, core: &Core, index: &Index) -> Result<(), TxnError> {
+        let bytes = &self.bytes;
+        self.places.sort_unstable_by(|a, b| bytes[a.0..a.1].cmp(&bytes[b.0..b.1]));
+        let entry = |&(begin, value, end): &(usize, usize, usize)| (&bytes[begin..value], &bytes[value..end]);
+        if let Some(pair) = self.places.windows(2).find(|pair| entry(&pair[0]).0 == entry(&pair[1]).0) {
+            return Err(not_unique(index, entry(&pair[0]).1, entry(&pair[1]).1));
+        }
+        for part in self.places.chunks(PART) {
+            let entries: Vec<_> = part.iter().map(entry).collect();
+            let mut txn = core.begin(Isolation::Serializable, None)?;
+            txn.lock_number(index, TableMode::X)?;
+            match txn.insert_run(index, &entries) {
+                Err(TxnError::DuplicateKey { .. }) => return Err(of_whom(&mut txn, index, &entries)),
+                inserted => inserted?,
+            }
+            txn.commit()?;
+        }
+        self.bytes.clear();
+        self.places.clear();
+        Ok(())
+    }
+}
+
+/// The error for entries of which one is there already, by another row.
+#[cold]
+fn of_whom(txn: &mut Txn<'_>, index: &Index, entries: &[(&[u8], &[u8])]) -> TxnError {
+    for (value, key) in entries {
+        match txn.read(index, value, Want::Read, <[u8]>::to_vec) {
+            Ok(Some(other)) if other != *key => return not_unique(index, &other, key),
+            Ok(_) => {}
+            Err(error) => return error,
+        }
+    }
+    TxnError::DuplicateKey { table: index.table.clone(), index: index.name.clone() }
+}
+
+fn not_unique(index: &Index, one: &[u8], other: &[u8]) -> TxnError {
+    let rows = Box::new([one.to_vec(), other.to_vec()]);
+    TxnError::NotUnique { table: index.table.clone(), index: index.name.clone(), rows }
+}
+
+impl Entry {
+    /// The index that is what `spec` declares.
+    fn kept(&self, spec: &IndexSpec) -> Option<&IndexEntry> {
+        let is =
+            |has: &&IndexEntry| has.name == spec.name && has.unique == spec.unique && has.codec == spec.codec_text();
+        self.secondaries.iter().find(is)
+    }
+
+    /// Trees of indexes, to be marked; `None` for none.
+    fn of_trees(number: u32, indexes: &[IndexEntry]) -> Option<Entry> {
+        let (first, rest) = indexes.split_first()?;
+        let (key, row) = (String::new(), String::new());
+        Some(Entry { number, primary: first.tree, key, row, secondaries: rest.to_vec() })
+    }
+}

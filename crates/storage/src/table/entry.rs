@@ -1,0 +1,133 @@
+//! A table as its row in the catalog says: numbers, trees, and the names of codecs and indexes.
+
+use std::sync::{Arc, OnceLock};
+
+use super::catalog::{Declared, IndexSpec, Secondary, TableInfo};
+use super::index::Index;
+use crate::base::error::TxnError;
+use crate::base::ids::{IndexId, PageId};
+use crate::btree::Tree;
+
+/// A table as its catalog row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) number: u32,
+    pub(super) primary: Tree,
+    /// Codecs of key and row: [`Codec::text`], or [`RAW`](super::codec::name::RAW).
+    pub(super) key: String,
+    pub(super) row: String,
+    pub(super) secondaries: Vec<IndexEntry>,
+}
+
+/// A secondary index as its table's catalog row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct IndexEntry {
+    pub(super) name: String,
+    pub(super) unique: bool,
+    /// As those of the table.
+    pub(super) codec: String,
+    pub(super) tree: Tree,
+}
+
+impl Entry {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let tree = |out: &mut Vec<u8>, tree: Tree| {
+            out.extend_from_slice(&tree.index.0.to_le_bytes());
+            out.extend_from_slice(&tree.root.0.to_le_bytes());
+        };
+        let text = |out: &mut Vec<u8>, text: &str| {
+            out.push(text.len() as u8);
+            out.extend_from_slice(text.as_bytes());
+        };
+        out.extend_from_slice(&self.number.to_le_bytes());
+        tree(&mut out, self.primary);
+        text(&mut out, &self.key);
+        text(&mut out, &self.row);
+        out.push(self.secondaries.len() as u8);
+        for index in &self.secondaries {
+            text(&mut out, &index.name);
+            out.push(u8::from(index.unique));
+            text(&mut out, &index.codec);
+            tree(&mut out, index.tree);
+        }
+        out
+    }
+
+    pub(super) fn decode(mut bytes: &[u8]) -> Option<Entry> {
+        fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
+            let (head, tail) = bytes.split_at_checked(n)?;
+            *bytes = tail;
+            Some(head)
+        }
+        let word = |bytes: &mut &[u8]| Some(u32::from_le_bytes(take(bytes, 4)?.try_into().ok()?));
+        let tree = |bytes: &mut &[u8]| Some(Tree { index: IndexId(word(bytes)?), root: PageId(word(bytes)?) });
+        let text = |bytes: &mut &[u8]| {
+            let len = usize::from(take(bytes, 1)?[0]);
+            String::from_utf8(take(bytes, len)?.to_vec()).ok()
+        };
+        let (number, primary) = (word(&mut bytes)?, tree(&mut bytes)?);
+        let (key, row) = (text(&mut bytes)?, text(&mut bytes)?);
+        let n = take(&mut bytes, 1)?[0];
+        let mut secondaries = Vec::new();
+        for _ in 0..n {
+            let name = text(&mut bytes)?;
+            let unique = take(&mut bytes, 1)?[0] != 0;
+            let codec = text(&mut bytes)?;
+            secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut bytes)? });
+        }
+        bytes.is_empty().then_some(Entry { number, primary, key, row, secondaries })
+    }
+
+    /// All trees, the primary one first.
+    pub(super) fn trees(&self) -> impl Iterator<Item = Tree> {
+        std::iter::once(self.primary).chain(self.secondaries.iter().map(|index| index.tree))
+    }
+
+    /// Holds a declaration against what the catalog has.
+    pub(super) fn check(&self, declared: &Declared<'_>) -> Result<(), TxnError> {
+        let same = |(has, spec): (&IndexEntry, &IndexSpec)| has.name == spec.name && has.unique == spec.unique;
+        if declared.specs().count() != self.secondaries.len()
+            || !self.secondaries.iter().zip(declared.specs()).all(same)
+        {
+            let has: Vec<_> = self.secondaries.iter().map(|s| s.name.as_str()).collect();
+            let what = format!(
+                "has the indexes [{}], not those declared; 'Database::alter_indexes' changes them",
+                has.join(", ")
+            );
+            return Err(declared.schema(what));
+        }
+        self.check_codecs(declared)?;
+        if declared.codecs.is_some() {
+            for (index, spec) in self.secondaries.iter().zip(declared.specs()) {
+                declared.compare(&format!("index {}", index.name), &index.codec, spec.codec_text())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the declared codecs of key and row against what the catalog has.
+    pub(super) fn check_codecs(&self, declared: &Declared<'_>) -> Result<(), TxnError> {
+        let Some((key, row)) = declared.codecs else { return Ok(()) };
+        declared.compare("key", &self.key, key.text())?;
+        declared.compare("row", &self.row, row.text())
+    }
+
+    /// The table, open.
+    pub(super) fn open(&self, declared: &Declared<'_>) -> TableInfo {
+        let table: Arc<str> = declared.name.into();
+        let index = |name: Arc<str>, tree| Index { tree, lock_table: self.number, table: Arc::clone(&table), name };
+        let secondary = |(entry, spec): (&IndexEntry, &IndexSpec)| Secondary {
+            index: index(entry.name.as_str().into(), entry.tree),
+            unique: entry.unique,
+            columns_from: spec.columns_from,
+            extract: spec.extract,
+            spec: *spec,
+        };
+        TableInfo {
+            primary: index(Arc::clone(&table), self.primary),
+            secondaries: self.secondaries.iter().zip(declared.specs()).map(secondary).collect(),
+            verified: OnceLock::new(),
+        }
+    }
+}
