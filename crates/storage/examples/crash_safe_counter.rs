@@ -14,8 +14,8 @@ const COUNTERS: Table<String, u64> = Table::new("counters");
 /// Adds one. When this returns, the new value is on disk.
 fn count(db: &Database, name: &str) -> Result<u64, TxnError> {
     db.transact(|tx| {
-        let next = tx.get_for_update(&COUNTERS, &name.to_owned())?.unwrap_or(0) + 1;
-        tx.put(&COUNTERS, &name.to_owned(), &next)?;
+        let next = tx.get_for_update(&COUNTERS, name)?.unwrap_or(0) + 1;
+        tx.put(&COUNTERS, name, &next)?;
         Ok(next)
     })
 }
@@ -26,7 +26,7 @@ fn child(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
         count(&db, "visits")?;
     }
     let mut tx = db.begin()?;
-    tx.put(&COUNTERS, &"visits".to_owned(), &1_000_000)?;
+    tx.put(&COUNTERS, "visits", &1_000_000)?;
     // Time for the log to reach the disk, so that restart has something to take back.
     std::thread::sleep(std::time::Duration::from_millis(50));
     // No commit, no destructor: for the database this is a crash.

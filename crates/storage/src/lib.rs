@@ -188,7 +188,7 @@ pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::tables::{Sizes, TableSize};
 pub use db::transaction::{TableLock, Transaction};
 pub use lock::LockHolder;
-pub use table::codec::{Codec, Key, Row};
+pub use table::codec::{BorrowedKey, Codec, Key, Row};
 
 #[cfg(feature = "testing")]
 #[doc(hidden)]

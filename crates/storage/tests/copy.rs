@@ -194,7 +194,7 @@ fn one(seed: u64) {
         assert!(at > copied.end || !rows.is_empty(), "the load was over at {at}, before {}", copied.end);
     }
     // It is a database like any other.
-    copy.transact(|tx| tx.put(&ROWS, &vec![99], &vec![1])).unwrap();
+    copy.transact(|tx| tx.put(&ROWS, &[99], &vec![1])).unwrap();
     copy.close().unwrap();
     let copy = opened(&target);
     assert_eq!(contents(&copy).remove(&vec![99]), Some(vec![1]));
@@ -233,7 +233,7 @@ fn a_copy_broken_off_by_a_crash_is_refused_and_the_original_goes_on() {
         target.power_off_after(calls);
         let result = db.copy_on(on(&target), |_| ControlFlow::Continue(()));
         let after = target.crash([Crash::All, Crash::Nothing, Crash::Random(calls)][calls as usize % 3]);
-        db.transact(|tx| tx.put(&ROWS, &vec![200], &vec![1])).unwrap();
+        db.transact(|tx| tx.put(&ROWS, &[200], &vec![1])).unwrap();
         let opened = small().create(false).open_on(on(&after));
         match (&result, opened) {
             (_, Ok(copy)) => {
@@ -277,7 +277,7 @@ fn a_full_disk_takes_the_copy_back_and_leaves_the_original_alone() {
         let error = db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap_err();
         assert!(matches!(error, CopyError::Storage(StorageError::NoSpace { .. })), "{part}: {error}");
         assert_eq!(target.list().unwrap(), [""; 0], "{part}: something is left");
-        db.transact(|tx| tx.put(&ROWS, &vec![200], &vec![part as u8])).unwrap();
+        db.transact(|tx| tx.put(&ROWS, &[200], &vec![part as u8])).unwrap();
     }
     // With space the same directory will do.
     target.set_capacity(u64::MAX);

@@ -224,7 +224,7 @@ fn a_disk_that_lies_is_found_out() {
         let db = settings(1).open_on(on(&disk)).unwrap();
         db.table(&ROWS).unwrap();
         disk.drop_syncs(true);
-        db.transact(|tx| tx.put(&ROWS, &vec![1], &vec![2])).unwrap();
+        db.transact(|tx| tx.put(&ROWS, &[1], &vec![2])).unwrap();
         let after = disk.crash(Crash::Nothing);
         std::mem::forget(db);
         let db = settings(1).open_on(on(&after)).unwrap();
@@ -244,12 +244,12 @@ fn a_failed_write_or_sync_closes_the_instance() {
             if n == 40 {
                 disk.plan(Some(call), When::Once(1), Fault::Eio);
             }
-            if db.transact(|tx| tx.put(&ROWS, &vec![n], &vec![n; 100])).is_ok() {
+            if db.transact(|tx| tx.put(&ROWS, &[n], &vec![n; 100])).is_ok() {
                 acknowledged.push(n);
             }
         }
         assert_eq!(acknowledged, (0..40).collect::<Vec<_>>());
-        let error = db.transact(|tx| tx.put(&ROWS, &vec![200], &vec![])).unwrap_err();
+        let error = db.transact(|tx| tx.put(&ROWS, &[200], &vec![])).unwrap_err();
         assert!(matches!(error, TxnError::Storage(storage::StorageError::Poisoned { .. })), "{error}");
         assert!(!error.is_retryable());
         assert!(db.close().is_err());
@@ -258,7 +258,7 @@ fn a_failed_write_or_sync_closes_the_instance() {
         let found: Vec<u8> = contents(&db).into_keys().map(|k| k[0]).collect();
         // The one in flight may be there or not.
         assert!(found == acknowledged || found == (0..=40).collect::<Vec<_>>(), "{call:?}: {found:?}");
-        db.transact(|tx| tx.put(&ROWS, &vec![250], &vec![])).unwrap();
+        db.transact(|tx| tx.put(&ROWS, &[250], &vec![])).unwrap();
     }
 }
 
@@ -268,12 +268,12 @@ fn a_sync_that_finds_no_space_closes_the_instance() {
     for n in 1..4 {
         let disk = SimDisk::new(n);
         let db = small().open_on(on(&disk)).unwrap();
-        db.transact(|tx| tx.put(&ROWS, &vec![1], &vec![1])).unwrap();
+        db.transact(|tx| tx.put(&ROWS, &[1], &vec![1])).unwrap();
         disk.plan(Some(Call::Sync), When::Once(n), Fault::Enospc);
         // The log's, the data file's or the control file's sync.
         let failed = db.checkpoint().and_then(|()| db.checkpoint());
         assert!(matches!(failed, Err(storage::StorageError::Io { op: "sync", .. })), "{failed:?}");
-        let error = db.transact(|tx| tx.put(&ROWS, &vec![2], &vec![2])).unwrap_err();
+        let error = db.transact(|tx| tx.put(&ROWS, &[2], &vec![2])).unwrap_err();
         assert!(matches!(error, TxnError::Storage(storage::StorageError::Poisoned { .. })), "{error}");
         let after = disk.crash(Crash::Nothing);
         assert!(contents(&small().open_on(on(&after)).unwrap()).contains_key(&vec![1]));

@@ -260,7 +260,7 @@ fn refused(call: Call, fault: Fault, first: u64, step: u64) {
         let at = if db.table(&LONG).is_ok() { 2 } else { 1 };
         assert!(result.is_err() || at == 2);
         is(&db, ALL[at], at, &model);
-        db.transact(|tx| tx.put(ALL[at], &vec![1], &vec![2])).unwrap();
+        db.transact(|tx| tx.put(ALL[at], &[1], &vec![2])).unwrap();
         let model = [(vec![1], vec![2])].into_iter().chain(model).collect();
         db.close().unwrap();
         let db = common::open(&disk);
@@ -402,8 +402,8 @@ impl SecondaryIndex for Slow {
     }
 }
 
-/// Who has used the table is waited for; who comes while an index is built waits, and is refused. A copy that is made
-/// meanwhile has the table as it was.
+/// A change waits for the transactions that have used the table; a statement that comes while an index is built waits, and
+/// is refused. A copy that is made meanwhile has the table as it was.
 #[test]
 fn others_wait_for_a_change_of_indexes_and_it_for_them() {
     const SLOW: Table<u64, u64> = Table::new("numbers").with_index::<Slow>();
@@ -435,7 +435,7 @@ fn others_wait_for_a_change_of_indexes_and_it_for_them() {
         waits(2);
         assert!(!change.is_finished() && !writer.is_finished());
         // Other tables are not concerned, nor is the making of one.
-        db.transact(|tx| tx.put(&PLAIN, &vec![1], &vec![2])).unwrap();
+        db.transact(|tx| tx.put(&PLAIN, &[1], &vec![2])).unwrap();
         GATE.store(0, Ordering::SeqCst);
         change.join().unwrap().unwrap();
         let error = writer.join().unwrap().unwrap_err();

@@ -89,7 +89,7 @@ fn a_range_that_was_read_ends_at_its_beginning() {
     for before in 1..16 {
         let db = open(Isolation::Serializable, LatchKind::Optimistic);
         let row = vec![7; 1500];
-        let insert = |key: &[u8]| db.transact(|tx| tx.insert(&ROWS, &key.to_vec(), &row)).unwrap();
+        let insert = |key: &[u8]| db.transact(|tx| tx.insert(&ROWS, key, &row)).unwrap();
         (0..8).for_each(|n| insert(&[b'b', n]));
         (0..before).for_each(|n| insert(&[b'a', n]));
         std::thread::scope(|scope| {
@@ -327,7 +327,7 @@ fn no_update_is_lost_that_was_read_for_update() {
 fn rollback_finds_rows_that_splits_have_moved() {
     for latches in LATCHES {
         let db = open(Isolation::RepeatableRead, latches);
-        db.transact(|tx| (0..20u16).try_for_each(|k| tx.put(&ROWS, &(k * 100).to_be_bytes().to_vec(), &vec![1; 300])))
+        db.transact(|tx| (0..20u16).try_for_each(|k| tx.put(&ROWS, (k * 100).to_be_bytes().as_ref(), &vec![1; 300])))
             .unwrap();
         let mut tx = db.begin().unwrap();
         for k in 0..20u16 {
@@ -337,7 +337,7 @@ fn rollback_finds_rows_that_splits_have_moved() {
                 // Shrinks, so that taking it back needs room again.
                 1 => tx.put(&ROWS, &key, &vec![2; 3]).unwrap(),
                 2 => tx.put(&ROWS, &key, &vec![2; 300]).unwrap(),
-                _ => tx.insert(&ROWS, &(k * 100 + 50).to_be_bytes().to_vec(), &vec![3; 100]).unwrap(),
+                _ => tx.insert(&ROWS, (k * 100 + 50).to_be_bytes().as_ref(), &vec![3; 100]).unwrap(),
             }
         }
         std::thread::scope(|scope| {
@@ -345,7 +345,7 @@ fn rollback_finds_rows_that_splits_have_moved() {
                 let db = &db;
                 scope.spawn(move || {
                     for k in (0..2000u16).filter(|k| k % 3 == thread && k % 50 != 0) {
-                        db.transact(|tx| tx.insert(&ROWS, &k.to_be_bytes().to_vec(), &vec![4; 200])).unwrap();
+                        db.transact(|tx| tx.insert(&ROWS, k.to_be_bytes().as_ref(), &vec![4; 200])).unwrap();
                     }
                 });
             }

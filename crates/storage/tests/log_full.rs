@@ -68,7 +68,7 @@ fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
         let db = nearly_full(&disk, updates);
         let loaded = db.table(&LOADED).unwrap();
         for n in 0..60u8 {
-            match db.transact(|tx| tx.insert(&ROWS, &vec![n], &vec![n; 180])) {
+            match db.transact(|tx| tx.insert(&ROWS, &[n], &vec![n; 180])) {
                 Ok(()) => {}
                 Err(TxnError::Storage(StorageError::NoSpace { .. })) => {
                     refused += 1;

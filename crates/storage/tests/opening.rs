@@ -107,7 +107,7 @@ fn damage_to_the_control_file() {
 fn a_damaged_page_is_named() {
     let disk = SimDisk::new(2);
     let db = open(&disk);
-    db.transact(|tx| (0..500u16).try_for_each(|k| tx.put(&ROWS, &k.to_be_bytes().to_vec(), &vec![9; 100]))).unwrap();
+    db.transact(|tx| (0..500u16).try_for_each(|k| tx.put(&ROWS, k.to_be_bytes().as_ref(), &vec![9; 100]))).unwrap();
     db.close().unwrap();
     let file = disk.open("pages.0", OpenMode::Existing).unwrap();
     let pages = file.len().unwrap() / 8192;

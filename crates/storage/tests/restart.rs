@@ -149,7 +149,7 @@ fn a_transaction_whose_first_record_found_no_space_is_no_loser() {
     let mut rows = 0u64;
     let error = loop {
         let mut tx = db.begin().unwrap();
-        match tx.put(&ROWS, &rows.to_be_bytes().to_vec(), &vec![7; 3000]) {
+        match tx.put(&ROWS, rows.to_be_bytes().as_ref(), &vec![7; 3000]) {
             Ok(()) => tx.commit().unwrap(),
             Err(error) => break error,
         }

@@ -22,7 +22,7 @@ fn a_table_declared_with_other_indexes_is_refused() {
     // In the same process, where the table is open already, ...
     assert!(matches!(db.table(&PLAIN), Err(TxnError::Schema { .. })));
     let mut tx = db.begin().unwrap();
-    assert!(matches!(tx.put(&PLAIN, &vec![1], &vec![2]), Err(TxnError::Schema { .. })));
+    assert!(matches!(tx.put(&PLAIN, &[1], &vec![2]), Err(TxnError::Schema { .. })));
     drop(tx);
     db.close().unwrap();
     // ... and in a later one.
@@ -92,18 +92,18 @@ fn sizes_are_checked_and_named() {
     tx.insert(&ROWS, &longest, &vec![]).unwrap();
     assert!(matches!(tx.insert(&ROWS, &vec![1; 511], &vec![]), Err(TxnError::KeyTooLong { bytes: 513, .. })));
     assert!(matches!(
-        tx.insert(&ROWS, &vec![1], &vec![1; 4001]),
+        tx.insert(&ROWS, &[1], &vec![1; 4001]),
         Err(TxnError::RowTooLarge { bytes: 4001, limit: 4000, .. })
     ));
-    tx.insert(&ROWS, &vec![1], &vec![1; 4000]).unwrap();
-    assert!(matches!(tx.put(&ROWS, &vec![1], &vec![1; 4001]), Err(TxnError::RowTooLarge { .. })));
+    tx.insert(&ROWS, &[1], &vec![1; 4000]).unwrap();
+    assert!(matches!(tx.put(&ROWS, &[1], &vec![1; 4001]), Err(TxnError::RowTooLarge { .. })));
     assert!(matches!(
         tx.update(&ROWS, &longest, &vec![1; 4001]),
         Err(TxnError::RowTooLarge { .. } | TxnError::KeyTooLong { .. })
     ));
     assert_eq!(tx.get(&ROWS, &vec![1; 600]).unwrap(), None);
     assert!(!tx.delete(&ROWS, &vec![1; 600]).unwrap());
-    tx.insert(&ROWS, &vec![], &vec![]).unwrap();
+    tx.insert(&ROWS, &[], &vec![]).unwrap();
     tx.commit().unwrap();
     let mut tx = db.begin().unwrap();
     let lengths: Vec<_> = tx.range(&ROWS, ..).unwrap().map(|r| r.map(|(k, r)| (k.len(), r.len())).unwrap()).collect();
@@ -317,7 +317,7 @@ fn index_cursors_pass_over_rows_that_go_meanwhile() {
 #[test]
 fn a_put_behind_a_lone_large_row_splits_its_own_gap() {
     let db = memory();
-    db.transact(|tx| (0..5u8).try_for_each(|k| tx.put(&ROWS, &vec![k], &vec![k; 4000]))).unwrap();
+    db.transact(|tx| (0..5u8).try_for_each(|k| tx.put(&ROWS, &[k], &vec![k; 4000]))).unwrap();
     db.transact(|tx| tx.put(&ROWS, &vec![9; 500], &vec![])).unwrap();
     db.transact(|tx| tx.put(&ROWS, &vec![8; 300], &vec![1; 3990])).unwrap();
     assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count(), 7);
@@ -352,10 +352,10 @@ fn long_keys_between_short_ones_find_room() {
     let db = memory();
     for round in 0..40u8 {
         db.transact(|tx| {
-            tx.put(&ROWS, &vec![round, 1], &vec![])?;
+            tx.put(&ROWS, &[round, 1], &vec![])?;
             tx.put(&ROWS, &[vec![round, 2], vec![3; 490]].concat(), &vec![1; 3400])?;
-            tx.put(&ROWS, &vec![round, 3], &vec![1; 3900])?;
-            tx.put(&ROWS, &vec![round, 2, 9], &vec![1; 300])
+            tx.put(&ROWS, &[round, 3], &vec![1; 3900])?;
+            tx.put(&ROWS, &[round, 2, 9], &vec![1; 300])
         })
         .unwrap();
     }
@@ -371,7 +371,7 @@ fn a_full_disk_does_not_stop_readers() {
     db.transact(|tx| (0..1990u64).try_for_each(|k| tx.delete(&NUMBERS, &k).map(drop))).unwrap();
     disk.set_capacity(disk.used());
     let mut n = 0u64;
-    while db.transact(|tx| tx.put(&ROWS, &n.to_be_bytes().to_vec(), &vec![7; 1000])).is_ok() {
+    while db.transact(|tx| tx.put(&ROWS, n.to_be_bytes().as_ref(), &vec![7; 1000])).is_ok() {
         n += 1;
     }
     let mut tx = db.begin().unwrap();
@@ -548,7 +548,7 @@ fn a_table_is_created_within_the_last_transaction() {
     let db = Options::new().buffer_pool(8 << 20).transactions(1).open_on(Arc::new(MemDisk::new())).unwrap();
     let mut tx = db.begin().unwrap();
     tx.put(&NUMBERS, &1, &1).unwrap();
-    tx.put(&ROWS, &vec![1], &vec![2]).unwrap();
+    tx.put(&ROWS, &[1], &vec![2]).unwrap();
     assert!(matches!(db.begin(), Err(TxnError::Storage(StorageError::TooManyTransactions { limit: 1 }))));
     tx.commit().unwrap();
     assert_eq!(db.begin().unwrap().get(&NUMBERS, &1).unwrap(), Some(1));
@@ -639,12 +639,12 @@ fn rows_made_shorter_grow_back_on_a_full_disk() {
 fn room_kept_for_undo_is_given_back() {
     let disk = SimDisk::new(15);
     let db = open(&disk);
-    db.transact(|tx| tx.put(&ROWS, &vec![1], &vec![1; 3_000])).unwrap();
+    db.transact(|tx| tx.put(&ROWS, &[1], &vec![1; 3_000])).unwrap();
     let before = disk.used();
     for round in 0..2_000u32 {
         let mut tx = db.begin().unwrap();
-        tx.put(&ROWS, &vec![1], &vec![2; 100 + round as usize % 2]).unwrap();
-        tx.put(&ROWS, &vec![1], &vec![2; 50]).unwrap();
+        tx.put(&ROWS, &[1], &vec![2; 100 + round as usize % 2]).unwrap();
+        tx.put(&ROWS, &[1], &vec![2; 50]).unwrap();
         if round % 2 == 0 {
             tx.commit().unwrap()
         } else {

@@ -73,13 +73,13 @@ fn commits_wait_for_the_flusher_s_step() {
     let hook = open(&disk);
     let db = hook.db.get().unwrap();
     let mut tx = db.begin().unwrap();
-    tx.put(&ROWS, &vec![1], &vec![2]).unwrap();
+    tx.put(&ROWS, &[1], &vec![2]).unwrap();
     let lsn = tx.commit_async().unwrap();
     assert!(db.durable() < lsn);
     db.wait_durable(lsn).unwrap();
     let after = disk.crash(Crash::Nothing);
     let db = small().open_on(on(&after)).unwrap();
-    assert_eq!(db.begin().unwrap().get(&ROWS, &vec![1]).unwrap(), Some(vec![2]));
+    assert_eq!(db.begin().unwrap().get(&ROWS, &[1]).unwrap(), Some(vec![2]));
 }
 
 /// A page that changes while it is written stays dirty; a checkpoint that is taken then names a position in the log

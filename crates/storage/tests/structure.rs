@@ -36,7 +36,7 @@ fn made() -> Files {
     let mut rng = Rng(3);
     db.transact(|tx| {
         (0..2000u64).try_for_each(|n| tx.put(&numbers, &n, &n))?;
-        (0..600u32).try_for_each(|n| tx.put(&rows, &n.to_be_bytes().to_vec(), &rng.bytes(100)))
+        (0..600u32).try_for_each(|n| tx.put(&rows, n.to_be_bytes().as_ref(), &rng.bytes(100)))
     })
     .unwrap();
     // Pages come free when ghosts are met and leaves merge.

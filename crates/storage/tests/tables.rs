@@ -57,7 +57,7 @@ fn ranges_are_counted_and_deleted_as_in_a_model() {
             for _ in 0..rng.below(60) {
                 let (n, size) = (rng.below(300), rng.below(40) as usize);
                 let row = rng.bytes(size);
-                tx.put(&ROWS, &n.to_be_bytes().to_vec(), &row).unwrap();
+                tx.put(&ROWS, n.to_be_bytes().as_ref(), &row).unwrap();
                 next.insert(n.to_be_bytes().to_vec(), row);
             }
             let bound = |rng: &mut Rng| {
@@ -95,7 +95,7 @@ fn a_range_delete_that_meets_an_error_leaves_all_rows() {
         let db = common::open(&disk);
         let mut model = fill(&db, 700, n);
         let mut tx = db.begin().unwrap();
-        tx.put(&ROWS, &vec![1], &vec![2]).unwrap();
+        tx.put(&ROWS, &[1], &vec![2]).unwrap();
         model.insert(vec![1], vec![2]);
         disk.plan(Some(Call::Read), When::Once(n * 3), Fault::Eio);
         if let Err(error) = tx.delete_range(&ROWS, key(100)..key(600)) {
@@ -132,12 +132,12 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
             assert!(sizes.data_file <= 8192 * 1200, "round {round}: {} bytes", sizes.data_file);
         }
         let mut tx = db.begin().unwrap();
-        let error = tx.put(&handle, &vec![1], &vec![1]).unwrap_err();
+        let error = tx.put(&handle, &[1], &vec![1]).unwrap_err();
         assert!(matches!(error, TxnError::Dropped { .. }), "{error}");
-        assert!(matches!(tx.get(&handle, &vec![1]), Err(TxnError::Ended)));
+        assert!(matches!(tx.get(&handle, &[1]), Err(TxnError::Ended)));
         assert!(tx.commit().is_err());
         let mut tx = db.begin().unwrap();
-        assert!(matches!(tx.get(&handle, &vec![1]), Err(TxnError::Dropped { .. })));
+        assert!(matches!(tx.get(&handle, &[1]), Err(TxnError::Dropped { .. })));
         drop(tx);
         assert!(matches!(db.bulk_load(&handle), Err(TxnError::Dropped { .. })));
     }
@@ -160,7 +160,7 @@ fn a_table_is_emptied_and_handles_stay_good() {
         assert!(db.truncate("rows").unwrap());
         assert_eq!(contents(&db), Model::new());
         is_whole(&db);
-        db.transact(|tx| tx.put(&handle, &vec![1], &vec![1])).unwrap();
+        db.transact(|tx| tx.put(&handle, &[1], &vec![1])).unwrap();
         assert_eq!(db.transact(|tx| tx.delete_range(&handle, ..)).unwrap(), 1);
         assert_eq!(db.begin().unwrap().count(&handle, ..).unwrap(), 0);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use storage::disk::MemDisk;
-use storage::{Database, Isolation, Key, Options, Row, SecondaryIndex, Table, TableLock, TxnError};
+use storage::{AsTable, Database, Isolation, Key, Options, Row, SecondaryIndex, Table, TableLock, TxnError};
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 
@@ -95,6 +95,45 @@ fn a_table_is_opened_only_with_the_codecs_it_was_created_with() {
         ));
         assert_eq!(tx.get(&ACCOUNTS, &1).unwrap(), Some(20));
     }
+}
+
+/// A key that is not made anew for every look at its row.
+#[test]
+fn rows_under_text_and_bytes_are_found_by_what_is_borrowed() {
+    const NAMES: Table<String, u64> = Table::new("names");
+    const BYTES: Table<Vec<u8>, String> = Table::new("bytes");
+    /// As a program does that knows only that there is a key.
+    fn exchange<K: Key, V: Row>(db: &Database, table: &impl AsTable<K, V>, key: &K, row: &V) -> Option<V> {
+        db.transact(|tx| {
+            let old = tx.get_for_update(table, key.borrow())?;
+            tx.put(table, key.borrow(), row)?;
+            Ok::<_, TxnError>(old)
+        })
+        .unwrap()
+    }
+    let db = memory();
+    let names = db.table(&NAMES).unwrap();
+    let mut tx = db.begin().unwrap();
+    let owned = String::from("Ada\0");
+    tx.insert(&NAMES, "Ada", &1).unwrap();
+    tx.put(&names, &owned, &2).unwrap();
+    assert!(matches!(tx.insert(&NAMES, &owned[..3], &3), Err(TxnError::DuplicateKey { .. })));
+    assert_eq!(tx.get(&NAMES, "Ada\0").unwrap(), Some(2));
+    assert_eq!(tx.get(&names, &String::from("Ada")).unwrap(), Some(1));
+    assert_eq!(tx.get(&NAMES, "Ad").unwrap(), None);
+    assert!(tx.update(&NAMES, "Ada", &7).unwrap() && !tx.update(&NAMES, "", &7).unwrap());
+    let all: Vec<_> = tx.range(&NAMES, ..).unwrap().map(Result::unwrap).collect();
+    assert_eq!(all, [("Ada".to_owned(), 7), (owned.clone(), 2)]);
+    assert!(tx.delete(&NAMES, "Ada").unwrap());
+    for key in [&b""[..], b"\0", b"\0\xFF", b"a"] {
+        tx.put(&BYTES, key, &format!("{key:?}")).unwrap();
+    }
+    assert_eq!(tx.get(&BYTES, &[0, 255]).unwrap(), tx.get(&BYTES, &[0, 255]).unwrap());
+    assert_eq!(tx.range(&BYTES, vec![0]..).unwrap().count(), 3);
+    tx.commit().unwrap();
+    assert_eq!(exchange(&db, &NAMES, &owned, &5), Some(2));
+    assert_eq!(exchange(&db, &names, &owned, &6), Some(5));
+    assert_eq!(exchange(&db, &ACCOUNTS, &1, &6), None);
 }
 
 #[test]

@@ -11,6 +11,7 @@ pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 impl Key for Bytes {
     const CODEC: Codec = Codec::new("sim-bytes", 1);
+    type Borrowed = Bytes;
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0);
     }

@@ -13,7 +13,7 @@ use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Age, Lsn};
 use crate::lock::TableMode;
 use crate::table::catalog::{Declared, TableInfo};
-use crate::table::codec::{Key, Row, key_from};
+use crate::table::codec::{BorrowedKey, Key, Row, key_from};
 use crate::table::index::{Index, Want};
 use crate::table::scan::{End, Wanted};
 use crate::txn::core::Txn;
@@ -160,14 +160,14 @@ impl<'db> Transaction<'db> {
         result
     }
 
-    fn with_key<K: Key, T>(
+    fn with_key<T>(
         &mut self,
-        key: &K,
+        key: &(impl BorrowedKey + ?Sized),
         f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
     ) -> Result<T, TxnError> {
         let mut bytes = std::mem::take(&mut self.key);
         bytes.clear();
-        key.encode(&mut bytes);
+        key.encode_key(&mut bytes);
         let result = f(self, &bytes);
         self.key = bytes;
         self.noted(result)
@@ -186,11 +186,15 @@ impl<'db> Transaction<'db> {
         result
     }
 
-    /// Reads a row.
+    /// Reads a row. The key is of the table's type or what stands for it: a `&str` for a `String` ([`Key::Borrowed`]).
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn get<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<Option<V>, TxnError> {
+    pub fn get<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K::Borrowed,
+    ) -> Result<Option<V>, TxnError> {
         self.get_for(table, key, Want::Read)
     }
 
@@ -202,7 +206,7 @@ impl<'db> Transaction<'db> {
     pub fn get_for_update<K: Key, V: Row>(
         &mut self,
         table: &impl AsTable<K, V>,
-        key: &K,
+        key: &K::Borrowed,
     ) -> Result<Option<V>, TxnError> {
         self.get_for(table, key, Want::Update)
     }
@@ -210,7 +214,7 @@ impl<'db> Transaction<'db> {
     fn get_for<K: Key, V: Row>(
         &mut self,
         table: &impl AsTable<K, V>,
-        key: &K,
+        key: &K::Borrowed,
         want: Want,
     ) -> Result<Option<V>, TxnError> {
         let Some(info) = self.seen(table, want)? else { return Ok(None) };
@@ -225,7 +229,12 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// [`TxnError::DuplicateKey`] if it is not, or a unique index has its value; the transaction stays open.
-    pub fn insert<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
+    pub fn insert<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K::Borrowed,
+        row: &V,
+    ) -> Result<(), TxnError> {
         let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.insert_row(info, key, row)))
@@ -235,7 +244,12 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn put<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<(), TxnError> {
+    pub fn put<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K::Borrowed,
+        row: &V,
+    ) -> Result<(), TxnError> {
         let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.put_row(info, key, row)))
@@ -245,7 +259,12 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn update<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K, row: &V) -> Result<bool, TxnError> {
+    pub fn update<K: Key, V: Row>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &K::Borrowed,
+        row: &V,
+    ) -> Result<bool, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
         self.enter(OperationKind::Update, &info.primary);
         self.with_key(key, |tx, key| {
@@ -263,7 +282,7 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K) -> Result<bool, TxnError> {
+    pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K::Borrowed) -> Result<bool, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
         self.enter(OperationKind::Delete, &info.primary);
         self.with_key(key, |tx, key| tx.txn.delete_row(info, key))

@@ -14,7 +14,7 @@
 //! A crash before the decision leaves the table as it was; opening the database drops what was built. A failure does the
 //! same at once, as far as it can, and leaves the rest to the next open. What was built is logged like all rows: it must be
 //! found by a restart that drops it, and a tree that is loaded past the log is not. (One gap: a crash between the making of
-//! a tree and its mark leaves the tree's one page to nobody, as it does where a table is created.)
+//! a tree and its mark leaves the tree's one page lost, as it does where a table is created.)
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -270,7 +270,7 @@ impl Subject {
         for key in &longest {
             loser.delete(&LONG, key)?;
         }
-        loser.put(&ROWS, &b"a row of nobody".to_vec(), &ahead.row(&mut rng))?;
+        loser.put(&ROWS, b"a row of nobody".as_ref(), &ahead.row(&mut rng))?;
         let middle = model.numbers.keys().nth(model.numbers.len() / 2).copied().unwrap_or_default();
         let bystander = vec![Change::Number(middle, Some(rng.next()))];
         past.push(model.clone());

@@ -48,6 +48,7 @@ macro_rules! tuples {
     ($(($($t:ident $i:tt),+))*) => {$(
         impl<$($t: Key),+> Key for ($($t,)+) {
             const CODEC: Codec = Codec::tuple(&[$($t::CODEC),+]);
+            type Borrowed = Self;
             #[inline]
             fn encode(&self, out: &mut Vec<u8>) {
                 $(self.$i.encode(out);)+
@@ -80,6 +81,7 @@ tuples! {
 /// `None` comes before every value.
 impl<T: Key> Key for Option<T> {
     const CODEC: Codec = Codec::optional(&T::CODEC);
+    type Borrowed = Self;
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.is_some()));
         if let Some(value) = self {
@@ -114,6 +116,7 @@ impl<T: Row> Row for Option<T> {
 
 impl<T: Key, const N: usize> Key for [T; N] {
     const CODEC: Codec = Codec::array(&T::CODEC, N);
+    type Borrowed = Self;
     #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
         T::encode_all(self, out);

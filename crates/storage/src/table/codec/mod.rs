@@ -6,6 +6,8 @@ pub(crate) mod record;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Borrow;
+
 pub use composite::{put_part, size_of_all, take_part};
 pub use name::Codec;
 
@@ -13,9 +15,29 @@ pub use name::Codec;
 ///
 /// The encoding orders like the value: `a < b` exactly when the bytes of `a` come before the bytes of `b`, also when
 /// other keys follow (tuples).
-pub trait Key: Sized {
+pub trait Key: Sized + Borrow<<Self as Key>::Borrowed> {
     /// What the encoding is called. A table can be opened only with the codecs that it was created with.
     const CODEC: Codec;
+    /// What statements on one row take for the key: `str` for `String`, `[u8]` for `Vec<u8>`, so that a row is found by
+    /// text or bytes that lie anywhere. All other types here are their own, and so may be yours: `type Borrowed = Self`.
+    ///
+    /// ```
+    /// # use storage::{Database, Options, Table};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-borrowed-{}", std::process::id()));
+    /// # let db = Database::open(&directory, Options::new())?;
+    /// const AGES: Table<String, u32> = Table::new("ages");
+    /// db.transact(|tx| tx.put(&AGES, "Ada", &36))?;
+    /// for line in "Ada,Charles".split(',') {
+    ///     println!("{line}: {:?}", db.begin()?.get(&AGES, line)?);
+    /// }
+    /// let name = String::from("Ada");
+    /// assert_eq!(db.begin()?.get(&AGES, &name)?, Some(36));
+    /// # drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// A function that is generic over `K: Key` passes `key.borrow()` ([`Borrow`], which comes with the bound).
+    type Borrowed: BorrowedKey + ?Sized;
     /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
     /// Takes the encoding off the front of `bytes`; `None` if it is not one.
@@ -33,6 +55,39 @@ pub trait Key: Sized {
     #[inline]
     fn decode_all<const N: usize>(bytes: &mut &[u8]) -> Option<[Self; N]> {
         composite::all(std::array::from_fn(|_| Self::decode(bytes)))
+    }
+}
+
+/// What can stand for a [`Key`] in a statement ([`Key::Borrowed`]): every key itself, `str` and `[u8]`. A type of yours that is
+/// no key can, if the key that [borrows](Borrow) as it has the same encoding.
+pub trait BorrowedKey {
+    /// Appends the encoding of the key.
+    fn encode_key(&self, out: &mut Vec<u8>);
+}
+
+impl<K: Key> BorrowedKey for K {
+    #[inline]
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        self.encode(out);
+    }
+}
+
+impl BorrowedKey for str {
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        self.as_bytes().encode_key(out);
+    }
+}
+
+/// Bytes of any length: a zero is written as `00 FF`, the end as `00 00`, so that a shorter string comes first.
+impl BorrowedKey for [u8] {
+    fn encode_key(&self, out: &mut Vec<u8>) {
+        for byte in self {
+            out.push(*byte);
+            if *byte == 0 {
+                out.push(0xFF);
+            }
+        }
+        out.extend_from_slice(&[0, 0]);
     }
 }
 
@@ -75,6 +130,7 @@ macro_rules! integers {
     ($($t:ty, $flip:expr;)*) => {$(
         impl Key for $t {
             const CODEC: Codec = Codec::built_in(stringify!($t));
+            type Borrowed = $t;
             #[inline]
             fn encode(&self, out: &mut Vec<u8>) {
                 // Big-endian bytes order like unsigned numbers; flipping the sign bit makes signed ones do so too.
@@ -103,6 +159,7 @@ macro_rules! integers {
 /// A byte is what arrays are made of most often: see [`Key::encode_all`].
 impl Key for u8 {
     const CODEC: Codec = Codec::built_in("u8");
+    type Borrowed = u8;
     #[inline]
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(*self);
@@ -149,6 +206,7 @@ integers! {
 
 impl Key for bool {
     const CODEC: Codec = Codec::built_in("bool");
+    type Borrowed = bool;
     fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
@@ -178,23 +236,18 @@ impl Row for bool {
 
 impl Key for () {
     const CODEC: Codec = Codec::tuple(&[]);
+    type Borrowed = ();
     fn encode(&self, _: &mut Vec<u8>) {}
     fn decode(_: &mut &[u8]) -> Option<Self> {
         Some(())
     }
 }
 
-/// Bytes of any length: a zero is written as `00 FF`, the end as `00 00`, so that a shorter string comes first.
 impl Key for Vec<u8> {
     const CODEC: Codec = Codec::built_in("bytes");
+    type Borrowed = [u8];
     fn encode(&self, out: &mut Vec<u8>) {
-        for byte in self {
-            out.push(*byte);
-            if *byte == 0 {
-                out.push(0xFF);
-            }
-        }
-        out.extend_from_slice(&[0, 0]);
+        self.as_slice().encode_key(out);
     }
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
         let mut value = Vec::new();
@@ -213,8 +266,9 @@ impl Key for Vec<u8> {
 
 impl Key for String {
     const CODEC: Codec = Codec::built_in("str");
+    type Borrowed = str;
     fn encode(&self, out: &mut Vec<u8>) {
-        encode_str(self, out);
+        self.as_str().encode_key(out);
     }
     fn decode(bytes: &mut &[u8]) -> Option<Self> {
         String::from_utf8(<Vec<u8> as Key>::decode(bytes)?).ok()
@@ -248,17 +302,6 @@ impl Row for String {
     fn decode(bytes: &[u8]) -> Option<Self> {
         String::from_utf8(bytes.to_vec()).ok()
     }
-}
-
-/// Encodes text as a key: its bytes as those of a `Vec<u8>`.
-fn encode_str(text: &str, out: &mut Vec<u8>) {
-    for byte in text.bytes() {
-        out.push(byte);
-        if byte == 0 {
-            out.push(0xFF);
-        }
-    }
-    out.extend_from_slice(&[0, 0]);
 }
 
 /// Decodes a whole key.

@@ -16,6 +16,7 @@ use std::fmt::{Display, Formatter, Write};
 /// struct Descending(u64);
 /// impl Key for Descending {
 ///     const CODEC: Codec = Codec::new("cents-descending", 1);
+///     type Borrowed = Self;
 ///     fn encode(&self, out: &mut Vec<u8>) {
 ///         out.extend_from_slice(&(!self.0).to_be_bytes());
 ///     }

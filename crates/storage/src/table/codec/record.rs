@@ -61,6 +61,7 @@ macro_rules! record {
     (@key $name:ident, $text:literal, $version:literal { $($field:ident: $of:ty),* }) => {
         impl $crate::Key for $name {
             const CODEC: $crate::Codec = $crate::Codec::record($text, $version, &[$(<$of as $crate::Key>::CODEC),*]);
+            type Borrowed = Self;
             fn encode(&self, out: &mut ::std::vec::Vec<u8>) {
                 $($crate::Key::encode(&self.$field, out);)*
                 let _ = out;

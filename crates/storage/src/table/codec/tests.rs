@@ -10,6 +10,13 @@ fn key_bytes<K: Key>(key: &K) -> Vec<u8> {
     out
 }
 
+/// What is borrowed from a key is encoded as the key.
+fn borrowed_bytes<K: Key>(key: &K) -> Vec<u8> {
+    let mut out = Vec::new();
+    key.borrow().encode_key(&mut out);
+    out
+}
+
 fn row_bytes<V: Row>(row: &V) -> Vec<u8> {
     let mut out = Vec::new();
     row.encode(&mut out);
@@ -23,6 +30,7 @@ fn row_bytes<V: Row>(row: &V) -> Vec<u8> {
 fn is_key<K: Key + Ord + Clone + std::fmt::Debug>(a: &K, b: &K) -> Result<(), TestCaseError> {
     prop_assert_eq!(key_bytes(a).cmp(&key_bytes(b)), a.cmp(b), "{:?} {:?}", a, b);
     prop_assert_eq!(key_from::<K>(&key_bytes(a)), Some(a.clone()));
+    prop_assert_eq!(borrowed_bytes(a), key_bytes(a));
     let pairs = ((a.clone(), 1u8), (b.clone(), 0u8));
     prop_assert_eq!(key_bytes(&pairs.0).cmp(&key_bytes(&pairs.1)), pairs.0.cmp(&pairs.1));
     Ok(())
