@@ -1,39 +1,23 @@
 //! `tpcc`: a workload derived from TPC-C, and the engines it runs on. Not a TPC-C result.
 
-#[doc(hidden)]
-pub mod acid;
-mod ack;
-mod check;
-mod cmd;
-mod config;
-mod database;
+mod cli;
+mod doors;
 mod driver;
-mod engine;
-mod error;
-mod filler;
-mod flags;
-mod floor;
-mod footprint;
-mod generate;
-mod glue;
-pub mod history;
-mod index_fetch;
-mod interrupt;
-mod load;
-mod ops;
-mod progress;
+mod engines;
+mod lab;
 mod report;
-mod reproduce;
-mod schema;
-mod shell;
-mod space;
-mod structure;
-mod txn;
+mod workload;
 
 use std::process::ExitCode;
 
-use cmd::Ended;
-use flags::{Command, Parsed};
+use cli::cmd::{self, Ended};
+use cli::flags::{self, Command, Parsed};
+use cli::interrupt;
+use workload::error::Error;
+
+#[doc(hidden)]
+pub use doors::acid;
+pub use doors::history;
 
 /// Status of a run or check that failed.
 const FAILED: u8 = 1;
@@ -42,8 +26,9 @@ const FAILED: u8 = 1;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod fuzzing {
-    use crate::flags::{self, Command, Parsed};
-    use crate::{config, error::Error};
+    use crate::cli::flags::{self, Command, Parsed};
+    use crate::cli::resolve;
+    use crate::workload::error::Error;
 
     /// The command line, for those who hold its words against it.
     pub fn command() -> clap::Command {
@@ -55,14 +40,14 @@ pub mod fuzzing {
         let parsed = flags::parse_from(std::iter::once("tpcc".to_owned()).chain(words.iter().cloned()).map(Into::into));
         let resolved: Result<(), Error> = match parsed {
             Ok(Parsed::Command(command)) => match *command {
-                Command::Run(flags) => config::run(flags).map(drop),
-                Command::Load(flags) => config::load(flags).map(drop),
-                Command::Check(flags) => config::check(flags).map(drop),
-                Command::Copy(flags) => config::copy(flags).map(drop),
-                Command::Verify(flags) => config::verify(flags).map(drop),
-                Command::Shell(flags) => config::shell(flags).map(drop),
+                Command::Run(flags) => resolve::run(flags).map(drop),
+                Command::Load(flags) => resolve::load(flags).map(drop),
+                Command::Check(flags) => resolve::check(flags).map(drop),
+                Command::Copy(flags) => resolve::copy(flags).map(drop),
+                Command::Verify(flags) => resolve::verify(flags).map(drop),
+                Command::Shell(flags) => resolve::shell(flags).map(drop),
                 // A file of points would be read.
-                Command::History(flags) if flags.scheduling.ctx_points.is_none() => config::history(flags).map(drop),
+                Command::History(flags) if flags.scheduling.ctx_points.is_none() => resolve::history(flags).map(drop),
                 _ => Ok(()),
             },
             Ok(Parsed::Text(_)) => Ok(()),
@@ -106,7 +91,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn fail(error: &error::Error) -> ExitCode {
+fn fail(error: &Error) -> ExitCode {
     eprintln!("{error}");
     ExitCode::from(error.status())
 }

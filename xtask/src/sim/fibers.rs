@@ -128,7 +128,7 @@ impl Fibers {
             }
         };
         // SAFETY: what runs on the fibers gives way in calls of the engine, which keeps no thread-local open there (see
-        // `glue/fibers.rs` of `tpcc`), in `wait` and in `pause`. The programs of the campaigns have no thread-local but
+        // `engines/storage/fibers.rs` of `tpcc`), in `wait` and in `pause`. The programs of the campaigns have no thread-local but
         // the message of `caught`, which belongs to the fiber.
         let built = unsafe { builder.build() };
         built.map_err(|e| format!("no fibers: {e}"))

@@ -1,12 +1,12 @@
 //! One transaction, from begin to end.
 
+use super::ack;
 use super::desk::End;
-use crate::ack;
-use crate::engine::{Abort, Session, Transaction};
-use crate::generate::deck::Kind;
-use crate::generate::input::Input;
-use crate::schema::keys::HistoryKey;
-use crate::txn::{self, Failure, Scratch, Steps, Verdict};
+use crate::workload::engine::{Abort, Session, Transaction};
+use crate::workload::generate::deck::Kind;
+use crate::workload::generate::input::Input;
+use crate::workload::schema::keys::HistoryKey;
+use crate::workload::txn::{self, Failure, Scratch, Steps, Verdict};
 
 /// Runs one transaction, again and again with the same input while it is a victim. One with a number leaves it in the
 /// database.

@@ -3,15 +3,15 @@
 
 use std::collections::VecDeque;
 
+use super::ack::{Ack, Outbox, Sink};
 use super::measure::Stats;
 use super::terminal::Terminal;
 use super::{Board, Clock, Control, Phase, Share};
-use crate::ack::{Ack, Outbox, Sink};
-use crate::engine::{Abort, Session, Ticket};
-use crate::generate::deck::Kind;
-use crate::generate::input::{Input, World};
-use crate::schema::keys::HistoryKey;
-use crate::txn::Verdict;
+use crate::workload::engine::{Abort, Session, Ticket};
+use crate::workload::generate::deck::Kind;
+use crate::workload::generate::input::{Input, World};
+use crate::workload::schema::keys::HistoryKey;
+use crate::workload::txn::Verdict;
 
 /// An answer that waits for its ticket.
 struct Pending {

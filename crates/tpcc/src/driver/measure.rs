@@ -2,10 +2,10 @@
 
 use hdrhistogram::Histogram;
 
-use crate::engine::{Abort, AbortCause};
-use crate::generate::deck::Kind;
-use crate::generate::input::{Input, Who};
-use crate::schema::TableId;
+use crate::workload::engine::{Abort, AbortCause};
+use crate::workload::generate::deck::Kind;
+use crate::workload::generate::input::{Input, Who};
+use crate::workload::schema::TableId;
 
 /// Times of one kind of transaction, nanoseconds.
 #[derive(Clone, Debug)]

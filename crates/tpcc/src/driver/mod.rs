@@ -4,6 +4,7 @@
 //! answer leaves when its ticket is durable, and the worker meanwhile serves other terminals. The main thread only looks
 //! on: it moves the phases and samples the workers' counters once a second.
 
+pub(crate) mod ack;
 mod attempt;
 mod desk;
 pub(crate) mod measure;
@@ -20,36 +21,25 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sched_steps::team::Statistics;
 
-use crate::ack::{self, Sink};
-use crate::engine::{Engine, EngineFigures, Session, Transaction};
-use crate::flags::{Admission, TeamsOf};
-use crate::generate::Random;
-use crate::generate::deck::Mix;
-use crate::generate::input::World;
-use crate::generate::nurand::Constants;
-use crate::interrupt;
-use crate::ops::Ops;
-use crate::schema::meta::{Fact, Loaded};
-use crate::schema::rows::When;
-use crate::schema::tables::Meta;
-use crate::txn::Steps;
+use crate::workload::engine::{Engine, EngineFigures, Session, Transaction};
+use crate::workload::generate::Random;
+use crate::workload::generate::deck::Mix;
+use crate::workload::generate::input::World;
+use crate::workload::generate::nurand::Constants;
+use crate::workload::interrupt;
+use crate::workload::loaded::{Fact, Loaded};
+use crate::workload::ops::Ops;
+use crate::workload::schema::rows::When;
+use crate::workload::schema::tables::Meta;
+use crate::workload::settings::{Admission, Length, TeamsOf};
+use crate::workload::txn::Steps;
+use ack::Sink;
 use desk::{Desk, Fifo, Ready};
 use measure::Stats;
 use spread::{Recent, Spread};
 use team::ByKind;
 use terminal::Terminal;
 use worker::Worker;
-
-/// How long a run lasts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Length {
-    /// Time before measuring starts.
-    pub(crate) warmup: Duration,
-    /// Time measured; without limit when none.
-    pub(crate) duration: Option<Duration>,
-    /// Exactly this many transactions are measured; without limit when none.
-    pub(crate) transactions: Option<u64>,
-}
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,5 @@
 //! A worker whose transactions run as a team of fibers: each fiber takes a terminal's transaction, runs it to its end, and
-//! takes the next. Which fiber runs is decided at points and by teams (see [`crate::glue::steps`]); here it is decided
+//! takes the next. Which fiber runs is decided at points and by teams (see [`crate::engines::storage::steps`]); here it is decided
 //! which transactions are under way together.
 
 use std::cell::{Cell, RefCell};
@@ -12,10 +12,10 @@ use super::attempt::execute;
 use super::desk::{Desk, Next, Ready};
 use super::terminal::Terminal;
 use super::{Control, Phase, Plan, Share};
-use crate::engine::{Engine, Session};
-use crate::flags::TeamsOf;
-use crate::glue::fibers;
-use crate::txn::{Failure, Scratch, Steps};
+use crate::engines::storage::fibers;
+use crate::workload::engine::{Engine, Session};
+use crate::workload::settings::TeamsOf;
+use crate::workload::txn::{Failure, Scratch, Steps};
 
 /// Stack of a fiber: transactions keep groups of rows on theirs.
 const STACK_BYTES: usize = 128 << 10;

@@ -1,11 +1,11 @@
 //! An emulated terminal: a home, a random stream, a deck of cards.
 
 use super::{Clock, Plan};
-use crate::generate::Random;
-use crate::generate::deck::{Deck, Kind};
-use crate::generate::input::{Input, World};
-use crate::schema::Scale;
-use crate::schema::keys::HistoryKey;
+use crate::workload::generate::Random;
+use crate::workload::generate::deck::{Deck, Kind};
+use crate::workload::generate::input::{Input, World};
+use crate::workload::schema::Scale;
+use crate::workload::schema::keys::HistoryKey;
 
 /// One terminal. No keying or think time: it is ready again as soon as it has its answer.
 pub(crate) struct Terminal {
@@ -82,9 +82,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::driver::Length;
-    use crate::generate::deck::Mix;
-    use crate::txn::Steps;
+    use crate::workload::generate::deck::Mix;
+    use crate::workload::settings::Length;
+    use crate::workload::txn::Steps;
 
     fn plan(warehouses: u32, workers: usize, terminals: u32) -> Plan {
         let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1) };
@@ -96,7 +96,7 @@ mod tests {
             steps: Steps::HotLast,
             team_size: 1,
             teams_of: None,
-            admission: crate::flags::Admission::Fifo,
+            admission: crate::workload::settings::Admission::Fifo,
             length,
             seed: 1,
         }

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Mutex;
 
 use super::*;
-use crate::check;
-use crate::engine::{Abort, AbortCause, EngineError, Ticket};
-use crate::floor::{Floor, FloorError, FloorReader, FloorSession, FloorTransaction, Loading};
-use crate::load;
-use crate::ops::{Direction, Read};
-use crate::schema::keys::HistoryKey;
-use crate::schema::tables::History;
-use crate::schema::{IndexDef, RowOf, Scale, TableDef, TableId};
+use crate::engines::floor::{Floor, FloorError, FloorReader, FloorSession, FloorTransaction, Loading};
+use crate::workload::check;
+use crate::workload::engine::{Abort, AbortCause, EngineError, Ticket};
+use crate::workload::load;
+use crate::workload::ops::{Direction, Read};
+use crate::workload::schema::keys::HistoryKey;
+use crate::workload::schema::tables::History;
+use crate::workload::schema::{IndexDef, RowOf, Scale, TableDef, TableId};
 
 /// Commits become durable some tickets late; every so many-th commit is a victim instead.
 struct Moody {
@@ -224,7 +224,7 @@ fn plan(terminals: u32, length: Length) -> Plan {
         steps: Steps::HotLast,
         team_size: 1,
         teams_of: None,
-        admission: crate::flags::Admission::Fifo,
+        admission: crate::workload::settings::Admission::Fifo,
         length,
         seed: 3,
     }

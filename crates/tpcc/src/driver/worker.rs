@@ -3,8 +3,8 @@
 use super::attempt::execute;
 use super::desk::{Desk, Next, Ready};
 use super::{Control, Phase, Share};
-use crate::engine::Session;
-use crate::txn::{Failure, Scratch, Steps};
+use crate::workload::engine::Session;
+use crate::workload::txn::{Failure, Scratch, Steps};
 
 /// One thread's share of a run. Nothing in its loop allocates, and nothing is written that another worker writes.
 pub(super) struct Worker<'a, S, R> {

@@ -1,478 +1,119 @@
-//! The JSON objects that `--json` writes. Their keys are relied on by later tools. Each names its schema, by the `$id` of a
-//! file in `schema/`; the number there changes when a key is renamed.
+//! Where `--json` goes: a file, or stdout (`-`). A file is opened before the work, so that hours are not spent for a path
+//! that cannot be written.
 
-use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::machine::Machine;
+use crate::workload::error::Error;
 
-/// The `$id` of the schema of what a command writes.
-pub(crate) fn schema_of(command: &str) -> String {
-    format!("tpcc-{command}/1")
+/// Stands for stdout.
+const STDOUT: &str = "-";
+
+/// Where one JSON object goes at the end.
+pub(crate) enum JsonOut {
+    /// Alone on stdout: the summary goes to stderr.
+    Stdout,
+    /// A file.
+    File(JsonFile),
 }
 
-/// What the program was built from and called with.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Provenance {
-    /// Version of the package.
-    pub(crate) version: String,
-    /// Commit of the sources; null outside git.
-    pub(crate) commit: Option<String>,
-    /// Whether the sources differed from the commit; null outside git.
-    pub(crate) dirty: Option<bool>,
-    /// Compiler.
-    pub(crate) rustc: Option<String>,
-    /// Compiler flags.
-    pub(crate) flags: String,
-    /// Build profile: debug or release.
-    pub(crate) profile: String,
-    /// What it was built for.
-    pub(crate) target: String,
-    /// The command line.
-    pub(crate) command: Vec<String>,
+impl JsonOut {
+    /// Opens what `--json` names, if it names something.
+    pub(crate) fn open(path: Option<&Path>) -> Result<Option<JsonOut>, Error> {
+        path.map(|path| match path.as_os_str() == STDOUT {
+            true => Ok(JsonOut::Stdout),
+            false => JsonFile::open(path).map(JsonOut::File),
+        })
+        .transpose()
+    }
 }
 
-impl Provenance {
-    /// This program, as it was called.
-    pub(crate) fn here() -> Provenance {
-        let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-        Provenance {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: known(env!("TPCC_BUILD_COMMIT")),
-            dirty: env!("TPCC_BUILD_DIRTY").parse().ok(),
-            rustc: known(env!("TPCC_BUILD_RUSTC")),
-            flags: env!("TPCC_BUILD_FLAGS").to_owned(),
-            profile: env!("TPCC_BUILD_PROFILE").to_owned(),
-            target: env!("TPCC_BUILD_TARGET").to_owned(),
-            command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
+/// Writes the object, if it is wanted, and prints the summary: on stdout, unless that has the object or `quiet` says that it
+/// has something else. The summary is printed also if the object cannot be written.
+pub(crate) fn conclude(
+    json: Option<JsonOut>,
+    value: &impl Serialize,
+    mut summary: String,
+    quiet: bool,
+) -> Result<(), Error> {
+    let mut to_stderr = quiet;
+    let written = match json {
+        None => Ok(()),
+        Some(JsonOut::Stdout) => {
+            to_stderr = true;
+            text_of(value).map(|text| print(&text))
         }
+        Some(JsonOut::File(file)) => file.write(value).map(|path| {
+            summary += &format!("written   {}\n", path.display());
+        }),
+    };
+    if to_stderr {
+        eprint!("{summary}");
+    } else {
+        print(&summary);
+    }
+    written
+}
+
+/// Prints results. A reader who has gone away is no failure.
+pub(crate) fn print(text: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+fn text_of(value: &impl Serialize) -> Result<String, Error> {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => Ok(text + "\n"),
+        Err(error) => Err(Error::failed(format!("the JSON object cannot be made: {error}"))),
+    }
+}
+
+/// An open file that gets its content at the end.
+pub(crate) struct JsonFile {
+    path: PathBuf,
+    file: File,
+    /// Ours to remove again when nothing is written.
+    is_new: bool,
+    written: bool,
+}
+
+impl JsonFile {
+    /// Opens `path` for writing without touching what is there.
+    fn open(path: &Path) -> Result<JsonFile, Error> {
+        let is_new = !path.exists();
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|e| {
+            Error::failed(format!("{}: cannot be written: {e}", path.display()))
+                .help("pass another file with --json; nothing was done")
+        })?;
+        Ok(JsonFile { path: path.to_owned(), file, is_new, written: false })
     }
 
-    /// "0.1.0 (4f2a9c1), release".
-    pub(crate) fn line(&self) -> String {
-        let commit = match (&self.commit, self.dirty) {
-            (Some(commit), Some(true)) => format!(" ({commit}, changed)"),
-            (Some(commit), _) => format!(" ({commit})"),
-            (None, _) => String::new(),
+    /// Replaces the content by one JSON object.
+    fn write(mut self, value: &impl Serialize) -> Result<PathBuf, Error> {
+        let failed =
+            |e: &dyn std::fmt::Display| Error::failed(format!("{}: cannot be written: {e}", self.path.display()));
+        let text = text_of(value)?;
+        let write = |file: &mut File| {
+            file.set_len(0)?;
+            file.rewind()?;
+            file.write_all(text.as_bytes())
         };
-        format!("{}{commit}, {}", self.version, self.profile)
+        // A pipe or terminal has no length to set.
+        let regular = self.file.metadata().is_ok_and(|m| m.is_file());
+        let result = if regular { write(&mut self.file) } else { self.file.write_all(text.as_bytes()) };
+        result.map_err(|e| failed(&e))?;
+        self.written = true;
+        Ok(self.path.clone())
     }
 }
 
-/// Every setting as resolved; null where it means nothing for the engine or the command.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(crate) struct Config {
-    /// run, load, check, copy or verify.
-    pub(crate) command: String,
-    /// storage or floor.
-    pub(crate) engine: String,
-    /// Directory of the database.
-    pub(crate) data: Option<String>,
-    /// Warehouses that take part.
-    pub(crate) warehouses: Option<u32>,
-    /// Warehouses loaded.
-    pub(crate) warehouses_loaded: Option<u32>,
-    /// Threads.
-    pub(crate) workers: Option<usize>,
-    /// Terminals in all.
-    pub(crate) terminals: Option<u32>,
-    /// Seconds measured, as asked.
-    pub(crate) duration_s: Option<f64>,
-    /// Seconds not counted.
-    pub(crate) warmup_s: Option<f64>,
-    /// Transactions measured, as asked.
-    pub(crate) transactions: Option<u64>,
-    /// Shares of the five transactions.
-    pub(crate) mix: Option<String>,
-    /// sync or async.
-    pub(crate) durability: Option<String>,
-    /// Isolation level of all five transactions.
-    pub(crate) isolation: Option<String>,
-    /// Kind of page latch.
-    pub(crate) latches: Option<String>,
-    /// Whether groups of rows are announced.
-    pub(crate) prefetch: Option<bool>,
-    /// Whether the database is read into the pool before the run.
-    pub(crate) preload: Option<bool>,
-    /// Microseconds by which each read of pages was delayed, at least.
-    pub(crate) read_delay_us: Option<u64>,
-    /// MiB of the buffer pool.
-    pub(crate) buffer_pool_mib: Option<u64>,
-    /// Who drives the engine's services.
-    pub(crate) background: Option<String>,
-    /// MiB of log between checkpoints.
-    pub(crate) checkpoint_mib: Option<u64>,
-    /// Whether pages carry checksums.
-    pub(crate) page_checksums: Option<bool>,
-    /// Order of steps in a transaction.
-    pub(crate) order: Option<String>,
-    /// How transactions share a worker.
-    pub(crate) scheduler: Option<String>,
-    /// Transactions of a worker under way at once; null but with the scheduler steps.
-    pub(crate) team_size: Option<usize>,
-    /// What a team does together: whole transactions or one statement at a time; null but with the scheduler
-    /// steps, and where it switches nowhere.
-    pub(crate) teams: Option<String>,
-    /// In which order terminals' transactions are admitted: fifo, as they arrive, or batched, by kind.
-    pub(crate) admission: Option<String>,
-    /// Where a team switches: built-in, all, none or a file; null but with the scheduler steps.
-    pub(crate) ctx_points: Option<String>,
-    /// Whether the consistency conditions are checked.
-    pub(crate) check: Option<bool>,
-    /// Seed of everything random.
-    pub(crate) seed: Option<u64>,
-    /// Seed of the load.
-    pub(crate) load_seed: Option<u64>,
-    /// C of the last names, of the load and of the run.
-    pub(crate) c_load: Option<u32>,
-}
-
-/// Victims of one cause on one table.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Aborts {
-    /// deadlock, validation or timeout.
-    pub(crate) cause: String,
-    /// Null where the engine does not know.
-    pub(crate) table: Option<String>,
-    /// How many.
-    pub(crate) count: u64,
-}
-
-/// Figures of one kind of transaction. Times in microseconds.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Transaction {
-    /// Completed, rolled-back ones included.
-    pub(crate) count: u64,
-    /// Completed by rolling back.
-    pub(crate) rolled_back: u64,
-    /// From first begin to acknowledgement, as all without `response`.
-    pub(crate) mean_us: Option<f64>,
-    pub(crate) p50_us: Option<f64>,
-    pub(crate) p90_us: Option<f64>,
-    pub(crate) p99_us: Option<f64>,
-    pub(crate) p999_us: Option<f64>,
-    pub(crate) max_us: Option<f64>,
-    /// From when the terminal was ready to acknowledgement.
-    pub(crate) response_p50_us: Option<f64>,
-    pub(crate) response_p90_us: Option<f64>,
-    pub(crate) response_p99_us: Option<f64>,
-}
-
-/// What the generator drew, as fractions; null where nothing was drawn.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Generator {
-    /// New-Orders with an unused item number.
-    pub(crate) rollback: Option<f64>,
-    /// Order lines supplied by another warehouse.
-    pub(crate) remote_lines: Option<f64>,
-    /// Payments of customers of another warehouse.
-    pub(crate) remote_payments: Option<f64>,
-    /// Payments and Order-Statuses by last name.
-    pub(crate) by_name: Option<f64>,
-    /// Lines of an order, mean.
-    pub(crate) lines_per_order: Option<f64>,
-    /// Whether all are within the specification's bands, or four deviations where fewer were drawn.
-    pub(crate) as_specified: bool,
-}
-
-/// Completed transactions over each whole second of the run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Series {
-    /// End of the second, since measuring began.
-    pub(crate) t_s: Vec<f64>,
-    /// Completed in it, per second.
-    pub(crate) throughput_per_s: Vec<f64>,
-}
-
-/// The log while measuring.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Log {
-    pub(crate) bytes: Option<u64>,
-    pub(crate) bytes_per_transaction: Option<f64>,
-    pub(crate) flushes: Option<u64>,
-    /// Whether it is written past the system's cache (`O_DIRECT`).
-    pub(crate) direct: Option<bool>,
-    pub(crate) checkpoints: Option<u64>,
-}
-
-/// The buffer pool while measuring.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Pool {
-    pub(crate) hits: Option<u64>,
-    pub(crate) reads: Option<u64>,
-    pub(crate) hit_rate: Option<f64>,
-    pub(crate) evictions: Option<u64>,
-    pub(crate) page_writes: Option<u64>,
-}
-
-/// A rule of the checker.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Rule {
-    /// Number of the condition, or name of the rule.
-    pub(crate) id: String,
-    /// What must hold.
-    pub(crate) text: String,
-    /// Whether it does.
-    pub(crate) holds: bool,
-    /// How often it does not.
-    pub(crate) broken: u64,
-    /// The first keys for which it does not.
-    pub(crate) first: Vec<String>,
-}
-
-/// The check.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(crate) struct Check {
-    /// Null when not checked.
-    pub(crate) passed: Option<bool>,
-    /// Of the twelve.
-    pub(crate) conditions_held: Option<usize>,
-    pub(crate) seconds: Option<f64>,
-    /// Conditions first, then the rules of our own.
-    pub(crate) rules: Vec<Rule>,
-}
-
-/// A page that breaks a rule of structure.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Finding {
-    /// Name of the rule.
-    pub(crate) rule: String,
-    pub(crate) file: String,
-    pub(crate) page: u32,
-    /// How it is broken.
-    pub(crate) what: String,
-}
-
-/// The structure check.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Structure {
-    pub(crate) passed: bool,
-    /// Pages in use.
-    pub(crate) pages: u64,
-    /// Of these, free ones.
-    pub(crate) free_pages: u64,
-    /// Rows of all tables, those of the engine's own included.
-    pub(crate) rows: u64,
-    /// Entries of secondary indexes.
-    pub(crate) entries: u64,
-    pub(crate) seconds: f64,
-    pub(crate) findings: Vec<Finding>,
-    /// Findings beyond those.
-    pub(crate) more: u64,
-}
-
-/// What the teams did in one operation (the paper's Table 4).
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct TeamOperation {
-    /// Its name: "fetch STOCK".
-    pub(crate) name: String,
-    /// Times a transaction began it.
-    pub(crate) begun: u64,
-    /// Teams that went through it.
-    pub(crate) teams: u64,
-    /// Members of a team on entry, mean.
-    pub(crate) mean_in: Option<f64>,
-    /// Members that ended it in their team, mean: the others were strays.
-    pub(crate) mean_out: Option<f64>,
-    /// Times a member left its team, to wait.
-    pub(crate) strays: u64,
-    /// Waits, of strays too.
-    pub(crate) waits: u64,
-    /// Other teams that ran while a member waited for its own, mean.
-    pub(crate) mean_launches_waited: Option<f64>,
-}
-
-/// What teams of transactions did while measuring, all workers together.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Steps {
-    /// Transactions of a worker under way at once.
-    pub(crate) team_size: usize,
-    /// Teams that were run.
-    pub(crate) launches: u64,
-    /// Members of a team, mean.
-    pub(crate) mean_team: Option<f64>,
-    /// Transactions that could have run when a team was chosen, mean.
-    pub(crate) mean_ready: Option<f64>,
-    /// Waits of transactions for a lock, a page or the log.
-    pub(crate) waits: u64,
-    /// By operation.
-    pub(crate) operations: Vec<TeamOperation>,
-}
-
-/// Whether a run ended early, and why: false if it ran to its end, true if the user ended it (Ctrl-C), a text if something
-/// failed. The figures are of the time until then.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum Interrupted {
-    /// Whether by the user.
-    ByUser(bool),
-    /// What failed.
-    Failed(String),
-}
-
-/// What `tpcc run --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc run --json")]
-pub(crate) struct Run {
-    pub(crate) schema: String,
-    /// What the figures are, and are not.
-    pub(crate) notice: String,
-    pub(crate) provenance: Provenance,
-    pub(crate) machine: Machine,
-    pub(crate) config: Config,
-    pub(crate) interrupted: Interrupted,
-    /// Seconds measured.
-    pub(crate) measured_s: f64,
-    /// Completed transactions, rolled-back ones included.
-    pub(crate) throughput_per_s: Option<f64>,
-    /// New-Orders a minute, rolled-back ones included.
-    pub(crate) new_orders_per_min: Option<f64>,
-    pub(crate) committed: u64,
-    pub(crate) rolled_back: u64,
-    /// Victims, all run again.
-    pub(crate) aborted: u64,
-    pub(crate) aborts: Vec<Aborts>,
-    /// By type: new-order, payment, order-status, delivery, stock-level.
-    pub(crate) transactions: BTreeMap<String, Transaction>,
-    /// Districts that had no order to deliver.
-    pub(crate) skipped_deliveries: u64,
-    pub(crate) generator: Generator,
-    pub(crate) series: Series,
-    /// Null but with the scheduler steps.
-    pub(crate) steps: Option<Steps>,
-    pub(crate) log: Option<Log>,
-    pub(crate) pool: Option<Pool>,
-    pub(crate) peak_rss_bytes: Option<u64>,
-    pub(crate) check: Check,
-    /// Rows of each table, as checked; null when not checked.
-    pub(crate) rows: Option<BTreeMap<String, u64>>,
-}
-
-/// What `tpcc load --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc load --json")]
-pub(crate) struct Load {
-    pub(crate) schema: String,
-    pub(crate) notice: String,
-    pub(crate) provenance: Provenance,
-    pub(crate) machine: Machine,
-    pub(crate) config: Config,
-    pub(crate) interrupted: bool,
-    /// Until everything was on disk.
-    pub(crate) load_s: f64,
-    /// Rows of all tables.
-    pub(crate) loaded_rows: u64,
-    pub(crate) peak_rss_bytes: Option<u64>,
-}
-
-/// What `tpcc check --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc check --json")]
-pub(crate) struct Checked {
-    pub(crate) schema: String,
-    pub(crate) notice: String,
-    pub(crate) provenance: Provenance,
-    pub(crate) machine: Machine,
-    pub(crate) config: Config,
-    pub(crate) interrupted: bool,
-    pub(crate) check: Check,
-    /// Null without `--structure`. With findings the conditions are not checked.
-    pub(crate) structure: Option<Structure>,
-    /// Null without `--fingerprint`. A digest of all rows in hexadecimal: equal for databases that hold the same rows.
-    /// With findings in the structure it is not made.
-    pub(crate) fingerprint: Option<String>,
-    pub(crate) rows: Option<BTreeMap<String, u64>>,
-    pub(crate) peak_rss_bytes: Option<u64>,
-}
-
-/// What `tpcc copy --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc copy --json")]
-pub(crate) struct Copied {
-    pub(crate) schema: String,
-    pub(crate) notice: String,
-    pub(crate) provenance: Provenance,
-    pub(crate) machine: Machine,
-    pub(crate) config: Config,
-    /// Directory of the copy.
-    pub(crate) to: String,
-    /// From opening the database until all of the copy was on disk, seconds.
-    pub(crate) copy_s: f64,
-    /// Pages copied, of 8 KiB each.
-    pub(crate) pages: u64,
-    /// Bytes of log copied.
-    pub(crate) log_bytes: u64,
-    /// Position in the log up to which the copy has everything.
-    pub(crate) end_lsn: u64,
-    pub(crate) peak_rss_bytes: Option<u64>,
-}
-
-/// What a file of acknowledgements says, against the database.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Acks {
-    pub(crate) file: String,
-    /// Runs they are of.
-    pub(crate) runs: Vec<u32>,
-    /// Acknowledged transactions that write; each was looked for.
-    pub(crate) read_write: u64,
-    /// Acknowledged transactions that only read.
-    pub(crate) read_only: u64,
-    /// Acknowledged orders that were rolled back.
-    pub(crate) rolled_back: u64,
-    /// Whether the last line had no end, and was passed over.
-    pub(crate) torn: bool,
-    /// How many of those looked for are not in the database.
-    pub(crate) missing: u64,
-    /// The first of them, and what the database has instead.
-    pub(crate) first_missing: Vec<String>,
-}
-
-/// What `tpcc verify --json` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-#[schemars(title = "tpcc verify --json")]
-pub(crate) struct Verified {
-    pub(crate) schema: String,
-    pub(crate) notice: String,
-    pub(crate) provenance: Provenance,
-    pub(crate) machine: Machine,
-    pub(crate) config: Config,
-    /// Whether everything acknowledged is there and every rule holds.
-    pub(crate) passed: bool,
-    pub(crate) acks: Acks,
-    /// With findings the conditions are not checked.
-    pub(crate) structure: Structure,
-    pub(crate) check: Check,
-    pub(crate) rows: Option<BTreeMap<String, u64>>,
-    pub(crate) peak_rss_bytes: Option<u64>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The committed schemas say what is written. `UPDATE_SCHEMA=1 cargo test -p tpcc` rewrites them.
-    #[test]
-    fn the_schema_files_are_true() {
-        let schemas = [
-            ("run", schemars::schema_for!(Run)),
-            ("load", schemars::schema_for!(Load)),
-            ("check", schemars::schema_for!(Checked)),
-            ("copy", schemars::schema_for!(Copied)),
-            ("verify", schemars::schema_for!(Verified)),
-            ("index-fetch", schemars::schema_for!(crate::index_fetch::Done)),
-            ("reproduce", schemars::schema_for!(crate::reproduce::Report)),
-        ];
-        for (name, mut schema) in schemas {
-            schema.insert("$id".to_owned(), schema_of(name).into());
-            let path = format!("{}/schema/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
-            let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-            if std::env::var_os("UPDATE_SCHEMA").is_some() {
-                std::fs::write(&path, &text).unwrap();
-            }
-            let committed = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(committed == text, "{path} is not what the program writes; set UPDATE_SCHEMA=1 and test again");
+impl Drop for JsonFile {
+    fn drop(&mut self) {
+        if self.is_new && !self.written {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

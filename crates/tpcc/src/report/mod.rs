@@ -2,30 +2,31 @@
 
 pub(crate) mod json;
 pub(crate) mod machine;
-pub(crate) mod output;
-pub(crate) mod summary;
+pub(crate) mod model;
+pub(crate) mod progress;
+pub(crate) mod text;
 
 use std::collections::BTreeMap;
 
 use sched_steps::team::Statistics;
 
-use crate::check::Checked;
-use crate::check::rule::Rule;
-use crate::config::{RunConfig, Shape, StoreConfig};
 use crate::driver::Measured;
 use crate::driver::measure::{Drawn, KindStats};
-use crate::engine::EngineFigures;
-use crate::flags::EngineKind;
-use crate::generate::deck::Kind;
-use crate::schema::TableId;
-use crate::schema::meta::Loaded;
+use crate::workload::check::Checked;
+use crate::workload::check::rule::Rule;
+use crate::workload::engine::EngineFigures;
+use crate::workload::generate::deck::Kind;
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::TableId;
+use crate::workload::settings::EngineKind;
+use crate::workload::settings::{RunConfig, Shape, StoreConfig};
 
 /// The first line of everything.
 pub(crate) const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
 
 /// A setting of every command that opens the storage engine.
-pub(crate) fn store_config(command: &str, store: &StoreConfig) -> json::Config {
-    json::Config {
+pub(crate) fn store_config(command: &str, store: &StoreConfig) -> model::Config {
+    model::Config {
         command: command.to_owned(),
         engine: EngineKind::Storage.name().to_owned(),
         data: Some(store.shown()),
@@ -34,15 +35,15 @@ pub(crate) fn store_config(command: &str, store: &StoreConfig) -> json::Config {
         background: Some(store.background.name().to_owned()),
         checkpoint_mib: Some(store.checkpoint_mib),
         page_checksums: Some(store.page_checksums),
-        ..json::Config::default()
+        ..model::Config::default()
     }
 }
 
 /// The settings of a run.
-pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> json::Config {
+pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> model::Config {
     let store = &config.store;
     let base = match config.engine {
-        EngineKind::Storage => json::Config {
+        EngineKind::Storage => model::Config {
             durability: Some(store.durability.name().to_owned()),
             isolation: Some(store.isolation.name().to_owned()),
             latches: Some(store.latches.name().to_owned()),
@@ -51,13 +52,13 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
             read_delay_us: Some(store.read_delay_us),
             ..store_config("run", store)
         },
-        EngineKind::Floor => json::Config {
+        EngineKind::Floor => model::Config {
             command: "run".to_owned(),
             engine: EngineKind::Floor.name().to_owned(),
-            ..json::Config::default()
+            ..model::Config::default()
         },
     };
-    json::Config {
+    model::Config {
         warehouses: Some(shape.warehouses),
         warehouses_loaded: Some(loaded.warehouses),
         workers: Some(shape.workers),
@@ -82,22 +83,22 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
 
 /// Everything about a run.
 pub(crate) fn run(
-    config: json::Config,
+    config: model::Config,
     machine: machine::Machine,
     measured: &Measured,
     checked: Option<&Checked>,
-) -> json::Run {
+) -> model::Run {
     let stats = &measured.stats;
     let per_second = |count: u64| (measured.seconds > 0.0).then(|| count as f64 / measured.seconds);
     let (before, after) = &measured.figures;
-    json::Run {
-        schema: json::schema_of("run"),
+    model::Run {
+        schema: model::schema_of("run"),
         notice: NOTICE.to_owned(),
-        provenance: json::Provenance::here(),
+        provenance: model::Provenance::here(),
         machine,
         interrupted: match &measured.failure {
-            Some(why) => json::Interrupted::Failed(why.clone()),
-            None => json::Interrupted::ByUser(measured.interrupted),
+            Some(why) => model::Interrupted::Failed(why.clone()),
+            None => model::Interrupted::ByUser(measured.interrupted),
         },
         measured_s: measured.seconds,
         throughput_per_s: per_second(stats.completed()),
@@ -107,7 +108,7 @@ pub(crate) fn run(
         aborted: stats.aborts_in_all(),
         aborts: stats
             .aborts()
-            .map(|(cause, table, count)| json::Aborts {
+            .map(|(cause, table, count)| model::Aborts {
                 cause: cause.name().to_owned(),
                 table: table.map(|table| table.name().to_owned()),
                 count,
@@ -119,7 +120,7 @@ pub(crate) fn run(
             .collect(),
         skipped_deliveries: stats.skipped_deliveries,
         generator: generator(&stats.drawn, config.warehouses.unwrap_or(1)),
-        series: json::Series {
+        series: model::Series {
             t_s: measured.series.iter().map(|sample| sample.t_s).collect(),
             throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
         },
@@ -134,7 +135,7 @@ pub(crate) fn run(
 }
 
 /// What the teams of all workers did together.
-fn steps(team_size: usize, teams: &[Statistics]) -> json::Steps {
+fn steps(team_size: usize, teams: &[Statistics]) -> model::Steps {
     // Means are of so many events each.
     let mean = |all: &mut dyn Iterator<Item = (f64, u64)>| {
         let (sum, n) = all.fold((0.0, 0), |(sum, n), (mean, of)| (sum + mean * of as f64, n + of));
@@ -144,7 +145,7 @@ fn steps(team_size: usize, teams: &[Statistics]) -> json::Steps {
     let operations: Vec<_> = (0..operations)
         .map(|at| {
             let all = move || teams.iter().filter_map(move |team| team.operations.get(at));
-            json::TeamOperation {
+            model::TeamOperation {
                 name: all().next().map(|o| o.name.clone()).unwrap_or_default(),
                 begun: all().map(|o| o.begun).sum(),
                 teams: all().map(|o| o.teams).sum(),
@@ -157,7 +158,7 @@ fn steps(team_size: usize, teams: &[Statistics]) -> json::Steps {
         })
         .filter(|operation| operation.begun > 0)
         .collect();
-    json::Steps {
+    model::Steps {
         team_size,
         launches: teams.iter().map(|team| team.launches).sum(),
         mean_team: mean(&mut teams.iter().map(|team| (team.mean_team, team.launches))),
@@ -167,8 +168,8 @@ fn steps(team_size: usize, teams: &[Statistics]) -> json::Steps {
     }
 }
 
-fn transaction(stats: &KindStats) -> json::Transaction {
-    json::Transaction {
+fn transaction(stats: &KindStats) -> model::Transaction {
+    model::Transaction {
         count: stats.count,
         rolled_back: stats.rolled_back,
         mean_us: stats.service.mean_us(),
@@ -193,7 +194,7 @@ fn fraction(part: u64, of: u64, asked: f64, band: f64) -> (Option<f64>, bool) {
     (Some(share), (share - asked).abs() <= band.max(4.0 * deviation))
 }
 
-fn generator(drawn: &Drawn, warehouses: u32) -> json::Generator {
+fn generator(drawn: &Drawn, warehouses: u32) -> model::Generator {
     // With one warehouse there is no other.
     let remote = |asked: f64| if warehouses > 1 { asked } else { 0.0 };
     let (rollback, a) = fraction(drawn.rollbacks, drawn.new_orders, 0.01, 0.001);
@@ -205,18 +206,18 @@ fn generator(drawn: &Drawn, warehouses: u32) -> json::Generator {
     let room = 0.5f64.max(4.0 * (10.0 / drawn.new_orders.max(1) as f64).sqrt());
     let e = lines_per_order.is_none_or(|lines| (lines - 10.0).abs() <= room);
     let as_specified = a && b && c && d && e;
-    json::Generator { rollback, remote_lines, remote_payments, by_name, lines_per_order, as_specified }
+    model::Generator { rollback, remote_lines, remote_payments, by_name, lines_per_order, as_specified }
 }
 
 fn delta(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     before.zip(after).map(|(before, after)| after.saturating_sub(before))
 }
 
-fn log(before: &EngineFigures, after: &EngineFigures, transactions: u64) -> Option<json::Log> {
+fn log(before: &EngineFigures, after: &EngineFigures, transactions: u64) -> Option<model::Log> {
     let bytes = delta(before.log_bytes, after.log_bytes);
     let flushes = delta(before.log_flushes, after.log_flushes);
     let checkpoints = delta(before.checkpoints, after.checkpoints);
-    bytes.or(flushes).map(|_| json::Log {
+    bytes.or(flushes).map(|_| model::Log {
         bytes,
         bytes_per_transaction: bytes.filter(|_| transactions > 0).map(|bytes| bytes as f64 / transactions as f64),
         flushes,
@@ -232,10 +233,10 @@ pub(crate) fn hit_rate(before: &EngineFigures, after: &EngineFigures) -> Option<
     (hits + reads > 0).then(|| hits as f64 / (hits + reads) as f64)
 }
 
-fn pool(before: &EngineFigures, after: &EngineFigures) -> Option<json::Pool> {
+fn pool(before: &EngineFigures, after: &EngineFigures) -> Option<model::Pool> {
     let hits = delta(before.pool_hits, after.pool_hits);
     let reads = delta(before.pool_reads, after.pool_reads);
-    hits.or(reads).map(|_| json::Pool {
+    hits.or(reads).map(|_| model::Pool {
         hits,
         reads,
         hit_rate: hit_rate(before, after),
@@ -245,13 +246,13 @@ fn pool(before: &EngineFigures, after: &EngineFigures) -> Option<json::Pool> {
 }
 
 /// The check, for JSON.
-pub(crate) fn check(checked: &Checked) -> json::Check {
+pub(crate) fn check(checked: &Checked) -> model::Check {
     if checked.interrupted {
-        return json::Check::default();
+        return model::Check::default();
     }
     let rules = Rule::ALL.iter().map(|&rule| {
         let broken = checked.findings.of(rule);
-        json::Rule {
+        model::Rule {
             id: rule.id().to_owned(),
             text: rule.text().to_owned(),
             holds: broken.times == 0,
@@ -259,7 +260,7 @@ pub(crate) fn check(checked: &Checked) -> json::Check {
             first: broken.first.clone(),
         }
     });
-    json::Check {
+    model::Check {
         passed: Some(checked.passed()),
         conditions_held: Some(checked.conditions_held()),
         seconds: Some(checked.seconds),

@@ -1,0 +1,107 @@
+//! `tpcc check`: the consistency conditions, on their own.
+
+use std::ops::ControlFlow;
+
+use super::{Ended, check};
+use crate::cli::flags;
+use crate::cli::resolve;
+use crate::cli::resolve::CheckConfig;
+use crate::doors::structure;
+use crate::engines::storage::store::Store;
+use crate::report::json::{JsonOut, conclude};
+use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use crate::report::progress::Progress;
+use crate::report::text::{broken_rules, check_line};
+use crate::report::{self, model};
+use crate::workload::database::Database;
+use crate::workload::error::{Error, command};
+use crate::workload::interrupt;
+use crate::workload::words::grouped;
+
+/// Carries the command out.
+pub(crate) fn run(flags: flags::Check) -> Result<Ended, Error> {
+    let config = resolve::check(flags)?;
+    check_in::<Store>(&config)
+}
+
+fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
+    let json = JsonOut::open(config.json.as_deref())?;
+    let cpu = CpuTime::now();
+    let Some((database, loaded)) = D::open(&config.store)? else {
+        let shown = config.store.shown();
+        return Err(Error::failed(format!("{shown}: no database there"))
+            .help(format!("{} makes one; or name another directory with --data", command("load", &shown, ""))));
+    };
+    let structure = config.structure.then(|| structure::check(&database)).transpose()?;
+    // Rows of a broken tree prove nothing, whatever they say.
+    let broken = structure.as_ref().is_some_and(|structure| !structure.passed());
+    let checked = if broken {
+        None
+    } else {
+        database.verify()?;
+        Some(check(&database, &loaded, config.store.workers)?)
+    };
+    let digest = if config.fingerprint && !broken { Some(fingerprint(&database)?) } else { None };
+    let closed = database.close();
+    if !broken {
+        closed?;
+    }
+    if checked.as_ref().is_some_and(|checked| checked.interrupted) {
+        return Err(Error::failed("check: interrupted; nothing is proved").help("let it run to its end"));
+    }
+    let settings = model::Config {
+        warehouses: Some(loaded.warehouses),
+        warehouses_loaded: Some(loaded.warehouses),
+        load_seed: Some(loaded.seed),
+        c_load: Some(loaded.c_load),
+        ..report::store_config("check", &config.store)
+    };
+    let rows = checked.as_ref().and_then(report::rows);
+    let report = model::Checked {
+        schema: model::schema_of("check"),
+        notice: report::NOTICE.to_owned(),
+        provenance: model::Provenance::here(),
+        machine: Machine::describe(cpu),
+        config: settings,
+        interrupted: false,
+        check: checked.as_ref().map(report::check).unwrap_or_default(),
+        structure: structure.as_ref().map(|structure| structure.told.clone()),
+        fingerprint: digest.clone(),
+        rows: rows.clone(),
+        peak_rss_bytes: peak_rss_bytes(),
+    };
+    let rows: Vec<String> =
+        rows.into_iter().flatten().map(|(table, rows)| format!("{table} {}", grouped(rows))).collect();
+    let mut text = format!("{}\n", report::NOTICE);
+    if let Some(checked) = &checked {
+        text += &format!("check     {}\nrows      {}\n", check_line(checked), rows.join(", "));
+    }
+    if let Some(structure) = &structure {
+        text += &format!("{}\n", structure.line());
+    }
+    if let Some(digest) = &digest {
+        text += &format!("fingerprint {digest}\n");
+    }
+    conclude(json, &report, text, false)?;
+    if let Some(structure) = structure.filter(|structure| !structure.passed()) {
+        eprint!("{}", structure.findings());
+    }
+    match checked {
+        Some(checked) if checked.passed() => Ok(Ended::Well),
+        Some(checked) => {
+            eprint!("{}", broken_rules(&checked));
+            Ok(Ended::CheckFailed)
+        }
+        None => Ok(Ended::CheckFailed),
+    }
+}
+
+/// The digest of all rows; says how far it is.
+fn fingerprint<D: Database>(database: &D) -> Result<String, Error> {
+    let mut shown = Progress::start();
+    let digest = database.fingerprint(&mut |rows| {
+        shown.show(|| format!("fingerprint  {} rows", grouped(rows)));
+        if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    digest.ok_or_else(|| Error::failed("check: interrupted; there is no fingerprint").help("let it run to its end"))
+}

@@ -1,0 +1,88 @@
+//! `tpcc copy`: the database as it is, into another directory.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use super::{Ended, watch};
+use crate::cli::flags;
+use crate::cli::resolve;
+use crate::cli::resolve::CopyConfig;
+use crate::engines::storage::copying::Progress as Done;
+use crate::engines::storage::store::Store;
+use crate::report::json::{JsonOut, conclude};
+use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use crate::report::progress::{self, Progress};
+use crate::report::{self, model};
+use crate::workload::database::Database;
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+use crate::workload::words::counted;
+
+/// Carries the command out.
+pub(crate) fn run(flags: flags::Copy) -> Result<Ended, Error> {
+    let config = resolve::copy(flags)?;
+    copy(&config)
+}
+
+fn copy(config: &CopyConfig) -> Result<Ended, Error> {
+    let json = JsonOut::open(config.json.as_deref())?;
+    let (cpu, start) = (CpuTime::now(), Instant::now());
+    let Some((store, loaded)) = Store::open(&config.store)? else {
+        let shown = config.store.shown();
+        return Err(Error::failed(format!("{shown}: no database there"))
+            .help("--data names the directory of the database to copy"));
+    };
+    let (done, mut shown) = (Done::default(), Progress::start());
+    let copied = watch(
+        || {
+            store.copy_to(&config.store.shown(), &config.to, &done, || match interrupt::requested() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        },
+        || {
+            shown.show(|| {
+                let (pages, in_all) = done.pages();
+                let share = pages as f64 / in_all.max(1) as f64;
+                format!("copy  {} {:.0}%  {pages} of {in_all} pages", progress::bar(share), 100.0 * share)
+            });
+        },
+    )?;
+    drop(shown);
+    let closed = Database::close(store);
+    let copied = copied?;
+    closed?;
+    let to = config.to.display().to_string();
+    let Some(copied) = copied else {
+        return Err(Error::failed(format!("{to}: interrupted; nothing was left there")).help("let it run to its end"));
+    };
+    let seconds = start.elapsed().as_secs_f64();
+    let report = model::Copied {
+        schema: model::schema_of("copy"),
+        notice: report::NOTICE.to_owned(),
+        provenance: model::Provenance::here(),
+        machine: Machine::describe(cpu),
+        config: model::Config {
+            warehouses_loaded: Some(loaded.warehouses),
+            load_seed: Some(loaded.seed),
+            c_load: Some(loaded.c_load),
+            ..report::store_config("copy", &config.store)
+        },
+        to: to.clone(),
+        copy_s: seconds,
+        pages: copied.pages,
+        log_bytes: copied.log_bytes,
+        end_lsn: copied.end.0,
+        peak_rss_bytes: peak_rss_bytes(),
+    };
+    let text = format!(
+        "{}\ncopied    {} in {seconds:.2} s, {} MiB of pages, {} KiB of log, from {} into {to}\n",
+        report::NOTICE,
+        counted(u64::from(loaded.warehouses), "warehouse"),
+        (copied.pages * storage::PAGE_SIZE as u64) >> 20,
+        copied.log_bytes >> 10,
+        config.store.shown(),
+    );
+    conclude(json, &report, text, false)?;
+    Ok(Ended::Well)
+}

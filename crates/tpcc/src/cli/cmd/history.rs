@@ -1,0 +1,102 @@
+//! `tpcc history`: runs a random concurrent workload and writes down what it did and saw.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::BufWriter;
+use std::path::Path;
+use std::time::Instant;
+
+use super::Ended;
+use crate::cli::resolve;
+use crate::cli::resolve::HistoryConfig;
+use crate::doors::history::{self, Outcome, Run, RunError, World};
+use crate::engines::storage::advice::{cannot_open, failed_transaction};
+use crate::engines::storage::database::{announce, options};
+use crate::report::json::print;
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+use crate::workload::words::grouped;
+
+/// Carries the command out.
+pub(crate) fn run(flags: crate::cli::flags::History) -> Result<Ended, Error> {
+    let config = resolve::history(flags)?;
+    let is_new = !config.out.exists();
+    let file = open_out(&config.out)?;
+    let ended = record(&config, file);
+    // What could not begin leaves no empty file.
+    if ended.is_err() && is_new && fs::metadata(&config.out).is_ok_and(|m| m.is_file() && m.len() == 0) {
+        let _ = fs::remove_file(&config.out);
+    }
+    ended
+}
+
+fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
+    let shown = config.store.shown();
+    let options = options(&config.store)?.0.on_recovery(announce(&shown));
+    let options = match &config.teams {
+        Some(teams) => options.hook(teams.hook()),
+        None => options,
+    };
+    let db = options.open(&config.store.data).map_err(|error| cannot_open(&error, &shown))?;
+    if !World::is_at_home(&db) {
+        return Err(Error::failed(format!("{shown}: holds tables of something else; nothing was changed"))
+            .help("choose another directory with --data"));
+    }
+    let start = Instant::now();
+    let ran = history::run(&db, &config.params, config.teams.as_ref(), &interrupt::requested);
+    let ran = ran.map_err(|error| match error {
+        RunError::Txn(error) => failed_transaction(&error, &shown),
+        error @ RunError::Fibers(_) => {
+            Error::failed(error.to_string()).help("pass a smaller --team-size or --sessions")
+        }
+    })?;
+    let seconds = start.elapsed().as_secs_f64();
+    write_out(&config.out, file, &ran)?;
+    db.close().map_err(|e| failed_transaction(&e.into(), &shown))?;
+    print(&summary(config, &ran, seconds));
+    match ran.error {
+        Some(error) => Err(failed_transaction(&error, &shown)),
+        None => Ok(Ended::Well),
+    }
+}
+
+fn summary(config: &HistoryConfig, ran: &Run, seconds: f64) -> String {
+    let count = |outcome| grouped(ran.txns.iter().filter(|t| t.outcome == outcome).count() as u64);
+    let p = &config.params;
+    format!(
+        "load      {} sessions of {} transactions, {} rows, {}, seed {}\n\
+         engine    {}, {}\n\
+         scheduler {}\n\
+         history   {} ok, {} fail, {} info in {seconds:.2} s{}\n\
+         written   {}\n",
+        p.sessions,
+        p.transactions,
+        p.keys,
+        config.form.name(),
+        p.seed,
+        config.store.isolation.name(),
+        config.store.durability.name(),
+        config.scheduler,
+        count(Outcome::Ok),
+        count(Outcome::Fail),
+        count(Outcome::Info),
+        if ran.interrupted { " (interrupted)" } else { "" },
+        config.out.display(),
+    )
+}
+
+/// Opens the file before the work, so that none is done for a path that cannot be written.
+fn open_out(path: &Path) -> Result<File, Error> {
+    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|e| {
+        Error::failed(format!("{}: cannot be written: {e}", path.display()))
+            .help("pass another file with --out; nothing was done")
+    })
+}
+
+fn write_out(path: &Path, file: File, ran: &Run) -> Result<(), Error> {
+    let failed = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", path.display()));
+    // A pipe or terminal has no length to set.
+    if fs::metadata(path).is_ok_and(|m| m.is_file()) {
+        file.set_len(0).map_err(failed)?;
+    }
+    history::write(&ran.txns, &mut BufWriter::new(file)).map_err(failed)
+}

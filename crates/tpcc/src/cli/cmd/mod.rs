@@ -1,0 +1,112 @@
+//! The commands.
+
+pub(crate) mod check;
+pub(crate) mod copy;
+pub(crate) mod footprint;
+pub(crate) mod history;
+pub(crate) mod index_fetch;
+pub(crate) mod load;
+pub(crate) mod reproduce;
+pub(crate) mod run;
+pub(crate) mod shell;
+pub(crate) mod verify;
+
+use std::time::Duration;
+
+use crate::driver::Clock;
+use crate::report::progress::{self, Progress};
+use crate::workload::check::{self as checker, Checked};
+use crate::workload::database::Database;
+use crate::workload::engine::Engine;
+use crate::workload::error::{Error, command};
+use crate::workload::interrupt;
+use crate::workload::load as loader;
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::Scale;
+use crate::workload::settings::StoreConfig;
+
+/// How a command ends when nothing failed on the way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Ended {
+    /// As it should.
+    Well,
+    /// A rule of the checker does not hold; it was said where.
+    CheckFailed,
+}
+
+/// How often progress is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs `work` on another thread while this one shows progress and hears Ctrl-C.
+fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Result<R, Error> {
+    let main = std::thread::current();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            let result = work();
+            main.unpark();
+            result
+        });
+        while !worker.is_finished() {
+            std::thread::park_timeout(LOOK);
+            look();
+        }
+        worker.join().map_err(|_| Error::failed("a thread panicked; this is a fault of the program"))
+    })
+}
+
+/// Loads `warehouses` and says how far it is.
+fn load<D: Database>(config: &StoreConfig, warehouses: u32, seed: u64) -> Result<(D, Loaded, u64), Error> {
+    let plan = loader::Plan::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
+    let (done, mut shown) = (loader::Progress::default(), Progress::start());
+    let start = std::time::Instant::now();
+    let database = watch(
+        || D::load(config, &plan, &done),
+        || {
+            if interrupt::requested() {
+                done.cancel();
+            }
+            shown.show(|| load_line(&plan, done.rows(), start.elapsed()));
+        },
+    )??;
+    drop(shown);
+    let database = database.ok_or_else(|| {
+        let shown = config.shown();
+        let again = format!("--warehouses {warehouses} --replace");
+        Error::failed(format!("{shown}: incomplete load (interrupted)"))
+            .help(format!("{} deletes it and loads again", command("load", &shown, &again)))
+    })?;
+    Ok((database, plan.loaded(), done.rows()))
+}
+
+/// "load  warehouse 7/20 [#######.............] 35%  412k rows/s  14 s left".
+fn load_line(plan: &loader::Plan, rows: u64, elapsed: Duration) -> String {
+    // The plan's number is a mean: the lines of orders are random.
+    let share = (rows as f64 / plan.rows() as f64).min(1.0);
+    let warehouse = ((share * f64::from(plan.warehouses)).ceil() as u32).max(1);
+    let rate = rows as f64 / elapsed.as_secs_f64().max(1e-3);
+    let left = plan.rows().saturating_sub(rows) as f64 / rate.max(1.0);
+    format!(
+        "load  warehouse {warehouse}/{} {} {:.0}%  {} rows/s  {left:.0} s left",
+        plan.warehouses,
+        progress::bar(share),
+        100.0 * share,
+        progress::short(rate)
+    )
+}
+
+/// Checks all rules and says how far it is.
+fn check<E: Engine>(engine: &E, loaded: &Loaded, threads: usize) -> Result<Checked, Error> {
+    let (done, mut shown) = (checker::Progress::default(), Progress::start());
+    let checked = watch(
+        || checker::check(engine, loaded, threads, &done),
+        || {
+            shown.show(|| {
+                let (done, all) = (done.warehouses(), loaded.warehouses);
+                let share = done as f64 / f64::from(all);
+                format!("check warehouse {done}/{all} {} {:.0}%", progress::bar(share), 100.0 * share)
+            });
+        },
+    )?;
+    checked.map_err(|e| Error::failed(e.to_string()))
+}

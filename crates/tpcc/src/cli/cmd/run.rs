@@ -1,0 +1,125 @@
+//! `tpcc run`: load if needed, run, check, print.
+
+use super::{Ended, check, load};
+use crate::cli::flags;
+use crate::cli::resolve;
+use crate::driver::ack::Sink;
+use crate::driver::{self, Tick};
+use crate::engines::floor::Floor;
+use crate::engines::space;
+use crate::engines::storage::store::Store;
+use crate::report::json::{JsonOut, conclude};
+use crate::report::machine::{CpuTime, Machine};
+use crate::report::progress::{self, Progress};
+use crate::report::{self, text};
+use crate::workload::database::Database;
+use crate::workload::error::{Error, command};
+use crate::workload::settings::EngineKind;
+use crate::workload::settings::RunConfig;
+
+/// Carries the command out.
+pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
+    let config = resolve::run(flags)?;
+    match config.engine {
+        EngineKind::Floor => run_on::<Floor>(&config),
+        EngineKind::Storage => run_on::<Store>(&config),
+    }
+}
+
+fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
+    let json = JsonOut::open(config.json.as_deref())?;
+    if config.acks && matches!(json, Some(JsonOut::Stdout)) {
+        return Err(
+            Error::usage("--json -: stdout has the acknowledgements").help("pass a file, or leave out --ack-stdout")
+        );
+    }
+    if config.engine == EngineKind::Storage {
+        space::check(&config.store.data, 0, 0)?;
+    }
+    let cpu = CpuTime::now();
+    let (database, loaded) = match D::open(&config.store)? {
+        Some(opened) => opened,
+        None => {
+            // What does not depend on the database is refused before hours of loading.
+            let _ = config.shape(config.warehouses_to_load())?;
+            let (database, loaded, _) = load::<D>(&config.store, config.warehouses_to_load(), config.seed)?;
+            (database, loaded)
+        }
+    };
+    let shape = config.shape(loaded.warehouses)?;
+    if config.engine == EngineKind::Storage
+        && let Some(warning) = space::may_fill(&config.store, shape.workers, &config.length)
+    {
+        progress::note(&warning);
+    }
+    if config.store.preload {
+        database.preload()?;
+    }
+    let plan = driver::Plan {
+        warehouses: shape.warehouses,
+        workers: shape.workers,
+        terminals: shape.terminals,
+        mix: config.mix,
+        steps: config.steps,
+        team_size: config.store.scheduling.team_size(),
+        teams_of: config.store.scheduling.teams_of(),
+        admission: config.admission,
+        length: config.length,
+        seed: config.seed,
+    };
+    let acks = config.acks.then(|| Sink::new(Box::new(std::io::stdout())));
+    let mut shown = Progress::start();
+    let measured = driver::run(&database, &loaded, &plan, acks.as_ref(), |tick| shown.show(|| line(&plan, tick)))
+        .map_err(Error::failed)?;
+    drop(shown);
+    let checked = match config.check && !measured.interrupted && measured.failure.is_none() {
+        true => Some(check(&database, &loaded, config.store.workers)?),
+        false => None,
+    };
+    let settings = report::run_config(config, &shape, &loaded);
+    let report = report::run(settings, Machine::describe(cpu), &measured, checked.as_ref());
+    let written = conclude(json, &report, text::run(&report, checked.as_ref()), acks.is_some());
+    let closed = database.close();
+    if let Some(why) = measured.failure {
+        // What ended the run may keep the database from closing as well: the next open recovers it.
+        let again = command("check", &config.store.shown(), "");
+        return Err(Error::failed(why).help(format!("the figures are of the time until then; {again} opens it again")));
+    }
+    written?;
+    closed?;
+    match checked {
+        Some(checked) if !checked.passed() && !checked.interrupted => {
+            eprint!("{}", text::broken_rules(&checked));
+            Ok(Ended::CheckFailed)
+        }
+        _ => Ok(Ended::Well),
+    }
+}
+
+/// "run   12/30 s  181.4k/s  p99 33 us  aborted 0.0002%  log 115 MB/s  hits 99.99%".
+fn line(plan: &driver::Plan, tick: &Tick<'_>) -> String {
+    let (name, of) = match tick.is_warmup {
+        true => ("warm", Some(plan.length.warmup)),
+        false => ("run ", plan.length.duration),
+    };
+    let mut line = format!("{name}  {:.0}", tick.elapsed);
+    if let Some(of) = of {
+        line += &format!("/{:.0}", of.as_secs_f64());
+    }
+    line += &format!(" s  {}/s", progress::short(tick.throughput_per_s));
+    if !tick.is_warmup && plan.length.duration.is_none() {
+        line += &format!("  {} done", progress::short(tick.completed as f64));
+    }
+    if let Some(p99) = tick.p99_us {
+        line += &format!("  p99 {p99:.0} us");
+    }
+    line += &format!("  aborted {:.4}%", 100.0 * tick.aborted as f64 / tick.completed.max(1) as f64);
+    let (before, after) = tick.figures;
+    if let (Some(before), Some(after)) = (before.log_bytes, after.log_bytes) {
+        line += &format!("  log {:.0} MB/s", after.saturating_sub(before) as f64 / 1e6);
+    }
+    if let Some(hits) = report::hit_rate(before, after) {
+        line += &format!("  hits {:.2}%", 100.0 * hits);
+    }
+    line
+}

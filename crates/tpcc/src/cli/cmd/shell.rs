@@ -1,0 +1,36 @@
+//! `tpcc shell`: transactions by hand.
+
+use super::Ended;
+use crate::cli::flags;
+use crate::cli::resolve;
+use crate::doors::shell::{End, MOST_SESSIONS, Shell};
+use crate::engines::storage::advice::below;
+use crate::engines::storage::database::open_for_shell;
+use crate::workload::error::Error;
+use crate::workload::settings::Background;
+
+/// Carries the command out.
+pub(crate) fn run(flags: flags::Shell) -> Result<Ended, Error> {
+    let config = resolve::shell(flags)?;
+    let shell = Shell::new(Box::new(std::io::stdout()));
+    // The engine wants names that stay; this one does, to the end of the process.
+    let name: &'static str = config.table.leak();
+    let (db, table) = open_for_shell(&config.store, shell.hook(), MOST_SESSIONS, name)?;
+    let inline = config.store.background == Background::Inline;
+    let end = shell.serve(&db, table, std::io::stdin(), || {
+        if inline {
+            // What fails here fails again where it matters: at the next commit.
+            let _ = db.step();
+        }
+    });
+    let closed = db.close();
+    match end {
+        End::Quit => shell.answer_quit(closed.as_ref().copied()),
+        End::Input => {}
+        End::Deaf(error) => {
+            return Err(Error::failed(format!("stdout: replies cannot be written: {error}"))
+                .help("what was open is rolled back; what was committed is there"));
+        }
+    }
+    closed.map(|()| Ended::Well).map_err(|error| below(&error, &config.store.shown()))
+}

@@ -1,0 +1,143 @@
+//! `tpcc verify`: everything acknowledged is there, and the database is whole.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+
+use super::{Ended, check};
+use crate::cli::flags;
+use crate::cli::resolve;
+use crate::cli::resolve::VerifyConfig;
+use crate::doors::ack::{CannotCompare, Compared, compare};
+use crate::doors::structure;
+use crate::engines::storage::store::Store;
+use crate::report::json::{JsonOut, conclude};
+use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use crate::report::text::{broken_rules, check_line};
+use crate::report::{self, model};
+use crate::workload::check::Checked;
+use crate::workload::database::Database;
+use crate::workload::error::Error;
+use crate::workload::words::{counted, grouped};
+
+/// Carries the command out.
+pub(crate) fn run(flags: flags::Verify) -> Result<Ended, Error> {
+    let config = resolve::verify(flags)?;
+    verify_in::<Store>(&config)
+}
+
+fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
+    let json = JsonOut::open(config.json.as_deref())?;
+    let cpu = CpuTime::now();
+    let shown = config.acks.display().to_string();
+    let acks = File::open(&config.acks).map_err(|error| unreadable(&shown, &error))?;
+    let Some((database, loaded)) = D::open(&config.store)? else {
+        return Err(Error::failed(format!("{}: no database there", config.store.shown()))
+            .help("--data names the directory of the run whose acknowledgements these are"));
+    };
+    let mut reader = database.reader().map_err(|error| Error::failed(error.to_string()))?;
+    let compared = compare(&mut reader, BufReader::new(acks)).map_err(|error| match error {
+        CannotCompare::File(error) => unreadable(&shown, &error),
+        CannotCompare::Line(number, line) => not_an_ack(&config.acks, number, &line),
+        CannotCompare::Endless(number) => Error::failed(format!(
+            "{shown}: broken off at line {number}, by Ctrl-C or for too many runs; nothing is proved"
+        ))
+        .help("--acks names what 'tpcc run --ack-stdout' wrote to its stdout"),
+        CannotCompare::Engine(error) => Error::failed(error.to_string()),
+    })?;
+    drop(reader);
+    let structure = structure::check(&database)?;
+    // Rows of a broken tree prove nothing, whatever they say.
+    let checked = if structure.passed() {
+        database.verify()?;
+        let checked = check(&database, &loaded, config.store.workers)?;
+        database.close()?;
+        if checked.interrupted {
+            return Err(Error::failed("verify: interrupted; nothing is proved").help("let it run to its end"));
+        }
+        Some(checked)
+    } else {
+        None
+    };
+    let nothing = compared.read_write + compared.read_only + compared.rolled_back == 0;
+    let passed = !nothing && compared.missing == 0 && checked.as_ref().is_some_and(Checked::passed);
+    let report = model::Verified {
+        schema: model::schema_of("verify"),
+        notice: report::NOTICE.to_owned(),
+        provenance: model::Provenance::here(),
+        machine: Machine::describe(cpu),
+        config: model::Config {
+            warehouses: Some(loaded.warehouses),
+            warehouses_loaded: Some(loaded.warehouses),
+            load_seed: Some(loaded.seed),
+            c_load: Some(loaded.c_load),
+            ..report::store_config("verify", &config.store)
+        },
+        passed,
+        acks: model::Acks {
+            file: shown.clone(),
+            runs: compared.runs.iter().copied().collect(),
+            read_write: compared.read_write,
+            read_only: compared.read_only,
+            rolled_back: compared.rolled_back,
+            torn: compared.torn,
+            missing: compared.missing,
+            first_missing: compared.first_missing.clone(),
+        },
+        structure: structure.told.clone(),
+        check: checked.as_ref().map(report::check).unwrap_or_default(),
+        rows: checked.as_ref().and_then(report::rows),
+        peak_rss_bytes: peak_rss_bytes(),
+    };
+    let mut text = format!("{}\nacks      {}\n", report::NOTICE, acks_line(&compared));
+    if let Some(checked) = &checked {
+        text += &format!("check     {}\n", check_line(checked));
+    }
+    text += &format!("{}\n", structure.line());
+    conclude(json, &report, text, false)?;
+    if passed {
+        return Ok(Ended::Well);
+    }
+    if nothing {
+        eprintln!("verify: {shown}: holds no acknowledgement; nothing is proved");
+    }
+    for missing in &compared.first_missing {
+        eprintln!("verify: {shown}: {missing}");
+    }
+    let more = compared.missing - compared.first_missing.len() as u64;
+    if more > 0 {
+        eprintln!("verify: {shown}: {} more that are not there", grouped(more));
+    }
+    eprint!("{}{}", structure.findings(), checked.as_ref().map(broken_rules).unwrap_or_default());
+    Ok(Ended::CheckFailed)
+}
+
+/// "12,345 of 12,345 acknowledged writes are there; 901 only read, 55 were rolled back; 1 run".
+fn acks_line(compared: &Compared) -> String {
+    let mut line = format!(
+        "{} of {} acknowledged that wrote are there; {} only read, {} were rolled back; {}",
+        grouped(compared.read_write - compared.missing),
+        grouped(compared.read_write),
+        grouped(compared.read_only),
+        grouped(compared.rolled_back),
+        counted(compared.runs.len() as u64, "run"),
+    );
+    if compared.torn {
+        line += "; a torn last line passed over";
+    }
+    line
+}
+
+fn unreadable(shown: &str, error: &std::io::Error) -> Error {
+    Error::failed(format!("{shown}: cannot be read: {error}"))
+        .help("--acks names what 'tpcc run --ack-stdout' wrote to its stdout")
+}
+
+fn not_an_ack(path: &Path, number: u64, line: &str) -> Error {
+    let mut line: String = line.chars().take(60).flat_map(char::escape_debug).collect();
+    if line.is_empty() {
+        line = "an empty line".to_owned();
+    }
+    Error::failed(format!("{}: line {number} is no acknowledgement: {line}", path.display()))
+        .help("a line is 'ack RUN TERMINAL SEQUENCE KIND', as 'tpcc run --ack-stdout' writes it")
+}

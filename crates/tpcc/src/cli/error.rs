@@ -1,0 +1,71 @@
+//! What is wrong with a command line, in the command's words: the flag first, what to do second.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::workload::error::Error;
+
+/// The message of a parser, as this command says it.
+pub(super) fn in_our_words(error: &clap::Error) -> Error {
+    let text = |kind: ContextKind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
+        _ => None,
+    };
+    // "--mix <MIX>" without its placeholder.
+    let flag = text(ContextKind::InvalidArg).map(|arg| arg.split([' ', '=']).next().unwrap_or_default().to_owned());
+    let value = text(ContextKind::InvalidValue);
+    let choices = text(ContextKind::ValidValue);
+    match (error.kind(), flag, value) {
+        (ErrorKind::InvalidValue, Some(flag), Some(value)) if value.is_empty() => {
+            Error::usage(format!("{flag}: needs a value")).help(one_of(choices, &flag))
+        }
+        (ErrorKind::InvalidValue, Some(flag), Some(value)) => {
+            Error::usage(format!("{flag} {value}: not one of its values"))
+                .help(one_of(choices, &flag))
+        }
+        (ErrorKind::ValueValidation, Some(flag), Some(value)) => {
+            Error::usage(format!("{flag} {value}: not a number in its range")).help("'tpcc run --help' gives the units")
+        }
+        (ErrorKind::UnknownArgument, Some(flag), _) => Error::usage(format!("{flag}: no such flag"))
+            .help(match text(ContextKind::SuggestedArg) {
+                Some(other) => format!("did you mean {other}?"),
+                None => "'tpcc run -h' lists the flags".to_owned(),
+            }),
+        (ErrorKind::MissingRequiredArgument, ..) => {
+            let flag = match error.get(ContextKind::InvalidArg) {
+                Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
+                _ => String::new(),
+            };
+            let command = match flag.split(' ').next() {
+                Some("--to") => "copy",
+                Some("--out") => "history",
+                _ => "verify",
+            };
+            Error::usage(format!("{flag}: missing")).help(format!("'tpcc {command} -h' shows how to call it"))
+        }
+        (ErrorKind::ArgumentConflict, Some(flag), _) => {
+            Error::usage(format!("{flag}: given twice")).help("pass it once")
+        }
+        (ErrorKind::InvalidSubcommand, ..) => {
+            let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            Error::usage(format!("{name}: no such command"))
+                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, index-fetch")
+        }
+        (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
+            Error::usage("no command given")
+                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, index-fetch; 'tpcc run' loads and runs one warehouse")
+        }
+        _ => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            Error::usage(line).help("'tpcc -h' shows how to call it")
+        }
+    }
+}
+
+fn one_of(choices: Option<String>, flag: &str) -> String {
+    match choices {
+        Some(choices) if !choices.is_empty() => format!("one of {choices}"),
+        _ => format!("'tpcc run --help' explains {flag}"),
+    }
+}

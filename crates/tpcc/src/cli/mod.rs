@@ -1,0 +1,7 @@
+//! The command line: what a user types, what that comes to, and the commands that carry it out.
+
+pub(crate) mod cmd;
+mod error;
+pub(crate) mod flags;
+pub(crate) mod interrupt;
+pub(crate) mod resolve;

@@ -1,0 +1,242 @@
+//! `tpcc shell`: several transactions, a line at a time, on one small table of the engine.
+//!
+//! One request a line on stdin; each is answered by one line on stdout, flushed, that begins with the session's name. A
+//! session is any word; it is there as soon as it is named, and runs concurrently with the others.
+//!
+//! | request | reply |
+//! | --- | --- |
+//! | `S begin [serializable\|repeatable-read\|read-committed]` | `S ok` |
+//! | `S get K`, `S getu K` (read for update) | `S ok V`, or `S none` |
+//! | `S scan LO HI` (both included) | `S ok K=V K=V ...`, or `S none` |
+//! | `S insert K V`, `S update K V`, `S put K V`, `S delete K` | `S ok`; `S error duplicate`, `S error not-found` |
+//! | `S lock table S\|X\|IS\|IX\|SIX` | `S ok` |
+//! | `S commit`, `S rollback` | `S ok` |
+//! | `check` | `check ok N pages`: every page read and verified |
+//! | `dump` | `dump ok K=V ...`, or `dump none`: all committed rows |
+//! | `quit` | `quit ok`, when everything open is rolled back and the database is closed |
+//!
+//! Keys are integers of 64 bits, values are words. Blank lines and lines that begin with `#` are passed over.
+//!
+//! **Waiting.** A request that has to wait for a lock is answered `S blocked` at once, and by its real reply once it is
+//! granted; meanwhile other requests of `S` are answered `S error busy`. A deadlock's victim is answered `S deadlock` and is
+//! rolled back by then. Other errors, `S error KIND TEXT`, undo their statement and leave the transaction open.
+//!
+//! **Order of replies.** A request is answered before those whom it wakes; these go on one after the other, in the order
+//! they were woken; and the next request is read when every session is idle or waits for a lock. So a script gives the same
+//! replies in the same order each time, whether its author waits for them or not.
+//!
+//! **`check` and `dump` beside open transactions.** `check` looks at pages, which are whole whenever no request is being
+//! carried out, so it never waits; rows that are not committed count like others. `dump` shows one committed state and
+//! nothing else: it is a transaction of its own that locks the table for reading, so beside an open transaction that has
+//! written it answers `dump blocked`, and the rows follow when that one ends. It waits holding nothing, so it is in nobody's
+//! deadlock.
+//!
+//! At the end of input, as at `quit` and Ctrl-C, open transactions are rolled back.
+
+mod board;
+mod hook;
+mod request;
+mod session;
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use storage::{Database, Hook, OpenTable};
+
+use crate::workload::interrupt;
+use board::{Board, SessionId};
+use request::{Line, Request};
+
+/// Most sessions, `dump`'s own among them: each is a thread and may have a transaction.
+pub(crate) const MOST_SESSIONS: usize = 500;
+/// Longest line, bytes.
+const LONGEST_LINE: usize = 1 << 16;
+/// How often Ctrl-C is looked for while no request comes.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A shell before there is a database: the database has to be opened with its hook.
+pub(crate) struct Shell {
+    board: Arc<Board>,
+}
+
+/// Why a shell ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// No more input, or Ctrl-C.
+    Input,
+    /// `quit`: it is answered when the database is closed.
+    Quit,
+    /// Nobody hears replies any more.
+    Deaf(io::Error),
+}
+
+impl Shell {
+    /// A shell that answers on `out`.
+    pub(crate) fn new(out: Box<dyn Write + Send>) -> Shell {
+        Shell { board: Arc::new(Board::new(out)) }
+    }
+
+    /// What the database has to be opened with.
+    pub(crate) fn hook(&self) -> Arc<dyn Hook> {
+        Arc::new(hook::ShellHook::new(Arc::clone(&self.board)))
+    }
+
+    /// Serves the requests of `input`. `step` is called between requests, when every session rests.
+    pub(crate) fn serve(
+        &self,
+        db: &Database,
+        table: OpenTable<i64, String>,
+        input: impl Read + Send + 'static,
+        mut step: impl FnMut(),
+    ) -> End {
+        let lines = read_lines(input);
+        let end = thread::scope(|scope| {
+            let mut sessions = Sessions { scope, db, table, board: &self.board, by_name: HashMap::new() };
+            loop {
+                match lines.recv_timeout(LOOK) {
+                    Ok(line) => {
+                        if sessions.take(line) == Line::Quit {
+                            return End::Quit;
+                        }
+                        self.board.settle();
+                        step();
+                    }
+                    Err(RecvTimeoutError::Timeout) if !interrupt::requested() => {}
+                    Err(_) => return End::Input,
+                }
+                if !self.board.is_heard() {
+                    return End::Input;
+                }
+            }
+            // Here the sessions' channels close. Who is idle rolls back, which lets those go on who wait for it, and so on:
+            // somebody in every queue waits for nobody, or it would have been a deadlock.
+        });
+        match self.board.take_failure() {
+            Some(error) => End::Deaf(error),
+            None => end,
+        }
+    }
+
+    /// Answers `quit`.
+    pub(crate) fn answer_quit(&self, closed: Result<(), &storage::StorageError>) {
+        match closed {
+            Ok(()) => self.board.say("quit ok"),
+            Err(error) => {
+                self.board.say(&format!("quit error {} {}", session::kind_below(error), session::one_line(error)))
+            }
+        }
+    }
+}
+
+/// A line as it was read.
+enum Received {
+    Text(String),
+    TooLong,
+    NotText,
+}
+
+struct Sessions<'scope, 'env, 'a> {
+    scope: &'scope Scope<'scope, 'env>,
+    db: &'env Database,
+    table: OpenTable<i64, String>,
+    board: &'a Arc<Board>,
+    by_name: HashMap<String, (SessionId, SyncSender<Request>)>,
+}
+
+impl<'scope, 'env> Sessions<'scope, 'env, '_> {
+    /// Does what a line says, as far as it can be done here; returns the line as understood.
+    fn take(&mut self, line: Received) -> Line {
+        let line = match line {
+            Received::Text(line) => request::parse(&line),
+            Received::TooLong => Line::Malformed("-".into(), format!("a line is longer than {LONGEST_LINE} bytes")),
+            Received::NotText => Line::Malformed("-".into(), "a line is not UTF-8".into()),
+        };
+        match &line {
+            Line::Empty | Line::Quit => {}
+            Line::Check => self.check(),
+            Line::Dump => self.ask("dump", Request::Dump),
+            Line::Request(session, request) => self.ask(session, request.clone()),
+            Line::Malformed(whom, why) => self.board.say(&format!("{whom} error usage {why}")),
+        }
+        line
+    }
+
+    fn check(&self) {
+        match self.db.verify_pages() {
+            Ok(pages) => self.board.say(&format!("check ok {pages} pages")),
+            Err(error) => {
+                self.board.say(&format!("check error {} {}", session::kind_below(&error), session::one_line(&error)))
+            }
+        }
+    }
+
+    fn ask(&mut self, name: &str, request: Request) {
+        if !self.by_name.contains_key(name) && !self.open(name) {
+            return;
+        }
+        let Some((id, requests)) = self.by_name.get(name) else { return };
+        if !self.board.start(*id) {
+            self.board.say(&format!("{name} error busy its last request waits for a lock"));
+        } else if requests.send(request).is_err() {
+            self.board.reply(*id, "error fault the session has ended; this is a fault of the program");
+        }
+    }
+
+    /// Starts the thread of a new session.
+    fn open(&mut self, name: &str) -> bool {
+        if self.by_name.len() >= MOST_SESSIONS {
+            self.board.say(&format!("{name} error too-many {MOST_SESSIONS} sessions are open"));
+            return false;
+        }
+        let (requests, inbox) = mpsc::sync_channel(1);
+        let id = self.board.add(name);
+        let (db, table, board) = (self.db, self.table, Arc::clone(self.board));
+        let work = move || session::serve(db, table, &board, id, &inbox);
+        let started = thread::Builder::new().name(format!("session {}", id.0)).spawn_scoped(self.scope, work);
+        if let Err(error) = started {
+            self.board.say(&format!("{name} error too-many cannot start a thread: {}", session::one_line(&error)));
+            return false;
+        }
+        self.by_name.insert(name.to_owned(), (id, requests));
+        true
+    }
+}
+
+/// Reads lines in a thread of its own, which nobody waits for: a read from a terminal cannot be broken off.
+fn read_lines(input: impl Read + Send + 'static) -> mpsc::Receiver<Received> {
+    let (lines, inbox) = mpsc::sync_channel(16);
+    let work = move || {
+        let mut input = BufReader::new(input);
+        while let Ok(Some(line)) = read_line(&mut input) {
+            if lines.send(line).is_err() {
+                break;
+            }
+        }
+    };
+    // Without the thread the channel is closed: the shell ends as at the end of input.
+    let _ = thread::Builder::new().name("requests".into()).spawn(work);
+    inbox
+}
+
+/// The next line; none at the end of input.
+fn read_line(input: &mut impl BufRead) -> io::Result<Option<Received>> {
+    let mut bytes = Vec::new();
+    if input.by_ref().take(LONGEST_LINE as u64 + 1).read_until(b'\n', &mut bytes)? == 0 {
+        return Ok(None);
+    }
+    if bytes.len() > LONGEST_LINE && bytes.last() != Some(&b'\n') {
+        // The rest of it in pieces, so that no line takes more memory than the longest.
+        while bytes.last() != Some(&b'\n') {
+            bytes.clear();
+            if input.by_ref().take(LONGEST_LINE as u64).read_until(b'\n', &mut bytes)? == 0 {
+                break;
+            }
+        }
+        return Ok(Some(Received::TooLong));
+    }
+    Ok(Some(String::from_utf8(bytes).map_or(Received::NotText, Received::Text)))
+}

@@ -1,0 +1,222 @@
+//! Acknowledgements: what `run --ack-stdout` prints, one line a transaction, and what `verify` reads again.
+//!
+//! `ack RUN TERMINAL SEQUENCE KIND`. A terminal numbers its transactions from 1, of whatever kind; it waits for each answer
+//! before it asks again. A transaction that writes also writes its number into its terminal's row of the table
+//! `acknowledged`, so that number in the database says that this transaction, and every one before it of the same terminal,
+//! is there. A payment's HISTORY row has the same key, which proves each of them by itself.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+
+use zerocopy::little_endian::U64;
+
+use crate::workload::engine::{Engine, Session, Transaction};
+use crate::workload::generate::deck::Kind;
+use crate::workload::ops::Ops;
+use crate::workload::schema::keys::{AckKey, HistoryKey};
+use crate::workload::schema::rows::AckHot;
+use crate::workload::schema::tables::Acknowledged;
+use crate::workload::schema::{Row, TableId};
+use crate::workload::txn::{Failure, Verdict};
+
+/// Kind of an order that was rolled back because it held an unused item.
+const ROLLED_BACK: &str = "rolled-back";
+
+/// What was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AckKind {
+    /// The transaction has committed.
+    Committed(Kind),
+    /// The order has been rolled back, and nothing of it is there.
+    RolledBack,
+}
+
+impl AckKind {
+    fn name(self) -> &'static str {
+        match self {
+            AckKind::Committed(kind) => kind.name(),
+            AckKind::RolledBack => ROLLED_BACK,
+        }
+    }
+}
+
+/// One acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    /// The run's number.
+    pub(crate) run: u32,
+    /// The terminal's.
+    pub(crate) terminal: u32,
+    /// The transaction's, among its terminal's.
+    pub(crate) sequence: u64,
+    /// What it was.
+    pub(crate) kind: AckKind,
+}
+
+impl Ack {
+    /// Of the transaction of this number.
+    pub(crate) fn of(number: HistoryKey, kind: Kind, verdict: Verdict) -> Ack {
+        let kind = match verdict {
+            Verdict::Commit => AckKind::Committed(kind),
+            Verdict::Rollback => AckKind::RolledBack,
+        };
+        Ack { run: number.run, terminal: number.terminal, sequence: number.sequence, kind }
+    }
+}
+
+impl fmt::Display for Ack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ack {} {} {} {}", self.run, self.terminal, self.sequence, self.kind.name())
+    }
+}
+
+/// A line that is no acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoAck;
+
+impl FromStr for Ack {
+    type Err = NoAck;
+
+    fn from_str(line: &str) -> Result<Ack, NoAck> {
+        let mut words = line.split_ascii_whitespace();
+        let mut word = || words.next().ok_or(NoAck);
+        if word()? != "ack" {
+            return Err(NoAck);
+        }
+        let run = word()?.parse().map_err(|_| NoAck)?;
+        let terminal = word()?.parse().map_err(|_| NoAck)?;
+        let sequence = word()?.parse().map_err(|_| NoAck)?;
+        let kind = match word()? {
+            ROLLED_BACK => AckKind::RolledBack,
+            name => AckKind::Committed(Kind::ALL.into_iter().find(|kind| kind.name() == name).ok_or(NoAck)?),
+        };
+        match words.next() {
+            Some(_) => Err(NoAck),
+            None => Ok(Ack { run, terminal, sequence, kind }),
+        }
+    }
+}
+
+/// Where all workers' acknowledgements go.
+pub(crate) struct Sink(Mutex<Box<dyn Write + Send>>);
+
+impl Sink {
+    /// Lines go to `out`.
+    pub(crate) fn new(out: Box<dyn Write + Send>) -> Sink {
+        Sink(Mutex::new(out))
+    }
+
+    fn write(&self, lines: &str) -> io::Result<()> {
+        let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        out.write_all(lines.as_bytes())?;
+        out.flush()
+    }
+}
+
+/// A worker's acknowledgements on their way out: those that became durable together leave in one write.
+pub(crate) struct Outbox<'a> {
+    sink: Option<&'a Sink>,
+    lines: String,
+    failure: Option<io::Error>,
+}
+
+impl<'a> Outbox<'a> {
+    /// Without a sink nothing is said.
+    pub(crate) fn new(sink: Option<&'a Sink>) -> Outbox<'a> {
+        Outbox { sink, lines: String::new(), failure: None }
+    }
+
+    /// Whether acknowledgements are wanted, printed and in the database.
+    #[inline(always)]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// Adds one.
+    #[inline]
+    pub(crate) fn add(&mut self, ack: impl FnOnce() -> Ack) {
+        if self.is_wanted() {
+            use fmt::Write as _;
+            // A string takes everything.
+            let _ = writeln!(self.lines, "{}", ack());
+        }
+    }
+
+    /// Lets go of what was added.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        if let Some(sink) = self.sink
+            && !self.lines.is_empty()
+        {
+            let written = sink.write(&self.lines);
+            self.lines.clear();
+            if let Err(error) = written {
+                self.failure.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Why they cannot be written: nobody reads them any more, or their disk is full.
+    #[inline(always)]
+    pub(crate) fn failure(&self) -> Option<&io::Error> {
+        self.failure.as_ref()
+    }
+}
+
+/// Writes a transaction's number into its terminal's row, as a part of the transaction.
+#[inline]
+pub(crate) fn write<O: Ops>(ops: &mut O, number: HistoryKey) -> Result<(), Failure<O::Error>> {
+    let key = AckKey { run: number.run, terminal: number.terminal };
+    match ops.update::<Acknowledged, _>(&key, |hot, ()| hot.sequence.set(number.sequence))? {
+        Some(()) => Ok(()),
+        None => Err(Failure::Missing { table: TableId::Acknowledged, key: format!("{key:?}") }),
+    }
+}
+
+/// Rows made by one transaction.
+const BATCH: u32 = 1_000;
+
+/// Makes the rows of a run's terminals, so that each transaction only has to update one; durable when it returns.
+pub(crate) fn prepare<E: Engine>(engine: &E, run: u32, terminals: u32) -> Result<(), E::Error> {
+    let mut session = engine.session(0)?;
+    let mut first = 0;
+    let mut ticket = None;
+    while first < terminals {
+        let end = first.saturating_add(BATCH).min(terminals);
+        let mut transaction = session.begin()?;
+        for terminal in first..end {
+            let row = Row { hot: AckHot { sequence: U64::new(0) }, cold: () };
+            transaction.insert::<Acknowledged>(&AckKey { run, terminal }, &row)?;
+        }
+        ticket = Some(transaction.commit()?);
+        first = end;
+    }
+    if let Some(ticket) = ticket {
+        session.wait_for(ticket)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_written() {
+        for kind in Kind::ALL.map(AckKind::Committed).into_iter().chain([AckKind::RolledBack]) {
+            let ack = Ack { run: 3, terminal: 17, sequence: 1 << 40, kind };
+            assert_eq!(ack.to_string().parse(), Ok(ack));
+        }
+        assert_eq!(
+            "ack 1 2 3 payment".parse(),
+            Ok(Ack { run: 1, terminal: 2, sequence: 3, kind: AckKind::Committed(Kind::Payment) })
+        );
+        for line in
+            ["", "ack", "ack 1 2 3", "ack 1 2 3 pay", "ack 1 2 3 payment x", "ack -1 2 3 payment", "nak 1 2 3 payment"]
+        {
+            assert_eq!(line.parse::<Ack>(), Err(NoAck), "{line}");
+        }
+    }
+}

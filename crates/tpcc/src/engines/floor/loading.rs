@@ -1,0 +1,135 @@
+//! Loading the maps: each table's rows arrive in key order, from several threads.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Mutex, PoisonError};
+
+use super::{EntryMap, FloorError, Maps, RowMap};
+use crate::workload::load::sink::{Append, AppendIndex, BulkSink};
+use crate::workload::schema::tables::{IndexMaker, TableMaker};
+use crate::workload::schema::{IndexDef, IndexFamily, PerIndex, PerTable, RowOf, TableDef, TableFamily};
+
+/// Maps that several loader threads fill, each its own table.
+pub(crate) struct Loading {
+    tables: PerTable<SharedRows>,
+    indexes: PerIndex<SharedEntries>,
+}
+
+struct SharedRows;
+
+impl TableFamily for SharedRows {
+    type Of<T: TableDef> = Mutex<BTreeMap<T::Key, RowOf<T>>>;
+}
+
+struct SharedEntries;
+
+impl IndexFamily for SharedEntries {
+    type Of<I: IndexDef> = Mutex<BTreeMap<I::Key, <I::Table as TableDef>::Key>>;
+}
+
+/// Makes empty maps.
+struct Empty;
+
+impl TableMaker<SharedRows> for Empty {
+    type Error = Infallible;
+    fn make<T: TableDef>(&mut self) -> Result<Mutex<BTreeMap<T::Key, RowOf<T>>>, Infallible> {
+        Ok(Mutex::default())
+    }
+}
+
+impl IndexMaker<SharedEntries> for Empty {
+    type Error = Infallible;
+    fn make<I: IndexDef>(&mut self) -> Result<Mutex<BTreeMap<I::Key, <I::Table as TableDef>::Key>>, Infallible> {
+        Ok(Mutex::default())
+    }
+}
+
+/// Takes the maps out of their locks.
+struct Unlock<'l>(&'l Loading);
+
+impl TableMaker<RowMap> for Unlock<'_> {
+    type Error = Infallible;
+    fn make<T: TableDef>(&mut self) -> Result<BTreeMap<T::Key, RowOf<T>>, Infallible> {
+        Ok(std::mem::take(&mut *T::of(&self.0.tables).lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl IndexMaker<EntryMap> for Unlock<'_> {
+    type Error = Infallible;
+    fn make<I: IndexDef>(&mut self) -> Result<BTreeMap<I::Key, <I::Table as TableDef>::Key>, Infallible> {
+        Ok(std::mem::take(&mut *I::of(&self.0.indexes).lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+impl Loading {
+    /// Empty maps.
+    pub(crate) fn new() -> Loading {
+        let Ok(tables) = PerTable::try_new(&mut Empty);
+        let Ok(indexes) = PerIndex::try_new(&mut Empty);
+        Loading { tables, indexes }
+    }
+
+    /// The loaded maps.
+    pub(super) fn into_maps(self) -> Maps {
+        let Ok(tables) = PerTable::try_new(&mut Unlock(&self));
+        let Ok(indexes) = PerIndex::try_new(&mut Unlock(&self));
+        Maps { tables, indexes }
+    }
+}
+
+impl BulkSink for Loading {
+    type Error = FloorError;
+    type Appender<'a, T: TableDef> = Rows<'a, T>;
+    type IndexAppender<'a, I: IndexDef> = Entries<'a, I>;
+
+    fn table<T: TableDef>(&self) -> Result<Rows<'_, T>, FloorError> {
+        Ok(Rows { to: T::of(&self.tables), rows: Vec::new() })
+    }
+
+    fn index<I: IndexDef>(&self) -> Result<Entries<'_, I>, FloorError> {
+        Ok(Entries { to: I::of(&self.indexes), entries: Vec::new() })
+    }
+}
+
+/// Rows of one table in key order.
+pub(crate) struct Rows<'a, T: TableDef> {
+    to: &'a Mutex<BTreeMap<T::Key, RowOf<T>>>,
+    rows: Vec<(T::Key, RowOf<T>)>,
+}
+
+impl<T: TableDef> Append<T> for Rows<'_, T> {
+    type Error = FloorError;
+
+    #[inline]
+    fn push(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), FloorError> {
+        self.rows.push((*key, *row));
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), FloorError> {
+        // Collected at once, the map's nodes are full; inserted one by one in order, half full.
+        *self.to.lock().unwrap_or_else(PoisonError::into_inner) = self.rows.into_iter().collect();
+        Ok(())
+    }
+}
+
+/// Entries of one index in key order.
+pub(crate) struct Entries<'a, I: IndexDef> {
+    to: &'a Mutex<BTreeMap<I::Key, <I::Table as TableDef>::Key>>,
+    entries: Vec<(I::Key, <I::Table as TableDef>::Key)>,
+}
+
+impl<I: IndexDef> AppendIndex<I> for Entries<'_, I> {
+    type Error = FloorError;
+
+    #[inline]
+    fn push(&mut self, key: &I::Key) -> Result<(), FloorError> {
+        self.entries.push((*key, I::primary(key)));
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), FloorError> {
+        *self.to.lock().unwrap_or_else(PoisonError::into_inner) = self.entries.into_iter().collect();
+        Ok(())
+    }
+}

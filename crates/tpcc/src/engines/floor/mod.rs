@@ -1,0 +1,392 @@
+//! The floor: the workload on ordered maps of the standard library, by one thread. No locks, no log, no pages, no
+//! isolation, nothing durable. It says what an engine's services cost.
+//!
+//! It can do the one thing that the workload cannot do without: undo an order that holds a wrong item number.
+
+mod loading;
+mod undo;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::workload::database::{Database, StructureFound};
+use crate::workload::engine::{Abort, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
+use crate::workload::error::Error;
+use crate::workload::load;
+use crate::workload::loaded::Loaded;
+use crate::workload::ops::{Direction, Ops, Read};
+use crate::workload::schema::{IndexDef, IndexFamily, IndexVisitor, PerIndex, PerTable, RowOf, TableDef, TableFamily};
+use crate::workload::settings::StoreConfig;
+pub(crate) use loading::Loading;
+use undo::Undo;
+
+/// A map for each table and index.
+pub(super) struct Maps {
+    tables: PerTable<RowMap>,
+    indexes: PerIndex<EntryMap>,
+}
+
+struct RowMap;
+
+impl TableFamily for RowMap {
+    type Of<T: TableDef> = BTreeMap<T::Key, RowOf<T>>;
+}
+
+struct EntryMap;
+
+impl IndexFamily for EntryMap {
+    type Of<I: IndexDef> = BTreeMap<I::Key, <I::Table as TableDef>::Key>;
+}
+
+impl Maps {
+    #[inline]
+    fn table<T: TableDef>(&mut self) -> &mut BTreeMap<T::Key, RowOf<T>> {
+        T::of_mut(&mut self.tables)
+    }
+
+    #[inline]
+    fn index<I: IndexDef>(&mut self) -> &mut BTreeMap<I::Key, <I::Table as TableDef>::Key> {
+        I::of_mut(&mut self.indexes)
+    }
+
+    /// Inserts a row and its index entries; false when the key is taken.
+    #[inline]
+    fn put<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> bool {
+        if self.table::<T>().insert(*key, *row).is_some() {
+            return false;
+        }
+        T::indexes(&mut AddEntry::<T> { maps: self, key, cold: &row.cold });
+        true
+    }
+
+    /// Removes a row and its index entries.
+    #[inline]
+    fn remove<T: TableDef>(&mut self, key: &T::Key) {
+        if let Some(row) = self.table::<T>().remove(key) {
+            T::indexes(&mut DropEntry::<T> { maps: self, key, cold: &row.cold });
+        }
+    }
+}
+
+struct AddEntry<'m, T: TableDef> {
+    maps: &'m mut Maps,
+    key: &'m T::Key,
+    cold: &'m T::Cold,
+}
+
+impl<T: TableDef> IndexVisitor<T> for AddEntry<'_, T> {
+    fn visit<I: IndexDef<Table = T>>(&mut self) {
+        self.maps.index::<I>().insert(I::key_of(self.key, self.cold), *self.key);
+    }
+}
+
+struct DropEntry<'m, T: TableDef> {
+    maps: &'m mut Maps,
+    key: &'m T::Key,
+    cold: &'m T::Cold,
+}
+
+impl<T: TableDef> IndexVisitor<T> for DropEntry<'_, T> {
+    fn visit<I: IndexDef<Table = T>>(&mut self) {
+        self.maps.index::<I>().remove(&I::key_of(self.key, self.cold));
+    }
+}
+
+/// What the maps cannot do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FloorError {
+    /// A second row under one key.
+    #[error("{table}: a row {key} is there already; this is a fault of the workload")]
+    Duplicate {
+        /// Where.
+        table: &'static str,
+        /// Which.
+        key: String,
+    },
+}
+
+impl EngineError for FloorError {
+    fn abort(&self) -> Option<Abort> {
+        None
+    }
+}
+
+fn duplicate<T: TableDef>(key: &T::Key) -> FloorError {
+    FloorError::Duplicate { table: T::TABLE.name(), key: format!("{key:?}") }
+}
+
+/// The maps, for one worker at a time.
+pub(crate) struct Floor {
+    maps: RwLock<Maps>,
+}
+
+impl Floor {
+    /// Takes loaded maps; adds what the load says about itself.
+    pub(crate) fn new(loading: Loading, loaded: &Loaded) -> Floor {
+        let mut maps = loading.into_maps();
+        maps.tables.meta.extend(loaded.rows());
+        Floor { maps: RwLock::new(maps) }
+    }
+}
+
+impl Engine for Floor {
+    type Error = FloorError;
+    type Session<'a> = FloorSession<'a>;
+    type Reader<'a> = FloorReader<'a>;
+
+    fn session(&self, _worker: usize) -> Result<FloorSession<'_>, FloorError> {
+        let maps = self.maps.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(FloorSession { maps, undo: Undo::default() })
+    }
+
+    fn reader(&self) -> Result<FloorReader<'_>, FloorError> {
+        Ok(FloorReader(self.maps.read().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    fn figures(&self) -> EngineFigures {
+        EngineFigures::default()
+    }
+}
+
+/// Reads for the checker.
+pub(crate) struct FloorReader<'a>(RwLockReadGuard<'a, Maps>);
+
+/// The one worker's part: the maps, locked once for the whole run.
+pub(crate) struct FloorSession<'a> {
+    maps: RwLockWriteGuard<'a, Maps>,
+    undo: Undo,
+}
+
+impl Session for FloorSession<'_> {
+    type Error = FloorError;
+    type Transaction<'t>
+        = FloorTransaction<'t>
+    where
+        Self: 't;
+
+    #[inline]
+    fn begin(&mut self) -> Result<FloorTransaction<'_>, FloorError> {
+        Ok(FloorTransaction { maps: &mut self.maps, undo: &mut self.undo })
+    }
+
+    fn begin_again(&mut self) -> Result<FloorTransaction<'_>, FloorError> {
+        self.begin()
+    }
+
+    #[inline]
+    fn durable(&mut self) -> Ticket {
+        Ticket::ALL
+    }
+
+    fn request(&mut self, _ticket: Ticket) {}
+
+    fn wait_for(&mut self, _ticket: Ticket) -> Result<Ticket, FloorError> {
+        Ok(Ticket::ALL)
+    }
+}
+
+/// One transaction on the maps.
+pub(crate) struct FloorTransaction<'t> {
+    maps: &'t mut Maps,
+    undo: &'t mut Undo,
+}
+
+impl Transaction for FloorTransaction<'_> {
+    #[inline]
+    fn commit(self) -> Result<Ticket, FloorError> {
+        self.undo.forget();
+        Ok(Ticket(0))
+    }
+
+    fn rollback(self) -> Result<Ticket, FloorError> {
+        drop(self);
+        Ok(Ticket(0))
+    }
+}
+
+impl Drop for FloorTransaction<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.undo.is_empty() {
+            self.undo.roll_back(self.maps);
+        }
+    }
+}
+
+fn read<T: TableDef, R>(maps: &Maps, key: &T::Key, mut f: impl FnMut(&RowOf<T>) -> R) -> Option<R> {
+    T::of(&maps.tables).get(key).map(&mut f)
+}
+
+fn scan<T: TableDef>(
+    maps: &Maps,
+    from: &T::Key,
+    to: &T::Key,
+    mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+) {
+    let _ = T::of(&maps.tables).range(*from..=*to).try_for_each(|(key, row)| f(key, row));
+}
+
+fn scan_index<I: IndexDef>(
+    maps: &Maps,
+    from: &I::Key,
+    to: &I::Key,
+    direction: Direction,
+    mut f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
+) {
+    let mut range = I::of(&maps.indexes).range(*from..=*to);
+    let _ = match direction {
+        Direction::Up => range.try_for_each(|(key, primary)| f(key, primary)),
+        Direction::Down => range.rev().try_for_each(|(key, primary)| f(key, primary)),
+    };
+}
+
+macro_rules! reads {
+    ($($reader:ty, $maps:tt;)*) => {$(
+        impl Read for $reader {
+            type Error = FloorError;
+
+            #[inline]
+            fn read<T: TableDef, R>(
+                &mut self,
+                key: &T::Key,
+                f: impl FnMut(&RowOf<T>) -> R,
+            ) -> Result<Option<R>, FloorError> {
+                Ok(read::<T, R>(&self.$maps, key, f))
+            }
+
+            #[inline]
+            fn scan<T: TableDef>(
+                &mut self,
+                from: &T::Key,
+                to: &T::Key,
+                f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+            ) -> Result<(), FloorError> {
+                scan::<T>(&self.$maps, from, to, f);
+                Ok(())
+            }
+
+            #[inline]
+            fn scan_index<I: IndexDef>(
+                &mut self,
+                from: &I::Key,
+                to: &I::Key,
+                direction: Direction,
+                f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
+            ) -> Result<(), FloorError> {
+                scan_index::<I>(&self.$maps, from, to, direction, f);
+                Ok(())
+            }
+        }
+    )*};
+}
+reads! {
+    FloorReader<'_>, 0;
+    FloorTransaction<'_>, maps;
+}
+
+impl Ops for FloorTransaction<'_> {
+    #[inline]
+    fn update<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
+    ) -> Result<Option<R>, FloorError> {
+        Ok(self.maps.table::<T>().get_mut(key).map(|row| {
+            self.undo.update::<T>(key, &row.hot);
+            f(&mut row.hot, &row.cold)
+        }))
+    }
+
+    #[inline]
+    fn rewrite<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut RowOf<T>) -> R,
+    ) -> Result<Option<R>, FloorError> {
+        Ok(self.maps.table::<T>().get_mut(key).map(|row| {
+            self.undo.rewrite::<T>(key, row);
+            f(row)
+        }))
+    }
+
+    #[inline]
+    fn update_run<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, FloorError> {
+        let mut rows = 0;
+        for (key, row) in self.maps.table::<T>().range_mut(*from..=*to) {
+            self.undo.update::<T>(key, &row.hot);
+            f(key, &mut row.hot, &row.cold);
+            rows += 1;
+        }
+        Ok(rows)
+    }
+
+    #[inline]
+    fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), FloorError> {
+        if !self.maps.put::<T>(key, row) {
+            return Err(duplicate::<T>(key));
+        }
+        self.undo.insert::<T>(key);
+        Ok(())
+    }
+
+    #[inline]
+    fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), FloorError> {
+        rows.iter().try_for_each(|(key, row)| self.insert::<T>(key, row))
+    }
+
+    #[inline]
+    fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, FloorError> {
+        let Some((key, row)) = self.maps.table::<T>().range(*from..=*to).next() else { return Ok(None) };
+        let key = *key;
+        self.undo.remove::<T>(&key, row);
+        self.maps.remove::<T>(&key);
+        Ok(Some(key))
+    }
+
+    #[inline]
+    fn prefetch<T: TableDef>(&mut self, _keys: &[T::Key]) {}
+}
+
+impl Database for Floor {
+    fn open(_: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
+        Ok(None)
+    }
+
+    fn clear(_: &StoreConfig, _: u32, _: &mut dyn FnMut(&str) -> Result<(), Error>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn load(config: &StoreConfig, plan: &load::Plan, progress: &load::Progress) -> Result<Option<Self>, Error> {
+        let maps = Loading::new();
+        match load::populate(plan, &maps, config.workers, progress).map_err(|e| Error::failed(e.to_string()))? {
+            load::Loading::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),
+            load::Loading::Cancelled => Ok(None),
+        }
+    }
+
+    fn preload(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn structure(&self, _: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureFound, Error> {
+        Err(Error::usage("--structure: the floor has no pages"))
+    }
+
+    fn fingerprint(&self, _: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error> {
+        Err(Error::usage("--fingerprint: the floor keeps nothing"))
+    }
+
+    fn close(self) -> Result<(), Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,5 @@
+//! The engines behind the traits of the workload.
+
+pub(crate) mod floor;
+pub(crate) mod space;
+pub(crate) mod storage;

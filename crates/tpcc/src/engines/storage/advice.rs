@@ -1,0 +1,72 @@
+//! What the engine refuses, in the command's words: what is wrong, and what to do about it.
+
+use storage::{OpenError, StorageError, TxnError};
+
+use super::store::StoreError;
+use crate::workload::error::{Error, command};
+
+/// A load was broken off.
+pub(super) fn incomplete(shown: &str) -> Error {
+    Error::failed(format!("{shown}: incomplete load"))
+        .help(format!("{} deletes it and loads again", command("load", shown, "--replace")))
+}
+
+/// Why no database can be made in the directory `shown`.
+pub(super) fn cannot_create(error: &OpenError, shown: &str) -> Error {
+    match error {
+        OpenError::Missing { .. } => {
+            Error::failed(format!("{shown}: cannot be created there")).help("choose another directory with --data")
+        }
+        error => cannot_open(error, shown),
+    }
+}
+
+/// Why the database in the directory `shown` cannot be opened, and what to do.
+pub(crate) fn cannot_open(error: &OpenError, shown: &str) -> Error {
+    match error {
+        OpenError::Setting { setting: "buffer_pool", what } => {
+            Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
+        }
+        OpenError::InUse { directory, holder } => {
+            Error::failed(format!("{directory}: in use by process {holder}; stop it or choose another --data"))
+        }
+        OpenError::NotADatabase { .. } => {
+            Error::failed(error.to_string()).help("choose another directory with --data; nothing was changed")
+        }
+        OpenError::Cancelled { .. } => Error::failed(error.to_string()).help("the same command again goes on"),
+        OpenError::Storage(error) | OpenError::Catalog(TxnError::Storage(error)) => below(error, shown),
+        _ => Error::failed(error.to_string()),
+    }
+}
+
+/// What to do when files or pages of the database in the directory `shown` fail.
+pub(crate) fn below(error: &StorageError, shown: &str) -> Error {
+    let failed = Error::failed(error.to_string());
+    let replace = || command("load", shown, "--replace");
+    match error {
+        StorageError::CorruptPage { .. } | StorageError::CorruptFile { .. } => {
+            failed.help(format!("restore a copy, or delete and load again with {}", replace()))
+        }
+        StorageError::Format { .. } => failed.help(format!("use the build that wrote it, or {}", replace())),
+        StorageError::PoolExhausted { .. } => failed.help("pass a larger --buffer-pool, or fewer --workers"),
+        StorageError::NoSpace { .. } => failed.help("free space on that disk; nothing acknowledged is lost"),
+        _ => failed,
+    }
+}
+
+/// Why the engine failed on the database in the directory `shown`, and what to do.
+pub(super) fn failed(error: StoreError, shown: &str) -> Error {
+    match &error {
+        StoreError::Storage(error) => below(error, shown),
+        StoreError::Transaction(error) => failed_transaction(error, shown),
+        _ => Error::failed(error.to_string()),
+    }
+}
+
+/// Why a transaction failed that should not have, and what to do.
+pub(crate) fn failed_transaction(error: &TxnError, shown: &str) -> Error {
+    match error {
+        TxnError::Storage(error) => below(error, shown),
+        _ => Error::failed(error.to_string()),
+    }
+}

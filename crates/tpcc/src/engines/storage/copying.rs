@@ -1,0 +1,56 @@
+//! An online copy of the database, for the command.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use storage::disk::FileDisk;
+use storage::{Copied, CopyError};
+
+use super::advice::below;
+use super::store::Store;
+use crate::workload::error::Error;
+
+/// How far a copy is, for another thread to look at.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    pages: AtomicU64,
+    in_all: AtomicU64,
+}
+
+impl Progress {
+    /// Pages copied, and pages to copy.
+    pub(crate) fn pages(&self) -> (u64, u64) {
+        (self.pages.load(Ordering::Relaxed), self.in_all.load(Ordering::Relaxed))
+    }
+}
+
+impl Store {
+    /// Copies the database, which is in the directory `from`, into a directory that is empty or does not exist; none when `goes_on` broke it off.
+    pub(crate) fn copy_to(
+        &self,
+        from: &str,
+        to: &Path,
+        done: &Progress,
+        goes_on: impl Fn() -> ControlFlow<()>,
+    ) -> Result<Option<Copied>, Error> {
+        let shown = to.display();
+        let disk = FileDisk::create(to).map_err(|error| {
+            Error::failed(format!("{shown}: {error}")).help("choose another directory with --to; nothing was done")
+        })?;
+        let copied = self.database().copy_on(Arc::new(disk), |copying| {
+            done.pages.store(copying.pages, Ordering::Relaxed);
+            done.in_all.store(copying.pages_in_all, Ordering::Relaxed);
+            goes_on()
+        });
+        match copied {
+            Ok(copied) => Ok(Some(copied)),
+            Err(CopyError::Cancelled { .. }) => Ok(None),
+            Err(CopyError::Storage(error)) => Err(below(&error, from)),
+            Err(error) => {
+                Err(Error::failed(error.to_string()).help("choose another directory with --to; nothing was changed"))
+            }
+        }
+    }
+}

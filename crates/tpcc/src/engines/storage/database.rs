@@ -1,0 +1,301 @@
+//! Opening, loading and closing a database directory for the commands.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use storage::disk::FileDisk;
+use storage::{DatabaseFiles, Hook, OpenError, OpenTable, Options, Recovery, RecoveryPass, Table};
+
+use super::advice::{below, cannot_create, cannot_open, failed, incomplete};
+use super::delayed::Delayed;
+use super::steps::{self, StepsHook};
+use super::store::Store;
+use crate::engines::space;
+use crate::workload::database::{Database, PageFinding, StructureFound};
+use crate::workload::engine::Engine;
+use crate::workload::error::{Error, command};
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::TableId;
+use crate::workload::settings::StoreConfig;
+use crate::workload::settings::{Background, Durability, Isolation, Latches};
+use crate::workload::words::counted;
+use crate::workload::{interrupt, load};
+
+/// Transactions beside the workers': those of the loader's and the checker's threads.
+const SPARE_TRANSACTIONS: usize = 16;
+/// The engine's bound on transactions at once.
+const MOST_TRANSACTIONS: usize = 1_000;
+/// The file that makes a directory a database.
+const CONTROL: &str = "control";
+
+impl Database for Store {
+    fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
+        let shown = config.shown();
+        match Place::look(config)? {
+            Place::Empty => Ok(None),
+            Place::Whole(store, loaded) => Ok(Some((*store, loaded))),
+            Place::Incomplete => Err(incomplete(&shown)),
+            Place::OfOthers(table) => {
+                Err(Error::failed(format!("{shown}: not a database of tpcc (it has a table '{table}')"))
+                    .help("choose another directory with --data"))
+            }
+            Place::Unreadable(error) => Err(error),
+        }
+    }
+
+    fn clear(
+        config: &StoreConfig,
+        warehouses: u32,
+        consent: &mut dyn FnMut(&str) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let shown = config.shown();
+        // Opened first: this takes the same claim.
+        let goes = match Place::look(config)? {
+            Place::Empty => None,
+            Place::Incomplete => None,
+            Place::Whole(store, loaded) => {
+                Database::close(*store)?;
+                Some(counted(loaded.warehouses.into(), "warehouse"))
+            }
+            Place::OfOthers(table) => Some(format!("a database of another program (it has a table '{table}')")),
+            Place::Unreadable(_) => Some("a database that cannot be opened".to_owned()),
+        };
+        let Some(files) = DatabaseFiles::claim(&config.data).map_err(|error| cannot_open(&error, &shown))? else {
+            return Ok(());
+        };
+        if let [first, more @ ..] = files.foreign() {
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            return Err(Error::failed(format!(
+                "{shown}: holds '{first}'{more}, no file of a database; nothing was deleted"
+            ))
+            .help("move away what is not the database's, or choose another directory with --data"));
+        }
+        space::check(&config.data, warehouses, files.bytes())?;
+        if let Some(goes) = goes {
+            consent(&format!("{shown} holds {goes}, {} MiB", files.bytes().div_ceil(1 << 20)))?;
+        }
+        files.delete().map_err(|error| below(&error, &shown))
+    }
+
+    fn load(config: &StoreConfig, plan: &load::Plan, progress: &load::Progress) -> Result<Option<Self>, Error> {
+        let shown = config.shown();
+        if config.data.join(CONTROL).exists() {
+            let loaded = Self::open(config)?;
+            let held = loaded.map_or(0, |(_, loaded)| loaded.warehouses);
+            let warehouses = format!("--warehouses {} --replace", plan.warehouses);
+            return Err(Error::failed(format!(
+                "{shown}: already holds {}; nothing was changed",
+                counted(held.into(), "warehouse")
+            ))
+            .help(format!(
+                "{} deletes that first; or choose another directory with --data",
+                command("load", &shown, &warehouses)
+            )));
+        }
+        space::check(&config.data, plan.warehouses, 0)?;
+        let (options, hook) = options(config)?;
+        let db = open_files(options, config, true).map_err(|error| cannot_create(&error, &shown))?;
+        let store = Store::on(db, config, hook)?;
+        match load::populate(plan, &store, config.workers, progress).map_err(|error| failed(error, &shown))? {
+            load::Loading::Done => {
+                store.finish_load(&plan.loaded()).map_err(|error| failed(error, &shown))?;
+                Ok(Some(store))
+            }
+            load::Loading::Cancelled => Ok(None),
+        }
+    }
+
+    fn preload(&self) -> Result<(), Error> {
+        self.database().preload().map(drop).map_err(|error| below(&error, self.database().directory()))
+    }
+
+    fn verify(&self) -> Result<(), Error> {
+        self.database().verify_pages().map(drop).map_err(|error| below(&error, self.database().directory()))
+    }
+
+    fn structure(&self, look: &mut dyn FnMut(u64, u64) -> ControlFlow<()>) -> Result<StructureFound, Error> {
+        let found =
+            self.database().check_structure(look).map_err(|error| below(&error, self.database().directory()))?;
+        let told = |finding: &storage::Finding| PageFinding {
+            rule: finding.rule.name().to_owned(),
+            file: finding.file.clone(),
+            page: finding.page.0,
+            what: finding.what.clone(),
+            line: finding.to_string(),
+        };
+        Ok(StructureFound {
+            passed: found.passed(),
+            pages: found.pages,
+            free_pages: found.free,
+            rows: found.rows,
+            entries: found.entries,
+            findings: found.findings.iter().map(told).collect(),
+            more: found.more,
+        })
+    }
+
+    fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error> {
+        Store::fingerprint(self, look).map_err(|error| failed(error, self.database().directory()))
+    }
+
+    fn close(self) -> Result<(), Error> {
+        let shown = self.database().directory().to_owned();
+        Store::close(self).map_err(|error| below(&error, &shown))
+    }
+}
+
+/// What a directory holds.
+enum Place {
+    /// No database.
+    Empty,
+    /// A database of ours, whole.
+    Whole(Box<Store>, Loaded),
+    /// What is left of a load that was broken off.
+    Incomplete,
+    /// A database with other tables; one of them.
+    OfOthers(String),
+    /// A database that cannot be opened, and why.
+    Unreadable(Error),
+}
+
+impl Place {
+    /// Opens what is there.
+    fn look(config: &StoreConfig) -> Result<Place, Error> {
+        let shown = config.shown();
+        let (options, hook) = options(config)?;
+        let db = match open_files(options.create(false).on_recovery(announce(&shown)), config, false) {
+            Ok(db) => db,
+            Err(OpenError::Missing { .. }) => return Ok(Place::Empty),
+            Err(error @ (OpenError::Storage(_) | OpenError::Catalog(_))) => {
+                return Ok(Place::Unreadable(cannot_open(&error, &shown)));
+            }
+            Err(error) => return Err(cannot_open(&error, &shown)),
+        };
+        let names = db.table_names();
+        let has = |table: &TableId| names.iter().any(|name| name == table.name());
+        if !TableId::LOADED.iter().all(has) {
+            // A database of somebody else gets no tables of ours. Beside ours others may lie: those of the shell.
+            let is_ours = |name: &String| TableId::ALL.iter().any(|table| table.name() == *name);
+            return Ok(names.into_iter().find(|name| !is_ours(name)).map_or(Place::Incomplete, Place::OfOthers));
+        }
+        let store = Store::on(db, config, hook)?;
+        let loaded = store.reader().and_then(|mut reader| Loaded::read(&mut reader));
+        Ok(match loaded {
+            Ok(Some(loaded)) => Place::Whole(Box::new(store), loaded),
+            Ok(None) => Place::Incomplete,
+            Err(error) => Place::Unreadable(failed(error, &shown)),
+        })
+    }
+}
+
+impl Store {
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<Arc<StepsHook>>) -> Result<Store, Error> {
+        let inline = config.background == Background::Inline;
+        let isolation = config.isolation.of_storage();
+        Store::new(db, isolation, durability(config), config.prefetch, inline, hook)
+            .map_err(|error| failed(error, &config.shown()))
+    }
+}
+
+/// Opens a directory for the shell, creating the database and the table if they are not there. At most `sessions`
+/// transactions run at once.
+pub(crate) fn open_for_shell(
+    config: &StoreConfig,
+    hook: Arc<dyn Hook>,
+    sessions: usize,
+    table: &'static str,
+) -> Result<(storage::Database, OpenTable<i64, String>), Error> {
+    let shown = config.shown();
+    let options = options(config)?.0.transactions(sessions).hook(hook).on_recovery(announce(&shown));
+    let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
+    let table = db.table(&Table::new(table)).map_err(|error| failed(error.into(), &shown))?;
+    Ok((db, table))
+}
+
+/// Opens the files of the directory, which answer late if that is asked for.
+fn open_files(options: Options, config: &StoreConfig, create: bool) -> Result<storage::Database, OpenError> {
+    if config.read_delay_us > 0 {
+        let disk = if create { FileDisk::create(&config.data) } else { FileDisk::open(&config.data) };
+        // Without a directory the open below says what is wrong with it.
+        if let Ok(disk) = disk {
+            return options.open_on(Arc::new(Delayed::new(disk, Duration::from_micros(config.read_delay_us))));
+        }
+    }
+    options.open(&config.data)
+}
+
+impl Isolation {
+    /// As the storage engine calls it.
+    pub(crate) fn of_storage(self) -> storage::Isolation {
+        match self {
+            Isolation::Serializable => storage::Isolation::Serializable,
+            Isolation::RepeatableRead => storage::Isolation::RepeatableRead,
+            Isolation::ReadCommitted => storage::Isolation::ReadCommitted,
+        }
+    }
+}
+
+fn durability(config: &StoreConfig) -> storage::Durability {
+    match config.durability {
+        Durability::Sync => storage::Durability::Sync,
+        Durability::Async => storage::Durability::Async,
+    }
+}
+
+/// How the engine is opened, and the hook that schedules it.
+pub(crate) fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<StepsHook>>), Error> {
+    let team = config.scheduling.team_size();
+    let transactions = config.workers * team + SPARE_TRANSACTIONS;
+    if transactions > MOST_TRANSACTIONS {
+        let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
+        let workers = format!("--workers {}: at most {}", config.workers, most / team);
+        return Err(match team {
+            1 => Error::usage(workers),
+            _ => Error::usage(format!("{workers} with teams of {team}")),
+        }
+        .help("a worker serves many terminals; more workers than cores gain nothing"));
+    }
+    let hook = steps::hook(&config.scheduling)?;
+    let options = match &hook {
+        Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
+        None => Options::new(),
+    };
+    let options = options
+        .buffer_pool(config.buffer_pool_mib << 20)
+        .durability(durability(config))
+        .latches(match config.latches {
+            Latches::Optimistic => storage::LatchKind::Optimistic,
+            Latches::Plain => storage::LatchKind::Plain,
+        })
+        .background(match config.background {
+            Background::Threads => storage::Background::Threads,
+            Background::Inline => storage::Background::Inline,
+        })
+        .checkpoint_every(config.checkpoint_mib << 20)
+        .page_checksums(config.page_checksums)
+        .transactions(transactions);
+    Ok((options, hook))
+}
+
+/// Says that a database is being recovered, and lets Ctrl-C break that off.
+pub(crate) fn announce(shown: &str) -> impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static {
+    let (shown, start, mut said) = (shown.to_owned(), Instant::now(), false);
+    move |recovery| {
+        match recovery.pass {
+            RecoveryPass::Redo | RecoveryPass::Undo if !said => {
+                eprintln!("{shown}: was not closed; recovering from its log");
+                said = true;
+            }
+            RecoveryPass::Done if said => eprintln!(
+                "{shown}: recovered {} records, {} bytes in {:.0} ms; {} transactions rolled back",
+                recovery.records,
+                recovery.bytes,
+                start.elapsed().as_secs_f64() * 1e3,
+                recovery.losers
+            ),
+            _ => {}
+        }
+        if interrupt::requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

@@ -1,0 +1,263 @@
+//! Teams on the storage engine: databases so small that everybody meets everybody.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sched_steps::Executor;
+use sched_steps::team::Membership;
+use storage::disk::{Disk, MemDisk};
+use storage::{Durability, Hook, Isolation, LatchKind, Operation, OperationKind, Options, TxnError};
+
+use super::store::Store;
+use super::{fibers, steps};
+use crate::driver::{self, Measured, Plan};
+use crate::workload::check;
+use crate::workload::generate::deck::{Kind, Mix};
+use crate::workload::load;
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::rows::When;
+use crate::workload::schema::{Scale, TableId};
+use crate::workload::settings::Length;
+use crate::workload::settings::{Admission, TeamsOf};
+use crate::workload::settings::{CtxPoints, Scheduling};
+use crate::workload::txn::Steps;
+
+#[derive(Clone)]
+struct How {
+    warehouses: u32,
+    workers: usize,
+    terminals: u32,
+    team_size: usize,
+    teams_of: TeamsOf,
+    points: CtxPoints,
+    durability: Durability,
+    latches: LatchKind,
+    prefetch: bool,
+    order: Steps,
+    mix: Mix,
+    /// The usual one, if none.
+    admission: Option<Admission>,
+}
+
+const HOW: How = How {
+    warehouses: 1,
+    workers: 1,
+    terminals: 12,
+    team_size: 8,
+    teams_of: TeamsOf::Transaction,
+    points: CtxPoints::BuiltIn,
+    durability: Durability::Async,
+    latches: LatchKind::Optimistic,
+    prefetch: true,
+    order: Steps::HotLast,
+    mix: Mix::Standard,
+    admission: None,
+};
+
+fn scheduling(how: &How) -> Scheduling {
+    Scheduling::Steps { team_size: how.team_size, teams_of: how.teams_of, points: how.points.clone() }
+}
+
+fn open(how: &How) -> (Store, Loaded) {
+    let hook = steps::hook(&scheduling(how)).unwrap();
+    let options = match &hook {
+        Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
+        None => Options::new(),
+    };
+    let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
+    let db = options.buffer_pool(32 << 20).durability(how.durability).latches(how.latches).open_on(disk).unwrap();
+    let store = Store::new(db, Isolation::Serializable, how.durability, how.prefetch, false, hook).unwrap();
+    let plan = load::Plan::new(how.warehouses, Scale::TINY, 1, When::at(1));
+    let _ = load::populate(&plan, &store, 1, &load::Progress::default()).unwrap();
+    store.finish_load(&plan.loaded()).unwrap();
+    (store, plan.loaded())
+}
+
+/// Runs, and checks the twelve conditions.
+fn run(how: &How, transactions: u64) -> Measured {
+    let (store, loaded) = open(how);
+    let plan = Plan {
+        warehouses: how.warehouses,
+        workers: how.workers,
+        terminals: how.terminals,
+        mix: how.mix,
+        steps: how.order,
+        team_size: how.team_size,
+        teams_of: scheduling(how).teams_of(),
+        admission: how.admission.unwrap_or(Admission::usual(how.team_size, scheduling(how).teams_of())),
+        length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
+        seed: 11,
+    };
+    let measured = driver::run(&store, &loaded, &plan, None, |_| {}).unwrap();
+    assert_eq!(measured.stats.completed(), transactions);
+    let checked = check::check(&store, &loaded, 1, &check::Progress::default()).unwrap();
+    assert!(checked.passed(), "{:?}", checked.findings);
+    store.close().unwrap();
+    measured
+}
+
+#[test]
+fn conditions_hold_after_teams() {
+    for (teams_of, operation) in [(TeamsOf::Operation, "begin"), (TeamsOf::Transaction, "payment")] {
+        let how = How { teams_of, ..HOW };
+        let measured = run(&how, 4_000);
+        assert_eq!(measured.teams.len(), 1);
+        let teams = &measured.teams[0];
+        let of = teams.operations.iter().find(|of| of.name == operation).unwrap();
+        assert!(of.begun >= 1_500 && of.mean_in > 2.0, "{of:?}");
+        assert!(teams.mean_team > 2.0, "{teams:?}");
+        run(&How { points: CtxPoints::All, ..how.clone() }, 3_000);
+        run(&How { points: CtxPoints::None, ..how.clone() }, 3_000);
+        run(&How { latches: LatchKind::Plain, points: CtxPoints::All, ..how.clone() }, 3_000);
+        run(&How { prefetch: false, points: CtxPoints::All, ..how.clone() }, 3_000);
+        run(&How { warehouses: 3, terminals: 30, team_size: 16, ..how.clone() }, 3_000);
+        run(&How { mix: Mix::Payment, ..how.clone() }, 3_000);
+        run(&How { admission: Some(Admission::Fifo), ..how }, 3_000);
+    }
+}
+
+/// What the statements of two transactions in one team do in turns, by number of the statement.
+fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
+    let hook = steps::hook_for(TeamsOf::Transaction, &CtxPoints::BuiltIn).unwrap();
+    let name = |table: TableId| table.name().to_owned();
+    let indexes = [TableId::Warehouse, TableId::Stock, TableId::Item];
+    // No index has number 0.
+    let numbered = (1..).zip(indexes).map(|(number, table)| (number, name(table), name(table)));
+    hook.know(&numbered.collect::<Vec<_>>()).unwrap();
+    hook.keep_apart(keep_apart);
+    let order = RefCell::new(Vec::new());
+    let builder = Executor::builder().fibers(2).operations(hook.operations().unwrap());
+    let mut executor = fibers::executor(builder.membership(Membership::PerOperation)).unwrap();
+    executor
+        .scope(|scope| {
+            for _ in 0..2 {
+                let (hook, order) = (&hook, &order);
+                scope.spawn(move || {
+                    hook.begins(Kind::Payment);
+                    for (number, (kind, index)) in statements.iter().enumerate() {
+                        hook.enter(Operation { kind: *kind, index: *index });
+                        order.borrow_mut().push(number);
+                    }
+                });
+            }
+        })
+        .unwrap();
+    order.into_inner()
+}
+
+#[test]
+fn a_team_goes_through_a_stretch_of_code_at_a_time() {
+    use OperationKind as K;
+    let (warehouse, stock, item) = (1, 2, 3);
+    let statements = [
+        (K::Begin, 0),
+        (K::Fetch, stock),
+        (K::Fetch, item),
+        (K::Update, stock),
+        (K::Insert, item),
+        (K::Fetch, warehouse),
+        (K::Update, warehouse),
+        (K::Commit, 0),
+    ];
+    assert_eq!(turns(&statements, true), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 5, 6, 7, 7]);
+    // Who may meet a mate at a hot row keeps the processor from there to the end.
+    assert_eq!(turns(&statements, false), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 5, 6, 7]);
+}
+
+/// An announcement of rows of several tables is on no index, and a stretch of reading all the same.
+#[test]
+fn announcements_belong_to_what_is_read_after_them() {
+    use OperationKind as K;
+    let stock = 2;
+    let statements = [(K::Begin, 0), (K::Update, stock), (K::Prefetch, 0), (K::Fetch, stock)];
+    assert_eq!(turns(&statements, true), [0, 0, 1, 1, 2, 3, 2, 3]);
+}
+
+/// Where there are warehouses enough, nobody in a team waits for a mate: they are of different ones.
+#[test]
+fn those_of_a_team_are_kept_apart() {
+    for teams_of in [TeamsOf::Operation, TeamsOf::Transaction] {
+        let how = How { warehouses: 8, terminals: 40, teams_of, mix: Mix::Payment, ..HOW };
+        let measured = run(&how, 3_000);
+        let (waits, begun) = (measured.teams[0].operations.iter())
+            .fold((0, 0), |(waits, begun), operation| (waits + operation.strays, begun + operation.begun));
+        assert!(begun >= 3_000, "{begun}");
+        assert!(waits < 100, "{waits} strays");
+        run(&How { points: CtxPoints::All, mix: Mix::Standard, ..how.clone() }, 3_000);
+        run(&How { workers: 2, warehouses: 16, terminals: 64, mix: Mix::Standard, ..how }, 3_000);
+    }
+}
+
+/// Two workers on one warehouse: whoever waits for a row is woken by the other thread.
+#[test]
+fn workers_wake_each_other() {
+    for points in [CtxPoints::BuiltIn, CtxPoints::All] {
+        run(&How { workers: 2, terminals: 16, team_size: 4, points, ..HOW }, 4_000);
+    }
+    run(&How { workers: 2, warehouses: 2, terminals: 20, ..HOW }, 4_000);
+}
+
+/// In the written order the contended rows come first, so that nearly everybody waits, and some wait in a ring.
+#[test]
+fn those_who_wait_and_victims_get_through() {
+    let measured = run(&How { order: Steps::Spec, points: CtxPoints::All, workers: 2, terminals: 16, ..HOW }, 2_000);
+    assert_eq!(measured.stats.completed(), 2_000);
+    run(&How { order: Steps::Spec, durability: Durability::Sync, ..HOW }, 1_000);
+}
+
+#[test]
+fn answers_wait_for_the_log() {
+    run(&How { durability: Durability::Sync, ..HOW }, 2_000);
+    run(&How { durability: Durability::Sync, workers: 2, warehouses: 2, terminals: 40, ..HOW }, 2_000);
+}
+
+#[test]
+fn a_team_of_one_is_no_team() {
+    let measured = run(&How { team_size: 1, ..HOW }, 2_000);
+    assert!(measured.teams.is_empty());
+}
+
+/// A fiber waits for another fiber of its thread, and is told where it would wait for itself; a limit on waits holds for
+/// fibers as for threads.
+#[test]
+fn a_fiber_never_waits_for_its_own_transactions() {
+    const ROWS: storage::Table<u64, u64> = storage::Table::new("rows");
+    for limit in [None, Some(Duration::from_millis(2))] {
+        let hook = steps::hook(&scheduling(&HOW)).unwrap().unwrap();
+        let options = Options::new().hook(hook as Arc<dyn Hook>).buffer_pool(8 << 20);
+        let options = limit.into_iter().fold(options, Options::lock_timeout);
+        let db = &options.open_on(Arc::new(MemDisk::new())).unwrap();
+        db.transact(|tx| tx.put(&ROWS, &1, &0)).unwrap();
+        let waits = db.stats().lock_waits;
+        let mut executor = fibers::executor(Executor::builder().fibers(2)).unwrap();
+        let ends = executor.scope(|scope| {
+            let holder = scope.spawn(move || {
+                let mut first = db.begin().unwrap();
+                first.put(&ROWS, &1, &1).unwrap();
+                let mut second = db.begin().unwrap();
+                assert!(matches!(second.get(&ROWS, &1), Err(TxnError::OwnTask { .. })));
+                // Until the other fiber waits, and if it may not for long, until it has given up.
+                let begun = waits + 2;
+                sched_steps::fiber::block_until(|| db.stats().lock_waits >= begun);
+                if limit.is_none() {
+                    first.commit().unwrap();
+                } else {
+                    sched_steps::fiber::block_until(|| db.table_names().len() > 1);
+                    first.rollback().unwrap();
+                }
+            });
+            let waiter = scope.spawn(move || {
+                let mut tx = db.begin().unwrap();
+                match (tx.get(&ROWS, &1), limit) {
+                    (Ok(Some(1)), None) => {}
+                    (Err(TxnError::LockTimeout { holder: Some(holder), .. }), Some(_)) => assert!(holder.task & 1 == 1),
+                    other => panic!("{other:?}"),
+                }
+                db.table(&storage::Table::<u64, u64>::new("given up")).unwrap();
+            });
+            [holder.join(), waiter.join()]
+        });
+        ends.unwrap().into_iter().for_each(|end| end.unwrap());
+    }
+}

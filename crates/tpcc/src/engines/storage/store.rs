@@ -1,0 +1,523 @@
+//! The engine seam: sessions, transactions and record operations on a [`storage::Database`].
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use sched_steps::team::Operations;
+use storage::{Age, Database, Durability, Isolation, Lsn, OpenTable, Raw, Table, TxnError};
+use zerocopy::FromBytes;
+
+use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
+use super::steps::StepsHook;
+use crate::workload::engine::{Abort, AbortCause, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
+use crate::workload::generate::deck::Kind;
+use crate::workload::ops::{Direction, Ops, Read};
+use crate::workload::schema::tables::TableMaker;
+use crate::workload::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
+
+/// Handles of the open tables.
+pub(super) struct Handles;
+
+impl TableFamily for Handles {
+    type Of<T: TableDef> = OpenTable<Raw, Raw>;
+}
+
+struct Opener<'a>(&'a Database);
+
+impl TableMaker<Handles> for Opener<'_> {
+    type Error = StoreError;
+
+    fn make<T: TableDef>(&mut self) -> Result<OpenTable<Raw, Raw>, StoreError> {
+        let mut declare = Declare { table: Table::new(T::TABLE.name()) };
+        T::indexes(&mut declare);
+        Ok(self.0.raw_table(&declare.table)?)
+    }
+}
+
+struct Declare {
+    table: Table<(), ()>,
+}
+
+impl<T: TableDef> IndexVisitor<T> for Declare {
+    fn visit<I: IndexDef<Table = T>>(&mut self) {
+        let table = std::mem::replace(&mut self.table, Table::new(T::TABLE.name()));
+        // Updates in place touch hot columns only, and indexes look at cold ones.
+        self.table = table.with_raw_index(I::INDEX.name(), true, size_of::<T::Hot>(), extract::<I>);
+    }
+}
+
+/// What the engine could not do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    /// A statement or a transaction failed.
+    #[error(transparent)]
+    Transaction(#[from] TxnError),
+    /// Something below failed.
+    #[error(transparent)]
+    Storage(#[from] storage::StorageError),
+    /// More indexes than a team has operations for.
+    #[error("the tables have too many indexes for teams: {0}")]
+    Operations(#[from] sched_steps::team::TooManyOperations),
+    /// A row or key that is not of this schema.
+    #[error("{table}: holds a row of another layout; load the database anew with this build")]
+    Layout {
+        /// Where.
+        table: &'static str,
+    },
+}
+
+impl EngineError for StoreError {
+    fn abort(&self) -> Option<Abort> {
+        match self {
+            StoreError::Transaction(TxnError::Deadlock { table }) => {
+                let table = TableId::ALL.into_iter().find(|t| t.name() == &**table);
+                Some(Abort { cause: AbortCause::Deadlock, table })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cold]
+fn layout<T: TableDef>() -> StoreError {
+    StoreError::Layout { table: T::TABLE.name() }
+}
+
+/// What came of one row, unless its bytes are of another layout.
+#[inline(always)]
+fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R>, StoreError> {
+    match row {
+        Some(None) => Err(layout::<T>()),
+        found => Ok(found.flatten()),
+    }
+}
+
+/// What came of many rows, unless the bytes of one were of another layout.
+#[inline(always)]
+fn all_fit<T: TableDef, R>(fits: bool, answer: R) -> Result<R, StoreError> {
+    if fits { Ok(answer) } else { Err(layout::<T>()) }
+}
+
+/// A loaded database, open.
+pub(crate) struct Store {
+    pub(super) db: Database,
+    pub(super) tables: PerTable<Handles>,
+    isolation: Isolation,
+    durability: Durability,
+    prefetch: bool,
+    /// Runs transactions as teams.
+    steps: Option<Arc<StepsHook>>,
+    /// Nobody but the workers drives the engine's services.
+    inline: bool,
+}
+
+impl Store {
+    /// Opens the tables, creating those that are not there.
+    ///
+    /// # Errors
+    /// When the database holds other tables under these names.
+    pub(crate) fn new(
+        db: Database,
+        isolation: Isolation,
+        durability: Durability,
+        prefetch: bool,
+        inline: bool,
+        steps: Option<Arc<StepsHook>>,
+    ) -> Result<Store, StoreError> {
+        let tables = PerTable::try_new(&mut Opener(&db))?;
+        if let Some(hook) = &steps {
+            hook.know(&db.indexes())?;
+        }
+        Ok(Store { db, tables, isolation, durability, prefetch, steps, inline })
+    }
+
+    /// The database.
+    pub(crate) fn database(&self) -> &Database {
+        &self.db
+    }
+
+    /// Begins a transaction at a level of its own.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn begin_at(&self, isolation: Isolation) -> Result<StoreTransaction<'_>, StoreError> {
+        Ok(self.wrap(self.db.begin_at(isolation)?))
+    }
+
+    #[inline]
+    fn wrap<'t>(&'t self, tx: storage::Transaction<'t>) -> StoreTransaction<'t> {
+        StoreTransaction { store: self, tx, along: ArrayVec::new() }
+    }
+
+    /// Closes the database.
+    ///
+    /// # Errors
+    /// When something could not be written.
+    pub(crate) fn close(self) -> Result<(), storage::StorageError> {
+        self.db.close()
+    }
+}
+
+impl Engine for Store {
+    type Error = StoreError;
+    type Session<'a> = StoreSession<'a>;
+    type Reader<'a> = StoreTransaction<'a>;
+
+    fn session(&self, _worker: usize) -> Result<StoreSession<'_>, StoreError> {
+        Ok(StoreSession { store: self, age: None, until_step: STEP_EVERY })
+    }
+
+    fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
+        // Nothing runs meanwhile, so rows need not be locked one by one.
+        self.begin_at(Isolation::ReadCommitted)
+    }
+
+    fn operations(&self) -> Option<Operations> {
+        self.steps.as_ref()?.operations()
+    }
+
+    fn keep_apart(&self, apart: bool) {
+        if let Some(hook) = &self.steps {
+            hook.keep_apart(apart);
+        }
+    }
+
+    #[inline]
+    fn begins(&self, kind: Kind) {
+        if let Some(hook) = &self.steps {
+            hook.begins(kind);
+        }
+    }
+
+    fn figures(&self) -> EngineFigures {
+        let stats = self.db.stats();
+        EngineFigures {
+            log_bytes: Some(stats.log_bytes),
+            log_flushes: Some(stats.log_flushes),
+            log_direct: Some(stats.log_direct),
+            pool_hits: Some(stats.pool_hits),
+            pool_reads: Some(stats.pool_reads),
+            pool_evictions: Some(stats.pool_evictions),
+            page_writes: Some(stats.pool_writes),
+            checkpoints: Some(stats.checkpoints),
+        }
+    }
+}
+
+/// A worker's part.
+pub(crate) struct StoreSession<'a> {
+    store: &'a Store,
+    /// That of the last transaction.
+    age: Option<Age>,
+    /// Transactions until this worker serves the engine, where nobody else does.
+    until_step: u32,
+}
+
+/// Transactions of a worker between two steps of the engine's services.
+const STEP_EVERY: u32 = 32;
+
+impl Session for StoreSession<'_> {
+    type Error = StoreError;
+    type Transaction<'t>
+        = StoreTransaction<'t>
+    where
+        Self: 't;
+
+    #[inline]
+    fn begin(&mut self) -> Result<StoreTransaction<'_>, StoreError> {
+        if self.store.inline {
+            self.until_step -= 1;
+            if self.until_step == 0 {
+                self.until_step = STEP_EVERY;
+                self.store.db.step()?;
+            }
+        }
+        let tx = self.store.db.begin_at(self.store.isolation)?;
+        self.age = Some(tx.age());
+        Ok(self.store.wrap(tx))
+    }
+
+    #[cold]
+    fn begin_again(&mut self) -> Result<StoreTransaction<'_>, StoreError> {
+        let Some(age) = self.age else { return self.begin() };
+        let tx = self.store.db.begin_again(self.store.isolation, age)?;
+        Ok(self.store.wrap(tx))
+    }
+
+    #[inline]
+    fn durable(&mut self) -> Ticket {
+        match self.store.durability {
+            Durability::Sync => Ticket(self.store.db.durable().0),
+            Durability::Async => Ticket::ALL,
+        }
+    }
+
+    fn request(&mut self, ticket: Ticket) {
+        if self.store.durability == Durability::Sync {
+            self.store.db.request_flush(Lsn(ticket.0));
+        }
+    }
+
+    fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, StoreError> {
+        self.store.db.wait_durable(Lsn(ticket.0))?;
+        Ok(self.durable())
+    }
+}
+
+/// A row to be fetched along with others: table, key and its length, bytes of the row.
+type Along = (OpenTable<Raw, Raw>, KeyBytes, usize, usize);
+
+/// Most rows noted to be fetched along.
+const ALONG: usize = 4;
+
+/// One transaction.
+pub(crate) struct StoreTransaction<'t> {
+    store: &'t Store,
+    tx: storage::Transaction<'t>,
+    along: ArrayVec<Along, ALONG>,
+}
+
+impl StoreTransaction<'_> {
+    #[inline(always)]
+    fn table<T: TableDef>(&self) -> OpenTable<Raw, Raw> {
+        *T::of(&self.store.tables)
+    }
+}
+
+impl Transaction for StoreTransaction<'_> {
+    #[inline]
+    fn commit(self) -> Result<Ticket, StoreError> {
+        let end = self.tx.commit_async()?;
+        Ok(Ticket(end.0))
+    }
+
+    fn rollback(self) -> Result<Ticket, StoreError> {
+        let end = self.tx.rollback()?;
+        Ok(Ticket(end.0))
+    }
+}
+
+/// Which of its table's indexes an index is.
+struct Position<I> {
+    at: usize,
+    found: Option<usize>,
+    index: std::marker::PhantomData<I>,
+}
+
+impl<T: TableDef, I: IndexDef> IndexVisitor<T> for Position<I> {
+    fn visit<J: IndexDef<Table = T>>(&mut self) {
+        if J::INDEX == I::INDEX {
+            self.found = Some(self.at);
+        }
+        self.at += 1;
+    }
+}
+
+/// The number of an index among its table's.
+pub(super) fn position<I: IndexDef>() -> usize {
+    let mut position = Position::<I> { at: 0, found: None, index: std::marker::PhantomData };
+    <I::Table as TableDef>::indexes(&mut position);
+    position.found.unwrap_or(usize::MAX)
+}
+
+impl Read for StoreTransaction<'_> {
+    type Error = StoreError;
+
+    #[inline]
+    fn read<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        mut f: impl FnMut(&RowOf<T>) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<T>();
+        decoded::<T, _>(self.tx.read_raw(&table, bytes.get::<T::Key>(), |row| row_of::<T>(row).map(&mut f))?)
+    }
+
+    #[inline]
+    fn scan<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let table = self.table::<T>();
+        let mut fits = true;
+        self.tx.scan_raw(&table, from.get::<T::Key>(), to.get::<T::Key>(), |key, row| {
+            let (Some(key), Some(row)) = (key_of::<T::Key>(key), row_of::<T>(row)) else {
+                fits = false;
+                return ControlFlow::Break(());
+            };
+            f(&key, row)
+        })?;
+        all_fit::<T, _>(fits, ())
+    }
+
+    #[inline]
+    fn scan_index<I: IndexDef>(
+        &mut self,
+        from: &I::Key,
+        to: &I::Key,
+        direction: Direction,
+        mut f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let table = self.table::<I::Table>();
+        let mut fits = true;
+        let down = direction == Direction::Down;
+        self.tx.scan_index_raw(
+            &table,
+            position::<I>(),
+            from.get::<I::Key>(),
+            to.get::<I::Key>(),
+            down,
+            |key, primary| {
+                let (Some(key), Some(primary)) = (key_of::<I::Key>(key), key_of(primary)) else {
+                    fits = false;
+                    return ControlFlow::Break(());
+                };
+                f(&key, &primary)
+            },
+        )?;
+        all_fit::<I::Table, _>(fits, ())
+    }
+}
+
+/// Most rows of a run placed at once, and most keys of a prefetch.
+const RUN: usize = 16;
+
+impl Ops for StoreTransaction<'_> {
+    #[inline]
+    fn update<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<T>();
+        let change = |hot: &mut [u8], cold: &[u8]| {
+            let hot = T::Hot::mut_from_bytes(hot).ok()?;
+            Some(f(hot, T::Cold::ref_from_bytes(cold).ok()?))
+        };
+        decoded::<T, _>(self.tx.update_head_raw(&table, bytes.get::<T::Key>(), size_of::<T::Hot>(), change)?)
+    }
+
+    #[inline]
+    fn update_many<T: TableDef>(
+        &mut self,
+        keys: &[T::Key],
+        mut f: impl FnMut(usize, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, StoreError> {
+        let table = self.table::<T>();
+        let mut fits = true;
+        let mut rows = 0;
+        for (chunk, keys) in keys.chunks(RUN).enumerate() {
+            let bytes: ArrayVec<KeyBytes, RUN> = keys.iter().map(KeyBytes::of).collect();
+            let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(KeyBytes::get::<T::Key>).collect();
+            rows += self.tx.update_heads_raw(&table, &keys, size_of::<T::Hot>(), |i, hot, cold| {
+                match (T::Hot::mut_from_bytes(hot), T::Cold::ref_from_bytes(cold)) {
+                    (Ok(hot), Ok(cold)) => f(chunk * RUN + i, hot, cold),
+                    _ => fits = false,
+                }
+            })?;
+        }
+        all_fit::<T, _>(fits, rows)
+    }
+
+    #[inline]
+    fn rewrite<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut RowOf<T>) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<T>();
+        decoded::<T, _>(self.tx.update_raw(&table, bytes.get::<T::Key>(), |row| row_mut::<T>(row).map(f))?)
+    }
+
+    #[inline]
+    fn update_run<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, StoreError> {
+        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let table = self.table::<T>();
+        let mut fits = true;
+        let rows = self.tx.update_run_raw(&table, from.get::<T::Key>(), to.get::<T::Key>(), |key, row| {
+            match (key_of::<T::Key>(key), row_mut::<T>(row)) {
+                (Some(key), Some(row)) => f(&key, &mut row.hot, &row.cold),
+                _ => fits = false,
+            }
+        })?;
+        all_fit::<T, _>(fits, rows)
+    }
+
+    #[inline]
+    fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<T>();
+        Ok(self.tx.insert_raw(&table, bytes.get::<T::Key>(), bytes_of::<T>(row))?)
+    }
+
+    #[inline]
+    fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), StoreError> {
+        let table = self.table::<T>();
+        for chunk in rows.chunks(RUN) {
+            let keys: ArrayVec<KeyBytes, RUN> = chunk.iter().map(|(key, _)| KeyBytes::of(key)).collect();
+            let pairs = keys.iter().zip(chunk).map(|(key, (_, row))| (key.get::<T::Key>(), bytes_of::<T>(row)));
+            let pairs: ArrayVec<(&[u8], &[u8]), RUN> = pairs.collect();
+            self.tx.insert_run_raw(&table, &pairs)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
+        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let table = self.table::<T>();
+        match self.tx.take_first_raw(&table, from.get::<T::Key>(), to.get::<T::Key>())? {
+            None => Ok(None),
+            Some(key) => key_of(&key).ok_or_else(layout::<T>).map(Some),
+        }
+    }
+
+    #[inline]
+    fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]) {
+        if !self.store.prefetch {
+            return;
+        }
+        let table = self.table::<T>();
+        let along = std::mem::take(&mut self.along);
+        let mut along = along.as_slice();
+        for chunk in keys.chunks(RUN) {
+            let mut bytes = [KeyBytes::EMPTY; RUN];
+            for (to, key) in bytes.iter_mut().zip(chunk) {
+                *to = KeyBytes::of(key);
+            }
+            let rows = bytes[..chunk.len()].iter().map(|k| (table, k.get::<T::Key>(), size_of::<RowOf<T>>()));
+            let along = std::mem::take(&mut along).iter();
+            self.tx.prefetch_raw(along.map(|(table, key, len, row)| (*table, key.first(*len), *row)).chain(rows));
+        }
+    }
+
+    #[inline]
+    fn prefetch_along<T: TableDef>(&mut self, key: &T::Key) {
+        if self.store.prefetch {
+            let row = (self.table::<T>(), KeyBytes::of(key), T::Key::LEN, size_of::<RowOf<T>>());
+            // A hint: what is too much is left out.
+            let _ = self.along.try_push(row);
+        }
+    }
+
+    #[inline]
+    fn prefetch_insert<T: TableDef>(&mut self, key: &T::Key) {
+        if self.store.prefetch {
+            let table = self.table::<T>();
+            self.tx.prefetch_insert_raw(&table, KeyBytes::of(key).get::<T::Key>());
+        }
+    }
+}

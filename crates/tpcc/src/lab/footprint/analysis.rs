@@ -1,0 +1,212 @@
+//! What an operation touches, what it misses, and where it should be parted.
+//!
+//! A point is worth switching at where the cache is about to be full: the paper (3.1.2) extends a stretch of code as long
+//! as those who follow find in the cache what the first one has brought there, and switches before the knee in their
+//! misses. [`place`] does that on a trace: a candidate extends the stretch while a second execution of it, right after the
+//! first, misses at most a small share of what the first one missed.
+
+use std::collections::HashSet;
+
+use super::cache::Cache;
+use super::geometry::Geometry;
+use super::trace::{Operation, Step};
+
+/// Code of a switch that runs at each live point, in bytes: see `sched_steps`.
+const SWITCH_BYTES: u32 = 64;
+/// Share of the first one's misses that followers may have in a stretch.
+pub(crate) const KNEE: f64 = 0.02;
+
+/// What an operation needs of an instruction cache.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Footprint {
+    /// Instructions executed.
+    pub(crate) instructions: usize,
+    /// Different bytes of code.
+    pub(crate) bytes: usize,
+    /// Different lines of code.
+    pub(crate) lines: usize,
+    /// Misses from an empty cache.
+    pub(crate) cold: u64,
+    /// Misses when the same operation ran just before, on other data.
+    pub(crate) warm: u64,
+}
+
+/// The footprint of an operation; `before` is another execution of it.
+pub(crate) fn footprint(operation: &Operation, before: &Operation, geometry: Geometry) -> Footprint {
+    let (bytes, lines) = touched(&operation.steps, geometry.line());
+    let mut cold = Cache::new(geometry);
+    run(&mut cold, &operation.steps);
+    let mut warm = Cache::new(geometry);
+    run(&mut warm, &before.steps);
+    let since = warm.misses();
+    run(&mut warm, &operation.steps);
+    let (cold, warm) = (cold.misses(), warm.misses() - since);
+    Footprint { instructions: operation.steps.len(), bytes, lines, cold, warm }
+}
+
+/// Different bytes and different lines of some steps.
+pub(crate) fn touched(steps: &[Step], line: u32) -> (usize, usize) {
+    let (mut seen, mut lines) = (HashSet::new(), HashSet::new());
+    let shift = line.trailing_zeros();
+    for step in steps {
+        if seen.insert((step.at, step.len)) {
+            lines.extend(step.at >> shift..=(step.at + u64::from(step.len) - 1) >> shift);
+        }
+    }
+    // Instructions hardly ever overlap: a jump into the middle of one would.
+    (seen.iter().map(|(_, len)| usize::from(*len)).sum(), lines.len())
+}
+
+/// Executes steps.
+fn run(cache: &mut Cache, steps: &[Step]) {
+    for step in steps {
+        cache.refer(step.at, step.len.into());
+    }
+}
+
+/// How many steps from the begin one may go before a follower misses more than [`KNEE`] of what the first missed: the
+/// paper's knee, to within a sixty-fourth of the operation. None when the whole operation has none.
+pub(crate) fn knee(steps: &[Step], geometry: Geometry) -> Option<usize> {
+    if fits(&[], steps, geometry) {
+        return None;
+    }
+    let grain = (steps.len() / 64).max(1);
+    let (mut low, mut high) = (0, steps.len().div_ceil(grain));
+    while low + 1 < high {
+        let middle = (low + high) / 2;
+        if fits(&[], &steps[..middle * grain], geometry) { low = middle } else { high = middle }
+    }
+    Some(low * grain)
+}
+
+/// Whether a second execution of a stretch finds it in the cache. `switch` is where the switch lies that ends it.
+fn fits(switch: &[u64], stretch: &[Step], geometry: Geometry) -> bool {
+    let mut cache = Cache::new(geometry);
+    let once = |cache: &mut Cache| {
+        let before = cache.misses();
+        run(cache, stretch);
+        switch.iter().for_each(|at| cache.refer(*at, SWITCH_BYTES));
+        cache.misses() - before
+    };
+    let first = once(&mut cache);
+    let second = once(&mut cache);
+    second as f64 <= KNEE * first as f64
+}
+
+/// Which of an operation's points to make live, by their place in [`Operation::points`]: the last one before each knee.
+/// Where a stretch between two points is itself too long, both its ends are taken.
+pub(crate) fn place(operation: &Operation, geometry: Geometry) -> Vec<usize> {
+    let mut chosen: Vec<usize> = Vec::new();
+    let (mut begin, mut candidate): (usize, Option<usize>) = (0, None);
+    for (number, point) in operation.points.iter().enumerate() {
+        if let Some(last) = candidate
+            && !fits(&switch_at(operation, number), &operation.steps[begin..point.after], geometry)
+        {
+            chosen.push(last);
+            begin = operation.points[last].after;
+        }
+        candidate = Some(number);
+    }
+    if let Some(last) = candidate
+        && !fits(&[], &operation.steps[begin..], geometry)
+    {
+        chosen.push(last);
+    }
+    chosen.dedup();
+    chosen
+}
+
+/// Where the code of a point's switch lies: taken to begin at the step before it.
+fn switch_at(operation: &Operation, point: usize) -> [u64; 1] {
+    let after = operation.points[point].after;
+    [operation.steps.get(after.saturating_sub(1)).map_or(0, |step| step.at)]
+}
+
+/// Misses of `members` executions that switch at the chosen points, the first one's cache empty: the first, and the mean
+/// of the others.
+pub(crate) fn in_step(operation: &Operation, chosen: &[usize], members: usize, geometry: Geometry) -> (f64, f64) {
+    let mut cache = Cache::new(geometry);
+    let (mut first, mut others) = (0, 0);
+    let mut begin = 0;
+    let ends = chosen.iter().map(|&point| (operation.points[point].after, Some(point)));
+    for (end, point) in ends.chain([(operation.steps.len(), None)]) {
+        for member in 0..members {
+            let before = cache.misses();
+            run(&mut cache, &operation.steps[begin..end]);
+            if let Some(point) = point {
+                cache.refer(switch_at(operation, point)[0], SWITCH_BYTES);
+            }
+            *(if member == 0 { &mut first } else { &mut others }) += cache.misses() - before;
+        }
+        begin = end;
+    }
+    (first as f64, others as f64 / members.saturating_sub(1).max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::footprint::trace::{OperationId, Passed};
+
+    /// Straight code of `bytes`, in instructions of 4, with a point each `every` bytes.
+    fn straight(bytes: u64, every: u64) -> Operation {
+        let steps: Vec<Step> = (0..bytes / 4).map(|i| Step { at: 0x1000 + 4 * i, len: 4 }).collect();
+        let points = (1..bytes / every)
+            .map(|i| Passed { site: i as u32, after: (i * every / 4) as usize, calls: vec![] })
+            .collect();
+        Operation { id: OperationId { kind: 3, index: 1 }, steps, points }
+    }
+
+    fn geometry(text: &str) -> Geometry {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn footprints_of_straight_code() {
+        let operation = straight(16 << 10, 1 << 10);
+        let large = footprint(&operation, &operation, geometry("32768,8,64"));
+        assert_eq!(large, Footprint { instructions: 4096, bytes: 16 << 10, lines: 256, cold: 256, warm: 0 });
+        let small = footprint(&operation, &operation, geometry("8192,8,64"));
+        assert_eq!((small.cold, small.warm), (256, 256), "twice the cache in turn: least recently used finds nothing");
+    }
+
+    #[test]
+    fn a_loop_is_counted_once() {
+        let mut operation = straight(1024, 512);
+        let once = operation.steps.clone();
+        operation.steps.extend(once);
+        assert_eq!(touched(&operation.steps, 64), (1024, 16));
+    }
+
+    #[test]
+    fn the_knee_is_where_the_cache_is_full() {
+        let operation = straight(16 << 10, 1 << 10);
+        assert_eq!(knee(&operation.steps, geometry("32768,8,64")), None);
+        assert_eq!(knee(&operation.steps, geometry("8192,8,64")), Some(2048), "8 KiB of 4-byte instructions");
+    }
+
+    #[test]
+    fn points_part_what_does_not_fit() {
+        let operation = straight(16 << 10, 1 << 10);
+        assert_eq!(place(&operation, geometry("32768,8,64")), [] as [usize; 0]);
+        let chosen = place(&operation, geometry("8192,8,64"));
+        // The switch itself needs a line that the stretch would have: 7 KiB and a switch fit, 8 do not.
+        let after: Vec<_> = chosen.iter().map(|&i| operation.points[i].after * 4).collect();
+        assert!(
+            !after.is_empty() && after.iter().zip([0].iter().chain(&after)).all(|(b, a)| b - a <= 8 << 10),
+            "{after:?}"
+        );
+        let (first, others) = in_step(&operation, &chosen, 10, geometry("8192,8,64"));
+        assert!(first >= 256.0 && others <= 8.0, "{first} {others}");
+        let (_, serial) = in_step(&operation, &[], 10, geometry("8192,8,64"));
+        assert_eq!(serial, 256.0);
+    }
+
+    #[test]
+    fn a_stretch_too_long_for_the_cache_gets_both_its_ends() {
+        let mut operation = straight(16 << 10, 1 << 10);
+        operation.points.retain(|p| !(2048..14 << 10).contains(&(p.after * 4)));
+        let chosen = place(&operation, geometry("4096,8,64"));
+        assert!(chosen.len() >= 2, "{chosen:?}");
+    }
+}

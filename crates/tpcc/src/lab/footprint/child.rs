@@ -1,0 +1,139 @@
+//! The traced side: runs transactions on the calling thread, one after the other, and marks where statements begin and
+//! where points lie.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use storage::{BlockReason, Hook, Operation, Options, ThreadHook, WaitToken};
+
+use super::marks::{Mark, trap};
+use crate::driver::terminal::Terminal;
+use crate::driver::{self, Clock, Plan};
+use crate::engines::storage::store::Store;
+use crate::workload::database::Database;
+use crate::workload::engine::{Engine, Session, Transaction};
+use crate::workload::error::{Error, command};
+use crate::workload::generate::Random;
+use crate::workload::generate::input::World;
+use crate::workload::generate::nurand::Constants;
+use crate::workload::loaded::Loaded;
+use crate::workload::settings::StoreConfig;
+use crate::workload::txn::{self, Scratch, Verdict};
+
+/// Marks what storage says, and waits as threads do.
+#[derive(Debug, Default)]
+pub(crate) struct MarkingHook {
+    threads: ThreadHook,
+    /// Whether anyone listens: not while the database is opened.
+    listening: std::sync::atomic::AtomicBool,
+}
+
+impl MarkingHook {
+    fn listens(&self) -> bool {
+        self.listening.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl Hook for MarkingHook {
+    fn is_cooperative(&self) -> bool {
+        true
+    }
+
+    fn point(&self, site: u32) {
+        if self.listens() {
+            trap(Mark::Point, site.into(), 0);
+        }
+    }
+
+    fn enter(&self, operation: Operation) {
+        if self.listens() {
+            trap(Mark::Enter, operation.kind as u64, operation.index.into());
+        }
+    }
+
+    fn block(&self, token: &WaitToken, reason: BlockReason) {
+        self.threads.block(token, reason);
+    }
+
+    fn block_for(&self, token: &WaitToken, reason: BlockReason, limit: Duration) -> bool {
+        self.threads.block_for(token, reason, limit)
+    }
+
+    fn wake(&self, token: &WaitToken) {
+        self.threads.wake(token);
+    }
+}
+
+/// Lets the parent trace this thread, opens the database and runs transactions until the tracer has seen enough.
+pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
+    traceable()?;
+    let hook = Arc::new(MarkingHook::default());
+    let (store, loaded) = open(config, Arc::clone(&hook))?;
+    for (number, table, index) in store.database().indexes() {
+        println!("{}", super::say_index(number, &table, &index));
+    }
+    store.preload()?;
+    let failed = |e: &dyn std::fmt::Display| Error::failed(format!("the traced run failed: {e}"));
+    let run = driver::next_run(&store).map_err(|e| failed(&e))?;
+    let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
+    let world = World { scale: loaded.scale, warehouses: plan.warehouses, constants };
+    let clock = Clock::start();
+    let mut terminals: Vec<Terminal> =
+        (0..plan.terminals).map(|number| Terminal::new(number, run, plan, &loaded.scale)).collect();
+    let mut session = store.session(0).map_err(|e| failed(&e))?;
+    let mut scratch = Scratch::default();
+    let listen = |on| hook.listening.store(on, std::sync::atomic::Ordering::Relaxed);
+    // Code and data get warm before anyone looks.
+    let mut ran = 0_u64;
+    let mut enough = false;
+    while !enough {
+        let (at, count) = ((ran % terminals.len() as u64) as usize, plan.terminals.into());
+        let input = terminals[at].next(&world, &clock, clock.now_ns());
+        if ran >= count {
+            listen(true);
+            enough = trap(Mark::Transaction, input.kind() as u64, ran);
+        }
+        let mut transaction = session.begin().map_err(|e| failed(&e))?;
+        let verdict = txn::run(&mut transaction, plan.steps, &input, &mut scratch).map_err(|e| failed(&e))?;
+        let ended = match verdict {
+            Verdict::Commit => transaction.commit(),
+            Verdict::Rollback => transaction.rollback(),
+        };
+        ended.map_err(|e| failed(&e))?;
+        ran += 1;
+    }
+    listen(false);
+    Database::close(store)
+}
+
+/// Opens a loaded database under a hook of ours.
+fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded), Error> {
+    let shown = config.shown();
+    let failed = |e: &dyn std::fmt::Display| {
+        let load = command("load", &shown, "");
+        Error::failed(e.to_string())
+            .help(format!("{load} makes a database; without --data a small one is made and removed again"))
+    };
+    let options = Options::new()
+        .create(false)
+        .buffer_pool(config.buffer_pool_mib << 20)
+        .durability(storage::Durability::Async)
+        .background(storage::Background::Inline)
+        .hook(hook);
+    let db = options.open(&config.data).map_err(|e| failed(&e))?;
+    let isolation = storage::Isolation::Serializable;
+    let store =
+        Store::new(db, isolation, storage::Durability::Async, config.prefetch, true, None).map_err(|e| failed(&e))?;
+    let mut reader = store.reader().map_err(|e| failed(&e))?;
+    let loaded = Loaded::read(&mut reader).map_err(|e| failed(&e))?;
+    drop(reader);
+    Ok((store, loaded.ok_or_else(|| failed(&format!("{shown}: incomplete load")))?))
+}
+
+/// Lets the parent trace this thread, if it wants to.
+fn traceable() -> Result<(), Error> {
+    nix::sys::ptrace::traceme().map_err(|e| Error::failed(format!("cannot be traced: {}", e.desc())))?;
+    // Stops here until the parent lets it go on. Where the parent traces nobody this ends the program, which is right.
+    nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP)
+        .map_err(|e| Error::failed(format!("cannot stop for the tracer: {}", e.desc())))
+}

@@ -1,0 +1,217 @@
+//! `tpcc footprint`: what the operations of running transactions need of an instruction cache, and where to part them.
+//!
+//! The program runs itself as a child, traces it instruction by instruction ([`tracer`]) through whole transactions, cuts
+//! the trace where statements begin, and runs it through a simulated cache ([`cache`]). Needs Linux on x86-64.
+
+mod analysis;
+mod cache;
+pub(crate) mod child;
+pub(crate) mod geometry;
+mod instruction;
+mod marks;
+pub(crate) mod place;
+mod text;
+mod trace;
+mod tracer;
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::report::progress::{self, Progress};
+use crate::workload::error::Error;
+use crate::workload::generate::deck::{Kind, Mix};
+use geometry::Geometry;
+use marks::Mark;
+use trace::{Operation, OperationId};
+use tracer::{Tracer, Trap};
+
+/// Transactions of each kind that are traced.
+const SAMPLES: usize = 4;
+/// Transactions after which kinds that have not come are given up.
+const MOST_TRANSACTIONS: u64 = 5_000;
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    /// Shares of transactions.
+    pub(crate) mix: Mix,
+    /// The instruction cache.
+    pub(crate) geometry: Geometry,
+    /// Only operations whose name begins like this.
+    pub(crate) operation: Option<String>,
+}
+
+/// A transaction that was traced.
+#[derive(Debug)]
+struct Traced {
+    kind: Kind,
+    operations: Vec<Operation>,
+}
+
+/// Everything that was traced.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    transactions: Vec<Traced>,
+    /// Table and index by the index's number.
+    indexes: BTreeMap<u32, (String, String)>,
+}
+
+/// Traces `command`, which runs [`child::run`], until each kind of the mix was seen a few times.
+pub(crate) fn trace(mut command: Command, mix: Mix) -> Result<Traces, Error> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Err(Error::failed("tracing instructions needs Linux on x86-64"));
+    }
+    let kinds = mix.kinds();
+    let mut shown = Progress::start();
+    let mut tracer = Tracer::start(command.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let mut transactions: Vec<Traced> = Vec::new();
+    let mut next = tracer.run_to_mark()?;
+    while let Some(trap) = next {
+        let Some(kind) = begins(trap) else {
+            next = tracer.run_to_mark()?;
+            continue;
+        };
+        let seen = |kind| transactions.iter().filter(|traced| traced.kind == kind).count();
+        if kinds.iter().all(|kind| seen(*kind) >= SAMPLES) || trap.second > MOST_TRANSACTIONS {
+            break;
+        }
+        if seen(kind) >= SAMPLES {
+            next = tracer.run_to_mark()?;
+            continue;
+        }
+        let (traced, end) = through(&mut tracer, kind)?;
+        transactions.push(traced);
+        let done: usize = kinds.iter().map(|kind| transactions.iter().filter(|t| t.kind == *kind).count()).sum();
+        shown.show(|| {
+            format!(
+                "trace {done}/{} {}",
+                kinds.len() * SAMPLES,
+                progress::bar(done as f64 / (kinds.len() * SAMPLES) as f64)
+            )
+        });
+        next = Some(end);
+    }
+    drop(shown);
+    let names = tracer.finish()?;
+    let indexes = names.lines().filter_map(index_line).collect();
+    Ok(Traces { transactions, indexes })
+}
+
+/// The kind of the transaction that a mark begins.
+fn begins(trap: Trap) -> Option<Kind> {
+    (trap.mark == Mark::Transaction).then(|| Kind::ALL.get(trap.first as usize).copied())?
+}
+
+/// Steps through a transaction; returns the mark of the next one, too.
+fn through(tracer: &mut Tracer, kind: Kind) -> Result<(Traced, Trap), Error> {
+    let mut calls = Vec::new();
+    let mut operations = Vec::new();
+    // What comes before the first statement is the terminal's.
+    let (_, mut trap) = tracer.step_through(OperationId { kind: 0, index: 0 }, &mut calls)?;
+    while trap.mark == Mark::Enter {
+        let id = OperationId { kind: trap.first as u8, index: trap.second as u32 };
+        let (operation, end) = tracer.step_through(id, &mut calls)?;
+        operations.push(operation);
+        trap = end;
+    }
+    Ok((Traced { kind, operations }, trap))
+}
+
+/// How the child says what an index is.
+pub(crate) fn say_index(number: u32, table: &str, index: &str) -> String {
+    format!("index\t{number}\t{table}\t{index}")
+}
+
+fn index_line(line: &str) -> Option<(u32, (String, String))> {
+    let mut words = line.strip_prefix("index\t")?.split('\t');
+    let (number, table, index) = (words.next()?, words.next()?, words.next()?);
+    Some((number.parse().ok()?, (table.to_owned(), index.to_owned())))
+}
+
+/// Kinds of statements by their number in `storage::OperationKind`.
+const KINDS: [&str; 9] = ["begin", "commit", "rollback", "fetch", "insert", "update", "delete", "scan", "prefetch"];
+
+impl Traces {
+    /// "fetch stock", "scan customer (customer_name)", "commit".
+    fn name(&self, id: OperationId) -> String {
+        let kind = KINDS.get(usize::from(id.kind)).copied().unwrap_or("other");
+        match self.indexes.get(&id.index) {
+            Some((table, index)) if table == index => format!("{kind} {table}"),
+            Some((table, index)) => format!("{kind} {table} ({index})"),
+            None if id.index == 0 => kind.to_owned(),
+            None => format!("{kind} index {}", id.index),
+        }
+    }
+
+    /// The team's name for an operation, as [`crate::engines::storage::steps`] adds it: family and object.
+    fn team(&self, id: OperationId) -> (&'static str, String) {
+        let index = self.indexes.get(&id.index).map(|(_, index)| index.clone()).unwrap_or_default();
+        match KINDS.get(usize::from(id.kind)).copied().unwrap_or("other") {
+            "prefetch" => ("announce", String::new()),
+            "commit" | "rollback" => ("finish", String::new()),
+            kind @ ("begin" | "scan") => (kind, String::new()),
+            kind => (kind, index),
+        }
+    }
+
+    /// Every operation with all that was traced of it, in the order of its first occurrence.
+    fn operations(&self) -> Vec<(OperationId, Vec<&Operation>)> {
+        let mut all: Vec<(OperationId, Vec<&Operation>)> = Vec::new();
+        for operation in self.transactions.iter().flat_map(|traced| &traced.operations) {
+            match all.iter_mut().find(|(id, _)| *id == operation.id) {
+                Some((_, list)) => list.push(operation),
+                None => all.push((operation.id, vec![operation])),
+            }
+        }
+        all
+    }
+}
+
+/// What was found, as text for a terminal, and the placement.
+pub(crate) fn report(traces: &Traces, wanted: &Wanted) -> Result<text::Found, Error> {
+    text::report(traces, wanted)
+}
+
+/// The program that traces itself: `tpcc footprint --traced` on a database.
+pub(crate) fn command(program: &Path, data: &Path, mix: Mix) -> Command {
+    let mut command = Command::new(program);
+    command.args(["footprint", "--traced", "--mix", mix.name(), "--data"]).arg(data);
+    command
+}
+
+/// How much code two executions of a kind of operation have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overlap {
+    /// Which operation.
+    pub(crate) kind: &'static str,
+    /// Whether both were on one index.
+    pub(crate) same_index: bool,
+    /// Lines that both touch, of all that either does.
+    pub(crate) share: f64,
+}
+
+/// Compares every execution of an operation with those of other transactions.
+pub(crate) fn overlaps(traces: &Traces) -> Vec<Overlap> {
+    let line = Geometry::USUAL.line().trailing_zeros();
+    let lines =
+        |operation: &Operation| -> HashSet<u64> { operation.steps.iter().map(|step| step.at >> line).collect() };
+    let all: Vec<(usize, OperationId, HashSet<u64>)> = traces
+        .transactions
+        .iter()
+        .enumerate()
+        .flat_map(|(number, traced)| traced.operations.iter().map(move |o| (number, o.id, lines(o))))
+        .collect();
+    let mut found = Vec::new();
+    for (i, (transaction, id, touched)) in all.iter().enumerate() {
+        for (other_transaction, other_id, other) in &all[i + 1..] {
+            let Some(kind) = KINDS.get(usize::from(id.kind)).filter(|_| id.kind == other_id.kind) else { continue };
+            if transaction != other_transaction {
+                let both = touched.intersection(other).count();
+                let share = both as f64 / (touched.len() + other.len() - both).max(1) as f64;
+                found.push(Overlap { kind, same_index: id.index == other_id.index, share });
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,341 @@
+//! Runs a program step by step (ptrace) and notes what it executes between its marks.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Command};
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::instruction::Flow;
+use super::marks::{ENOUGH, Mark};
+use super::trace::{Operation, OperationId, Passed, Step};
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+
+/// Where the program's own file is taken to lie: where Valgrind puts programs, so that sets of large caches agree.
+const PROGRAM: u64 = 0x10_8000;
+/// Where the first other file is taken to lie, and how far apart the others.
+const LIBRARIES: u64 = 0x480_0000;
+const APART: u64 = 0x100_0000;
+/// The breakpoint's only byte.
+const INT3: u8 = 0xcc;
+/// Steps between two looks at Ctrl-C.
+const LOOK_EVERY: u32 = 4096;
+/// Most steps of one operation: one that is longer is cut there.
+const MOST_STEPS: usize = 5_000_000;
+
+/// A program being traced. It is killed when this is dropped.
+pub(super) struct Tracer {
+    child: Child,
+    pid: Pid,
+    memory: File,
+    places: Places,
+    /// The first bytes of every instruction met.
+    codes: HashMap<u64, Code>,
+    until_look: u32,
+    _one_core: Option<OneCore>,
+}
+
+#[derive(Clone, Copy)]
+struct Code {
+    flow: Flow,
+    is_trap: bool,
+}
+
+/// A trap of the program: which mark, and its figures.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trap {
+    pub(super) mark: Mark,
+    pub(super) first: u64,
+    pub(super) second: u64,
+}
+
+impl Tracer {
+    /// Starts `command`, which lets itself be traced by its parent, and waits for its first mark.
+    pub(super) fn start(command: &mut Command) -> Result<Tracer, Error> {
+        let child = command.spawn().map_err(|e| Error::failed(format!("the traced program cannot be started: {e}")))?;
+        let pid = Pid::from_raw(child.id() as i32);
+        let mut child = Guard(Some(child));
+        stopped(wait(pid)?)?;
+        ptrace::setoptions(pid, ptrace::Options::PTRACE_O_EXITKILL).map_err(cannot)?;
+        let memory = File::open(format!("/proc/{pid}/mem"))
+            .map_err(|e| Error::failed(format!("the traced program's memory cannot be read: {e}")))?;
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps"))
+            .map_err(|e| Error::failed(format!("the traced program's files cannot be listed: {e}")))?;
+        let program = fs::read_link(format!("/proc/{pid}/exe")).map(|path| path.display().to_string());
+        let places = Places::of(&maps, program.as_deref().unwrap_or(""));
+        let child = child.0.take().ok_or_else(|| Error::failed("the traced program is gone"))?;
+        Ok(Tracer {
+            child,
+            pid,
+            memory,
+            places,
+            codes: HashMap::new(),
+            until_look: LOOK_EVERY,
+            _one_core: OneCore::share_with(pid),
+        })
+    }
+
+    /// Lets the program run to its next mark; none when it has ended well.
+    pub(super) fn run_to_mark(&mut self) -> Result<Option<Trap>, Error> {
+        loop {
+            ptrace::cont(self.pid, None).map_err(cannot)?;
+            match wait(self.pid)? {
+                WaitStatus::Exited(_, 0) => return Ok(None),
+                status => stopped(status)?,
+            }
+            if interrupt::requested() {
+                return Err(interrupted());
+            }
+            if let Some(trap) = self.trap(&self.registers()?) {
+                return Ok(Some(trap));
+            }
+        }
+    }
+
+    /// Steps through an operation whose begin was just marked, up to the next mark that is no point.
+    /// `calls` are the calls that are open, kept from operation to operation of a transaction.
+    pub(super) fn step_through(&mut self, id: OperationId, calls: &mut Vec<u64>) -> Result<(Operation, Trap), Error> {
+        let mut operation = Operation { id, steps: Vec::new(), points: Vec::new() };
+        // The mark itself returns first; what it runs until then is not the program's.
+        let mut registers = self.registers()?;
+        let mut inside_mark = true;
+        loop {
+            let at = registers.rip;
+            let code = self.code(at)?;
+            self.step()?;
+            registers = self.registers()?;
+            if code.is_trap {
+                let trap =
+                    self.trap(&registers).ok_or_else(|| Error::failed("the traced program stopped by itself"))?;
+                if trap.mark != Mark::Point || operation.steps.len() >= MOST_STEPS {
+                    return Ok((operation, trap));
+                }
+                // The last call is the hook's own, of the function that marks.
+                let open = calls.split_last().map_or(&[][..], |(_, rest)| rest);
+                let after = operation.steps.len();
+                operation.points.push(Passed { site: trap.first as u32, after, calls: open.to_vec() });
+                inside_mark = true;
+                continue;
+            }
+            if inside_mark {
+                // A mark is a leaf function: its return ends it.
+                inside_mark = !matches!(code.flow, Flow::Return(_));
+                if !inside_mark {
+                    calls.pop();
+                }
+                continue;
+            }
+            let next = registers.rip;
+            if next == at {
+                continue; // A repeated string instruction, not yet at its end.
+            }
+            let straight = next.wrapping_sub(at);
+            let len = code.flow.len().unwrap_or(if straight <= 15 { straight as u32 } else { 4 });
+            operation.steps.push(Step { at: self.places.fixed(at), len: len as u8 });
+            match code.flow {
+                Flow::Call(_) => calls.push(self.places.fixed(at)),
+                Flow::Return(_) => drop(calls.pop()),
+                Flow::Straight | Flow::Jump(_) => {}
+            }
+        }
+    }
+
+    /// Tells the program, which stands at a mark, that it may end, waits until it has, and returns what it printed.
+    pub(super) fn finish(mut self) -> Result<String, Error> {
+        let mut registers = self.registers()?;
+        registers.rax = ENOUGH;
+        ptrace::setregs(self.pid, registers).map_err(cannot)?;
+        while let Some(_late) = self.run_to_mark()? {
+            let mut registers = self.registers()?;
+            registers.rax = ENOUGH;
+            ptrace::setregs(self.pid, registers).map_err(cannot)?;
+        }
+        let mut printed = String::new();
+        if let Some(stdout) = &mut self.child.stdout {
+            stdout
+                .read_to_string(&mut printed)
+                .map_err(|e| Error::failed(format!("what the traced program says cannot be read: {e}")))?;
+        }
+        Ok(printed)
+    }
+
+    fn step(&mut self) -> Result<(), Error> {
+        self.until_look -= 1;
+        if self.until_look == 0 {
+            self.until_look = LOOK_EVERY;
+            if interrupt::requested() {
+                return Err(interrupted());
+            }
+        }
+        ptrace::step(self.pid, None).map_err(cannot)?;
+        stopped(wait(self.pid)?)
+    }
+
+    fn registers(&self) -> Result<nix::libc::user_regs_struct, Error> {
+        ptrace::getregs(self.pid).map_err(cannot)
+    }
+
+    /// The mark at which the program stands.
+    fn trap(&self, registers: &nix::libc::user_regs_struct) -> Option<Trap> {
+        let mut byte = [0];
+        self.memory.read_exact_at(&mut byte, registers.rip.checked_sub(1)?).ok()?;
+        let mark = Mark::of(registers.rdi).filter(|_| byte[0] == INT3)?;
+        Some(Trap { mark, first: registers.rsi, second: registers.rdx })
+    }
+
+    fn code(&mut self, at: u64) -> Result<Code, Error> {
+        match self.codes.entry(at) {
+            Entry::Occupied(known) => Ok(*known.get()),
+            Entry::Vacant(new) => {
+                let mut bytes = [0; 16];
+                let n = self
+                    .memory
+                    .read_at(&mut bytes, at)
+                    .map_err(|e| Error::failed(format!("the traced program's code cannot be read: {e}")))?;
+                let flow = Flow::of(bytes.get(..n).unwrap_or(&[]));
+                Ok(*new.insert(Code { flow, is_trap: bytes[0] == INT3 }))
+            }
+        }
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to kill or to wait for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A thread shares a core with the program that it traces, as long as this lives. Each step is two switches between them;
+/// with a core each, each switch would wake an idle one up.
+struct OneCore {
+    /// Where the thread may run otherwise.
+    before: CpuSet,
+}
+
+impl OneCore {
+    /// None where the system does not let a thread choose: then all is as it was, and takes longer.
+    fn share_with(pid: Pid) -> Option<OneCore> {
+        let this = Pid::from_raw(0);
+        let before = sched_getaffinity(this).ok()?;
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu().ok()?).ok()?;
+        sched_setaffinity(pid, &one).ok()?;
+        sched_setaffinity(this, &one).ok()?;
+        Some(OneCore { before })
+    }
+}
+
+impl Drop for OneCore {
+    fn drop(&mut self) {
+        // It was allowed there before.
+        let _ = sched_setaffinity(Pid::from_raw(0), &self.before);
+    }
+}
+
+/// Kills a child that never became a [`Tracer`].
+struct Guard(Option<Child>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn wait(pid: Pid) -> Result<WaitStatus, Error> {
+    loop {
+        match waitpid(pid, Some(WaitPidFlag::__WALL)) {
+            Err(nix::errno::Errno::EINTR) => {}
+            status => return status.map_err(cannot),
+        }
+    }
+}
+
+/// Whether the program stopped as it should. Its own words, if it failed, are on stderr.
+fn stopped(status: WaitStatus) -> Result<(), Error> {
+    match status {
+        WaitStatus::Stopped(_, Signal::SIGINT) if interrupt::requested() => Err(interrupted()),
+        WaitStatus::Stopped(_, Signal::SIGSEGV | Signal::SIGABRT | Signal::SIGILL | Signal::SIGBUS) => {
+            Err(Error::failed(format!("the traced program crashed: {status:?}")))
+        }
+        WaitStatus::Stopped(..) => Ok(()),
+        WaitStatus::Exited(_, code) => Err(Error::failed(format!("the traced program ended with status {code}"))
+            .help("what it says stands above; where tracing is forbidden (ptrace), so is this command")),
+        other => Err(Error::failed(format!("the traced program was ended: {other:?}"))),
+    }
+}
+
+fn cannot(error: nix::errno::Errno) -> Error {
+    Error::failed(format!("tracing failed: {}", error.desc())).help("ptrace must be allowed to this user")
+}
+
+fn interrupted() -> Error {
+    Error::failed("interrupted while tracing")
+}
+
+/// Where files are mapped in the traced program, and where they are taken to lie.
+#[derive(Debug)]
+struct Places {
+    /// Begin, end, and what to add to an address in between.
+    ranges: Vec<(u64, u64, u64)>,
+}
+
+impl Places {
+    fn of(maps: &str, program: &str) -> Places {
+        let mut files: Vec<(String, u64)> = Vec::new();
+        let mut ranges = Vec::new();
+        for line in maps.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(range), Some(file)) = (words.next(), words.nth(4)) else { continue };
+            let Some((begin, end)) = range.split_once('-') else { continue };
+            let number = |text| u64::from_str_radix(text, 16).ok();
+            let (Some(begin), Some(end)) = (number(begin), number(end)) else { continue };
+            let known = files.iter().position(|(name, _)| name == file);
+            let known = known.unwrap_or_else(|| {
+                files.push((file.to_owned(), begin));
+                files.len() - 1
+            });
+            let target = match file == program {
+                true => PROGRAM,
+                false => LIBRARIES + APART * known as u64,
+            };
+            ranges.push((begin, end, target.wrapping_sub(files[known].1)));
+        }
+        Places { ranges }
+    }
+
+    #[inline]
+    fn fixed(&self, at: u64) -> u64 {
+        let range = self.ranges.iter().find(|(begin, end, _)| (*begin..*end).contains(&at));
+        range.map_or(at, |(_, _, add)| at.wrapping_add(*add))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_taken_to_lie_in_one_place() {
+        let maps = "55d0c0000000-55d0c0100000 r--p 00000000 fe:00 12 /bin/tpcc\n\
+                    55d0c0100000-55d0c0200000 r-xp 00100000 fe:00 12 /bin/tpcc\n\
+                    7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n\
+                    7f1234000000-7f1234100000 r-xp 00000000 fe:00 13 /lib/libc.so.6\n";
+        let places = Places::of(maps, "/bin/tpcc");
+        assert_eq!(places.fixed(0x55d0_c010_0040), PROGRAM + 0x10_0040);
+        assert_eq!(places.fixed(0x7f12_3400_0010), LIBRARIES + APART + 0x10);
+        assert_eq!(places.fixed(0x7f00_0000_0010), 0x7f00_0000_0010, "no file: left where it is");
+    }
+}

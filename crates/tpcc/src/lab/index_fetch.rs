@@ -1,0 +1,231 @@
+//! Index fetches by a team (STEPS, 3.2): fibers that read rows by their keys, on one table of 100,000 rows of 25 integers.
+//!
+//! All begin a fetch together: whoever has ended his hops to the next until all have. So without points they run one fetch
+//! after the other, and with points through each fetch in step. Everything lies in memory.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use sched_steps::team::Operations;
+use sched_steps::{Executor, fiber};
+use schemars::JsonSchema;
+use serde::Serialize;
+use storage::disk::MemDisk;
+use storage::{Background, Database, Durability, Hook, OpenTable, Options, Raw, Table, TxnError};
+
+use crate::engines::storage::{fibers, steps};
+use crate::lab::filler;
+use crate::report::model::schema_of;
+use crate::workload::error::Error;
+use crate::workload::settings::TeamsOf;
+use crate::workload::settings::{CtxPoints, Scheduling};
+
+/// Rows of the table, and bytes of each: as in the paper.
+const ROWS: u64 = 100_000;
+const ROW: usize = 25 * size_of::<u32>();
+const TABLE: Table<(), ()> = Table::new("fetched");
+/// Fetches of a transaction.
+const PER_TRANSACTION: u64 = 100;
+/// Stack of a fiber.
+const STACK_BYTES: usize = 64 << 10;
+/// Transactions beside the fibers'.
+const SPARE_TRANSACTIONS: usize = 8;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// Fibers.
+    pub(crate) threads: usize,
+    /// Fetches of each.
+    pub(crate) fetches: u64,
+    /// Where they switch inside a fetch.
+    pub(crate) points: CtxPoints,
+    /// Whether other code runs before each round, by the first who begins it; before each fetch when they do not switch
+    /// inside one.
+    pub(crate) cold: bool,
+}
+
+/// What `tpcc index-fetch --json` writes: what was run.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "tpcc index-fetch --json")]
+pub(crate) struct Done {
+    pub(crate) schema: String,
+    /// Fibers.
+    pub(crate) threads: usize,
+    /// Fetches of all.
+    pub(crate) fetches: u64,
+    /// Where they switched: built-in, all, none or a file.
+    pub(crate) ctx_points: String,
+    /// Whether other code ran before each round.
+    pub(crate) cold: bool,
+    /// Lines of 64 bytes that the other code ran through, in all.
+    pub(crate) other_lines: u64,
+    /// Time of a fetch.
+    pub(crate) ns_per_fetch: f64,
+}
+
+/// Runs a plan.
+pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
+    let failed = |e: &dyn std::fmt::Display| Error::failed(format!("index fetches: {e}"));
+    let scheduling =
+        Scheduling::Steps { team_size: plan.threads, teams_of: TeamsOf::Operation, points: plan.points.clone() };
+    let mut options = Options::new()
+        .buffer_pool(64 << 20)
+        .durability(Durability::Async)
+        .background(Background::Inline)
+        .transactions(plan.threads + SPARE_TRANSACTIONS);
+    let hook = steps::hook(&scheduling)?;
+    if let Some(hook) = &hook {
+        options = options.hook(Arc::clone(hook) as Arc<dyn Hook>);
+    }
+    let db = options.open_on(Arc::new(MemDisk::new())).map_err(|e| failed(&e))?;
+    let rows = load(&db).map_err(|e| failed(&e))?;
+    let mut operations = Operations::new();
+    if let Some(hook) = &hook {
+        hook.know(&db.indexes()).map_err(|e| failed(&e))?;
+        operations = hook.operations().unwrap_or_default();
+    }
+    let builder = Executor::builder().operations(operations).fibers(plan.threads).team_size(plan.threads);
+    let mut executor = fibers::executor(builder.stack_bytes(STACK_BYTES)).map_err(|e| failed(&e))?;
+    let rounds = Rounds { alone: !hook.is_some_and(|hook| hook.stops_outside_of_groups()), ..Rounds::default() };
+    let start = Instant::now();
+    let ends = executor
+        .scope(|scope| {
+            let fibers: Vec<_> = (0..plan.threads)
+                .map(|number| {
+                    let (db, rows, rounds) = (&db, &rows, &rounds);
+                    scope.spawn(move || thread(db, rows, number, plan, rounds))
+                })
+                .collect();
+            fibers.into_iter().map(|fiber| fiber.join()).collect::<Vec<_>>()
+        })
+        .map_err(|e| failed(&e))?;
+    let ns = start.elapsed().as_nanos() as f64;
+    let mut other_lines = 0;
+    for end in ends {
+        other_lines += end.map_err(|e| failed(&e))?.map_err(|e| failed(&e))?;
+    }
+    db.close().map_err(|e| failed(&e))?;
+    let fetches = plan.fetches * plan.threads as u64;
+    Ok(Done {
+        schema: schema_of("index-fetch"),
+        threads: plan.threads,
+        fetches,
+        ctx_points: scheduling.points().unwrap_or_default(),
+        cold: plan.cold,
+        other_lines,
+        ns_per_fetch: ns / fetches as f64,
+    })
+}
+
+fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
+    let rows = db.raw_table(&TABLE)?;
+    let mut load = db.bulk_load(&rows)?;
+    let mut row = [0; ROW];
+    for key in 0..ROWS {
+        row[..8].copy_from_slice(&key.to_le_bytes());
+        load.push_raw(&key.to_be_bytes(), &row)?;
+    }
+    load.finish()?;
+    // Leaves pages to be read from the disk: all are read now, for a fetch is to find its row in memory.
+    let mut tx = db.begin()?;
+    for key in 0..ROWS {
+        tx.read_raw(&rows, &key.to_be_bytes(), |_| ())?;
+    }
+    tx.commit_async()?;
+    Ok(rows)
+}
+
+/// How far the fibers are.
+#[derive(Default)]
+struct Rounds {
+    /// No point of a fetch is live: who begins one ends it.
+    alone: bool,
+    /// Fetches ended, of all.
+    ended: Cell<u64>,
+    /// Rounds for which the cache was emptied.
+    emptied: Cell<u64>,
+}
+
+/// Lets the others go when a fiber ends, however it ends: nobody waits for one that has gone.
+struct Gone<'a>(&'a Rounds);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.ended.set(u64::MAX / 2);
+    }
+}
+
+/// A fiber; returns the lines of other code it has run.
+fn thread(
+    db: &Database,
+    rows: &OpenTable<Raw, Raw>,
+    number: usize,
+    plan: &Plan,
+    rounds: &Rounds,
+) -> Result<u64, TxnError> {
+    let gone = Gone(rounds);
+    let mut random = number as u64;
+    let mut other_lines = 0;
+    let mut sum = 0;
+    // Fetches of all that end the round.
+    let mut round = 0;
+    let mut left = plan.fetches;
+    while left > 0 {
+        let n = left.min(PER_TRANSACTION);
+        left -= n;
+        let mut tx = db.begin()?;
+        for _ in 0..n {
+            if plan.cold && (rounds.alone || rounds.emptied.get() * plan.threads as u64 == round) {
+                rounds.emptied.set(rounds.emptied.get() + u64::from(!rounds.alone));
+                filler::run();
+                other_lines += filler::LINES;
+            }
+            // Numbers without order (an odd multiplier and an odd step have the longest period).
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(2 * number as u64 + 1);
+            let key = (u128::from(random) * u128::from(ROWS)) >> 64;
+            let found = tx.read_raw(rows, &(key as u64).to_be_bytes(), |row| u64::from(row[0]))?;
+            sum += found.unwrap_or(0);
+            round += plan.threads as u64;
+            rounds.ended.set(rounds.ended.get() + 1);
+            while rounds.ended.get() < round {
+                fiber::hop();
+            }
+        }
+        tx.commit_async()?;
+    }
+    std::hint::black_box(sum);
+    // All end together.
+    std::mem::forget(gone);
+    Ok(other_lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fetches_are_made_with_and_without_points() {
+        for (threads, points, cold) in [
+            (1, CtxPoints::None, true),
+            (3, CtxPoints::None, false),
+            (3, CtxPoints::BuiltIn, true),
+            (3, CtxPoints::All, true),
+            (10, CtxPoints::All, false),
+        ] {
+            // Those that are built in are not of fetches.
+            let none = points != CtxPoints::All;
+            let done = run(&Plan { threads, fetches: 250, points, cold }).unwrap();
+            assert_eq!(done.fetches, 250 * threads as u64);
+            let rounds = if !cold {
+                0
+            } else if none {
+                250 * threads as u64
+            } else {
+                250
+            };
+            assert_eq!(done.other_lines, rounds * filler::LINES);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Counting with Cachegrind: the real binary at two lengths; the difference, divided by what lies between, is the count
+//! of one transaction, because start-up cancels.
+//!
+//! Counts do not depend on what else the machine does, so two programs may run at once.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use super::child;
+use crate::lab::footprint::geometry::Geometry;
+use crate::workload::error::Error;
+
+/// The data cache and the last level that every count assumes.
+const OTHER_CACHES: [&str; 2] = ["--D1=32768,8,64", "--LL=33554432,16,64"];
+
+/// Counts of one unit of work, a transaction or an operation.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Counts {
+    /// Instructions.
+    pub(crate) instructions: f64,
+    /// Misses of the first-level instruction cache.
+    pub(crate) i1: f64,
+    /// Misses of the first-level data cache.
+    pub(crate) d1: f64,
+    /// Branches, conditional and indirect.
+    pub(crate) branches: f64,
+    /// Branches that Cachegrind's predictor gets wrong.
+    pub(crate) mispredicts: f64,
+}
+
+/// Totals of one run, by Cachegrind's names of events.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct Totals(HashMap<String, f64>);
+
+impl Totals {
+    /// Reads a file that Cachegrind wrote.
+    fn of(text: &str) -> Option<Totals> {
+        let words = |begin: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(begin))?;
+            Some(line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        };
+        let (names, values) = (words("events:")?, words("summary:")?);
+        let values: Vec<f64> = values.iter().map(|value| value.parse().ok()).collect::<Option<_>>()?;
+        Some(Totals(names.into_iter().zip(values).collect()))
+    }
+
+    /// What a unit costs when `other` did `units` more of them.
+    pub(crate) fn to(&self, other: &Totals, units: f64) -> Counts {
+        let of = |names: &[&str]| {
+            let sum =
+                |totals: &Totals| names.iter().map(|name| totals.0.get(*name).copied().unwrap_or(0.0)).sum::<f64>();
+            (sum(other) - sum(self)) / units
+        };
+        Counts {
+            instructions: of(&["Ir"]),
+            i1: of(&["I1mr"]),
+            d1: of(&["D1mr", "D1mw"]),
+            branches: of(&["Bc", "Bi"]),
+            mispredicts: of(&["Bcm", "Bim"]),
+        }
+    }
+}
+
+/// Why nothing can be counted here; none when it can.
+pub(crate) fn unavailable() -> Option<String> {
+    match Command::new("valgrind").arg("--version").output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(format!("valgrind does not work: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        Err(_) => Some("valgrind is not installed, and only it can count misses here".to_owned()),
+    }
+}
+
+/// Runs a program under Cachegrind and reads the totals. `scratch` takes its files.
+pub(crate) fn totals(program: &Path, args: &[String], i1: Geometry, scratch: &Path) -> Result<Totals, Error> {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let file = scratch.join(format!("cachegrind-{number}.out"));
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=cachegrind", "--cache-sim=yes", "--branch-sim=yes"])
+        .arg(format!("--I1={i1}"))
+        .args(OTHER_CACHES)
+        .arg(format!("--cachegrind-out-file={}", file.display()))
+        .arg(program)
+        .args(args);
+    let ended = child::run(&mut command, scratch)?;
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let _ = std::fs::remove_file(&file);
+    match Totals::of(&text) {
+        Some(totals) if ended.status.success() => Ok(totals),
+        _ => Err(Error::failed(format!("cachegrind: tpcc {}: {}", args.join(" "), ended.last_words()))),
+    }
+}
+
+/// Share of `before` that `after` has saved: 0.9 when a tenth is left.
+pub(crate) fn saved(before: f64, after: f64) -> Option<f64> {
+    (before > 0.0).then(|| 1.0 - after / before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_are_read_and_subtracted() {
+        let short = "desc: I1 cache: 32768 B\nevents: Ir I1mr ILmr Dr D1mr DLmr Dw D1mw DLmw Bc Bcm Bi Bim\nfn=f\n1 2 3\n\
+                     summary: 1000 10 1 300 20 2 200 5 1 100 8 10 2\n";
+        let long = short.replace("1000 10", "5000 90").replace("300 20", "300 60").replace("100 8", "180 12");
+        let (short, long) = (Totals::of(short).unwrap(), Totals::of(&long).unwrap());
+        let counts = short.to(&long, 40.0);
+        let expected = Counts { instructions: 100.0, i1: 2.0, d1: 1.0, branches: 2.0, mispredicts: 0.1 };
+        assert_eq!(counts, expected);
+        assert_eq!(Totals::of("events: Ir\n"), None, "a run that was killed has no summary");
+    }
+
+    #[test]
+    fn what_is_saved_of_nothing_is_nothing() {
+        assert_eq!((saved(100.0, 10.0), saved(0.0, 0.0)), (Some(0.9), None));
+    }
+}

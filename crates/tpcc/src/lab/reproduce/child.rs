@@ -1,0 +1,109 @@
+//! Running programs for an experiment: to their end, or to Ctrl-C.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+
+/// How often a running program is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a program that was told to end may take for it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A program that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    /// How.
+    pub(crate) status: ExitStatus,
+    /// What it said on stdout.
+    pub(crate) stdout: String,
+    /// What it said on stderr.
+    pub(crate) stderr: String,
+}
+
+impl Ended {
+    /// The last lines of what it said, for an error.
+    pub(crate) fn last_words(&self) -> String {
+        let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
+        let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(3)..].join("; ")
+    }
+}
+
+/// Runs a program to its end. On Ctrl-C it is ended, and the error says so. `scratch` takes its output meanwhile.
+pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<Ended, Error> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |e: std::io::Error| Error::failed(format!("{name}: cannot be run: {e}"));
+    let file = || {
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = scratch.join(format!("output-{number}"));
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        // Open files need no name.
+        std::fs::remove_file(&path)?;
+        Ok::<File, std::io::Error>(file)
+    };
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let (mut stdout, mut stderr) = (file().map_err(failed)?, file().map_err(failed)?);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(stdout.try_clone().map_err(failed)?)
+        .stderr(stderr.try_clone().map_err(failed)?)
+        // Ctrl-C on the terminal comes to us alone; we pass it on, once.
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let mut told = None;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if interrupt::requested() {
+            let since = *told.get_or_insert_with(|| {
+                let _ = kill(Pid::from_raw(child.id() as i32), Signal::SIGINT);
+                Instant::now()
+            });
+            if since.elapsed() > PATIENCE {
+                let _ = child.kill();
+            }
+        }
+        std::thread::sleep(LOOK);
+    };
+    if interrupt::requested() {
+        return Err(interrupted());
+    }
+    let text = |file: &mut File| {
+        let mut bytes = Vec::new();
+        file.rewind()?;
+        file.read_to_end(&mut bytes)?;
+        Ok::<String, std::io::Error>(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    Ok(Ended { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })
+}
+
+/// What an experiment says that the user has ended.
+pub(crate) fn interrupted() -> Error {
+    Error::failed("interrupted; nothing was written")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_and_status_are_kept() {
+        let ended =
+            run(Command::new("sh").args(["-c", "echo one; echo two >&2; exit 3"]), &std::env::temp_dir()).unwrap();
+        assert_eq!((ended.stdout.as_str(), ended.stderr.as_str(), ended.status.code()), ("one\n", "two\n", Some(3)));
+        assert_eq!(ended.last_words(), "two");
+        let error = run(&mut Command::new("no-such-program-anywhere"), &std::env::temp_dir()).unwrap_err();
+        assert!(error.to_string().contains("no-such-program-anywhere"), "{error}");
+    }
+}

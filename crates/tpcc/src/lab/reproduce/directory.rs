@@ -1,0 +1,89 @@
+//! Where an experiment keeps its databases: a directory that the user names, or one that goes when the experiment ends,
+//! however it ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::workload::error::Error;
+
+/// A directory for databases and files.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    path: PathBuf,
+    /// Ours: removed with everything in it.
+    temporary: bool,
+}
+
+impl Directory {
+    /// The directory the user names, made if need be; or a temporary one.
+    pub(crate) fn open(named: Option<&Path>) -> Result<Directory, Error> {
+        let (path, temporary) = match named {
+            Some(path) => (path.to_owned(), false),
+            None => (std::env::temp_dir().join(format!("tpcc-{}", std::process::id())), true),
+        };
+        let made = match temporary {
+            // Nobody else's: an old one of this name is a leftover of a process that was killed.
+            true => fs::remove_dir_all(&path).or_else(absent).and_then(|()| fs::create_dir(&path)),
+            false => fs::create_dir_all(&path),
+        };
+        made.map_err(|e| {
+            Error::failed(format!("{}: cannot be created: {e}", path.display()))
+                .help("name another directory with --data")
+        })?;
+        Ok(Directory { path, temporary })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn absent(error: std::io::Error) -> std::io::Result<()> {
+    if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if self.temporary
+            && let Err(error) = fs::remove_dir_all(&self.path)
+        {
+            eprintln!("{}: cannot be removed: {error}", self.path.display());
+        }
+    }
+}
+
+/// Makes `to` a copy of a database, in the place of whatever is there.
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    let cannot =
+        |e: std::io::Error| Error::failed(format!("{}: cannot be copied to {}: {e}", from.display(), to.display()));
+    match fs::remove_dir_all(to) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(e)),
+        _ => fs::create_dir_all(to).map_err(cannot)?,
+    }
+    for entry in fs::read_dir(from).map_err(cannot)? {
+        let entry = entry.map_err(cannot)?;
+        fs::copy(entry.path(), to.join(entry.file_name())).map_err(cannot)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporary_directories_go_and_named_ones_stay() {
+        let temporary = Directory::open(None).unwrap();
+        let path = temporary.path().to_owned();
+        fs::write(path.join("file"), "x").unwrap();
+        drop(temporary);
+        assert!(!path.exists());
+
+        let named = std::env::temp_dir().join(format!("tpcc-named-{}", std::process::id()));
+        drop(Directory::open(Some(&named)).unwrap());
+        assert!(named.exists());
+        fs::remove_dir(&named).unwrap();
+        assert!(Directory::open(Some(Path::new("/proc/none/such"))).is_err());
+    }
+}

@@ -1,0 +1,278 @@
+//! What experiments work with: databases of given sizes, runs of this very program, counts and interleaved timings.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use super::cachegrind::{self, Counts, Totals};
+use super::child;
+use super::directory::{self, Directory};
+use super::report::Spread;
+use crate::lab::footprint::geometry::Geometry;
+use crate::report::progress;
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+
+/// Seed of databases and of counted runs, so that counts repeat.
+pub(crate) const SEED: u64 = 2004;
+
+/// MiB of buffer pool for a number of warehouses: all of it fits, with room to grow.
+fn pool_mib(warehouses: u32) -> u64 {
+    256 + 200 * u64::from(warehouses)
+}
+
+/// The laboratory.
+#[derive(Debug)]
+pub(crate) struct Lab {
+    directory: Directory,
+    program: PathBuf,
+    /// Whether to be short.
+    pub(crate) quick: bool,
+    /// Why nothing can be counted; none when it can.
+    pub(crate) uncountable: Option<String>,
+    /// Databases loaded, by warehouses, and whether nothing runs on them: what is counted begins with a copy of those.
+    databases: HashMap<(u32, bool), PathBuf>,
+    /// What was counted so far: experiments share it.
+    counted: HashMap<String, Counts>,
+    started: std::time::Instant,
+}
+
+/// A program to count: its arguments without the number of units, and that number, short and long.
+#[derive(Clone, Debug)]
+pub(crate) struct Count {
+    /// Arguments up to the flag that takes the number.
+    pub(crate) args: Vec<String>,
+    /// The flag.
+    pub(crate) length_flag: &'static str,
+    /// Units of the short and of the long run.
+    pub(crate) lengths: (u64, u64),
+    /// Units of work that one of the flag stands for.
+    pub(crate) each: f64,
+    /// The instruction cache.
+    pub(crate) i1: Geometry,
+    /// Warehouses of the database it runs on; none when it brings its own data.
+    pub(crate) warehouses: Option<u32>,
+}
+
+impl Lab {
+    /// Opens it; `data` as the user gave it.
+    pub(crate) fn open(data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
+        let program = std::env::current_exe()
+            .map_err(|e| Error::failed(format!("this program's own file cannot be found: {e}")))?;
+        Ok(Lab {
+            directory: Directory::open(data)?,
+            program,
+            quick,
+            uncountable: cachegrind::unavailable(),
+            databases: HashMap::new(),
+            counted: HashMap::new(),
+            started: std::time::Instant::now(),
+        })
+    }
+
+    /// For files that nobody keeps.
+    pub(crate) fn scratch(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// This program.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Says what is being done, with the time since the start.
+    pub(crate) fn say(&self, what: &str) {
+        progress::note(&format!("{:5.0} s  {what}", self.started.elapsed().as_secs_f64()));
+    }
+
+    /// Runs `tpcc ARGS --json FILE` and reads the file.
+    pub(crate) fn tpcc(&self, args: &[String]) -> Result<Value, Error> {
+        let file = self.scratch().join("run.json");
+        let mut command = Command::new(&self.program);
+        let ended = child::run(command.args(args).arg("--json").arg(&file), self.scratch())?;
+        let said = |why: &str| Error::failed(format!("tpcc {}: {why}", args.join(" ")));
+        if !ended.status.success() {
+            return Err(said(&ended.last_words()));
+        }
+        let text = std::fs::read_to_string(&file).map_err(|e| said(&format!("wrote no JSON: {e}")))?;
+        let _ = std::fs::remove_file(&file);
+        serde_json::from_str(&text).map_err(|e| said(&format!("wrote no JSON: {e}")))
+    }
+
+    /// Directory of a database with so many warehouses, loaded when first asked for.
+    pub(crate) fn database(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
+        self.database_that(warehouses, false)
+    }
+
+    fn database_that(&mut self, warehouses: u32, is_untouched: bool) -> Result<PathBuf, Error> {
+        if let Some(path) = self.databases.get(&(warehouses, is_untouched)) {
+            return Ok(path.clone());
+        }
+        let untouched = if is_untouched { "-untouched" } else { "" };
+        let path = self.directory.path().join(format!("warehouses-{warehouses}{untouched}"));
+        if !path.join("control").exists() {
+            self.say(&format!("loading {warehouses} warehouses"));
+            self.tpcc(&words(&format!("load --warehouses {warehouses} --seed {SEED} --data"), &path))?;
+        }
+        self.databases.insert((warehouses, is_untouched), path.clone());
+        Ok(path)
+    }
+
+    /// Arguments of a run on `of` warehouses of a database that holds `loaded`, everything in memory.
+    pub(crate) fn run_args(&mut self, loaded: u32, of: u32, how: &str) -> Result<Vec<String>, Error> {
+        let data = self.database(loaded)?;
+        let pool = pool_mib(loaded);
+        let begin = format!(
+            "run --warehouses {of} --durability async --buffer-pool {pool} --check off --seed {SEED} {how} --data"
+        );
+        Ok(words(&begin, &data))
+    }
+
+    /// Counts each of these, two programs at once where there are two cores. None where nothing can be counted.
+    pub(crate) fn count(&mut self, what: &[Count]) -> Result<Option<Vec<Counts>>, Error> {
+        if self.uncountable.is_some() {
+            return Ok(None);
+        }
+        let mut runs = Vec::new();
+        for (number, count) in what.iter().enumerate() {
+            if !self.counted.contains_key(&key(count)) {
+                runs.push((number, count.lengths.0));
+                runs.push((number, count.lengths.1));
+            }
+        }
+        let lanes = std::thread::available_parallelism().map_or(1, usize::from).min(2);
+        let mut arguments = Vec::new();
+        for (place, (number, length)) in runs.iter().enumerate() {
+            let count = &what[*number];
+            let mut args = count.args.clone();
+            args.extend([count.length_flag.to_owned(), length.to_string()]);
+            let mut data = None;
+            if let Some(warehouses) = count.warehouses {
+                let own = self.directory.path().join(format!("counted-{}", place % lanes));
+                args.extend(["--data".to_owned(), own.display().to_string()]);
+                data = Some((self.database_that(warehouses, true)?, own));
+            }
+            arguments.push((args, count.i1, data));
+        }
+        let (program, scratch) = (&self.program, self.directory.path());
+        let lane = |lane: usize| {
+            let mine = arguments.iter().enumerate().skip(lane).step_by(lanes);
+            mine.map(|(place, (args, i1, data))| {
+                // What opening a database costs depends on what was done to it: each run begins with the same.
+                if let Some((untouched, own)) = data {
+                    directory::copy(untouched, own)?;
+                }
+                let totals = cachegrind::totals(program, args, *i1, scratch)?;
+                Ok((place, totals))
+            })
+            .collect::<Result<Vec<(usize, Totals)>, Error>>()
+        };
+        let found: Result<Vec<_>, Error> = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..lanes).map(|number| scope.spawn(move || lane(number))).collect();
+            let mut all = lane(0)?;
+            for other in others {
+                all.extend(
+                    other.join().map_err(|_| Error::failed("a thread panicked; this is a fault of the program"))??,
+                );
+            }
+            Ok(all)
+        });
+        let mut found = found?;
+        for (_, own) in arguments.iter().filter_map(|(_, _, data)| data.as_ref()) {
+            let _ = std::fs::remove_dir_all(own);
+        }
+        found.sort_by_key(|(place, _)| *place);
+        for (pair, totals) in runs.chunks(2).zip(found.chunks(2)) {
+            let ([(number, short), (_, long)], [(_, before), (_, after)]) = (pair, totals) else { continue };
+            let count = &what[*number];
+            self.counted.insert(key(count), before.to(after, (long - short) as f64 * count.each));
+        }
+        Ok(Some(what.iter().filter_map(|count| self.counted.get(&key(count)).copied()).collect()))
+    }
+
+    /// Runs each of these in turn, `rounds` times, and measures how many transactions a second each completes.
+    pub(crate) fn interleave(&self, rounds: usize, runs: &[(&str, Vec<String>)]) -> Result<Timings, Error> {
+        let mut found = Timings::default();
+        for round in 1..=rounds {
+            for (label, args) in runs {
+                self.say(&format!("timing {label}, round {round} of {rounds}"));
+                let json = self.tpcc(args)?;
+                if interrupt::requested() {
+                    return Err(child::interrupted());
+                }
+                let rate = json["throughput_per_s"].as_f64().unwrap_or(f64::NAN);
+                found.rates.entry((*label).to_owned()).or_default().push(rate);
+                if let Some(us) = json["transactions"]["new-order"]["response_p99_us"].as_f64() {
+                    found.responses.entry((*label).to_owned()).or_default().push(us);
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Words of a text, and a path as the last of them.
+pub(crate) fn words(text: &str, path: &Path) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).chain([path.display().to_string()]).collect()
+}
+
+fn key(count: &Count) -> String {
+    format!("{} {:?} {} {:?}", count.args.join(" "), count.lengths, count.i1, count.warehouses)
+}
+
+/// What interleaved runs gave, by label, round by round.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Timings {
+    /// Transactions a second.
+    rates: HashMap<String, Vec<f64>>,
+    /// 99th percentile of New-Order's response, in microseconds: from the moment its terminal asks.
+    responses: HashMap<String, Vec<f64>>,
+}
+
+impl Timings {
+    /// Transactions a second.
+    pub(crate) fn rate(&self, label: &str) -> Option<Spread> {
+        Spread::of(self.rates.get(label)?.iter().copied())
+    }
+
+    /// 99th percentile of New-Order's response, in microseconds; none where there was no New-Order.
+    pub(crate) fn response_p99(&self, label: &str) -> Option<Spread> {
+        Spread::of(self.responses.get(label)?.iter().copied())
+    }
+
+    /// How many times as fast `a` is as `b`, each round with itself.
+    pub(crate) fn ratio(&self, a: &str, b: &str) -> Option<Spread> {
+        Spread::of(self.rates.get(a)?.iter().zip(self.rates.get(b)?).map(|(a, b)| a / b))
+    }
+
+    /// Takes over what another series of runs gave.
+    pub(crate) fn extend(&mut self, other: Timings) {
+        for (all, more) in [(&mut self.rates, other.rates), (&mut self.responses, other.responses)] {
+            for (label, values) in more {
+                all.entry(label).or_default().extend(values);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let timings = |a: &[f64], b: &[f64]| Timings {
+            rates: HashMap::from([("a".to_owned(), a.to_vec()), ("b".to_owned(), b.to_vec())]),
+            responses: HashMap::from([("a".to_owned(), a.to_vec())]),
+        };
+        let mut all = timings(&[20.0, 30.0], &[10.0, 10.0]);
+        all.extend(timings(&[10.0], &[10.0]));
+        assert_eq!(all.ratio("a", "b"), Some(Spread { mid: 2.0, low: 1.0, high: 3.0 }));
+        assert_eq!(all.rate("b"), Some(Spread::exact(10.0)));
+        assert_eq!(all.ratio("a", "c"), None);
+        assert_eq!(all.response_p99("a").map(|p99| p99.mid), Some(20.0));
+        assert_eq!(all.response_p99("b"), None);
+    }
+}

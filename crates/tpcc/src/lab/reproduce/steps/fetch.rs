@@ -1,0 +1,263 @@
+//! Index fetches (3.2): N threads, each reading a row by its key again and again, on one table of 100,000 rows of 25
+//! integers. Figures 2a, 5, 8 and 9.
+//!
+//! The paper's operation has 45 KiB of code and misses in caches of 16 to 64 KiB. Ours is a fraction of that, so that the
+//! caches here are smaller by as much: the one of figures 2, 5 and 8 is the largest power of two of at most half the
+//! operation's code. The code is counted, not assumed: lines that one fetch misses when other code has filled the cache.
+
+use serde_json::json;
+
+use crate::lab::filler;
+use crate::lab::footprint::geometry::Geometry;
+use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::cachegrind::{Counts, saved};
+use crate::lab::reproduce::claims;
+use crate::lab::reproduce::lab::{Count, Lab};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+
+/// Threads of a team at which the paper compares.
+const TEN: u32 = 10;
+/// Fetches of each thread, short and long run.
+const FETCHES: (u64, u64) = (400, 2400);
+/// Cache in which an operation's code certainly fits.
+const LARGE: &str = "65536,8,64";
+
+/// How a run goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct How {
+    threads: u32,
+    /// Whether they switch at points.
+    live: bool,
+    /// Whether other code empties the cache before each round.
+    cold: bool,
+}
+
+fn count_of(how: How, i1: Geometry) -> Count {
+    let points = if how.live { "all" } else { "none" };
+    let cold = if how.cold { " --cold" } else { "" };
+    let args = format!("index-fetch --threads {} --ctx-points {points}{cold}", how.threads);
+    Count {
+        args: args.split_whitespace().map(str::to_owned).collect(),
+        length_flag: "--fetches",
+        lengths: FETCHES,
+        each: f64::from(how.threads),
+        i1,
+        warehouses: None,
+    }
+}
+
+/// Counts a fetch of each of these; none where nothing can be counted.
+fn count(lab: &mut Lab, runs: &[(How, Geometry)]) -> Result<Option<Vec<Counts>>, Error> {
+    let what: Vec<Count> = runs.iter().map(|(how, i1)| count_of(*how, *i1)).collect();
+    let Some(mut counts) = lab.count(&what)? else { return Ok(None) };
+    for ((how, _), counts) in runs.iter().zip(&mut counts) {
+        // The other code misses all its lines, as often as it runs: by every fiber, or by the first for all.
+        let rounds = if !how.cold {
+            0.0
+        } else if how.live {
+            1.0 / f64::from(how.threads)
+        } else {
+            1.0
+        };
+        counts.i1 -= rounds * filler::LINES as f64;
+    }
+    Ok(Some(counts))
+}
+
+fn large() -> Result<Geometry, Error> {
+    LARGE.parse().map_err(Error::failed)
+}
+
+/// Lines of code that a fetch runs through, and the cache to look at.
+struct Code {
+    lines: f64,
+    i1: Geometry,
+}
+
+fn code(lab: &mut Lab, findings: &mut Findings) -> Result<Option<Code>, Error> {
+    let cold = How { threads: 1, live: false, cold: true };
+    let Some(counts) = count(lab, &[(cold, large()?)])? else { return Ok(None) };
+    let lines = counts.first().map_or(0.0, |counts| counts.i1);
+    let bytes = (lines * 64.0) as u32;
+    let half = 1 << (bytes / 2).max(1024).ilog2();
+    let Some(i1) = Geometry::new(half, 8, 64) else { return Ok(None) };
+    findings.config.insert("index_fetch_code_bytes".into(), json!(bytes));
+    findings.config.insert("index_fetch_cache".into(), json!(i1.to_string()));
+    lab.say(&format!("an index fetch runs through {bytes} bytes of code; counted in {}", i1.in_words()));
+    Ok(Some(Code { lines, i1 }))
+}
+
+fn why(lab: &Lab) -> String {
+    lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned())
+}
+
+fn threads(lab: &Lab) -> &'static [u32] {
+    if lab.quick { &[1, 2, 5, 10] } else { &[1, 2, 3, 4, 5, 6, 8, 10, 16] }
+}
+
+/// Misses of a round by number of threads.
+type ByThreads = Vec<(u32, f64)>;
+
+/// Misses of a round, one fetch of each thread, by number of threads.
+fn by_threads(
+    lab: &mut Lab,
+    name: &str,
+    i1: Geometry,
+    live: bool,
+    cold: bool,
+) -> Result<Option<(Series, ByThreads)>, Error> {
+    let all = threads(lab);
+    let runs: Vec<_> = all.iter().map(|&threads| (How { threads, live, cold }, i1)).collect();
+    let Some(counts) = count(lab, &runs)? else { return Ok(None) };
+    let mut series = Series::new(name, "threads", &format!("instruction misses of a round, {}", i1.in_words()));
+    let values: ByThreads = all.iter().zip(&counts).map(|(n, counts)| (*n, counts.i1 * f64::from(*n))).collect();
+    values.iter().for_each(|(n, misses)| series.push_exact(*n, Some(*misses)));
+    Ok(Some((series, values)))
+}
+
+/// What each thread beyond the first adds, at ten.
+fn extra(values: &[(u32, f64)]) -> Option<f64> {
+    let at = |threads| values.iter().find(|(n, _)| *n == threads).map(|(_, misses)| *misses);
+    Some((at(TEN)? - at(1)?) / f64::from(TEN - 1))
+}
+
+/// Figure 2a: ten threads cost little more than one.
+pub(super) fn fig2(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let Some(code) = code(lab, findings)? else {
+        findings.claim(claims::FETCH_EXTRA.missing(why(lab)));
+        return Ok(());
+    };
+    for (live, name) in [(false, "steps-fig2 no switching"), (true, "steps-fig2 switching")] {
+        let Some((series, values)) = by_threads(lab, name, code.i1, live, false)? else { continue };
+        findings.series.push(series);
+        if let (true, Some(extra)) = (live, extra(&values)) {
+            let note = format!(
+                "a fetch runs through {:.0} lines; cache of {}, warm; from 1 to {TEN} threads",
+                code.lines,
+                code.i1.in_words()
+            );
+            findings.claim(claims::FETCH_EXTRA.found(extra, note));
+        }
+    }
+    Ok(())
+}
+
+/// Figure 5: the same when other code has run before each round.
+pub(super) fn fig5(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let Some(code) = code(lab, findings)? else { return Ok(()) };
+    for (live, cold, name) in [
+        (false, true, "steps-fig5 no switching, cold"),
+        (true, true, "steps-fig5 switching, cold"),
+        (false, false, "steps-fig5 no switching, warm"),
+        (true, false, "steps-fig5 switching, warm"),
+    ] {
+        if let Some((series, _)) = by_threads(lab, name, code.i1, live, cold)? {
+            findings.series.push(series);
+        }
+    }
+    Ok(())
+}
+
+/// Figure 8: everything that is counted, and time, at ten threads.
+pub(super) fn fig8(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let Some(code) = code(lab, findings)? else {
+        findings.claim(claims::FETCH_I1.missing(why(lab)));
+        return Ok(());
+    };
+    let how = |live, cold| How { threads: TEN, live, cold };
+    let runs = [how(false, false), how(true, false), how(false, true), how(true, true)].map(|how| (how, code.i1));
+    let Some(counts) = count(lab, &runs)? else { return Ok(()) };
+    let [off, on, off_cold, on_cold] = counts[..] else { return Ok(()) };
+    let label = format!("with switching, per cent of without; {}", code.i1.in_words());
+    let mut series = Series::new("steps-fig8 warm", "event", &label);
+    let mut cold = Series::new("steps-fig8 cold", "event", &label);
+    for (event, of) in EVENTS {
+        let percent = |off: f64, on: f64| (off > 0.0).then(|| 100.0 * on / off);
+        series.push_exact(*event, percent(of(&off), of(&on)));
+        cold.push_exact(*event, percent(of(&off_cold), of(&on_cold)));
+    }
+    let times = time(lab, if lab.quick { 3 } else { 7 })?;
+    series.push("time", times.map(|t| Spread { mid: 100.0 * t.mid, low: 100.0 * t.low, high: 100.0 * t.high }));
+    cold.push("time", None);
+    findings.series.extend([series, cold]);
+    let note = format!(
+        "{TEN} threads, {}; {:.1} misses a fetch become {:.1}; with other code before each round {:.1} become {:.1}",
+        code.i1.in_words(),
+        off.i1,
+        on.i1,
+        off_cold.i1,
+        on_cold.i1
+    );
+    findings.claim(match saved(off.i1, on.i1) {
+        Some(saved) => claims::FETCH_I1.found(saved, note),
+        None => claims::FETCH_I1.missing(note),
+    });
+    Ok(())
+}
+
+/// A count's name, and where it stands.
+type Event = (&'static str, fn(&Counts) -> f64);
+
+/// What figures 8, 10 and 11 show of a count.
+pub(super) const EVENTS: &[Event] = &[
+    ("L1-I misses", |counts| counts.i1),
+    ("L1-D misses", |counts| counts.d1),
+    ("instructions", |counts| counts.instructions),
+    ("branches", |counts| counts.branches),
+    ("mispredicted branches", |counts| counts.mispredicts),
+];
+
+/// Time of a fetch with switching, as a share of that without.
+fn time(lab: &Lab, rounds: usize) -> Result<Option<Spread>, Error> {
+    let mut ratios = Vec::new();
+    for _ in 0..rounds {
+        let mut ns = [0.0; 2];
+        for (ns, points) in ns.iter_mut().zip(["none", "all"]) {
+            let args = format!("index-fetch --threads {TEN} --ctx-points {points} --fetches 100000");
+            let json = lab.tpcc(&args.split_whitespace().map(str::to_owned).collect::<Vec<_>>())?;
+            *ns = json["ns_per_fetch"].as_f64().unwrap_or(f64::NAN);
+        }
+        ratios.push(ns[1] / ns[0]);
+    }
+    Ok(Spread::of(ratios))
+}
+
+/// Figure 9: caches of three sizes around the operation's code, direct to fully associative.
+pub(super) fn fig9(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let Some(code) = code(lab, findings)? else { return Ok(()) };
+    let sizes: Vec<u32> =
+        if lab.quick { vec![code.i1.bytes()] } else { vec![code.i1.bytes() / 2, code.i1.bytes(), 2 * code.i1.bytes()] };
+    for bytes in sizes {
+        let lines = bytes / code.i1.line();
+        let ways: Vec<u32> = [1, 2, 4, 8, lines].into_iter().filter(|ways| *ways <= lines).collect();
+        let caches: Vec<Geometry> =
+            ways.iter().filter_map(|ways| Geometry::new(bytes, *ways, code.i1.line())).collect();
+        let runs: Vec<(How, Geometry)> = caches
+            .iter()
+            .flat_map(|i1| [false, true].map(|live| (How { threads: TEN, live, cold: false }, *i1)))
+            .collect();
+        let Some(counts) = count(lab, &runs)? else { return Ok(()) };
+        for (live, what) in [(0, "no switching"), (1, "switching")] {
+            let name = format!("steps-fig9 {} B, {what}", bytes);
+            let mut series = Series::new(name, "ways", "instruction misses of a fetch");
+            for (pair, i1) in counts.chunks(2).zip(&caches) {
+                let x = if i1.ways() == lines { "full".to_owned() } else { i1.ways().to_string() };
+                series.push_exact(x, pair.get(live).map(|counts| counts.i1));
+            }
+            findings.series.push(series);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_further_thread_is_what_ten_add_to_one() {
+        assert_eq!(extra(&[(1, 100.0), (2, 105.0), (10, 145.0)]), Some(5.0));
+        assert_eq!(extra(&[(1, 100.0)]), None);
+    }
+}

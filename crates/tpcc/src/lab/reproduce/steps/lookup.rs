@@ -1,0 +1,156 @@
+//! Lookups in groups: a table of 1.5 GiB, random keys, a row and its lock each, in transactions of 48.
+
+use std::time::{Duration, Instant};
+
+use storage::{Database, Durability, OpenTable, Options, Raw, Table, TxnError};
+
+use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::child::interrupted;
+use crate::lab::reproduce::claims;
+use crate::lab::reproduce::lab::{Lab, SEED};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+
+const ROW: usize = 100;
+const ROWS: Table<(), ()> = Table::new("rows");
+/// Bytes of rows: far more than the caches of any processor.
+const BYTES: u64 = 1536 << 20;
+/// Lookups of a transaction: a multiple of every group.
+const LOOKUPS: usize = 48;
+/// Lookups announced at once; 0 announces none.
+const GROUPS: [usize; 6] = [0, 2, 4, 8, 12, 16];
+/// Memory that the system must have free for this.
+const NEEDED: u64 = 3 << 30;
+/// How long one variant is measured at a time.
+const SLICE: Duration = Duration::from_millis(400);
+
+/// Series and claim.
+pub(super) fn lookup(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    if let Some(free) = free_memory().filter(|free| *free < NEEDED) {
+        let why = format!("needs {} MiB of memory; {} are free", NEEDED >> 20, free >> 20);
+        findings.claim(claims::LOOKUP.missing(why));
+        return Ok(());
+    }
+    lab.say("lookups in groups: loading 1.5 GiB of rows");
+    let directory = lab.scratch().join("lookup");
+    let failed = |e: &dyn std::fmt::Display| Error::failed(format!("{}: {e}", directory.display()));
+    // What an interrupted run left in a directory that the user named.
+    let _ = std::fs::remove_dir_all(&directory);
+    let rounds = if lab.quick { 5 } else { 15 };
+    let times = measured(&directory, rounds).map_err(|e| failed(&e))?;
+    std::fs::remove_dir_all(&directory).map_err(|e| failed(&e))?;
+    let Some(times) = times else { return Err(interrupted()) };
+    let mut series = Series::new("steps-lookup", "lookups announced at once", "ns a lookup");
+    for (group, ns) in GROUPS.iter().zip(&times) {
+        series.push(*group as u32, Spread::of(ns.iter().copied()));
+    }
+    findings.series.push(series);
+    let ratio = |group: usize| {
+        let at = GROUPS.iter().position(|size| *size == group)?;
+        Spread::of(times.first()?.iter().zip(times.get(at)?).map(|(alone, grouped)| alone / grouped))
+    };
+    let best = [8, 12, 16].into_iter().filter_map(|group| Some((group, ratio(group)?)));
+    let best = best.max_by(|a, b| a.1.mid.total_cmp(&b.1.mid));
+    findings.claim(match best {
+        Some((group, ratio)) => {
+            let note = format!("groups of {group}; {} MiB of rows, serializable, rounds interleaved", BYTES >> 20);
+            claims::LOOKUP.measured(Some(ratio), note)
+        }
+        None => claims::LOOKUP.missing("nothing was measured"),
+    });
+    Ok(())
+}
+
+/// Nanoseconds of a lookup by group, round by round; none when the user has interrupted.
+fn measured(directory: &std::path::Path, rounds: usize) -> Result<Option<Vec<Vec<f64>>>, Box<dyn std::error::Error>> {
+    let options = Options::new().buffer_pool(BYTES * 2).durability(Durability::Async).checkpoint_every(256 << 20);
+    let db = options.open(directory)?;
+    let rows = db.raw_table(&ROWS)?;
+    let count = BYTES / ROW as u64;
+    let mut load = db.bulk_load(&rows)?;
+    let mut row = [b'.'; ROW];
+    for key in 0..count {
+        row[..8].copy_from_slice(&key.to_le_bytes());
+        load.push_raw(&key.to_be_bytes(), &row)?;
+        if key % 65_536 == 0 && interrupt::requested() {
+            return Ok(None);
+        }
+    }
+    load.finish()?;
+    db.preload()?;
+    let mut random = SEED;
+    let mut times = vec![Vec::new(); GROUPS.len()];
+    for _ in 0..rounds {
+        for (times, group) in times.iter_mut().zip(GROUPS) {
+            let (start, mut done) = (Instant::now(), 0);
+            while start.elapsed() < SLICE {
+                for _ in 0..16 {
+                    transaction(&db, &rows, &mut random, count, group)?;
+                    done += LOOKUPS;
+                }
+            }
+            times.push(start.elapsed().as_nanos() as f64 / done as f64);
+            if interrupt::requested() {
+                return Ok(None);
+            }
+        }
+    }
+    db.close()?;
+    Ok(Some(times))
+}
+
+fn transaction(
+    db: &Database,
+    rows: &OpenTable<Raw, Raw>,
+    random: &mut u64,
+    count: u64,
+    group: usize,
+) -> Result<(), TxnError> {
+    let keys: [[u8; 8]; LOOKUPS] = std::array::from_fn(|_| below(random, count).to_be_bytes());
+    let mut tx = db.begin()?;
+    let mut sum = 0;
+    for keys in keys.chunks(group.max(1)) {
+        if group > 0 {
+            tx.prefetch_raw(keys.iter().map(|key| (*rows, &key[..], ROW)));
+        }
+        for key in keys {
+            sum += tx.read_raw(rows, key, |row| u64::from(row[0]))?.unwrap_or(0);
+        }
+    }
+    std::hint::black_box(sum);
+    tx.commit_async()?;
+    Ok(())
+}
+
+/// The next number below `n` of a sequence without order (splitmix64).
+fn below(state: &mut u64, n: u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    ((u128::from(z ^ z >> 31) * u128::from(n)) >> 64) as u64
+}
+
+/// Bytes that the system could give, as far as it says.
+fn free_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_divide_a_transaction() {
+        assert!(GROUPS.iter().all(|group| LOOKUPS.is_multiple_of((*group).max(1))));
+    }
+
+    #[test]
+    fn random_numbers_stay_below() {
+        let mut state = 1;
+        assert!((0..1000).all(|_| below(&mut state, 7) < 7));
+    }
+}

@@ -1,0 +1,42 @@
+//! Table 2: which operations run the same code in whichever transaction, so that they can share a team, and which do so
+//! only on the same index. The paper classifies by hand; here traces of our own operations are compared.
+
+use std::collections::HashSet;
+
+use crate::lab::footprint::{self, Overlap};
+use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::lab::Lab;
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+use crate::workload::generate::deck::Mix;
+
+/// Traces the standard mix and compares executions of each operation.
+pub(super) fn table2(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let data = lab.database(1)?;
+    lab.say("tracing one transaction of each kind after the other");
+    let traces = match footprint::trace(footprint::command(lab.program(), &data, Mix::Standard), Mix::Standard) {
+        Ok(traces) => traces,
+        Err(error) => {
+            lab.say(&format!("steps-table2 is left out: {error}"));
+            return Ok(());
+        }
+    };
+    let label = "lines of code in common, per cent of all of two executions";
+    let mut same = Series::new("steps-table2 on one index", "operation", label);
+    let mut other = Series::new("steps-table2 on different indexes", "operation", label);
+    let overlaps = footprint::overlaps(&traces);
+    let kinds: Vec<&str> = {
+        let mut seen = HashSet::new();
+        overlaps.iter().map(|overlap| overlap.kind).filter(|kind| seen.insert(*kind)).collect()
+    };
+    for kind in kinds {
+        let of = |same: bool| {
+            let chosen = overlaps.iter().filter(|o: &&Overlap| o.kind == kind && o.same_index == same);
+            Spread::of(chosen.map(|overlap| 100.0 * overlap.share))
+        };
+        same.push(kind, of(true));
+        other.push(kind, of(false));
+    }
+    findings.series.extend([same, other]);
+    Ok(())
+}

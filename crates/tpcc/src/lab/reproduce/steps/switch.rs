@@ -1,0 +1,75 @@
+//! The switch itself: nanoseconds of a hop between team mates with its checks, by size of the team and by where the points
+//! lie, beside libraries that others use.
+
+use sched_steps::measure::{self, Contestant, Figure, Shape, compare};
+
+use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::claims;
+use crate::lab::reproduce::lab::Lab;
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+
+/// Sizes of teams.
+const SIZES: [usize; 6] = [2, 10, 16, 64, 300, 1000];
+/// Sizes for which the claim is made.
+const CLAIMED: std::ops::RangeInclusive<usize> = 10..=300;
+
+const OURS: &str = "hop, staggered points";
+const COROSENSEI: &str = "corosensei";
+const TOKIO: &str = "tokio yield_now";
+
+/// Measures hops; contestants take turns.
+pub(super) fn switch(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let (repetitions, hops) = if lab.quick { (7, 400_000) } else { (15, 3_000_000) };
+    let mut figures: Vec<Figure> = Vec::new();
+    for contexts in SIZES {
+        lab.say(&format!("timing switches of {contexts}"));
+        let mut one = |n, rounds| measure::hops(Shape::One, n, rounds);
+        let mut staggered = |n, rounds| measure::hops(Shape::Staggered, n, rounds);
+        let mut deep = |n, rounds| measure::hops(Shape::Deep, n, rounds);
+        let mut contestants: Vec<Contestant<'_>> =
+            vec![("hop, one point", &mut one), (OURS, &mut staggered), ("hop, eight calls deep", &mut deep)];
+        #[cfg(feature = "rivals")]
+        let (mut corosensei, mut tokio) = (measure::corosensei_hops, measure::tokio_hops);
+        #[cfg(feature = "rivals")]
+        {
+            contestants.push((COROSENSEI, &mut corosensei));
+            contestants.push((TOKIO, &mut tokio));
+        }
+        figures.extend(compare(contexts, repetitions, hops, &mut contestants));
+        if crate::workload::interrupt::requested() {
+            return Err(crate::lab::reproduce::child::interrupted());
+        }
+    }
+    for name in ["hop, one point", OURS, "hop, eight calls deep", COROSENSEI, TOKIO] {
+        let of: Vec<&Figure> = figures.iter().filter(|figure| figure.name == name).collect();
+        if !of.is_empty() {
+            let mut series = Series::new(format!("steps-switch {name}"), "team size", "ns a switch");
+            let spread = |f: &Figure| Spread { mid: f.median_ns, low: f.min_ns, high: f.max_ns };
+            of.iter().for_each(|figure| series.push(figure.contexts as u32, Some(spread(figure))));
+            findings.series.push(series);
+        }
+    }
+    let ours: Vec<&Figure> = figures.iter().filter(|f| f.name == OURS && CLAIMED.contains(&f.contexts)).collect();
+    let worst = ours.iter().map(|figure| figure.median_ns).max_by(f64::total_cmp);
+    findings.claim(match worst {
+        Some(ns) => claims::HOP_NS.found(ns, "the slowest of teams of 10, 16, 64 and 300; four points, staggered"),
+        None => claims::HOP_NS.missing("the system gives no stacks"),
+    });
+    for (promise, rival) in [(claims::HOP_VS_COROSENSEI, COROSENSEI), (claims::HOP_VS_TOKIO, TOKIO)] {
+        let ratios = ours.iter().filter_map(|hop| {
+            let other = figures.iter().find(|f| f.name == rival && f.contexts == hop.contexts)?;
+            Some(other.median_ns / hop.median_ns)
+        });
+        findings.claim(match ratios.min_by(f64::total_cmp) {
+            Some(times) => promise.found(times, "the least of teams of 10 to 300, taken in turns"),
+            None => promise.missing("built without the feature 'rivals'"),
+        });
+    }
+    let bytes = measure::code_bytes();
+    findings.claim(match bytes {
+        0 => claims::SWITCH_CODE.missing("no machine code of ours on this target"),
+        bytes => claims::SWITCH_CODE.found(bytes as f64, "machine code of the inlined hop"),
+    });
+    Ok(())
+}

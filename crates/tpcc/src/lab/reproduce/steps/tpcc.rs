@@ -1,0 +1,172 @@
+//! TPC-C (4.3): Payment alone (figure 10), team sizes (table 4), the mix without Delivery (figure 11).
+//!
+//! "Off" is the same binary with the same fibers and no point live: transactions of a team run one after the other, each
+//! to its end.
+
+use super::fetch::EVENTS;
+use crate::lab::footprint::geometry::Geometry;
+use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::cachegrind::{Counts, saved};
+use crate::lab::reproduce::claims::{self, Promise};
+use crate::lab::reproduce::lab::{Count, Lab, SEED};
+use crate::lab::reproduce::report::{Claim, Series, Spread};
+use crate::workload::error::Error;
+
+/// Transactions of the short and of the long counted run.
+const LENGTHS: (u64, u64) = (1_000, 5_000);
+/// Misses a transaction below which a cache is too large to show anything.
+const FEW: f64 = 20.0;
+
+/// Counts of a mix at some warehouses, points off and on, in the first cache where off misses enough.
+struct Counted {
+    warehouses: u32,
+    i1: Geometry,
+    off: Counts,
+    on: Counts,
+}
+
+fn counted(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Option<Counted>, Error> {
+    let pool = 256 + 200 * loaded;
+    let run = |points: &str, i1: Geometry| {
+        let args = format!(
+            "run --warehouses {warehouses} --workers 1 --mix {mix} --warmup 0 --seed {SEED} --durability async \
+             --buffer-pool {pool} --check off --background inline --scheduler steps {points}"
+        );
+        Count {
+            args: args.split_whitespace().map(str::to_owned).collect(),
+            length_flag: "--transactions",
+            lengths: LENGTHS,
+            each: 1.0,
+            i1,
+            warehouses: Some(loaded),
+        }
+    };
+    let small = Geometry::new(16 << 10, 8, 64);
+    for i1 in [Some(Geometry::USUAL), small].into_iter().flatten() {
+        lab.say(&format!("counting {mix} at {warehouses} warehouses in {}", i1.in_words()));
+        let Some(counts) = lab.count(&[run("--ctx-points none", i1), run("", i1)])? else { return Ok(None) };
+        let [off, on] = counts[..] else { return Ok(None) };
+        if off.i1 >= FEW || Some(i1) == small {
+            return Ok(Some(Counted { warehouses, i1, off, on }));
+        }
+    }
+    Ok(None)
+}
+
+/// Warehouses to load and those to look at.
+fn sizes(lab: &Lab, all: &'static [u32]) -> (u32, &'static [u32]) {
+    if lab.quick { (20, &[20]) } else { (all.iter().copied().max().unwrap_or(20), all) }
+}
+
+/// How many times as fast points make a mix, over interleaved rounds.
+fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Option<Spread>, Error> {
+    let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
+    let how =
+        |points: &str| format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --scheduler steps {points}");
+    let off = lab.run_args(loaded, warehouses, &how("--ctx-points none"))?;
+    let on = lab.run_args(loaded, warehouses, &how(""))?;
+    let (off_label, on_label) = (format!("{mix}, points off"), format!("{mix}, points on"));
+    let timings = lab.interleave(rounds, &[(&off_label, off), (&on_label, on)])?;
+    Ok(timings.ratio(&on_label, &off_label))
+}
+
+/// Figures 10 and 11 are alike: events with points, relative to without, by warehouses.
+fn relative(
+    lab: &mut Lab,
+    findings: &mut Findings,
+    figure: &str,
+    mix: &str,
+    all: &'static [u32],
+) -> Result<(Vec<Counted>, Option<Spread>), Error> {
+    let (loaded, sizes) = sizes(lab, all);
+    let (mut all, mut at_twenty) = (Vec::new(), None);
+    for &warehouses in sizes {
+        let counted = counted(lab, mix, loaded, warehouses)?;
+        let time = speedup(lab, mix, loaded, warehouses)?;
+        let cache = counted.as_ref().map_or(String::new(), |counted| format!("; {}", counted.i1.in_words()));
+        let label = format!("points on, per cent of off{cache}");
+        let mut series = Series::new(format!("{figure} {warehouses} warehouses"), "event", &label);
+        for (event, of) in EVENTS {
+            let share = counted.as_ref().filter(|c| of(&c.off) > 0.0).map(|c| 100.0 * of(&c.on) / of(&c.off));
+            series.push_exact(*event, share);
+        }
+        series.push("time", time.map(|t| Spread { mid: 100.0 / t.mid, low: 100.0 / t.high, high: 100.0 / t.low }));
+        findings.series.push(series);
+        all.extend(counted);
+        if warehouses == 20 {
+            at_twenty = time;
+        }
+    }
+    Ok((all, at_twenty))
+}
+
+/// The one with the smallest reduction of all.
+fn worst(counted: &[Counted], of: fn(&Counts) -> f64) -> Option<&Counted> {
+    let left = |counted: &Counted| of(&counted.on) / of(&counted.off).max(f64::MIN_POSITIVE);
+    counted.iter().max_by(|a, b| left(a).total_cmp(&left(b)))
+}
+
+fn reduction(promise: Promise, counted: &[Counted], why: &str, of: fn(&Counts) -> f64) -> Claim {
+    let Some(counted) = worst(counted, of) else { return promise.missing(why) };
+    let (off, on) = (of(&counted.off), of(&counted.on));
+    let (warehouses, i1) = (counted.warehouses, counted.i1.in_words());
+    let note = format!("{warehouses} warehouses, {i1}; {off:.1} a transaction become {on:.1}");
+    match saved(off, on) {
+        Some(saved) => promise.found(saved, note),
+        None => promise.missing(note),
+    }
+}
+
+/// Figure 10.
+pub(super) fn fig10(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let (counted, time) = relative(lab, findings, "steps-fig10", "payment", &[10, 20, 30])?;
+    let why = lab.uncountable.clone().unwrap_or_default();
+    findings.claim(reduction(claims::PAYMENT_I1, &counted, &why, |counts| counts.i1));
+    findings.claim(reduction(claims::PAYMENT_MISPREDICTS, &counted, &why, |counts| counts.mispredicts));
+    findings.claim(match worst(&counted, |counts| counts.instructions) {
+        Some(counted) => claims::INSTRUCTIONS.found(
+            counted.on.instructions / counted.off.instructions - 1.0,
+            format!("Payment: {:.0} a transaction become {:.0}", counted.off.instructions, counted.on.instructions),
+        ),
+        None => claims::INSTRUCTIONS.missing(why),
+    });
+    findings.claim(claims::PAYMENT_TIME.measured(time, "20 warehouses, one worker, rounds interleaved"));
+    Ok(())
+}
+
+/// Figure 11.
+pub(super) fn fig11(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let (counted, time) = relative(lab, findings, "steps-fig11", "no-delivery", &[10, 20])?;
+    let why = lab.uncountable.clone().unwrap_or_default();
+    findings.claim(reduction(claims::MIX_I1, &counted, &why, |counts| counts.i1));
+    findings.claim(claims::MIX_TIME.measured(time, "no-delivery, 20 warehouses, one worker, rounds interleaved"));
+    Ok(())
+}
+
+/// Table 4: who enters a team and who leaves it with the others, by operation.
+pub(super) fn table4(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+    let (loaded, sizes) = sizes(lab, &[10, 20, 30]);
+    for &warehouses in sizes {
+        let how = "--workers 1 --mix payment --warmup 1 --duration 3 --scheduler steps --teams operation";
+        let args = lab.run_args(loaded, warehouses, how)?;
+        lab.say(&format!("team sizes of Payment at {warehouses} warehouses"));
+        let json = lab.tpcc(&args)?;
+        let operations = json["steps"]["operations"].as_array().map_or(&[][..], Vec::as_slice);
+        for (key, what, unit) in [
+            ("mean_in", "in", "threads of a team"),
+            ("mean_out", "out", "threads of a team"),
+            ("strays", "strays", "threads in all"),
+        ] {
+            let name = format!("steps-table4 {warehouses} warehouses, {what}");
+            let mut series = Series::new(name, "operation", unit);
+            for operation in operations {
+                series.push_exact(operation["name"].as_str().unwrap_or("?"), operation[key].as_f64());
+            }
+            findings.series.push(series);
+        }
+        let mut series = Series::new("steps-table4 ready threads", "warehouses", "threads ready to run, mean");
+        series.push_exact(warehouses, json["steps"]["mean_ready"].as_f64());
+        findings.series.push(series);
+    }
+    Ok(())
+}

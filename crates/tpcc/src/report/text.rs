@@ -1,0 +1,277 @@
+//! The text that `run` and `check` print.
+
+use std::fmt::Write;
+
+use super::{NOTICE, model};
+use crate::workload::check::Checked;
+use crate::workload::check::rule::{CONDITIONS, RULES, Rule};
+use crate::workload::generate::deck::Kind;
+use crate::workload::words::{counted, grouped};
+
+/// The summary of a run, as `--json` has it.
+pub(crate) fn run(run: &model::Run, checked: Option<&Checked>) -> String {
+    let mut text = String::new();
+    // Writing into a String cannot fail.
+    let _ = write_run(&mut text, run, checked);
+    text
+}
+
+fn write_run(to: &mut String, run: &model::Run, checked: Option<&Checked>) -> std::fmt::Result {
+    let config = &run.config;
+    writeln!(to, "{NOTICE}")?;
+    let seed = config.seed.unwrap_or_default();
+    writeln!(to, "{:<72}seed {seed}", format!("build     {}", run.provenance.line()))?;
+    writeln!(
+        to,
+        "load      {}, {}, {}, mix {}, no think time",
+        counted(u64::from(config.warehouses.unwrap_or_default()), "warehouse"),
+        counted(config.workers.unwrap_or_default() as u64, "worker"),
+        counted(u64::from(config.terminals.unwrap_or_default()), "terminal"),
+        config.mix.as_deref().unwrap_or("-"),
+    )?;
+    engine(to, config)?;
+    writeln!(to, "machine   {}", run.machine.line())?;
+    let warmup = config.warmup_s.unwrap_or_default();
+    let ended = match run.interrupted {
+        model::Interrupted::ByUser(false) => "",
+        model::Interrupted::ByUser(true) => ", ended by Ctrl-C",
+        model::Interrupted::Failed(_) => ", ended by an error",
+    };
+    writeln!(to, "time      warm-up {warmup} s (not counted), measured {:.1} s{ended}", run.measured_s)?;
+    writeln!(to)?;
+
+    writeln!(to, "throughput {} /s{}", whole(run.throughput_per_s), samples(&run.series))?;
+    writeln!(to, "new orders {} /min (rolled-back ones count)", whole(run.new_orders_per_min))?;
+    writeln!(to)?;
+    transactions(to, run)?;
+    writeln!(to)?;
+
+    aborts(to, run)?;
+    if let Some(steps) = &run.steps {
+        teams(to, steps)?;
+    }
+    if let Some(log) = &run.log {
+        let rate = log.bytes.map(|bytes| bytes as f64 / 1e6 / run.measured_s.max(f64::MIN_POSITIVE));
+        write!(to, "log       {} MB/s, {} bytes a transaction", whole(rate), whole(log.bytes_per_transaction))?;
+        if let Some(flushes) = log.flushes {
+            write!(to, ", {} flushes", grouped(flushes))?;
+        }
+        if let Some(checkpoints) = log.checkpoints {
+            write!(to, ", {}", counted(checkpoints, "checkpoint"))?;
+        }
+        if let Some(direct) = log.direct {
+            write!(to, ", {}", if direct { "past the system's cache" } else { "through the system's cache" })?;
+        }
+        writeln!(to)?;
+    }
+    let memory = run.peak_rss_bytes.map_or("not available".to_owned(), |b| format!("{} MiB", grouped(b >> 20)));
+    match &run.pool {
+        Some(pool) => {
+            let hits = pool.hit_rate.map_or("-".to_owned(), |rate| format!("{:.3}%", 100.0 * rate));
+            write!(to, "pool      hits {hits}, reads {}", count(pool.reads))?;
+            writeln!(to, ", evictions {}; peak memory {memory}", count(pool.evictions))?;
+        }
+        None => writeln!(to, "memory    peak {memory}")?,
+    }
+    generator(to, run)?;
+    match checked {
+        Some(checked) => writeln!(to, "check     {}", check_line(checked))?,
+        None if run.interrupted != model::Interrupted::ByUser(false) => {
+            writeln!(to, "check     not done (interrupted)")?;
+        }
+        None => writeln!(to, "check     off")?,
+    }
+    Ok(())
+}
+
+fn engine(to: &mut String, config: &model::Config) -> std::fmt::Result {
+    let Some(durability) = config.durability.as_deref() else {
+        writeln!(to, "engine    FLOOR: ordered maps of the standard library, one thread, no locks, no log, no pages,")?;
+        return writeln!(to, "          no isolation, nothing durable: a yardstick, not a database");
+    };
+    let note = if durability == "async" { " (a crash may lose the last commits)" } else { "" };
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let switch = |on: Option<bool>| if on == Some(true) { "on" } else { "off" };
+    writeln!(
+        to,
+        "engine    {durability}{note}, {}, latches {}, prefetch {}, order {}",
+        or_dash(&config.isolation),
+        or_dash(&config.latches),
+        switch(config.prefetch),
+        or_dash(&config.order),
+    )?;
+    let delay = match config.read_delay_us {
+        Some(delay @ 1..) => format!(", reads DELAYED by {delay} us"),
+        _ => String::new(),
+    };
+    let checksums = if config.page_checksums == Some(false) { ", page checksums OFF" } else { "" };
+    writeln!(
+        to,
+        "          scheduler {}, admission {}, pool {} MiB, background {}{checksums}{delay}",
+        or_dash(&config.scheduler),
+        or_dash(&config.admission),
+        count(config.buffer_pool_mib),
+        or_dash(&config.background),
+    )
+}
+
+/// The paper's Table 4: how large the teams were for each operation.
+fn teams(to: &mut String, steps: &model::Steps) -> std::fmt::Result {
+    let one = |mean: Option<f64>| mean.map_or("-".to_owned(), |mean| format!("{mean:.1}"));
+    writeln!(
+        to,
+        "teams     of {} at most; {} run, mean size {}, of {} ready; {}",
+        steps.team_size,
+        grouped(steps.launches),
+        one(steps.mean_team),
+        one(steps.mean_ready),
+        counted(steps.waits, "wait"),
+    )?;
+    if !steps.operations.is_empty() {
+        writeln!(to, "          {:<28}{:>12}{:>8}{:>8}{:>10}", "operation", "teams", "in", "out", "strays")?;
+    }
+    for operation in &steps.operations {
+        writeln!(
+            to,
+            "          {:<28}{:>12}{:>8}{:>8}{:>10}",
+            operation.name,
+            grouped(operation.teams),
+            one(operation.mean_in),
+            one(operation.mean_out),
+            grouped(operation.strays),
+        )?;
+    }
+    Ok(())
+}
+
+fn samples(series: &model::Series) -> String {
+    let mut sorted = series.throughput_per_s.clone();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.first(), sorted.get(sorted.len() / 2), sorted.last()) {
+        (Some(&min), Some(&median), Some(&max)) => format!(
+            "   1-s samples: min {}  median {}  max {}",
+            whole(Some(min)),
+            whole(Some(median)),
+            whole(Some(max))
+        ),
+        _ => String::new(),
+    }
+}
+
+fn transactions(to: &mut String, run: &model::Run) -> std::fmt::Result {
+    writeln!(
+        to,
+        "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>12}",
+        "service, us", "count", "mix", "mean", "p50", "p90", "p99", "p99.9", "max", "rolled back"
+    )?;
+    let all: u64 = run.transactions.values().map(|t| t.count).sum();
+    for kind in Kind::ALL {
+        let Some(t) = run.transactions.get(kind.name()) else { continue };
+        let share = 100.0 * t.count as f64 / all.max(1) as f64;
+        writeln!(
+            to,
+            "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>12}",
+            kind.name(),
+            grouped(t.count),
+            format!("{share:.1}%"),
+            us(t.mean_us),
+            us(t.p50_us),
+            us(t.p90_us),
+            us(t.p99_us),
+            us(t.p999_us),
+            us(t.max_us),
+            grouped(t.rolled_back),
+        )?;
+    }
+    // As a terminal sees it: with the time that it waited for its turn.
+    writeln!(to, "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8}", "response, us", "", "", "", "p50", "p90", "p99")?;
+    for kind in Kind::ALL {
+        let Some(t) = run.transactions.get(kind.name()) else { continue };
+        let (p50, p90, p99) = (us(t.response_p50_us), us(t.response_p90_us), us(t.response_p99_us));
+        writeln!(to, "{:<14}{:>10} {:>6} {:>8} {p50:>8} {p90:>8} {p99:>8}", kind.name(), "", "", "")?;
+    }
+    if run.skipped_deliveries > 0 {
+        writeln!(to, "{} skipped: no order to deliver", counted(run.skipped_deliveries, "district"))?;
+    }
+    Ok(())
+}
+
+fn us(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), |us| if us < 1000.0 { format!("{us:.1}") } else { whole(Some(us)) })
+}
+
+fn aborts(to: &mut String, run: &model::Run) -> std::fmt::Result {
+    if run.aborts.is_empty() {
+        return writeln!(to, "aborted   0");
+    }
+    let mut causes: Vec<&str> = run.aborts.iter().map(|a| a.cause.as_str()).collect();
+    causes.dedup();
+    let parts: Vec<String> = causes
+        .into_iter()
+        .map(|cause| {
+            let of: Vec<_> = run.aborts.iter().filter(|a| a.cause == cause).collect();
+            let sum: u64 = of.iter().map(|a| a.count).sum();
+            let tables: Vec<String> = of
+                .iter()
+                .map(|a| format!("{} {}", a.table.as_deref().unwrap_or("table not known"), grouped(a.count)))
+                .collect();
+            format!("{cause} {} ({})", grouped(sum), tables.join(", "))
+        })
+        .collect();
+    writeln!(to, "aborted   {}: {}; all run again with the same input", grouped(run.aborted), parts.join("; "))
+}
+
+fn generator(to: &mut String, run: &model::Run) -> std::fmt::Result {
+    let generator = &run.generator;
+    let percent = |share: Option<f64>, digits: usize| {
+        share.map_or("-".to_owned(), |share| format!("{:.digits$}%", 100.0 * share))
+    };
+    let verdict = if generator.as_specified { "as specified" } else { "OUTSIDE the specified bands" };
+    writeln!(
+        to,
+        "generator rollbacks {}, remote lines {}, remote payments {}, by name {}: {verdict}",
+        percent(generator.rollback, 2),
+        percent(generator.remote_lines, 2),
+        percent(generator.remote_payments, 1),
+        percent(generator.by_name, 1),
+    )
+}
+
+/// "12 of 12 conditions hold (0.8 s)".
+pub(crate) fn check_line(checked: &Checked) -> String {
+    if checked.interrupted {
+        return "not finished (interrupted)".to_owned();
+    }
+    let held = Rule::ALL.iter().filter(|&&rule| checked.findings.of(rule).times == 0).count();
+    let conditions = checked.conditions_held();
+    format!(
+        "{conditions} of {CONDITIONS} conditions hold, {} of {} further rules ({:.1} s)",
+        held - conditions,
+        RULES - CONDITIONS,
+        checked.seconds
+    )
+}
+
+/// A line for each broken rule's first keys: "check: condition 2, warehouse 3, district 7: ...".
+pub(crate) fn broken_rules(checked: &Checked) -> String {
+    let mut text = String::new();
+    for rule in Rule::ALL {
+        let broken = checked.findings.of(rule);
+        for found in &broken.first {
+            let _ = writeln!(text, "check: {}, {found}", rule.name());
+        }
+        let more = broken.times - broken.first.len() as u64;
+        if more > 0 {
+            let _ = writeln!(text, "check: {}: {} more ({})", rule.name(), grouped(more), rule.text());
+        }
+    }
+    text
+}
+
+fn whole(number: Option<f64>) -> String {
+    number.map_or("-".to_owned(), |number| grouped(number.round().max(0.0) as u64))
+}
+
+fn count(number: Option<u64>) -> String {
+    number.map_or("-".to_owned(), grouped)
+}

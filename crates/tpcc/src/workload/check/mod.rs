@@ -1,0 +1,280 @@
+//! Consistency of a loaded database: the twelve conditions of clause 3.3.2 and some rules of our own ([`rule`]).
+//!
+//! Integers throughout. Memory is bounded: by the customers of a group of warehouses while HISTORY is added up
+//! ([`history`]), and by one district's customers and some thousand orders after that ([`district`]). Condition 11 is
+//! taken in its run-time form, because as written it holds for the initial population only.
+
+mod district;
+mod history;
+pub(crate) mod rule;
+#[cfg(test)]
+mod tests;
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::workload::engine::Engine;
+use crate::workload::interrupt;
+use crate::workload::loaded::Loaded;
+use crate::workload::ops::Read;
+use crate::workload::schema::TableId;
+use crate::workload::schema::keys::{DistrictKey, ItemKey, StockKey, WarehouseKey};
+use crate::workload::schema::tables::{District, Item, Stock, Warehouse};
+use history::Payments;
+use rule::{Findings, Rule};
+
+/// Rows of the nine tables, by [`TableId`].
+pub(crate) type RowCounts = [u64; 9];
+
+/// What a check gave.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// Against each rule.
+    pub(crate) findings: Findings,
+    /// Rows of each table.
+    pub(crate) rows: RowCounts,
+    /// Time taken.
+    pub(crate) seconds: f64,
+    /// Whether Ctrl-C ended it early; then nothing is proved.
+    pub(crate) interrupted: bool,
+}
+
+impl Checked {
+    /// Whether every rule holds.
+    pub(crate) fn passed(&self) -> bool {
+        !self.interrupted && Rule::ALL.iter().all(|&rule| self.findings.of(rule).times == 0)
+    }
+
+    /// How many of the twelve conditions hold.
+    pub(crate) fn conditions_held(&self) -> usize {
+        Rule::ALL.iter().filter(|rule| rule.condition().is_some() && self.findings.of(**rule).times == 0).count()
+    }
+}
+
+/// Warehouses whose payments are added up in one pass over HISTORY: 30 MB.
+const GROUP: u32 = 64;
+
+/// How far a check is.
+#[derive(Default)]
+pub(crate) struct Progress {
+    warehouses: AtomicU64,
+}
+
+impl Progress {
+    /// Warehouses done.
+    pub(crate) fn warehouses(&self) -> u64 {
+        self.warehouses.load(Ordering::Relaxed)
+    }
+}
+
+/// Checks everything with up to `threads` threads, while nothing else runs.
+pub(crate) fn check<E: Engine>(
+    engine: &E,
+    loaded: &Loaded,
+    threads: usize,
+    progress: &Progress,
+) -> Result<Checked, E::Error> {
+    let start = Instant::now();
+    let mut findings = Findings::new();
+    let mut totals = Totals::new(loaded.warehouses);
+    let mut stock_sums = vec![Sold::default(); loaded.warehouses as usize];
+    let mut first = 1;
+    while first <= loaded.warehouses && !interrupt::requested() {
+        let last = first.saturating_add(GROUP - 1).min(loaded.warehouses);
+        let payments = history::add_up(&mut engine.reader()?, loaded, first, last, &mut findings)?;
+        totals.rows[TableId::History as usize] = payments.rows;
+        let next = AtomicU64::new(u64::from(first));
+        let work = || -> Result<Vec<Part>, E::Error> {
+            let mut reader = engine.reader()?;
+            let mut parts = Vec::new();
+            loop {
+                let w = next.fetch_add(1, Ordering::Relaxed);
+                if w > u64::from(last) || interrupt::requested() {
+                    return Ok(parts);
+                }
+                parts.push(warehouse(&mut reader, loaded, &payments, w as u32)?);
+                progress.warehouses.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let results = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let run = || {
+                let result = work();
+                results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+            };
+            for _ in 1..threads.min((last - first + 1) as usize) {
+                scope.spawn(run);
+            }
+            run();
+        });
+        let mut parts = Vec::new();
+        for result in results.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            parts.extend(result?);
+        }
+        // In the order of warehouses, however they were divided.
+        parts.sort_unstable_by_key(|part| part.w);
+        for part in parts {
+            stock_sums[part.w as usize - 1] = part.stock;
+            findings.append(part.findings);
+            totals.merge(&part.totals);
+        }
+        first = last + 1;
+    }
+    let interrupted = interrupt::requested();
+    if !interrupted {
+        items(&mut engine.reader()?, loaded, &mut findings, &mut totals)?;
+        for (w, (counted, sold)) in (1..).zip(stock_sums.iter().zip(&totals.sold)) {
+            if counted != sold {
+                findings.add(Rule::StockSums, || {
+                    format!(
+                        "warehouse {w}: stock says {} sold in {} lines, {} of them remote; lines say {} in {}, {} remote",
+                        counted.quantity, counted.lines, counted.remote, sold.quantity, sold.lines, sold.remote
+                    )
+                });
+            }
+        }
+    }
+    Ok(Checked { findings, rows: totals.rows, seconds: start.elapsed().as_secs_f64(), interrupted })
+}
+
+/// What was sold out of a warehouse's stock since the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sold {
+    quantity: u64,
+    lines: u64,
+    remote: u64,
+}
+
+/// What is added up over warehouses.
+struct Totals {
+    rows: RowCounts,
+    /// By supplying warehouse, from order lines.
+    sold: Vec<Sold>,
+}
+
+impl Totals {
+    fn new(warehouses: u32) -> Totals {
+        Totals { rows: [0; 9], sold: vec![Sold::default(); warehouses as usize] }
+    }
+
+    fn count(&mut self, table: TableId, rows: u64) {
+        self.rows[table as usize] += rows;
+    }
+
+    fn merge(&mut self, other: &Totals) {
+        for (to, from) in self.rows.iter_mut().zip(&other.rows) {
+            *to += from;
+        }
+        for (to, from) in self.sold.iter_mut().zip(&other.sold) {
+            to.quantity += from.quantity;
+            to.lines += from.lines;
+            to.remote += from.remote;
+        }
+    }
+}
+
+/// One warehouse's part.
+struct Part {
+    w: u32,
+    findings: Findings,
+    totals: Totals,
+    /// From its own STOCK rows.
+    stock: Sold,
+}
+
+/// The columns of a DISTRICT row that are checked.
+#[derive(Clone, Copy)]
+struct DistrictRow {
+    d: u8,
+    next_o_id: u32,
+    ytd: i64,
+}
+
+fn warehouse<R: Read>(reader: &mut R, loaded: &Loaded, payments: &Payments, w: u32) -> Result<Part, R::Error> {
+    let mut part =
+        Part { w, findings: Findings::new(), totals: Totals::new(loaded.warehouses), stock: Sold::default() };
+    let Part { findings, totals, .. } = &mut part;
+
+    let ytd = reader.read::<Warehouse, _>(&WarehouseKey { w }, |row| row.hot.ytd.get())?;
+    totals.count(TableId::Warehouse, u64::from(ytd.is_some()));
+    let mut districts = Vec::new();
+    reader.scan::<District>(&DistrictKey { w, d: 0 }, &DistrictKey { w, d: u8::MAX }, |key, row| {
+        districts.push(DistrictRow { d: key.d, next_o_id: row.hot.next_o_id.get(), ytd: row.hot.ytd.get() });
+        ControlFlow::Continue(())
+    })?;
+    totals.count(TableId::District, districts.len() as u64);
+    let expected = loaded.scale.districts;
+    if ytd.is_none() || !districts.iter().map(|district| district.d).eq(1..=expected) {
+        let found = districts.len();
+        let there = if ytd.is_some() { "there" } else { "missing" };
+        findings.add(Rule::RowCounts, || {
+            format!("warehouse {w}: its row is {there}, {found} districts, expected 1 to {expected}")
+        });
+    }
+    if let Some(ytd) = ytd {
+        let of_districts: i64 = districts.iter().map(|district| district.ytd).sum();
+        if ytd != of_districts {
+            findings.add(Rule::C1, || format!("warehouse {w}: W_YTD {ytd}, its districts {of_districts} (cents)"));
+        }
+        let paid: i64 = (1..=expected).map(|d| payments.taken(w, d)).sum();
+        if ytd != paid {
+            findings.add(Rule::C8, || format!("warehouse {w}: W_YTD {ytd}, history {paid} (cents)"));
+        }
+    }
+    for district in districts.iter().filter(|district| district.d <= expected) {
+        if interrupt::requested() {
+            break;
+        }
+        district::check(reader, loaded, payments, w, *district, findings, totals)?;
+    }
+    part.stock = stock(reader, loaded, w, findings, totals)?;
+    Ok(part)
+}
+
+fn stock<R: Read>(
+    reader: &mut R,
+    loaded: &Loaded,
+    w: u32,
+    findings: &mut Findings,
+    totals: &mut Totals,
+) -> Result<Sold, R::Error> {
+    let (mut sold, mut rows) = (Sold::default(), 0);
+    reader.scan::<Stock>(&StockKey { w, i: 0 }, &StockKey { w, i: u32::MAX }, |key, row| {
+        rows += 1;
+        sold.quantity += row.hot.ytd.get();
+        sold.lines += u64::from(row.hot.order_cnt.get());
+        sold.remote += u64::from(row.hot.remote_cnt.get());
+        let quantity = row.hot.quantity.get();
+        if !(10..=100).contains(&quantity) {
+            findings.add(Rule::StockRange, || format!("warehouse {w}, item {}: quantity {quantity}", key.i));
+        }
+        ControlFlow::Continue(())
+    })?;
+    totals.count(TableId::Stock, rows);
+    let expected = loaded.scale.items;
+    if rows != u64::from(expected) {
+        findings.add(Rule::RowCounts, || format!("warehouse {w}: {rows} rows of stock, expected {expected}"));
+    }
+    Ok(sold)
+}
+
+fn items<R: Read>(
+    reader: &mut R,
+    loaded: &Loaded,
+    findings: &mut Findings,
+    totals: &mut Totals,
+) -> Result<(), R::Error> {
+    let mut rows = 0;
+    reader.scan::<Item>(&ItemKey { i: 0 }, &ItemKey { i: u32::MAX }, |_, _| {
+        rows += 1;
+        ControlFlow::Continue(())
+    })?;
+    totals.count(TableId::Item, rows);
+    let expected = loaded.scale.items;
+    if rows != u64::from(expected) {
+        findings.add(Rule::RowCounts, || format!("{rows} rows of item, expected {expected}"));
+    }
+    Ok(())
+}

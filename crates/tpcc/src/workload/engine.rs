@@ -1,0 +1,149 @@
+//! What the driver needs of an engine: a session for each worker, transactions that end in a ticket, and tickets that
+//! become durable.
+
+use sched_steps::team::Operations;
+
+use crate::workload::generate::deck::Kind;
+use crate::workload::ops::{Ops, Read};
+use crate::workload::schema::TableId;
+
+/// Position in the log at which an answer may leave the engine. 0 is always durable.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Ticket(pub(crate) u64);
+
+impl Ticket {
+    /// After every ticket: what [`Session::durable`] says when answers need not wait.
+    pub(crate) const ALL: Ticket = Ticket(u64::MAX);
+}
+
+/// Why a transaction was told to roll back and try again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum AbortCause {
+    /// It was chosen as the victim of a deadlock.
+    Deadlock,
+    /// What it had read optimistically has changed.
+    Validation,
+    /// It waited too long for a lock.
+    Timeout,
+}
+
+impl AbortCause {
+    /// Every cause.
+    pub(crate) const ALL: [AbortCause; 3] = [AbortCause::Deadlock, AbortCause::Validation, AbortCause::Timeout];
+
+    /// As printed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            AbortCause::Deadlock => "deadlock",
+            AbortCause::Validation => "validation",
+            AbortCause::Timeout => "timeout",
+        }
+    }
+}
+
+/// A victim: rolled back, to be run again with the same input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Abort {
+    /// Why.
+    pub(crate) cause: AbortCause,
+    /// On which table, where the engine knows.
+    pub(crate) table: Option<TableId>,
+}
+
+/// An engine's error. Its text must say what happened and what to do.
+pub(crate) trait EngineError: std::error::Error + Send + 'static {
+    /// Whether the transaction should be rolled back and run again, and why; none means that the run has failed.
+    fn abort(&self) -> Option<Abort>;
+}
+
+/// A database that is open, loaded, and shared by the workers.
+pub(crate) trait Engine: Sync {
+    /// What can go wrong.
+    type Error: EngineError;
+    /// A worker's own part; made in the worker's thread and used only there.
+    type Session<'a>: Session<Error = Self::Error>
+    where
+        Self: 'a;
+    /// Reads everything, while no transaction runs, for the checker; several at once.
+    type Reader<'a>: Read<Error = Self::Error>
+    where
+        Self: 'a;
+
+    /// Makes the session of worker number `worker`.
+    fn session(&self, worker: usize) -> Result<Self::Session<'_>, Self::Error>;
+
+    /// Makes a reader.
+    fn reader(&self) -> Result<Self::Reader<'_>, Self::Error>;
+
+    /// What transactions do, if teams of them are to do it together; none where fibers only take turns.
+    fn operations(&self) -> Option<Operations> {
+        None
+    }
+
+    /// Said before a run: whether transactions that are under way together are of different warehouses.
+    fn keep_apart(&self, _apart: bool) {}
+
+    /// A transaction of this kind is about to begin. Where teams are of whole transactions the calling fiber joins one.
+    fn begins(&self, _kind: Kind) {}
+
+    /// Counters since the engine was opened. Called once a second and at both ends of the measured time.
+    fn figures(&self) -> EngineFigures;
+}
+
+/// A worker's connection to the engine.
+pub(crate) trait Session {
+    /// What can go wrong.
+    type Error: EngineError;
+    /// A transaction; dropped without an end it is rolled back.
+    type Transaction<'t>: Transaction<Error = Self::Error>
+    where
+        Self: 't;
+
+    /// Starts a transaction.
+    fn begin(&mut self) -> Result<Self::Transaction<'_>, Self::Error>;
+
+    /// Starts the session's last transaction, a victim, again. It counts as begun when it first was: so the oldest of all
+    /// gets through, and every victim sooner or later.
+    fn begin_again(&mut self) -> Result<Self::Transaction<'_>, Self::Error>;
+
+    /// Everything at or below this ticket may be acknowledged. Cheap: called after each transaction.
+    fn durable(&mut self) -> Ticket;
+
+    /// Asks that `ticket` become durable soon, and does not wait.
+    fn request(&mut self, ticket: Ticket);
+
+    /// Waits until `ticket` may be acknowledged; returns what [`Self::durable`] would.
+    fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, Self::Error>;
+}
+
+/// The ends of a transaction. Both give the ticket at which the answer may leave: a rolled-back order's answer, too, says
+/// something about what others committed.
+pub(crate) trait Transaction: Ops {
+    /// Commits. Does not wait for the disk.
+    fn commit(self) -> Result<Ticket, Self::Error>;
+
+    /// Undoes everything.
+    fn rollback(self) -> Result<Ticket, Self::Error>;
+}
+
+/// Counters of an engine since it was opened; none where it keeps no such count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EngineFigures {
+    /// Bytes appended to the log.
+    pub(crate) log_bytes: Option<u64>,
+    /// Times the log was made durable.
+    pub(crate) log_flushes: Option<u64>,
+    /// Whether the log is written past the system's cache.
+    pub(crate) log_direct: Option<bool>,
+    /// Pages found in the pool.
+    pub(crate) pool_hits: Option<u64>,
+    /// Pages read from disk.
+    pub(crate) pool_reads: Option<u64>,
+    /// Pages dropped from the pool to make room.
+    pub(crate) pool_evictions: Option<u64>,
+    /// Pages written to the data files.
+    pub(crate) page_writes: Option<u64>,
+    /// Checkpoints completed.
+    pub(crate) checkpoints: Option<u64>,
+}

@@ -1,0 +1,293 @@
+//! Inputs of the five transactions (clauses 2.4.1, 2.5.1, 2.6.1, 2.7.1, 2.8.1).
+
+use std::num::NonZeroU8;
+
+use arrayvec::ArrayVec;
+
+use super::Random;
+use super::deck::Kind;
+use super::name::last_name;
+use super::nurand::Constants;
+use crate::workload::schema::Scale;
+use crate::workload::schema::keys::{CustomerKey, HistoryKey, Name};
+use crate::workload::schema::rows::When;
+
+/// Most lines an order has.
+pub(crate) const MAX_LINES: usize = 15;
+
+/// One line of an order, as typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LineInput {
+    /// OL_I_ID; one that is not in ITEM makes the order roll back.
+    pub(crate) item: u32,
+    /// OL_SUPPLY_W_ID.
+    pub(crate) supply_w: u32,
+    /// OL_QUANTITY.
+    pub(crate) quantity: u8,
+}
+
+/// Input of New-Order.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NewOrderInput {
+    /// Who orders; the warehouse and district are the order's.
+    pub(crate) customer: CustomerKey,
+    /// O_ENTRY_D.
+    pub(crate) now: When,
+    /// What is ordered.
+    pub(crate) lines: ArrayVec<LineInput, MAX_LINES>,
+    /// Whether the generator made the last item a wrong one. For counting: transactions must not look at it.
+    pub(crate) rolls_back: bool,
+}
+
+/// How a customer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// By number.
+    Id(CustomerKey),
+    /// By last name, in (warehouse, district).
+    Name(u32, u8, Name),
+}
+
+/// Input of Payment.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PaymentInput {
+    /// Warehouse where the payment is taken.
+    pub(crate) w: u32,
+    /// District where the payment is taken.
+    pub(crate) d: u8,
+    /// Who pays: 15% live elsewhere.
+    pub(crate) who: Who,
+    /// Cents.
+    pub(crate) amount: i64,
+    /// H_DATE.
+    pub(crate) now: When,
+    /// Where the HISTORY row goes. It comes with the input, so that a transaction that runs again uses the same.
+    pub(crate) history: HistoryKey,
+}
+
+impl PaymentInput {
+    /// Whether the customer's warehouse is another one.
+    pub(crate) fn is_remote(&self) -> bool {
+        match self.who {
+            Who::Id(key) => key.w != self.w,
+            Who::Name(w, ..) => w != self.w,
+        }
+    }
+}
+
+/// Input of Order-Status.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct OrderStatusInput {
+    /// Who asks.
+    pub(crate) who: Who,
+}
+
+/// Input of Delivery.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DeliveryInput {
+    /// Warehouse.
+    pub(crate) w: u32,
+    /// Districts 1..=this.
+    pub(crate) districts: u8,
+    /// O_CARRIER_ID.
+    pub(crate) carrier: NonZeroU8,
+    /// OL_DELIVERY_D.
+    pub(crate) now: When,
+}
+
+/// Input of Stock-Level.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StockLevelInput {
+    /// The terminal's warehouse.
+    pub(crate) w: u32,
+    /// The terminal's district.
+    pub(crate) d: u8,
+    /// Stock below this is low.
+    pub(crate) threshold: i16,
+}
+
+/// Input of any of the five.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Input {
+    /// New-Order.
+    NewOrder(NewOrderInput),
+    /// Payment.
+    Payment(PaymentInput),
+    /// Order-Status.
+    OrderStatus(OrderStatusInput),
+    /// Delivery.
+    Delivery(DeliveryInput),
+    /// Stock-Level.
+    StockLevel(StockLevelInput),
+}
+
+/// What all terminals of a run share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct World {
+    /// Sizes.
+    pub(crate) scale: Scale,
+    /// Warehouses 1..=this take part.
+    pub(crate) warehouses: u32,
+    /// C of the run.
+    pub(crate) constants: Constants,
+}
+
+impl World {
+    /// Makes the input of one transaction of a terminal at home in (`w`, `d`). `history` must not have been used before.
+    #[inline]
+    pub(crate) fn input(
+        &self,
+        random: &mut Random,
+        kind: Kind,
+        (w, d): (u32, u8),
+        now: When,
+        history: HistoryKey,
+    ) -> Input {
+        match kind {
+            Kind::NewOrder => Input::NewOrder(self.new_order(random, w, now)),
+            Kind::Payment => Input::Payment(self.payment(random, w, now, history)),
+            Kind::OrderStatus => {
+                let d = self.district(random);
+                Input::OrderStatus(OrderStatusInput { who: self.who(random, w, d) })
+            }
+            Kind::Delivery => {
+                let carrier = NonZeroU8::MIN.saturating_add(random.within(0, 9) as u8);
+                Input::Delivery(DeliveryInput { w, districts: self.scale.districts, carrier, now })
+            }
+            Kind::StockLevel => Input::StockLevel(StockLevelInput { w, d, threshold: random.within(10, 20) as i16 }),
+        }
+    }
+
+    fn new_order(&self, random: &mut Random, w: u32, now: When) -> NewOrderInput {
+        let d = self.district(random);
+        let c = self.constants.customer(random, self.scale.customers);
+        let count = random.within(5, MAX_LINES as u32);
+        let rolls_back = random.percent(1);
+        let mut lines: ArrayVec<LineInput, MAX_LINES> = (0..count)
+            .map(|_| {
+                let item = self.constants.item(random, self.scale.items);
+                let supply_w = if random.percent(1) { self.other_warehouse(random, w) } else { w };
+                LineInput { item, supply_w, quantity: random.within(1, 10) as u8 }
+            })
+            .collect();
+        if rolls_back && let Some(last) = lines.last_mut() {
+            last.item = self.scale.items + 1;
+        }
+        NewOrderInput { customer: CustomerKey { w, d, c }, now, lines, rolls_back }
+    }
+
+    fn payment(&self, random: &mut Random, w: u32, now: When, history: HistoryKey) -> PaymentInput {
+        let d = self.district(random);
+        let (c_w, c_d) =
+            if random.percent(85) { (w, d) } else { (self.other_warehouse(random, w), self.district(random)) };
+        let who = self.who(random, c_w, c_d);
+        PaymentInput { w, d, who, amount: i64::from(random.within(100, 500_000)), now, history }
+    }
+
+    /// 60% by last name, 40% by number.
+    fn who(&self, random: &mut Random, w: u32, d: u8) -> Who {
+        if random.percent(60) {
+            let number = self.constants.last_name(random, self.scale.names);
+            Who::Name(w, d, last_name(number).padded())
+        } else {
+            Who::Id(CustomerKey { w, d, c: self.constants.customer(random, self.scale.customers) })
+        }
+    }
+
+    fn district(&self, random: &mut Random) -> u8 {
+        random.within(1, u32::from(self.scale.districts)) as u8
+    }
+
+    /// Uniform over the others; home where there is no other.
+    fn other_warehouse(&self, random: &mut Random, home: u32) -> u32 {
+        if self.warehouses == 1 {
+            return home;
+        }
+        let other = random.within(1, self.warehouses - 1);
+        if other >= home { other + 1 } else { other }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HISTORY: HistoryKey = HistoryKey { run: 1, terminal: 0, sequence: 0 };
+
+    fn world(warehouses: u32) -> World {
+        let constants = Constants { last: 40, customer: 500, item: 4000 };
+        World { scale: Scale::FULL, warehouses, constants }
+    }
+
+    fn share(part: u32, of: u32) -> f64 {
+        f64::from(part) / f64::from(of)
+    }
+
+    /// The bands of clause 5.5.1.5, on a million draws.
+    #[test]
+    fn new_orders_are_in_their_bands() {
+        let (world, mut random) = (world(5), Random::stream(11, 1));
+        let (orders, mut lines, mut remote, mut rolled_back, mut quantity, mut wrong) = (1_000_000, 0, 0, 0, 0u64, 0);
+        for _ in 0..orders {
+            let input = world.new_order(&mut random, 3, When::at(1));
+            lines += input.lines.len() as u32;
+            rolled_back += u32::from(input.rolls_back);
+            assert!((1..=10).contains(&input.customer.d) && (1..=3000).contains(&input.customer.c));
+            for line in &input.lines {
+                remote += u32::from(line.supply_w != 3);
+                quantity += u64::from(line.quantity);
+                wrong += u32::from(line.item > 100_000);
+                assert!((1..=5).contains(&line.supply_w) && (1..=10).contains(&line.quantity));
+            }
+            assert_eq!(input.rolls_back, input.lines.last().unwrap().item == 100_001);
+        }
+        assert_eq!(wrong, rolled_back);
+        assert!((0.009..=0.011).contains(&share(rolled_back, orders)));
+        assert!((9.5..=10.5).contains(&share(lines, orders)));
+        assert!((0.0095..=0.0105).contains(&share(remote, lines)));
+        assert!((5.4..=5.6).contains(&(quantity as f64 / f64::from(lines))));
+    }
+
+    #[test]
+    fn payments_are_in_their_bands() {
+        let (world, mut random) = (world(5), Random::stream(11, 2));
+        let (payments, mut remote, mut by_name, mut both) = (1_000_000, 0, 0, 0);
+        for _ in 0..payments {
+            let input = world.payment(&mut random, 5, When::at(1), HISTORY);
+            let name = matches!(input.who, Who::Name(..));
+            remote += u32::from(input.is_remote());
+            by_name += u32::from(name);
+            both += u32::from(name && input.is_remote());
+            assert!((100..=500_000).contains(&input.amount));
+            if !input.is_remote() {
+                let d = match input.who {
+                    Who::Id(key) => key.d,
+                    Who::Name(_, d, _) => d,
+                };
+                assert_eq!(d, input.d);
+            }
+        }
+        assert!((0.14..=0.16).contains(&share(remote, payments)));
+        assert!((0.57..=0.63).contains(&share(by_name, payments)));
+        // Independent of each other: 9% are both.
+        assert!((0.088..=0.092).contains(&share(both, payments)));
+    }
+
+    #[test]
+    fn one_warehouse_has_no_other() {
+        let (world, mut random) = (world(1), Random::stream(11, 3));
+        for _ in 0..10_000 {
+            assert!(!world.payment(&mut random, 1, When::at(1), HISTORY).is_remote());
+            assert!(world.new_order(&mut random, 1, When::at(1)).lines.iter().all(|l| l.supply_w == 1));
+        }
+    }
+
+    #[test]
+    fn others_are_even() {
+        let (world, mut random) = (world(4), Random::stream(11, 4));
+        let mut seen = [0u32; 5];
+        (0..30_000).for_each(|_| seen[world.other_warehouse(&mut random, 2) as usize] += 1);
+        assert_eq!((seen[0], seen[2]), (0, 0));
+        assert!([1, 3, 4].iter().all(|&w| (9_500..=10_500).contains(&seen[w])), "{seen:?}");
+    }
+}

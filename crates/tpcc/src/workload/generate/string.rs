@@ -1,0 +1,177 @@
+//! Random strings (4.3.2.2, 4.3.2.7). A load writes some 60 MB of them per warehouse, so characters come two at a time out
+//! of tables indexed by bits of one random number.
+
+use super::Random;
+use crate::workload::schema::text::Text;
+
+/// Letters, digits and two more: 64 characters, so that six bits choose one without bias.
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-.";
+
+/// Two characters for each number of 12 bits.
+static PAIRS: [[u8; 2]; 4096] = {
+    let mut pairs = [[0; 2]; 4096];
+    let mut i = 0;
+    while i < 4096 {
+        pairs[i] = [ALPHABET[i >> 6], ALPHABET[i & 63]];
+        i += 1;
+    }
+    pairs
+};
+
+/// Four digits for each number below 10,000.
+static DIGITS: [[u8; 4]; 10_000] = {
+    let mut digits = [[0; 4]; 10_000];
+    let mut i = 0;
+    while i < 10_000 {
+        let n = i as u32;
+        digits[i] =
+            [b'0' + (n / 1000) as u8, b'0' + (n / 100 % 10) as u8, b'0' + (n / 10 % 10) as u8, b'0' + (n % 10) as u8];
+        i += 1;
+    }
+    digits
+};
+
+/// What marks a tenth of I_DATA and S_DATA.
+pub(crate) const ORIGINAL: &[u8; 8] = b"ORIGINAL";
+
+impl Random {
+    /// Fills `out` with random characters.
+    #[inline]
+    pub(crate) fn letters(&mut self, out: &mut [u8]) {
+        let mut chunks = out.chunks_exact_mut(10);
+        for chunk in &mut chunks {
+            let mut bits = self.bits();
+            for pair in chunk.chunks_exact_mut(2) {
+                pair.copy_from_slice(&PAIRS[(bits & 4095) as usize]);
+                bits >>= 12;
+            }
+        }
+        let rest = chunks.into_remainder();
+        if !rest.is_empty() {
+            let mut bits = self.bits();
+            for c in rest {
+                *c = ALPHABET[(bits & 63) as usize];
+                bits >>= 6;
+            }
+        }
+    }
+
+    /// a-string of `low..=high` characters.
+    #[inline]
+    pub(crate) fn text<const N: usize>(&mut self, low: u32, high: u32) -> Text<N> {
+        let len = self.within(low, high) as usize;
+        Text::filled(len, |out| self.letters(out))
+    }
+
+    /// a-string of exactly N characters.
+    #[inline]
+    pub(crate) fn fixed<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        self.letters(&mut out);
+        out
+    }
+
+    /// Two letters.
+    pub(crate) fn state(&mut self) -> [u8; 2] {
+        [0; 2].map(|_: u8| ALPHABET[self.within(0, 51) as usize])
+    }
+
+    /// Four random digits, then 11111.
+    pub(crate) fn zip(&mut self) -> [u8; 9] {
+        let mut zip = [b'1'; 9];
+        zip[..4].copy_from_slice(&DIGITS[self.within(0, 9_999) as usize]);
+        zip
+    }
+
+    /// n-string of 16 digits.
+    pub(crate) fn phone(&mut self) -> [u8; 16] {
+        let mut phone = [0; 16];
+        for part in phone.chunks_exact_mut(4) {
+            part.copy_from_slice(&DIGITS[self.within(0, 9_999) as usize]);
+        }
+        phone
+    }
+
+    /// a-string of 26..=50 characters; one in ten carries ORIGINAL somewhere.
+    #[inline]
+    pub(crate) fn data(&mut self) -> Text<50> {
+        let len = self.within(26, 50) as usize;
+        Text::filled(len, |out| {
+            self.letters(out);
+            if self.percent(10) {
+                let at = self.within(0, (len - ORIGINAL.len()) as u32) as usize;
+                out[at..at + ORIGINAL.len()].copy_from_slice(ORIGINAL);
+            }
+        })
+    }
+}
+
+/// Whether `data` contains ORIGINAL. Every place is looked at for its first and its last letter, eight places at once and
+/// without a branch that could be mispredicted; one other text in a hundred has both by chance.
+#[inline]
+pub(crate) fn is_original(data: &Text<50>) -> bool {
+    const SPAN: usize = ORIGINAL.len() - 1;
+    const ONES: u64 = u64::MAX / 255;
+    const FIRST: u64 = ONES * ORIGINAL[0] as u64;
+    const LAST: u64 = ONES * ORIGINAL[SPAN] as u64;
+    /// Where eight places begin; the last two stretches overlap.
+    const STRETCHES: [usize; 6] = [0, 8, 16, 24, 32, 35];
+    let bytes = data.padded();
+    let eight = |at: usize| bytes[at..].first_chunk::<8>().map_or(0, |eight| u64::from_ne_bytes(*eight));
+    let may_be = STRETCHES.iter().fold(0, |may_be, &at| {
+        // A byte is zero where both letters are right.
+        let wrong = (eight(at) ^ FIRST) | (eight(at + SPAN) ^ LAST);
+        may_be | (wrong.wrapping_sub(ONES) & !wrong & (ONES << 7))
+    });
+    may_be != 0 && data.as_bytes().windows(ORIGINAL.len()).any(|place| place == ORIGINAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn original_is_found_wherever_it_is() {
+        for len in 8..=50 {
+            for at in 0..=len - 8 {
+                let mut data = vec![b'I'; len];
+                assert!(!is_original(&Text::new(&data)));
+                data[at..at + 8].copy_from_slice(ORIGINAL);
+                assert!(is_original(&Text::new(&data)), "{len} {at}");
+                data[at + 3] = b'x';
+                assert!(!is_original(&Text::new(&data)));
+            }
+        }
+        assert!(!is_original(&Text::new(b"ORIGINA")) && !is_original(&Text::EMPTY));
+    }
+
+    #[test]
+    fn a_tenth_is_original() {
+        let mut random = Random::stream(9, 9);
+        let n = (0..100_000).filter(|_| is_original(&random.data())).count();
+        // 10,000 expected, deviation 95.
+        assert!((9_525..=10_475).contains(&n), "{n}");
+    }
+
+    #[test]
+    fn strings_have_their_lengths_and_characters() {
+        let mut random = Random::stream(1, 2);
+        let mut lengths = [false; 25];
+        let mut characters = [0u32; 256];
+        for _ in 0..20_000 {
+            let text: Text<24> = random.text(14, 24);
+            lengths[text.as_bytes().len()] = true;
+            text.as_bytes().iter().for_each(|&c| characters[usize::from(c)] += 1);
+        }
+        assert!((0..25).all(|n| lengths[n] == (14..=24).contains(&n)), "{lengths:?}");
+        let total: u32 = characters.iter().sum();
+        for &c in ALPHABET {
+            let n = characters[usize::from(c)];
+            assert!(n.abs_diff(total / 64) < total / 64 / 10, "{c} {n}");
+        }
+        assert_eq!(total, ALPHABET.iter().map(|&c| characters[usize::from(c)]).sum::<u32>());
+        assert!(random.phone().iter().all(u8::is_ascii_digit));
+        assert!(random.zip().ends_with(b"11111") && random.zip()[..4].iter().all(u8::is_ascii_digit));
+        assert!(random.state().iter().all(u8::is_ascii_alphabetic));
+    }
+}

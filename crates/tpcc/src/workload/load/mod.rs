@@ -1,0 +1,133 @@
+//! The initial population (clause 4.3.3.1).
+//!
+//! Every (table, warehouse) has a random stream of its own, so that the data depends on the seed alone and not on how the
+//! work was divided. Tables are streamed in key order through all warehouses: a *part* is a set of tables that one thread
+//! fills together.
+
+mod customers;
+mod orders;
+mod places;
+pub(crate) mod sink;
+mod stock;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::workload::generate::Random;
+use crate::workload::generate::nurand::Constants;
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::rows::When;
+use crate::workload::schema::{Scale, TableId};
+use sink::BulkSink;
+
+/// What is to be loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Warehouses 1..=this.
+    pub(crate) warehouses: u32,
+    /// Sizes.
+    pub(crate) scale: Scale,
+    /// Everything random follows from it.
+    pub(crate) seed: u64,
+    /// All dates.
+    pub(crate) now: When,
+    /// C of the last names.
+    pub(crate) c_load: u32,
+}
+
+impl Plan {
+    /// A plan whose constants follow from the seed.
+    pub(crate) fn new(warehouses: u32, scale: Scale, seed: u64, now: When) -> Plan {
+        let c_load = Constants::for_load(&mut Random::stream(seed, u64::MAX)).last;
+        Plan { warehouses, scale, seed, now, c_load }
+    }
+
+    /// What the finished load says about itself.
+    pub(crate) fn loaded(&self) -> Loaded {
+        Loaded { warehouses: self.warehouses, c_load: self.c_load, seed: self.seed, scale: self.scale }
+    }
+
+    /// Rows that the load makes, about: lines are random.
+    pub(crate) fn rows(&self) -> u64 {
+        let Scale { items, districts, customers, .. } = self.scale;
+        let district = u64::from(customers) * 14 + 1;
+        let warehouse = u64::from(items) + u64::from(districts) * district + 1;
+        u64::from(items) + u64::from(self.warehouses) * warehouse
+    }
+
+    fn stream(&self, table: TableId, w: u32) -> Random {
+        Random::stream(self.seed, (table as u64) << 32 | u64::from(w))
+    }
+}
+
+/// How far a load is; read by whoever shows it.
+#[derive(Default)]
+pub(crate) struct Progress {
+    rows: AtomicU64,
+    cancelled: std::sync::atomic::AtomicBool,
+}
+
+impl Progress {
+    /// Rows so far.
+    pub(crate) fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+
+    /// Makes the load stop soon.
+    pub(crate) fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts rows; true when the load should stop. Called once for hundreds of rows.
+    fn add(&self, rows: u64) -> bool {
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+        self.cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a load came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Loading {
+    /// Everything was pushed.
+    Done,
+    /// [`Progress::cancel`] was called.
+    Cancelled,
+}
+
+/// One thread's work.
+type Part<S> = fn(&Plan, &S, &Progress) -> Result<Loading, <S as BulkSink>::Error>;
+
+/// Fills `sink` with up to `threads` threads; the first error ends all of them.
+pub(crate) fn populate<S: BulkSink>(
+    plan: &Plan,
+    sink: &S,
+    threads: usize,
+    progress: &Progress,
+) -> Result<Loading, S::Error> {
+    // The heaviest first, so that two threads end at about the same time: stock and items are half of all bytes.
+    let parts: [Part<S>; 5] = [stock::stock, customers::customers, orders::orders, stock::items, places::places];
+    let next = AtomicUsize::new(0);
+    let result = Mutex::new(Ok(Loading::Done));
+    let work = || {
+        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            match part(plan, sink, progress) {
+                Ok(Loading::Done) => {}
+                stopped => {
+                    progress.cancel();
+                    let mut result = result.lock().unwrap_or_else(PoisonError::into_inner);
+                    if result.is_ok() {
+                        *result = stopped;
+                    }
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.clamp(1, parts.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    result.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,63 @@
+//! ITEM and STOCK.
+
+use zerocopy::little_endian::{I16, I64, U32, U64};
+
+use super::sink::{Append, BulkSink};
+use super::{Loading, Plan, Progress};
+use crate::workload::generate::Random;
+use crate::workload::schema::keys::{ItemKey, StockKey};
+use crate::workload::schema::rows::{ItemCold, StockCold, StockHot};
+use crate::workload::schema::tables::{Item, Stock};
+use crate::workload::schema::{Row, RowOf, TableId};
+
+/// Rows between two reports of progress.
+const STRIDE: u32 = 1_000;
+
+/// Fills ITEM.
+pub(super) fn items<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) -> Result<Loading, S::Error> {
+    let mut items = sink.table::<Item>()?;
+    let mut random = plan.stream(TableId::Item, 0);
+    for i in 1..=plan.scale.items {
+        let cold = ItemCold {
+            price: I64::new(i64::from(random.within(100, 10_000))),
+            im_id: U32::new(random.within(1, 10_000)),
+            name: random.text(14, 24),
+            data: random.data(),
+        };
+        items.push(&ItemKey { i }, &Row { hot: (), cold })?;
+        if i % STRIDE == 0 && progress.add(u64::from(STRIDE)) {
+            return Ok(Loading::Cancelled);
+        }
+    }
+    items.finish()?;
+    Ok(Loading::Done)
+}
+
+/// Fills STOCK.
+pub(super) fn stock<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) -> Result<Loading, S::Error> {
+    let mut stock = sink.table::<Stock>()?;
+    for w in 1..=plan.warehouses {
+        let mut random = plan.stream(TableId::Stock, w);
+        for i in 1..=plan.scale.items {
+            stock.push(&StockKey { w, i }, &row(&mut random))?;
+            if i % STRIDE == 0 && progress.add(u64::from(STRIDE)) {
+                return Ok(Loading::Cancelled);
+            }
+        }
+    }
+    stock.finish()?;
+    Ok(Loading::Done)
+}
+
+fn row(random: &mut Random) -> RowOf<Stock> {
+    let hot = StockHot {
+        quantity: I16::new(random.within(10, 100) as i16),
+        ytd: U64::ZERO,
+        order_cnt: U32::ZERO,
+        remote_cnt: U32::ZERO,
+    };
+    // 240 characters at once: a multiple of the ten that one random number gives.
+    let mut dist = [[0; 24]; 10];
+    random.letters(dist.as_flattened_mut());
+    Row { hot, cold: StockCold { dist, data: random.data() } }
+}

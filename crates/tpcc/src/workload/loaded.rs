@@ -1,0 +1,99 @@
+//! What the loader leaves about the database, one number a row.
+
+use zerocopy::little_endian::U64;
+
+use super::schema::keys::MetaKey;
+use super::schema::rows::MetaHot;
+use super::schema::tables::Meta;
+use super::schema::{Row, RowOf, Scale};
+use crate::workload::ops::Read;
+
+/// A fact about the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Fact {
+    /// Written in the last transaction of a load: what is loaded is whole. Its value is [`LAYOUT`].
+    LoadMark = 1,
+    /// Warehouses loaded.
+    Warehouses = 2,
+    /// C of the last names, as loaded; a run's own must keep a legal distance (2.1.6.1).
+    CLoad = 3,
+    /// Seed of the load.
+    Seed = 4,
+    /// Runs so far; run 0 is the loader's.
+    Runs = 5,
+    /// [`Scale::items`].
+    Items = 6,
+    /// [`Scale::districts`].
+    Districts = 7,
+    /// [`Scale::customers`].
+    Customers = 8,
+    /// [`Scale::new_orders`].
+    NewOrders = 9,
+    /// [`Scale::names`].
+    Names = 10,
+}
+
+impl Fact {
+    /// Where the fact lies.
+    pub(crate) fn key(self) -> MetaKey {
+        MetaKey { fact: self as u32 }
+    }
+}
+
+/// Version of the tables' keys and rows.
+pub(crate) const LAYOUT: u64 = 1;
+
+/// What a finished load says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loaded {
+    /// Warehouses 1..=this exist.
+    pub(crate) warehouses: u32,
+    /// C of the last names.
+    pub(crate) c_load: u32,
+    /// Seed of the load.
+    pub(crate) seed: u64,
+    /// Sizes.
+    pub(crate) scale: Scale,
+}
+
+impl Loaded {
+    /// The rows to insert into META, in key order, in one transaction, after everything else is durable.
+    pub(crate) fn rows(&self) -> [(MetaKey, RowOf<Meta>); 10] {
+        let scale = &self.scale;
+        [
+            (Fact::LoadMark, LAYOUT),
+            (Fact::Warehouses, u64::from(self.warehouses)),
+            (Fact::CLoad, u64::from(self.c_load)),
+            (Fact::Seed, self.seed),
+            (Fact::Runs, 0),
+            (Fact::Items, u64::from(scale.items)),
+            (Fact::Districts, u64::from(scale.districts)),
+            (Fact::Customers, u64::from(scale.customers)),
+            (Fact::NewOrders, u64::from(scale.new_orders)),
+            (Fact::Names, u64::from(scale.names)),
+        ]
+        .map(|(fact, value)| (fact.key(), Row { hot: MetaHot { value: U64::new(value) }, cold: () }))
+    }
+
+    /// Reads what [`Self::rows`] wrote; none when the load did not finish (or was made by another layout).
+    pub(crate) fn read<R: Read>(store: &mut R) -> Result<Option<Loaded>, R::Error> {
+        let mut fact = |f: Fact| store.read::<Meta, _>(&f.key(), |row| row.hot.value.get());
+        if fact(Fact::LoadMark)? != Some(LAYOUT) {
+            return Ok(None);
+        }
+        let mut number = |f: Fact| fact(f).map(|v| v.unwrap_or(0));
+        Ok(Some(Loaded {
+            warehouses: number(Fact::Warehouses)? as u32,
+            c_load: number(Fact::CLoad)? as u32,
+            seed: number(Fact::Seed)?,
+            scale: Scale {
+                items: number(Fact::Items)? as u32,
+                districts: number(Fact::Districts)? as u8,
+                customers: number(Fact::Customers)? as u32,
+                new_orders: number(Fact::NewOrders)? as u32,
+                names: number(Fact::Names)? as u32,
+            },
+        }))
+    }
+}

@@ -1,0 +1,16 @@
+//! The workload: its tables, values, transactions and consistency conditions, and what it needs of an engine. It names no
+//! engine and no scheduler.
+
+pub(crate) mod check;
+pub(crate) mod database;
+pub(crate) mod engine;
+pub(crate) mod error;
+pub(crate) mod generate;
+pub(crate) mod interrupt;
+pub(crate) mod load;
+pub(crate) mod loaded;
+pub(crate) mod ops;
+pub(crate) mod schema;
+pub(crate) mod settings;
+pub(crate) mod txn;
+pub(crate) mod words;

@@ -1,0 +1,102 @@
+//! The record operations that the workload needs of an engine. Transactions are written once against [`Ops`], the checker
+//! against [`Read`]; both are monomorphised for each engine.
+
+use std::ops::ControlFlow;
+
+use crate::workload::schema::{IndexDef, RowOf, TableDef};
+
+/// Direction of an index scan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// From the smallest key.
+    Up,
+    /// From the largest key.
+    Down,
+}
+
+/// Reading by key and by range. Ranges include both ends.
+///
+/// Rows are shown to a closure so that an engine need not copy them. A closure must not assume that it runs only once
+/// for a row: an engine that reads optimistically may show a row again; only the last result counts.
+pub(crate) trait Read {
+    /// What can go wrong.
+    type Error;
+
+    /// Shows the row of `key`; none when there is none.
+    fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
+
+    /// Shows the rows of `from..=to` in ascending order, each once, until `f` breaks.
+    fn scan<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+    ) -> Result<(), Self::Error>;
+
+    /// Shows the entries `from..=to` of an index, each once, until `f` breaks.
+    fn scan_index<I: IndexDef>(
+        &mut self,
+        from: &I::Key,
+        to: &I::Key,
+        direction: Direction,
+        f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
+    ) -> Result<(), Self::Error>;
+}
+
+/// One transaction in progress.
+pub(crate) trait Ops: Read {
+    /// Updates hot columns in place, under a lock for update from the start; none when there is no such row.
+    fn update<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
+    ) -> Result<Option<R>, Self::Error>;
+
+    /// Updates hot columns of several rows, as [`Self::update`] of each in turn would; `f` is told which key it is. A key
+    /// may occur twice. Returns how many had a row. An engine may lock all of them first and write them together.
+    fn update_many<T: TableDef>(
+        &mut self,
+        keys: &[T::Key],
+        mut f: impl FnMut(usize, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, Self::Error> {
+        let mut rows = 0;
+        for (i, key) in keys.iter().enumerate() {
+            rows += usize::from(self.update::<T, _>(key, |hot, cold| f(i, hot, cold))?.is_some());
+        }
+        Ok(rows)
+    }
+
+    /// Like [`Self::update`], but `f` may change every column that is in no index; the row keeps its length.
+    fn rewrite<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut RowOf<T>) -> R,
+    ) -> Result<Option<R>, Self::Error>;
+
+    /// Updates hot columns of every row of `from..=to`, in ascending order; returns how many there were.
+    fn update_run<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, Self::Error>;
+
+    /// Inserts a row and its index entries. A duplicate key is an error, and not one to retry.
+    fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error>;
+
+    /// Inserts rows whose keys ascend and are neighbours: an engine may place them in one descent.
+    fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), Self::Error>;
+
+    /// Removes the row with the smallest key of `from..=to`, locked for update from the start; returns its key.
+    fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, Self::Error>;
+
+    /// Says that these rows will be needed soon. Costs little and changes nothing.
+    fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]);
+
+    /// Notes a row that the next [`Self::prefetch`] brings along.
+    fn prefetch_along<T: TableDef>(&mut self, _key: &T::Key) {}
+
+    /// Says that a row will be inserted whose key is like this one but for its last column. Costs little and changes
+    /// nothing.
+    fn prefetch_insert<T: TableDef>(&mut self, _key: &T::Key) {}
+}

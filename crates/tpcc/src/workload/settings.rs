@@ -1,0 +1,266 @@
+//! Settings: the values that a user chooses among, and what a command is to do once every default is filled in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::error::{Error, command};
+use super::generate::deck::Mix;
+use super::txn::Steps;
+
+macro_rules! choice {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),* $(,)? })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+        pub(crate) enum $name {
+            $($(#[$vdoc])* #[value(name = $text)] $variant),*
+        }
+
+        impl $name {
+            /// As typed and as printed.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $($name::$variant => $text),*
+                }
+            }
+        }
+    )*};
+}
+
+/// On or off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+choice! {
+    /// Which engine.
+    EngineKind { Storage = "storage", Floor = "floor" }
+    /// When a commit is answered.
+    Durability { Sync = "sync", Async = "async" }
+    /// What a transaction may see of others.
+    Isolation {
+        /// as if one ran after the other
+        Serializable = "serializable",
+        /// rows read stay, new ones may appear
+        RepeatableRead = "repeatable-read",
+        /// only committed rows are seen
+        ReadCommitted = "read-committed",
+    }
+    /// Kind of page latch.
+    Latches { Optimistic = "optimistic", Plain = "plain" }
+    /// Who drives the engine's services.
+    Background { Threads = "threads", Inline = "inline" }
+    /// What the transactions of a history do.
+    Form { ListAppend = "list-append", Register = "register" }
+    /// Who runs transactions.
+    Scheduler { Threads = "threads", Steps = "steps" }
+    /// In which order terminals' transactions are admitted.
+    Admission { Fifo = "fifo", Batched = "batched" }
+    /// What a team of fibers does together.
+    TeamsOf { Transaction = "transaction", Operation = "operation" }
+}
+
+impl Switch {
+    /// Whether it is on.
+    pub(crate) fn is_on(self) -> bool {
+        self == Switch::On
+    }
+}
+
+impl Admission {
+    /// What is not asked for: batches where teams run whole transactions or statements together.
+    pub(crate) fn usual(team_size: usize, teams_of: Option<TeamsOf>) -> Admission {
+        if team_size > 1 && teams_of.is_some() { Admission::Batched } else { Admission::Fifo }
+    }
+}
+
+/// How the storage engine is opened.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreConfig {
+    /// Directory of the database.
+    pub(crate) data: PathBuf,
+    /// Threads that will have a session.
+    pub(crate) workers: usize,
+    /// MiB of the buffer pool.
+    pub(crate) buffer_pool_mib: u64,
+    /// When a commit is answered.
+    pub(crate) durability: Durability,
+    /// Isolation of all five transactions.
+    pub(crate) isolation: Isolation,
+    /// Kind of page latch.
+    pub(crate) latches: Latches,
+    /// Whether [`super::ops::Ops::prefetch`] does something.
+    pub(crate) prefetch: bool,
+    /// Whether to read the database into the pool before the warm-up.
+    pub(crate) preload: bool,
+    /// Who drives the engine's services.
+    pub(crate) background: Background,
+    /// MiB of log between checkpoints.
+    pub(crate) checkpoint_mib: u64,
+    /// Whether pages carry checksums.
+    pub(crate) page_checksums: bool,
+    /// Microseconds by which each read of pages is delayed.
+    pub(crate) read_delay_us: u64,
+    /// How transactions share a worker.
+    pub(crate) scheduling: Scheduling,
+}
+
+/// How transactions share a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Scheduling {
+    /// One after the other.
+    Threads,
+    /// As a team of fibers.
+    Steps {
+        /// Transactions of a worker under way at once.
+        team_size: usize,
+        /// What a team does together.
+        teams_of: TeamsOf,
+        /// Where they switch.
+        points: CtxPoints,
+    },
+}
+
+/// At which points a team switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CtxPoints {
+    /// Those that proved best.
+    BuiltIn,
+    /// Every one.
+    All,
+    /// None: transactions of a team run one after the other, each to its end.
+    None,
+    /// As a file says.
+    File(PathBuf),
+}
+
+impl Scheduling {
+    /// Transactions of a worker that may be under way at once.
+    pub(crate) fn team_size(&self) -> usize {
+        match self {
+            Scheduling::Threads => 1,
+            Scheduling::Steps { team_size, .. } => *team_size,
+        }
+    }
+
+    /// As typed and as printed.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Scheduling::Threads => Scheduler::Threads.name(),
+            Scheduling::Steps { .. } => Scheduler::Steps.name(),
+        }
+    }
+
+    /// What a team does together; none for threads, and where nothing is switched.
+    pub(crate) fn teams_of(&self) -> Option<TeamsOf> {
+        match self {
+            Scheduling::Threads | Scheduling::Steps { points: CtxPoints::None, .. } => None,
+            Scheduling::Steps { teams_of, .. } => Some(*teams_of),
+        }
+    }
+
+    /// As typed and as printed; none for threads.
+    pub(crate) fn points(&self) -> Option<String> {
+        match self {
+            Scheduling::Threads => None,
+            Scheduling::Steps { points, .. } => Some(match points {
+                CtxPoints::BuiltIn => "built-in".to_owned(),
+                CtxPoints::All => "all".to_owned(),
+                CtxPoints::None => "none".to_owned(),
+                CtxPoints::File(path) => path.display().to_string(),
+            }),
+        }
+    }
+}
+
+impl StoreConfig {
+    /// The directory as the user named it.
+    pub(crate) fn shown(&self) -> String {
+        self.data.display().to_string()
+    }
+}
+
+/// `tpcc run`, but for what depends on the database ([`Self::warehouses`], [`Self::terminals`]).
+#[derive(Clone, Debug)]
+pub(crate) struct RunConfig {
+    /// Which engine.
+    pub(crate) engine: EngineKind,
+    /// How it is opened.
+    pub(crate) store: StoreConfig,
+    /// As asked: what is loaded, when none.
+    pub(crate) warehouses: Option<u32>,
+    /// As asked: ten a warehouse, when none.
+    pub(crate) terminals: Option<u32>,
+    /// Threads were asked for, not taken from the machine.
+    pub(crate) workers_asked: bool,
+    /// When it ends.
+    pub(crate) length: Length,
+    /// Shares.
+    pub(crate) mix: Mix,
+    /// Order of steps.
+    pub(crate) steps: Steps,
+    /// In which order terminals' transactions are admitted.
+    pub(crate) admission: Admission,
+    /// Everything random follows from it.
+    pub(crate) seed: u64,
+    /// Whether to check afterwards.
+    pub(crate) check: bool,
+    /// Whether to print acknowledgements, and to write them in the database.
+    pub(crate) acks: bool,
+    /// Where to write everything.
+    pub(crate) json: Option<PathBuf>,
+}
+
+/// What `run` settles once it has seen the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Warehouses that take part.
+    pub(crate) warehouses: u32,
+    /// Terminals in all.
+    pub(crate) terminals: u32,
+    /// Threads.
+    pub(crate) workers: usize,
+}
+
+impl RunConfig {
+    /// Warehouses to load when there is no database.
+    pub(crate) fn warehouses_to_load(&self) -> u32 {
+        self.warehouses.unwrap_or(1)
+    }
+
+    /// Settles what depends on how many warehouses there are.
+    pub(crate) fn shape(&self, loaded: u32) -> Result<Shape, Error> {
+        let warehouses = self.warehouses.unwrap_or(loaded);
+        if warehouses > loaded {
+            let data = self.store.shown();
+            let fewer = command("run", &data, &format!("--warehouses {loaded}"));
+            return Err(Error::usage(format!("--warehouses {warehouses}: {data} holds {loaded}")).help(format!(
+                "{fewer}, or load {warehouses} into another directory: 'tpcc load --data OTHER --warehouses {warehouses}'"
+            )));
+        }
+        let terminals = self.terminals.unwrap_or(warehouses.saturating_mul(10));
+        let mut workers = self.store.workers;
+        if (terminals as usize) < workers {
+            if self.workers_asked {
+                return Err(Error::usage(format!("--terminals {terminals}: fewer than the {workers} workers"))
+                    .help(format!("pass --workers {terminals}, or at least {workers} terminals")));
+            }
+            workers = terminals as usize;
+        }
+        Ok(Shape { warehouses, terminals, workers })
+    }
+}
+
+/// How long a run lasts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Length {
+    /// Time before measuring starts.
+    pub(crate) warmup: Duration,
+    /// Time measured; without limit when none.
+    pub(crate) duration: Option<Duration>,
+    /// Exactly this many transactions are measured; without limit when none.
+    pub(crate) transactions: Option<u64>,
+}

@@ -1,0 +1,115 @@
+//! Delivery (2.7.4), as one transaction over all districts.
+//!
+//! With [`Steps::HotLast`] it goes table by table instead of district by district: all orders are taken, then marked, then
+//! their lines, then their customers. The rows of the next table are announced as a group while this one is worked on.
+
+use std::hint::black_box;
+
+use arrayvec::ArrayVec;
+
+use super::{Failure, Outcome, Overflow, Scratch, Steps, Verdict};
+use crate::workload::generate::input::DeliveryInput;
+use crate::workload::ops::Ops;
+use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLineKey};
+use crate::workload::schema::tables::{Customer, NewOrder, Order, OrderLine};
+
+/// Most districts that a warehouse has.
+const MAX_DISTRICTS: usize = 10;
+
+/// The line of the result file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Output {
+    /// For each district the order delivered, or none where the district was skipped.
+    pub(crate) delivered: ArrayVec<Option<u32>, MAX_DISTRICTS>,
+}
+
+impl Output {
+    /// Districts without an undelivered order.
+    pub(crate) fn skipped(&self) -> usize {
+        self.delivered.iter().filter(|o| o.is_none()).count()
+    }
+}
+
+/// Runs the transaction up to its end.
+pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &DeliveryInput, scratch: &mut Scratch) -> Outcome<O> {
+    let out = &mut scratch.out.delivery;
+    out.delivered.clear();
+    match steps {
+        Steps::HotLast => {
+            let mut orders: ArrayVec<OrderKey, MAX_DISTRICTS> = ArrayVec::new();
+            for d in 1..=input.districts {
+                let order = take(ops, input.w, d)?;
+                out.delivered.push(order.map(|key| key.o));
+                orders.extend(order);
+            }
+            ops.prefetch::<Order>(&orders);
+            let lines: ArrayVec<OrderLineKey, MAX_DISTRICTS> =
+                orders.iter().map(|key| OrderLineKey { w: key.w, d: key.d, o: key.o, number: 1 }).collect();
+            ops.prefetch::<OrderLine>(&lines);
+            let mut customers: ArrayVec<CustomerKey, MAX_DISTRICTS> = ArrayVec::new();
+            for order in &orders {
+                customers.push(mark(ops, input, *order)?);
+            }
+            ops.prefetch::<Customer>(&customers);
+            let mut sums = [0; MAX_DISTRICTS];
+            for (order, sum) in orders.iter().zip(&mut sums) {
+                *sum = date_lines(ops, input, *order)?;
+            }
+            for (customer, sum) in customers.iter().zip(sums) {
+                credit(ops, *customer, sum)?;
+            }
+        }
+        Steps::Spec => {
+            for d in 1..=input.districts {
+                let order = take(ops, input.w, d)?;
+                out.delivered.push(order.map(|key| key.o));
+                if let Some(order) = order {
+                    let customer = mark(ops, input, order)?;
+                    let sum = date_lines(ops, input, order)?;
+                    credit(ops, customer, sum)?;
+                }
+            }
+        }
+    }
+    black_box(&*out);
+    Ok(Verdict::Commit)
+}
+
+/// Removes the oldest NEW-ORDER row of a district.
+fn take<O: Ops>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
+    let (from, to) = NewOrderKey::all(w, d);
+    Ok(ops.remove_first::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
+}
+
+/// Writes O_CARRIER_ID; returns whose order it is.
+fn mark<O: Ops>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<CustomerKey, Failure<O::Error>> {
+    let c = ops
+        .update::<Order, _>(&order, |hot, cold| {
+            hot.carrier_id = Some(input.carrier);
+            cold.c_id.get()
+        })?
+        .ok_or_else(|| Failure::missing::<Order>(&order))?;
+    Ok(CustomerKey { w: order.w, d: order.d, c })
+}
+
+/// Writes OL_DELIVERY_D of all lines; returns the sum of OL_AMOUNT.
+fn date_lines<O: Ops>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<i64, Failure<O::Error>> {
+    let (from, to) = OrderLineKey::lines(order.w, order.d, order.o, order.o);
+    let mut sum = 0;
+    let lines = ops.update_run::<OrderLine>(&from, &to, |_, hot, cold| {
+        hot.delivery_d = input.now;
+        sum += cold.amount.get();
+    })?;
+    if lines == 0 { Err(Failure::missing::<OrderLine>(&from)) } else { Ok(sum) }
+}
+
+/// Adds the sum to C_BALANCE and counts the delivery.
+fn credit<O: Ops>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
+    ops.update::<Customer, _>(&customer, |hot, _| {
+        hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
+        hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);
+        Ok(())
+    })?
+    .ok_or_else(|| Failure::missing::<Customer>(&customer))?
+    .map_err(|o: Overflow| o.of::<Customer, _>())
+}

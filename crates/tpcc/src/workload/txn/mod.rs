@@ -1,0 +1,177 @@
+//! The five transactions (clause 2), written once against [`Ops`].
+//!
+//! Each reads every column that its profile lists, and produces every output field, whether or not the driver looks at
+//! it. The order of steps inside a profile is free where data flow allows: [`Steps`] says which order is taken.
+
+mod customer;
+pub(crate) mod delivery;
+pub(crate) mod new_order;
+pub(crate) mod order_status;
+pub(crate) mod payment;
+pub(crate) mod stock_level;
+
+use std::fmt;
+
+use arrayvec::ArrayVec;
+
+use crate::workload::engine::{Abort, EngineError};
+use crate::workload::generate::deck::Kind;
+use crate::workload::generate::input::{Input, MAX_LINES};
+use crate::workload::ops::{Ops, Read};
+use crate::workload::schema::keys::{CustomerKey, OrderLineKey};
+use crate::workload::schema::tables::OrderLine;
+use crate::workload::schema::{RowOf, TableDef, TableId};
+
+/// In which order a transaction takes its steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Steps {
+    /// contended rows as late as data flow allows, stock rows sorted
+    HotLast,
+    /// as the specification lists them
+    Spec,
+}
+
+impl Steps {
+    /// As printed and as typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Steps::HotLast => "hot-last",
+            Steps::Spec => "spec",
+        }
+    }
+}
+
+/// How a transaction wants to end. Both ends count as completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub(crate) enum Verdict {
+    /// Commit.
+    Commit,
+    /// Roll back: the order held an unused item number.
+    Rollback,
+}
+
+/// Why a transaction could not run to its end.
+#[derive(Debug)]
+pub(crate) enum Failure<E> {
+    /// The engine said so.
+    Engine(E),
+    /// A row that the workload relies on is not there.
+    Missing {
+        /// Where.
+        table: TableId,
+        /// Which.
+        key: String,
+    },
+    /// A counter is at its end.
+    Full {
+        /// Where.
+        table: TableId,
+        /// Which column.
+        column: &'static str,
+    },
+}
+
+impl<E> From<E> for Failure<E> {
+    fn from(error: E) -> Self {
+        Failure::Engine(error)
+    }
+}
+
+impl<E> Failure<E> {
+    /// A row that has to exist does not.
+    #[cold]
+    fn missing<T: TableDef>(key: &T::Key) -> Self {
+        Failure::Missing { table: T::TABLE, key: format!("{key:?}") }
+    }
+}
+
+impl<E: EngineError> Failure<E> {
+    /// Whether to run the transaction again.
+    pub(crate) fn abort(&self) -> Option<Abort> {
+        match self {
+            Failure::Engine(error) => error.abort(),
+            Failure::Missing { .. } | Failure::Full { .. } => None,
+        }
+    }
+}
+
+impl<E: fmt::Display> fmt::Display for Failure<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Engine(error) => error.fmt(f),
+            Failure::Missing { table, key } => {
+                write!(
+                    f,
+                    "{}: no row {key}, which every whole database has; check it, then load it again",
+                    table.name()
+                )
+            }
+            Failure::Full { table, column } => {
+                write!(f, "{}: {column} can count no further; load the database again", table.name())
+            }
+        }
+    }
+}
+
+/// A counter that would wrap. Carried out of a closure and made a [`Failure::Full`].
+struct Overflow(&'static str);
+
+impl Overflow {
+    fn of<T: TableDef, E>(self) -> Failure<E> {
+        Failure::Full { table: T::TABLE, column: self.0 }
+    }
+}
+
+/// Memory that a worker uses again for every transaction, so that none is allocated on the way.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    customers: Vec<CustomerKey>,
+    items: Vec<u32>,
+    lines: ArrayVec<(OrderLineKey, RowOf<OrderLine>), MAX_LINES>,
+    /// Outputs of the last transaction of each kind.
+    pub(crate) out: Outputs,
+}
+
+/// Every output field of the five transactions.
+#[derive(Default)]
+pub(crate) struct Outputs {
+    /// New-Order.
+    pub(crate) new_order: new_order::Output,
+    /// Payment.
+    pub(crate) payment: payment::Output,
+    /// Order-Status.
+    pub(crate) order_status: order_status::Output,
+    /// Delivery.
+    pub(crate) delivery: delivery::Output,
+    /// Stock-Level.
+    pub(crate) stock_level: stock_level::Output,
+}
+
+/// What comes of a transaction.
+pub(crate) type Outcome<O> = Result<Verdict, Failure<<O as Read>::Error>>;
+
+/// Runs the transaction that `input` asks for. The caller ends it as the verdict says, or rolls it back on a failure.
+#[inline]
+pub(crate) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &Input, scratch: &mut Scratch) -> Outcome<O> {
+    match input {
+        Input::NewOrder(input) => new_order::run(ops, steps, input, scratch),
+        Input::Payment(input) => payment::run(ops, steps, input, scratch),
+        Input::OrderStatus(input) => order_status::run(ops, input, scratch),
+        Input::Delivery(input) => delivery::run(ops, steps, input, scratch),
+        Input::StockLevel(input) => stock_level::run(ops, input, scratch),
+    }
+}
+
+impl Input {
+    /// Which transaction this is for.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Input::NewOrder(_) => Kind::NewOrder,
+            Input::Payment(_) => Kind::Payment,
+            Input::OrderStatus(_) => Kind::OrderStatus,
+            Input::Delivery(_) => Kind::Delivery,
+            Input::StockLevel(_) => Kind::StockLevel,
+        }
+    }
+}

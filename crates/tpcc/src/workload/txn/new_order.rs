@@ -1,0 +1,359 @@
+//! New-Order (2.4.2).
+//!
+//! With [`Steps::HotLast`] the district's next order number, for which all orders of a district queue, is taken after
+//! customer, items and stock. All work is done before the order that holds an unused item number is rolled back: nothing
+//! looks at that number beforehand, and an item that is not found does not end the other lines.
+
+use std::hint::black_box;
+
+use arrayvec::ArrayVec;
+use zerocopy::little_endian::{I64, U32};
+
+use super::{Failure, Outcome, Overflow, Scratch, Steps, Verdict};
+use crate::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput};
+use crate::workload::generate::string::is_original;
+use crate::workload::ops::Ops;
+use crate::workload::schema::keys::{
+    CustomerKey, DistrictKey, ItemKey, NewOrderKey, OrderKey, OrderLineKey, StockKey, WarehouseKey,
+};
+use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, StockHot, When};
+use crate::workload::schema::tables::{Customer, District, Item, NewOrder, Order, OrderLine, Stock, Warehouse};
+use crate::workload::schema::text::Text;
+use crate::workload::schema::{Row, RowOf};
+
+/// What the terminal shows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Output {
+    /// W_ID, D_ID, C_ID.
+    pub(crate) customer: CustomerKey,
+    /// C_LAST.
+    pub(crate) last: Text<16>,
+    /// C_CREDIT.
+    pub(crate) credit: [u8; 2],
+    /// C_DISCOUNT, 1/10000.
+    pub(crate) discount: i32,
+    /// O_ID.
+    pub(crate) o_id: u32,
+    /// O_ENTRY_D.
+    pub(crate) entry_d: When,
+    /// W_TAX, 1/10000.
+    pub(crate) w_tax: i32,
+    /// D_TAX, 1/10000.
+    pub(crate) d_tax: i32,
+    /// Cents.
+    pub(crate) total: i64,
+    /// The lines; their number is O_OL_CNT. Not shown when `invalid`.
+    pub(crate) lines: ArrayVec<LineOutput, MAX_LINES>,
+    /// "Item number is not valid".
+    pub(crate) invalid: bool,
+}
+
+/// One line of the order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LineOutput {
+    /// OL_SUPPLY_W_ID.
+    pub(crate) supply_w: u32,
+    /// OL_I_ID.
+    pub(crate) item: u32,
+    /// I_NAME.
+    pub(crate) name: Text<24>,
+    /// OL_QUANTITY.
+    pub(crate) quantity: u8,
+    /// S_QUANTITY after the order.
+    pub(crate) stock: i16,
+    /// B when item and stock are both ORIGINAL, else G.
+    pub(crate) brand: u8,
+    /// I_PRICE, cents.
+    pub(crate) price: i64,
+    /// OL_AMOUNT, cents.
+    pub(crate) amount: i64,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Output {
+            customer: CustomerKey { w: 0, d: 0, c: 0 },
+            last: Text::EMPTY,
+            credit: [0; 2],
+            discount: 0,
+            o_id: 0,
+            entry_d: When::NULL,
+            w_tax: 0,
+            d_tax: 0,
+            total: 0,
+            lines: ArrayVec::new(),
+            invalid: false,
+        }
+    }
+}
+
+/// Runs the transaction up to its end.
+pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &NewOrderInput, scratch: &mut Scratch) -> Outcome<O> {
+    let (rows, out) = (&mut scratch.lines, &mut scratch.out.new_order);
+    rows.clear();
+    out.lines.clear();
+    out.invalid = false;
+    out.customer = input.customer;
+    out.entry_d = input.now;
+    match steps {
+        Steps::HotLast => {
+            let by_stock = prefetch(ops, input);
+            customer(ops, input, out)?;
+            let mut found = [false; MAX_LINES];
+            for (line, found) in input.lines.iter().zip(&mut found) {
+                let (output, is_there) = item(ops, line)?;
+                out.lines.push(output);
+                *found = is_there;
+                out.invalid |= !is_there;
+            }
+            let by_stock: ArrayVec<usize, MAX_LINES> = by_stock.filter(|&i| found[i]).collect();
+            let dist_info = stocks(ops, input, &by_stock, &mut out.lines)?;
+            district(ops, input, out)?;
+            order(ops, input, out.o_id)?;
+            for (i, line) in out.lines.iter().enumerate().filter(|&(i, _)| found[i]) {
+                rows.push(order_line(input, out.o_id, i, line, dist_info[i]));
+            }
+            ops.insert_run::<OrderLine>(rows)?;
+            warehouse(ops, input, out)?;
+        }
+        Steps::Spec => {
+            warehouse(ops, input, out)?;
+            district(ops, input, out)?;
+            customer(ops, input, out)?;
+            order(ops, input, out.o_id)?;
+            for (i, line) in input.lines.iter().enumerate() {
+                let (mut output, is_there) = item(ops, line)?;
+                if !is_there {
+                    out.invalid = true;
+                    break;
+                }
+                let dist_info = stock(ops, input, &mut output)?;
+                let (key, row) = order_line(input, out.o_id, i, &output, dist_info);
+                ops.insert::<OrderLine>(&key, &row)?;
+                out.lines.push(output);
+            }
+        }
+    }
+    out.total = total(out);
+    black_box(&*out);
+    Ok(if out.invalid { Verdict::Rollback } else { Verdict::Commit })
+}
+
+/// Announces the items and stock rows of all lines; returns the lines' numbers in the order of their stock rows, in which
+/// every transaction locks them.
+fn prefetch<O: Ops>(ops: &mut O, input: &NewOrderInput) -> impl Iterator<Item = usize> + use<O> {
+    let CustomerKey { w, d, .. } = input.customer;
+    // Any order number will do.
+    ops.prefetch_insert::<NewOrder>(&NewOrderKey { w, d, o: 0 });
+    ops.prefetch_insert::<Order>(&OrderKey { w, d, o: 0 });
+    ops.prefetch_insert::<OrderLine>(&OrderLineKey { w, d, o: 0, number: 0 });
+    ops.prefetch_along::<Customer>(&input.customer);
+    let items: ArrayVec<ItemKey, MAX_LINES> = input.lines.iter().map(|line| ItemKey { i: line.item }).collect();
+    ops.prefetch::<Item>(&items);
+    // Warehouse, item, line: equal stock rows stay in the order of lines.
+    // In one number, which is compared without a branch.
+    let packed =
+        |(i, line): (usize, &LineInput)| u128::from(line.supply_w) << 64 | u128::from(line.item) << 32 | i as u128;
+    let mut order: ArrayVec<u128, MAX_LINES> = input.lines.iter().enumerate().map(packed).collect();
+    order.sort_unstable();
+    let keys: ArrayVec<StockKey, MAX_LINES> =
+        order.iter().map(|&line| StockKey { w: (line >> 64) as u32, i: (line >> 32) as u32 }).collect();
+    ops.prefetch::<Stock>(&keys);
+    order.into_iter().map(|line| line as u32 as usize)
+}
+
+fn warehouse<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut Output) -> Result<(), Failure<O::Error>> {
+    let key = WarehouseKey { w: input.customer.w };
+    out.w_tax =
+        ops.read::<Warehouse, _>(&key, |row| row.cold.tax.get())?.ok_or_else(|| Failure::missing::<Warehouse>(&key))?;
+    Ok(())
+}
+
+fn district<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut Output) -> Result<(), Failure<O::Error>> {
+    let key = DistrictKey { w: input.customer.w, d: input.customer.d };
+    let taken = ops.update::<District, _>(&key, |hot, cold| {
+        let o_id = hot.next_o_id.get();
+        hot.next_o_id = U32::new(o_id.checked_add(1).ok_or(Overflow("D_NEXT_O_ID"))?);
+        Ok((o_id, cold.tax.get()))
+    })?;
+    (out.o_id, out.d_tax) =
+        taken.ok_or_else(|| Failure::missing::<District>(&key))?.map_err(|o: Overflow| o.of::<District, _>())?;
+    Ok(())
+}
+
+fn customer<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut Output) -> Result<(), Failure<O::Error>> {
+    let key = input.customer;
+    ops.read::<Customer, _>(&key, |row| {
+        out.discount = row.cold.discount.get();
+        out.last = row.cold.last;
+        out.credit = row.cold.credit;
+    })?
+    .ok_or_else(|| Failure::missing::<Customer>(&key))
+}
+
+/// Inserts NEW-ORDER and ORDER.
+fn order<O: Ops>(ops: &mut O, input: &NewOrderInput, o: u32) -> Result<(), Failure<O::Error>> {
+    let CustomerKey { w, d, c } = input.customer;
+    ops.insert::<NewOrder>(&NewOrderKey { w, d, o }, &Row { hot: (), cold: () })?;
+    let cold = OrderCold {
+        c_id: U32::new(c),
+        entry_d: input.now,
+        ol_cnt: input.lines.len() as u8,
+        all_local: u8::from(input.lines.iter().all(|line| line.supply_w == w)),
+    };
+    ops.insert::<Order>(&OrderKey { w, d, o }, &Row { hot: OrderHot { carrier_id: None }, cold })?;
+    Ok(())
+}
+
+/// Reads I_PRICE, I_NAME and I_DATA; false when there is no such item. Brand says for now whether the item is ORIGINAL.
+fn item<O: Ops>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
+    let mut output = LineOutput {
+        supply_w: line.supply_w,
+        item: line.item,
+        name: Text::EMPTY,
+        quantity: line.quantity,
+        stock: 0,
+        brand: b'G',
+        price: 0,
+        amount: 0,
+    };
+    let found = ops.read::<Item, _>(&ItemKey { i: line.item }, |row| {
+        output.name = row.cold.name;
+        output.price = row.cold.price.get();
+        output.brand = if is_original(&row.cold.data) { b'B' } else { b'G' };
+    })?;
+    output.amount = output.price * i64::from(line.quantity);
+    Ok((output, found.is_some()))
+}
+
+/// Takes the line's quantity from stock; returns S_DIST_xx of the order's district.
+fn stock<O: Ops>(ops: &mut O, input: &NewOrderInput, line: &mut LineOutput) -> Result<[u8; 24], Failure<O::Error>> {
+    let key = StockKey { w: line.supply_w, i: line.item };
+    let is_remote = line.supply_w != input.customer.w;
+    let quantity = line.quantity;
+    let taken = ops.update::<Stock, _>(&key, |hot, cold| {
+        take(hot, quantity, is_remote)?;
+        Ok((hot.quantity.get(), is_original(&cold.data), cold.dist[usize::from(input.customer.d - 1)]))
+    })?;
+    let (left, original, dist_info) =
+        taken.ok_or_else(|| Failure::missing::<Stock>(&key))?.map_err(|o: Overflow| o.of::<Stock, _>())?;
+    line.stock = left;
+    if !original {
+        line.brand = b'G';
+    }
+    Ok(dist_info)
+}
+
+/// As [`stock`] for all lines of `order`, in that order.
+fn stocks<O: Ops>(
+    ops: &mut O,
+    input: &NewOrderInput,
+    order: &[usize],
+    lines: &mut [LineOutput],
+) -> Result<[[u8; 24]; MAX_LINES], Failure<O::Error>> {
+    let keys: ArrayVec<StockKey, MAX_LINES> =
+        order.iter().map(|&i| StockKey { w: lines[i].supply_w, i: lines[i].item }).collect();
+    let mut dist_info = [[0; 24]; MAX_LINES];
+    let mut seen = [false; MAX_LINES];
+    let mut overflow = None;
+    ops.update_many::<Stock>(&keys, |at, hot, cold| {
+        let (i, line) = (order[at], &mut lines[order[at]]);
+        seen[at] = true;
+        match take(hot, line.quantity, line.supply_w != input.customer.w) {
+            Ok(()) => {}
+            Err(o) => overflow = Some(o),
+        }
+        line.stock = hot.quantity.get();
+        if !is_original(&cold.data) {
+            line.brand = b'G';
+        }
+        dist_info[i] = cold.dist[usize::from(input.customer.d - 1)];
+    })?;
+    match (overflow, seen.iter().zip(&keys).find(|(seen, _)| !**seen)) {
+        (Some(overflow), _) => Err(overflow.of::<Stock, _>()),
+        (None, Some((_, key))) => Err(Failure::missing::<Stock>(key)),
+        (None, None) => Ok(dist_info),
+    }
+}
+
+fn take(hot: &mut StockHot, quantity: u8, is_remote: bool) -> Result<(), Overflow> {
+    let wanted = i16::from(quantity);
+    let there = hot.quantity.get();
+    let left = if there >= wanted + 10 { there - wanted } else { there - wanted + 91 };
+    hot.quantity.set(left);
+    hot.ytd.set(hot.ytd.get().checked_add(u64::from(quantity)).ok_or(Overflow("S_YTD"))?);
+    hot.order_cnt.set(hot.order_cnt.get().checked_add(1).ok_or(Overflow("S_ORDER_CNT"))?);
+    if is_remote {
+        hot.remote_cnt.set(hot.remote_cnt.get().checked_add(1).ok_or(Overflow("S_REMOTE_CNT"))?);
+    }
+    Ok(())
+}
+
+fn order_line(
+    input: &NewOrderInput,
+    o: u32,
+    i: usize,
+    line: &LineOutput,
+    dist_info: [u8; 24],
+) -> (OrderLineKey, RowOf<OrderLine>) {
+    let CustomerKey { w, d, .. } = input.customer;
+    let cold = OrderLineCold {
+        i_id: U32::new(line.item),
+        supply_w_id: U32::new(line.supply_w),
+        quantity: line.quantity,
+        amount: I64::new(line.amount),
+        dist_info,
+    };
+    (OrderLineKey { w, d, o, number: i as u8 + 1 }, Row { hot: OrderLineHot { delivery_d: When::NULL }, cold })
+}
+
+/// sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), to the cent.
+fn total(out: &Output) -> i64 {
+    let sum: i64 = out.lines.iter().map(|line| line.amount).sum();
+    let scaled = sum * i64::from(10_000 - out.discount) * i64::from(10_000 + out.w_tax + out.d_tax);
+    (scaled + 50_000_000) / 100_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::little_endian::{I16, U64};
+
+    use super::*;
+
+    #[test]
+    fn totals_are_exact_cents() {
+        let mut out = Output { discount: 5_000, w_tax: 1_000, d_tax: 1_000, ..Output::default() };
+        let line = LineOutput {
+            supply_w: 1,
+            item: 1,
+            name: Text::EMPTY,
+            quantity: 1,
+            stock: 1,
+            brand: b'G',
+            price: 10_000,
+            amount: 10_000,
+        };
+        out.lines.push(line);
+        assert_eq!(total(&out), 6_000);
+        out.lines.push(LineOutput { amount: 1, ..line });
+        // 100.01 * 0.5 * 1.2 = 60.006
+        assert_eq!(total(&out), 6_001);
+    }
+
+    #[test]
+    fn stock_stays_between_10_and_100() {
+        for there in 10..=100 {
+            for quantity in 1..=10 {
+                let mut hot =
+                    StockHot { quantity: I16::new(there), ytd: U64::ZERO, order_cnt: U32::ZERO, remote_cnt: U32::ZERO };
+                take(&mut hot, quantity, quantity == 3).map_err(|o| o.0).unwrap();
+                assert!((10..=100).contains(&hot.quantity.get()), "{there} - {quantity}: {}", hot.quantity);
+                assert_eq!(hot.ytd.get(), u64::from(quantity));
+                assert_eq!((hot.order_cnt.get(), hot.remote_cnt.get()), (1, u32::from(quantity == 3)));
+            }
+        }
+        let mut full =
+            StockHot { quantity: I16::new(50), ytd: U64::ZERO, order_cnt: U32::new(u32::MAX), remote_cnt: U32::ZERO };
+        assert!(take(&mut full, 1, false).is_err());
+    }
+}

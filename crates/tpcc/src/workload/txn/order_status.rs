@@ -1,0 +1,116 @@
+//! Order-Status (2.6.2).
+
+use std::hint::black_box;
+use std::num::NonZeroU8;
+use std::ops::ControlFlow;
+
+use arrayvec::ArrayVec;
+
+use super::{Failure, Outcome, Scratch, Verdict, customer};
+use crate::workload::generate::input::{MAX_LINES, OrderStatusInput};
+use crate::workload::ops::{Direction, Ops};
+use crate::workload::schema::keys::{CustomerKey, OrderCustomerKey, OrderKey, OrderLineKey};
+use crate::workload::schema::rows::When;
+use crate::workload::schema::tables::{Customer, Order, OrderByCustomer, OrderLine};
+use crate::workload::schema::text::Text;
+
+/// What the terminal shows.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Output {
+    /// C_W_ID, C_D_ID, C_ID.
+    pub(crate) customer: CustomerKey,
+    /// C_FIRST.
+    pub(crate) first: Text<16>,
+    /// C_MIDDLE.
+    pub(crate) middle: [u8; 2],
+    /// C_LAST.
+    pub(crate) last: Text<16>,
+    /// C_BALANCE, cents.
+    pub(crate) balance: i64,
+    /// O_ID.
+    pub(crate) o_id: u32,
+    /// O_ENTRY_D.
+    pub(crate) entry_d: When,
+    /// O_CARRIER_ID, blank while undelivered.
+    pub(crate) carrier: Option<NonZeroU8>,
+    /// The order's lines.
+    pub(crate) lines: ArrayVec<LineOutput, MAX_LINES>,
+}
+
+/// One line of the order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct LineOutput {
+    /// OL_SUPPLY_W_ID.
+    pub(crate) supply_w: u32,
+    /// OL_I_ID.
+    pub(crate) item: u32,
+    /// OL_QUANTITY.
+    pub(crate) quantity: u8,
+    /// OL_AMOUNT, cents.
+    pub(crate) amount: i64,
+    /// OL_DELIVERY_D, blank while undelivered.
+    pub(crate) delivery_d: When,
+}
+
+impl Default for Output {
+    fn default() -> Self {
+        Output {
+            customer: CustomerKey { w: 0, d: 0, c: 0 },
+            first: Text::EMPTY,
+            middle: [0; 2],
+            last: Text::EMPTY,
+            balance: 0,
+            o_id: 0,
+            entry_d: When::NULL,
+            carrier: None,
+            lines: ArrayVec::new(),
+        }
+    }
+}
+
+/// Runs the transaction up to its end.
+pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut Scratch) -> Outcome<O> {
+    let key = customer::find(ops, input.who, scratch)?;
+    let out = &mut scratch.out.order_status;
+    out.customer = key;
+    ops.read::<Customer, _>(&key, |row| {
+        out.first = row.cold.first;
+        out.middle = row.cold.middle;
+        out.last = row.cold.last;
+        out.balance = row.hot.balance.get();
+    })?
+    .ok_or_else(|| Failure::missing::<Customer>(&key))?;
+
+    let (from, to) = OrderCustomerKey::all(key.w, key.d, key.c);
+    let mut newest = None;
+    ops.scan_index::<OrderByCustomer>(&from, &to, Direction::Down, |_, order| {
+        newest = Some(*order);
+        ControlFlow::Break(())
+    })?;
+    // Each customer has an order from the load on.
+    let order = newest.ok_or_else(|| Failure::missing::<Order>(&OrderKey { w: key.w, d: key.d, o: 0 }))?;
+    out.o_id = order.o;
+    ops.read::<Order, _>(&order, |row| {
+        out.entry_d = row.cold.entry_d;
+        out.carrier = row.hot.carrier_id;
+    })?
+    .ok_or_else(|| Failure::missing::<Order>(&order))?;
+
+    let (from, to) = OrderLineKey::lines(order.w, order.d, order.o, order.o);
+    out.lines.clear();
+    ops.scan::<OrderLine>(&from, &to, |_, row| {
+        let line = LineOutput {
+            supply_w: row.cold.supply_w_id.get(),
+            item: row.cold.i_id.get(),
+            quantity: row.cold.quantity,
+            amount: row.cold.amount.get(),
+            delivery_d: row.hot.delivery_d,
+        };
+        match out.lines.try_push(line) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        }
+    })?;
+    black_box(&*out);
+    Ok(Verdict::Commit)
+}

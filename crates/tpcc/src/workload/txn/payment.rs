@@ -1,0 +1,221 @@
+//! Payment (2.5.2).
+//!
+//! With [`Steps::HotLast`] D_YTD and W_YTD, for which all payments of a district and a warehouse queue, come after the
+//! customer. HISTORY follows them, because H_DATA is made of their names.
+
+use std::hint::black_box;
+
+use arrayvec::ArrayVec;
+use zerocopy::little_endian::{I64, U32};
+
+use super::{Failure, Outcome, Overflow, Scratch, Steps, Verdict, customer};
+use crate::workload::generate::input::PaymentInput;
+use crate::workload::ops::Ops;
+use crate::workload::schema::Row;
+use crate::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
+use crate::workload::schema::rows::{Address, BAD_CREDIT, CustomerCold, CustomerHot, HistoryCold, When};
+use crate::workload::schema::tables::{Customer, District, History, Warehouse};
+use crate::workload::schema::text::Text;
+
+/// What the terminal shows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Output {
+    /// Everything of fixed size; none before the first Payment.
+    pub(crate) shown: Option<Shown>,
+    /// The first 200 characters of C_DATA, for bad credit.
+    pub(crate) data: ArrayVec<u8, 200>,
+}
+
+/// The fields of fixed size.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Shown {
+    /// Who paid.
+    pub(crate) payer: Payer,
+    /// W_STREET_1 .. W_ZIP.
+    pub(crate) w_address: Address,
+    /// D_STREET_1 .. D_ZIP.
+    pub(crate) d_address: Address,
+    /// H_AMOUNT, cents.
+    pub(crate) amount: i64,
+    /// H_DATE.
+    pub(crate) date: When,
+}
+
+/// The customer's columns.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Payer {
+    /// C_W_ID, C_D_ID, C_ID.
+    pub(crate) key: CustomerKey,
+    /// C_FIRST.
+    pub(crate) first: Text<16>,
+    /// C_MIDDLE.
+    pub(crate) middle: [u8; 2],
+    /// C_LAST.
+    pub(crate) last: Text<16>,
+    /// C_STREET_1 .. C_ZIP.
+    pub(crate) address: Address,
+    /// C_PHONE.
+    pub(crate) phone: [u8; 16],
+    /// C_SINCE.
+    pub(crate) since: When,
+    /// C_CREDIT.
+    pub(crate) credit: [u8; 2],
+    /// C_CREDIT_LIM, cents.
+    pub(crate) credit_lim: i64,
+    /// C_DISCOUNT, 1/10000.
+    pub(crate) discount: i32,
+    /// C_BALANCE after the payment, cents.
+    pub(crate) balance: i64,
+}
+
+/// Name and address of a warehouse or district.
+type Place = (Text<10>, Address);
+
+/// Runs the transaction up to its end.
+pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &PaymentInput, scratch: &mut Scratch) -> Outcome<O> {
+    let ((w_name, w_address), (d_name, d_address), payer) = match steps {
+        Steps::HotLast => {
+            ops.prefetch_insert::<History>(&input.history);
+            let payer = payer(ops, input, scratch)?;
+            let district = district(ops, input)?;
+            (warehouse(ops, input)?, district, payer)
+        }
+        Steps::Spec => {
+            let warehouse = warehouse(ops, input)?;
+            (warehouse, district(ops, input)?, payer(ops, input, scratch)?)
+        }
+    };
+    let (w_name, d_name) = (w_name.as_bytes(), d_name.as_bytes());
+    let data = Text::filled(w_name.len() + 4 + d_name.len(), |out| {
+        out[..w_name.len()].copy_from_slice(w_name);
+        out[w_name.len()..w_name.len() + 4].fill(b' ');
+        out[w_name.len() + 4..].copy_from_slice(d_name);
+    });
+    let history = HistoryCold {
+        c_id: U32::new(payer.key.c),
+        c_d_id: payer.key.d,
+        c_w_id: U32::new(payer.key.w),
+        d_id: input.d,
+        w_id: U32::new(input.w),
+        date: input.now,
+        amount: I64::new(input.amount),
+        data,
+    };
+    ops.insert::<History>(&input.history, &Row { hot: (), cold: history })?;
+    let out = &mut scratch.out.payment;
+    out.shown = Some(Shown { payer, w_address, d_address, amount: input.amount, date: input.now });
+    black_box(&*out);
+    Ok(Verdict::Commit)
+}
+
+fn warehouse<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
+    let key = WarehouseKey { w: input.w };
+    ops.update::<Warehouse, _>(&key, |hot, cold| {
+        hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("W_YTD"))?);
+        Ok((cold.name, cold.address))
+    })?
+    .ok_or_else(|| Failure::missing::<Warehouse>(&key))?
+    .map_err(|o: Overflow| o.of::<Warehouse, _>())
+}
+
+fn district<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
+    let key = DistrictKey { w: input.w, d: input.d };
+    ops.update::<District, _>(&key, |hot, cold| {
+        hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("D_YTD"))?);
+        Ok((cold.name, cold.address))
+    })?
+    .ok_or_else(|| Failure::missing::<District>(&key))?
+    .map_err(|o: Overflow| o.of::<District, _>())
+}
+
+fn payer<O: Ops>(ops: &mut O, input: &PaymentInput, scratch: &mut Scratch) -> Result<Payer, Failure<O::Error>> {
+    let key = customer::find(ops, input.who, scratch)?;
+    let payer = ops
+        .update::<Customer, _>(&key, |hot, cold| {
+            pay(hot, input.amount)?;
+            Ok(Payer {
+                key,
+                first: cold.first,
+                middle: cold.middle,
+                last: cold.last,
+                address: cold.address,
+                phone: cold.phone,
+                since: cold.since,
+                credit: cold.credit,
+                credit_lim: cold.credit_lim.get(),
+                discount: cold.discount.get(),
+                balance: hot.balance.get(),
+            })
+        })?
+        .ok_or_else(|| Failure::missing::<Customer>(&key))?
+        .map_err(|o: Overflow| o.of::<Customer, _>())?;
+    let data = &mut scratch.out.payment.data;
+    data.clear();
+    if payer.credit == BAD_CREDIT {
+        let front = record(key, input);
+        ops.rewrite::<Customer, _>(&key, |row| note(&mut row.cold, &front, data))?
+            .ok_or_else(|| Failure::missing::<Customer>(&key))?;
+    }
+    Ok(payer)
+}
+
+fn pay(hot: &mut CustomerHot, amount: i64) -> Result<(), Overflow> {
+    hot.balance.set(hot.balance.get().checked_sub(amount).ok_or(Overflow("C_BALANCE"))?);
+    hot.ytd_payment.set(hot.ytd_payment.get().checked_add(amount).ok_or(Overflow("C_YTD_PAYMENT"))?);
+    hot.payment_cnt.set(hot.payment_cnt.get().checked_add(1).ok_or(Overflow("C_PAYMENT_CNT"))?);
+    Ok(())
+}
+
+/// Puts the payment in front of C_DATA and shows its beginning.
+fn note(cold: &mut CustomerCold, front: &[u8], shown: &mut ArrayVec<u8, 200>) {
+    cold.data.prepend(front);
+    shown.clear();
+    shown.extend(cold.data.as_bytes().iter().take(200).copied());
+}
+
+/// Longest record: six numbers of at most ten digits, cents, blanks.
+const RECORD: usize = 80;
+
+/// C_ID, C_D_ID, C_W_ID, D_ID, W_ID, H_AMOUNT as text.
+fn record(key: CustomerKey, input: &PaymentInput) -> ArrayVec<u8, RECORD> {
+    let mut text = ArrayVec::new();
+    for number in [key.c, u32::from(key.d), key.w, u32::from(input.d), input.w] {
+        decimal(&mut text, u64::from(number));
+        text.push(b' ');
+    }
+    let cents = input.amount.unsigned_abs();
+    decimal(&mut text, cents / 100);
+    text.extend([b'.', b'0' + (cents / 10 % 10) as u8, b'0' + (cents % 10) as u8, b' ']);
+    text
+}
+
+fn decimal(text: &mut ArrayVec<u8, RECORD>, mut number: u64) {
+    let start = text.len();
+    loop {
+        text.push(b'0' + (number % 10) as u8);
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    text[start..].reverse();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::generate::input::Who;
+    use crate::workload::schema::keys::HistoryKey;
+
+    #[test]
+    fn the_record_names_customer_place_and_amount() {
+        let key = CustomerKey { w: 12, d: 10, c: 2999 };
+        let history = HistoryKey { run: 1, terminal: 0, sequence: 0 };
+        let mut input = PaymentInput { w: 3, d: 4, who: Who::Id(key), amount: 123_405, now: When::at(1), history };
+        assert_eq!(&record(key, &input)[..], b"2999 10 12 4 3 1234.05 ");
+        input.amount = 100;
+        assert!(record(key, &input).ends_with(b" 1.00 "));
+        let widest = CustomerKey { w: u32::MAX, d: u8::MAX, c: u32::MAX };
+        assert!(record(widest, &PaymentInput { w: u32::MAX, d: u8::MAX, amount: 500_000, ..input }).len() <= RECORD);
+    }
+}
