@@ -146,7 +146,7 @@ mod breeding {
             | Mutant::ReleaseBeforeUndo => &[Isolation, Oracle, Crash],
             Mutant::ShareBulkTable => &[Crash, Oracle],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
-            Mutant::SkipRevalidation | Mutant::TrustOldParents | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
+            Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
             Mutant::SkipUndo
             | Mutant::SkipStatementUndo
             | Mutant::SkipIndexUndo

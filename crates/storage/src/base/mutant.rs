@@ -65,8 +65,6 @@ mutants! {
     // Points.
     /// A row that was found before a point is copied after it, whether or not its page has changed.
     SkipRevalidation = "skip-revalidation",
-    /// A group descent goes on below a page that has changed while others ran.
-    TrustOldParents = "trust-old-parents",
     /// A remembered place is believed by the lock name under which it was remembered, whichever key has it.
     TrustLockNames = "trust-lock-names",
     // Rollback.

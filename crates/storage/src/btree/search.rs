@@ -15,7 +15,6 @@
 use super::{MAX_LEVELS, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
-use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::point::{PointSite, site};
 use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
@@ -247,7 +246,14 @@ fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
     page.narrow(key)
 }
 
-/// Where a key was found by a group descent: a hint, good while the frame's version stays.
+/// Where a key was found by a group descent: a hint, good while the frame's version stays, of a leaf that need not be
+/// the key's.
+///
+/// A group descent looks at each page under a version of its own, and does not ask whether the page above still led there
+/// meanwhile (a single descent does). Between two pages a key may have moved, by a split or a merge, and then the place is one
+/// of another leaf of the tree. That costs a descent and nothing else: all that is made of a place is a memo, and who uses
+/// one compares it with the key on the page, under the same version (`table/locate.rs`). The very key, and the gap that a
+/// missing key belongs into, are in one leaf of a tree only: a page that leaves its tree is emptied before its latch is let go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'p> {
     pub(crate) frame: &'p Frame,
@@ -313,7 +319,7 @@ impl Tree {
         pool.points().at(&site::GROUP_ENTRY);
         for (hint, child) in at.iter_mut().zip(children) {
             if !child.is_none() {
-                *hint = hint.and_then(|inner| inner.enter(pool, child));
+                *hint = Hint::enter(pool, child);
             }
         }
         pool.points().at(&site::GROUP_LEAF);
@@ -322,7 +328,7 @@ impl Tree {
         for (i, (hint, wanted)) in at.iter().zip(keys).enumerate() {
             let Some(leaf) = hint else { continue };
             found[i] = leaf.settle(wanted);
-            if leaf.parent.is_some() && found[i].is_some_and(|found| found.exact) {
+            if leaf.id != wanted.0.root && found[i].is_some_and(|found| found.exact) {
                 pool.shortcuts().learn(wanted.0.index, spots[i], leaf.id, leaf.frame.bytes().count());
             }
         }
@@ -372,12 +378,12 @@ impl Tree {
     /// asked for but not looked at.
     #[inline]
     fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
-        let mut hint = Hint::new(pool.get(self.root)?, self.root, None);
+        let mut hint = Hint::new(pool.get(self.root)?, self.root);
         let mut level = hint.frame.bytes().level();
         while level > 1 {
             hint.version = hint.frame.latch_version();
             hint.narrowed = hint.frame.bytes().narrow_near(key);
-            hint = hint.enter(pool, hint.child(key))?;
+            hint = Hint::enter(pool, hint.child(key))?;
             level -= 1;
         }
         Some(hint)
@@ -391,23 +397,15 @@ struct Hint<'p> {
     id: PageId,
     /// Under which it is looked at.
     version: Version,
-    /// The frame of the page above, and the version under which this page was its child.
-    parent: Option<(&'p Frame, Version)>,
     /// What was found under the version.
     narrowed: Narrowed,
     /// A shortcut led here: perhaps another page lies here by now, or the key in another leaf.
     by_shortcut: bool,
 }
 
-/// Whether a page has not changed since it led to its child.
-#[inline]
-fn leads_here((parent, version): (&Frame, Version)) -> bool {
-    parent.is_still(version) || is_mutant(Mutant::TrustOldParents)
-}
-
 impl<'p> Hint<'p> {
-    fn new(frame: &'p Frame, id: PageId, parent: Option<(&'p Frame, Version)>) -> Hint<'p> {
-        Hint { frame, id, version: Version::NEVER, parent, narrowed: Narrowed::NONE, by_shortcut: false }
+    fn new(frame: &'p Frame, id: PageId) -> Hint<'p> {
+        Hint { frame, id, version: Version::NEVER, narrowed: Narrowed::NONE, by_shortcut: false }
     }
 
     /// The leaf in which a key near this one was found last. Its first lines are asked for.
@@ -420,7 +418,7 @@ impl<'p> Hint<'p> {
         let frame = pool.get(id)?;
         frame.prefetch_search();
         frame.bytes().prefetch_prefix();
-        Some(Hint { by_shortcut: true, ..Hint::new(frame, id, None) })
+        Some(Hint { by_shortcut: true, ..Hint::new(frame, id) })
     }
 
     /// Looks at the hint keys, and asks for the slots that they lead to.
@@ -435,10 +433,8 @@ impl<'p> Hint<'p> {
     fn settle(&self, (tree, key, row_bytes): &Wanted<'_>) -> Option<Found<'p>> {
         let Hint { frame, id, version, .. } = *self;
         let page = frame.bytes();
-        // A frame that has lost its page still shows it: only with its number is it the page. As long as the page above
-        // has not changed, the key lies here.
-        let is_child = self.parent.is_none_or(leads_here);
-        if !is_child || frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
+        // A frame that has lost its page still shows it: only with its number is it the page.
+        if frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
             return None;
         }
         // Slots hold keys without the page's prefix, so elsewhere another key looks the same.
@@ -460,25 +456,22 @@ impl<'p> Hint<'p> {
         Some(Found { frame, version, position, exact })
     }
 
-    /// The number of the child in which a key lies, if this is still the inner page of that key: as long as the page
-    /// above has not changed since it led here, it is.
+    /// The number of the child in which a key lies, if this is its inner page and has not changed.
     #[inline]
     fn child(&self, key: &[u8]) -> PageId {
-        let is_child = self.parent.is_none_or(leads_here);
         let page = self.frame.bytes();
         let (position, exact) = page.finish(self.narrowed, key);
         let id = page.child(position + usize::from(exact));
-        let stands =
-            is_child && page.level() > 0 && self.frame.page_id() == self.id && self.frame.is_still(self.version);
+        let stands = page.level() > 0 && self.frame.page_id() == self.id && self.frame.is_still(self.version);
         if stands { id } else { PageId::NONE }
     }
 
     /// The child of this number, whose first lines are asked for.
     #[inline]
-    fn enter(self, pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
+    fn enter(pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
         let frame = pool.get(id)?;
         frame.prefetch_search();
-        Some(Hint::new(frame, id, Some((self.frame, self.version))))
+        Some(Hint::new(frame, id))
     }
 }
 

@@ -179,6 +179,38 @@ impl<'a> PageRef<'a> {
         true
     }
 
+    /// Whether the page has these very bytes at `at`. Words that overlap, because a call to compare a few bytes costs more
+    /// than to look at some of them twice.
+    #[inline]
+    pub(crate) fn has_bytes(self, at: usize, bytes: &[u8]) -> bool {
+        let len = bytes.len();
+        if at + len > PAGE_SIZE {
+            return false;
+        }
+        let (mine, theirs) = (self.base.wrapping_add(at), bytes.as_ptr());
+        if len >= 8 {
+            let mut i = 0;
+            while i + 8 < len {
+                // SAFETY: `i + 8 <= len`, which both have: `at + len` is in bounds.
+                if unsafe { !is_same_word::<u64>(mine.add(i), theirs.add(i)) } {
+                    return false;
+                }
+                i += 8;
+            }
+            // SAFETY: the last eight of `len >= 8` bytes, which both have.
+            unsafe { is_same_word::<u64>(mine.add(len - 8), theirs.add(len - 8)) }
+        } else if len >= 4 {
+            // SAFETY: the first and the last four of `len >= 4` bytes, which both have.
+            unsafe { is_same_word::<u32>(mine, theirs) && is_same_word::<u32>(mine.add(len - 4), theirs.add(len - 4)) }
+        } else if len >= 2 {
+            // SAFETY: the first and the last two of `len >= 2` bytes, which both have.
+            unsafe { is_same_word::<u16>(mine, theirs) && is_same_word::<u16>(mine.add(len - 2), theirs.add(len - 2)) }
+        } else {
+            // SAFETY: `len` is 1, and both have it.
+            len == 0 || unsafe { is_same_word::<u8>(mine, theirs) }
+        }
+    }
+
     /// Compares `len` bytes at `at` with `key`; bytes outside the page count as smaller than any key.
     #[inline]
     pub(crate) fn compare(self, at: usize, len: usize, key: &[u8]) -> Ordering {
@@ -223,6 +255,16 @@ impl<'a> PageRef<'a> {
     pub(crate) fn prefetch(self, at: usize) {
         prefetch_read(self.base.wrapping_add(at));
     }
+}
+
+/// Whether two words are the same, wherever they begin.
+///
+/// # Safety
+/// `size_of::<T>()` bytes may be read at both.
+#[inline(always)]
+unsafe fn is_same_word<T: PartialEq>(mine: *const u8, theirs: *const u8) -> bool {
+    // SAFETY: the caller's promise; `T` is an integer, which any bytes are.
+    unsafe { mine.cast::<T>().read_unaligned() == theirs.cast::<T>().read_unaligned() }
 }
 
 /// A page to change, by the holder of its exclusive latch.

@@ -404,31 +404,41 @@ impl<'a> PageRef<'a> {
     /// Whether `key` begins with the page's prefix: what a search rests on that was not led here by the tree.
     #[inline]
     pub(crate) fn shares_prefix(self, key: &[u8]) -> bool {
-        let prefix = self.prefix_len();
-        key.get(..prefix).is_some_and(|key| self.compare(usize::from(self.u16(LOW_OFFSET)), prefix, key).is_eq())
+        key.get(..self.prefix_len()).is_some_and(|lead| self.has_prefix(lead))
+    }
+
+    /// Whether `lead`, of the prefix's length, is the prefix.
+    #[inline]
+    fn has_prefix(self, lead: &[u8]) -> bool {
+        self.has_bytes(usize::from(self.u16(LOW_OFFSET)), lead)
     }
 
     /// Whether slot `i` has this very key.
     #[inline]
     pub(crate) fn has_key(self, i: usize, key: &[u8]) -> bool {
-        i < self.count() && self.shares_prefix(key) && self.compare_key(i, key).is_eq()
+        let Some((lead, rest)) = key.split_at_checked(self.prefix_len()) else { return false };
+        let place = self.slot_word(i, 4) as usize;
+        let (offset, key_len) = (place & 0xFFFF, place >> 16);
+        i < self.count() && key_len == rest.len() && self.has_bytes(offset + RECORD_HEAD, rest) && self.has_prefix(lead)
     }
 
     /// Whether `key` may lie here, has no slot, and would come before slot `i`.
     #[inline(never)]
     pub(crate) fn lacks_key(self, i: usize, key: &[u8]) -> bool {
+        let Some((lead, rest)) = key.split_at_checked(self.prefix_len()) else { return false };
         let count = self.count();
-        self.covers(key)
-            && i <= count
-            && (i == 0 || self.compare_key(i - 1, key).is_lt())
-            && (i == count || self.compare_key(i, key).is_gt())
+        // A key of the page is as good as the fence behind it.
+        i <= count
+            && self.has_prefix(lead)
+            && (if i == 0 { self.is_from_low(key) } else { self.compare_whole_rest(i - 1, rest).is_lt() })
+            && (if i == count { self.is_below_high(key) } else { self.compare_whole_rest(i, rest).is_gt() })
     }
 
-    /// Compares the key of slot `i` with one that begins with the page's prefix.
+    /// Compares the key of slot `i` with one that begins with the page's prefix, given without it.
     #[inline]
-    fn compare_key(self, i: usize, key: &[u8]) -> Ordering {
+    fn compare_whole_rest(self, i: usize, rest: &[u8]) -> Ordering {
         let slot = self.slot(i);
-        self.compare(slot.offset + RECORD_HEAD, slot.key_len, key.get(self.prefix_len()..).unwrap_or(&[]))
+        self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
     }
 
     /// Asks the processor for what [`PageRef::shares_prefix`] will look at, which lies at the page's end.
@@ -440,11 +450,19 @@ impl<'a> PageRef<'a> {
     /// Whether `key` may lie here.
     #[inline]
     pub(crate) fn covers(self, key: &[u8]) -> bool {
-        let bits = self.u16(FLAGS);
-        (bits & flags::LOW_INFINITE != 0
-            || self.compare(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), key).is_le())
-            && (bits & flags::HIGH_INFINITE != 0
-                || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt())
+        self.is_from_low(key) && self.is_below_high(key)
+    }
+
+    #[inline]
+    fn is_from_low(self, key: &[u8]) -> bool {
+        self.u16(FLAGS) & flags::LOW_INFINITE != 0
+            || self.compare(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), key).is_le()
+    }
+
+    #[inline]
+    fn is_below_high(self, key: &[u8]) -> bool {
+        self.u16(FLAGS) & flags::HIGH_INFINITE != 0
+            || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt()
     }
 
     /// A leaf's right neighbour.
@@ -800,7 +818,7 @@ impl PageMut<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use proptest::prelude::*;
 
@@ -895,6 +913,53 @@ mod tests {
                 Err(at) => (at, false),
             };
             assert_eq!(page.read().lower_bound(&key), expected, "{key:?}");
+        }
+    }
+
+    /// What a remembered place counts by: the key of one slot and of no other, and the only gap of a key that is missing.
+    #[test]
+    fn a_slot_is_that_of_its_whole_key_alone() {
+        let rests: Vec<&[u8]> = vec![
+            b"",
+            b"a",
+            b"ab",
+            b"abc",
+            b"abcd",
+            b"abcde",
+            b"abcdefg",
+            b"abcdefgh",
+            b"abcdefghi",
+            b"abcdefghijklmnop",
+        ];
+        let (low, high) = (b"k-k".as_slice(), b"k-m".as_slice());
+        for (fences, leads) in [((None, None), [b"".as_slice(), b"k-"]), ((Some(low), Some(high)), [b"k-l", b"k-k"])] {
+            let keys = |leads: &[&[u8]]| -> BTreeSet<Vec<u8>> {
+                leads.iter().flat_map(|lead| rests.iter().map(move |rest| [*lead, *rest].concat())).collect()
+            };
+            let there: Vec<Vec<u8>> = keys(&leads).into_iter().step_by(2).collect();
+            let mut bytes = page(fences.0, fences.1);
+            for (at, key) in there.iter().enumerate() {
+                PageMut::of(&mut bytes).insert(at, key, 0, b"row", 0);
+            }
+            let page = PageRef::of(&bytes);
+            // Keys that differ in one byte, and those whose rest is on the page behind another prefix.
+            let others = keys(&[b"", b"k-", b"k-l", b"k-k", b"k-j", b"k-m", b"j-l", b"k+l", b"k"]);
+            let changed = others.iter().flat_map(|key| {
+                (0..key.len()).map(|at| {
+                    let mut key = key.clone();
+                    key[at] ^= 1;
+                    key
+                })
+            });
+            for key in others.iter().cloned().chain(changed) {
+                let lies_here =
+                    fences.0.is_none_or(|low| low <= &key[..]) && fences.1.is_none_or(|high| &key[..] < high);
+                let expected = there.binary_search(&key);
+                for i in 0..there.len() + 2 {
+                    assert_eq!(page.has_key(i, &key), expected == Ok(i), "slot {i}, {key:?}");
+                    assert_eq!(page.lacks_key(i, &key), lies_here && expected == Err(i), "slot {i}, {key:?}");
+                }
+            }
         }
     }
 
