@@ -44,10 +44,6 @@ pub struct Transaction<'db> {
     /// It was chosen as a deadlock's victim, in this table: nothing but rolling back is left.
     victim: Option<Arc<str>>,
     pub(super) savepoints: Savepoints,
-    /// A key being encoded.
-    key: Vec<u8>,
-    /// A row being encoded.
-    row: Vec<u8>,
 }
 
 /// A lock on a whole table.
@@ -68,7 +64,7 @@ pub enum TableLock {
 impl<'db> Transaction<'db> {
     #[inline]
     pub(crate) fn new(db: &'db Database, txn: Txn<'db>) -> Transaction<'db> {
-        Transaction { db, txn, victim: None, savepoints: Savepoints::default(), key: Vec::new(), row: Vec::new() }
+        Transaction { db, txn, victim: None, savepoints: Savepoints::default() }
     }
 
     /// Whether the transaction was chosen to give way in a deadlock: roll back, then run it again.
@@ -160,29 +156,31 @@ impl<'db> Transaction<'db> {
         result
     }
 
+    #[inline]
     fn with_key<T>(
         &mut self,
         key: &(impl BorrowedKey + ?Sized),
         f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
     ) -> Result<T, TxnError> {
-        let mut bytes = std::mem::take(&mut self.key);
+        let mut bytes = std::mem::take(&mut self.txn.claim.context().encoded.key);
         bytes.clear();
         key.encode_key(&mut bytes);
         let result = f(self, &bytes);
-        self.key = bytes;
+        self.txn.claim.context().encoded.key = bytes;
         self.noted(result)
     }
 
+    #[inline]
     fn with_row<V: Row, T>(
         &mut self,
         row: &V,
         f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
     ) -> Result<T, TxnError> {
-        let mut bytes = std::mem::take(&mut self.row);
+        let mut bytes = std::mem::take(&mut self.txn.claim.context().encoded.row);
         bytes.clear();
         row.encode(&mut bytes);
         let result = f(self, &bytes);
-        self.row = bytes;
+        self.txn.claim.context().encoded.row = bytes;
         result
     }
 

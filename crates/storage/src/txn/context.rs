@@ -34,6 +34,13 @@ pub(crate) struct Memo {
 
 const NO_MEMO: Memo = Memo { name: LockName::NONE, spot: Spot::NONE, exact: false };
 
+/// Buffers for what codecs write. They stay with the slot, so that only its first transactions allocate.
+#[derive(Debug, Default)]
+pub(crate) struct Encoded {
+    pub(crate) key: Vec<u8>,
+    pub(crate) row: Vec<u8>,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -48,6 +55,8 @@ pub(crate) struct Context {
     pub(crate) rec: RecordBuf,
     /// A key being built: a secondary entry's, a scan's.
     pub(crate) key: Vec<u8>,
+    /// A key and a row of a typed statement, encoded.
+    pub(crate) encoded: Encoded,
     /// The row as it was.
     pub(crate) before: Vec<u8>,
     /// The row as it shall be.
@@ -75,6 +84,7 @@ impl Context {
             last: Lsn::ZERO,
             rec: RecordBuf::new(),
             key: Vec::new(),
+            encoded: Encoded::default(),
             before: Vec::new(),
             after: Vec::new(),
             batch: Batch::default(),
