@@ -172,6 +172,7 @@ mod breeding {
             | Mutant::SkipRestartUndo => &[Crash, Recovery],
             Mutant::LsnOutOfCrc | Mutant::KeepStaleTail => &[Crash, Malformed, Recovery],
             Mutant::SkipRecordCrc | Mutant::SkipPageChecksum => &[Bitflips, Malformed, Crash],
+            Mutant::MakeSegmentLatched => &[Crash, Recovery, IoErrors],
             Mutant::ForgiveFailedSync | Mutant::SkipUndoSpace => &[IoErrors, Crash],
         }
     }

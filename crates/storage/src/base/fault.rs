@@ -13,6 +13,8 @@ pub(crate) enum Refusable {
     Wait,
     /// Room in the log: the disk is full.
     Log,
+    /// Room in the log: a segment has to be made first.
+    Segment,
     /// Appending to the log, with pages latched: a panic.
     Latched,
     /// Whatever the test's own closures call.

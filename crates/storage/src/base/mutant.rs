@@ -97,6 +97,8 @@ mutants! {
     TruncateTooEarly = "truncate-too-early",
     /// After a failed sync of the log the instance works on.
     ForgiveFailedSync = "forgive-failed-sync",
+    /// The appender that finds no segment ready makes one with pages latched.
+    MakeSegmentLatched = "make-segment-latched",
     /// User records take the space that rollbacks will need.
     SkipUndoSpace = "skip-undo-space",
     // Pages.

@@ -75,7 +75,14 @@ impl Extent {
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             ops::put_space(rec, SPACE_PAGE, end, free);
             write.mark_dirty(pages.log.tail());
-            let lsn = pages.log.append_redo_only(pages.slot, rec, write.page().lsn())?;
+            let lsn = match pages.log.append_redo_only(pages.slot, rec, write.page().lsn()) {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop(write);
+                    refused.make_room(pages.log)?;
+                    continue;
+                }
+            };
             let mut page = write.page_mut();
             page.put_u32(ops::space::END, end);
             page.set_lsn(lsn);
@@ -162,36 +169,50 @@ pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &[Sealed]) -
         return Ok(());
     }
     pages.pool.sync_file()?;
-    let mut latched = loop {
+    loop {
+        let mut latched = latch_roots(pages, &roots)?;
+        if latched.iter().any(|root| root.page().count() != 0 || !root.page().is_leaf()) {
+            latched.into_iter().for_each(FrameWrite::release_unchanged);
+            return Err(BulkError::NotEmpty);
+        }
+        rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        let (tail, mut after) = (pages.log.tail(), Lsn::ZERO);
+        for (root, (id, bytes)) in latched.iter_mut().zip(&roots) {
+            ops::put_image(rec, *id, bytes.as_bytes(), PageRef::of(bytes));
+            after = after.max(root.page().lsn());
+            root.mark_dirty(tail);
+        }
+        let lsn = match pages.log.append_redo_only(pages.slot, rec, after) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop(latched);
+                refused.make_room(pages.log)?;
+                continue;
+            }
+        };
+        for (root, (_, bytes)) in latched.iter_mut().zip(&roots) {
+            root.page_mut().bytes().copy_from_slice(bytes.as_bytes());
+            root.page_mut().set_lsn(lsn);
+        }
+        return Ok(());
+    }
+}
+
+/// Latches the roots, all of them.
+fn latch_roots<'a>(pages: Pages<'a>, roots: &[(PageId, &PageBytes)]) -> Result<Vec<FrameWrite<'a>>, StorageError> {
+    loop {
         // First all into memory, then all latched: no latch is held during I/O.
-        for (id, _) in &roots {
+        for (id, _) in roots {
             pages.pool.get_or_load(*id)?;
         }
         let mut latched = Vec::with_capacity(roots.len());
         latched.extend(roots.iter().map_while(|(id, _)| try_latch(pages, *id)));
         if latched.len() == roots.len() {
-            break latched;
+            return Ok(latched);
         }
         latched.into_iter().for_each(FrameWrite::release_unchanged);
         std::hint::spin_loop();
-    };
-    if latched.iter().any(|root| root.page().count() != 0 || !root.page().is_leaf()) {
-        latched.into_iter().for_each(FrameWrite::release_unchanged);
-        return Err(BulkError::NotEmpty);
     }
-    rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-    let (tail, mut after) = (pages.log.tail(), Lsn::ZERO);
-    for (root, (id, bytes)) in latched.iter_mut().zip(&roots) {
-        ops::put_image(rec, *id, bytes.as_bytes(), PageRef::of(bytes));
-        after = after.max(root.page().lsn());
-        root.mark_dirty(tail);
-    }
-    let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
-    for (root, (_, bytes)) in latched.iter_mut().zip(&roots) {
-        root.page_mut().bytes().copy_from_slice(bytes.as_bytes());
-        root.page_mut().set_lsn(lsn);
-    }
-    Ok(())
 }
 
 /// Builds one tree.

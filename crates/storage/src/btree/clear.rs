@@ -65,7 +65,14 @@ impl Tree {
                 continue;
             };
             root.mark_dirty(pages.log.tail());
-            let lsn = pages.append(rec, root.page().lsn())?;
+            let lsn = match pages.append(rec, root.page().lsn()) {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop((free, root));
+                    refused.make_room(pages.log)?;
+                    continue;
+                }
+            };
             free.finish(&mut root, lsn);
             return Ok(());
         }
@@ -110,7 +117,7 @@ impl Tree {
         Ok(latched)
     }
 
-    /// Takes the last leaf from its parent and gives it back.
+    /// Takes the last leaf from its parent and gives it back. The caller looks again whether it has happened.
     fn take_leaf(
         &self,
         pages: Pages<'_>,
@@ -144,7 +151,13 @@ impl Tree {
         let tail = pages.log.tail();
         above.mark_dirty(tail);
         last.mark_dirty(tail);
-        let lsn = pages.append(rec, above.page().lsn().max(last.page().lsn()))?;
+        let lsn = match pages.append(rec, above.page().lsn().max(last.page().lsn())) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop((free, last, above));
+                return refused.make_room(pages.log);
+            }
+        };
         if let Some(empty) = &empty {
             split::publish(&mut above, empty, lsn);
         } else if let Some((position, left)) = before {
@@ -164,7 +177,13 @@ impl Tree {
         let empty = self.empty_leaf(&root);
         split::put_image(rec, self.root, &empty);
         root.mark_dirty(pages.log.tail());
-        let lsn = pages.append(rec, root.page().lsn())?;
+        let lsn = match pages.append(rec, root.page().lsn()) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop(root);
+                return refused.make_room(pages.log);
+            }
+        };
         split::publish(&mut root, &empty, lsn);
         Ok(())
     }

@@ -11,7 +11,7 @@ pub(crate) mod split;
 use crate::base::error::StorageError;
 use crate::base::ids::{IndexId, Lsn, PageId, SlotId, TxnId};
 use crate::buffer::BufferPool;
-use crate::log::{Log, RecordBuf, RecordKind};
+use crate::log::{Log, RecordBuf, RecordKind, Unlogged};
 use crate::page::PageMut;
 use crate::page::slotted::Format;
 
@@ -40,10 +40,13 @@ pub(crate) struct Pages<'a> {
 }
 
 impl Pages<'_> {
-    /// Appends the record of a change of structure.
-    pub(crate) fn append(self, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
+    /// Appends the record of a change of structure, with its pages latched.
+    ///
+    /// # Errors
+    /// See [`Unlogged`].
+    pub(crate) fn append(self, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
         if self.for_undo {
-            return self.log.append_reserved(self.slot, rec, after);
+            return self.log.append_undo(self.slot, rec, after);
         }
         self.log.append_redo_only(self.slot, rec, after)
     }
@@ -89,7 +92,14 @@ impl Tree {
             });
             split::put_image(rec, root, &empty);
             taken.log(rec);
-            let lsn = pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO)?;
+            let lsn = match pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO) {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop((frame, taken));
+                    refused.make_room(pages.log)?;
+                    continue;
+                }
+            };
             split::publish(&mut frame, &empty, lsn);
             taken.finish(lsn);
             return Ok(Tree { index, root });

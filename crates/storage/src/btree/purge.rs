@@ -10,7 +10,7 @@ use super::{Pages, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::{RecordBuf, RecordKind, Unlogged};
 use crate::page::header::Kind;
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef, header, sound};
@@ -21,7 +21,7 @@ const MERGE_BELOW: usize = PAGE_SIZE / 5;
 const MERGE_UPTO: usize = PAGE_SIZE * 7 / 10;
 
 impl Tree {
-    /// Removes the ghosts of a latched leaf that no lock refers to; returns how many.
+    /// Removes the ghosts of a latched leaf that no lock refers to; returns how many. None if the log has no segment ready.
     ///
     /// `referenced` is asked with the leaf latched: whoever locks a key later must first find it here.
     ///
@@ -47,7 +47,12 @@ impl Tree {
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         ops::put_purge(rec, leaf.frame().page_id(), &gone);
         leaf.mark_dirty(pages.log.tail());
-        let lsn = pages.log.append_redo_only(pages.slot, rec, leaf.page().lsn())?;
+        let lsn = match pages.log.append_redo_only(pages.slot, rec, leaf.page().lsn()) {
+            Ok(lsn) => lsn,
+            // The caller holds the leaf. What needs the room makes the segment; the ghosts go another time.
+            Err(Unlogged::NoRoom { .. }) => return Ok(0),
+            Err(Unlogged::Failed(error)) => return Err(error),
+        };
         for section in ops::Sections::new(rec.body()) {
             let done = ops::apply(&section, &mut leaf.page_mut());
             debug_assert!(done);
@@ -123,7 +128,14 @@ impl Tree {
         ops::put_drop_child(rec, parent.frame().page_id(), position, left_id);
         let Some(free) = FreeOne::log(pages, right_id, rec) else { return Ok(false) };
         let after = parent.page().lsn().max(left.page().lsn()).max(right.page().lsn());
-        let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
+        let lsn = match pages.log.append_redo_only(pages.slot, rec, after) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop((free, left, right, parent));
+                refused.make_room(pages.log)?;
+                return Ok(false);
+            }
+        };
         left.page_mut().bytes().copy_from_slice(merged.as_bytes());
         left.page_mut().set_lsn(lsn);
         let done =
@@ -174,7 +186,13 @@ impl Tree {
         PageMut::of(&mut image).put_u32(header::ID, self.root.0);
         ops::put_image(rec, self.root, image.as_bytes(), PageRef::of(&image));
         let Some(free) = FreeOne::log(pages, only, rec) else { return Ok(()) };
-        let lsn = pages.log.append_redo_only(pages.slot, rec, after)?;
+        let lsn = match pages.log.append_redo_only(pages.slot, rec, after) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop((free, child, root));
+                return refused.make_room(pages.log);
+            }
+        };
         root.page_mut().bytes().copy_from_slice(image.as_bytes());
         root.page_mut().set_lsn(lsn);
         free.finish(&mut child, lsn);

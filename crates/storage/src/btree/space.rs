@@ -347,7 +347,14 @@ pub(crate) fn give_back(pages: Pages<'_>, rec: &mut RecordBuf, page: PageId) -> 
         let mut freed = frames.create(page);
         let Some(free) = FreeOne::log(pages, page, rec) else { continue };
         freed.mark_dirty(pages.log.tail());
-        let lsn = pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO)?;
+        let lsn = match pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop((free, freed));
+                refused.make_room(pages.log)?;
+                continue;
+            }
+        };
         free.finish(&mut freed, lsn);
         return Ok(());
     }

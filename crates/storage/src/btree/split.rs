@@ -131,7 +131,14 @@ impl Tree {
             ops::put_add_child(rec, parent.frame().page_id(), position, &cut.separator, left_id, right_id);
             taken.log(rec);
             let after = node.page().lsn().max(parent.page().lsn());
-            let lsn = pages.append(rec, after)?;
+            let lsn = match pages.append(rec, after) {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop((right, node, parent, taken));
+                    refused.make_room(pages.log)?;
+                    continue;
+                }
+            };
             for section in ops::Sections::new(rec.body()) {
                 let frame = match section {
                     Section::Truncate { .. } => &mut node,
@@ -150,7 +157,8 @@ impl Tree {
         }
     }
 
-    /// Moves the root's content into a new child; the root becomes an inner page over it.
+    /// Moves the root's content into a new child; the root becomes an inner page over it. Nothing has happened, and the
+    /// caller looks again, if the pages or the log's segment had to be prepared anew.
     fn grow(
         &self,
         pages: Pages<'_>,
@@ -180,7 +188,13 @@ impl Tree {
         put_image(rec, id, &below);
         put_image(rec, self.root, &above);
         taken.log(rec);
-        let lsn = pages.append(rec, root.page().lsn())?;
+        let lsn = match pages.append(rec, root.page().lsn()) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop((child, root, taken));
+                return refused.make_room(pages.log);
+            }
+        };
         publish(&mut child, &below, lsn);
         publish(&mut root, &above, lsn);
         taken.finish(lsn);

@@ -211,8 +211,15 @@ impl Bench {
 
     /// Everything there is, as the index sees it, too.
     fn contents(&self) -> Contents {
-        let mut found = Contents::new();
         let mut tx = self.db().begin().unwrap();
+        let found = self.contents_in(&mut tx);
+        tx.commit().unwrap();
+        found
+    }
+
+    /// Everything a transaction sees.
+    fn contents_in(&self, tx: &mut Transaction<'_>) -> Contents {
+        let mut found = Contents::new();
         for (at, table) in self.tables.iter().enumerate() {
             let visit = |key: &[u8], row: &[u8]| {
                 found.insert((at, key.to_vec()), row.to_vec());
@@ -227,7 +234,6 @@ impl Bench {
             };
             tx.scan_index_raw(&self.tables[1], index, &[], &[255; 20], false, visit).unwrap();
         }
-        tx.commit().unwrap();
         found
     }
 
@@ -381,6 +387,46 @@ fn a_deadlock() {
 #[test]
 fn a_full_log() {
     try_all(Kind::Engine(Refusable::Log), 0..4);
+}
+
+/// A statement that has to have a segment of the log made, at whichever of its records, does what it would have done.
+#[test]
+fn a_segment_that_is_not_ready() {
+    let mut refused = 0;
+    for seed in 0..4 {
+        println!("seed {seed}");
+        let bench = Bench::new(seed);
+        let before = bench.contents();
+        for (name, statement) in statements(&mut Rng(!seed)) {
+            let run = |n: u64| {
+                let mut tx = bench.db().begin().unwrap();
+                bench.mark(&mut tx);
+                fault::plan(Refusable::Segment, n);
+                let result = statement(&mut tx, &bench.tables).map_err(|error| error.to_string());
+                let met = !fault::clear();
+                let seen = bench.contents_in(&mut tx);
+                // What a rollback appends is refused as well.
+                fault::plan(Refusable::Segment, 1 + n % 5);
+                tx.rollback().unwrap();
+                fault::clear();
+                (result, seen, met)
+            };
+            let (expected, contents, _) = run(u64::MAX);
+            for n in 1.. {
+                let (result, seen, met) = run(n);
+                assert!(result == expected, "{name}, record {n}: {result:?} in place of {expected:?}");
+                assert!(seen == contents, "{name}, record {n}: done otherwise");
+                if !met {
+                    break;
+                }
+                refused += 1;
+            }
+            assert!(bench.contents() == before, "{name}: not rolled back");
+        }
+        bench.db().verify_pages().unwrap();
+        assert!(bench.db().check_structure(|_, _| ControlFlow::Continue(())).unwrap().passed());
+    }
+    assert!(refused > 40, "{refused} refusals met");
 }
 
 #[test]

@@ -308,7 +308,7 @@ impl WriteAhead for LogFront {
         for (id, lsn, bytes) in images {
             rec.begin(RecordKind::PageImage as u8, TxnId(0), Lsn::ZERO);
             ops::put_image(&mut rec, id, bytes, PageRef::of_bytes(bytes));
-            self.log.append_redo_only(self.slot, &mut rec, lsn)?;
+            self.log.append_unlatched(self.slot, &mut rec, lsn)?;
             end = rec.end();
         }
         Ok(end)

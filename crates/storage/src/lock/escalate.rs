@@ -4,10 +4,24 @@
 //! (with IX that makes SIX), X otherwise; then the record locks that the table lock covers are released. It never
 //! waits: if somebody is in the way, the owner goes on with record locks and tries again `escalate_at` locks later.
 //! Waiting here would turn a statement that only ever needed records into one that deadlocks on tables.
+//!
+//! All locks of the owner are looked at and many released, which is too long under a page latch. A request that may be
+//! made under latches ([`LockOwner::try_acquire`]) is therefore told to wait when escalation is due. Its caller lets go of
+//! all latches and asks the waiting twin, which escalates and mostly need not wait.
 
 use super::mode::{Claim, KeyMode, TableMode};
 use super::owner::{Attempt, IfBlocked, LockOwner};
 use super::sync::Ordering;
+
+/// How a claim on a record stands to the owner's table lock.
+pub(super) enum Standing {
+    /// The table lock makes it unnecessary.
+    Covered,
+    /// It needs a lock of its own.
+    Needed,
+    /// Escalation comes first, and latches may be held.
+    Due,
+}
 
 impl LockOwner {
     /// Whether the owner's locks on `table` make a record lock on `key`, and on the gap below it if `gap`,
@@ -30,29 +44,42 @@ impl LockOwner {
         self.covers(table, KeyMode::X, true)
     }
 
-    /// The same for a claim; escalates if it is time.
+    /// Whether a claim needs no lock of its own, or has to be made without latches because escalation is due.
     #[inline]
-    pub(super) fn is_covered(&mut self, table: u32, claim: Claim) -> bool {
+    pub(super) fn standing(&mut self, table: u32, claim: Claim, blocked: IfBlocked) -> Standing {
         let usage = self.usage(table);
         if usage.records < usage.limit {
-            return false;
+            return Standing::Needed;
         }
-        self.at_limit(table, claim)
+        self.at_limit(table, claim, blocked)
     }
 
     #[cold]
-    fn at_limit(&mut self, table: u32, claim: Claim) -> bool {
-        if self.covers(table, claim.mode.key(), true) {
-            return true;
+    fn at_limit(&mut self, table: u32, claim: Claim, blocked: IfBlocked) -> Standing {
+        let key = claim.mode.key();
+        if self.covers(table, key, true) {
+            return Standing::Covered;
         }
+        let usage = self.usage(table);
+        if usage.records >= usage.escalate_at {
+            if blocked == IfBlocked::GiveUp {
+                return Standing::Due;
+            }
+            self.escalate(table);
+        }
+        if self.covers(table, key, true) { Standing::Covered } else { Standing::Needed }
+    }
+
+    /// Escalates if that is due. The caller holds no latch.
+    pub(crate) fn escalate_if_due(&mut self, table: u32) {
         let usage = self.usage(table);
         if usage.records >= usage.escalate_at {
             self.escalate(table);
         }
-        self.covers(table, claim.mode.key(), true)
     }
 
     fn escalate(&mut self, table: u32) {
+        crate::latch::assert_none_held("the escalation of locks");
         let writes =
             self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
         let mode = if writes { TableMode::X } else { TableMode::S };

@@ -1,5 +1,6 @@
 //! The record locks of one transaction after another: acquire, wait, release.
 
+use super::escalate::Standing;
 use super::intent::TableUse;
 use super::mode::{Claim, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
@@ -30,7 +31,8 @@ pub(crate) enum Acquired {
 /// Why a lock was not granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Others are in the way. Let go of all latches, call the waiting twin, then look at the data again.
+    /// Others are in the way, or escalation is due. Let go of all latches, call the waiting twin, then look at the data
+    /// again.
     WouldBlock,
     /// The owner has as many record locks as it may have.
     TooManyLocks,
@@ -318,8 +320,10 @@ impl LockOwner {
         claim: Claim,
         blocked: IfBlocked,
     ) -> Result<Attempt<Acquired>, LockError> {
-        if self.is_covered(table, claim) {
-            return Ok(Attempt::Done(Acquired::Covered));
+        match self.standing(table, claim, blocked) {
+            Standing::Covered => return Ok(Attempt::Done(Acquired::Covered)),
+            Standing::Due => return Ok(Attempt::Blocked),
+            Standing::Needed => {}
         }
         self.arena.reserve();
         let list = self.locks.buckets.of(name).latch();

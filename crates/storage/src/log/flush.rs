@@ -9,7 +9,7 @@
 //! damage. Writes are cut anywhere, so a sync goes by `whole`, the last end of records that `written` passed.
 //!
 //! Making room needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
-//! ring full, and holds page latches, writes it out itself.
+//! ring full, and holds page latches, writes it out itself, as far as segments are ready.
 
 use std::time::Duration;
 
@@ -220,14 +220,23 @@ impl Log {
         room < self.segments.geometry().payload()
     }
 
-    /// Writes at most about `most` bytes of what is whole; true if there was any.
+    /// Writes at most about `most` bytes of what is whole; true if there was any. Makes the segments for it where they
+    /// are missing: no latch may be held.
     pub(super) fn write_out(&self, most: u64) -> Result<bool, StorageError> {
+        self.poison.check()?;
+        let written = self.written.load(Ordering::Relaxed);
+        self.make_through(self.reserve.safe_end().min(written.saturating_add(most)))?;
+        self.write_ready(most)
+    }
+
+    /// The same as far as segments are ready. The caller may hold page latches.
+    pub(super) fn write_ready(&self, most: u64) -> Result<bool, StorageError> {
         let mut writer = self.writer.lock();
         self.poison.check()?;
         let from = self.written.load(Ordering::Relaxed);
         let safe = self.reserve.safe_end();
         // Less than `from` if a slow appender has announced a bound it loaded long ago.
-        let to = safe.min(from.saturating_add(most & !7));
+        let to = safe.min(from.saturating_add(most & !7)).min(self.segments.end());
         let mut at = from;
         while at < to {
             at = self.write_piece(&mut writer, at, to).inspect_err(|e| self.close(e))?;
@@ -245,14 +254,8 @@ impl Log {
         let geometry = self.segments.geometry();
         let (offset, left) = geometry.place(from);
         let number = geometry.number(from);
-        let file = match self.segments.file(number) {
-            Some(file) => file,
-            None => {
-                // Records that never ask have used up the reserve.
-                self.segments.make_if(|| self.segments.end() <= from)?;
-                self.segments.file(number).ok_or_else(|| StorageError::NoSpace { file: self.segments.show(number) })?
-            }
-        };
+        let file =
+            self.segments.file(number).ok_or_else(|| StorageError::NoSpace { file: self.segments.show(number) })?;
         // SAFETY: `from >= written` and `to <= safe_end`: the range has been copied in, which happened
         // before `safe_end` returned (proof in `reserve`). Nobody copies to the same place for the next lap
         // before `written` has passed the range, and only we, holding `writer`, move it.

@@ -11,6 +11,7 @@ mod reader;
 mod record;
 mod reserve;
 mod ring;
+mod room;
 mod segment;
 mod sync;
 mod waiters;
@@ -44,6 +45,7 @@ pub(crate) use reader::LogReader;
 #[cfg(feature = "testing")]
 pub(crate) use record::decode as decode_record;
 pub(crate) use record::{HEADER as RECORD_HEADER, MAX_RECORD, RecordBuf, RecordView};
+pub(crate) use room::Unlogged;
 pub(crate) use segment::{LogFiles, is_name as is_segment_name, is_segment, is_unused as is_unused_segment};
 
 /// Where the first record of a new log begins.
@@ -139,17 +141,6 @@ pub(crate) struct Log {
     flushes: AtomicU64,
 }
 
-/// What an append may use.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
-    /// Free space, and as much again is kept for its undo.
-    Undoable,
-    /// Free space.
-    Plain,
-    /// What is kept.
-    Kept,
-}
-
 impl Log {
     /// A new, empty log. Whatever log is in the directory is removed: the caller knows that there is no
     /// database.
@@ -238,37 +229,66 @@ impl Log {
     /// slot's next record with `prev` zero.
     ///
     /// `slot` is used by one thread at a time. `after` is the LSN of the page changed (the record must be
-    /// later, which one tail for all guarantees). The caller may hold page latches.
+    /// later, which one tail for all guarantees). The caller may hold page latches, so no segment is made here.
     ///
     /// # Errors
-    /// `NoSpace` if the disk is full, `TooManyFiles` (nothing was appended; roll back), `RecordTooLarge`, `Poisoned`.
+    /// [`Unlogged::NoRoom`] if a segment has to be made first; `RecordTooLarge`, `Poisoned`.
     #[inline]
-    pub(crate) fn append(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
-        self.append_to(slot, rec, after, Room::Undoable)
+    pub(crate) fn append(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
+        self.append_user(slot, rec, after, true)
     }
 
-    /// Appends a record that is never undone (a page image, a checkpoint), with the same errors.
+    /// Appends a record that is never undone, a change of structure, under the same conditions and with the same errors.
     #[inline]
-    pub(crate) fn append_redo_only(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
-        self.append_to(slot, rec, after, Room::Plain)
+    pub(crate) fn append_redo_only(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
+        self.append_user(slot, rec, after, false)
     }
 
-    /// Appends a compensation, commit or rollback record: one that a full disk must not stop.
+    /// Appends a record that is never undone for a caller that holds no latch, a page image: makes segments as needed.
+    ///
+    /// # Errors
+    /// `NoSpace` if the disk is full, `TooManyFiles` (nothing was appended), `RecordTooLarge`, `Poisoned`.
+    pub(crate) fn append_unlatched(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
+        loop {
+            match self.append_redo_only(slot, rec, after) {
+                Ok(lsn) => return Ok(lsn),
+                Err(refused) => refused.make_room(self)?,
+            }
+        }
+    }
+
+    /// Appends a compensation record, or a change of structure that undo needs. The caller may hold page latches. It
+    /// uses what is kept for undo, so that a full disk does not stop it.
+    ///
+    /// # Errors
+    /// [`Unlogged::NoRoom`] if what is kept is used up and a segment has to be made first; `RecordTooLarge`, `Poisoned`.
+    pub(crate) fn append_undo(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
+        let bytes = self.prepare(rec)?;
+        if strikes(Refusable::Segment) || !self.admits_undo(bytes) {
+            return Err(Unlogged::NoRoom { bytes, for_undo: true });
+        }
+        self.reserve.repay(slot, bytes);
+        Ok(self.place(slot, rec, bytes, after)?)
+    }
+
+    /// Appends a commit or rollback record, which nothing but a closed instance stops. The caller holds no latch.
     ///
     /// # Errors
     /// `Poisoned`, `RecordTooLarge`.
     #[inline]
     pub(crate) fn append_reserved(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
-        self.append_to(slot, rec, after, Room::Kept)
+        let bytes = self.prepare(rec)?;
+        self.reserve.repay(slot, bytes);
+        self.place(slot, rec, bytes, after)
     }
 
     /// Appends a checkpoint's record. Where there is no space for it, half of what is kept for records that never ask
     /// may be taken, because a checkpoint is what lets the log be cut off.
     ///
     /// # Errors
-    /// As [`Log::append_redo_only`].
+    /// As [`Log::append_unlatched`].
     pub(crate) fn append_checkpoint(&self, slot: SlotId, rec: &mut RecordBuf) -> Result<Lsn, StorageError> {
-        match self.append_redo_only(slot, rec, Lsn::ZERO) {
+        match self.append_unlatched(slot, rec, Lsn::ZERO) {
             Err(error) if error.is_want_of_room() => {
                 let left = self.reserve.tail() + rec.extent() + self.reserve.owed() + self.options.reserve_bytes / 2;
                 if left > self.segments.end() { Err(error) } else { self.append_reserved(slot, rec, Lsn::ZERO) }
@@ -289,27 +309,38 @@ impl Log {
     }
 
     #[inline]
-    fn append_to(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn, room: Room) -> Result<Lsn, StorageError> {
+    fn append_user(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn, undoable: bool) -> Result<Lsn, Unlogged> {
+        let bytes = self.prepare(rec)?;
+        assert!(!strikes(Refusable::Latched), "a fault of a test");
+        if strikes(Refusable::Log) {
+            return Err(Unlogged::Failed(StorageError::NoSpace { file: self.segments.show(0) }));
+        }
+        if strikes(Refusable::Segment) {
+            return Err(Unlogged::NoRoom { bytes, for_undo: false });
+        }
+        if !self.admits(bytes) {
+            self.admit(bytes)?;
+        }
+        if undoable {
+            // Before the reservation: whoever sees the tail moved sees what is owed for it.
+            self.reserve.owe(slot, bytes, rec.prev() == Lsn::ZERO);
+        }
+        Ok(self.place(slot, rec, bytes, after)?)
+    }
+
+    /// Completes a record but for its place, and returns its length.
+    #[inline]
+    fn prepare(&self, rec: &mut RecordBuf) -> Result<u64, StorageError> {
         self.reserve.approach();
         rec.prepare(Lsn(self.durable.load(Ordering::Relaxed)));
         let bytes = rec.extent();
         record::check_len(bytes, self.record_limit)?;
-        match room {
-            Room::Kept => self.reserve.repay(slot, bytes),
-            Room::Plain | Room::Undoable => {
-                assert!(!strikes(Refusable::Latched), "a fault of a test");
-                if strikes(Refusable::Log) {
-                    return Err(StorageError::NoSpace { file: self.segments.show(0) });
-                }
-                if self.reserve.tail() + bytes > self.user_limit.load(Ordering::Relaxed) {
-                    self.admit(bytes)?;
-                }
-                if room == Room::Undoable {
-                    // Before the reservation: whoever sees the tail moved sees what is owed for it.
-                    self.reserve.owe(slot, bytes, rec.prev() == Lsn::ZERO);
-                }
-            }
-        }
+        Ok(bytes)
+    }
+
+    /// Reserves the record's place and copies it there.
+    #[inline]
+    fn place(&self, slot: SlotId, rec: &mut RecordBuf, bytes: u64, after: Lsn) -> Result<Lsn, StorageError> {
         let start = self.reserve.reserve(slot, bytes);
         debug_assert!(start > after.0, "log position {start} does not exceed {after}");
         let end = start + bytes;
@@ -332,38 +363,21 @@ impl Log {
         self.bell.ring();
     }
 
-    /// The limit for user records is reached: moves it, making a segment if there is no other way.
-    #[cold]
-    fn admit(&self, bytes: u64) -> Result<(), StorageError> {
-        let fits = || self.reserve.tail() + bytes <= self.user_limit.load(Ordering::Relaxed);
-        loop {
-            self.poison.check()?;
-            self.refresh_limit();
-            if fits() {
-                return Ok(());
-            }
-            let made = self.segments.make_if(|| {
-                self.refresh_limit();
-                !fits()
-            });
-            match made {
-                Ok(()) => {}
-                Err(e) if e.is_want_of_room() => return Err(e),
-                Err(e) => self.close(&e),
-            }
-        }
-    }
-
     /// The ring is full of what has not been written. The caller may hold page latches, so this neither
     /// lets a scheduler run anyone else nor waits for whoever might need them: it writes out itself. It
     /// ends, because the first of all unfinished records only needs those before it to be written, and they
     /// are whole: every appender that waits here has raised its slot to its record's own position.
+    ///
+    /// Segments that are ready suffice: what appends that may hold latches have reserved beyond them, one record a
+    /// thread, fits the ring many times over. If it does not (a ring of few records and as many threads), the segment is
+    /// made here, whatever is latched, because nothing else would end the wait; debug builds assert that it is not so.
     #[cold]
     fn wait_for_room(&self, slot: SlotId, start: u64, end: u64) -> Result<(), StorageError> {
         const PIECE: u64 = 1 << 20;
         self.reserve.raise(slot, start);
         while end > self.written.load(Ordering::Acquire) + self.ring.capacity() {
-            match self.write_out(PIECE) {
+            let suffice = end <= self.segments.end() + self.ring.capacity();
+            match if suffice { self.write_ready(PIECE) } else { self.write_out(PIECE) } {
                 Ok(true) => {}
                 // Someone else is copying.
                 Ok(false) => yield_now(),

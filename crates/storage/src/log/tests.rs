@@ -2,6 +2,7 @@
 
 mod crash;
 mod faults;
+mod room;
 mod threads;
 mod timing;
 
@@ -93,9 +94,19 @@ fn build(rec: &mut RecordBuf, txn: u64, prev: Lsn, n: u64, body: usize) -> Logge
 fn append(log: &Log, slot: u16, txn: u64, prev: Lsn, n: u64, body: usize) -> Result<Logged, StorageError> {
     let mut rec = RecordBuf::new();
     let mut logged = build(&mut rec, txn, prev, n, body);
-    logged.lsn = log.append(SlotId(slot), &mut rec, prev)?;
+    logged.lsn = put(log, slot, &mut rec, prev)?;
     logged.end = rec.end();
     Ok(logged)
+}
+
+/// Appends as callers do: without latches where a segment has to be made.
+fn put(log: &Log, slot: u16, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
+    loop {
+        match log.append(SlotId(slot), rec, after) {
+            Ok(lsn) => return Ok(lsn),
+            Err(refused) => refused.make_room(log)?,
+        }
+    }
 }
 
 #[test]

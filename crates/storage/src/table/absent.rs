@@ -56,6 +56,7 @@ impl Txn<'_> {
     pub(crate) fn try_lock_absence(&mut self, table: &str) -> Result<bool, TxnError> {
         let index = index(table);
         self.intend(&index, Want::Write)?;
+        self.claim.context().owner.escalate_if_due(index.lock_table);
         let got = self.try_lock(&index, self.absence_name(table), self.key_mode(Want::Write), Prefix::MIN)?;
         Ok(got == Got::Lock)
     }

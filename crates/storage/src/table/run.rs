@@ -104,7 +104,14 @@ impl Txn<'_> {
             let place = Place { page: id, tree: index.tree, position: position + i, key };
             ops::put_insert(&mut self.claim.context().rec, &place, row);
         }
-        let lsn = self.append(leaf.page().lsn())?;
+        let lsn = match self.append(leaf.page().lsn()) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop(leaf);
+                refused.make_room(&self.core.log)?;
+                return Ok(0);
+            }
+        };
         let mut page = leaf.page_mut();
         for (i, (key, row)) in rows[..n].iter().enumerate() {
             page.insert(position + i, key, 0, row, 0);
@@ -192,7 +199,7 @@ impl Txn<'_> {
         let mut start = 0;
         let mut patches: [(u16, u16, u32, u16); MOST] = [(0, 0, 0, 0); MOST];
         let mut n = 0;
-        for i in range {
+        for i in range.clone() {
             let before = batch.value(i);
             let row = &after[start..start + before.len()];
             let (from, to) = difference(before, row);
@@ -209,7 +216,14 @@ impl Txn<'_> {
             leaf.release_unchanged();
             return Ok(());
         }
-        let lsn = self.append(leaf.page().lsn())?;
+        let lsn = match self.append(leaf.page().lsn()) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop(leaf);
+                refused.make_room(&self.core.log)?;
+                return self.write_batch(index, batch, range, None, after);
+            }
+        };
         let mut page = leaf.page_mut();
         for (position, offset, from, len) in &patches[..n] {
             let from = *from as usize;
@@ -293,7 +307,7 @@ impl Txn<'_> {
     }
 
     /// Latches the leaves of all rows at the versions at which they were read, and writes all in one record. False, and
-    /// nothing is written, if one of them cannot be had at once.
+    /// nothing is written, if one of them cannot be had at once or the log had no segment ready.
     fn write_together(
         &mut self,
         index: &Index,
@@ -349,7 +363,14 @@ impl Txn<'_> {
             unlatch(&mut leaves);
             return Ok(true);
         }
-        let lsn = self.append(after).inspect_err(|_| unlatch(&mut leaves))?;
+        let lsn = match self.append(after) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                unlatch(&mut leaves);
+                refused.make_room(&core.log)?;
+                return Ok(false);
+            }
+        };
         for (at, (_, spot)) in spots.iter().enumerate() {
             let Some(leaf) = &mut leaves[leaf_of[at]] else { continue };
             let (from, to) = ranges[at];

@@ -2,7 +2,8 @@
 //!
 //! Every change follows the same steps: lock the key; find its leaf; take the leaf's exclusive latch by
 //! one compare-and-swap on the version at which the place was found; log; change; unlatch. A change that
-//! finds the version moved looks for its place again; what was locked stays locked.
+//! finds the version moved looks for its place again; what was locked stays locked. So does a change whose record finds
+//! no segment ready: it unlatches, has one made and begins again.
 
 use std::sync::Arc;
 
@@ -159,7 +160,14 @@ impl<'db> Txn<'db> {
         self.begin_record(RecordKind::Data);
         let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
         ops::put_insert(&mut self.claim.context().rec, &place, row);
-        let lsn = self.append(leaf.page().lsn())?;
+        let lsn = match self.append(leaf.page().lsn()) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop(leaf);
+                refused.make_room(&self.core.log)?;
+                return Ok(Placed::Again);
+            }
+        };
         let mut page = leaf.page_mut();
         page.insert(position, key, 0, row, 0);
         page.note_insert(position);
@@ -210,7 +218,14 @@ impl<'db> Txn<'db> {
         let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
         let cx = self.claim.context();
         ops::put_replace(&mut cx.rec, &place, (&cx.before, was_ghost), after);
-        let lsn = self.append(leaf.page().lsn())?;
+        let lsn = match self.append(leaf.page().lsn()) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                drop(leaf);
+                refused.make_room(&self.core.log)?;
+                return Ok(Placed::Again);
+            }
+        };
         let mut page = leaf.page_mut();
         ops::replace(&mut page, position, after.0, after.1);
         page.set_lsn(lsn);
@@ -383,7 +398,14 @@ impl<'db> Txn<'db> {
             let cx = self.claim.context();
             let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
             ops::put_patch(&mut cx.rec, &place, from, &cx.before[from..to], &cx.after[from..to]);
-            let lsn = self.append(leaf.page().lsn())?;
+            let lsn = match self.append(leaf.page().lsn()) {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop(leaf);
+                    refused.make_room(&self.core.log)?;
+                    continue;
+                }
+            };
             let mut page = leaf.page_mut();
             ops::patch(&mut page, position, from, &self.claim.peek().after[from..to]);
             page.set_lsn(lsn);
@@ -434,7 +456,14 @@ impl<'db> Txn<'db> {
             self.begin_record(RecordKind::Data);
             let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
             ops::put_mark(&mut self.claim.context().rec, &place, true);
-            let lsn = self.append(leaf.page().lsn())?;
+            let lsn = match self.append(leaf.page().lsn()) {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop(leaf);
+                    refused.make_room(&self.core.log)?;
+                    continue;
+                }
+            };
             let mut page = leaf.page_mut();
             ops::mark(&mut page, position, true);
             page.set_lsn(lsn);

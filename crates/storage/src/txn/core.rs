@@ -16,7 +16,7 @@ use crate::btree::Pages;
 use crate::btree::space::Kept;
 use crate::buffer::BufferPool;
 use crate::lock::LockTable;
-use crate::log::{Log, RecordKind};
+use crate::log::{Log, RecordKind, Unlogged};
 
 /// The engine below the tables.
 #[derive(Debug)]
@@ -130,8 +130,11 @@ impl<'db> Txn<'db> {
     }
 
     /// Appends the record begun, with a page latched whose LSN is `after`.
+    ///
+    /// # Errors
+    /// See [`Unlogged`]: where room was missing the caller lets go of the page, makes room and begins again.
     #[inline]
-    pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, StorageError> {
+    pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, Unlogged> {
         let cx = self.claim.context();
         let lsn = self.core.log.append(cx.slot, &mut cx.rec, after)?;
         cx.last = lsn;

@@ -9,7 +9,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, Place, Section, Sections};
 use crate::btree::{MAX_KEY, MAX_ROW, Pages, Tree};
 use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind};
+use crate::log::{RecordBuf, RecordKind, Unlogged};
 
 /// A transaction being rolled back.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +106,7 @@ pub(crate) fn undo(
     loop {
         let leaf = tree.find(pages.pool, key)?;
         let (position, exact) = (leaf.position, leaf.exact);
-        let Some(mut leaf) = leaf.read.upgrade() else { continue };
+        let Some(leaf) = leaf.read.upgrade() else { continue };
         let ghost = exact && leaf.page().slot(position).is_ghost();
         let place = Place { page: leaf.frame().page_id(), tree, position, key };
         rec.begin(RecordKind::Compensation as u8, undoing.txn, undoing.last);
@@ -138,18 +138,20 @@ pub(crate) fn undo(
             }
             _ => unreachable!("redo-only sections returned above"),
         }
-        write(pages, rec, &mut leaf)?;
-        return Ok(true);
+        match write(pages, rec, leaf) {
+            Ok(()) => return Ok(true),
+            Err(refused) => refused.make_room(pages.log)?,
+        }
     }
 }
 
-/// Appends the compensation record and does what it says.
-fn write(pages: Pages<'_>, rec: &mut RecordBuf, leaf: &mut FrameWrite<'_>) -> Result<(), StorageError> {
+/// Appends the compensation record, does what it says and lets go of the leaf.
+fn write(pages: Pages<'_>, rec: &mut RecordBuf, mut leaf: FrameWrite<'_>) -> Result<(), Unlogged> {
     leaf.mark_dirty(pages.log.tail());
     let lsn = if is_mutant(Mutant::SkipCompensation) {
         leaf.page().lsn()
     } else {
-        pages.log.append_reserved(pages.slot, rec, leaf.page().lsn())?
+        pages.log.append_undo(pages.slot, rec, leaf.page().lsn())?
     };
     for section in ops::Sections::new(rec.body().get(8..).unwrap_or_default()) {
         let done = ops::apply(&section, &mut leaf.page_mut());

@@ -106,8 +106,29 @@ fn row(i: u32) -> LockName {
     LockName::new(IndexId(1), &i.to_be_bytes())
 }
 
+/// Locks as callers do: at first as if latches were held, then without any.
+fn lock(o: &mut LockOwner, table: u32, name: LockName, mode: RecordMode) -> Acquired {
+    let got = o.try_acquire(table, name, mode, Prefix::MIN);
+    got.unwrap_or_else(|_| o.acquire_wait(table, name, mode, Prefix::MIN).unwrap())
+}
+
+/// Escalation looks at all locks of the owner: too long for those who wait for a page.
+#[test]
+fn a_request_that_may_be_made_under_latches_does_not_escalate() {
+    let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 1);
+    o[0].intent(3, IX).unwrap();
+    assert_eq!(lock_rows(&mut o[0], 0..100, RecordMode::X), 100);
+    assert_eq!(o[0].try_acquire(3, row(100), RecordMode::X, Prefix::MIN), Err(Refused::WouldBlock));
+    assert_eq!((o[0].mode(3), o[0].stats().escalations), (IX, 0));
+    assert_eq!(o[0].acquire_wait(3, row(100), RecordMode::X, Prefix::MIN), Ok(Acquired::Covered));
+    assert_eq!((o[0].mode(3), o[0].stats().escalations, o[0].stats().waits), (X, 1, 0));
+    assert_eq!(o[0].try_acquire(3, row(101), RecordMode::X, Prefix::MIN), Ok(Acquired::Covered));
+    o[0].release_all();
+    assert_idle(&o[0].locks);
+}
+
 fn lock_rows(o: &mut LockOwner, rows: std::ops::Range<u32>, mode: RecordMode) -> u32 {
-    rows.filter(|&i| o.try_acquire(3, row(i), mode, Prefix::MIN).unwrap() == Acquired::New).count() as u32
+    rows.filter(|&i| lock(o, 3, row(i), mode) == Acquired::New).count() as u32
 }
 
 #[test]

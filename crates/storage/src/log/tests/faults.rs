@@ -16,7 +16,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
         for slot in 0..4_u16 {
             let prev = if undo.len() < 4 { Lsn::ZERO } else { Lsn(1) };
             let mut logged = build(&mut rec, u64::from(slot), prev, undo.len() as u64, 300);
-            match log.append(SlotId(slot), &mut rec, Lsn::ZERO) {
+            match put(&log, slot, &mut rec, Lsn::ZERO) {
                 Ok(lsn) => logged.lsn = lsn,
                 Err(e) => break 'full e,
             }

@@ -1,0 +1,124 @@
+//! Room: which appends the ready segments take, and segments made because a caller wants one now.
+//!
+//! Appends are made with pages latched, and the making of a segment writes and syncs. So an append that finds no room in
+//! the segments that are ready places nothing and is refused ([`Unlogged::NoRoom`]). Its caller lets go of all latches,
+//! has the segment made ([`Unlogged::make_room`]) and begins its change again. That is rare: a service makes segments ahead
+//! of need. A full disk is met there too, when nothing is latched and nothing has been changed.
+//!
+//! Between the look and the reservation others may append, so the tail may pass the ready segments by as many records as
+//! threads append at once. Those records wait in the ring until a caller without latches, usually the flusher, has made
+//! their segment. The ring has to hold them: `Log::wait_for_room` says what happens if it does not.
+
+use super::Log;
+use crate::base::error::StorageError;
+use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::atomic::Ordering;
+
+/// Why a caller that may hold latches got no record into the log.
+#[derive(Debug)]
+#[must_use]
+pub(crate) enum Unlogged {
+    /// The segments that are ready take no record of so many bytes. Nothing was appended. Let go of all latches, call
+    /// [`Unlogged::make_room`], begin again.
+    NoRoom {
+        /// Length of the record.
+        bytes: u64,
+        /// It may use what is kept for undo.
+        for_undo: bool,
+    },
+    /// The log takes no record of this kind, or none at all.
+    Failed(StorageError),
+}
+
+impl From<StorageError> for Unlogged {
+    fn from(error: StorageError) -> Unlogged {
+        Unlogged::Failed(error)
+    }
+}
+
+impl Unlogged {
+    /// Makes the segment that was missing, if that was the reason. No latch may be held.
+    ///
+    /// # Errors
+    /// The reason, if it was another; `NoSpace` or `TooManyFiles` if no segment can be made now; `Poisoned`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn make_room(self, log: &Log) -> Result<(), StorageError> {
+        match self {
+            Unlogged::NoRoom { bytes, for_undo: false } => log.make_room(bytes),
+            Unlogged::NoRoom { bytes, for_undo: true } => log.make_room_for_undo(bytes),
+            Unlogged::Failed(error) => Err(error),
+        }
+    }
+}
+
+impl Log {
+    /// Whether a user's record fits below the limit, as far as that is known.
+    #[inline]
+    pub(super) fn admits(&self, bytes: u64) -> bool {
+        self.reserve.tail() + bytes <= self.user_limit.load(Ordering::Relaxed)
+    }
+
+    /// The limit for user records is reached: moves it, if the ready segments allow that.
+    #[cold]
+    pub(super) fn admit(&self, bytes: u64) -> Result<(), Unlogged> {
+        self.poison.check()?;
+        self.refresh_limit();
+        if self.admits(bytes) {
+            return Ok(());
+        }
+        if is_mutant(Mutant::MakeSegmentLatched) {
+            return Ok(self.make_room(bytes)?);
+        }
+        Err(Unlogged::NoRoom { bytes, for_undo: false })
+    }
+
+    /// Whether a record that undoes something, or a part of it, lies in a segment that is not ready.
+    #[inline]
+    pub(super) fn admits_undo(&self, bytes: u64) -> bool {
+        self.reserve.tail() + bytes <= self.segments.end()
+    }
+
+    fn make_room(&self, bytes: u64) -> Result<(), StorageError> {
+        loop {
+            self.poison.check()?;
+            self.refresh_limit();
+            if self.admits(bytes) {
+                return Ok(());
+            }
+            self.make_segment(|| {
+                self.refresh_limit();
+                !self.admits(bytes)
+            })?;
+        }
+    }
+
+    fn make_room_for_undo(&self, bytes: u64) -> Result<(), StorageError> {
+        while !self.admits_undo(bytes) {
+            self.poison.check()?;
+            self.make_segment(|| !self.admits_undo(bytes))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the segments that records before `at` lie in: records that never ask have used up what is kept for them. No
+    /// latch may be held.
+    pub(super) fn make_through(&self, at: u64) -> Result<(), StorageError> {
+        while self.segments.end() < at {
+            self.segments.make_if(|| self.segments.end() < at).inspect_err(|e| self.close(e))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the next segment if `wanted` still says so once nobody else is making one. A want of room is the caller's
+    /// error; any other closes the instance.
+    fn make_segment(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
+        match self.segments.make_if(wanted) {
+            Err(e) if !e.is_want_of_room() => {
+                self.close(&e);
+                self.poison.check()
+            }
+            made => made,
+        }
+    }
+}
