@@ -112,7 +112,7 @@ fn lock(o: &mut LockOwner, table: u32, name: LockName, mode: RecordMode) -> Acqu
     got.unwrap_or_else(|_| o.acquire_wait(table, name, mode, Prefix::MIN).unwrap())
 }
 
-/// Escalation looks at all locks of the owner: too long for those who wait for a page.
+/// Escalation looks at all locks of the owner: too long with a page latched.
 #[test]
 fn a_request_that_may_be_made_under_latches_does_not_escalate() {
     let mut o = owners(LockOptions { escalate_at: 100, ..small() }, 1);

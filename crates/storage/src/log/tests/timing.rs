@@ -93,7 +93,7 @@ fn paced_threads_and_reading_back() {
                             black_box(work(250));
                             if appends {
                                 fill(&mut rec, &body);
-                                put(&log, worker, &mut rec, Lsn::ZERO).unwrap();
+                                put(log, worker, &mut rec, Lsn::ZERO).unwrap();
                                 n += 1;
                                 if n % 10 == 0 {
                                     log.end_txn(SlotId(worker));
@@ -151,7 +151,7 @@ fn sustained_with_threads_on_a_real_disk() {
                         let (mut rec, body) = (RecordBuf::new(), [5; 68]);
                         for n in 0..3_000_000_u64 {
                             fill(&mut rec, &body);
-                            put(&log, worker, &mut rec, Lsn::ZERO).unwrap();
+                            put(log, worker, &mut rec, Lsn::ZERO).unwrap();
                             if n % 10 == 0 {
                                 log.end_txn(SlotId(worker));
                             }
