@@ -6,9 +6,9 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-use common::{ByHead, NUMBERS, ROWS, Rng};
-use storage::disk::MemDisk;
-use storage::{Database, Durability, Isolation, LatchKind, Options, Table, TxnError};
+use common::{ByHead, NUMBERS, ROWS, Rng, on, small};
+use storage::disk::{Call, Fault, MemDisk, SimDisk, When};
+use storage::{Database, Durability, Isolation, LatchKind, Options, StorageError, Table, TxnError};
 
 const LEVELS: [Isolation; 3] = [Isolation::Serializable, Isolation::RepeatableRead, Isolation::ReadCommitted];
 const LATCHES: [LatchKind; 2] = [LatchKind::Optimistic, LatchKind::Plain];
@@ -434,4 +434,42 @@ fn a_victim_that_hides_it_is_run_again() {
     });
     let rows: Vec<_> = db.begin().unwrap().range(&NUMBERS, ..).unwrap().map(Result::unwrap).collect();
     assert_eq!(rows, [(0, 2), (1, 2)]);
+}
+
+/// A rollback that cannot read the log leaves rows of a transaction that never committed in memory, and lets its locks go.
+/// No reader may commit what it finds then, not even one that writes nothing.
+#[test]
+fn what_a_failed_rollback_leaves_is_never_read() {
+    for level in LEVELS {
+        let disk = SimDisk::new(13);
+        // The pages stay in memory: what cannot be read is the log.
+        let settings = || small().buffer_pool(8 << 20).log_buffer(512 << 10);
+        let db = settings().open_on(on(&disk)).unwrap();
+        db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
+        let mut early = db.begin_at(level).unwrap();
+        assert_eq!(early.get(&NUMBERS, &2).unwrap(), None);
+        let mut tx = db.begin().unwrap();
+        tx.put(&NUMBERS, &1, &2).unwrap();
+        // More than the log keeps in memory.
+        for key in 0..250u64 {
+            tx.put(&ROWS, &key.to_be_bytes().to_vec(), &vec![7; 3_000]).unwrap();
+        }
+        disk.plan(Some(Call::Read), When::From(1), Fault::Eio);
+        assert!(matches!(tx.rollback(), Err(TxnError::Storage(StorageError::Io { .. }))), "{level:?}");
+        disk.heal();
+        // Without waiting for the log, which will not get further.
+        let read = || -> Result<Option<u64>, TxnError> {
+            let mut tx = db.begin_at(level)?;
+            let found = tx.get(&NUMBERS, &1)?;
+            tx.commit_async()?;
+            Ok(found)
+        };
+        let later = read();
+        assert!(matches!(later, Err(TxnError::Storage(StorageError::Poisoned { .. }))), "{level:?}: {later:?}");
+        let told = early.commit_async();
+        assert!(matches!(told, Err(TxnError::Storage(StorageError::Poisoned { .. }))), "{level:?}: {told:?}");
+        drop(db);
+        let db = settings().open_on(on(&disk)).unwrap();
+        assert_eq!(db.transact(|tx| tx.get(&NUMBERS, &1)).unwrap(), Some(1), "{level:?}");
+    }
 }

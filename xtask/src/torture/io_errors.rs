@@ -1,7 +1,7 @@
 //! `io-errors`: the disk refuses the n-th call of a kind, once or from then on; or it is full.
 //!
-//! A seed has some 5,000 cases, so a budget of 20,000 tries them all: each n of each kind. With less, the seed chooses
-//! among them.
+//! A seed has some thousand cases, now and then above 20,000; a budget above their number, which is printed, tries them
+//! all: each n of each kind. With less, the seed chooses among them.
 //!
 //! Five workloads, some on a new disk and some on what a crash left, so that restart meets the errors too. For each: all
 //! n, all kinds of calls, EIO, ENOSPC and EMFILE, and transfers that are short. Whatever happens: no panic and no hang; no sync is

@@ -51,7 +51,8 @@ pub(crate) struct Flags {
     /// What to try.
     #[arg(value_parser = PossibleValuesParser::new(CAMPAIGNS.iter().map(|c| c.name)))]
     campaign: String,
-    /// Cases to try, at least. io-errors has about 5,000 for a seed, and tries them all with 20000.
+    /// Cases to try, at least. io-errors has as many as the seed says, from some thousand to above 20,000; it
+    /// prints how many, and a larger budget tries them all.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     budget: u64,
     /// Where the random choices begin; by default from the clock, and printed.

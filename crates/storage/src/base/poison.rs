@@ -15,7 +15,7 @@ use super::ids::Lsn;
 const OPEN: u8 = 0;
 /// Nothing more becomes durable. What is in memory is as it should be.
 const CLOSED: u8 = 1;
-/// A panic has left a page changed by half: nothing in memory is to be believed.
+/// A panic has left a page changed by half, or a rollback has stopped half-way: nothing in memory is to be believed.
 const DISTRUSTED: u8 = 2;
 
 /// Shared by log, pool and transactions.

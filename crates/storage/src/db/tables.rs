@@ -55,7 +55,7 @@ impl Database {
     /// taken back, and is durable when it returns. A crash leaves all rows or none. Handles stay good.
     ///
     /// # Errors
-    /// See [`TxnError`]. A failure in the middle closes the instance to commits; the next open finishes the work.
+    /// See [`TxnError`]. A failure in the middle closes the instance, to readers too; the next open finishes the work.
     pub fn truncate(&self, name: &str) -> Result<bool, TxnError> {
         self.catalog.truncate(&self.core, name)
     }

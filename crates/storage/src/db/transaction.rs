@@ -414,7 +414,7 @@ impl<'db> Transaction<'db> {
     /// was read may leave.
     ///
     /// # Errors
-    /// When a page cannot be read: the instance is then closed to commits and the next open rolls back.
+    /// When a page or the log cannot be read: the instance is then closed, to readers too, and the next open rolls back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
         self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
         Ok(self.txn.rollback()?)

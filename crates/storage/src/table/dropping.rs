@@ -92,7 +92,7 @@ impl Catalog {
             let done = carry_out(core, &entry, fate);
             if let (Err(TxnError::Storage(error)), Fate::Emptied) = (&done, fate) {
                 // A table that is half empty must not be seen, and only restart can finish.
-                core.poison.close(error, core.log.durable());
+                core.poison.distrust(&error.as_cause(), core.log.durable());
             }
             done?;
             owner.commit()?;

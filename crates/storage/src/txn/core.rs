@@ -54,7 +54,7 @@ impl Core {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// `TooManyTransactions` when every slot is taken; `Poisoned` when a panic has left a page changed by half.
+    /// `TooManyTransactions` when every slot is taken; `Poisoned` when a panic or a failed rollback has left memory changed by half.
     #[inline]
     pub(crate) fn begin(&self, isolation: Isolation, age: Option<Age>) -> Result<Txn<'_>, StorageError> {
         self.poison.check_memory()?;
@@ -247,7 +247,7 @@ impl<'db> Txn<'db> {
     /// Takes everything back and releases all locks. Returns what must be durable before the answer may leave.
     ///
     /// # Errors
-    /// As [`Txn::rollback_to`]. The instance is then closed: the next open rolls back.
+    /// As [`Txn::rollback_to`]. The instance is then closed, to readers too: the next open rolls back.
     pub(crate) fn rollback(mut self) -> Result<Lsn, StorageError> {
         self.roll_back_all()
     }
@@ -264,8 +264,9 @@ impl<'db> Txn<'db> {
             }
             result = self.undo_all();
             if let Err(error) = &result {
-                // Half a rollback cannot stay: nothing may see it, and only restart can finish it.
-                self.core.poison.close(error, self.core.log.durable());
+                // Half a rollback is left in memory, and its locks go: nothing may be read any more, also by a transaction
+                // that only reads. Restart finishes it.
+                self.core.poison.distrust(&error.as_cause(), self.core.log.durable());
             }
         }
         self.kept.release(&self.core.pool);
