@@ -147,13 +147,15 @@ pub(crate) fn run(flags: flags::Run) -> Result<RunConfig, Error> {
     store.prefetch = how.prefetch.is_none_or(Switch::is_on);
     store.preload = how.preload.is_none_or(Switch::is_on);
     store.read_delay_us = how.read_delay_us.map_or(Ok(0), |n| number("--read-delay-us", n, 0, LONGEST_DELAY_US))?;
-    store.scheduling = scheduling(&flags.scheduling)?;
+    let scheduling = scheduling(&flags.scheduling)?;
+    store.team_size = scheduling.team_size();
     let terminals = flags.work.terminals.map(|n| number("--terminals", n, 1, MOST_TERMINALS)).transpose()?;
-    let usual = Admission::usual(store.scheduling.team_size(), store.scheduling.teams_of());
+    let usual = Admission::usual(scheduling.team_size(), scheduling.teams_of());
     Ok(RunConfig {
         admission: flags.admission.unwrap_or(usual),
         engine: flags.engine.engine,
         store,
+        scheduling,
         warehouses: warehouses(&flags.data)?,
         terminals: terminals.map(|n| n as u32),
         workers_asked: flags.machine.workers.is_some(),
@@ -234,7 +236,7 @@ pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Er
         checkpoint_mib: 2_048,
         page_checksums: true,
         read_delay_us: 0,
-        scheduling: Scheduling::Threads,
+        team_size: 1,
     };
     let length = Length { warmup: Duration::ZERO, duration: None, transactions: None };
     let seed = flags.seed.unwrap_or_else(fresh_seed);
@@ -246,8 +248,6 @@ pub(crate) fn traced(flags: &flags::Footprint) -> Result<(StoreConfig, Plan), Er
         steps: Steps::HotLast,
         length,
         seed,
-        team_size: 1,
-        teams_of: None,
         admission: Admission::Fifo,
     };
     Ok((config, plan))
@@ -286,7 +286,7 @@ fn store(data: Option<&Path>, engine: &flags::Engine, machine: &flags::Machine) 
         checkpoint_mib,
         page_checksums: engine.page_checksums.is_none_or(Switch::is_on),
         read_delay_us: 0,
-        scheduling: Scheduling::Threads,
+        team_size: 1,
     })
 }
 
@@ -328,7 +328,7 @@ pub(crate) fn history(flags: flags::History) -> Result<HistoryConfig, Error> {
         checkpoint_mib: 64,
         page_checksums: true,
         read_delay_us: 0,
-        scheduling: Scheduling::Threads,
+        team_size: 1,
     };
     let (teams, scheduler) = teams(&flags.scheduling, flags.workers, params.sessions)?;
     Ok(HistoryConfig { store, params, teams, scheduler, form: flags.form, out: flags.out })

@@ -129,6 +129,7 @@ mod tests {
     use super::*;
     use crate::driver;
     use crate::driver::ack::Sink;
+    use crate::driver::runner::threads::ThreadsRunner;
     use crate::engines::floor::{Floor, Loading};
     use crate::workload::engine::Engine;
     use crate::workload::generate::deck::Mix;
@@ -165,13 +166,12 @@ mod tests {
             terminals: 5,
             mix: Mix::Standard,
             steps: Steps::HotLast,
-            team_size: 1,
-            teams_of: None,
             admission: crate::workload::settings::Admission::Fifo,
             length,
             seed: 3,
         };
-        driver::run(&floor, &plan.loaded(), &run, Some(&Sink::new(Box::new(out.clone()))), |_| {}).unwrap();
+        driver::run(&floor, &ThreadsRunner, &plan.loaded(), &run, Some(&Sink::new(Box::new(out.clone()))), |_| {})
+            .unwrap();
         let text = String::from_utf8(out.0.lock().unwrap().clone()).unwrap();
         (floor, text)
     }

@@ -158,7 +158,7 @@ impl<'a> Outbox<'a> {
         }
     }
 
-    /// Why they cannot be written: nobody reads them any more, or their disk is full.
+    /// Why they cannot be written: they have no reader any more, or their disk is full.
     #[inline(always)]
     pub(crate) fn failure(&self) -> Option<&io::Error> {
         self.failure.as_ref()

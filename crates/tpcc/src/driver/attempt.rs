@@ -11,7 +11,7 @@ use crate::workload::txn::{self, Failure, Scratch, Steps, Verdict};
 /// Runs one transaction, again and again with the same input while it is a victim. One with a number leaves it in the
 /// database.
 #[inline]
-pub(super) fn execute<S: Session>(
+pub(crate) fn execute<S: Session>(
     session: &mut S,
     scratch: &mut Scratch,
     steps: Steps,

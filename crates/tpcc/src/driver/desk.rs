@@ -1,9 +1,10 @@
-//! A worker's terminals: who is ready, who waits for an answer, and what is counted. The same whether transactions run one
+//! A worker's terminals: which are ready, which wait for an answer, and what is counted. The same whether transactions run one
 //! after the other or as a team.
 
 use std::collections::VecDeque;
 
 use super::ack::{Ack, Outbox, Sink};
+use super::admission::Ready;
 use super::measure::Stats;
 use super::terminal::Terminal;
 use super::{Board, Clock, Control, Phase, Share};
@@ -23,73 +24,37 @@ struct Pending {
 }
 
 /// A terminal's transaction, to be run.
-pub(super) struct Job {
+pub(crate) struct Job {
     terminal: u32,
     began_ns: u64,
-    pub(super) input: Input,
+    pub(crate) input: Input,
     /// Where acknowledgements are wanted, the number that this one gets.
-    pub(super) number: Option<HistoryKey>,
+    pub(crate) number: Option<HistoryKey>,
 }
 
 /// How a job ended.
-pub(super) struct End {
-    pub(super) ticket: Ticket,
-    pub(super) verdict: Verdict,
+pub(crate) struct End {
+    pub(crate) ticket: Ticket,
+    pub(crate) verdict: Verdict,
     /// Districts that had nothing to deliver.
-    pub(super) skipped: usize,
+    pub(crate) skipped: usize,
 }
 
 /// What a worker may do next.
 #[allow(clippy::large_enum_variant, reason = "nearly always a job, and a box would be an allocation each")]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// Run this.
     Run(Job),
-    /// Wait until this ticket is durable, then [`Desk::durable_to`]: nobody is ready.
+    /// Wait until this ticket is durable, then [`Desk::durable_to`]: no terminal is ready.
     Await(Ticket),
-    /// Wait until those under way have ended: nobody is ready, or a phase begins.
+    /// Wait until those under way have ended: no terminal is ready, or a phase begins.
     Idle,
     /// The run is over.
     Done,
 }
 
-/// Terminals that wait for their worker.
-pub(super) trait Ready {
-    /// Takes in a terminal that has its answer.
-    fn push(&mut self, index: u32, terminal: &mut Terminal);
-
-    /// Whose turn it is.
-    fn pop(&mut self) -> Option<u32>;
-
-    /// The transaction of this terminal has ended; its answer may have to wait.
-    fn ended(&mut self, _terminal: &Terminal) {}
-
-    /// How many wait.
-    fn len(&self) -> usize;
-}
-
-/// Who waits longest comes first.
-#[derive(Default)]
-pub(super) struct Fifo(VecDeque<u32>);
-
-impl Ready for Fifo {
-    #[inline]
-    fn push(&mut self, index: u32, _terminal: &mut Terminal) {
-        self.0.push_back(index);
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<u32> {
-        self.0.pop_front()
-    }
-
-    #[inline]
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
 /// See the module's documentation.
-pub(super) struct Desk<'a, R> {
+pub(crate) struct Desk<'a, R> {
     terminals: Vec<Terminal>,
     ready: R,
     /// Answers not given yet, in the order of their tickets.
@@ -115,7 +80,7 @@ pub(super) struct Desk<'a, R> {
 
 impl<'a, R: Ready> Desk<'a, R> {
     #[allow(clippy::too_many_arguments)]
-    pub(super) fn new(
+    pub(crate) fn new(
         ready: R,
         terminals: Vec<Terminal>,
         acks: Option<&'a Sink>,
@@ -152,7 +117,7 @@ impl<'a, R: Ready> Desk<'a, R> {
 
     /// What to do now. Answers that may be given are given on the way.
     #[inline]
-    pub(super) fn next<S: Session>(&mut self, session: &mut S) -> Next {
+    pub(crate) fn next<S: Session>(&mut self, session: &mut S) -> Next {
         match self.control.phase() {
             Phase::Warmup => {}
             Phase::Measure if self.measuring_since.is_some() => {}
@@ -207,7 +172,7 @@ impl<'a, R: Ready> Desk<'a, R> {
 
     /// A job has run to its end: its answer leaves, now or when it is durable.
     #[inline]
-    pub(super) fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &End) {
+    pub(crate) fn ended<S: Session>(&mut self, session: &mut S, job: &Job, end: &End) {
         self.under_way -= 1;
         self.ready.ended(&self.terminals[job.terminal as usize]);
         self.now = self.clock.now_ns();
@@ -240,7 +205,7 @@ impl<'a, R: Ready> Desk<'a, R> {
     }
 
     /// A wait has ended: answers up to this ticket may be given.
-    pub(super) fn durable_to(&mut self, ticket: Ticket) {
+    pub(crate) fn durable_to(&mut self, ticket: Ticket) {
         self.durable = self.durable.max(ticket);
         self.now = self.clock.now_ns();
         self.answer();
@@ -268,25 +233,25 @@ impl<'a, R: Ready> Desk<'a, R> {
     }
 
     /// Whether what happens now counts.
-    pub(super) fn is_measuring(&self) -> bool {
+    pub(crate) fn is_measuring(&self) -> bool {
         self.measuring_since.is_some()
     }
 
     /// A transaction was a victim and will be run again.
-    pub(super) fn aborted(&mut self, abort: Abort) {
+    pub(crate) fn aborted(&mut self, abort: Abort) {
         self.stats.aborted(abort);
         Board::add(&self.board.aborted, 1);
     }
 
     /// A job failed for good: the run is over for all.
-    pub(super) fn failed(&mut self) {
+    pub(crate) fn failed(&mut self) {
         self.under_way -= 1;
         self.control.set(Phase::Stop);
     }
 
     /// Everything counted while measuring, and whether acknowledgements could not be written; the run is then over for
     /// all.
-    pub(super) fn close(mut self) -> Share {
+    pub(crate) fn close(mut self) -> Share {
         let failure = self.acks.failure().map(|error| {
             self.control.set(Phase::Stop);
             format!("stdout: acknowledgements cannot be written: {error}")

@@ -1,19 +1,19 @@
 //! Runs terminals on an engine and measures them.
 //!
-//! Each worker is a thread with terminals of its own ([`worker`]). It does not wait for its commits to reach the disk: an
+//! Each worker is a thread with terminals of its own, whose transactions share it as a [`Runner`] says. It does not wait for its commits to reach the disk: an
 //! answer leaves when its ticket is durable, and the worker meanwhile serves other terminals. The main thread only looks
 //! on: it moves the phases and samples the workers' counters once a second.
 
 pub(crate) mod ack;
+mod admission;
 mod attempt;
 mod desk;
 pub(crate) mod measure;
+pub(crate) mod runner;
 mod spread;
-mod team;
 pub(crate) mod terminal;
 #[cfg(test)]
 mod tests;
-mod worker;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -31,15 +31,15 @@ use crate::workload::loaded::{Fact, Loaded};
 use crate::workload::ops::Ops;
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::Meta;
-use crate::workload::settings::{Admission, Length, TeamsOf};
+use crate::workload::settings::{Admission, Length};
 use crate::workload::txn::Steps;
 use ack::Sink;
-use desk::{Desk, Fifo, Ready};
+use admission::{ByKind, Fifo};
+use desk::Desk;
 use measure::Stats;
+use runner::{Runner, Workplace};
 use spread::{Recent, Spread};
-use team::ByKind;
 use terminal::Terminal;
-use worker::Worker;
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
@@ -54,10 +54,6 @@ pub(crate) struct Plan {
     pub(crate) mix: Mix,
     /// Order of steps.
     pub(crate) steps: Steps,
-    /// Transactions of a worker that are under way at once.
-    pub(crate) team_size: usize,
-    /// What those under way at once do together; none if each goes its own way.
-    pub(crate) teams_of: Option<TeamsOf>,
     /// In which order terminals' transactions are admitted.
     pub(crate) admission: Admission,
     /// When it ends.
@@ -73,9 +69,9 @@ impl Plan {
         self.admission == Admission::Batched && self.warehouses as usize / self.workers >= LEAST_APART
     }
 
-    /// How many transactions of a worker with these terminals are under way at once, at most.
-    fn team_of(&self, terminals: &[Terminal]) -> usize {
-        let size = self.team_size.min(terminals.len());
+    /// How many transactions of a worker with these terminals are under way at once, at most, of a team of `size`.
+    fn team_of(&self, size: usize, terminals: &[Terminal]) -> usize {
+        let size = size.min(terminals.len());
         if size > 1 && self.apart() {
             let own: BTreeSet<u32> = terminals.iter().map(Terminal::warehouse).collect();
             return size.min(own.len());
@@ -112,7 +108,7 @@ pub(crate) struct Measured {
 }
 
 /// What a worker gave.
-struct Share {
+pub(crate) struct Share {
     stats: Stats,
     /// What its teams did; none without teams.
     teams: Option<Statistics>,
@@ -185,14 +181,14 @@ impl Clock {
 /// Which part of a run it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-enum Phase {
+pub(crate) enum Phase {
     Warmup,
     Measure,
     Stop,
 }
 
 /// What the main thread tells the workers. Written a few times in a run, so that each worker keeps a copy in its cache.
-struct Control {
+pub(crate) struct Control {
     phase: AtomicU8,
     finished: AtomicUsize,
 }
@@ -216,7 +212,7 @@ impl Control {
 /// A worker's counters for the main thread, alone in their cache lines; only the worker writes them.
 #[derive(Default)]
 #[repr(align(128))]
-struct Board {
+pub(crate) struct Board {
     completed: AtomicU64,
     aborted: AtomicU64,
     times: Spread,
@@ -242,16 +238,18 @@ pub(crate) fn next_run<E: Engine>(engine: &E) -> Result<u32, E::Error> {
     Ok(run.unwrap_or(1) as u32)
 }
 
-/// Runs `plan` on a loaded engine. Acknowledgements go to `acks`, if they are wanted. `look` is called once a second. An
+/// Runs `plan` on a loaded engine; transactions share workers as `runner` says. Acknowledgements go to `acks`, if they are
+/// wanted. `look` is called once a second. An
 /// error is a message for the user; what fails once the workers run is told with what was measured before.
 pub(crate) fn run<E: Engine>(
     engine: &E,
+    runner: &impl Runner,
     loaded: &Loaded,
     plan: &Plan,
     acks: Option<&Sink>,
     mut look: impl FnMut(&Tick<'_>),
 ) -> Result<Measured, String> {
-    engine.keep_apart(plan.apart());
+    runner.keep_apart(plan.apart());
     let run = next_run(engine).map_err(|e| e.to_string())?;
     if acks.is_some() {
         ack::prepare(engine, run, plan.terminals).map_err(|e| e.to_string())?;
@@ -270,7 +268,7 @@ pub(crate) fn run<E: Engine>(
         terminals[terminal.worker(plan)].push(terminal);
     }
     let quotas = quotas(plan.length.transactions, &terminals);
-    let team_size = terminals.iter().map(|own| plan.team_of(own)).max().unwrap_or(1);
+    let team_size = terminals.iter().map(|own| plan.team_of(runner.team_size(), own)).max().unwrap_or(1);
     let main = std::thread::current();
 
     std::thread::scope(|scope| {
@@ -282,7 +280,7 @@ pub(crate) fn run<E: Engine>(
             .map(|(number, (terminals, quota))| {
                 let work = move || {
                     let _end = Finished { control, main };
-                    serve(engine, number, terminals, acks, quota, plan, world, control, &boards[number], clock)
+                    serve(engine, runner, number, terminals, acks, quota, plan, world, control, &boards[number], clock)
                 };
                 std::thread::Builder::new().name(format!("worker {number}")).spawn_scoped(scope, work)
             })
@@ -313,6 +311,7 @@ pub(crate) fn run<E: Engine>(
 #[allow(clippy::too_many_arguments)]
 fn serve<E: Engine>(
     engine: &E,
+    runner: &impl Runner,
     number: usize,
     terminals: Vec<Terminal>,
     acks: Option<&Sink>,
@@ -323,38 +322,18 @@ fn serve<E: Engine>(
     board: &Board,
     clock: Clock,
 ) -> Share {
-    let size = plan.team_of(&terminals);
+    let size = plan.team_of(runner.team_size(), &terminals);
+    let place = Workplace { engine, number, size, steps: plan.steps, control };
     match plan.admission {
         Admission::Fifo => {
             let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);
-            serve_desk(engine, number, desk, size, plan, control)
+            runner.serve(&place, desk)
         }
         Admission::Batched => {
             let batch = if size > 1 { size } else { BATCH };
             let ready = ByKind::new(batch, plan.apart().then_some(plan.warehouses));
             let desk = Desk::new(ready, terminals, acks, quota, world, control, board, clock);
-            serve_desk(engine, number, desk, size, plan, control)
-        }
-    }
-}
-
-/// Serves a worker's terminals, with `size` transactions under way at once.
-fn serve_desk<E: Engine, R: Ready>(
-    engine: &E,
-    number: usize,
-    desk: Desk<'_, R>,
-    size: usize,
-    plan: &Plan,
-    control: &Control,
-) -> Share {
-    if size > 1 {
-        return team::run(engine, number, desk, size, plan, control);
-    }
-    match engine.session(number) {
-        Ok(session) => Worker::new(session, desk, plan.steps, control).run(),
-        Err(error) => {
-            control.set(Phase::Stop);
-            Share::failed(error.to_string())
+            runner.serve(&place, desk)
         }
     }
 }

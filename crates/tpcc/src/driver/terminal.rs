@@ -94,8 +94,6 @@ mod tests {
             terminals,
             mix: Mix::Standard,
             steps: Steps::HotLast,
-            team_size: 1,
-            teams_of: None,
             admission: crate::workload::settings::Admission::Fifo,
             length,
             seed: 1,

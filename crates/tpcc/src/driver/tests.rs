@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
+use super::runner::steps::StepsRunner;
+use super::runner::threads::ThreadsRunner;
 use super::*;
 use crate::engines::floor::{Floor, FloorError, FloorReader, FloorSession, FloorTransaction, Loading};
 use crate::workload::check;
@@ -222,8 +224,6 @@ fn plan(terminals: u32, length: Length) -> Plan {
         terminals,
         mix: Mix::Standard,
         steps: Steps::HotLast,
-        team_size: 1,
-        teams_of: None,
         admission: crate::workload::settings::Admission::Fifo,
         length,
         seed: 3,
@@ -234,34 +234,32 @@ fn plan(terminals: u32, length: Length) -> Plan {
 /// tickets apart, so only an engine that answers at once can serve several.)
 #[test]
 fn a_team_counts_each_transaction_once() {
-    let of_kinds = Some(TeamsOf::Transaction);
     let (fifo, batched) = (Admission::Fifo, Admission::Batched);
-    for (terminals, team_size, teams_of, admission) in
-        [(4, 4, of_kinds, batched), (8, 3, None, fifo), (16, 16, of_kinds, batched), (16, 16, of_kinds, fifo)]
-    {
+    for (terminals, team_size, admission) in [(4, 4, batched), (8, 3, fifo), (16, 16, batched), (16, 16, fifo)] {
         let (engine, loaded) = moody(0, 7, u64::MAX);
-        let plan = Plan { team_size, teams_of, admission, ..plan(terminals, count(2_000)) };
-        let measured = run(&engine, &loaded, &plan, None, |_| {}).unwrap();
+        let plan = Plan { admission, ..plan(terminals, count(2_000)) };
+        let measured = run(&engine, &StepsRunner::without_hook(team_size), &loaded, &plan, None, |_| {}).unwrap();
         assert_eq!(measured.stats.completed(), 2_000);
         assert_eq!(measured.teams.len(), 1);
         let checked = check::check(&engine, &loaded, 1, &check::Progress::default()).unwrap();
         assert!(checked.passed(), "{:?}", checked.findings);
     }
     let (engine, loaded) = moody(0, 5, 300);
-    let plan = Plan { team_size: 4, teams_of: of_kinds, admission: batched, ..plan(8, count(1_000)) };
-    keeps_its_figures(run(&engine, &loaded, &plan, None, |_| {}).unwrap());
+    let plan = Plan { admission: batched, ..plan(8, count(1_000)) };
+    keeps_its_figures(run(&engine, &StepsRunner::without_hook(4), &loaded, &plan, None, |_| {}).unwrap());
 }
 
-/// A transaction that panics ends the run for all, whoever waits for it.
+/// A transaction that panics ends the run for all, whatever waits for it.
 #[test]
 fn a_panic_in_a_team_ends_the_run_with_its_message() {
-    for teams_of in [None, Some(TeamsOf::Transaction)] {
+    for admission in [Admission::Fifo, Admission::Batched] {
         let (engine, loaded) = moody(0, 5, 300);
         let engine = Moody { panics: true, ..engine };
         let length =
             Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_secs(5)), transactions: None };
-        let plan = Plan { team_size: 4, teams_of, admission: Admission::usual(4, teams_of), ..plan(8, length) };
-        let failure = run(&engine, &loaded, &plan, None, |_| {}).unwrap().failure.unwrap();
+        let plan = Plan { admission, ..plan(8, length) };
+        let failure =
+            run(&engine, &StepsRunner::without_hook(4), &loaded, &plan, None, |_| {}).unwrap().failure.unwrap();
         assert!(failure.contains("panicked: the engine is broken"), "{failure}");
     }
 }
@@ -274,7 +272,7 @@ fn count(transactions: u64) -> Length {
 fn late_answers_and_victims_are_counted_once() {
     for (lag, terminals) in [(0, 4), (3, 8), (50, 8), (8, 8), (7, 1)] {
         let (engine, loaded) = moody(lag, 7, u64::MAX);
-        let measured = run(&engine, &loaded, &plan(terminals, count(2_000)), None, |_| {}).unwrap();
+        let measured = run(&engine, &ThreadsRunner, &loaded, &plan(terminals, count(2_000)), None, |_| {}).unwrap();
         let stats = &measured.stats;
         assert_eq!(stats.completed(), 2_000, "lag {lag}");
         assert_eq!(stats.aborts_in_all(), (stats.completed() - stats.rolled_back() - 1) / 6, "lag {lag}");
@@ -304,7 +302,7 @@ fn batches_are_of_one_kind_and_arrivals_are_not() {
         let (engine, loaded) = moody(0, u64::MAX, u64::MAX);
         // So many terminals that as many as a batch ask for each kind.
         let plan = Plan { admission, ..plan(500, count(BATCH as u64)) };
-        let measured = run(&engine, &loaded, &plan, None, |_| {}).unwrap();
+        let measured = run(&engine, &ThreadsRunner, &loaded, &plan, None, |_| {}).unwrap();
         let counts = measured.stats.kinds.iter().map(|kind| kind.count).filter(|count| *count > 0);
         counts.collect::<Vec<_>>()
     };
@@ -317,7 +315,9 @@ fn batches_are_of_one_kind_and_arrivals_are_not() {
 #[test]
 fn every_payment_has_its_own_row() {
     let (engine, loaded) = moody(2, 3, u64::MAX);
-    let measured = run(&engine, &loaded, &Plan { mix: Mix::Payment, ..plan(4, count(1_000)) }, None, |_| {}).unwrap();
+    let measured =
+        run(&engine, &ThreadsRunner, &loaded, &Plan { mix: Mix::Payment, ..plan(4, count(1_000)) }, None, |_| {})
+            .unwrap();
     assert_eq!(measured.stats.completed(), 1_000);
     let mut keys = HashSet::new();
     let from = HistoryKey { run: 1, terminal: 0, sequence: 0 };
@@ -341,7 +341,7 @@ fn every_payment_has_its_own_row() {
 #[test]
 fn a_failure_ends_the_run_with_its_message() {
     let (engine, loaded) = moody(2, 5, 300);
-    keeps_its_figures(run(&engine, &loaded, &plan(4, count(1_000)), None, |_| {}).unwrap());
+    keeps_its_figures(run(&engine, &ThreadsRunner, &loaded, &plan(4, count(1_000)), None, |_| {}).unwrap());
 }
 
 /// The engine failed at its 300th transaction of 1,000: what was answered before counts, and nothing else.
@@ -359,7 +359,7 @@ fn keeps_its_figures(measured: Measured) {
 fn warm_up_is_not_counted() {
     let (engine, loaded) = moody(2, 1_000, u64::MAX);
     let length = Length { warmup: Duration::from_millis(50), duration: None, transactions: Some(100) };
-    let measured = run(&engine, &loaded, &plan(4, length), None, |_| {}).unwrap();
+    let measured = run(&engine, &ThreadsRunner, &loaded, &plan(4, length), None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), 100);
     assert_eq!(measured.stats.drawn.new_orders, measured.stats.kinds[0].count);
 }
@@ -369,7 +369,7 @@ fn time_limits_hold() {
     let (engine, loaded) = moody(2, 1_000, u64::MAX);
     let length =
         Length { warmup: Duration::from_millis(20), duration: Some(Duration::from_millis(80)), transactions: None };
-    let measured = run(&engine, &loaded, &plan(4, length), None, |_| {}).unwrap();
+    let measured = run(&engine, &ThreadsRunner, &loaded, &plan(4, length), None, |_| {}).unwrap();
     assert!((0.05..1.0).contains(&measured.seconds), "{}", measured.seconds);
     assert!(measured.stats.completed() > 0 && !measured.interrupted);
 }

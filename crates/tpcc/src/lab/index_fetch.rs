@@ -14,12 +14,14 @@ use serde::Serialize;
 use storage::disk::MemDisk;
 use storage::{Background, Database, Durability, Hook, OpenTable, Options, Raw, Table, TxnError};
 
-use crate::engines::storage::{fibers, steps};
+use crate::driver::runner::steps::policy::hook_for;
+use crate::engines::storage::fiber_hook::FiberPolicy;
+use crate::engines::storage::fibers;
 use crate::lab::filler;
 use crate::report::model::schema_of;
 use crate::workload::error::Error;
+use crate::workload::settings::CtxPoints;
 use crate::workload::settings::TeamsOf;
-use crate::workload::settings::{CtxPoints, Scheduling};
 
 /// Rows of the table, and bytes of each: as in the paper.
 const ROWS: u64 = 100_000;
@@ -68,14 +70,13 @@ pub(crate) struct Done {
 /// Runs a plan.
 pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("index fetches: {e}"));
-    let scheduling =
-        Scheduling::Steps { team_size: plan.threads, teams_of: TeamsOf::Operation, points: plan.points.clone() };
     let mut options = Options::new()
         .buffer_pool(64 << 20)
         .durability(Durability::Async)
         .background(Background::Inline)
         .transactions(plan.threads + SPARE_TRANSACTIONS);
-    let hook = steps::hook(&scheduling)?;
+    let hook = hook_for(TeamsOf::Operation, &plan.points)?;
+    let hook = (plan.threads > 1).then_some(hook);
     if let Some(hook) = &hook {
         options = options.hook(Arc::clone(hook) as Arc<dyn Hook>);
     }
@@ -83,12 +84,13 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
     let rows = load(&db).map_err(|e| failed(&e))?;
     let mut operations = Operations::new();
     if let Some(hook) = &hook {
-        hook.know(&db.indexes()).map_err(|e| failed(&e))?;
-        operations = hook.operations().unwrap_or_default();
+        hook.policy().know(&db.indexes()).map_err(|e| failed(&e))?;
+        operations = hook.policy().operations().unwrap_or_default();
     }
     let builder = Executor::builder().operations(operations).fibers(plan.threads).team_size(plan.threads);
     let mut executor = fibers::executor(builder.stack_bytes(STACK_BYTES)).map_err(|e| failed(&e))?;
-    let rounds = Rounds { alone: !hook.is_some_and(|hook| hook.stops_outside_of_groups()), ..Rounds::default() };
+    let rounds =
+        Rounds { alone: !hook.is_some_and(|hook| hook.policy().stops_outside_of_groups()), ..Rounds::default() };
     let start = Instant::now();
     let ends = executor
         .scope(|scope| {
@@ -112,7 +114,7 @@ pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
         schema: schema_of("index-fetch"),
         threads: plan.threads,
         fetches,
-        ctx_points: scheduling.points().unwrap_or_default(),
+        ctx_points: plan.points.name(),
         cold: plan.cold,
         other_lines,
         ns_per_fetch: ns / fetches as f64,

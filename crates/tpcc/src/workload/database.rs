@@ -45,9 +45,12 @@ pub(crate) struct PageFinding {
 
 /// An engine with the database it runs on.
 pub(crate) trait Database: Engine + Send + Sized {
-    /// Opens what `config` names; none when nothing is there yet. An incomplete load, another format and a directory in
+    /// What schedules its waits and statements; an engine without such a thing is given none.
+    type Hook: Sync;
+
+    /// Opens what `config` names, under a hook; none when nothing is there yet. An incomplete load, another format and a directory in
     /// use by another process are errors that name the directory and say what to do.
-    fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error>;
+    fn open(config: &StoreConfig, hook: Option<&Self::Hook>) -> Result<Option<(Self, Loaded)>, Error>;
 
     /// Deletes what is there, so that `warehouses` can be loaded in its place, after everything that could stand against
     /// that was looked at. `consent` hears what goes if that is a whole database, and may refuse.
@@ -59,7 +62,12 @@ pub(crate) trait Database: Engine + Send + Sized {
 
     /// Loads `plan` into an empty place; durable when it returns, and marked as complete last of all. None when `progress`
     /// was cancelled.
-    fn load(config: &StoreConfig, plan: &load::Plan, progress: &load::Progress) -> Result<Option<Self>, Error>;
+    fn load(
+        config: &StoreConfig,
+        hook: Option<&Self::Hook>,
+        plan: &load::Plan,
+        progress: &load::Progress,
+    ) -> Result<Option<Self>, Error>;
 
     /// Reads the database into memory, as far as it fits.
     fn preload(&self) -> Result<(), Error>;

@@ -1,9 +1,6 @@
 //! What the driver needs of an engine: a session for each worker, transactions that end in a ticket, and tickets that
 //! become durable.
 
-use sched_steps::team::Operations;
-
-use crate::workload::generate::deck::Kind;
 use crate::workload::ops::{Ops, Read};
 use crate::workload::schema::TableId;
 
@@ -75,17 +72,6 @@ pub(crate) trait Engine: Sync {
 
     /// Makes a reader.
     fn reader(&self) -> Result<Self::Reader<'_>, Self::Error>;
-
-    /// What transactions do, if teams of them are to do it together; none where fibers only take turns.
-    fn operations(&self) -> Option<Operations> {
-        None
-    }
-
-    /// Said before a run: whether transactions that are under way together are of different warehouses.
-    fn keep_apart(&self, _apart: bool) {}
-
-    /// A transaction of this kind is about to begin. Where teams are of whole transactions the calling fiber joins one.
-    fn begins(&self, _kind: Kind) {}
 
     /// Counters since the engine was opened. Called once a second and at both ends of the measured time.
     fn figures(&self) -> EngineFigures;

@@ -104,8 +104,8 @@ pub(crate) struct StoreConfig {
     pub(crate) page_checksums: bool,
     /// Microseconds by which each read of pages is delayed.
     pub(crate) read_delay_us: u64,
-    /// How transactions share a worker.
-    pub(crate) scheduling: Scheduling,
+    /// Transactions of a worker that may be under way at once.
+    pub(crate) team_size: usize,
 }
 
 /// How transactions share a worker.
@@ -166,12 +166,19 @@ impl Scheduling {
     pub(crate) fn points(&self) -> Option<String> {
         match self {
             Scheduling::Threads => None,
-            Scheduling::Steps { points, .. } => Some(match points {
-                CtxPoints::BuiltIn => "built-in".to_owned(),
-                CtxPoints::All => "all".to_owned(),
-                CtxPoints::None => "none".to_owned(),
-                CtxPoints::File(path) => path.display().to_string(),
-            }),
+            Scheduling::Steps { points, .. } => Some(points.name()),
+        }
+    }
+}
+
+impl CtxPoints {
+    /// As typed and as printed.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            CtxPoints::BuiltIn => "built-in".to_owned(),
+            CtxPoints::All => "all".to_owned(),
+            CtxPoints::None => "none".to_owned(),
+            CtxPoints::File(path) => path.display().to_string(),
         }
     }
 }
@@ -190,6 +197,8 @@ pub(crate) struct RunConfig {
     pub(crate) engine: EngineKind,
     /// How it is opened.
     pub(crate) store: StoreConfig,
+    /// How transactions share a worker.
+    pub(crate) scheduling: Scheduling,
     /// As asked: what is loaded, when none.
     pub(crate) warehouses: Option<u32>,
     /// As asked: ten a warehouse, when none.

@@ -27,7 +27,7 @@ pub(crate) fn run(flags: flags::Check) -> Result<Ended, Error> {
 fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
     let cpu = CpuTime::now();
-    let Some((database, loaded)) = D::open(&config.store)? else {
+    let Some((database, loaded)) = D::open(&config.store, None)? else {
         let shown = config.store.shown();
         return Err(Error::failed(format!("{shown}: no database there"))
             .help(format!("{} makes one; or name another directory with --data", command("load", &shown, ""))));

@@ -27,7 +27,7 @@ pub(crate) fn run(flags: flags::Copy) -> Result<Ended, Error> {
 fn copy(config: &CopyConfig) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
-    let Some((store, loaded)) = Store::open(&config.store)? else {
+    let Some((store, loaded)) = Store::open(&config.store, None)? else {
         let shown = config.store.shown();
         return Err(Error::failed(format!("{shown}: no database there"))
             .help("--data names the directory of the database to copy"));

@@ -31,7 +31,7 @@ pub(crate) fn run(flags: crate::cli::flags::History) -> Result<Ended, Error> {
 
 fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     let shown = config.store.shown();
-    let options = options(&config.store)?.0.on_recovery(announce(&shown));
+    let options = options(&config.store, None)?.on_recovery(announce(&shown));
     let options = match &config.teams {
         Some(teams) => options.hook(teams.hook()),
         None => options,

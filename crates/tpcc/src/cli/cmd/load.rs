@@ -31,7 +31,7 @@ fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {
     if config.replace {
         D::clear(&config.store, config.warehouses, &mut |goes| consent(config, goes, terminal()))?;
     }
-    let (database, loaded, rows) = load::<D>(&config.store, config.warehouses, config.seed)?;
+    let (database, loaded, rows) = load::<D>(&config.store, None, config.warehouses, config.seed)?;
     database.close()?;
     let seconds = start.elapsed().as_secs_f64();
     let settings = model::Config {

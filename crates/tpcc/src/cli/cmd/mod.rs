@@ -56,12 +56,17 @@ fn watch<R: Send>(work: impl FnOnce() -> R + Send, mut look: impl FnMut()) -> Re
 }
 
 /// Loads `warehouses` and says how far it is.
-fn load<D: Database>(config: &StoreConfig, warehouses: u32, seed: u64) -> Result<(D, Loaded, u64), Error> {
+fn load<D: Database>(
+    config: &StoreConfig,
+    hook: Option<&D::Hook>,
+    warehouses: u32,
+    seed: u64,
+) -> Result<(D, Loaded, u64), Error> {
     let plan = loader::Plan::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
     let (done, mut shown) = (loader::Progress::default(), Progress::start());
     let start = std::time::Instant::now();
     let database = watch(
-        || D::load(config, &plan, &done),
+        || D::load(config, hook, &plan, &done),
         || {
             if interrupt::requested() {
                 done.cancel();

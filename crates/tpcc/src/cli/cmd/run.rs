@@ -1,12 +1,18 @@
 //! `tpcc run`: load if needed, run, check, print.
 
+use std::sync::Arc;
+
 use super::{Ended, check, load};
 use crate::cli::flags;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
+use crate::driver::runner::Runner;
+use crate::driver::runner::steps::StepsRunner;
+use crate::driver::runner::threads::ThreadsRunner;
 use crate::driver::{self, Tick};
 use crate::engines::floor::Floor;
 use crate::engines::space;
+use crate::engines::storage::fiber_hook::StoreHook;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine};
@@ -14,19 +20,24 @@ use crate::report::progress::{self, Progress};
 use crate::report::{self, text};
 use crate::workload::database::Database;
 use crate::workload::error::{Error, command};
-use crate::workload::settings::EngineKind;
 use crate::workload::settings::RunConfig;
+use crate::workload::settings::{EngineKind, Scheduling};
 
 /// Carries the command out.
 pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
     let config = resolve::run(flags)?;
-    match config.engine {
-        EngineKind::Floor => run_on::<Floor>(&config),
-        EngineKind::Storage => run_on::<Store>(&config),
+    match (config.engine, &config.scheduling) {
+        (EngineKind::Floor, _) => run_on::<Floor>(&config, &ThreadsRunner, None),
+        (EngineKind::Storage, Scheduling::Threads) => run_on::<Store>(&config, &ThreadsRunner, None),
+        (EngineKind::Storage, Scheduling::Steps { team_size, teams_of, points }) => {
+            let runner = StepsRunner::new(*team_size, *teams_of, points)?;
+            let hook = runner.hook().map(|hook| hook as Arc<dyn StoreHook>);
+            run_on::<Store>(&config, &runner, hook.as_ref())
+        }
     }
 }
 
-fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
+fn run_on<D: Database>(config: &RunConfig, runner: &impl Runner, hook: Option<&D::Hook>) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
     if config.acks && matches!(json, Some(JsonOut::Stdout)) {
         return Err(
@@ -37,12 +48,12 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         space::check(&config.store.data, 0, 0)?;
     }
     let cpu = CpuTime::now();
-    let (database, loaded) = match D::open(&config.store)? {
+    let (database, loaded) = match D::open(&config.store, hook)? {
         Some(opened) => opened,
         None => {
             // What does not depend on the database is refused before hours of loading.
             let _ = config.shape(config.warehouses_to_load())?;
-            let (database, loaded, _) = load::<D>(&config.store, config.warehouses_to_load(), config.seed)?;
+            let (database, loaded, _) = load::<D>(&config.store, hook, config.warehouses_to_load(), config.seed)?;
             (database, loaded)
         }
     };
@@ -61,16 +72,15 @@ fn run_on<D: Database>(config: &RunConfig) -> Result<Ended, Error> {
         terminals: shape.terminals,
         mix: config.mix,
         steps: config.steps,
-        team_size: config.store.scheduling.team_size(),
-        teams_of: config.store.scheduling.teams_of(),
         admission: config.admission,
         length: config.length,
         seed: config.seed,
     };
     let acks = config.acks.then(|| Sink::new(Box::new(std::io::stdout())));
     let mut shown = Progress::start();
-    let measured = driver::run(&database, &loaded, &plan, acks.as_ref(), |tick| shown.show(|| line(&plan, tick)))
-        .map_err(Error::failed)?;
+    let measured =
+        driver::run(&database, runner, &loaded, &plan, acks.as_ref(), |tick| shown.show(|| line(&plan, tick)))
+            .map_err(Error::failed)?;
     drop(shown);
     let checked = match config.check && !measured.interrupted && measured.failure.is_none() {
         true => Some(check(&database, &loaded, config.store.workers)?),

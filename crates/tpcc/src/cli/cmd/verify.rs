@@ -31,7 +31,7 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
     let cpu = CpuTime::now();
     let shown = config.acks.display().to_string();
     let acks = File::open(&config.acks).map_err(|error| unreadable(&shown, &error))?;
-    let Some((database, loaded)) = D::open(&config.store)? else {
+    let Some((database, loaded)) = D::open(&config.store, None)? else {
         return Err(Error::failed(format!("{}: no database there", config.store.shown()))
             .help("--data names the directory of the run whose acknowledgements these are"));
     };

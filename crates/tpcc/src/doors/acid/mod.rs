@@ -9,13 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use sched_steps::Executor;
+use sched_steps::team::Operations;
 use storage::disk::Disk;
 use storage::{Database, Hook, Isolation, Options};
 
 pub use running::{Figures, Running, Status};
 
+use crate::driver::runner::steps::policy::hook_for;
 use crate::driver::{Clock, next_run};
-use crate::engines::storage::steps::{self, StepsHook};
+use crate::engines::storage::fiber_hook::StoreHook;
 use crate::engines::storage::store::{Store, StoreError};
 use crate::workload::check;
 use crate::workload::engine::{Engine, Session, Ticket, Transaction};
@@ -37,6 +39,8 @@ use crate::workload::txn::{self, Failure, Scratch, Steps, Verdict};
 pub struct Shop {
     store: Store,
     loaded: Loaded,
+    /// What its fibers do together, if it was loaded for them.
+    operations: Option<Operations>,
 }
 
 impl std::fmt::Debug for Shop {
@@ -66,7 +70,7 @@ impl Shop {
     /// # Errors
     /// Those of the engine, in words.
     pub fn load(disk: Arc<dyn Disk>, options: Options, warehouses: u32) -> Result<Shop, String> {
-        Shop::loaded(Shop::store(disk, options, None)?, warehouses)
+        Shop::loaded(Shop::store(disk, options, None)?, warehouses, None)
     }
 
     /// Fills an empty disk, for transactions that are fibers of a thread and switch at every point.
@@ -74,16 +78,17 @@ impl Shop {
     /// # Errors
     /// Those of the engine, in words.
     pub fn load_for_fibers(disk: Arc<dyn Disk>, options: Options, warehouses: u32) -> Result<Shop, String> {
-        let hook = steps::hook_for(TeamsOf::Operation, &CtxPoints::All).map_err(text)?;
+        let hook = hook_for(TeamsOf::Operation, &CtxPoints::All).map_err(text)?;
         let options = options.hook(Arc::clone(&hook) as Arc<dyn Hook>);
-        Shop::loaded(Shop::store(disk, options, Some(hook))?, warehouses)
+        let store = Shop::store(disk, options, Some(&*hook))?;
+        Shop::loaded(store, warehouses, hook.policy().operations())
     }
 
-    fn loaded(store: Store, warehouses: u32) -> Result<Shop, String> {
+    fn loaded(store: Store, warehouses: u32, operations: Option<Operations>) -> Result<Shop, String> {
         let plan = load::Plan::new(warehouses, Scale::TINY, 1, When::at(1));
         let _ = load::populate(&plan, &store, 1, &load::Progress::default()).map_err(text)?;
         store.finish_load(&plan.loaded()).map_err(text)?;
-        Ok(Shop { store, loaded: plan.loaded() })
+        Ok(Shop { store, loaded: plan.loaded(), operations })
     }
 
     /// Opens what is there, after recovery if needed.
@@ -93,11 +98,11 @@ impl Shop {
     pub fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Shop, String> {
         let store = Shop::store(disk, options.create(false), None)?;
         let loaded = Loaded::read(&mut store.reader().map_err(text)?).map_err(text)?;
-        Ok(Shop { store, loaded: loaded.ok_or("incomplete load")? })
+        Ok(Shop { store, loaded: loaded.ok_or("incomplete load")?, operations: None })
     }
 
     /// The engine at its default level, acknowledging what is on disk.
-    fn store(disk: Arc<dyn Disk>, options: Options, hook: Option<Arc<StepsHook>>) -> Result<Store, String> {
+    fn store(disk: Arc<dyn Disk>, options: Options, hook: Option<&dyn StoreHook>) -> Result<Store, String> {
         let db = options.open_on(disk).map_err(text)?;
         Store::new(db, Isolation::Serializable, storage::Durability::Sync, true, false, hook).map_err(text)
     }
@@ -107,7 +112,7 @@ impl Shop {
     /// # Errors
     /// That of the system, in words.
     pub fn executor(&self) -> Result<Executor, String> {
-        let operations = self.store.operations().ok_or("not loaded for fibers")?;
+        let operations = self.operations.clone().ok_or("not loaded for fibers")?;
         crate::engines::storage::fibers::executor(Executor::builder().fibers(4).operations(operations)).map_err(text)
     }
 

@@ -4,6 +4,7 @@ use std::sync::Barrier;
 
 use storage::{Database, TxnError};
 
+use super::session::drive;
 use super::team::{Ended, Teams};
 use super::{Params, Session, Txn, World};
 
@@ -76,17 +77,4 @@ fn on_threads<'w, 'db>(world: &'w World<'db>, interrupted: &(dyn Fn() -> bool + 
             .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
-}
-
-/// Runs a session to its end; the first one leaves its last transaction for when all have ended.
-pub(super) fn drive(
-    session: &mut Session<'_, '_>,
-    is_first: bool,
-    pause: &mut dyn FnMut(),
-    interrupted: &(dyn Fn() -> bool + Sync),
-) -> Result<(), TxnError> {
-    while !(session.is_over() || is_first && session.is_at_last() || interrupted()) {
-        session.step(pause)?;
-    }
-    Ok(())
 }

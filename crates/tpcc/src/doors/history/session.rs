@@ -320,3 +320,16 @@ fn numbers(row: &[u8]) -> Vec<u64> {
 fn version(row: &[u8]) -> u64 {
     row.get(..size_of::<u64>()).and_then(<u64 as Row>::decode).unwrap_or(u64::MAX)
 }
+
+/// Runs a session to its end; the first one leaves its last transaction for when all have ended.
+pub(super) fn drive(
+    session: &mut Session<'_, '_>,
+    is_first: bool,
+    pause: &mut dyn FnMut(),
+    interrupted: &(dyn Fn() -> bool + Sync),
+) -> Result<(), TxnError> {
+    while !(session.is_over() || is_first && session.is_at_last() || interrupted()) {
+        session.step(pause)?;
+    }
+    Ok(())
+}

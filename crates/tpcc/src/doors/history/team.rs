@@ -7,9 +7,10 @@ use sched_steps::team::{LargestFirst, Membership};
 use sched_steps::{Executor, FiberError, fiber};
 use storage::{Database, Hook, TxnError};
 
-use super::run::drive;
+use super::session::drive;
 use super::{Session, World};
-use crate::engines::storage::steps::{self, StepsHook};
+use crate::driver::runner::steps::policy::{StepsHook, hook_at, hook_for};
+use crate::engines::storage::fiber_hook::FiberPolicy;
 use crate::workload::error::Error;
 use crate::workload::generate::Random;
 use crate::workload::settings::CtxPoints;
@@ -33,7 +34,7 @@ pub(super) type Ended<'w, 'db> = (Session<'w, 'db>, Option<TxnError>);
 impl Teams {
     /// Teams as `tpcc run` has them, of at most `size` fibers.
     pub(crate) fn as_run(workers: usize, size: usize, of: TeamsOf, points: &CtxPoints) -> Result<Teams, Error> {
-        Ok(Teams { workers, size, membership: Membership::PerOperation, hook: steps::hook_for(of, points)? })
+        Ok(Teams { workers, size, membership: Membership::PerOperation, hook: hook_for(of, points)? })
     }
 
     /// Random teams for so many sessions: up to three workers, teams of two or more, one per operation or transaction or a
@@ -44,7 +45,7 @@ impl Teams {
         let mut live = || if all { u64::MAX } else { random.bits() };
         let live = storage::points().iter().map(|_| live()).collect();
         let of = if random.percent(50) { TeamsOf::Transaction } else { TeamsOf::Operation };
-        let hook = steps::hook_at(of, live);
+        let hook = hook_at(of, live);
         Teams {
             workers: random.within(1, 3.min(sessions)) as usize,
             size: random.within(2, sessions.max(2)) as usize,
@@ -60,12 +61,12 @@ impl Teams {
 
     /// Learns which tables there are: they must have been created.
     fn know(&self, db: &Database) -> Result<(), String> {
-        self.hook.know(&db.indexes()).map_err(|e| e.to_string())
+        self.hook.policy().know(&db.indexes()).map_err(|e| e.to_string())
     }
 
     fn executor(&self, fibers: usize) -> Result<Executor, String> {
         let builder = Executor::builder().fibers(fibers).team_size(self.size).stack_bytes(STACK_BYTES);
-        let builder = match self.hook.operations() {
+        let builder = match self.hook.policy().operations() {
             Some(operations) => builder.operations(operations).membership(self.membership).policy(LargestFirst),
             None => builder,
         };

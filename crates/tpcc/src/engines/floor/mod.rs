@@ -7,6 +7,7 @@ mod loading;
 mod undo;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -354,7 +355,9 @@ impl Ops for FloorTransaction<'_> {
 }
 
 impl Database for Floor {
-    fn open(_: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
+    type Hook = Infallible;
+
+    fn open(_: &StoreConfig, _: Option<&Infallible>) -> Result<Option<(Self, Loaded)>, Error> {
         Ok(None)
     }
 
@@ -362,7 +365,12 @@ impl Database for Floor {
         Ok(())
     }
 
-    fn load(config: &StoreConfig, plan: &load::Plan, progress: &load::Progress) -> Result<Option<Self>, Error> {
+    fn load(
+        config: &StoreConfig,
+        _: Option<&Infallible>,
+        plan: &load::Plan,
+        progress: &load::Progress,
+    ) -> Result<Option<Self>, Error> {
         let maps = Loading::new();
         match load::populate(plan, &maps, config.workers, progress).map_err(|e| Error::failed(e.to_string()))? {
             load::Loading::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),

@@ -9,7 +9,7 @@ use storage::{DatabaseFiles, Hook, OpenError, OpenTable, Options, Recovery, Reco
 
 use super::advice::{below, cannot_create, cannot_open, failed, incomplete};
 use super::delayed::Delayed;
-use super::steps::{self, StepsHook};
+use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::engines::space;
 use crate::workload::database::{Database, PageFinding, StructureFound};
@@ -30,9 +30,11 @@ const MOST_TRANSACTIONS: usize = 1_000;
 const CONTROL: &str = "control";
 
 impl Database for Store {
-    fn open(config: &StoreConfig) -> Result<Option<(Self, Loaded)>, Error> {
+    type Hook = Arc<dyn StoreHook>;
+
+    fn open(config: &StoreConfig, hook: Option<&Self::Hook>) -> Result<Option<(Self, Loaded)>, Error> {
         let shown = config.shown();
-        match Place::look(config)? {
+        match Place::look(config, hook)? {
             Place::Empty => Ok(None),
             Place::Whole(store, loaded) => Ok(Some((*store, loaded))),
             Place::Incomplete => Err(incomplete(&shown)),
@@ -51,7 +53,7 @@ impl Database for Store {
     ) -> Result<(), Error> {
         let shown = config.shown();
         // Opened first: this takes the same claim.
-        let goes = match Place::look(config)? {
+        let goes = match Place::look(config, None)? {
             Place::Empty => None,
             Place::Incomplete => None,
             Place::Whole(store, loaded) => {
@@ -78,10 +80,15 @@ impl Database for Store {
         files.delete().map_err(|error| below(&error, &shown))
     }
 
-    fn load(config: &StoreConfig, plan: &load::Plan, progress: &load::Progress) -> Result<Option<Self>, Error> {
+    fn load(
+        config: &StoreConfig,
+        hook: Option<&Self::Hook>,
+        plan: &load::Plan,
+        progress: &load::Progress,
+    ) -> Result<Option<Self>, Error> {
         let shown = config.shown();
         if config.data.join(CONTROL).exists() {
-            let loaded = Self::open(config)?;
+            let loaded = Self::open(config, None)?;
             let held = loaded.map_or(0, |(_, loaded)| loaded.warehouses);
             let warehouses = format!("--warehouses {} --replace", plan.warehouses);
             return Err(Error::failed(format!(
@@ -94,7 +101,7 @@ impl Database for Store {
             )));
         }
         space::check(&config.data, plan.warehouses, 0)?;
-        let (options, hook) = options(config)?;
+        let options = options(config, hook)?;
         let db = open_files(options, config, true).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config, hook)?;
         match load::populate(plan, &store, config.workers, progress).map_err(|error| failed(error, &shown))? {
@@ -161,9 +168,9 @@ enum Place {
 
 impl Place {
     /// Opens what is there.
-    fn look(config: &StoreConfig) -> Result<Place, Error> {
+    fn look(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Place, Error> {
         let shown = config.shown();
-        let (options, hook) = options(config)?;
+        let options = options(config, hook)?;
         let db = match open_files(options.create(false).on_recovery(announce(&shown)), config, false) {
             Ok(db) => db,
             Err(OpenError::Missing { .. }) => return Ok(Place::Empty),
@@ -190,10 +197,10 @@ impl Place {
 }
 
 impl Store {
-    fn on(db: storage::Database, config: &StoreConfig, hook: Option<Arc<StepsHook>>) -> Result<Store, Error> {
+    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Store, Error> {
         let inline = config.background == Background::Inline;
         let isolation = config.isolation.of_storage();
-        Store::new(db, isolation, durability(config), config.prefetch, inline, hook)
+        Store::new(db, isolation, durability(config), config.prefetch, inline, hook.map(|hook| &**hook))
             .map_err(|error| failed(error, &config.shown()))
     }
 }
@@ -207,7 +214,7 @@ pub(crate) fn open_for_shell(
     table: &'static str,
 ) -> Result<(storage::Database, OpenTable<i64, String>), Error> {
     let shown = config.shown();
-    let options = options(config)?.0.transactions(sessions).hook(hook).on_recovery(announce(&shown));
+    let options = options(config, None)?.transactions(sessions).hook(hook).on_recovery(announce(&shown));
     let db = options.open(&config.data).map_err(|error| cannot_create(&error, &shown))?;
     let table = db.table(&Table::new(table)).map_err(|error| failed(error.into(), &shown))?;
     Ok((db, table))
@@ -243,9 +250,9 @@ fn durability(config: &StoreConfig) -> storage::Durability {
     }
 }
 
-/// How the engine is opened, and the hook that schedules it.
-pub(crate) fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<StepsHook>>), Error> {
-    let team = config.scheduling.team_size();
+/// How the engine is opened, with a hook that schedules it.
+pub(crate) fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Options, Error> {
+    let team = config.team_size;
     let transactions = config.workers * team + SPARE_TRANSACTIONS;
     if transactions > MOST_TRANSACTIONS {
         let most = MOST_TRANSACTIONS - SPARE_TRANSACTIONS;
@@ -256,8 +263,7 @@ pub(crate) fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<Steps
         }
         .help("a worker serves many terminals; more workers than cores gain nothing"));
     }
-    let hook = steps::hook(&config.scheduling)?;
-    let options = match &hook {
+    let options = match hook {
         Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
         None => Options::new(),
     };
@@ -275,7 +281,7 @@ pub(crate) fn options(config: &StoreConfig) -> Result<(Options, Option<Arc<Steps
         .checkpoint_every(config.checkpoint_mib << 20)
         .page_checksums(config.page_checksums)
         .transactions(transactions);
-    Ok((options, hook))
+    Ok(options)
 }
 
 /// Says that a database is being recovered, and lets Ctrl-C break that off.

@@ -1,17 +1,14 @@
 //! The engine seam: sessions, transactions and record operations on a [`storage::Database`].
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use sched_steps::team::Operations;
 use storage::{Age, Database, Durability, Isolation, Lsn, OpenTable, Raw, Table, TxnError};
 use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
-use super::steps::StepsHook;
+use super::fiber_hook::StoreHook;
 use crate::workload::engine::{Abort, AbortCause, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
-use crate::workload::generate::deck::Kind;
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
@@ -106,14 +103,12 @@ pub(crate) struct Store {
     isolation: Isolation,
     durability: Durability,
     prefetch: bool,
-    /// Runs transactions as teams.
-    steps: Option<Arc<StepsHook>>,
-    /// Nobody but the workers drives the engine's services.
+    /// Only the workers drive the engine's services.
     inline: bool,
 }
 
 impl Store {
-    /// Opens the tables, creating those that are not there.
+    /// Opens the tables, creating those that are not there. The hook of `db` learns of them.
     ///
     /// # Errors
     /// When the database holds other tables under these names.
@@ -123,13 +118,13 @@ impl Store {
         durability: Durability,
         prefetch: bool,
         inline: bool,
-        steps: Option<Arc<StepsHook>>,
+        hook: Option<&dyn StoreHook>,
     ) -> Result<Store, StoreError> {
         let tables = PerTable::try_new(&mut Opener(&db))?;
-        if let Some(hook) = &steps {
+        if let Some(hook) = hook {
             hook.know(&db.indexes())?;
         }
-        Ok(Store { db, tables, isolation, durability, prefetch, steps, inline })
+        Ok(Store { db, tables, isolation, durability, prefetch, inline })
     }
 
     /// The database.
@@ -173,23 +168,6 @@ impl Engine for Store {
         self.begin_at(Isolation::ReadCommitted)
     }
 
-    fn operations(&self) -> Option<Operations> {
-        self.steps.as_ref()?.operations()
-    }
-
-    fn keep_apart(&self, apart: bool) {
-        if let Some(hook) = &self.steps {
-            hook.keep_apart(apart);
-        }
-    }
-
-    #[inline]
-    fn begins(&self, kind: Kind) {
-        if let Some(hook) = &self.steps {
-            hook.begins(kind);
-        }
-    }
-
     fn figures(&self) -> EngineFigures {
         let stats = self.db.stats();
         EngineFigures {
@@ -210,7 +188,7 @@ pub(crate) struct StoreSession<'a> {
     store: &'a Store,
     /// That of the last transaction.
     age: Option<Age>,
-    /// Transactions until this worker serves the engine, where nobody else does.
+    /// Transactions until this worker serves the engine, where no thread of its own does.
     until_step: u32,
 }
 

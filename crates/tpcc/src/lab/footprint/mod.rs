@@ -144,7 +144,7 @@ impl Traces {
         }
     }
 
-    /// The team's name for an operation, as [`crate::engines::storage::steps`] adds it: family and object.
+    /// The team's name for an operation, as [`crate::driver::runner::steps::policy`] adds it: family and object.
     fn team(&self, id: OperationId) -> (&'static str, String) {
         let index = self.indexes.get(&id.index).map(|(_, index)| index.clone()).unwrap_or_default();
         match KINDS.get(usize::from(id.kind)).copied().unwrap_or("other") {

@@ -26,7 +26,7 @@ pub(crate) struct Found {
 /// The points of an operation that should be live.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Placed {
-    /// Name of the operation as `crate::engines::storage::steps` calls it: family and object.
+    /// Name of the operation as `crate::driver::runner::steps::policy` calls it: family and object.
     pub(crate) operation: (&'static str, String),
     /// Numbers of the sites, ascending.
     pub(crate) sites: Vec<u32>,

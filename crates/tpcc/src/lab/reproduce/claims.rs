@@ -1,33 +1,6 @@
 //! The claims: names that later tools rely on, what the paper found, and the bar that each is held against.
 
-use super::report::{Claim, Spread};
-
-/// What a claim is held against.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Bar {
-    /// At least this.
-    AtLeast(f64),
-    /// At most this.
-    AtMost(f64),
-}
-
-impl Bar {
-    /// Whether a value reaches it.
-    fn holds(self, value: f64) -> bool {
-        match self {
-            Bar::AtLeast(least) => value >= least,
-            Bar::AtMost(most) => value <= most,
-        }
-    }
-
-    /// ">= 2.5".
-    pub(crate) fn in_words(self) -> String {
-        match self {
-            Bar::AtLeast(least) => format!(">= {least}"),
-            Bar::AtMost(most) => format!("<= {most}"),
-        }
-    }
-}
+use super::report::{Bar, Claim, Spread};
 
 /// A claim before it is measured.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,34 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::claims::Bar;
 use crate::report::machine::Machine;
+
+/// What a claim is held against.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Bar {
+    /// At least this.
+    AtLeast(f64),
+    /// At most this.
+    AtMost(f64),
+}
+
+impl Bar {
+    /// Whether a value reaches it.
+    pub(super) fn holds(self, value: f64) -> bool {
+        match self {
+            Bar::AtLeast(least) => value >= least,
+            Bar::AtMost(most) => value <= most,
+        }
+    }
+
+    /// ">= 2.5".
+    pub(crate) fn in_words(self) -> String {
+        match self {
+            Bar::AtLeast(least) => format!(">= {least}"),
+            Bar::AtMost(most) => format!("<= {most}"),
+        }
+    }
+}
 
 /// The JSON object that `tpcc reproduce ID --json FILE` writes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]

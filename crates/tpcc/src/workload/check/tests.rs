@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::rule::Rule;
 use super::*;
 use crate::driver;
+use crate::driver::runner::threads::ThreadsRunner;
 use crate::engines::floor::{Floor, Loading};
 use crate::workload::engine::{Session, Transaction};
 use crate::workload::generate::deck::Mix;
@@ -33,13 +34,11 @@ fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: Steps, transactions: u64
         terminals: 7,
         mix,
         steps,
-        team_size: 1,
-        teams_of: None,
         admission: crate::workload::settings::Admission::Fifo,
         length,
         seed,
     };
-    let measured = driver::run(floor, loaded, &plan, None, |_| {}).unwrap();
+    let measured = driver::run(floor, &ThreadsRunner, loaded, &plan, None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), transactions);
 }
 

@@ -1,13 +1,35 @@
-//! A worker: serves its terminals one after the other and hands out answers as their tickets become durable.
+//! One transaction after the other: a worker serves its terminals in turn and hands out answers as their tickets become
+//! durable.
 
-use super::attempt::execute;
-use super::desk::{Desk, Next, Ready};
-use super::{Control, Phase, Share};
-use crate::workload::engine::Session;
+use super::{Runner, Workplace};
+use crate::driver::admission::Ready;
+use crate::driver::attempt::execute;
+use crate::driver::desk::{Desk, Next};
+use crate::driver::{Control, Phase, Share};
+use crate::workload::engine::{Engine, Session};
 use crate::workload::txn::{Failure, Scratch, Steps};
 
+/// Threads without fibers.
+pub(crate) struct ThreadsRunner;
+
+impl Runner for ThreadsRunner {
+    fn team_size(&self) -> usize {
+        1
+    }
+
+    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share {
+        match place.engine.session(place.number) {
+            Ok(session) => Worker::new(session, desk, place.steps, place.control).run(),
+            Err(error) => {
+                place.control.set(Phase::Stop);
+                Share::failed(error.to_string())
+            }
+        }
+    }
+}
+
 /// One thread's share of a run. Nothing in its loop allocates, and nothing is written that another worker writes.
-pub(super) struct Worker<'a, S, R> {
+struct Worker<'a, S, R> {
     session: S,
     desk: Desk<'a, R>,
     scratch: Scratch,
@@ -16,12 +38,12 @@ pub(super) struct Worker<'a, S, R> {
 }
 
 impl<'a, S: Session, R: Ready> Worker<'a, S, R> {
-    pub(super) fn new(session: S, desk: Desk<'a, R>, steps: Steps, control: &'a Control) -> Self {
+    fn new(session: S, desk: Desk<'a, R>, steps: Steps, control: &'a Control) -> Self {
         Worker { session, desk, scratch: Scratch::default(), steps, control }
     }
 
     /// Serves until the run stops. A failure stops the run for all; what was counted before it stays.
-    pub(super) fn run(mut self) -> Share {
+    fn run(mut self) -> Share {
         let failure = self.serve().err().map(|failure| {
             self.control.set(Phase::Stop);
             failure.to_string()

@@ -9,9 +9,12 @@ use sched_steps::team::Membership;
 use storage::disk::{Disk, MemDisk};
 use storage::{Durability, Hook, Isolation, LatchKind, Operation, OperationKind, Options, TxnError};
 
-use super::store::Store;
-use super::{fibers, steps};
+use super::StepsRunner;
+use super::policy::hook_for;
 use crate::driver::{self, Measured, Plan};
+use crate::engines::storage::fiber_hook::{FiberPolicy, StoreHook};
+use crate::engines::storage::fibers;
+use crate::engines::storage::store::Store;
 use crate::workload::check;
 use crate::workload::generate::deck::{Kind, Mix};
 use crate::workload::load;
@@ -59,15 +62,27 @@ fn scheduling(how: &How) -> Scheduling {
     Scheduling::Steps { team_size: how.team_size, teams_of: how.teams_of, points: how.points.clone() }
 }
 
-fn open(how: &How) -> (Store, Loaded) {
-    let hook = steps::hook(&scheduling(how)).unwrap();
+fn runner(how: &How) -> StepsRunner {
+    StepsRunner::new(how.team_size, how.teams_of, &how.points).unwrap()
+}
+
+fn open(how: &How, runner: &StepsRunner) -> (Store, Loaded) {
+    let hook = runner.hook();
     let options = match &hook {
         Some(hook) => Options::new().hook(Arc::clone(hook) as Arc<dyn Hook>),
         None => Options::new(),
     };
     let disk: Arc<dyn Disk> = Arc::new(MemDisk::new());
     let db = options.buffer_pool(32 << 20).durability(how.durability).latches(how.latches).open_on(disk).unwrap();
-    let store = Store::new(db, Isolation::Serializable, how.durability, how.prefetch, false, hook).unwrap();
+    let store = Store::new(
+        db,
+        Isolation::Serializable,
+        how.durability,
+        how.prefetch,
+        false,
+        hook.as_deref().map(|hook| hook as &dyn StoreHook),
+    )
+    .unwrap();
     let plan = load::Plan::new(how.warehouses, Scale::TINY, 1, When::at(1));
     let _ = load::populate(&plan, &store, 1, &load::Progress::default()).unwrap();
     store.finish_load(&plan.loaded()).unwrap();
@@ -76,20 +91,19 @@ fn open(how: &How) -> (Store, Loaded) {
 
 /// Runs, and checks the twelve conditions.
 fn run(how: &How, transactions: u64) -> Measured {
-    let (store, loaded) = open(how);
+    let runner = runner(how);
+    let (store, loaded) = open(how, &runner);
     let plan = Plan {
         warehouses: how.warehouses,
         workers: how.workers,
         terminals: how.terminals,
         mix: how.mix,
         steps: how.order,
-        team_size: how.team_size,
-        teams_of: scheduling(how).teams_of(),
         admission: how.admission.unwrap_or(Admission::usual(how.team_size, scheduling(how).teams_of())),
         length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
         seed: 11,
     };
-    let measured = driver::run(&store, &loaded, &plan, None, |_| {}).unwrap();
+    let measured = driver::run(&store, &runner, &loaded, &plan, None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), transactions);
     let checked = check::check(&store, &loaded, 1, &check::Progress::default()).unwrap();
     assert!(checked.passed(), "{:?}", checked.findings);
@@ -119,22 +133,22 @@ fn conditions_hold_after_teams() {
 
 /// What the statements of two transactions in one team do in turns, by number of the statement.
 fn turns(statements: &[(OperationKind, u32)], keep_apart: bool) -> Vec<usize> {
-    let hook = steps::hook_for(TeamsOf::Transaction, &CtxPoints::BuiltIn).unwrap();
+    let hook = hook_for(TeamsOf::Transaction, &CtxPoints::BuiltIn).unwrap();
     let name = |table: TableId| table.name().to_owned();
     let indexes = [TableId::Warehouse, TableId::Stock, TableId::Item];
     // No index has number 0.
     let numbered = (1..).zip(indexes).map(|(number, table)| (number, name(table), name(table)));
-    hook.know(&numbered.collect::<Vec<_>>()).unwrap();
-    hook.keep_apart(keep_apart);
+    hook.policy().know(&numbered.collect::<Vec<_>>()).unwrap();
+    hook.policy().keep_apart(keep_apart);
     let order = RefCell::new(Vec::new());
-    let builder = Executor::builder().fibers(2).operations(hook.operations().unwrap());
+    let builder = Executor::builder().fibers(2).operations(hook.policy().operations().unwrap());
     let mut executor = fibers::executor(builder.membership(Membership::PerOperation)).unwrap();
     executor
         .scope(|scope| {
             for _ in 0..2 {
                 let (hook, order) = (&hook, &order);
                 scope.spawn(move || {
-                    hook.begins(Kind::Payment);
+                    hook.policy().begins(Kind::Payment);
                     for (number, (kind, index)) in statements.iter().enumerate() {
                         hook.enter(Operation { kind: *kind, index: *index });
                         order.borrow_mut().push(number);
@@ -161,7 +175,7 @@ fn a_team_goes_through_a_stretch_of_code_at_a_time() {
         (K::Commit, 0),
     ];
     assert_eq!(turns(&statements, true), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 5, 6, 7, 7]);
-    // Who may meet a mate at a hot row keeps the processor from there to the end.
+    // A transaction that may meet a mate at a hot row keeps the processor from there to its end.
     assert_eq!(turns(&statements, false), [0, 1, 2, 0, 1, 2, 3, 3, 4, 4, 5, 6, 7, 5, 6, 7]);
 }
 
@@ -174,7 +188,7 @@ fn announcements_belong_to_what_is_read_after_them() {
     assert_eq!(turns(&statements, true), [0, 0, 1, 1, 2, 3, 2, 3]);
 }
 
-/// Where there are warehouses enough, nobody in a team waits for a mate: they are of different ones.
+/// Where there are warehouses enough, no transaction of a team waits for a mate: they are of different ones.
 #[test]
 fn those_of_a_team_are_kept_apart() {
     for teams_of in [TeamsOf::Operation, TeamsOf::Transaction] {
@@ -189,7 +203,7 @@ fn those_of_a_team_are_kept_apart() {
     }
 }
 
-/// Two workers on one warehouse: whoever waits for a row is woken by the other thread.
+/// Two workers on one warehouse: a transaction that waits for a row is woken by the other thread.
 #[test]
 fn workers_wake_each_other() {
     for points in [CtxPoints::BuiltIn, CtxPoints::All] {
@@ -224,7 +238,7 @@ fn a_team_of_one_is_no_team() {
 fn a_fiber_never_waits_for_its_own_transactions() {
     const ROWS: storage::Table<u64, u64> = storage::Table::new("rows");
     for limit in [None, Some(Duration::from_millis(2))] {
-        let hook = steps::hook(&scheduling(&HOW)).unwrap().unwrap();
+        let hook = runner(&HOW).hook().unwrap();
         let options = Options::new().hook(hook as Arc<dyn Hook>).buffer_pool(8 << 20);
         let options = limit.into_iter().fold(options, Options::lock_timeout);
         let db = &options.open_on(Arc::new(MemDisk::new())).unwrap();

@@ -1,0 +1,37 @@
+//! How the transactions of a worker share its thread. A scheduler is one module here, and its flags.
+
+pub(crate) mod steps;
+pub(crate) mod threads;
+
+use super::admission::Ready;
+use super::desk::Desk;
+use super::{Control, Share};
+use crate::workload::engine::Engine;
+use crate::workload::txn::Steps;
+
+/// A way to run the transactions that a desk gives out.
+pub(crate) trait Runner: Sync {
+    /// Most transactions of a worker under way at once.
+    fn team_size(&self) -> usize;
+
+    /// Said before a run: whether transactions of a worker that are under way together are of different warehouses.
+    fn keep_apart(&self, _apart: bool) {}
+
+    /// Serves the terminals of `desk` on the calling thread until the run stops. A failure stops the run for all; what was
+    /// counted before it stays.
+    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share;
+}
+
+/// Where a worker serves.
+pub(crate) struct Workplace<'a, E> {
+    /// The engine.
+    pub(crate) engine: &'a E,
+    /// The worker's number.
+    pub(crate) number: usize,
+    /// Transactions under way at once: at most [`Runner::team_size`], less if the worker has not the terminals for it.
+    pub(crate) size: usize,
+    /// Order of steps in a transaction.
+    pub(crate) steps: Steps,
+    /// What the main thread tells.
+    pub(crate) control: &'a Control,
+}
