@@ -1,5 +1,5 @@
 //! The workload: its tables, values, transactions and consistency conditions, and what it needs of an engine. It names no
-//! engine and no scheduler.
+//! engine.
 
 pub(crate) mod check;
 pub(crate) mod database;
