@@ -1,5 +1,6 @@
 #![doc = include_str!("README.md")]
 
+mod back;
 mod bell;
 mod blocks;
 mod copying;
@@ -39,6 +40,7 @@ use ring::Ring;
 use segment::Geometry;
 use waiters::Waiters;
 
+pub(crate) use back::ReadBack;
 pub(crate) use copying::Hold;
 pub(crate) use kind::RecordKind;
 pub(crate) use reader::LogReader;
@@ -421,11 +423,7 @@ impl Log {
     /// the tail, read after it, is not there yet: had we read a word of such an appender, the fence after
     /// its reservation and ours before the second look would make us see its tail.
     fn read_ring(&self, at: u64, out: &mut Vec<u8>) -> bool {
-        let still_there = || {
-            let tail = self.reserve.tail();
-            at >= self.opened_at && at < tail && tail <= at + self.ring.capacity()
-        };
-        if !still_there() {
+        if !self.is_in_ring(at) {
             return false;
         }
         out.clear();
@@ -435,7 +433,14 @@ impl Log {
             self.ring.copy_out(at + RECORD_HEADER as u64, extent - RECORD_HEADER, out);
         }
         fence(Ordering::Acquire);
-        still_there()
+        self.is_in_ring(at)
+    }
+
+    /// Whether a record that begins at `at` is in the ring and its place has not been reserved again.
+    #[inline]
+    fn is_in_ring(&self, at: u64) -> bool {
+        let tail = self.reserve.tail();
+        at >= self.opened_at && at < tail && tail <= at + self.ring.capacity()
     }
 
     fn read_files(&self, at: u64, out: &mut Vec<u8>) -> Result<(), StorageError> {

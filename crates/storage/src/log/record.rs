@@ -44,7 +44,6 @@ pub(crate) struct RecordBuf {
     prev: Lsn,
     /// Checksum of all but `prev` and LSN, once prepared.
     prepared: Option<Crc>,
-    start: Lsn,
     end: Lsn,
 }
 
@@ -58,7 +57,7 @@ impl RecordBuf {
     /// An empty buffer that holds records of up to 1000 bytes without allocating.
     pub(crate) fn new() -> RecordBuf {
         let bytes = Vec::with_capacity(1024);
-        RecordBuf { bytes, len: 0, prev: Lsn::ZERO, prepared: None, start: Lsn::ZERO, end: Lsn::ZERO }
+        RecordBuf { bytes, len: 0, prev: Lsn::ZERO, prepared: None, end: Lsn::ZERO }
     }
 
     /// Starts a record, forgetting what was in the buffer. `kind` is not 0; `prev` is the transaction's
@@ -154,12 +153,6 @@ impl RecordBuf {
         self.body().len()
     }
 
-    /// Where the record begins, once appended.
-    #[inline]
-    pub(crate) fn start(&self) -> Lsn {
-        self.start
-    }
-
     /// Where the record ends, once appended: it is durable when the log is flushed to here.
     #[inline]
     pub(crate) fn end(&self) -> Lsn {
@@ -198,7 +191,6 @@ impl RecordBuf {
     #[inline]
     pub(super) fn placed(&mut self, start: Lsn) -> ([u64; 3], &[u8]) {
         let crc = self.prepared.unwrap_or_default().word(self.prev.0).word(summed(start)).finish();
-        self.start = start;
         self.end = Lsn(start.0 + self.extent());
         let txn = le_u64(&self.bytes, 8);
         let first = (self.len as u64) | u64::from(crc) << 32;

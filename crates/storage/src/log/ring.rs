@@ -80,10 +80,11 @@ impl Ring {
     /// Appends `bytes` bytes (a multiple of 8) from stream position `at` to `out`, whatever they are now.
     pub(super) fn copy_out(&self, at: u64, bytes: usize, out: &mut Vec<u8>) {
         let index = self.index(at);
-        out.reserve(bytes);
-        for i in 0..bytes / 8 {
-            let word = self.words()[(index + i) & self.mask].load(Ordering::Relaxed);
-            out.extend_from_slice(&word.to_ne_bytes());
+        let begin = out.len();
+        out.resize(begin + bytes, 0);
+        let words = self.words();
+        for (i, place) in out[begin..].as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            *place = words[(index + i) & self.mask].load(Ordering::Relaxed).to_ne_bytes();
         }
     }
 

@@ -138,6 +138,13 @@ fn records_come_back_in_order_and_whole() {
     for logged in all.iter().rev() {
         assert_eq!(&Logged::from(log.read_at(logged.lsn, &mut out).unwrap()), logged);
     }
+    // As a rollback reads: all of them, or a few that lie far apart, and none that begins before a place in the middle.
+    for (apart, since) in [(1, 0), (3, 0), (40, 0), (700, 0), (1, 1500), (40, 1500)] {
+        let mut records = ReadBack::new(&log, &mut out, Lsn(all[since].lsn.0 - 1));
+        for logged in all[since..].iter().rev().step_by(apart) {
+            assert_eq!(&Logged::from(records.read(logged.lsn).unwrap()), logged);
+        }
+    }
     assert!(log.read_at(Lsn(all[5].lsn.0 + 8), &mut out).is_err(), "not a record's start");
     assert!(log.read_at(log.tail(), &mut out).is_err(), "nothing is there");
     let stats = log.stats();
@@ -166,7 +173,7 @@ fn every_field_of_a_record_is_kept() {
     assert_eq!(rec.body(), body, "padding is not body");
     rec.set_prev(first.lsn);
     let lsn = log.append_reserved(SlotId(1), &mut rec, first.lsn).unwrap();
-    assert_eq!((lsn, rec.start()), (first.end, lsn));
+    assert_eq!(lsn, first.end);
     let mut out = Vec::new();
     let view = log.read_at(lsn, &mut out).unwrap();
     assert_eq!((view.kind, view.flags, view.txn, view.prev), (9, 0xA5, TxnId(u64::MAX - 1), first.lsn));
@@ -190,6 +197,31 @@ fn a_record_has_a_largest_size() {
     log.wait_durable_inline(log.tail()).unwrap();
     let all = read_all(&mut log.reader(FIRST_LSN)).unwrap();
     assert_eq!(all[0].body.len(), MAX_RECORD - RECORD_HEADER, "over 256 segments");
+}
+
+/// One call of the disk for each record made a long rollback take five times as long as what it took back.
+#[test]
+fn records_are_read_back_in_pieces() {
+    let disk = SimDisk::new(1);
+    let log = create(&disk, LogOptions { segment_bytes: 64 << 10, ..small() });
+    let mut all = Vec::new();
+    for n in 0..8000 {
+        all.push(append(&log, 0, 1, Lsn::ZERO, n, 60).unwrap());
+        log.end_txn(SlotId(0));
+        log.step(0);
+    }
+    log.wait_durable_inline(log.tail()).unwrap();
+    let reads = |apart: usize| {
+        let before = disk.count(crate::io::Call::Read);
+        let mut out = Vec::new();
+        let mut records = ReadBack::new(&log, &mut out, Lsn::ZERO);
+        for logged in all.iter().rev().step_by(apart) {
+            assert_eq!(&Logged::from(records.read(logged.lsn).unwrap()), logged);
+        }
+        disk.count(crate::io::Call::Read) - before
+    };
+    assert!(reads(1) < 60, "{} for 8000 neighbours", reads(1));
+    assert!(reads(400) <= 3 * 8000 / 400, "{} for 20 far apart", reads(400));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Undoing one section of a data record: by key, with a compensation record that is never undone itself.
+//! Undoing the sections of data records: by key, each with a compensation record that is never undone itself.
 //!
 //! The same code serves a rollback while running and the undo pass of restart. It takes no locks: the
 //! running transaction still holds its own, and at restart nobody else is there.
@@ -7,9 +7,11 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, Place, Section, Sections};
+use crate::btree::search::LeafAt;
 use crate::btree::{MAX_KEY, MAX_ROW, Pages, Tree};
-use crate::buffer::frame::FrameWrite;
-use crate::log::{RecordBuf, RecordKind, Unlogged};
+use crate::buffer::frame::{Frame, FrameWrite};
+use crate::latch::Version;
+use crate::log::{ReadBack, RecordBuf, RecordKind, Unlogged};
 
 /// A transaction being rolled back.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +32,31 @@ pub(crate) fn roll_back(
     victim: &mut Victim,
     savepoint: Lsn,
 ) -> Result<(), StorageError> {
-    let mut at = victim.last;
+    let mut records = ReadBack::new(pages.log, bytes, savepoint);
+    let mut undo = Undo { pages, rec, victim, leaf: None };
+    // Where the sections of a record begin, behind the first one. Nearly all records have one.
+    let mut others = Vec::new();
+    let mut at = undo.victim.last;
     while at > savepoint {
-        let record = pages.log.read_at(at, bytes)?;
+        let record = records.read(at)?;
         let next = match RecordKind::from(record.kind) {
             Some(RecordKind::Data) => {
-                let sections: Vec<_> = Sections::new(record.body).collect();
-                for (i, section) in sections.iter().enumerate().rev() {
-                    let next = if i == 0 { record.prev } else { at };
-                    let undoing = Undoing { txn: victim.txn, last: victim.last, next };
-                    if undo(pages, section, rec, undoing)? && !is_mutant(Mutant::SkipCompensation) {
-                        victim.last = rec.start();
+                let mut sections = Sections::new(record.body);
+                let first = sections.next();
+                let begins = |sections: &Sections<'_>| record.body.len() - sections.left();
+                others.clear();
+                let mut begin = begins(&sections);
+                while sections.next().is_some() {
+                    others.push(begin);
+                    begin = begins(&sections);
+                }
+                for begin in others.iter().rev() {
+                    if let Some(section) = Sections::new(record.body).skip_bytes(*begin).next() {
+                        undo.section(&section, at)?;
                     }
+                }
+                if let Some(section) = first {
+                    undo.section(&section, record.prev)?;
                 }
                 record.prev
             }
@@ -60,105 +75,137 @@ pub(crate) fn roll_back(
     Ok(())
 }
 
-/// What a compensation record needs to know of its transaction.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Undoing {
-    pub(crate) txn: TxnId,
-    /// The transaction's newest record.
-    pub(crate) last: Lsn,
-    /// Where undo goes on after this section.
-    pub(crate) next: Lsn,
+/// The leaf of the row undone last, as it was left. Rows that were written one after the other are neighbours more often
+/// than not, so the next one is looked for there before the tree is descended.
+struct LastLeaf<'p> {
+    tree: Tree,
+    frame: &'p Frame,
+    version: Version,
 }
 
-/// Undoes a section; `rec` then holds the compensation record. False if there was nothing to undo: a
-/// record with several sections is undone from its end, and after a crash begun again; the sections that
-/// were undone before are recognised by their effect.
-///
-/// # Errors
-/// When a page cannot be read, or there is no space for a split.
-pub(crate) fn undo(
-    pages: Pages<'_>,
-    section: &Section<'_>,
-    rec: &mut RecordBuf,
-    undoing: Undoing,
-) -> Result<bool, StorageError> {
-    let (tree, key) = match section {
-        Section::Insert { at, .. }
-        | Section::Patch { at, .. }
-        | Section::Replace { at, .. }
-        | Section::Mark { at, .. } => (at.tree, at.key),
-        // The other sections are redo only.
-        _ => return Ok(false),
-    };
-    let longest = match section {
-        Section::Replace { before, .. } => before.len(),
-        _ => 0,
-    };
-    if key.len() > MAX_KEY || longest > MAX_ROW {
-        return Err(pages.log.damaged_at(undoing.last, "tells of a row that is too long"));
-    }
-    if is_mutant(Mutant::SkipIndexUndo)
-        && matches!(section, Section::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
-    {
-        // An entry of an index ends with what it leads to.
-        return Ok(false);
-    }
-    loop {
-        let leaf = tree.find(pages.pool, key)?;
-        let (position, exact) = (leaf.position, leaf.exact);
-        let Some(leaf) = leaf.read.upgrade() else { continue };
-        let ghost = exact && leaf.page().slot(position).is_ghost();
-        let place = Place { page: leaf.frame().page_id(), tree, position, key };
-        rec.begin(RecordKind::Compensation as u8, undoing.txn, undoing.last);
-        rec.put_u64(undoing.next.0);
-        match *section {
-            Section::Insert { .. } if exact && !ghost => ops::put_mark(rec, &place, true),
-            // Undone before the crash, and the ghost perhaps taken out since.
-            Section::Insert { .. } => {
-                leaf.release_unchanged();
-                return Ok(false);
-            }
-            _ if !exact => return Err(missing(pages, tree, leaf)),
-            Section::Mark { ghost, .. } => ops::put_mark(rec, &place, !ghost),
-            Section::Patch { offset, before, after, .. } => {
-                if leaf.page().slot(position).value_len < offset + before.len() {
-                    return Err(missing(pages, tree, leaf));
-                }
-                ops::put_patch(rec, &place, offset, after, before);
-            }
-            Section::Replace { before, was_ghost, after, is_ghost, .. } => {
-                let slot = leaf.page().slot(position);
-                let grows = before.len().saturating_sub(slot.value_len);
-                if grows > 0 && leaf.page().free_bytes() < grows + crate::page::slotted::RECORD_HEAD {
+/// A rollback on its way.
+struct Undo<'a> {
+    pages: Pages<'a>,
+    rec: &'a mut RecordBuf,
+    victim: &'a mut Victim,
+    leaf: Option<LastLeaf<'a>>,
+}
+
+impl<'a> Undo<'a> {
+    /// Undoes a section, unless there is nothing to undo: a record with several sections is undone from its end, and after
+    /// a crash begun again; the sections that were undone before are recognised by their effect. `next` is the record with
+    /// which undo goes on afterwards.
+    ///
+    /// # Errors
+    /// When a page cannot be read, or there is no space for a split.
+    fn section(&mut self, section: &Section<'_>, next: Lsn) -> Result<(), StorageError> {
+        let pages = self.pages;
+        let (tree, key) = match section {
+            Section::Insert { at, .. }
+            | Section::Patch { at, .. }
+            | Section::Replace { at, .. }
+            | Section::Mark { at, .. } => (at.tree, at.key),
+            // The other sections are redo only.
+            _ => return Ok(()),
+        };
+        let longest = match section {
+            Section::Replace { before, .. } => before.len(),
+            _ => 0,
+        };
+        if key.len() > MAX_KEY || longest > MAX_ROW {
+            return Err(pages.log.damaged_at(self.victim.last, "tells of a row that is too long"));
+        }
+        if is_mutant(Mutant::SkipIndexUndo)
+            && matches!(section, Section::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
+        {
+            // An entry of an index ends with what it leads to.
+            return Ok(());
+        }
+        loop {
+            let leaf = self.find(tree, key)?;
+            let (position, exact) = (leaf.position, leaf.exact);
+            let Some(leaf) = leaf.read.upgrade() else { continue };
+            let ghost = exact && leaf.page().slot(position).is_ghost();
+            let at = Place { page: leaf.frame().page_id(), tree, position, key };
+            let back = match *section {
+                Section::Insert { .. } if exact && !ghost => Section::Mark { at, ghost: true },
+                // Undone before the crash, and the ghost perhaps taken out since.
+                Section::Insert { .. } => {
                     leaf.release_unchanged();
-                    tree.split(pages, rec, key, 0, before.len(), &mut |_| true)?;
-                    continue;
+                    return Ok(());
                 }
-                ops::put_replace(rec, &place, (after, is_ghost), (before, was_ghost));
+                _ if !exact => return Err(missing(pages, tree, leaf)),
+                Section::Mark { ghost, .. } => Section::Mark { at, ghost: !ghost },
+                Section::Patch { offset, before, after, .. } => {
+                    if leaf.page().slot(position).value_len < offset + before.len() {
+                        return Err(missing(pages, tree, leaf));
+                    }
+                    Section::Patch { at, offset, before: after, after: before }
+                }
+                Section::Replace { before, was_ghost, after, is_ghost, .. } => {
+                    let slot = leaf.page().slot(position);
+                    let grows = before.len().saturating_sub(slot.value_len);
+                    if grows > 0 && leaf.page().free_bytes() < grows + crate::page::slotted::RECORD_HEAD {
+                        leaf.release_unchanged();
+                        tree.split(pages, self.rec, key, 0, before.len(), &mut |_| true)?;
+                        continue;
+                    }
+                    Section::Replace { at, before: after, was_ghost: is_ghost, after: before, is_ghost: was_ghost }
+                }
+                _ => unreachable!("redo-only sections returned above"),
+            };
+            match self.write(tree, &back, next, leaf) {
+                Ok(()) => return Ok(()),
+                Err(refused) => refused.make_room(pages.log)?,
             }
-            _ => unreachable!("redo-only sections returned above"),
-        }
-        match write(pages, rec, leaf) {
-            Ok(()) => return Ok(true),
-            Err(refused) => refused.make_room(pages.log)?,
         }
     }
-}
 
-/// Appends the compensation record, does what it says and lets go of the leaf.
-fn write(pages: Pages<'_>, rec: &mut RecordBuf, mut leaf: FrameWrite<'_>) -> Result<(), Unlogged> {
-    leaf.mark_dirty(pages.log.tail());
-    let lsn = if is_mutant(Mutant::SkipCompensation) {
-        leaf.page().lsn()
-    } else {
-        pages.log.append_undo(pages.slot, rec, leaf.page().lsn())?
-    };
-    for section in ops::Sections::new(rec.body().get(8..).unwrap_or_default()) {
-        let done = ops::apply(&section, &mut leaf.page_mut());
-        debug_assert!(done, "a section built for this page fits it");
+    /// The leaf of a key and its place there. The caller validates the guard before believing.
+    #[inline]
+    fn find(&mut self, tree: Tree, key: &[u8]) -> Result<LeafAt<'a>, StorageError> {
+        let pool = self.pages.pool;
+        // Looked at once: where it does not help, what comes next leaves another.
+        if let Some(last) = self.leaf.take()
+            && last.tree == tree
+        {
+            let read = last.frame.read(pool.latches());
+            // Under the version in which it was left it is still that page, with these fences.
+            if read.version() == last.version && read.page().covers(key) {
+                let (position, exact) = read.page().lower_bound(key);
+                return Ok(LeafAt { read, position, exact });
+            }
+        }
+        tree.find(pool, key)
     }
-    leaf.page_mut().set_lsn(lsn);
-    Ok(())
+
+    /// Appends the compensation record, does what it says and lets go of the leaf.
+    fn write(&mut self, tree: Tree, back: &Section<'_>, next: Lsn, mut leaf: FrameWrite<'a>) -> Result<(), Unlogged> {
+        let log = self.pages.log;
+        self.rec.begin(RecordKind::Compensation as u8, self.victim.txn, self.victim.last);
+        self.rec.put_u64(next.0);
+        match back {
+            Section::Mark { at, ghost } => ops::put_mark(self.rec, at, *ghost),
+            Section::Patch { at, offset, before, after } => ops::put_patch(self.rec, at, *offset, before, after),
+            Section::Replace { at, before, was_ghost, after, is_ghost } => {
+                ops::put_replace(self.rec, at, (before, *was_ghost), (after, *is_ghost));
+            }
+            _ => unreachable!("no other section compensates"),
+        }
+        leaf.mark_dirty_at(|| log.tail());
+        let lsn = if is_mutant(Mutant::SkipCompensation) {
+            leaf.page().lsn()
+        } else {
+            self.victim.last = log.append_undo(self.pages.slot, self.rec, leaf.page().lsn())?;
+            self.victim.last
+        };
+        let done = ops::apply(back, &mut leaf.page_mut());
+        debug_assert!(done, "a section built for this page fits it");
+        leaf.page_mut().set_lsn(lsn);
+        let frame = leaf.frame();
+        self.leaf = Some(LastLeaf { tree, frame, version: leaf.release() });
+        Ok(())
+    }
 }
 
 #[cold]

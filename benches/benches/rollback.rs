@@ -1,0 +1,61 @@
+//! How long it takes to roll a long transaction back, beside how long it took to do it.
+//!
+//! Each round inserts small rows in one transaction and rolls it back; what counts is the ratio of these two times, for
+//! the same rows in the same minute. So this is no Criterion benchmark: it prints a line a round, and the median.
+//! `ROLLBACK_ROWS` (1,000,000) and `ROLLBACK_ROUNDS` (7) say how much.
+
+use std::time::Instant;
+
+use benches::{Fixture, Random, is_smoke};
+use storage::{Database, Durability, Table};
+
+const SMALL: Table<u64, u64> = Table::new("small");
+
+/// Seconds to insert and to roll back.
+fn round(db: &Database, keys: impl Iterator<Item = u64>) -> (f64, f64) {
+    let rows = db.table(&SMALL).expect("a new table");
+    let mut tx = db.begin().expect("a free slot");
+    let start = Instant::now();
+    for key in keys {
+        tx.put(&rows, &key, &key).expect("space");
+    }
+    let inserted = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    tx.rollback().expect("pages in memory");
+    (inserted, start.elapsed().as_secs_f64())
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+fn main() {
+    let (rows, rounds) = if is_smoke() {
+        (2_000, 1)
+    } else {
+        (setting("ROLLBACK_ROWS", 1_000_000), setting("ROLLBACK_ROUNDS", 7).max(1))
+    };
+    for variant in ["ascending", "random"] {
+        let id = format!("txn/rollback/inserts-{variant}");
+        if std::env::args().skip(1).any(|arg| !arg.starts_with('-') && !id.contains(&arg)) {
+            continue;
+        }
+        let mut ratios = Vec::new();
+        for round_number in 0..rounds {
+            // Each on an empty database: ghosts of the round before would be another workload.
+            let fixture = Fixture::new(Durability::Async);
+            let mut random = Random::new(round_number);
+            let (inserted, undone) = match variant {
+                "ascending" => round(fixture.db(), 0..rows),
+                _ => round(fixture.db(), (0..rows).map(|_| random.below(u64::MAX))),
+            };
+            println!(
+                "{id}: {rows} rows inserted in {inserted:.3} s, rolled back in {undone:.3} s: {:.2}",
+                undone / inserted
+            );
+            ratios.push(undone / inserted);
+        }
+        ratios.sort_by(f64::total_cmp);
+        println!("{id}: median ratio {:.2}", ratios[ratios.len() / 2]);
+    }
+}
