@@ -89,10 +89,11 @@ fn long_rollbacks_restore_what_was() {
     }
 }
 
-/// The power goes at every call of the disk that a long rollback makes, and again in the restart that goes on with it.
+/// The power goes at calls of the disk all through a long rollback, and again in the restart that goes on with it.
 #[test]
-fn long_rollbacks_survive_a_crash_at_every_call_of_the_disk() {
-    for calls in 0.. {
+fn long_rollbacks_survive_crashes_all_through() {
+    // Every seventh, in about eight seconds; the odd step meets calls of every kind.
+    for calls in (0..).step_by(7) {
         let (disk, mut rng) = (SimDisk::new(7), Rng(7));
         let (db, committed) = with_rows(&disk, &mut rng);
         let mut tx = db.begin().unwrap();
@@ -111,8 +112,7 @@ fn long_rollbacks_survive_a_crash_at_every_call_of_the_disk() {
         assert!(all(&db) == committed, "after {calls} calls");
         sound(&db, calls);
         if over {
-            println!("{calls} calls");
-            assert!(calls > 1, "a long rollback writes its log");
+            assert!(calls > 100, "a long rollback writes its log");
             break;
         }
     }
