@@ -1,4 +1,4 @@
-//! Tables: rows under keys, with locks, secondary indexes and types on top of the trees.
+#![doc = include_str!("README.md")]
 
 mod absent;
 mod altering;

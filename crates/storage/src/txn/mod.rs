@@ -1,4 +1,4 @@
-//! Transactions: begin, commit, rollback, and the table of those that are active.
+#![doc = include_str!("README.md")]
 
 pub(crate) mod active;
 pub(crate) mod context;
