@@ -1,11 +1,13 @@
 //! Bulk loads beside transactions that use the table.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
+mod common;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use storage::disk::MemDisk;
-use storage::{Options, Part, Table, Transaction, TxnError};
+use storage::disk::{MemDisk, SimDisk};
+use storage::{Database, Options, Part, SecondaryIndex, StorageError, Table, Transaction, TxnError};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
@@ -56,4 +58,110 @@ fn a_part_of_a_table_that_is_no_longer_empty_is_refused() {
     assert!(matches!(part.finish(), Err(TxnError::Schema { .. })));
     assert_eq!(rows(&mut db.begin().unwrap()), 1);
     db.verify_pages().unwrap();
+}
+
+/// Whether all pages belong to something.
+fn is_whole(db: &Database) {
+    let structure = db.check_structure(|_, _| ControlFlow::Continue(())).unwrap();
+    assert!(structure.passed(), "{:?}", structure.findings);
+    db.verify_pages().unwrap();
+}
+
+const UNIQUE: Table<u64, u64> = Table::new("unique").with_index::<Halves>();
+
+const OTHER: Table<u64, u64> = Table::new("other");
+
+/// No two rows are equal.
+struct Halves;
+impl SecondaryIndex for Halves {
+    type Key = u64;
+    type Row = u64;
+    type By = u64;
+    const NAME: &'static str = "halves";
+    const UNIQUE: bool = true;
+    fn by(_: &u64, row: &u64) -> Option<u64> {
+        Some(*row)
+    }
+}
+
+/// Ends of a load that load nothing.
+#[derive(Clone, Copy, Debug)]
+enum BrokenOff {
+    Empty,
+    AfterRows(u64),
+    BySameValues,
+    ByRows,
+    Part(u64),
+}
+
+/// What a load took is given back when it is broken off, and used by others.
+#[test]
+fn a_load_that_is_broken_off_leaves_no_pages_behind() {
+    use BrokenOff::{AfterRows, ByRows, BySameValues, Empty, Part as PartAfter};
+    for how in [Empty, AfterRows(1), AfterRows(40_000), AfterRows(200_000), BySameValues, ByRows, PartAfter(90_000)] {
+        let disk = SimDisk::new(1);
+        let db = common::open(&disk);
+        db.table(&OTHER).unwrap();
+        let (rows, unique) = (db.table(&ROWS).unwrap(), db.table(&UNIQUE).unwrap());
+        for round in 0..2 {
+            match how {
+                Empty | AfterRows(_) => {
+                    let mut load = db.bulk_load(&unique).unwrap();
+                    let n = if let AfterRows(n) = how { n } else { 0 };
+                    (0..n).for_each(|n| load.push(&n, &n).unwrap());
+                }
+                BySameValues => {
+                    let mut load = db.bulk_load(&unique).unwrap();
+                    (0..50_000).for_each(|n| load.push(&n, &(n / 2)).unwrap());
+                    assert!(matches!(load.finish(), Err(TxnError::DuplicateKey { .. })));
+                }
+                ByRows => {
+                    let mut part = db.bulk_load_part(&rows, Part::Rows).unwrap();
+                    (1..50_000u64).for_each(|n| part.push_raw(&n.to_be_bytes(), &[0; 8]).unwrap());
+                    db.transact(|tx| tx.put(&ROWS, &1, &1)).unwrap();
+                    assert!(matches!(part.finish(), Err(TxnError::Schema { .. })));
+                    db.truncate("rows").unwrap();
+                }
+                PartAfter(n) => {
+                    let mut part = db.bulk_load_part(&unique, Part::Index(0)).unwrap();
+                    (0..n).for_each(|n| part.push_raw(&n.to_be_bytes(), &[0; 8]).unwrap());
+                }
+            }
+            is_whole(&db);
+            assert_eq!(db.begin().unwrap().count(&UNIQUE, ..).unwrap(), 0, "{how:?}, round {round}");
+        }
+        // Other trees grow in its pages.
+        let size = db.sizes().unwrap().data_file;
+        for n in 0..60u64 {
+            db.transact(|tx| (0..50).try_for_each(|i| tx.put(&OTHER, &(n * 50 + i), &n))).unwrap();
+        }
+        assert_eq!(db.sizes().unwrap().data_file, size, "{how:?}");
+        // A load that comes to its end keeps its pages.
+        let mut load = db.bulk_load(&unique).unwrap();
+        (0..30_000).for_each(|n| load.push(&n, &n).unwrap());
+        assert_eq!(load.finish().unwrap(), 30_000);
+        is_whole(&db);
+        db.close().unwrap();
+        let db = common::open(&disk);
+        is_whole(&db);
+        assert_eq!(db.begin().unwrap().range_by::<Halves>(&UNIQUE, ..).unwrap().count(), 30_000);
+    }
+}
+
+/// A load that finds the disk full gives back what it took: the log had room for that.
+#[test]
+fn a_load_that_finds_the_disk_full_leaves_a_sound_database() {
+    let disk = SimDisk::new(2);
+    let db = common::open(&disk);
+    let unique = db.table(&UNIQUE).unwrap();
+    disk.set_capacity(disk.used() + (3 << 20));
+    let mut load = db.bulk_load(&unique).unwrap();
+    let error = (0..1_000_000).find_map(|n| load.push(&n, &n).err()).unwrap();
+    assert!(matches!(error, TxnError::Storage(StorageError::NoSpace { .. })), "{error}");
+    drop(load);
+    disk.set_capacity(u64::MAX);
+    db.transact(|tx| tx.put(&UNIQUE, &1, &1)).unwrap();
+    is_whole(&db);
+    db.close().unwrap();
+    is_whole(&common::open(&disk));
 }

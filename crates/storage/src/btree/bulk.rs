@@ -1,7 +1,10 @@
 //! Building a tree from sorted rows: pages are filled one after the other and written past the pool.
 //!
 //! Nothing is logged but the taking of the pages and, at the end, the new content of the root. The pages are on
-//! disk (synced) before the root's record is appended, so a crash leaves either the empty tree or the full one.
+//! disk (synced) before the root's record is appended, so a crash leaves either the empty tree or the full one. A load that
+//! is broken off gives back what it took, unless that is by a crash.
+
+use std::ops::Range;
 
 use super::ops;
 use super::purge::try_latch;
@@ -91,6 +94,52 @@ impl Extent {
     }
 }
 
+/// Pages that were taken for a tree which does not have them yet. Dropped before that they are given back, which is logged
+/// page by page: about the work of filling them.
+struct Owned<'a> {
+    pages: Pages<'a>,
+    ranges: Vec<Range<u32>>,
+}
+
+impl Owned<'_> {
+    fn add(&mut self, extent: &Extent) {
+        let (first, end) = (extent.first, extent.first + EXTENT as u32);
+        match self.ranges.last_mut() {
+            Some(last) if last.end == first => last.end = end,
+            _ => self.ranges.push(first..end),
+        }
+    }
+
+    /// Gives back the pages of the last range from `from` on.
+    fn give_back(&mut self, rec: &mut RecordBuf, from: u32) -> Result<(), StorageError> {
+        let Some(last) = self.ranges.last_mut() else { return Ok(()) };
+        while last.end > from.max(last.start) {
+            space::give_back(self.pages, rec, PageId(last.end - 1))?;
+            last.end -= 1;
+        }
+        Ok(())
+    }
+
+    /// The tree has them.
+    fn keep(&mut self) {
+        self.ranges.clear();
+    }
+}
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        let mut rec = RecordBuf::new();
+        // A panic of the engine's own closes the instance as well.
+        while !self.ranges.is_empty() && !self.pages.pool.is_closed() {
+            if self.give_back(&mut rec, 0).is_err() {
+                // A log that takes no more, say. What is left is lost space, and no harm.
+                return;
+            }
+            self.ranges.pop();
+        }
+    }
+}
+
 /// A page being filled, of any level: rows, or separators with children.
 struct Open {
     id: PageId,
@@ -150,21 +199,23 @@ impl Open {
 }
 
 /// A tree whose pages are written but whose root is not in its place.
-pub(crate) struct Sealed {
+pub(crate) struct Sealed<'a> {
     tree: Tree,
     /// Rows in it.
     pub(crate) rows: u64,
     /// What the root will be; `None` for a tree without rows.
     root: Option<Box<PageBytes>>,
+    owned: Owned<'a>,
 }
 
 /// Syncs what was written and makes the trees out of it, all in one record: a crash leaves all of them or none.
 ///
 /// # Errors
 /// See [`BulkError`]; the trees are empty then.
-pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &[Sealed]) -> Result<(), BulkError> {
+pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &mut [Sealed<'_>]) -> Result<(), BulkError> {
+    let (trees, owned): (Vec<_>, Vec<_>) = trees.iter_mut().map(|t| ((t.tree, &t.root), &mut t.owned)).unzip();
     let roots: Vec<(PageId, &PageBytes)> =
-        trees.iter().filter_map(|t| Some((t.tree.root, &**t.root.as_ref()?))).collect();
+        trees.into_iter().filter_map(|(tree, root)| Some((tree.root, &**root.as_ref()?))).collect();
     if roots.is_empty() {
         return Ok(());
     }
@@ -190,6 +241,7 @@ pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &[Sealed]) -
                 continue;
             }
         };
+        owned.into_iter().for_each(Owned::keep);
         for (root, (_, bytes)) in latched.iter_mut().zip(&roots) {
             root.page_mut().bytes().copy_from_slice(bytes.as_bytes());
             root.page_mut().set_lsn(lsn);
@@ -223,6 +275,7 @@ pub(crate) struct Builder<'a> {
     leaf: Open,
     inner: Vec<Open>,
     extent: Extent,
+    owned: Owned<'a>,
     last_key: Vec<u8>,
     rows: u64,
     scratch: Box<PageBytes>,
@@ -252,6 +305,8 @@ impl<'a> Builder<'a> {
         let mut extent = Extent::take(pages, &mut rec)?;
         let first = PageId(extent.first);
         extent.used = 1;
+        let mut owned = Owned { pages, ranges: Vec::new() };
+        owned.add(&extent);
         Ok(Builder {
             tree,
             pages,
@@ -259,6 +314,7 @@ impl<'a> Builder<'a> {
             leaf: Open::new(first, None),
             inner: Vec::new(),
             extent,
+            owned,
             last_key: Vec::new(),
             rows: 0,
             scratch: PageBytes::boxed(),
@@ -298,12 +354,12 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// See [`BulkError`].
-    pub(crate) fn seal(mut self) -> Result<Sealed, BulkError> {
+    pub(crate) fn seal(mut self) -> Result<Sealed<'a>, BulkError> {
         let (tree, rows) = (self.tree, self.rows);
         if rows == 0 {
             self.extent.used = 0;
             self.write_extent()?;
-            return Ok(Sealed { tree, rows, root: None });
+            return Ok(Sealed { tree, rows, root: None, owned: self.owned });
         }
         self.close_leaf(None)?;
         let mut level = 0;
@@ -311,12 +367,14 @@ impl<'a> Builder<'a> {
             self.close_inner(level, None)?;
             level += 1;
         }
-        let Some(mut top) = self.inner.pop() else { return Ok(Sealed { tree, rows, root: None }) };
+        let Some(mut top) = self.inner.pop() else {
+            return Ok(Sealed { tree, rows, root: None, owned: self.owned });
+        };
         self.write_extent()?;
         top.id = tree.root;
         let mut root = PageBytes::boxed();
         top.build(tree, self.inner.len() as u8 + 1, None, PageId::NONE, self.lsn, &mut PageMut::of(&mut root));
-        Ok(Sealed { tree, rows, root: Some(root) })
+        Ok(Sealed { tree, rows, root: Some(root), owned: self.owned })
     }
 
     /// The number of the next page.
@@ -380,6 +438,7 @@ impl<'a> Builder<'a> {
             return Ok(id);
         }
         let fresh = Extent::take(self.pages, &mut self.rec)?;
+        self.owned.add(&fresh);
         let full = std::mem::replace(&mut self.extent, fresh);
         // One page of the full extent may still be open: it is written on its own later.
         self.write_out(full)?;
@@ -404,12 +463,9 @@ impl<'a> Builder<'a> {
         // What the extent has left stays unused: pages of zeros that nothing refers to go to the free list.
         let empty = Extent { first: u32::MAX, used: EXTENT, bytes: Vec::new() };
         let last = std::mem::replace(&mut self.extent, empty);
-        let (from, to) = (last.first + last.used as u32, last.first + EXTENT as u32);
+        let from = last.first + last.used as u32;
         self.write_out(last)?;
-        for id in from..to {
-            super::space::give_back(self.pages, &mut self.rec, PageId(id))?;
-        }
-        Ok(())
+        self.owned.give_back(&mut self.rec, from)
     }
 
     fn write_out(&self, extent: Extent) -> Result<(), StorageError> {

@@ -90,6 +90,11 @@ impl BufferPool {
         self.file.sync().inspect_err(|e| self.poison.close(e, self.wal.durable()))
     }
 
+    /// Whether the instance is closed to commits.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.poison.is_closed()
+    }
+
     /// The file's name as the user would find it.
     pub(crate) fn file_name(&self) -> String {
         self.file.show()

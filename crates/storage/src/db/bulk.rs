@@ -18,13 +18,15 @@ use crate::txn::core::Txn;
 /// them past the buffer pool and, but for the last step, past the log.
 ///
 /// Nobody else may use the table meanwhile. The rows appear when [`BulkLoad::finish`] has returned, and are
-/// durable then. Dropped before, the table stays empty; the space taken is lost until the database is rebuilt.
+/// durable then. Dropped before, the table stays empty, and the pages taken are given back, which takes about as long as
+/// filling them. Those of a load that a crash breaks off are lost until the database is rebuilt.
 #[derive(Debug)]
 pub struct BulkLoad<'db, K, V> {
     db: &'db Database,
     table: &'db TableInfo,
-    txn: Txn<'db>,
+    /// Before `txn`, under whose slot it gives back what it took if it is dropped.
     builder: Builder<'db>,
+    txn: Txn<'db>,
     /// Index entries by index: key, value, one after the other with their ends.
     entries: Vec<Entries>,
     key: Vec<u8>,
@@ -39,8 +41,9 @@ pub struct BulkLoad<'db, K, V> {
 pub struct BulkPart<'db> {
     db: &'db Database,
     table: &'db TableInfo,
-    txn: Txn<'db>,
+    /// Before `txn`, as in [`BulkLoad`].
     builder: Builder<'db>,
+    txn: Txn<'db>,
 }
 
 /// Which tree of a table.
@@ -213,14 +216,14 @@ impl<K: Key, V: Row> BulkLoad<'_, K, V> {
 }
 
 /// Puts finished trees in their places, together; returns the rows of the first.
-fn install(
-    pages: Pages<'_>,
-    trees: impl IntoIterator<Item = Result<Sealed, BulkError>>,
+fn install<'p>(
+    pages: Pages<'p>,
+    trees: impl IntoIterator<Item = Result<Sealed<'p>, BulkError>>,
     table: &TableInfo,
 ) -> Result<u64, TxnError> {
     let trees = trees.into_iter().collect::<Result<Vec<_>, _>>();
-    let installed = trees.and_then(|trees| {
-        bulk::install(pages, &mut RecordBuf::new(), &trees)?;
+    let installed = trees.and_then(|mut trees| {
+        bulk::install(pages, &mut RecordBuf::new(), &mut trees)?;
         Ok(trees.first().map_or(0, |tree| tree.rows))
     });
     installed.map_err(|e| bulk_error(e, table))
