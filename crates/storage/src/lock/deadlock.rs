@@ -1,19 +1,20 @@
-//! Deadlocks: found by whoever has to wait, broken by sending the youngest home.
+//! Deadlocks: the transaction that begins to wait looks for them; the youngest member of the cycle is aborted.
 //!
-//! A cycle of waits can only be closed by someone who begins to wait, since those who run wait for nobody and a grant
-//! makes its owner run. So the requester, once queued, follows the waits-for edges from itself until no cycle goes
-//! through it any more. Of two who begin at the same time the later one into the mutex sees the other's wait. Nearest
-//! owners come first: in a long queue behind one holder everybody waits for everybody ahead, and if the holder in
-//! turn waits for the last of them, the cycle to break is that of these two, not the longest way round the queue.
+//! Only a transaction that begins to wait can close a cycle of waits: a running transaction waits for nothing, and a
+//! grant makes its owner run. So the requester, once queued, follows the waits-for edges from itself until no cycle
+//! leads through it any more. If two begin to wait at the same time, the later one into the mutex sees the wait of the
+//! earlier. The search visits the nearest owners first: in a long queue behind one holder each waiter waits for all
+//! ahead of it, and if the holder in turn waits for the last of them, the cycle to break consists of these two, not of
+//! the whole queue.
 //!
-//! A transaction that runs waits for nobody, unless its *task* (thread, fiber) is blocked in the wait of another
-//! transaction: then it cannot end before that one goes on, which is an edge like any other. A cycle with such an edge is
-//! no deadlock that running again could break. It is the fault of the task that waits for itself, so the wait of that
-//! task ends, with an error of its own, however old its transaction is.
+//! A running transaction waits for nothing, unless its *task* (thread, fiber) is blocked in the wait of another
+//! transaction: then it cannot end before that wait does, which is an edge like any other. Running again cannot break a
+//! cycle with such an edge, because the task waits for itself. So the wait of that task ends, with an error of its own,
+//! however old its transaction is.
 //!
 //! The search latches one bucket (or table queue) at a time, and the edges it sees may never have existed together. So
-//! before anyone is harmed the places of all members of the cycle are latched together, in ascending order, queues
-//! before buckets, and every edge is looked at again: those who wait cannot go away while their queues are latched.
+//! before a wait is ended the queues of all members of the cycle are latched together, in ascending order, tables
+//! before buckets, and every edge is checked again: a waiter cannot leave while its queue is latched.
 
 use std::ops::ControlFlow;
 
@@ -63,7 +64,7 @@ impl LockTable {
     pub(super) fn withdraw_all(&self) {
         let mut wakes = Wakes::default();
         {
-            // Who queues later takes this mutex later, and sees `closed`.
+            // An owner that queues later takes this mutex later, and sees `closed`.
             let _detector = self.detector.lock();
             for slot in 0..self.used.load(Ordering::Acquire) {
                 self.withdraw(SlotId(slot as u16), Outcome::Closed, &mut wakes);
@@ -72,14 +73,15 @@ impl LockTable {
         self.deliver(wakes);
     }
 
-    /// Ends the wait of `owner`, if it has not ended, because nobody waits any more.
+    /// Ends the wait of `owner`, if it has not ended, because its thread or fiber no longer waits.
     pub(super) fn withdraw_one(&self, owner: SlotId) {
         let mut wakes = Wakes::default();
         self.withdraw(owner, Outcome::Closed, &mut wakes);
         self.deliver(wakes);
     }
 
-    /// Ends the wait of `owner`, if it has not ended, because it has lasted too long; tells for whom it waited.
+    /// Ends the wait of `owner`, if it has not ended, because it has lasted too long; returns the owner that it waited
+    /// for.
     #[cold]
     pub(super) fn withdraw_late(&self, owner: SlotId) -> Option<LockHolder> {
         let mut holder = None;
@@ -121,8 +123,8 @@ impl LockTable {
         }
     }
 
-    /// Ends the wait of the youngest member of `cycle`, if it really is one: of the youngest whose own task is in the way
-    /// if there is any.
+    /// Ends the wait of the youngest member of `cycle` if the cycle still exists: of the youngest whose own task is
+    /// blocked, if there is one.
     pub(super) fn break_cycle(&self, cycle: &[SlotId], wakes: &mut Wakes) {
         let mut held = self.hold(cycle.iter().map(|&owner| self.slot(owner).waits_for()));
         let edges = || cycle.iter().copied().zip(cycle.iter().copied().cycle().skip(1));
@@ -157,7 +159,7 @@ impl LockTable {
         }
     }
 
-    /// Calls `found` with whomever `owner` seems to wait for.
+    /// Calls `found` with each owner that `owner` seems to wait for.
     fn edges_of(&self, owner: SlotId, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
         match self.slot(owner).waits_for() {
             WaitsFor::Nothing => {
@@ -243,7 +245,7 @@ impl<'a> Held<'a> {
         self.tables.iter_mut().find(|(at, _)| *at == table).map(|(_, queue)| &mut **queue)
     }
 
-    /// Whether `owner` waits for `other`, as the queues that are held have it.
+    /// Whether `owner` waits for `other`, according to the queues that are latched.
     fn waits(&mut self, locks: &LockTable, owner: SlotId, other: SlotId) -> bool {
         let waits_for = locks.slot(owner).waits_for();
         if waits_for == WaitsFor::Nothing {

@@ -2,18 +2,18 @@
 //!
 //! At `escalate_at` record locks the next request tries to lock the table, S if the owner only reads records there
 //! (with IX that makes SIX), X otherwise; then the record locks that the table lock covers are released. It never
-//! waits: if somebody is in the way, the owner goes on with record locks and tries again `escalate_at` locks later.
-//! Waiting here would turn a statement that only ever needed records into one that deadlocks on tables.
+//! waits: if another owner's lock is in the way, the owner goes on with record locks and tries again `escalate_at`
+//! locks later. Waiting here would turn a statement that only ever needed records into one that deadlocks on tables.
 //!
-//! All locks of the owner are looked at and many released, which is too long under a page latch. A request that may be
-//! made under latches ([`LockOwner::try_acquire`]) is therefore told to wait when escalation is due. Its caller lets go of
-//! all latches and asks the waiting twin, which escalates and mostly need not wait.
+//! All locks of the owner are looked at and many released, which takes too long under a page latch. A request that may
+//! be made under latches ([`LockOwner::try_acquire`]) therefore answers "would block" when escalation is due. Its
+//! caller releases all latches and calls the waiting variant, which escalates and mostly need not wait.
 
 use super::mode::{Claim, KeyMode, TableMode};
 use super::owner::{Attempt, IfBlocked, LockOwner};
 use super::sync::Ordering;
 
-/// How a claim on a record stands to the owner's table lock.
+/// What the owner's table lock means for a claim on a record.
 pub(super) enum Standing {
     /// The table lock makes it unnecessary.
     Covered,
@@ -38,8 +38,8 @@ impl LockOwner {
         allows(self.mode(table))
     }
 
-    /// Whether the owner may write any record of `table` without a lock that names it: what it has deleted there is
-    /// named by no lock either.
+    /// Whether the owner may write any record of `table` without a record lock: the records it has deleted there have
+    /// no record lock either.
     pub(crate) fn writes_unnamed(&self, table: u32) -> bool {
         self.covers(table, KeyMode::X, true)
     }
@@ -83,7 +83,8 @@ impl LockOwner {
         let writes =
             self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
         let mode = if writes { TableMode::X } else { TableMode::S };
-        // Whoever has announced nothing in the table has its record locks seen by nobody who locks it whole.
+        // An owner without an intention on the table is not seen by one that locks the whole table, nor are its record
+        // locks.
         if self.mode(table) != TableMode::None
             && matches!(self.attempt_table(table, mode, IfBlocked::GiveUp), Attempt::Done(_))
         {

@@ -3,7 +3,7 @@
 //! A wish to insert leaves nothing behind when it is granted at once: the new key's own X lock, taken under the same
 //! page latch, protects the key from then on. When it has to wait, it is queued on the name of the next larger key
 //! like any other request, and stays there, granted, until the transaction ends: readers whose ranges include the new
-//! key keep behind it instead of taking the gap again before the inserter is back. They lose nothing, since they
+//! key queue behind it instead of taking the gap again before the inserter is back. They lose nothing, since they
 //! would have to wait for the new key itself.
 
 use super::LockError;
@@ -18,12 +18,12 @@ use crate::base::mutant::{Mutant, is_mutant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum InsertCheck {
-    /// Nobody has read the place. Lock the new key in mode X.
+    /// No transaction has read the place. Lock the new key in mode X.
     Granted,
-    /// Nobody else has read the place, but the inserter itself has, from this prefix up. The new key splits the gap, so
-    /// lock it in mode X *and* its gap, with this prefix.
+    /// No other transaction has read the place, but the inserter itself has, from this prefix up. The new key splits
+    /// the gap, so lock it in mode X *and* its gap, with this prefix.
     OwnGap(Prefix),
-    /// Others have read the place. Let go of the page, call [`LockOwner::wait_insert`], then start again.
+    /// Others have read the place. Release the page, call [`LockOwner::wait_insert`], then start again.
     Blocked,
 }
 

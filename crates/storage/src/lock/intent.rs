@@ -1,14 +1,15 @@
-//! Table locks. Intentions do not meet.
+//! Table locks. Intention locks are granted without a queue.
 //!
 //! IS and IX are what every transaction takes on every table it touches, and they never exclude each other. So each
 //! is only a byte in the owner's own row ([`Slot::modes`]), and granted as long as the table's `strong` word is 0.
-//! Who asks for S, SIX or X takes the table's mutex, raises `strong`, and then sweeps the rows of all owners.
+//! An owner that asks for S, SIX or X takes the table's mutex, raises `strong`, and then sweeps the rows of all owners.
 //!
-//! **The handshake.** The owner writes its byte, changes its slot's `handshake`, reads `strong`. The other raises
-//! `strong`, changes every slot's `handshake`, reads the bytes. The two changes of one slot's `handshake` have an
-//! order, and the later acquires what the earlier released: either the owner sees `strong` raised and takes its byte
-//! back, or the sweep sees the byte. The same order makes a release safe: either the sweep sees the byte gone, or the
-//! owner sees `strong` and comes to look after the queue.
+//! **The handshake.** The owner that wants an intention writes its byte, changes its slot's `handshake`, reads
+//! `strong`. The owner that wants the whole table raises `strong`, changes every slot's `handshake`, reads the bytes.
+//! The two changes of one slot's `handshake` have an order, and the later acquires what the earlier released: either
+//! the first owner sees `strong` raised and takes its byte back, or the sweep sees the byte. The same order makes a
+//! release safe: either the sweep sees the byte gone, or the releasing owner sees `strong` and then grants what it can
+//! from the queue.
 //!
 //! While `strong` is not 0 all requests and releases for the table go through its queue, in order of arrival.
 
@@ -22,12 +23,13 @@ use super::wait::{Outcome, Slot, WaitsFor, Wakes};
 use super::{LockError, LockTable};
 use crate::base::ids::SlotId;
 
-/// The owner's own book on one table.
+/// The owner's own record of one table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableUse {
     /// Record locks held there.
     pub(super) records: u32,
-    /// Below this a record lock needs no second thought: `escalate_at`, or 0 while a table lock covers record locks.
+    /// Below this count a record lock needs no further check: `escalate_at`, or 0 while a table lock covers record
+    /// locks.
     pub(super) limit: u32,
     /// Record locks at which the next attempt to escalate is due.
     pub(super) escalate_at: u32,
@@ -35,8 +37,8 @@ pub(super) struct TableUse {
 
 /// What all owners share about tables.
 pub(super) struct Tables {
-    /// By table number; not 0 while S, SIX or X is held or anyone waits. One array, because a transaction
-    /// looks at as many words as it touches tables, and these then lie in a line or two.
+    /// By table number; not 0 while S, SIX or X is held or a request waits. One array, because a transaction reads one
+    /// word for each table it touches, and these then lie in a cache line or two.
     pub(super) strong: Arc<[AtomicU32]>,
     pub(super) queues: Box<[Mutex<TableQueue>]>,
     pub(super) counters: Box<[TableCounters]>,
@@ -53,16 +55,17 @@ impl Tables {
 }
 
 impl Tables {
-    /// Says that a table, which somebody holds in X, is gone.
+    /// Marks a table as dropped; the caller's owner holds it in X.
     pub(super) fn gone(&self, table: u32) {
         self.queues[table as usize].lock().gone = true;
     }
 }
 
-/// Who holds a table in S, SIX or X, and who waits for it in any mode, conversions first, in order of arrival.
+/// Holders of a table in S, SIX or X, and waiters for it in any mode, conversions first, in order of arrival.
 #[derive(Default)]
 pub(super) struct TableQueue {
-    /// The table was dropped. Its `strong` word is not 0 any more, so whoever wants it comes here and is told.
+    /// The table was dropped. Its `strong` word stays above 0, so each request for it takes this path and gets the
+    /// error.
     gone: bool,
     granted: Vec<(SlotId, TableMode)>,
     waiters: Vec<TableWaiter>,
@@ -82,7 +85,7 @@ impl TableWaiter {
 }
 
 impl TableQueue {
-    /// Calls `found` with every owner whom `ask` must wait for; `ahead` waiters are before it. The rules are those of
+    /// Calls `found` with every owner that `ask` must wait for; `ahead` waiters precede it. The rules are those of
     /// [`super::queue::Ask::blockers`].
     fn blockers(
         &self,
@@ -154,7 +157,7 @@ impl TableQueue {
         self.waiters.iter().position(|w| w.owner == owner)
     }
 
-    /// Whom the waiting `owner` waits for; nobody if it does not wait here.
+    /// The owners that `owner` waits for here; none if it does not wait here.
     pub(super) fn blockers_of(
         &self,
         locks: &LockTable,
@@ -183,7 +186,7 @@ impl TableQueue {
         }
     }
 
-    /// Grants what can be granted and says in `strong` whether the queue still matters. Ends every section under the
+    /// Grants what can be granted and sets `strong` to whether the queue still matters. Ends every section under the
     /// mutex.
     fn look_after(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
         self.grant(locks, table, wakes);
@@ -193,9 +196,9 @@ impl TableQueue {
 }
 
 impl LockTable {
-    /// The slots that may have a mode in some table, each after its half of the handshake.
+    /// The slots that may have a mode in some table, each after the sweep's half of the handshake.
     fn swept_slots(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
-        // A change as well, for the owner that is being attached: it sees `strong`, or is seen here.
+        // The read-modify-write also orders an owner being attached: it sees `strong`, or the sweep sees it.
         let used = self.used.fetch_max(0, Ordering::AcqRel);
         self.slots[..used].iter().enumerate().map(|(i, slot)| {
             slot.handshake.fetch_add(1, Ordering::AcqRel);
@@ -232,13 +235,14 @@ impl LockOwner {
             }
             return Ok(());
         }
-        // Somebody may be waiting for what was only a try: `lock_slowly` looks after the queue before it waits.
+        // Another owner may wait for what this attempt held for a moment: `lock_slowly` serves the queue before it
+        // waits.
         self.set_mode(table, held);
         self.lock_slowly(table, mode)
     }
 
-    /// Locks all of `table` in `mode`, waiting while others are in the way. The caller holds no latch. See
-    /// [`LockOwner::covers`] for what that spares.
+    /// Locks all of `table` in `mode`, waiting while other owners hold or await excluding modes. The caller holds no
+    /// latch. See [`LockOwner::covers`] for the record locks that this makes unnecessary.
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
@@ -254,7 +258,7 @@ impl LockOwner {
             Attempt::Done(_) | Attempt::Blocked => {}
             Attempt::Queued => drop(self.finish_wait()?),
         }
-        // Also of a lock that was waited for while the table was dropped.
+        // Also reached by a lock that was waited for while the table was dropped.
         if self.locks.tables.queues[table as usize].lock().gone {
             return Err(LockError::Gone);
         }
@@ -298,7 +302,7 @@ impl LockOwner {
         attempt
     }
 
-    /// Keeps the owner's books after a table's mode may have changed.
+    /// Updates the owner's records after a table's mode may have changed.
     pub(super) fn settle_table(&mut self, table: u32) {
         if self.mode(table) != TableMode::None && !self.touched.contains(&table) {
             self.touched.push(table);
@@ -306,7 +310,7 @@ impl LockOwner {
         self.refresh_limit(table);
     }
 
-    /// The book on `table`.
+    /// The owner's record of `table`.
     #[inline]
     pub(super) fn usage(&mut self, table: u32) -> &mut TableUse {
         if self.tables.len() <= table as usize {
@@ -333,7 +337,7 @@ impl LockOwner {
         self.modes[table as usize].store(mode as u8, Ordering::Release);
     }
 
-    /// Gives up all table locks and forgets about record locks.
+    /// Releases all table locks and forgets about record locks.
     #[inline]
     pub(super) fn release_tables(&mut self) {
         let escalate_at = self.locks.options.escalate_at;
@@ -354,7 +358,7 @@ impl LockOwner {
 }
 
 impl LockTable {
-    /// Looks after the queue of `table`, in which `owner` has just given up what it held.
+    /// Grants from the queue of `table` what can be granted after `owner` has released its lock.
     #[cold]
     fn leave(&self, owner: SlotId, table: u32) {
         let mut wakes = Wakes::default();

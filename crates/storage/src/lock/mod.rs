@@ -51,7 +51,7 @@ pub(crate) struct LockOptions {
     pub(crate) escalate_at: u32,
     /// How long a wait may last.
     pub(crate) timeout: Option<Duration>,
-    /// What the names of locks follow from.
+    /// Seed of the names of locks.
     pub(crate) seed: u64,
     /// Hashed bits of a name.
     pub(crate) name_bits: u32,
@@ -79,16 +79,16 @@ pub(crate) enum LockError {
     /// The transaction was chosen to break a deadlock. It must roll back, and may then be run again.
     #[error("deadlock: rolled back so that others can go on; run the transaction again")]
     Deadlock {
-        /// The table where it waited.
+        /// The table in which it waited.
         table: u32,
     },
-    /// The lock is held by another transaction that the waiting task itself would have to end first.
+    /// The lock is held by another transaction that the waiting task has begun and would have to end first.
     #[error("another transaction of this thread or fiber is in the way; end that first")]
     OwnTask,
     /// The wait has lasted as long as it may.
     #[error("waited too long")]
     TimedOut {
-        /// One of those in the way.
+        /// One of the transactions in the way.
         holder: Option<LockHolder>,
     },
     /// The transaction has as many record locks as one may have.
@@ -169,13 +169,13 @@ impl LockTable {
         self.buckets.prefetch(name);
     }
 
-    /// Whether anyone holds or waits for `name`, or a name in place of which it stands. The caller has the page latched
-    /// on which the key lies, so that no new reference can be made on the strength of what the page holds.
+    /// Whether any owner holds or waits for `name`, or for a name that stands for it too. The caller has the page
+    /// latched on which the key lies, so that no owner can make a new reference from what the page holds.
     pub(crate) fn is_referenced(&self, name: LockName) -> bool {
         self.is_referenced_by(name, |_| true)
     }
 
-    /// As [`LockTable::is_referenced`], by another owner than `owner`.
+    /// As [`LockTable::is_referenced`], by an owner other than `owner`.
     #[cfg(test)]
     pub(crate) fn is_referenced_by_others(&self, owner: &LockOwner, name: LockName) -> bool {
         self.is_referenced_by(name, |other| other != owner.slot())

@@ -131,8 +131,8 @@ impl Claim {
         self.mode.0 & KEY >= other.mode.0 & KEY && (!other.mode.gap() || (self.mode.gap() && self.low <= other.low))
     }
 
-    /// What `self` asks for beyond `held`. A key part that is held already has not to be compared with others again:
-    /// a reader may have had a U granted beside it since, and would wait for it in vain.
+    /// What `self` asks for beyond `held`. A key part that is held already is not compared with others again: since
+    /// then a U may have been granted beside this reader's S, and the reader would wait for it in vain.
     pub(super) fn beyond(self, held: Claim) -> Claim {
         let mut mode = self.mode.0;
         if mode & KEY <= held.mode.0 & KEY {
@@ -222,7 +222,7 @@ impl TableMode {
         }
     }
 
-    /// Whether it needs the table's queue even when nobody else is there.
+    /// Whether it needs the table's queue even when no other owner uses the table.
     #[inline]
     pub(super) fn is_strong(self) -> bool {
         self as u8 >= S as u8
@@ -292,7 +292,7 @@ mod tests {
                     if c.covers(a) && c.covers(b) {
                         assert!(c.covers(u), "{a:?} {b:?} {u:?} {c:?}");
                     }
-                    // Covering is right: whoever is kept out by the weaker claim is kept out by the stronger.
+                    // Covering is right: an owner that the weaker claim keeps out, the stronger keeps out too.
                     if a.covers(b) && b.excludes(c) {
                         assert!(a.excludes(c), "{a:?} {b:?} {c:?}");
                     }

@@ -7,10 +7,10 @@ use foldhash::fast::FoldHasher;
 
 use crate::base::ids::IndexId;
 
-/// The name of one key of one index, or of the end of an index: index and key hashed into 64 bits by [`Names`].
+/// The lock name of one key of one index, or of the end of an index: index and key hashed into 64 bits by [`Names`].
 ///
-/// Two keys with one name share their locks: their users wait for each other more than they must, never less. A name
-/// never stands for a key in anything else. Names are never stored.
+/// Two keys with one name share their locks: their transactions wait for each other more than they must, never less. A
+/// name identifies a key for locks only. Names are never stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(crate) struct LockName(pub(super) u64);
 
@@ -21,7 +21,7 @@ const INDEX_ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The bits of a name that say in which region of the buckets it falls.
 const REGION: u64 = 0xE000_0000_0000_0000;
 
-/// Keys that begin alike fall into the same eighth of the buckets, of whatever index they are: those who work on different
+/// Keys with the same beginning fall into the same eighth of the buckets, whatever their index: workers on different
 /// parts of the key space (tenants, warehouses) then write different cache lines, and find their own nearby.
 #[inline]
 fn region(key: &[u8]) -> u64 {
@@ -29,8 +29,8 @@ fn region(key: &[u8]) -> u64 {
     first.wrapping_mul(INDEX_ODD) & REGION
 }
 
-/// How a database names its locks: a hash with a seed of its own, so that keys which share a name in one database do not
-/// in another, and cannot be written down in advance.
+/// How a database names its locks: a hash with a seed of its own, so that keys which share a name in one database do
+/// not in another, and no client can compute colliding keys in advance.
 #[derive(Debug)]
 pub(crate) struct Names {
     seed: SharedSeed,
@@ -42,8 +42,8 @@ pub(crate) struct Names {
 pub(crate) const NAME_BITS: u32 = REGION.count_zeros();
 
 impl Names {
-    /// Names that follow from `seed`, of so many hashed bits: at most [`NAME_BITS`], and less only where keys are to share
-    /// names.
+    /// Names that follow from `seed`, of so many hashed bits: at most [`NAME_BITS`], and fewer only where keys are to
+    /// share names.
     pub(crate) const fn new(seed: u64, bits: u32) -> Names {
         Names { seed: SharedSeed::from_u64(seed), kept: if bits < NAME_BITS { (1 << bits) - 1 } else { !REGION } }
     }
@@ -71,10 +71,10 @@ impl Names {
 static OF_TESTS: Names = Names::new(1, NAME_BITS);
 
 impl LockName {
-    /// No key has this name in particular: a place that is still empty has it.
+    /// An arbitrary value that marks an empty place.
     pub(crate) const NONE: LockName = LockName(0);
 
-    /// Some bits of the name, for small tables of one's own.
+    /// Some bits of the name, for small tables indexed by name.
     #[inline]
     pub(crate) fn low_bits(self) -> usize {
         self.0 as usize & 0xFFFF

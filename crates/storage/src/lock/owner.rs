@@ -31,24 +31,24 @@ pub(crate) enum Acquired {
 /// Why a lock was not granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// Others are in the way, or escalation is due. Let go of all latches, call the waiting twin, then look at the data
-    /// again.
+    /// Other owners are in the way, or escalation is due. Release all latches, call the waiting variant, then look at
+    /// the data again.
     WouldBlock,
     /// The owner has as many record locks as it may have.
     TooManyLocks,
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 #[must_use]
 pub(super) enum Attempt<T> {
     Done(T),
-    /// Others are in the way; nothing was changed.
+    /// Other owners are in the way; nothing was changed.
     Blocked,
-    /// Others are in the way; the wish is queued, and [`LockOwner::finish_wait`] must follow.
+    /// Other owners are in the way; the request is queued, and [`LockOwner::finish_wait`] must follow.
     Queued,
 }
 
-/// What to do when others are in the way.
+/// What to do when other owners are in the way.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfBlocked {
     GiveUp,
@@ -66,10 +66,10 @@ pub(super) enum Pending {
     Table(u32),
 }
 
-/// How many requests before its release the bucket of one is fetched.
+/// While locks are released, the bucket of the request this many places further is fetched.
 const RELEASE_AHEAD: usize = 4;
 
-/// One slot's hold on the lock table: whatever its transaction has locked. Used by one thread or fiber at a time.
+/// One slot's access to the lock table, with all locks of its transaction. Used by one thread or fiber at a time.
 ///
 /// Dropping it releases everything.
 pub(crate) struct LockOwner {
@@ -106,8 +106,8 @@ impl LockOwner {
         self.slot
     }
 
-    /// Starts a transaction. Of a deadlock the one with the largest `age` is the victim; a transaction that is run
-    /// again after a deadlock keeps its age, so that it is not the victim for ever.
+    /// Starts a transaction. The member of a deadlock with the largest `age` is the victim; a transaction that is run
+    /// again after a deadlock keeps its age, so that it does not become the victim again and again.
     #[inline]
     pub(crate) fn begin(&mut self, age: u64) {
         debug_assert!(self.touched.is_empty() && self.arena.iter().next().is_none(), "the last transaction's locks");
@@ -120,8 +120,8 @@ impl LockOwner {
         self.shared().task.store(task, Ordering::Relaxed);
     }
 
-    /// Locks the record `name` of table `table` in `mode` if nobody is in the way. Never waits, so it may be called
-    /// under page latches. `low` says how far down the gap part of `mode` reaches; without a gap part it means
+    /// Locks the record `name` of table `table` in `mode` if no other owner is in the way. Never waits, so it may be
+    /// called under page latches. `low` says how far down the gap part of `mode` reaches; without a gap part it means
     /// nothing.
     ///
     /// The owner must hold an intention on the table ([`LockOwner::intent`]).
@@ -166,7 +166,7 @@ impl LockOwner {
         }
     }
 
-    /// As [`LockOwner::try_acquire`], but waits while others are in the way. The caller holds no latch.
+    /// As [`LockOwner::try_acquire`], but waits while other owners are in the way. The caller holds no latch.
     pub(crate) fn acquire_wait(
         &mut self,
         table: u32,
@@ -199,13 +199,13 @@ impl LockOwner {
             .iter()
             .filter(|r| r.is_for(table, name) && !r.held.get().is_none())
             .all(|r| r.owner == self.slot || !r.holds().excludes(wish));
-        // Beside an S of its own a U may have been granted to somebody else, which would keep only newcomers waiting.
+        // Another owner's U may have been granted beside this owner's S; it keeps only new readers waiting.
         free || queue::find_held(&list, self.slot, table, name).is_some_and(|mine| mine.holds().covers(wish))
     }
 
-    /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Then others
-    /// may be first again: a reader that must not starve takes S with [`LockOwner::acquire_wait`], reads, and gives
-    /// it back with [`LockOwner::release_one`] if it was [`Acquired::New`].
+    /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Afterwards
+    /// another owner may take the record first again: a reader that must not starve takes S with
+    /// [`LockOwner::acquire_wait`], reads, and releases it with [`LockOwner::release_one`] if it was [`Acquired::New`].
     pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockError> {
         if self.acquire_wait(table, name, RecordMode::S, Prefix::MIN)? == Acquired::New {
             self.release_one(table, name);
@@ -231,8 +231,8 @@ impl LockOwner {
         }
     }
 
-    /// Gives up what the owner holds on `name` in `table` before the transaction ends: what a read at read-committed, or a key
-    /// that turned out not to match, does not need any more. False if there is nothing.
+    /// Releases the owner's lock on `name` in `table` before the transaction ends, if it is no longer needed: a read at
+    /// read-committed, or a key that turned out not to match. False if there is none.
     #[inline]
     pub(crate) fn release_one(&mut self, table: u32, name: LockName) -> bool {
         let bucket = self.locks.buckets.of(name);
@@ -266,7 +266,7 @@ impl LockOwner {
         self.forget(position);
     }
 
-    /// Keeps the owner's books after the request at `position` has been released.
+    /// Updates the owner's records after the request at `position` has been released.
     fn forget(&mut self, position: u32) {
         let table = self.arena.at(position).table.get();
         self.usage(table).records -= 1;
@@ -281,7 +281,8 @@ impl LockOwner {
         }
         for requests in self.arena.chunks() {
             for (i, request) in requests.iter().enumerate() {
-                // The locks are spread over a table that the work since has pushed out of the nearest cache.
+                // The locks are spread over the table, and by now other data has displaced their buckets from the L1
+                // and L2 caches.
                 if let Some(later) = requests.get(i + RELEASE_AHEAD) {
                     self.locks.buckets.prefetch(later.name.get());
                 }
@@ -328,7 +329,7 @@ impl LockOwner {
         self.arena.reserve();
         let list = self.locks.buckets.of(name).latch();
         if list.iter().all(|other| !other.is_for(table, name)) {
-            // Nobody has it or waits for it: at most the bucket is shared, by chance.
+            // No owner has it or waits for it: at most the bucket is shared, by chance.
             let Some(request) = self.arena.take() else {
                 return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
             };
@@ -382,7 +383,7 @@ impl LockOwner {
         Ok(Attempt::Done(acquired))
     }
 
-    /// Waits for what is pending; what it became.
+    /// Waits for the pending request; returns how it ended.
     #[cold]
     pub(super) fn finish_wait(&mut self) -> Result<Acquired, LockError> {
         self.count_wait();
@@ -393,7 +394,7 @@ impl LockOwner {
         let mut holder = None;
         if outcome == Outcome::Waiting {
             holder = self.locks.withdraw_late(self.slot);
-            // The wait has ended: by this, or by a grant that came first and is about to be told.
+            // The wait has ended: here, or by a grant that came first and whose wake is on its way.
             outcome = self.shared().block(&*self.locks.hook, None);
         }
         self.settle(outcome).map_err(|error| match error {
@@ -407,7 +408,7 @@ impl LockOwner {
         self.locks.tables.counters[self.pending_table() as usize].waits.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Puts the owner's own books in order after a wait.
+    /// Updates the owner's own records after a wait.
     pub(super) fn settle(&mut self, outcome: Outcome) -> Result<Acquired, LockError> {
         self.shared().end_wait();
         let table = self.pending_table();
@@ -454,7 +455,7 @@ impl LockOwner {
         }
     }
 
-    /// Takes back a wait that nobody will finish: its fiber or thread was unwound.
+    /// Withdraws a request that no thread waits for any more: its fiber or thread was unwound.
     #[cold]
     fn abandon_wait(&mut self) {
         self.locks.withdraw_one(self.slot);

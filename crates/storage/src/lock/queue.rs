@@ -1,4 +1,5 @@
-//! The rules of the queue of one name: who waits for whom, and who is next. Pure logic on a latched list.
+//! The rules of the queue of one name: which owners wait for which, and which is granted next. Pure logic on a latched
+//! list.
 
 use std::ops::ControlFlow;
 
@@ -9,12 +10,12 @@ use super::table::Latched;
 use super::wait::{Outcome, Wakes};
 use crate::base::ids::SlotId;
 
-/// A wish, queued or about to be.
+/// A request, queued or about to be.
 pub(super) struct Ask<'a> {
     pub(super) owner: SlotId,
     pub(super) table: u32,
     pub(super) name: LockName,
-    /// What it asks beyond what it has.
+    /// What it asks for beyond what its owner holds.
     pub(super) claim: Claim,
     /// The owner holds a weaker lock on the name: it goes before new requests.
     pub(super) converting: bool,
@@ -23,7 +24,7 @@ pub(super) struct Ask<'a> {
 }
 
 impl<'a> Ask<'a> {
-    /// What a waiting request asks.
+    /// What a waiting request asks for.
     pub(super) fn of(request: &'a Request) -> Ask<'a> {
         Ask {
             owner: request.owner,
@@ -37,9 +38,9 @@ impl<'a> Ask<'a> {
 
     /// Calls `found` with every owner that the asker has to wait for (some of them twice), until it breaks.
     ///
-    /// That is whoever holds what excludes the claim, and, so that nobody starves, whoever waits ahead for what would
-    /// exclude it; a conversion looks only at conversions there. One who waits ahead *because of what the asker holds*
-    /// is passed, else both would wait for ever.
+    /// These are the holders of what excludes the claim, and, against starvation, the requests queued ahead that would
+    /// exclude it; a conversion compares only with conversions there. The asker passes a request that waits ahead
+    /// *because of what the asker holds*, else both would wait for ever.
     pub(super) fn blockers(&self, list: &Latched<'_>, mut found: impl FnMut(SlotId) -> ControlFlow<()>) {
         let mut ahead = true;
         for other in list.iter() {
@@ -63,7 +64,7 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// Whether the asker holds what keeps `other` waiting.
+    /// Whether a lock of the asker keeps `other` waiting.
     fn detains(&self, list: &Latched<'_>, other: &Request) -> bool {
         list.iter().any(|mine| {
             mine.owner == self.owner
@@ -84,7 +85,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// The request by which `owner` holds `name` in `table`, wishes to insert aside.
+/// The request by which `owner` holds `name` in `table`, except requests to insert.
 pub(super) fn find_held<'a>(list: &'a Latched<'_>, owner: SlotId, table: u32, name: LockName) -> Option<&'a Request> {
     list.iter()
         .find(|r| r.owner == owner && r.is_for(table, name) && !r.held.get().is_none() && !r.held.get().is_insert())
@@ -95,8 +96,8 @@ pub(super) fn find_waiting<'a>(list: &'a Latched<'_>, owner: SlotId, name: LockN
     list.iter().find(|r| r.owner == owner && r.name.get() == name && r.waiting.get())
 }
 
-/// Grants what can be granted for `name`, in order, after something was given up. The list has conversions before new
-/// requests, so one pass does it: a grant never frees the way for someone further ahead.
+/// Grants what can be granted for `name`, in order, after a lock was released. The list has conversions before new
+/// requests, so one pass is enough: a grant never unblocks a request further ahead.
 pub(super) fn grant(list: &Latched<'_>, name: LockName, wakes: &mut Wakes) {
     for request in list.iter() {
         if request.waiting.get() && request.name.get() == name && !Ask::of(request).is_blocked(list) {
@@ -107,8 +108,8 @@ pub(super) fn grant(list: &Latched<'_>, name: LockName, wakes: &mut Wakes) {
     }
 }
 
-/// Ends the wait of `request` without a grant: a new request disappears, a conversion keeps what it has. Whoever
-/// stood behind it may be granted.
+/// Ends the wait of `request` without a grant: a new request disappears, a conversion keeps what it holds. Requests
+/// queued behind it may be granted.
 pub(super) fn withdraw(list: &Latched<'_>, request: &Request, outcome: Outcome, wakes: &mut Wakes) {
     let name = request.name.get();
     request.waiting.set(false);
@@ -126,8 +127,8 @@ pub(super) fn release(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) 
     grant(list, request.name.get(), wakes);
 }
 
-/// As [`release`] where the owner gives up all it has. Nothing is granted before its last request for the name is gone:
-/// between two of them someone further behind would overtake whom only the other one detains.
+/// As [`release`] where the owner releases all its locks. Nothing is granted before its last request for the name is
+/// gone: between two of them a request further behind would overtake one that only the owner's other request blocks.
 pub(super) fn release_at_end(list: &Latched<'_>, request: &Request, wakes: &mut Wakes) {
     let name = request.name.get();
     if list.iter().any(|r| r.owner == request.owner && r.name.get() == name && !std::ptr::eq(r, request)) {

@@ -1,6 +1,7 @@
 //! Lock requests, and the arena of each owner that they come from.
 //!
-//! A request is *linked* from the moment a bucket list holds it until it has been unlinked. Who may touch which field:
+//! A request is *linked* from the moment a bucket list holds it until it has been unlinked. Which thread may touch
+//! which field:
 //!
 //! | field | rule |
 //! | --- | --- |
@@ -11,8 +12,8 @@
 //! | `want`, `want_low`, `waiting` | under the latch; by the owner when it is not linked |
 //!
 //! The fields are `Cell`s: the latch is what orders accesses, and a `&Request` claims nothing about them.
-//! A request that has been given back has `held` none; one that is not linked is not `waiting`. Whoever takes a request
-//! sets all other fields before it links it.
+//! A request that has been given back has `held` none; one that is not linked is not `waiting`. An owner that takes a
+//! request sets all other fields before it links it.
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
@@ -40,26 +41,26 @@ pub(super) struct Request {
 const _: () = assert!(size_of::<Request>() == 64);
 
 impl Request {
-    /// Whether it is about this name in this table. Keys of two tables may have one name by chance; their locks have
-    /// nothing to do with each other, because what covers the one (a table's lock) says nothing of the other.
+    /// Whether it is about this name in this table. Keys of two tables may have one name by chance; their locks are
+    /// independent, because a lock on one table covers no record of the other.
     #[inline]
     pub(super) fn is_for(&self, table: u32, name: LockName) -> bool {
         self.name.get() == name && self.table.get() == table
     }
 
-    /// What its owner has.
+    /// The mode that its owner holds.
     #[inline]
     pub(super) fn holds(&self) -> Claim {
         Claim { mode: self.held.get(), low: self.low.get() }
     }
 
-    /// What its owner waits for; meaningful while `waiting`.
+    /// The mode that its owner waits for; meaningful while `waiting`.
     #[inline]
     pub(super) fn wants(&self) -> Claim {
         Claim { mode: self.want.get(), low: self.want_low.get() }
     }
 
-    /// What its owner waits for beyond what it has.
+    /// What its owner waits for beyond what it holds.
     pub(super) fn asks(&self) -> Claim {
         self.wants().beyond(self.holds())
     }
@@ -128,7 +129,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: `new` leaked exactly this box, and nobody else frees it. No bucket list refers to the requests any
+        // SAFETY: `new` leaked exactly this box, and nothing else frees it. No bucket list refers to the requests any
         // more: the arena drops a chunk only when its owner has unlinked all of its requests, and others follow
         // pointers only under the latch of a bucket whose list holds them.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
@@ -164,7 +165,7 @@ impl Arena {
         self.owner
     }
 
-    /// The request that [`Arena::take_next`] would take, if that needs no new chunk.
+    /// The request that [`Arena::take_next`] would hand out, if that needs no new chunk.
     #[inline]
     pub(super) fn peek_next(&self) -> Option<&Request> {
         // SAFETY: `next` lies below `end`, so it is a request of a chunk that `self` owns and that lives at least as
@@ -172,7 +173,7 @@ impl Arena {
         if self.next != self.end { Some(unsafe { &*self.next }) } else { None }
     }
 
-    /// Takes what [`Arena::peek_next`] showed.
+    /// Hands out the request that [`Arena::peek_next`] showed.
     #[inline]
     pub(super) fn take_next(&mut self) {
         debug_assert!(self.next != self.end);
@@ -233,7 +234,7 @@ impl Arena {
         let fields = unsafe { &*request };
         fields.held.set(RecordMode::NONE);
         fields.waiting.set(false);
-        // The last one out goes back where it came from: locks held for a moment never build a list.
+        // The request handed out last goes back to the unused ones: locks held for a moment never build a free list.
         if position as usize / CHUNK + 1 == self.started && request.wrapping_add(1) == self.next {
             self.next = request;
         } else {
@@ -255,7 +256,7 @@ impl Arena {
         })
     }
 
-    /// The same one by one.
+    /// As above, one by one.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
         self.chunks().flatten()
     }

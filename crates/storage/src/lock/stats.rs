@@ -1,4 +1,4 @@
-//! Counts of what is rare: waits, deadlocks, escalations. The common path counts nothing.
+//! Counts of rare events: waits, deadlocks, escalations. The common path counts nothing.
 
 use super::sync::{AtomicU64, Ordering};
 
@@ -49,7 +49,7 @@ impl Count {
     }
 }
 
-/// Counts of one table, by whoever waited there.
+/// Counts of one table, written by the owners that waited there.
 #[derive(Default)]
 pub(super) struct TableCounters {
     pub(super) waits: AtomicU64,

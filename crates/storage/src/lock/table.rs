@@ -7,11 +7,10 @@
 //! +------------+---------------------------------+--------+------+-------+
 //! ```
 //!
-//! An empty list is the word 0 (or `LATCH`). The slot is that of the first request's owner, so that an owner
-//! recognises its own request without touching a stranger's memory. `MANY` is set if there is a second request; one
-//! that is alone never waits. So the two steps that matter need no latch at all: `0 -> mine` acquires, `mine -> 0`
-//! releases, one compare-and-swap each; no `next` has to be looked at, because without `MANY` and `LATCH` there is
-//! none.
+//! An empty list is the word 0 (or `LATCH`). The slot is that of the first request's owner, so that an owner recognises
+//! its own request without touching the memory of another owner. `MANY` is set if there is a second request; a request
+//! that is alone never waits. So the two common steps need no latch: `0 -> mine` acquires, `mine -> 0` releases, one
+//! compare-and-swap each; no `next` has to be read, because without `MANY` and `LATCH` there is none.
 //!
 //! Everything else happens under the latch ([`Latched`]). The list holds, in this order, for each name: requests that
 //! are held, some of them waiting to be converted, these in order of arrival; then new requests that wait, in order of
@@ -103,7 +102,7 @@ impl Bucket {
     pub(super) fn install(&self, request: &Request) -> bool {
         request.next.set(ptr::null());
         let word = word_of(request, request.owner);
-        // Release: whoever finds the request sees its fields. Acquire: what the last holder did is seen by this one.
+        // Release: a thread that finds the request sees its fields. Acquire: this owner sees what the last holder did.
         self.word.compare_exchange(ptr::null_mut(), word, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -111,8 +110,8 @@ impl Bucket {
     #[inline]
     pub(super) fn remove_only(&self, request: &Request) -> bool {
         let word = word_of(request, request.owner);
-        // The word can only be this if the list is just this request, however often that has changed meanwhile.
-        // Acquire: whatever others did to the request's fields under the latch happened before its reuse.
+        // The word has this value only if the list is just this request, however often it has changed meanwhile.
+        // Acquire: what other owners did to the request's fields under the latch happened before its reuse.
         self.word.compare_exchange(word, ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
@@ -138,18 +137,18 @@ impl Bucket {
     }
 
     /// The first request, if it is `arena`'s owner's; no latch is taken. It is linked, and it does not wait, because
-    /// its owner, who is calling, does not. Sees at least the owner's own last change.
+    /// its owner, which is calling, does not. Sees at least the owner's own last change.
     #[inline]
     pub(super) fn own_head<'a>(&self, arena: &'a Arena) -> Option<&'a Request> {
         let word = self.word.load(Ordering::Relaxed);
         if word.addr() & !(ADDRESS | FLAGS) != tag(arena.owner()) {
             return None;
         }
-        // SAFETY: the tag says that the head is a request of `arena`'s owner, who has one arena (see
-        // `LockTable::attach`), and the caller, who borrows that arena, is this owner. The word may be old, but not
+        // SAFETY: the tag says that the head is a request of `arena`'s owner, which has one arena (see
+        // `LockTable::attach`), and the caller, which borrows that arena, is this owner. The word may be old, but not
         // older than the owner's last change of this bucket, nor than a change by others that the owner has learnt
-        // of; requests of its own are unlinked by nobody else. So this one is still linked, and its memory kept. The
-        // caller reads only what just the owner writes while it does not wait (see `request`).
+        // of; requests of its own are unlinked by no other thread. So this one is still linked, and its memory kept.
+        // The caller reads only what just the owner writes while it does not wait (see `request`).
         Some(unsafe { &*head_of(word) })
     }
 
@@ -170,7 +169,7 @@ impl Bucket {
     }
 }
 
-/// A bucket whose latch this holds; dropping it lets go.
+/// A bucket whose latch this holds; dropping it releases the latch.
 pub(super) struct Latched<'a> {
     bucket: &'a Bucket,
     head: Cell<*const Request>,
@@ -182,9 +181,9 @@ impl Latched<'_> {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
         let mut at = self.head.get();
         std::iter::from_fn(move || {
-            // SAFETY: `at` is null or linked in this bucket; while the latch is held nobody else unlinks, and a linked
-            // request's memory is kept by its arena. Callers that unlink while they iterate do so through `self` and
-            // only requests already yielded, whose `next` has been read.
+            // SAFETY: `at` is null or linked in this bucket; while the latch is held no other thread unlinks, and a
+            // linked request's memory is kept by its arena. Callers that unlink while they iterate do so through `self`
+            // and only requests already yielded, whose `next` has been read.
             let request = unsafe { at.as_ref() }?;
             at = request.next.get();
             Some(request)
@@ -216,7 +215,8 @@ impl Latched<'_> {
         self.link_to(ptr::null()).set(request);
     }
 
-    /// Moves a request that is linked and held, and now waits to be converted, behind those that do so already.
+    /// Moves a linked request, which is held and now waits to be converted, behind the requests that wait for
+    /// conversion already.
     pub(super) fn move_converting(&self, request: &Request) {
         self.unlink(request);
         let name = request.name.get();
@@ -226,7 +226,7 @@ impl Latched<'_> {
         link.set(request);
     }
 
-    /// Takes a linked request out of the list. Its memory is its owner's alone from the moment the latch is let go.
+    /// Takes a linked request out of the list. Its memory is its owner's alone once the latch is released.
     pub(super) fn unlink(&self, request: &Request) {
         let link = self.link_to(request);
         debug_assert!(!link.get().is_null());
@@ -242,7 +242,7 @@ impl Drop for Latched<'_> {
         let word = match unsafe { head.as_ref() } {
             None => ptr::null_mut(),
             Some(first) => {
-                // A request that is alone never waits: there is nobody to wait for.
+                // A request that is alone never waits: no other owner is in its way.
                 debug_assert!(!first.next.get().is_null() || !first.waiting.get());
                 let many = !first.next.get().is_null();
                 word_of(head, first.owner).map_addr(|address| if many { address | MANY } else { address })

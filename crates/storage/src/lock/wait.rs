@@ -1,10 +1,10 @@
 //! The shared side of an owner: where it waits, for what, and how the wait ended.
 //!
 //! A wait: under the latch (or the table's mutex) its owner links the request, writes what it waits for and sets
-//! [`Outcome::Waiting`]; then it lets go, looks for deadlocks, and blocks until the outcome changes. Whoever grants
-//! or withdraws the request does so under the same latch, which makes it the only one to end this wait; it posts the
-//! outcome and wakes the token after the latch is let go ([`Wakes`]). Wakes may come late or twice; only the outcome
-//! counts.
+//! [`Outcome::Waiting`]; then it releases the latch, looks for deadlocks, and blocks until the outcome changes. The
+//! thread that grants or withdraws the request does so under the same latch, so only one thread ends this wait; it
+//! posts the outcome and wakes the token after it has released the latch ([`Wakes`]). Wakes may come late or twice;
+//! only the outcome counts.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
 
-/// How a wait stands.
+/// The state of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Outcome {
@@ -24,7 +24,7 @@ pub(super) enum Outcome {
     Granted,
     /// Chosen as the victim of a deadlock.
     Deadlock,
-    /// Its own task would have to end another transaction first.
+    /// Its own task would have to end another transaction of its own first.
     OwnTask,
     /// It lasted longer than it may.
     TimedOut,
@@ -49,13 +49,14 @@ const RECORD: u32 = u32::MAX - 1;
 /// What others see of one owner.
 #[repr(align(128))]
 pub(super) struct Slot {
-    /// Changed by the owner between writing its intentions and reading `strong`, and by whoever raised `strong`
-    /// before reading the intentions: one of the two changes comes first, and the other sees what came before it.
+    /// Changed by the owner between writing its intentions and reading `strong`, and by the owner that raised `strong`
+    /// before it reads the intentions: one of the two changes comes first, and the later owner sees what came before
+    /// it.
     pub(super) handshake: AtomicU32,
     /// Whether an owner uses the slot.
     pub(super) attached: AtomicBool,
     /// The owner's table modes by table number, a [`TableMode`] each. Written by the owner
-    /// while it runs, by whoever grants it a table lock while it waits.
+    /// while it runs, by the owner that grants it a table lock while it waits.
     /// Absent until the slot is first used.
     modes: OnceLock<Arc<[AtomicU8]>>,
     /// When the transaction began; larger is younger.
@@ -99,7 +100,7 @@ impl Slot {
             .map_or(TableMode::None, |row| TableMode::from_byte(row[table as usize].load(Ordering::Acquire)))
     }
 
-    /// Sets the owner's mode in `table`; the owner waits for it.
+    /// Sets the owner's mode in `table`; while the owner waits for it.
     pub(super) fn set_mode(&self, table: u32, mode: TableMode) {
         if let Some(row) = self.modes.get() {
             row[table as usize].store(mode as u8, Ordering::Relaxed);
@@ -133,7 +134,7 @@ impl Slot {
         }
     }
 
-    /// How the wait stands.
+    /// The state of the wait.
     pub(super) fn outcome(&self) -> Outcome {
         OUTCOMES[usize::from(self.outcome.load(Ordering::Acquire))]
     }
@@ -155,7 +156,7 @@ impl Slot {
     }
 }
 
-/// Waits that ended while a latch was held, to be told when it is not.
+/// Waits that ended while a latch was held; their owners are woken after its release.
 #[derive(Default)]
 #[must_use]
 pub(super) struct Wakes {
@@ -167,7 +168,7 @@ impl Wakes {
         self.over.push((owner, outcome));
     }
 
-    /// Tells them, in order. No latch and no mutex is held.
+    /// Wakes the owners, in order. The caller holds no latch and no mutex.
     pub(super) fn deliver(self, slots: &[Slot], hook: &dyn Hook) {
         for (owner, outcome) in self.over {
             let slot = &slots[usize::from(owner.0)];

@@ -1,4 +1,4 @@
-//! Deadlocks: every one is found, one member goes, nobody else.
+//! Deadlocks: every one is found, and exactly one member of it is aborted.
 
 use super::*;
 use TableMode::{IS, IX, S, X};
@@ -20,7 +20,7 @@ fn two_each_want_what_the_other_has() {
     assert_eq!(
         o[1].start(key(0), RecordMode::S, Prefix::MIN),
         deadlock(TABLE),
-        "the younger, who closed the cycle, goes at once"
+        "the younger, which closed the cycle, is aborted at once"
     );
     assert_eq!(o[0].poll(), None);
     o[1].release_all();
@@ -105,7 +105,8 @@ fn two_inserters_into_a_gap_both_have_read() {
 
 #[test]
 fn through_a_place_in_the_queue() {
-    // 2 stands behind 1, not behind the holder 0; 1 waits for 2 elsewhere... only once 0 is gone would that move.
+    // 2 waits behind 1 in the queue, not for the holder 0; 1 waits for 2 elsewhere. Only the end of 0 would let 1 go
+    // on.
     let mut o = owners(small(), 3);
     o[0].take(key(1), RecordMode::S);
     o[2].take(key(2), RecordMode::X);

@@ -1,5 +1,5 @@
-//! Many owners of which only one runs at a time, as fibers on one thread: a hook that passes a baton. A thread that
-//! blocked for good here would stop all the others.
+//! Many owners as fibers on one thread, of which one runs at a time: the hook passes a baton. A thread that blocked for
+//! good would stop all others.
 
 use std::collections::VecDeque;
 use std::thread;
@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::*;
 
-/// Runs one fiber at a time, in turn; whoever blocks lets the next run.
+/// Runs one fiber at a time, in turn; a fiber that blocks lets the next run.
 #[derive(Debug, Default)]
 struct Baton {
     state: Mutex<Turns>,
@@ -46,7 +46,7 @@ impl Baton {
         self.changed.notify_all();
     }
 
-    /// Lets all others that can run do so first.
+    /// Lets all other fibers that can run do so first.
     fn pause(&self) {
         let mut turns = self.state.lock();
         turns.ready.push_back(FIBER.get());

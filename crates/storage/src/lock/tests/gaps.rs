@@ -60,10 +60,10 @@ fn an_inserter_learns_of_its_own_gap() {
     assert!(o[0].try_acquire(TABLE, key(10), RecordMode::S_GAP, at(3)).is_ok());
     assert_eq!(o[0].check_insert(TABLE, key(10), at(5)), OwnGap(at(3)));
     assert_eq!(o[0].check_insert(TABLE, key(10), at(2)), Granted);
-    // It does what it was told, so the lower half of the range stays protected by the new key.
+    // It locks the new key with its gap as answered, so the new key still protects the lower half of the range.
     assert!(o[0].try_acquire(TABLE, key(5), RecordMode::X_GAP, at(3)).is_ok());
     assert_eq!(o[1].check_insert(TABLE, key(5), at(4)), Blocked);
-    // The other has read it as well: nobody of the two may insert.
+    // The other owner has read the gap as well: neither of the two may insert.
     assert!(o[1].try_acquire(TABLE, key(10), RecordMode::GAP, at(6)).is_ok());
     assert_eq!(o[0].check_insert(TABLE, key(10), at(7)), Blocked);
 }

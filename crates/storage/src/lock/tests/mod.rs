@@ -25,7 +25,7 @@ use super::{LockError, LockOptions, LockTable, RecordMode, TableMode};
 use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 use crate::base::ids::{IndexId, SlotId};
 
-/// For tests on one thread that step through waits themselves: whoever blocks has not done that.
+/// For tests on one thread that step through waits themselves: an owner that blocks fails the test.
 #[derive(Debug)]
 struct NeverBlock;
 
@@ -44,7 +44,7 @@ impl Hook for NeverBlock {
     }
 }
 
-/// `n` random cases, few under Miri. A failure prints its smallest input, which is the test to write down.
+/// `n` random cases, few under Miri. A failure prints its smallest input, which then becomes a test of its own.
 fn cases(n: u32) -> proptest::prelude::ProptestConfig {
     proptest::prelude::ProptestConfig {
         cases: if cfg!(miri) { 1 } else { n },
@@ -109,7 +109,7 @@ impl LockOwner {
         }
     }
 
-    /// Starts to lock a table ; `None` if that waits.
+    /// Starts to lock a table; `None` if that waits.
     fn start_table(&mut self, table: u32, mode: TableMode) -> Option<Result<Acquired, LockError>> {
         match self.attempt_table(table, mode, IfBlocked::Queue) {
             Attempt::Done(acquired) => Some(Ok(acquired)),
@@ -150,7 +150,7 @@ fn assert_idle(locks: &LockTable) {
     }
 }
 
-/// Whether the victims can have been chosen in some order, each from `candidates` at its time.
+/// Whether the victims can have been chosen in some order, each from the `candidates` of its time.
 fn explain<M: Clone>(
     model: &M,
     victims: &[usize],

@@ -1,4 +1,4 @@
-//! Record locks against a naive model: per name a plain vector of who holds and who waits, all rules written out again.
+//! Record locks against a naive model: per name a plain vector of holders and waiters, all rules written out again.
 
 use proptest::prelude::*;
 
@@ -99,7 +99,7 @@ impl Model {
         self.names[name as usize].iter_mut().find(|e| e.owner == owner && !e.is_insert() && e.held.is_some())
     }
 
-    /// Whom a wish waits for; `waiting` if it is in the queue.
+    /// The owners that a request waits for; `waiting` if it is in the queue.
     fn blockers(&self, name: u8, owner: usize, beyond: Want, rank: (bool, u64)) -> Vec<usize> {
         let entries = &self.names[name as usize];
         let mut found = Vec::new();
@@ -293,7 +293,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 let got = owners[owner].start(key(name), mode, prefix);
                 match got {
                     Some(Err(LockError::Deadlock { .. })) => refused = Some(owner),
-                    // Queued first, then free because a victim behind whom it stood went away.
+                    // Queued first, then granted because a victim ahead of it was aborted.
                     Some(Ok(_)) if expected.is_none() => {}
                     got => assert_eq!(got.map(Result::unwrap), expected, "{op:?}"),
                 }
@@ -386,8 +386,8 @@ proptest! {
     }
 }
 
-/// Found by [`agrees_with_the_model`] once in some hundred thousand cases: the owner's U lock went first, and owner 3
-/// got it while the insert still kept owner 1 waiting, who was ahead.
+/// Found by [`agrees_with_the_model`] once in some hundred thousand cases: the owner's U lock was released first, and
+/// owner 3 got it while the insert still blocked owner 1, which was ahead in the queue.
 #[test]
 fn nobody_is_overtaken_between_two_releases_of_one_owner() {
     let ops = [

@@ -67,7 +67,7 @@ fn first_come_first_served() {
     let mut o = owners(small(), 5);
     o[0].take(key(1), RecordMode::S);
     assert_eq!(o[1].start(key(1), RecordMode::X, Prefix::MIN), None);
-    // A reader does not pass the waiting writer, though it would suit the reader inside.
+    // A reader does not pass the waiting writer, though it is compatible with the reader that holds the lock.
     assert_eq!(o[2].try_acquire(TABLE, key(1), RecordMode::S, Prefix::MIN), Err(Refused::WouldBlock));
     assert_eq!(o[2].start(key(1), RecordMode::S, Prefix::MIN), None);
     assert_eq!(o[3].start(key(1), RecordMode::S, Prefix::MIN), None);
@@ -162,7 +162,7 @@ fn dropping_an_owner_releases_even_while_it_waits() {
     assert_eq!(o[1].start(key(1), RecordMode::X, Prefix::MIN), None);
     assert_eq!(o[2].start(key(1), RecordMode::S, Prefix::MIN), None);
     drop(o.remove(1));
-    assert_eq!(o[1].poll(), Some(Ok(Acquired::New)), "nobody is ahead any more");
+    assert_eq!(o[1].poll(), Some(Ok(Acquired::New)), "no request is ahead any more");
     assert_eq!(o[0].try_acquire(TABLE, key(2), RecordMode::X, Prefix::MIN), Ok(Acquired::New));
     let locks = o[0].locks.clone();
     let mut again = locks.attach(SlotId(1));

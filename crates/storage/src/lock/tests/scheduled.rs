@@ -30,8 +30,8 @@ fn tasks(locks: &Arc<LockTable>, n: u16, work: impl Fn(u16, &mut LockOwner) + Se
     assert_idle(locks);
 }
 
-/// Locks at random in all modes, gaps among them: whoever is inside may be, everybody comes in, and at the end nothing
-/// is left.
+/// Locks at random in all modes, gaps among them: owners that hold a lock together are compatible, every owner gets its
+/// lock, and at the end nothing is left.
 #[test]
 fn shuttle_locks_exclude_and_nobody_is_forgotten() {
     const NAMES: usize = 3;
@@ -42,7 +42,7 @@ fn shuttle_locks_exclude_and_nobody_is_forgotten() {
         tasks(&locks, 3, move |_, owner| {
             for _ in 0..2 {
                 let age = ages.fetch_add(1, Ordering::SeqCst);
-                // A victim keeps its age, so that it is not the victim for ever.
+                // A victim keeps its age, so that it does not become the victim again and again.
                 while !transaction(owner, age, &inside) {}
             }
         });
@@ -69,7 +69,7 @@ fn shuttle_locks_exclude_and_nobody_is_forgotten() {
             weights[name].set(weights[name].get() + more);
             let mine = weights[name].get();
             assert!(mine < 1000 || sum == mine, "a writer is not alone: {sum}");
-            assert!(mine >= 1000 || sum < 100, "someone is inside beside a writer, or two have announced: {sum}");
+            assert!(mine >= 1000 || sum < 100, "another owner is inside beside a writer, or two have announced: {sum}");
         }
         for (inside, weight) in inside.iter().zip(&weights) {
             inside.fetch_sub(weight.get(), Ordering::SeqCst);
@@ -108,7 +108,7 @@ fn shuttle_a_ring_has_one_victim() {
     });
 }
 
-/// Readers of a gap and inserters into it, who wait for each other and for the key that splits it.
+/// Readers of a gap and inserters into it, which wait for each other and for the key that splits it.
 #[test]
 fn shuttle_inserts_wait_for_readers_of_the_gap() {
     schedules(|| {
@@ -129,7 +129,7 @@ fn shuttle_inserts_wait_for_readers_of_the_gap() {
                 } else {
                     owner.acquire_wait(TABLE, key(9), RecordMode::S_GAP, Prefix::MIN).map(|_| thread::yield_now())
                 };
-                assert!(done.is_ok(), "nobody waits in a ring here");
+                assert!(done.is_ok(), "there is no ring of waits here");
                 owner.release_all();
             }
         });

@@ -1,4 +1,4 @@
-//! Threads that lock at random, and counters that would show two where one may be.
+//! Threads that lock at random, with counters that show two holders where only one may be.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
@@ -17,7 +17,7 @@ fn rounds(n: u32) -> u32 {
     if cfg!(miri) { n / 500 + 2 } else { n }
 }
 
-/// Who is inside: a writer counts 1000, an announced writer 50 and a reader 1.
+/// Holders at this moment: a writer counts 1000, an announced writer 50 and a reader 1.
 #[derive(Default)]
 struct Inside(AtomicI64);
 
@@ -31,7 +31,7 @@ impl Inside {
         if weight >= Self::WRITE {
             assert_eq!(sum, weight, "a writer is not alone");
         }
-        assert!(sum <= Self::WRITE, "someone is inside beside a writer");
+        assert!(sum <= Self::WRITE, "another owner is inside beside a writer");
         assert!(sum % Self::WRITE < 2 * Self::ANNOUNCED, "two have announced a write");
     }
 
@@ -54,7 +54,7 @@ fn threads(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) 
     assert_idle(locks);
 }
 
-/// The same again and again until somebody has waited for somebody: a busy system may run one after the other.
+/// Repeats until some owner has waited for another: a busy system may run the threads one after the other.
 fn threads_that_meet(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut Pcg64Mcg) + Sync) {
     loop {
         threads(locks, &body);
@@ -64,7 +64,7 @@ fn threads_that_meet(locks: &Arc<LockTable>, body: impl Fn(&mut LockOwner, &mut 
     }
 }
 
-/// Now and then lets others run while the caller holds its locks, so that they meet even on one core.
+/// Now and then lets other threads run while the caller holds its locks, so that they conflict even on one core.
 fn linger(random: &mut Pcg64Mcg) {
     if random.random_bool(0.02) {
         thread::yield_now();
@@ -318,7 +318,7 @@ fn a_table_lock_that_meets_a_release_is_not_forgotten() {
                 if naps > 20_000 {
                     thread::sleep(Duration::from_millis(1));
                 }
-                // Minutes: the other one is forgotten, not late.
+                // After minutes the other thread was never woken; it is not merely late.
                 if naps > 320_000 {
                     locks.close();
                 }

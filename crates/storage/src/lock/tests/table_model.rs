@@ -115,7 +115,7 @@ fn run(ops: Vec<Op>) {
                 let granted = model.lock(table, owner, mode);
                 match owners[owner].start_table(table, mode) {
                     Some(Err(LockError::Deadlock { .. })) => ended.push(owner),
-                    // Queued first, then free because a victim behind whom it stood went away.
+                    // Queued first, then granted because a victim ahead of it was aborted.
                     Some(Ok(_)) if !granted => {}
                     got => assert_eq!(got.is_some(), granted, "{op:?}"),
                 }

@@ -150,7 +150,7 @@ fn many_reads_become_one_table_lock() {
     assert!(o[1].poll().unwrap().is_ok());
 }
 
-/// Keys of two tables may have one name: what the lock on one table makes unnecessary the other still needs.
+/// Keys of two tables may have one name: a lock that one table's lock makes unnecessary is still needed for the other.
 #[test]
 fn escalation_in_one_table_keeps_the_locks_of_another_under_the_same_names() {
     for second in [RecordMode::X, RecordMode::S_GAP] {
@@ -177,8 +177,8 @@ fn escalation_in_one_table_keeps_the_locks_of_another_under_the_same_names() {
     }
 }
 
-/// Of keys of two tables under one name each has locks of its own: a table's lock, which covers all locks there, would
-/// let its owner pass where the other table's still stops it.
+/// Keys of two tables under one name have a lock each: else a table lock, which covers all locks there, would let its
+/// owner ignore the lock on the other table's key.
 #[test]
 fn locks_of_two_tables_under_one_name_do_not_meet() {
     let mut o = owners(small(), 2);
