@@ -7,6 +7,8 @@ pub(crate) mod purge;
 pub(crate) mod search;
 pub(crate) mod space;
 pub(crate) mod split;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 
 use crate::base::error::StorageError;
 use crate::base::ids::{IndexId, Lsn, PageId, SlotId, TxnId};

@@ -1,0 +1,360 @@
+//! Trees against an ordered map: random inserts, deletions, revivals, purges, splits and merges, and after each round
+//! every rule that pages of a tree must keep together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::ops::{self, Place};
+use super::purge::try_latch;
+use super::search::LeafAt;
+use super::split::Made;
+use super::{MAX_KEY, Pages, Tree};
+use crate::base::config::LatchKind;
+use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
+use crate::buffer::frame::FrameWrite;
+use crate::io::MemDisk;
+use crate::log::{RecordBuf, RecordKind, Unlogged};
+use crate::page::{PageRef, sound};
+use crate::{Database, Options};
+
+const INDEX: IndexId = IndexId(900);
+
+/// A generator whose whole state is its seed.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (x ^ x >> 31) % n
+    }
+}
+
+/// What a slot of a leaf holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Row {
+    There(Vec<u8>),
+    Ghost,
+}
+
+/// A tree, one thread's way to change it, and what it must hold.
+struct Subject<'a> {
+    pages: Pages<'a>,
+    tree: Tree,
+    rec: RecordBuf,
+    model: BTreeMap<Vec<u8>, Row>,
+}
+
+fn database(latches: LatchKind) -> Database {
+    Options::new().buffer_pool(8 << 20).latches(latches).open_on(Arc::new(MemDisk::new())).unwrap()
+}
+
+/// Pages of a database, for changes under a slot of its own.
+fn pages(db: &Database, slot: u16) -> Pages<'_> {
+    Pages { pool: &db.core.pool, log: &db.core.log, slot: SlotId(slot), for_undo: false }
+}
+
+/// How keys look: short numbers, texts with a long common beginning, or anything up to the longest.
+#[derive(Clone, Copy, Debug)]
+enum Keys {
+    Numbers,
+    Prefixed,
+    Long,
+}
+
+impl Keys {
+    fn key(self, n: u64) -> Vec<u8> {
+        let number = (n as u32).to_be_bytes();
+        match self {
+            Keys::Numbers => number.to_vec(),
+            Keys::Prefixed => [b"orders/2026/warehouse/district/".as_slice(), &number].concat(),
+            Keys::Long => {
+                let len = 4 + (n * 37 % (MAX_KEY as u64 - 3)) as usize;
+                let mut key = number.to_vec();
+                key.resize(len, n as u8);
+                key
+            }
+        }
+    }
+}
+
+impl<'a> Subject<'a> {
+    fn new(db: &'a Database, slot: u16) -> Subject<'a> {
+        let mut rec = RecordBuf::new();
+        let pages = pages(db, slot);
+        let tree = Tree::create(INDEX, pages, &mut rec).unwrap();
+        Subject { pages, tree, rec, model: BTreeMap::new() }
+    }
+
+    /// The latched leaf of a key, and the key's place there.
+    fn latch(&self, key: &[u8]) -> (FrameWrite<'a>, usize, bool) {
+        loop {
+            let LeafAt { read, position, exact } = self.tree.find(self.pages.pool, key).unwrap();
+            if let Some(leaf) = read.upgrade() {
+                return (leaf, position, exact);
+            }
+        }
+    }
+
+    /// Logs what `put` adds to a record, with the leaf latched.
+    fn log(&mut self, leaf: &mut FrameWrite<'_>, put: impl FnOnce(&mut RecordBuf, PageId)) -> Result<Lsn, Unlogged> {
+        leaf.mark_dirty(self.pages.log.tail());
+        self.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
+        put(&mut self.rec, leaf.frame().page_id());
+        self.pages.log.append_redo_only(self.pages.slot, &mut self.rec, leaf.page().lsn())
+    }
+
+    /// Puts a row, over a ghost, over another row, or new.
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        let tree = self.tree;
+        loop {
+            let (mut leaf, position, exact) = self.latch(key);
+            let before = exact.then(|| leaf.page().slot(position).value_len);
+            let fits = match before {
+                None => leaf.page().has_room(key.len(), value.len()),
+                Some(before) => leaf.page().free_bytes() >= value.len().saturating_sub(before) + 64,
+            };
+            if !fits {
+                leaf.release_unchanged();
+                tree.split(self.pages, &mut self.rec, key, 0, value.len() + 64, &mut |_| true).unwrap();
+                continue;
+            }
+            let place = |page| Place { page, tree, position, key };
+            let logged = self.log(&mut leaf, |rec, page| ops::put_insert(rec, &place(page), value));
+            let lsn = match logged {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop(leaf);
+                    refused.make_room(self.pages.log).unwrap();
+                    continue;
+                }
+            };
+            let mut page = leaf.page_mut();
+            if exact {
+                ops::replace(&mut page, position, value, false);
+            } else {
+                page.insert(position, key, 0, value, 0);
+                page.note_insert(position);
+            }
+            page.set_lsn(lsn);
+            break;
+        }
+        self.model.insert(key.to_vec(), Row::There(value.to_vec()));
+    }
+
+    /// Makes a ghost of a row, if there is one.
+    fn delete(&mut self, key: &[u8]) {
+        let tree = self.tree;
+        loop {
+            let (mut leaf, position, exact) = self.latch(key);
+            assert_eq!(exact, self.model.contains_key(key), "key {key:?}");
+            if !exact {
+                return leaf.release_unchanged();
+            }
+            let place = |page| Place { page, tree, position, key };
+            let logged = self.log(&mut leaf, |rec, page| ops::put_mark(rec, &place(page), true));
+            let lsn = match logged {
+                Ok(lsn) => lsn,
+                Err(refused) => {
+                    drop(leaf);
+                    refused.make_room(self.pages.log).unwrap();
+                    continue;
+                }
+            };
+            ops::mark(&mut leaf.page_mut(), position, true);
+            leaf.page_mut().set_lsn(lsn);
+            break;
+        }
+        self.model.insert(key.to_vec(), Row::Ghost);
+    }
+
+    /// Takes ghosts out of the leaf of a key, but for those that `kept` names.
+    fn purge(&mut self, key: &[u8], kept: impl Fn(&[u8]) -> bool) {
+        let (mut leaf, ..) = self.latch(key);
+        let within = |page: PageRef<'_>| (page.low_fence().unwrap_or_default(), page.high_fence());
+        let (low, high) = within(leaf.page());
+        let gone = self.tree.purge(self.pages, &mut self.rec, &mut leaf, &mut |key| kept(key)).unwrap();
+        drop(leaf);
+        let before = self.model.len();
+        self.model.retain(|key, row| {
+            let here = *key >= low && high.as_ref().is_none_or(|high| key < high);
+            *row != Row::Ghost || !here || gone == 0 || kept(key)
+        });
+        assert_eq!(before - self.model.len(), gone, "ghosts that went");
+    }
+
+    fn merge(&mut self, key: &[u8]) {
+        self.tree.try_merge(self.pages, &mut self.rec, key, &mut |_| false).unwrap();
+    }
+
+    /// Every rule of the tree's pages, and that they hold what the model holds.
+    fn check(&self) {
+        let mut walk = Walk { pages: self.pages, rows: BTreeMap::new(), leaves: Vec::new() };
+        let levels = walk.page(self.tree.root, None, None, None);
+        assert!(levels < 8, "{levels} levels");
+        let rights: Vec<PageId> = walk.leaves.iter().skip(1).map(|(id, _)| *id).chain([PageId::NONE]).collect();
+        let linked: Vec<PageId> = walk.leaves.iter().map(|(_, right)| *right).collect();
+        assert_eq!(linked, rights, "each leaf names the next");
+        assert!(walk.rows == self.model, "rows differ from the model's");
+    }
+}
+
+/// Looks at all pages of a tree that nothing changes.
+struct Walk<'a> {
+    pages: Pages<'a>,
+    rows: BTreeMap<Vec<u8>, Row>,
+    /// Leaves in order, each with the one that it names as the next.
+    leaves: Vec<(PageId, PageId)>,
+}
+
+impl Walk<'_> {
+    /// Checks a page and all below it; returns its level.
+    fn page(&mut self, id: PageId, level: Option<u8>, low: Option<&[u8]>, high: Option<&[u8]>) -> u8 {
+        self.pages.pool.get_or_load(id).unwrap();
+        let frame = try_latch(self.pages, id).expect("nothing else is at work");
+        let bytes = Box::new(*frame.stable());
+        frame.release_unchanged();
+        assert_eq!(sound::flaw(&bytes, id).map(|flaw| flaw.to_string()), None, "page {id}");
+        let mut copy = crate::page::PageBytes::boxed();
+        copy.as_bytes_mut().copy_from_slice(&bytes[..]);
+        let page = PageRef::of(&copy);
+        assert_eq!((page.low_fence().as_deref(), page.high_fence().as_deref()), (low, high), "fences of page {id}");
+        assert!(level.is_none_or(|level| level == page.level()), "level of page {id}");
+        assert_eq!(page.index(), INDEX);
+        let keys: Vec<Vec<u8>> = (0..page.count()).map(|i| page.key(i)).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b), "order of page {id}");
+        let within = |key: &Vec<u8>| {
+            low.is_none_or(|low| key.as_slice() >= low) && high.is_none_or(|high| key.as_slice() < high)
+        };
+        assert!(keys.iter().all(within), "keys of page {id} lie within its fences");
+        if page.is_leaf() {
+            for (i, key) in keys.into_iter().enumerate() {
+                let slot = page.slot(i);
+                let mut value = Vec::new();
+                assert!(page.append_value(slot, &mut value));
+                let row = if slot.is_ghost() { Row::Ghost } else { Row::There(value) };
+                self.rows.insert(key, row);
+            }
+            self.leaves.push((id, page.right()));
+        } else {
+            for i in 0..=keys.len() {
+                let below = if i == 0 { low } else { Some(keys[i - 1].as_slice()) };
+                let above = keys.get(i).map(Vec::as_slice).or(high);
+                self.page(page.child(i), Some(page.level() - 1), below, above);
+            }
+        }
+        page.level()
+    }
+}
+
+/// Random changes; which kinds prevail changes as it goes, so that trees grow and shrink.
+fn run(seed: u64, latches: LatchKind, keys: Keys, rounds: u64) {
+    let db = database(latches);
+    let mut subject = Subject::new(&db, 0);
+    let mut rng = Rng(seed);
+    let most = [60, 600, 3_000][rng.below(3) as usize];
+    for round in 0..rounds {
+        let deletes = [1, 5, 9][rng.below(3) as usize];
+        let longest = [8, 200, 1_500][rng.below(3) as usize];
+        let (ascending, begin) = (rng.below(3) == 0, rng.below(most));
+        for step in 0..60 {
+            let n = if ascending { (begin + step) % most } else { rng.below(most) };
+            let key = keys.key(n);
+            match rng.below(14) {
+                kind if kind < deletes => subject.delete(&key),
+                10 | 11 => {
+                    let odd = rng.below(2) == 0;
+                    subject.purge(&key, |key| odd && key.last().is_some_and(|byte| byte % 2 == 1));
+                }
+                12 => subject.merge(&key),
+                _ => {
+                    let value = vec![n as u8; rng.below(longest) as usize];
+                    subject.put(&key, &value);
+                }
+            }
+        }
+        subject.check();
+        assert!(subject.model.len() as u64 <= most, "round {round}");
+    }
+    // Down to one empty leaf: all that was taken is given back, so that the tree is two pages deep at most.
+    for n in 0..most {
+        subject.delete(&keys.key(n));
+    }
+    for n in (0..most).chain(0..most) {
+        subject.purge(&keys.key(n), |_| false);
+        subject.merge(&keys.key(n));
+    }
+    subject.check();
+    assert!(subject.model.is_empty());
+}
+
+#[test]
+fn a_tree_is_an_ordered_map_under_random_changes() {
+    for seed in 0..24 {
+        let latches = if seed % 2 == 0 { LatchKind::Optimistic } else { LatchKind::Plain };
+        let keys = [Keys::Numbers, Keys::Prefixed, Keys::Long][(seed / 2 % 3) as usize];
+        let ran = std::panic::catch_unwind(|| run(seed, latches, keys, 25));
+        assert!(ran.is_ok(), "seed {seed}, {latches:?}, {keys:?}");
+    }
+}
+
+/// A split at a gap that somebody has locked does nothing, and says so.
+#[test]
+fn a_gap_is_not_parted_against_its_readers() {
+    let db = database(LatchKind::Optimistic);
+    let mut subject = Subject::new(&db, 0);
+    subject.put(b"a", &[1; 3_900]);
+    subject.put(b"b", &[2; 3_900]);
+    let mut asked = 0;
+    let mut split = |subject: &mut Subject<'_>| {
+        let mut refuse = |_: PageRef<'_>| {
+            asked += 1;
+            false
+        };
+        let made = subject.tree.split(subject.pages, &mut subject.rec, b"c", 0, PAGE_SIZE, &mut refuse).unwrap();
+        subject.check();
+        made
+    };
+    // Between two rows no gap is parted. The leaf that is left has one row, and the key belongs behind it.
+    while split(&mut subject) == Made::Room {}
+    assert_eq!(asked, 1);
+}
+
+/// Threads that insert, delete and purge rows of their own, all in the same leaves.
+#[test]
+fn threads_share_the_leaves_of_a_tree() {
+    const THREADS: u16 = 3;
+    for (seed, latches) in [(1, LatchKind::Optimistic), (2, LatchKind::Plain)] {
+        let db = database(latches);
+        let tree = Subject::new(&db, 0).tree;
+        let models: Vec<BTreeMap<Vec<u8>, Row>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let db = &db;
+                    scope.spawn(move || {
+                        let pages = pages(db, thread);
+                        let mut subject = Subject { pages, tree, rec: RecordBuf::new(), model: BTreeMap::new() };
+                        let mut rng = Rng(seed << 8 | u64::from(thread));
+                        for _ in 0..4_000 {
+                            // Neighbours in the tree belong to different threads.
+                            let n = rng.below(1_500) * u64::from(THREADS) + u64::from(thread);
+                            let key = Keys::Prefixed.key(n);
+                            match rng.below(8) {
+                                0..3 => subject.delete(&key),
+                                3 => subject.merge(&key),
+                                _ => subject.put(&key, &vec![n as u8; rng.below(300) as usize]),
+                            }
+                        }
+                        subject.model
+                    })
+                })
+                .collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        let model = models.into_iter().flatten().collect();
+        let pages = pages(&db, 0);
+        Subject { pages, tree, rec: RecordBuf::new(), model }.check();
+    }
+}
