@@ -1,7 +1,7 @@
-//! What must hold where the engine waits, asserted in the one place that every wait goes through.
+//! Asserts, at the one place that every wait goes through, what must hold there.
 //!
-//! A thread that waits through the hook may run another fiber meanwhile. So it holds no latch, and none of the engine's
-//! mutexes is locked: a mate that asked for one would stop the thread, and with it the fiber that could unlock it.
+//! A thread that waits through the hook may run another fiber meanwhile. So it must hold no latch and no mutex of the
+//! engine: another fiber that asked for one would stop the thread, and with it the fiber that could unlock it.
 
 use std::sync::Arc;
 

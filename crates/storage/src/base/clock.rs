@@ -34,7 +34,7 @@ impl Clock {
         }
     }
 
-    /// A number that grows with time, comparable between threads: how old transactions are. Costs a few
+    /// A number that grows with time, comparable between threads: the age of transactions. Costs a few
     /// nanoseconds, where [`Clock::now_ns`] costs twenty.
     #[inline]
     pub(crate) fn age(&self) -> u64 {

@@ -22,7 +22,7 @@ pub enum Isolation {
     ReadCommitted,
 }
 
-/// How readers of a page keep writers away.
+/// How readers of a page exclude writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum LatchKind {
     /// Readers take no latch; they validate a version.
@@ -32,7 +32,7 @@ pub enum LatchKind {
     Plain,
 }
 
-/// Who drives the flusher, cleaner and checkpointer.
+/// What drives the flusher, cleaner and checkpointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Background {
     /// One thread each.
@@ -40,25 +40,25 @@ pub enum Background {
     Threads,
     /// The caller: commits and waits step the services themselves.
     Inline,
-    /// The program, step by step, with [`Database::step_service`](crate::Database::step_service). Who waits, waits in
-    /// the [`Hook`](crate::Hook) until those steps have brought what it waits for. For simulators and for programs with
-    /// an event loop.
+    /// The program, step by step, with [`Database::step_service`](crate::Database::step_service). A transaction that
+    /// waits does so in the [`Hook`](crate::Hook) until those steps have brought what it waits for. For simulators and
+    /// for programs with an event loop.
     Stepped,
 }
 
 /// The background services, for programs that step them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Writes the log and makes it durable: who waits for a commit waits for this. Waits for nobody.
+    /// Writes the log and makes it durable; commits wait for this. Waits for nothing itself.
     Flusher,
-    /// Makes the next log file ready. Waits for nobody.
+    /// Makes the next log file ready. Waits for nothing itself.
     SegmentMaker,
     /// Writes dirty pages, to have free frames and to let the log be cut off, and takes a checkpoint when one is due.
     Cleaner,
     /// Takes a checkpoint now, whether due or not, without writing pages first.
     Checkpointer,
-    /// Reads a page that a transaction waits for. Waits for nobody. From the first step on, if the
-    /// [`Hook`](crate::Hook) is cooperative, each page that is missing waits for a step of this; before it, and under other
-    /// hooks, the transaction reads the page itself.
+    /// Reads a page that a transaction waits for. Waits for nothing itself. From the first step on, if the
+    /// [`Hook`](crate::Hook) is cooperative, each page that is missing waits for a step of this; before it, and under
+    /// other hooks, the transaction reads the page itself.
     PageReader,
 }

@@ -25,7 +25,7 @@ pub enum StorageError {
         file: String,
         /// Byte offset in the file, 0 where it has no meaning.
         offset: u64,
-        /// The system's own word.
+        /// The error of the operating system.
         source: Arc<io::Error>,
     },
     /// The device or quota is full. Nothing is broken: the transaction rolls back, and service resumes when there is space.
@@ -108,34 +108,34 @@ pub enum StorageError {
     },
 }
 
-/// Where it failed, for what is done at a place in a file.
+/// Byte offset at which the operation failed, for reads and writes.
 fn at_byte(op: &str, offset: u64) -> String {
     if matches!(op, "read" | "write" | "extend") { format!(" at byte {offset}") } else { String::new() }
 }
 
 impl StorageError {
-    /// Wraps an I/O error with what was tried where; a full disk becomes [`StorageError::NoSpace`], unless it is a sync
-    /// that says so.
+    /// Wraps an I/O error with the operation and its place; a full disk becomes [`StorageError::NoSpace`], unless a
+    /// sync reports it.
     pub(crate) fn io(op: &'static str, file: impl Into<String>, offset: u64, source: io::Error) -> Self {
         let file = file.into();
-        // A sync that finds no space has lost what it should have written, like any other that fails.
+        // A sync that finds no space has lost what it should have written, as any other failed sync.
         if op != "sync" && matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return StorageError::NoSpace { file };
         }
-        // Nothing was opened, so nothing has happened.
+        // No file was opened, so nothing has changed.
         if matches!(op, "open" | "create") && matches!(source.raw_os_error(), Some(ENFILE | EMFILE)) {
             return StorageError::TooManyFiles { file };
         }
         StorageError::Io { op, file, offset, source: Arc::new(source) }
     }
 
-    /// Whether the system lacks room at the moment, on the disk or for open files: what was tried has not happened, and
-    /// nothing is the worse for it.
+    /// Whether the system lacks space or file descriptors at the moment: the operation had no effect, and the instance
+    /// is unharmed.
     pub(crate) fn is_want_of_room(&self) -> bool {
         matches!(self, StorageError::NoSpace { .. } | StorageError::TooManyFiles { .. })
     }
 
-    /// What happened, without what to do about it: as the cause of another error.
+    /// The error without advice: for use as the cause of another error.
     pub(crate) fn as_cause(&self) -> String {
         match self {
             StorageError::NoSpace { file } => format!("{file}: no space left"),
@@ -145,7 +145,7 @@ impl StorageError {
         }
     }
 
-    /// Whether the same call may succeed later without anyone repairing anything.
+    /// Whether the same call may succeed later without a repair.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -163,18 +163,18 @@ impl StorageError {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum TxnError {
-    /// Transactions waited for each other in a ring and this one was chosen to give way. It has to be
+    /// Transactions waited for each other in a cycle and this one was chosen as the victim. It has to be
     /// rolled back (dropping it does that) and may be run again.
     #[error("{table}: deadlock; the transaction was chosen to give way: roll back and run it again")]
     Deadlock {
         /// Table in which it waited.
         table: Arc<str>,
     },
-    /// The lock is held by another transaction that was begun by the same thread (or fiber), which would have to end that
-    /// one first: waiting would never end. The same is said where that transaction is waited for by way of others. Ending
-    /// the other transaction is the remedy, or doing both works in one. Only this statement failed.
+    /// The lock is held by another transaction that was begun by the same thread (or fiber), which would have to end
+    /// that one first: waiting would never end. The same error tells of a transaction that is waited for through
+    /// others. End the other transaction first, or do both in one. Only this statement failed.
     ///
-    /// A transaction counts as run where it was begun. A program that hands one over to another thread says so with
+    /// A transaction belongs to the thread that began it. A program that hands one over to another thread calls
     /// [`Transaction::hand_over`](crate::Transaction::hand_over), or may get this error although that thread would have
     /// ended it.
     #[error(
@@ -354,7 +354,7 @@ pub enum OpenError {
     Directory {
         /// The directory.
         directory: String,
-        /// The system's own word.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A setting that cannot work.
@@ -379,7 +379,7 @@ pub enum OpenError {
     Storage(#[from] StorageError),
 }
 
-/// Why a database could not be copied. What was written of the copy has been removed, or is refused when it is opened.
+/// Why a database could not be copied. The part of the copy that was written has been removed, or cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
@@ -402,7 +402,7 @@ pub enum CopyError {
     Directory {
         /// The directory.
         directory: String,
-        /// The system's own word.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The callback broke off.

@@ -1,6 +1,6 @@
 //! Faults for the crate's own tests: of the calls of a kind that a thread makes, the n-th fails.
 //!
-//! The simulated disk refuses what reaches a disk. What does not is refused here: locks, room in the log. Only test
+//! The simulated disk refuses calls that reach a disk. Other calls are refused here: locks, room in the log. Only test
 //! builds have it; elsewhere [`strikes`] is the constant `false`.
 
 /// What can be refused.
@@ -17,9 +17,9 @@ pub(crate) enum Refusable {
     Segment,
     /// Appending to the log, with pages latched: a panic.
     Latched,
-    /// Whatever the test's own closures call.
+    /// Calls from the test's own closures.
     Closure,
-    /// A thread of the engine: the system gives none.
+    /// Starting a thread of the engine: the system gives none.
     Thread,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn plan(what: Refusable, n: u64) {
     PLANNED.set(Some((what, n)));
 }
 
-/// Refuses nothing any more; whether what was planned is still to come.
+/// Cancels the fault; whether it was still to come.
 #[cfg(test)]
 pub(crate) fn clear() -> bool {
     PLANNED.take().is_some()

@@ -1,8 +1,8 @@
-//! The narrow hook through which storage sees whoever runs it.
+//! The narrow hook through which storage calls the scheduler that runs it.
 //!
-//! Storage calls out in two kinds of place only. At a *point* a cooperative scheduler may run someone
-//! else; storage holds no latch there. At a *block* the caller must wait until [`Hook::wake`] is called
-//! on its token, from any thread. A wake that comes before the block is remembered.
+//! Storage calls out in two kinds of place only. At a *point* a cooperative scheduler may run another fiber; storage
+//! holds no latch there. At a *block* the caller must wait until [`Hook::wake`] is called on its token, from any
+//! thread. A wake that comes before the block is remembered.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -18,9 +18,9 @@ use super::point::PointSite;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockReason {
-    /// A lock is held by someone else.
+    /// Another transaction holds a lock.
     Lock,
-    /// A page is being read by someone else.
+    /// Another thread or fiber reads the page.
     PageRead,
     /// The log is being flushed.
     LogFlush,
@@ -28,7 +28,7 @@ pub enum BlockReason {
     Room,
 }
 
-/// Where one waiter waits. One token serves one waiter, again and again.
+/// The place where one waiter waits. One token serves one waiter, again and again.
 ///
 /// `EMPTY -> WOKEN` by a wake, `WOKEN -> EMPTY` by the block that consumes it.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ const WOKEN: u32 = 1;
 const PARKED: u32 = 2;
 
 impl WaitToken {
-    /// A token nobody has woken.
+    /// A token without a pending wake.
     pub fn new() -> WaitToken {
         WaitToken::default()
     }
@@ -61,14 +61,14 @@ impl WaitToken {
         self.state.swap(WOKEN, Ordering::Release) == PARKED
     }
 
-    /// Leaves a wake for schedulers that poll with [`WaitToken::try_consume`] and park nobody.
+    /// Leaves a wake for schedulers that poll with [`WaitToken::try_consume`] and park no thread.
     pub fn set_woken(&self) {
         self.state.store(WOKEN, Ordering::Release);
     }
 }
 
-/// What a statement does. Transactions in the same operation on the same index run nearly the same code, which is what
-/// a scheduler may want to know (Harizopoulos and Ailamaki, "STEPS", VLDB 2004, table 2).
+/// The kind of a statement. Transactions in the same operation on the same index run nearly the same code, which a
+/// scheduler may use (Harizopoulos and Ailamaki, "STEPS", VLDB 2004, table 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -96,7 +96,7 @@ pub enum OperationKind {
 /// A statement on an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
-    /// What it does.
+    /// The operation.
     pub kind: OperationKind,
     /// The number of the index, which [`crate::Database::indexes`] names; 0 for the begin and the end of a transaction, and
     /// for an announcement, which may be of rows of several tables.
@@ -104,39 +104,40 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// What concerns no single index.
+    /// For an operation that concerns no single index.
     #[inline(always)]
     pub(crate) const fn of_transaction(kind: OperationKind) -> Operation {
         Operation { kind, index: 0 }
     }
 }
 
-/// Whoever runs storage. The default is [`ThreadHook`].
+/// The scheduler that runs storage's callers. The default is [`ThreadHook`].
 pub trait Hook: Send + Sync + std::fmt::Debug {
-    /// Whether points lead anywhere. Asked once, at open.
+    /// Whether the hook uses points. Asked once, at open.
     fn is_cooperative(&self) -> bool {
         false
     }
 
-    /// Whether [`Hook::point`] may ever do something at this site. Asked once for each, at open; a point for which the
-    /// answer is no is never called, and the lines that would have been asked for in front of it are not.
+    /// Whether [`Hook::point`] may ever do something at this site. Asked once for each site, at open; if the answer is
+    /// no, the point is never called, and the lines before it are not prefetched.
     fn may_stop_at(&self, _site: &'static PointSite) -> bool {
         true
     }
 
-    /// A place where someone else may run: number `site` of [`crate::points`]. The caller holds no latch. Called only
-    /// if [`Hook::is_cooperative`], also by threads that the scheduler knows nothing of.
+    /// A place where another fiber may run: number `site` of [`crate::points`]. The caller holds no latch. Called only
+    /// if [`Hook::is_cooperative`], also by threads that the scheduler does not know.
     fn point(&self, _site: u32) {}
 
-    /// A statement begins. As at a point someone else may run, for long if need be.
+    /// A statement begins. As at a point another fiber may run, for long if need be.
     fn enter(&self, _operation: Operation) {}
 
     /// The number of the task that calls: of the thread or fiber that does nothing else while [`Hook::block`] keeps it.
-    /// Asked when a transaction begins. A transaction that waits for one that its own task has begun would wait for ever; by
-    /// this number it is told so ([`TxnError::OwnTask`](crate::TxnError::OwnTask)). 0 says that the number is not known.
+    /// Asked when a transaction begins. A transaction that waits for one that its own task has begun would wait for
+    /// ever; this number lets storage report that ([`TxnError::OwnTask`](crate::TxnError::OwnTask)). 0 says that the
+    /// number is not known.
     ///
-    /// By default tasks are threads, unless the hook is cooperative: it knows which of several on a thread is running, and
-    /// says so here, or nothing is told.
+    /// By default tasks are threads, unless the hook is cooperative: only that hook knows which of several fibers on a
+    /// thread runs. If it does not override this, such waits are not reported.
     fn task(&self) -> u64 {
         if self.is_cooperative() { 0 } else { thread_number() }
     }
@@ -171,7 +172,7 @@ impl Default for ThreadHook {
         // Asking takes longer than opening a small database.
         static CORES: OnceLock<usize> = OnceLock::new();
         let cores = *CORES.get_or_init(|| thread::available_parallelism().map_or(1, usize::from));
-        // On one core a spinning waiter only keeps the other from finishing.
+        // On one core a spinning waiter only keeps the thread that it waits for from running.
         ThreadHook { clock: Clock::machine(), spin_ns: if cores > 1 { 20_000 } else { 0 } }
     }
 }
@@ -217,7 +218,7 @@ impl ThreadHook {
                 Some(until) => {
                     let now = self.clock.now_ns();
                     if now >= until {
-                        // Either we take back the parked mark, or a wake came first and is consumed.
+                        // Either this thread takes back the parked mark, or a wake came first and is consumed.
                         let gone = token.state.compare_exchange(PARKED, EMPTY, Ordering::AcqRel, Ordering::Acquire);
                         return gone.is_err() && token.try_consume();
                     }

@@ -45,7 +45,7 @@ pub struct IndexId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TxnId(pub u64);
 
-/// How old a transaction is: who has begun earlier is less. Of a deadlock the youngest is the victim.
+/// How old a transaction is: one that began earlier is less. Of a deadlock the youngest is the victim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Age(pub(crate) u64);
 
@@ -65,7 +65,7 @@ impl TxnId {
         TxnId(tail.0 >> TxnId::LEAST_RECORD_BITS << TxnId::SLOT_BITS | u64::from(slot.0))
     }
 
-    /// There are fewer slots than this says.
+    /// Slots are fewer than this.
     const SLOT_BITS: u32 = 10;
     /// No record is shorter than 16 bytes.
     const LEAST_RECORD_BITS: u32 = 4;

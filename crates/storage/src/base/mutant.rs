@@ -1,9 +1,9 @@
-//! Mutants: the engine with one protection left out, to see whether the campaigns would notice.
+//! Mutants: the engine with one protection left out, to test whether the campaigns detect it.
 //!
-//! A campaign that finds nothing proves something only if it would have found what can go wrong. So each protection
-//! has a place where it can be switched off, [`is_mutant`], and `cargo xtask torture mutants` runs the campaigns
-//! against each. The feature `mutants` puts the switch in; without it `is_mutant` is the constant `false` and nothing
-//! of this is compiled. Which mutant lives is told by the environment variable `LOCKSTEP_MUTANT`, read once.
+//! A campaign that finds nothing proves something only if it would have found a missing protection. So each protection
+//! has a switch, [`is_mutant`], and `cargo xtask torture mutants` runs the campaigns against each mutant. The feature
+//! `mutants` compiles the switches in; without it `is_mutant` is the constant `false` and none of this is compiled. The
+//! environment variable `LOCKSTEP_MUTANT`, read once, names the active mutant.
 //!
 //! To add a mutant:
 //!
@@ -21,7 +21,7 @@ compile_error!(
 
 macro_rules! mutants {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// What can be left out.
+        /// The protections that can be left out.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
@@ -44,37 +44,37 @@ macro_rules! mutants {
 
 mutants! {
     // Isolation.
-    /// Serializable readers leave the gaps they have looked into open.
+    /// Serializable readers do not lock the gaps that they have read.
     SkipNextKeyLock = "skip-next-key-lock",
-    /// Inserts do not ask whether somebody has read the gap.
+    /// Inserts do not ask whether another transaction has read the gap.
     SkipGapCheck = "skip-gap-check",
-    /// Read locks are given back as soon as the row was read.
+    /// Read locks are released as soon as the row was read.
     ReleaseReadLocksEarly = "release-read-locks-early",
-    /// A tree loaded in bulk appears while others use its table.
+    /// A tree loaded in bulk appears while other transactions use its table.
     ShareBulkTable = "share-bulk-table",
     /// Writers lock rows as readers do.
     SkipWriteLock = "skip-write-lock",
-    /// A rollback gives its locks back before it has taken anything back.
+    /// A rollback releases its locks before it has undone anything.
     ReleaseBeforeUndo = "release-before-undo",
-    /// Nobody looks for deadlocks.
+    /// No transaction looks for deadlocks.
     SkipDeadlockSearch = "skip-deadlock-search",
-    /// Whoever is granted a lock is not woken.
+    /// An owner that is granted a lock is not woken.
     SkipWake = "skip-wake",
     /// A checkpoint keeps its mutex locked while it waits for the log: a fiber of the same thread stops there for good.
     WaitWithMutex = "wait-with-mutex",
     // Points.
     /// A row that was found before a point is copied after it, whether or not its page has changed.
     SkipRevalidation = "skip-revalidation",
-    /// A remembered place is believed by the lock name under which it was remembered, whichever key has it.
+    /// A remembered place is found by lock name only, without comparing the key.
     TrustLockNames = "trust-lock-names",
     // Rollback.
-    /// A rollback takes nothing back.
+    /// A rollback undoes nothing.
     SkipUndo = "skip-undo",
-    /// A statement that failed half-way keeps its half.
+    /// A statement that failed half-way keeps the changes it has made.
     SkipStatementUndo = "skip-statement-undo",
-    /// A rollback leaves the entries it had made in secondary indexes.
+    /// A rollback leaves the entries that the transaction made in secondary indexes.
     SkipIndexUndo = "skip-index-undo",
-    /// An update leaves the old entries of secondary indexes.
+    /// An update leaves the old entries in secondary indexes.
     KeepOldIndexEntries = "keep-old-index-entries",
     /// Undo changes pages without a compensation record.
     SkipCompensation = "skip-compensation",
@@ -83,19 +83,19 @@ mutants! {
     SkipLogSync = "skip-log-sync",
     /// A commit is acknowledged before its record is on disk.
     AckBeforeFlush = "ack-before-flush",
-    /// An answer that only tells what was read does not wait for what it has read to be on disk.
+    /// A read-only transaction is acknowledged before what it has read is on disk.
     AckReadsAtOnce = "ack-reads-at-once",
     /// A record's checksum does not cover its LSN.
     LsnOutOfCrc = "lsn-out-of-crc",
-    /// A record's checksum is not looked at.
+    /// A record's checksum is not checked.
     SkipRecordCrc = "skip-record-crc",
-    /// What lies behind the log's end is left there by a restart.
+    /// A restart does not clear the bytes behind the log's end.
     KeepStaleTail = "keep-stale-tail",
     /// The names of new segments are not made durable.
     SkipDirectorySync = "skip-directory-sync",
-    /// The log is cut off at the checkpoint, whatever is still needed of it.
+    /// The log is cut off at the checkpoint, even where undo or redo still need it.
     TruncateTooEarly = "truncate-too-early",
-    /// After a failed sync of the log the instance works on.
+    /// After a failed sync of the log the instance goes on working.
     ForgiveFailedSync = "forgive-failed-sync",
     /// The appender that finds no segment ready makes one with pages latched.
     MakeSegmentLatched = "make-segment-latched",
@@ -110,10 +110,10 @@ mutants! {
     SkipDirtyMark = "skip-dirty-mark",
     /// The data file is written and not synced.
     SkipDataSync = "skip-data-sync",
-    /// A page's checksum is not looked at.
+    /// A page's checksum is not checked.
     SkipPageChecksum = "skip-page-checksum",
     // Checkpoint and restart.
-    /// A checkpoint lets redo begin at itself, whatever is dirty.
+    /// A checkpoint lets redo begin at itself, whatever pages are dirty.
     ForgetDirtyPages = "forget-dirty-pages",
     /// A checkpoint does not list the transactions that are running.
     ForgetActive = "forget-active",
@@ -123,13 +123,13 @@ mutants! {
     OneControlCopy = "one-control-copy",
     /// Redo does not compare LSNs.
     SkipRedoTest = "skip-redo-test",
-    /// Redo takes sections of a record that concern one page as neighbours, and passes over one that comes later.
+    /// Redo takes a record's sections for one page to be adjacent, and skips one that comes later.
     RedoNeighboursOnly = "redo-neighbours-only",
     /// Redo reads the log to its end, to which restart itself appends.
     RedoWithoutEnd = "redo-without-end",
     /// Redo does nothing.
     SkipRedo = "skip-redo",
-    /// Restart does not roll back what had not committed.
+    /// Restart does not roll back uncommitted transactions.
     SkipRestartUndo = "skip-restart-undo",
 }
 
@@ -151,10 +151,10 @@ pub(crate) fn is_mutant(mutant: Mutant) -> bool {
     chosen() == Some(mutant)
 }
 
-/// The mutant that lives in this process.
+/// The mutant that is active in this process.
 ///
 /// # Panics
-/// If the environment variable names none that there is: a misspelt name must not pass for a healthy engine.
+/// If the environment variable names none of the list: a misspelt name must not pass for the unchanged engine.
 #[cfg(feature = "mutants")]
 pub fn chosen() -> Option<Mutant> {
     static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();

@@ -1,7 +1,7 @@
-//! Points: the places where a cooperative scheduler may run someone else.
+//! Points: the places where a cooperative scheduler may run another fiber.
 //!
-//! Each place is a [`PointSite`] that the linker gathers in a section of its own, so that nobody keeps a list by hand
-//! and a tool can enumerate them ([`points`]). A site's number is its place in that section: it holds for one build.
+//! Each place is a [`PointSite`] that the linker gathers in a section of its own, so that no list is kept by hand and a
+//! tool can enumerate them ([`points`]). A site's number is its place in that section: it holds for one build.
 //!
 //! A point is `if cooperative { hook.point(number) }`: with plain threads one branch that is never taken.
 
@@ -12,17 +12,17 @@ use std::sync::Arc;
 use super::config::LatchKind;
 use super::hook::{Hook, Operation};
 
-/// What a point is good for.
+/// The purpose of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PointKind {
-    /// It parts a stretch of code: who runs next finds the instructions of the last stretch in the cache.
+    /// It ends a stretch of code: the next fiber finds the instructions of that stretch in the cache.
     Instruction,
-    /// Lines have just been asked for: who runs next gives them time to arrive.
+    /// Lines have just been prefetched: running another fiber gives them time to arrive.
     Data,
 }
 
-/// A place in the code where a cooperative scheduler may run someone else.
+/// A place in the code where a cooperative scheduler may run another fiber.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct PointSite {
@@ -47,7 +47,7 @@ impl PointSite {
         self.name
     }
 
-    /// What it is good for.
+    /// Its purpose.
     pub fn kind(&self) -> PointKind {
         self.kind
     }
@@ -96,7 +96,7 @@ mod section {
     }
 }
 
-/// On macOS, and under Miri, sites have no numbers and no list; points lead nowhere.
+/// On macOS, and under Miri, sites have no numbers and no list; points do nothing.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 mod section {
     use super::PointSite;
@@ -117,14 +117,14 @@ const NUMBERED: bool = cfg!(all(target_os = "linux", not(miri)));
 ///
 /// There are at most 64.
 pub fn points() -> &'static [PointSite] {
-    // The section is there only if something in it is.
+    // The section exists only if it contains a site.
     std::hint::black_box(&site::LEAF_HEAD);
     section::all()
 }
 
 macro_rules! point_sites {
     ($($(#[$doc:meta])* $name:ident = $kind:ident $text:literal;)*) => {
-        /// The sites. Named here, in one place, so that a look at one file tells where a transaction may be left.
+        /// The sites. Declared in one place, so that one file tells where a transaction may be left.
         pub(crate) mod site {
             use super::{PointKind, PointSite};
             $(
@@ -145,7 +145,7 @@ point_sites! {
     INNER_HEAD = Data "btree/inner-head";
     /// A descent has asked for the part of an inner page's slots where its key lies.
     INNER_SEGMENT = Data "btree/inner-segment";
-    /// A descent has asked for where the leaf lies.
+    /// A descent has prefetched the entry that says where the leaf lies.
     LEAF_ENTRY = Data "btree/leaf-entry";
     /// A descent has asked for the first lines of the leaf.
     LEAF_HEAD = Data "btree/leaf-head";
@@ -157,7 +157,7 @@ point_sites! {
     GROUP_INNER = Data "btree/group-inner";
     /// A group descent has asked for segments of the pages above the leaves.
     GROUP_INNER_SEGMENT = Data "btree/group-inner-segment";
-    /// A group descent has asked for where leaves lie.
+    /// A group descent has prefetched the entries that say where leaves lie.
     GROUP_ENTRY = Data "btree/group-entry";
     /// A group descent has asked for the first lines of leaves.
     GROUP_LEAF = Data "btree/group-leaf";
@@ -165,17 +165,17 @@ point_sites! {
     GROUP_SEGMENT = Data "btree/group-segment";
     /// A group descent has asked for the rows.
     GROUP_ROW = Data "btree/group-row";
-    /// A row is about to be looked for: what names and locks its table lies behind.
+    /// A row is about to be looked for: its table has been found and locked.
     BEFORE_READ = Instruction "table/before-read";
     /// A descent is about to search the root.
     BEFORE_ROOT = Instruction "btree/before-root";
     /// A descent knows the part of the root's slots where its key lies.
     ROOT_SEGMENT = Instruction "btree/root-segment";
-    /// A descent has arrived at its leaf, and not searched it yet.
+    /// A descent has arrived at its leaf, and has not searched it yet.
     BEFORE_LEAF = Instruction "btree/before-leaf";
-    /// A row has been copied, and not been looked at yet.
+    /// A row has been copied, and has not been read yet.
     AFTER_COPY = Instruction "table/after-copy";
-    /// A row has been found and locked, and not been copied yet.
+    /// A row has been found and locked, and has not been copied yet.
     BEFORE_COPY = Instruction "table/before-copy";
     /// A row has been found and locked, and nothing has been written yet.
     BEFORE_WRITE = Instruction "table/before-write";
@@ -194,15 +194,15 @@ const OF_DESCENTS: [&PointSite; 9] = [
     &site::ROW,
 ];
 
-/// Where storage offers to let someone else run. Every structure that has points keeps one of these.
+/// Where storage offers to run another fiber. Every structure that has points keeps one of these.
 #[derive(Clone, Debug)]
 pub(crate) struct Points {
     hook: Arc<dyn Hook>,
     cooperative: bool,
-    /// By number of the site, a bit each: whether the hook may stop there. A dead point costs a test of one bit. Those
-    /// inside optimistic reads are dead under latch coupling, where a latch is held.
+    /// By number of the site, a bit each: whether the hook may stop there. A point without its bit costs one test.
+    /// Points inside optimistic reads have no bit under latch coupling, where a latch is held.
     live: u64,
-    /// Points inside a descent lead somewhere.
+    /// Whether any point inside a descent is on.
     in_descents: bool,
 }
 
@@ -221,13 +221,13 @@ impl Points {
         Points { hook: Arc::clone(hook), cooperative, live, in_descents }
     }
 
-    /// Whether to ask for lines and stop at points on the way through a tree.
+    /// Whether to prefetch lines and stop at points on the way through a tree.
     #[inline(always)]
     pub(crate) fn in_descents(&self) -> bool {
         self.in_descents
     }
 
-    /// A point. Someone else may run here, and what was read optimistically may have changed after it. The caller
+    /// A point. Another fiber may run here, and what was read optimistically may have changed after it. The caller
     /// holds no latch.
     #[inline(always)]
     pub(crate) fn at(&self, site: &'static PointSite) {
@@ -236,7 +236,7 @@ impl Points {
         }
     }
 
-    /// In one place for all points: what stands between two of them is to fit the instruction cache.
+    /// Cold and shared by all points, so that the code between two points fits the L1 instruction cache.
     #[inline(never)]
     fn stop(&self, site: &'static PointSite) {
         crate::latch::assert_none_held(site.name);
@@ -278,7 +278,7 @@ mod tests {
         assert!(all.iter().any(|s| std::ptr::eq(s, &site::ROW)));
     }
 
-    /// Stops where it is told to, and nowhere else.
+    /// Stops at the sites that the test names, and nowhere else.
     #[derive(Debug)]
     struct At(&'static PointSite);
 

@@ -1,8 +1,8 @@
 //! The instance's one-way switch from "working" to "closed to commits".
 //!
-//! After a failed write or fsync nobody knows what the disk holds (the kernel may have dropped the dirty
-//! pages and the error is reported once), so nothing that would be acknowledged afterwards can be believed.
-//! fsync is never retried; the way out is to reopen, which recovers from what is on disk.
+//! After a failed write or fsync it is unknown what the disk holds (the kernel may have dropped the dirty pages, and
+//! reports the error once), so no later acknowledgement could be trusted. fsync is never retried; the way out is to
+//! reopen the database, which recovers from what is on disk.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -13,9 +13,9 @@ use super::ids::Lsn;
 
 /// Commits are taken.
 const OPEN: u8 = 0;
-/// Nothing more becomes durable. What is in memory is as it should be.
+/// Nothing more becomes durable. The state in memory is sound.
 const CLOSED: u8 = 1;
-/// A panic has left a page changed by half, or a rollback has stopped half-way: nothing in memory is to be believed.
+/// A panic has left a page half changed, or a rollback has stopped half-way: the state in memory is not sound.
 const DISTRUSTED: u8 = 2;
 
 /// Shared by log, pool and transactions.
@@ -32,13 +32,13 @@ impl Poison {
         self.state.fetch_max(CLOSED, Ordering::Release);
     }
 
-    /// Closes the instance to reading as well.
+    /// Closes the instance to readers as well.
     pub(crate) fn distrust(&self, cause: &str, durable: Lsn) {
         let _ = self.cause.set((cause.into(), durable));
         self.state.fetch_max(DISTRUSTED, Ordering::Release);
     }
 
-    /// `Err(Poisoned)` once nothing in memory is to be believed.
+    /// `Err(Poisoned)` once the state in memory is not sound.
     #[inline]
     pub(crate) fn check_memory(&self) -> Result<(), StorageError> {
         if self.state.load(Ordering::Acquire) == DISTRUSTED { Err(self.error()) } else { Ok(()) }
@@ -67,7 +67,7 @@ impl Poison {
 mod tests {
     use super::*;
 
-    /// "Closed to commits" quoted an error that said to try again, and that nothing was lost.
+    /// The error of a closed instance quoted a cause that said to try again, and that nothing was lost.
     #[test]
     fn what_closed_the_instance_is_told_without_its_advice() {
         let file = || "bank/log.7".to_owned();

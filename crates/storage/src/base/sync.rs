@@ -1,20 +1,21 @@
-//! Locks, atomics and pauses, in one place so that model checkers can put theirs in.
+//! Locks, atomics and pauses, in one place so that model checkers can substitute their own.
 //!
-//! Two of them do, each where it is strong:
+//! Two checkers do, each for what it is good at:
 //!
 //! * **loom** (`--cfg loom`) tries every order of steps and every outcome that the memory model allows. That is possible
 //!   for small structures only: those that take their atomics from [`word`], namely the latch, the translation table and
 //!   the log's reservations.
 //! * **shuttle** (`--cfg shuttle`) runs many random schedules, sequentially consistent, of protocols of any length. It has
-//!   whatever takes [`atomic`], [`Mutex`] and [`RwLock`] from here: lock table, log, checkpoints, active transactions.
+//!   all code that takes [`atomic`], [`Mutex`] and [`RwLock`] from here: lock table, log, checkpoints, active
+//!   transactions.
 //!
 //! Without either, these are the standard library's and parking_lot's own. Under shuttle all tasks are one thread: a
 //! mutex that is not from here must not be held across anything that is.
 
 //!
-//! In debug builds this thread's locked mutexes are counted, because none may be locked where the thread waits through the
-//! hook or passes a point: the one that goes on meanwhile may be a fiber of the same thread, and if it asks for that mutex
-//! the thread stops for good. [`assert_none_locked`] is asked there.
+//! In debug builds this thread's locked mutexes are counted, because none may be locked where the thread waits through
+//! the hook or passes a point: another fiber of the same thread may run meanwhile, and if it asks for that mutex the
+//! thread stops for good. [`assert_none_locked`] checks it there.
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 pub(crate) use counted::{Mutex, MutexGuard, RwLock};
@@ -23,7 +24,7 @@ pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
 #[cfg(shuttle)]
 pub(crate) use scheduled::{Mutex, MutexGuard, RwLock};
 
-/// Atomics of protocols.
+/// Atomics of protocols, which shuttle can check.
 pub(crate) mod atomic {
     #[cfg(shuttle)]
     pub(crate) use shuttle::sync::atomic::*;
@@ -31,7 +32,7 @@ pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::*;
 }
 
-/// Atomics of small structures.
+/// Atomics of small structures, which loom can check.
 pub(crate) mod word {
     #[cfg(loom)]
     pub(crate) use loom::sync::atomic::*;
@@ -50,8 +51,8 @@ pub(crate) fn yield_now() {
     std::thread::yield_now();
 }
 
-/// Waiting for something that takes tens of nanoseconds: spins, and lets another thread run when that has gone on for
-/// so long that whoever is waited for was probably preempted.
+/// Waits for something that takes tens of nanoseconds: spins, and lets another thread run when that has gone on for so
+/// long that the thread waited for was probably preempted.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
     rounds: u32,
@@ -60,7 +61,7 @@ pub(crate) struct Backoff {
 impl Backoff {
     /// Waits a little, longer from call to call.
     pub(crate) fn pause(&mut self) {
-        // Under a checker nothing happens until others run.
+        // Under a checker nothing changes until another thread runs.
         if self.rounds < 7 && !cfg!(any(loom, shuttle)) {
             for _ in 0..1u32 << self.rounds {
                 std::hint::spin_loop();

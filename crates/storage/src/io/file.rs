@@ -1,7 +1,7 @@
 //! Real files, through the C library, so that tracing tools see every call.
 //!
-//! A directory is opened once; its files are opened relative to its descriptor. So a database stays where it was opened,
-//! whatever the process's directory is later and whatever the path then leads to.
+//! A directory is opened once; its files are opened relative to its descriptor. So a database stays where it was
+//! opened, whatever the process's working directory is later and whatever the path then leads to.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, IoSlice, Read, Seek, Write};
@@ -18,7 +18,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::{BLOCK, Disk, DiskFile, DiskLock, LOCK_FILE, LockError, OpenMode, write_zeros_at};
 use crate::base::error::StorageError;
 
-/// Most digits and ends of line in it.
+/// Most bytes of a lock file: digits and line ends.
 const LOCK_TEXT: u64 = 20;
 
 const IS_LINK: &str = "is a symbolic link, which no file of a database may be: put the file itself there, or open the database that it is of";
@@ -28,7 +28,7 @@ const IS_OTHER: &str = "is not a regular file; move it away";
 #[derive(Debug)]
 pub struct FileDisk {
     dir: OwnedFd,
-    /// As the user named it, for messages.
+    /// The path as the user gave it, for messages.
     path: PathBuf,
 }
 
@@ -36,7 +36,7 @@ impl FileDisk {
     /// An existing directory.
     ///
     /// # Errors
-    /// There is none, it is something else, or it may not be read.
+    /// There is no such directory, it is not a directory, or it may not be read.
     pub fn open(dir: impl Into<PathBuf>) -> io::Result<FileDisk> {
         let path = dir.into();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -67,9 +67,9 @@ impl FileDisk {
         &self.path
     }
 
-    /// Opens a regular file of the directory. A link is not followed: what it leads to is not the database's.
+    /// Opens a regular file of the directory. A link is not followed: its target does not belong to the database.
     fn open_at(&self, name: &str, flags: OFlags) -> io::Result<File> {
-        // Neither a pipe nor a terminal of that name may hold the caller up.
+        // Non-blocking: a pipe or a terminal of that name must not stop the caller.
         let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match retry_on_intr(|| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(0o666))) {
             Ok(file) => File::from(file),
@@ -79,9 +79,9 @@ impl FileDisk {
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other(IS_OTHER)) }
     }
 
-    /// Claims the directory itself; none where the file system locks no directories (NFS).
+    /// Claims the directory itself; `None` where the file system locks no directories (NFS).
     fn lock_directory(&self) -> io::Result<Option<OwnedFd>> {
-        // A descriptor of its own: a lock belongs to one, and ends with it.
+        // A descriptor of its own: a lock belongs to one descriptor, and ends with it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own = retry_on_intr(|| rustix::fs::openat(&self.dir, ".", flags, Mode::empty()))?;
         match retry_on_intr(|| rustix::fs::flock(&own, FlockOperation::NonBlockingLockExclusive)) {
@@ -96,7 +96,7 @@ impl FileDisk {
     }
 }
 
-/// The process that a lock file names, and whether the file is one.
+/// The process that a lock file names, and whether the file is a lock file.
 fn holder(file: &File) -> io::Result<(Option<u32>, bool)> {
     let mut text = Vec::new();
     file.take(LOCK_TEXT + 1).read_to_end(&mut text)?;
@@ -129,13 +129,13 @@ impl Disk for FileDisk {
             let kind = match entry.file_type() {
                 FileType::Unknown => match rustix::fs::statat(&self.dir, raw, AtFlags::SYMLINK_NOFOLLOW) {
                     Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    // It has gone meanwhile.
+                    // It was removed meanwhile.
                     Err(Errno::NOENT) => continue,
                     Err(error) => return Err(error.into()),
                 },
                 kind => kind,
             };
-            // A name that is not UTF-8 is not ours, and is not overlooked either.
+            // A name that is not UTF-8 is not the database's, but is listed all the same.
             let mut name = raw.to_string_lossy().into_owned();
             if kind == FileType::Directory {
                 name.push('/');
@@ -154,7 +154,8 @@ impl Disk for FileDisk {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             renamed => return Ok(renamed?),
         }
-        // A file system that cannot tell: the directory is locked, so that nobody of ours takes the name in between.
+        // This file system cannot rename without replacing. The directory is locked, so no other database process takes
+        // the name meanwhile.
         match rustix::fs::statat(&self.dir, to, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => Ok(rustix::fs::renameat(&self.dir, from, &self.dir, to)?),
             Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -166,8 +167,8 @@ impl Disk for FileDisk {
         Ok(rustix::fs::fsync(&self.dir)?)
     }
 
-    /// Locks the directory, and the file `lock` as well: it is all there is where directories cannot be locked. It
-    /// stays when the lock is released: removing it would let two processes lock two files of that name.
+    /// Locks the directory, and also the file `lock`, which is the only lock where directories cannot be locked. The
+    /// file stays when the lock is released: removing it would let two processes lock two files of that name.
     fn lock(&self) -> Result<DiskLock, LockError> {
         let shown = self.show(LOCK_FILE);
         let fail = |op, e| StorageError::io(op, &*shown, 0, e);
@@ -200,7 +201,7 @@ impl Disk for FileDisk {
     }
 }
 
-/// Opens a file past the cache; none where the system has no such flag.
+/// Opens a file past the cache; `None` where the system has no such flag.
 #[cfg(target_os = "linux")]
 const DIRECT: Option<OFlags> = Some(OFlags::DIRECT);
 #[cfg(not(target_os = "linux"))]
@@ -209,9 +210,9 @@ const DIRECT: Option<OFlags> = None;
 #[derive(Debug)]
 struct RealFile {
     file: File,
-    /// The same file opened past the cache, when blocks are first written; none where that is not to be had.
+    /// The same file opened past the cache, when blocks are first written; `None` where that is not possible.
     direct: OnceLock<Option<File>>,
-    /// The file system opened it so and then would not write.
+    /// The file system opened the file past the cache and then refused to write.
     refused: AtomicBool,
     /// The file system cannot say whether a read would wait.
     waits: AtomicBool,
@@ -224,7 +225,7 @@ impl RealFile {
             return None;
         }
         let open = || {
-            // The same file, whatever it is called by now.
+            // The same file, whatever its name is by now.
             let again = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             OpenOptions::new().write(true).custom_flags(DIRECT?.bits() as i32).open(again).ok()
         };
@@ -266,7 +267,7 @@ impl DiskFile for RealFile {
     }
 
     fn write_blocks_at(&self, blocks: &[IoSlice<'_>], off: u64) -> io::Result<usize> {
-        // What a short transfer has left over is not aligned.
+        // The rest of a short transfer is not aligned.
         if is_aligned(blocks, off)
             && let Some(direct) = self.direct()
         {
@@ -299,7 +300,7 @@ impl DiskFile for RealFile {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
             other => return other.map_err(io::Error::from),
         }
-        // A file system without it: only what lies beyond the end can be zeroed without losing bytes.
+        // This file system cannot allocate: only bytes beyond the end can be zeroed without losing data.
         let end = self.len()?;
         let from = off.max(end);
         let to = off.saturating_add(len);

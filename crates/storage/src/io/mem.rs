@@ -10,8 +10,8 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{Disk, DiskFile, DiskLock, LockError, OpenMode};
 
-/// Bytes of one piece of a file. Pieces grow a file without moving what is there, and threads that use
-/// different pieces do not meet.
+/// Bytes of one piece of a file. Pieces let a file grow without moving its bytes, and threads that use different pieces
+/// do not contend.
 const PIECE: usize = 256 << 10;
 
 /// A directory in memory. Clones are the same directory.
@@ -136,7 +136,7 @@ impl DiskFile for MemFile {
         let mut done = 0;
         while done < buf.len() {
             let (piece, from, n) = place(off + done as u64, buf.len() - done);
-            // A file cut by somebody else meanwhile: what is left of the write is lost with the cut.
+            // Another thread cut the file meanwhile: the rest of the write is lost with the cut.
             let Some(piece) = pieces.get(piece) else { break };
             piece.write()[from..from + n].copy_from_slice(&buf[done..done + n]);
             done += n;

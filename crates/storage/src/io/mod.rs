@@ -1,6 +1,6 @@
-//! The one door to files. Nothing else in the crate touches `std::fs`.
+//! The only access to files. Nothing else in the crate touches `std::fs`.
 //!
-//! A [`Disk`] is one directory, a [`DiskFile`] an open file of it. Three of them exist: [`FileDisk`] (the
+//! A [`Disk`] is one directory, a [`DiskFile`] an open file of it. There are three: [`FileDisk`] (the
 //! real thing), [`MemDisk`] (memory, for in-memory databases and tests) and [`SimDisk`] (memory that can
 //! lose what was not synced, tear, flip and fail, from a seed).
 //!
@@ -24,7 +24,7 @@ pub use file::FileDisk;
 pub use mem::MemDisk;
 pub use sim::{Call, Crash, Fault, SimDisk, When};
 
-/// Name of the file that says who has a directory open. A disk of files has one, and makes it.
+/// Name of the file that names the process that has a directory open. A disk of files has one, and makes it.
 pub(crate) const LOCK_FILE: &str = "lock";
 /// Bytes of a block as [`DiskFile::write_blocks_at`] takes it, and the alignment of its memory.
 pub const BLOCK: usize = 4096;
@@ -60,7 +60,7 @@ pub trait Disk: Send + Sync + Debug {
     /// Claims the directory for this process (and, within it, for one owner) until the lock is dropped.
     fn lock(&self) -> Result<DiskLock, LockError>;
 
-    /// The file as the user would find it, for messages.
+    /// Path of the file, for messages.
     fn show(&self, name: &str) -> String;
 }
 
@@ -70,8 +70,8 @@ pub trait DiskFile: Send + Sync + Debug {
     /// Reads at `off`; may be short, 0 at the end of the file.
     fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize>;
 
-    /// As [`DiskFile::read_at`], if the system has those bytes in memory; `None` if the call might have to wait for a device,
-    /// or it cannot be told. The default cannot tell.
+    /// As [`DiskFile::read_at`], if the system has those bytes in memory; `None` if the call might have to wait for a
+    /// device, or if that is unknown. The default does not know.
     fn read_resident_at(&self, _buf: &mut [u8], _off: u64) -> io::Result<Option<usize>> {
         Ok(None)
     }
@@ -81,7 +81,7 @@ pub trait DiskFile: Send + Sync + Debug {
 
     /// Writes blocks one after the other at `off`, past the system's cache where the file system can (`O_DIRECT`); may
     /// be short. `off`, the memory of each slice and its length are multiples of [`BLOCK`]. Reads and cached writes
-    /// before and after see each other as ever. The default is [`DiskFile::write_at`].
+    /// before and after stay coherent with it. The default is [`DiskFile::write_at`].
     fn write_blocks_at(&self, blocks: &[IoSlice<'_>], off: u64) -> io::Result<usize> {
         blocks.iter().find(|block| !block.is_empty()).map_or(Ok(0), |block| self.write_at(block, off))
     }
@@ -91,8 +91,8 @@ pub trait DiskFile: Send + Sync + Debug {
         false
     }
 
-    /// Makes all bytes written so far durable, and the length (`fdatasync`). After an error nobody knows
-    /// what is durable: never call it again, never trust the file until it has been recovered.
+    /// Makes all bytes written so far durable, and the length (`fdatasync`). After an error it is unknown what is
+    /// durable: never call it again, never trust the file until it has been recovered.
     fn sync(&self) -> io::Result<()>;
 
     /// Bytes in the file.
@@ -105,7 +105,7 @@ pub trait DiskFile: Send + Sync + Debug {
     /// later writes there need no more space. Bytes already in the file stay.
     fn allocate(&self, off: u64, len: u64) -> io::Result<()>;
 
-    /// The file as the user would find it, for messages.
+    /// Path of the file, for messages.
     fn name(&self) -> &str;
 }
 
@@ -121,7 +121,7 @@ impl<T: Any + Send + Sync + Debug> Held for T {}
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody has it.
+    /// Another process, or another owner in this process, has it.
     #[error("{dir}: in use by {}", holder(.pid))]
     Held {
         /// The directory.

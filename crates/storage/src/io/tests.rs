@@ -1,4 +1,4 @@
-//! What every disk promises, and what the simulated one adds.
+//! What every disk guarantees, and what the simulated one adds.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The latch under every order of steps and every outcome that the memory model allows: `cargo xtask loom`.
 //!
 //! Page bytes are relaxed atomics here: that is how optimistic readers use them. Bytes that are read under a share or
-//! written under the exclusive mode are loom's cells as well, which find out an access that nothing orders.
+//! written under the exclusive mode are loom's cells as well, which detect an access that nothing orders.
 #![allow(unsafe_code)]
 
 use loom::cell::UnsafeCell;
@@ -11,12 +11,12 @@ use loom::thread;
 
 use super::*;
 
-/// A page of two words that are always equal when nobody writes.
+/// A page of two words that are equal whenever no writer holds the latch.
 #[derive(Default)]
 struct Page {
     latch: Latch,
     words: [AtomicU64; 2],
-    /// What only holders of a latch touch.
+    /// Data that only holders of a latch access.
     latched: UnsafeCell<u64>,
 }
 
@@ -95,7 +95,7 @@ fn loom_a_reader_that_upgrades_writes_over_what_it_has_read() {
             let seen = page.words()[0];
             let upgraded = page.latch.upgrade(version);
             if upgraded {
-                assert_eq!(page.latched(), seen, "somebody wrote between reading and upgrading");
+                assert_eq!(page.latched(), seen, "another thread wrote between reading and upgrading");
                 page.write(seen + 1);
                 page.latch.unlock_exclusive();
             }

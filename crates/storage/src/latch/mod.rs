@@ -21,7 +21,7 @@
 //! Rules:
 //! 1. No latch is held across a wait for a lock, for I/O or for the log's durability.
 //! 2. Latches are taken from the root downwards and from left to right; a holder that wants
-//!    anything else must try, and let go when it fails.
+//!    anything else must try, and release all latches when it fails.
 //! 3. A shared holder never upgrades while keeping its share: [`ReadGuard::upgrade`] lets go, takes
 //!    the exclusive mode and fails when the version has moved.
 
@@ -42,8 +42,8 @@ const VERSION_MASK: u64 = !(VERSION - 1);
 pub(crate) struct Latch(AtomicU64);
 
 /// Counts the page latches that this thread holds, in builds with debug assertions. A fiber is left only at points and
-/// blocks, where it holds none, so the thread's count is that of the fiber that runs. (Under shuttle all tasks are one
-/// thread and are left anywhere: nothing is counted there.)
+/// blocks, where it holds none, so the thread's count is that of the fiber that runs. (Under shuttle all tasks share
+/// one thread and are left anywhere: nothing is counted there.)
 #[cfg(all(debug_assertions, not(shuttle)))]
 mod held {
     use std::cell::Cell;
@@ -80,7 +80,7 @@ pub(crate) fn assert_none_held(_where: &str) {
 pub(crate) struct Version(u64);
 
 impl Version {
-    /// A version no latch ever has.
+    /// A version that no latch ever has.
     pub(crate) const NEVER: Version = Version(u64::MAX);
 }
 
@@ -123,7 +123,7 @@ impl Latch {
         self.upgrade_slow(version)
     }
 
-    /// As [`Latch::upgrade`], but gives up when readers are there too: for those who hold other latches.
+    /// As [`Latch::upgrade`], but gives up when there are readers too: for callers that hold other latches.
     #[inline]
     pub(crate) fn try_upgrade(&self, version: Version) -> bool {
         let taken =
@@ -152,7 +152,7 @@ impl Latch {
         }
     }
 
-    /// Takes the exclusive mode, waiting for whoever holds the latch.
+    /// Takes the exclusive mode, waiting for the threads that hold the latch.
     pub(crate) fn lock_exclusive(&self) {
         let mut backoff = Backoff::default();
         while !self.try_lock_exclusive() {
@@ -160,7 +160,7 @@ impl Latch {
         }
     }
 
-    /// Takes the exclusive mode if nobody holds the latch.
+    /// Takes the exclusive mode if no thread holds the latch.
     #[inline]
     pub(crate) fn try_lock_exclusive(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl Latch {
         }
     }
 
-    /// Takes the shared mode if no writer is there.
+    /// Takes the shared mode if no writer holds the latch.
     #[cfg(test)]
     pub(crate) fn try_lock_shared(&self) -> Option<Version> {
         let word = self.0.load(Ordering::Relaxed);
@@ -250,7 +250,7 @@ impl<'a> ReadGuard<'a> {
     /// Begins to read under the latch kind in force.
     #[inline]
     pub(crate) fn new(latch: &'a Latch, kind: LatchKind) -> ReadGuard<'a> {
-        // An optimistic read is a race by the letter of the language: see `page::access`.
+        // An optimistic read is a data race by the language's definition: see `page::access`.
         let kind = if cfg!(any(miri, race_free)) { LatchKind::Plain } else { kind };
         match kind {
             LatchKind::Optimistic => ReadGuard { latch, version: latch.optimistic(), shared: false },
@@ -270,7 +270,7 @@ impl<'a> ReadGuard<'a> {
         self.version
     }
 
-    /// Out of line: readers hold nothing unless latches are plain, and guards are dropped in many places.
+    /// Not inlined: readers hold nothing unless latches are plain, and guards are dropped in many places.
     #[cold]
     fn let_go(&self) {
         self.latch.unlock_shared();
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     fn the_latches_a_thread_holds_are_counted() {
-        // Of a thread of its own: other tests forget latches that they hold, and may run on the same one.
+        // In a thread of its own: other tests leak latches that they hold, and may run on the same thread.
         std::thread::spawn(|| {
             let (a, b) = (Latch::default(), Latch::default());
             assert_none_held("the start");
@@ -350,7 +350,7 @@ mod tests {
             assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
             b.unlock_exclusive();
             assert_none_held("the end");
-            // An optimistic reader holds nothing; where there are none he takes a share.
+            // An optimistic reader holds nothing; without optimistic reads it takes a share.
             if !cfg!(any(miri, race_free)) {
                 let _read = ReadGuard::new(&a, LatchKind::Optimistic);
                 assert_none_held("a read section");

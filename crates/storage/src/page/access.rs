@@ -1,14 +1,13 @@
 //! The one place where page bytes are read and written.
 //!
-//! An optimistic reader may look at a page while a writer changes it. Such reads go through
-//! [`PageRef`]: single values by volatile reads, runs of bytes by a copy into private memory. Any bytes
-//! are acceptable to it: offsets are checked against the page before use, and whoever reads validates
-//! the latch's version before believing anything.
+//! An optimistic reader may look at a page while a writer changes it. Such reads go through [`PageRef`]: single values
+//! by volatile reads, runs of bytes by a copy into private memory. Any bytes are acceptable to it: offsets are checked
+//! against the page before use, and each reader validates the latch's version before it relies on anything it has read.
 //!
-//! By the letter of the language a race between a volatile read and a write is undefined; compilers for
-//! our targets give it the meaning of the machine, and every optimistic engine in C++ and Rust
-//! (crossbeam's `AtomicCell` among them) rests on the same ground. Under Miri and the sanitizers
-//! (`cfg(miri)`, `--cfg race_free`) readers take shared latches instead, so no race remains to be seen.
+//! By the language's definition a race between a volatile read and a write is undefined; compilers for our targets give
+//! it the meaning of the machine, and every optimistic engine in C++ and Rust (crossbeam's `AtomicCell` among them)
+//! relies on the same. Under Miri and the sanitizers (`cfg(miri)`, `--cfg race_free`) readers take shared latches
+//! instead, so there is no race to report.
 
 #![allow(unsafe_code)]
 
@@ -73,7 +72,7 @@ impl<'a> PageRef<'a> {
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
     }
 
-    /// A word of slot `i`, at byte 0, 4 or 8 of it; of the last possible slot if `i` is beyond.
+    /// A word of slot `i`, at byte 0, 4 or 8 of it; of the last possible slot if `i` is larger.
     #[inline]
     pub(crate) fn slot_word(self, i: usize, byte: usize) -> u32 {
         const LAST: usize = (PAGE_SIZE - SLOTS) / SLOT - 2;
@@ -83,8 +82,8 @@ impl<'a> PageRef<'a> {
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() })
     }
 
-    /// The first of the slots `from..to` whose head is not below `head`. Heads ascend; `to` must not be beyond what a
-    /// page can have. Without a branch on what is found, which could not be predicted, nor on how many slots there are,
+    /// The first of the slots `from..to` whose head is not below `head`. Heads ascend; `to` must not exceed what a page
+    /// can have. Without a branch on the heads, which the processor could not predict, nor on the number of slots,
     /// which differs from table to table.
     #[inline]
     pub(crate) fn heads_below(self, head: u32, mut from: usize, to: usize) -> usize {
@@ -93,7 +92,7 @@ impl<'a> PageRef<'a> {
         if len == 0 {
             return from;
         }
-        // Where the search goes on if slots up to `next` are to be left out, of `to` at most.
+        // Where the search goes on (at most `to`) if the slots up to `next` are too small.
         let step = |from: usize, ahead: usize| {
             let next = (from + ahead).min(to);
             let at = SLOTS + (next - 1) * SLOT;
@@ -159,7 +158,7 @@ impl<'a> PageRef<'a> {
         if at + len > PAGE_SIZE {
             return false;
         }
-        // A few bytes are copied quickest as part of many: a length that is known needs no call.
+        // A few bytes are copied fastest as part of many: a constant length needs no call.
         const FEW: usize = 32;
         if len <= FEW && at + FEW <= PAGE_SIZE {
             out.reserve(FEW);
@@ -179,8 +178,8 @@ impl<'a> PageRef<'a> {
         true
     }
 
-    /// Whether the page has these very bytes at `at`. Words that overlap, because a call to compare a few bytes costs more
-    /// than to look at some of them twice.
+    /// Whether the page has exactly these bytes at `at`. Compares overlapping words, because a call to compare a few
+    /// bytes costs more than to compare some of them twice.
     #[inline]
     pub(crate) fn has_bytes(self, at: usize, bytes: &[u8]) -> bool {
         let len = bytes.len();
@@ -240,7 +239,7 @@ impl<'a> PageRef<'a> {
         len.cmp(&key.len())
     }
 
-    /// Bytes of a page that nobody changes meanwhile.
+    /// Bytes of a page that no thread changes meanwhile.
     ///
     /// # Safety
     /// The caller holds a latch on the page (any mode but optimistic), or owns its memory.
@@ -257,7 +256,7 @@ impl<'a> PageRef<'a> {
     }
 }
 
-/// Whether two words are the same, wherever they begin.
+/// Whether two words, at any alignment, are equal.
 ///
 /// # Safety
 /// `size_of::<T>()` bytes may be read at both.

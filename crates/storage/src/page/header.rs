@@ -39,7 +39,7 @@ pub(crate) const HIGH_LEN: usize = 38;
 pub(crate) const RIGHT: usize = 40;
 /// An inner page's last child.
 pub(crate) const UPPER: usize = 44;
-/// How often rows have left the page by split, merge or purge; a stamp for optimistic access.
+/// How often rows have left the page by split, merge or purge: a version for optimistic access.
 pub(crate) const SPLITS: usize = 48;
 /// Ghost slots.
 pub(crate) const GHOSTS: usize = 52;
@@ -47,7 +47,7 @@ pub(crate) const GHOSTS: usize = 52;
 pub(crate) const LAST_INSERT: usize = 54;
 /// Length of the run of ascending inserts that ended there.
 pub(crate) const RUN: usize = 56;
-/// Bytes behind the prefix that all keys here happen to share, at most 4: heads begin behind them.
+/// Bytes behind the prefix that all keys on this page share by chance, at most 4: heads begin behind them.
 pub(crate) const SKIP: usize = 58;
 /// Those bytes, like a head.
 pub(crate) const SHARED: usize = 60;

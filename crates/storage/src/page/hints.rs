@@ -38,7 +38,7 @@ fn ranks_sse2(hints: [u32; HINT_COUNT], head: u32) -> (usize, usize) {
         let (low, high) = (_mm_packs_epi32(word[0], word[1]), _mm_packs_epi32(word[2], word[3]));
         _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32
     };
-    // A bit per hint; because hints ascend, the bits of those below come first and those of greater ones last.
+    // A bit per hint; because hints ascend, hints below `head` set the low bits and greater ones the high bits.
     let below = mask(all.map(|four| _mm_cmpgt_epi32(wanted, four)));
     let above = mask(all.map(|four| _mm_cmpgt_epi32(four, wanted)));
     (below.trailing_ones() as usize, (above | 1 << HINT_COUNT).trailing_zeros() as usize)

@@ -7,17 +7,17 @@
 //! +--------+-------+------+------+------+----------------+--------+-------+--------+
 //! ```
 //!
-//! A slot is 12 bytes: `head` (first four bytes of the key after the page's prefix, as a number that
-//! orders like the key), the record's offset, key length, and then in a leaf value length and flags, in an
-//! inner page the child: whoever has found the slot need not look at the record. A record is four bytes
-//! (a row's version; unused in an inner page), the rest of the key, the value.
+//! A slot is 12 bytes: `head` (first four bytes of the key after the page's prefix, as a number that orders like the
+//! key), the record's offset, key length, and then in a leaf value length and flags, in an inner page the child: once a
+//! search has found the slot it need not look at the record. A record is four bytes (a row's version; unused in an
+//! inner page), the rest of the key, the value.
 //!
 //! The **fences** bound what keys may come to lie here: `low <= key < high`, both stored whole, either
 //! may be infinite. All keys share the fences' common prefix, which is stored once.
 //!
-//! A page at the edge of its tree (so the root) has an infinite fence and thus no prefix. Its keys may still have
-//! their first bytes in common; so that heads tell them apart, heads there begin behind as many bytes as the
-//! keys share (`SKIP`, `SHARED`), and a search first compares those.
+//! A page at the edge of its tree (so the root) has an infinite fence and thus no prefix. Its keys may still share
+//! their first bytes; so that heads differ, heads there begin behind the bytes that all keys share (`SKIP`, `SHARED`),
+//! and a search first compares those bytes.
 //!
 //! The 16 **hints** are heads of evenly spaced slots in one cache line: a search looks at the header's
 //! line, the hints' line, one segment of the slots and then the record.
@@ -49,7 +49,7 @@ pub(crate) mod flags {
     pub(crate) const HIGH_INFINITE: u16 = 2;
 }
 
-/// Bit of a slot's flags: the row is deleted, its key still parts two gaps.
+/// Bit of a slot's flags: the row is deleted, its key still separates two gaps.
 pub(crate) const GHOST: u16 = 1;
 
 /// A slot, decoded.
@@ -87,14 +87,14 @@ impl Slot {
 #[inline]
 pub(super) fn head_of(key: &[u8], prefix: usize) -> u32 {
     let Some(last) = key.len().checked_sub(4) else { return head_of_few(key, prefix) };
-    // What is shorter than a head is the key's last bytes, padded with zeros. No branch: keys of many lengths come by.
+    // A rest shorter than a head is the key's last bytes, padded with zeros. No branch: keys of many lengths are mixed.
     let at = prefix.min(last);
     let word =
         key.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>()).map_or(0, |word| u32::from_be_bytes(*word));
     (u64::from(word) << (8 * (prefix - at).min(4))) as u32
 }
 
-/// Of a key of less than four bytes.
+/// For a key of less than four bytes.
 #[cold]
 fn head_of_few(key: &[u8], prefix: usize) -> u32 {
     let rest = key.get(prefix..).unwrap_or(&[]);
@@ -114,16 +114,16 @@ pub(crate) struct Narrowed {
     head: u32,
     from: u16,
     to: u16,
-    /// All keys of the page are above it, or all below: `from` is the place.
+    /// All keys of the page are above the key looked for, or all below: its place is `from`.
     is_outside: bool,
 }
 
 impl Narrowed {
-    /// For a page that has not been looked at.
+    /// For a page that has not been looked at yet.
     pub(crate) const NONE: Narrowed = Narrowed { head: 0, from: 0, to: 0, is_outside: true };
 }
 
-/// Reading. Safe for any bytes; meaningful when they were stable.
+/// Reading. Safe for any bytes; the results mean something only if the bytes were stable.
 impl<'a> PageRef<'a> {
     /// Slots in use.
     #[inline]
@@ -162,7 +162,7 @@ impl<'a> PageRef<'a> {
         if self.is_leaf() { slot } else { Slot { value_len: 0, flags: 0, ..slot } }
     }
 
-    /// What is kept beside key and value: the row's version, or the child.
+    /// The four bytes kept beside key and value: the row's version, or the child.
     fn word(self, i: usize) -> u32 {
         if self.is_leaf() { self.row_version(self.slot(i)) } else { self.slot_word(i, 8) }
     }
@@ -199,8 +199,8 @@ impl<'a> PageRef<'a> {
         (below * step, to)
     }
 
-    /// Asks for the lines of the slots `from..to` at once: a search looks at one after the other, each where the one
-    /// before said.
+    /// Prefetches the lines of the slots `from..to` together: a search looks at them one after the other, where each
+    /// determines the next.
     #[inline]
     fn prefetch_slots(self, from: usize, to: usize) {
         let mut at = SLOTS + from * SLOT;
@@ -232,7 +232,7 @@ impl<'a> PageRef<'a> {
         self.prefetch_room_at(i, self.heap_start());
     }
 
-    /// How many inserts in a row came each right behind the one before it; see [`PageMut::note_insert`].
+    /// How many consecutive inserts each came right behind the one before; see [`PageMut::note_insert`].
     #[inline]
     pub(crate) fn insert_run(self) -> u16 {
         self.u16(RUN)
@@ -244,7 +244,7 @@ impl<'a> PageRef<'a> {
         usize::from(self.u16(HEAP_START))
     }
 
-    /// As [`PageRef::prefetch_room`], for who knows where the heap begins: nothing of the page is looked at.
+    /// As [`PageRef::prefetch_room`], for a caller that knows where the heap begins: reads nothing of the page.
     #[inline]
     pub(crate) fn prefetch_room_at(self, i: usize, heap: usize) {
         self.prefetch(heap.saturating_sub(1));
@@ -258,8 +258,8 @@ impl<'a> PageRef<'a> {
         self.finish(self.narrow(key), key)
     }
 
-    /// The first half of [`PageRef::lower_bound`]: asks for the slots between which the key can lie. In one piece of code
-    /// with what calls it, as its other half must be near in the instruction cache.
+    /// The first half of [`PageRef::lower_bound`]: prefetches the slots between which the key can lie. Inlined into its
+    /// caller, because the second half must be near it in the instruction cache.
     #[inline(always)]
     pub(crate) fn narrow(self, key: &[u8]) -> Narrowed {
         let narrowed = self.narrow_near(key);
@@ -267,14 +267,14 @@ impl<'a> PageRef<'a> {
         narrowed
     }
 
-    /// As [`PageRef::narrow`], of a page that is near.
+    /// As [`PageRef::narrow`], of a page that is in the cache.
     #[inline(always)]
     pub(crate) fn narrow_near(self, key: &[u8]) -> Narrowed {
         let prefix = self.prefix_len();
         let skip = usize::from(self.u16(SKIP)).min(4);
         let count = self.count();
         if skip > 0 {
-            // The shared bytes as a number: the keys here are all above or below a key that differs there.
+            // The shared bytes as a number: a key that differs there is above or below all keys of the page.
             let (shared, same) = (self.u32(SHARED), head_of(key, prefix) & SHARED_MASK[skip]);
             if shared != same {
                 let at = if shared < same { count as u16 } else { 0 };
@@ -296,7 +296,7 @@ impl<'a> PageRef<'a> {
             return (from, false);
         }
         let rest = key.get(self.prefix_len()..).unwrap_or(&[]);
-        // Of a short key the head is everything.
+        // The head of a short key is the whole key.
         if rest.len() <= 4 && rest.len() == self.slot(from).key_len {
             return (from, true);
         }
@@ -401,7 +401,7 @@ impl<'a> PageRef<'a> {
         key.len() >= self.prefix_len()
     }
 
-    /// Whether `key` begins with the page's prefix: what a search rests on that was not led here by the tree.
+    /// Whether `key` begins with the page's prefix: must hold for a search that did not come here through the tree.
     #[inline]
     pub(crate) fn shares_prefix(self, key: &[u8]) -> bool {
         key.get(..self.prefix_len()).is_some_and(|lead| self.has_prefix(lead))
@@ -427,7 +427,7 @@ impl<'a> PageRef<'a> {
     pub(crate) fn lacks_key(self, i: usize, key: &[u8]) -> bool {
         let Some((lead, rest)) = key.split_at_checked(self.prefix_len()) else { return false };
         let count = self.count();
-        // A key of the page is as good as the fence behind it.
+        // Keys of the page lie between the fences, so a fence is compared only where there is no neighbouring key.
         i <= count
             && self.has_prefix(lead)
             && (if i == 0 { self.is_from_low(key) } else { self.compare_whole_rest(i - 1, rest).is_lt() })
@@ -574,7 +574,7 @@ impl PageMut<'_> {
         }
     }
 
-    /// Lets heads begin earlier if a new key does not share what the others do.
+    /// Lets heads begin earlier if a new key does not share the bytes that the other keys share.
     #[inline]
     fn share_less(&mut self, rest: &[u8]) {
         let skip = usize::from(self.read().u16(SKIP));
@@ -677,7 +677,7 @@ impl PageMut<'_> {
             let rest_at = slot.offset + RECORD_HEAD;
             let rest = self.bytes()[rest_at..rest_at + slot.key_len].to_vec();
             let version = self.read().row_version(slot);
-            // Shrunk to a stub first, so that the old bytes count as free when the heap is compacted.
+            // Shrunk to an empty value first, so that the old bytes count as free when the heap is compacted.
             self.put_u16(at + 6, 0);
             self.put_u16(at + 8, 0);
             self.add_heap_free(slot.record_len() - RECORD_HEAD);
@@ -726,11 +726,12 @@ impl PageMut<'_> {
     /// Appends records of `from`, whose keys all follow those here and lie within the fences.
     pub(crate) fn append_all(&mut self, from: PageRef<'_>, range: std::ops::Range<usize>) {
         if self.read().u16(SKIP) > 0 {
-            // Heads of what is here already (the left leaf of a merge) begin anew like those that come.
+            // Heads of the records already here (the left leaf of a merge) begin anew, as do those of the added
+            // records.
             self.set_skip(0);
         }
         let (old, new) = (from.prefix_len(), self.read().prefix_len());
-        // The bytes of the old prefix that are not in the new one stand before every key.
+        // The bytes of the old prefix that are not in the new one precede every key.
         let mut lead = Vec::new();
         if old > new {
             let _ = from.append_to(usize::from(from.u16(LOW_OFFSET)) + new, old - new, &mut lead);
@@ -901,7 +902,7 @@ mod tests {
         keys.sort();
         let mut bytes = page(None, None);
         let mut page = PageMut::of(&mut bytes);
-        // Every other one is there.
+        // Every other key exists.
         let there: Vec<&Vec<u8>> = keys.iter().step_by(2).collect();
         for (at, key) in there.iter().enumerate() {
             page.insert(at, key, 0, b"", 0);
@@ -916,7 +917,7 @@ mod tests {
         }
     }
 
-    /// What a remembered place counts by: the key of one slot and of no other, and the only gap of a key that is missing.
+    /// What a remembered place relies on: exactly one slot has the key, and exactly one gap fits a key that is missing.
     #[test]
     fn a_slot_is_that_of_its_whole_key_alone() {
         let rests: Vec<&[u8]> = vec![

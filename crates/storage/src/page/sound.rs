@@ -1,9 +1,9 @@
-//! Whether a page is one that this engine could have written, by itself: looked at when it comes from the disk.
+//! Whether this engine could have written a page, judged by the page alone: checked when it is read from the disk.
 //!
-//! A checksum says that bytes are those that were written, not that they make sense. What is read and changed elsewhere
-//! without another look rests on what is proved here: records, fences and slots lie in the page and do not overlap,
-//! keys ascend between the fences, heads and hints are those of the keys, counters count. So whatever the disk holds,
-//! no search runs astray within a page, and no change runs over its edge.
+//! A checksum proves that the bytes are those that were written, not that they make sense. Code that reads and changes
+//! pages relies on what is proved here without checking again: records, fences and slots lie in the page and do not
+//! overlap, keys ascend between the fences, heads and hints are those of the keys, counters are right. So whatever the
+//! disk holds, no search leaves the page, and no change writes beyond its edge.
 //!
 //! It takes a pass over slots and keys, a microsecond or less, on bytes that the checksum has just brought into the cache.
 
@@ -62,9 +62,9 @@ pub(crate) fn flaw(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
     let (kind, level) = (bytes[KIND], bytes[LEVEL]);
     let leaf = kind == Kind::Leaf as u8;
     match kind {
-        // A free page has nothing but a link.
+        // A free page holds only a link.
         0 => (id.0 == SPACE).then_some(Flaw::Kind),
-        // The allocator never gives away itself or the catalog; its numbers are judged again where they are used.
+        // The allocator never hands out itself or the catalog; page numbers are checked again where they are used.
         3 if id.0 != SPACE || u32_at(bytes, HINTS) < 3 || matches!(u32_at(bytes, HINTS + 4), 1 | 2) => Some(Flaw::Kind),
         3 => None,
         1 | 2 if id.0 != SPACE && leaf == (level == 0) => tree_page(bytes, leaf).err(),
@@ -88,7 +88,7 @@ fn in_heap(bytes: &[u8; PAGE_SIZE], heap: usize, at: usize, len: usize) -> Resul
     if at < heap { Err(Flaw::Heap) } else { bytes.get(at..at + len).ok_or(Flaw::Heap) }
 }
 
-/// The bytes of a page that something lies on, a bit each; and whether two things lie on one.
+/// The bytes of a page that are occupied, a bit each; detects two objects on one byte.
 struct Taken {
     bytes: [u64; PAGE_SIZE / 64],
     twice: u64,
@@ -99,7 +99,7 @@ impl Taken {
         Taken { bytes: [0; PAGE_SIZE / 64], twice: 0 }
     }
 
-    /// Takes bytes, which lie in the page.
+    /// Marks bytes, which lie in the page, as occupied.
     fn take(&mut self, at: usize, len: usize) {
         let end = at + len;
         let mut from = at;
@@ -143,7 +143,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     let mut taken = Taken::new();
     taken.take(u16_at(bytes, LOW_OFFSET), low_len);
     taken.take(u16_at(bytes, HIGH_OFFSET), high_len);
-    // What keys are compared with is their rest behind the prefix, so fences lose it as well.
+    // Keys are compared by their rest behind the prefix, so the fences lose the prefix as well.
     let above = low.map(|low| &low[prefix..]);
     let below = high.map(|high| &high[prefix..]);
     let skip = u16_at(bytes, SKIP);
@@ -178,7 +178,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
         if (key.len() < skip || start & SHARED_MASK[skip] != shared) && skip > 0 || word(0) != head {
             return Err(Flaw::Head(i));
         }
-        // What stands before the heads is the same in all keys, so heads that ascend prove it of the keys.
+        // The bytes before the heads are the same in all keys, so heads that ascend prove that the keys do.
         let falls = |(last, before)| before > head || before == head && last >= key;
         if last.map_or(above.is_some_and(|above| key < above), falls) {
             return Err(Flaw::KeyOrder(i.saturating_sub(1)));
@@ -216,7 +216,7 @@ mod tests {
     use crate::page::slotted::Format;
     use crate::page::{PageBytes, PageMut};
 
-    /// A record that began in another's row was let in, because the sum of all bytes was right.
+    /// A record that began inside another row was accepted, because the sum of all bytes was right.
     #[test]
     fn records_that_share_bytes_are_noticed() {
         let mut page = PageBytes::boxed();
@@ -230,7 +230,7 @@ mod tests {
         let offset = u16_at(page.as_bytes(), SLOTS + 4);
         let second = u16_at(page.as_bytes(), SLOTS + SLOT + 4);
         assert_eq!(second + RECORD_HEAD + 20 + 50, offset);
-        // Into the row of the other, where its key is written as well.
+        // Moves the record into the other row, and writes its key there as well.
         let moved = (offset - 10) as u16;
         page.as_bytes_mut()[SLOTS + 4..SLOTS + 6].copy_from_slice(&moved.to_le_bytes());
         page.as_bytes_mut()[usize::from(moved) + RECORD_HEAD..][..20].fill(9);

@@ -1,4 +1,4 @@
-//! The durable bytes of a simulated file: cheap to copy, because copies share what neither has changed.
+//! The durable bytes of a simulated file: cheap to copy, because copies share the parts that neither has changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

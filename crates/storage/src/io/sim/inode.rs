@@ -22,8 +22,8 @@ pub(super) struct Inode {
     durable: Image,
     /// Written and not yet synced, oldest first.
     pending: Versions,
-    /// Written before a sync that failed: still in the cache, maybe on the disk, and no later sync will
-    /// write it (what Linux does with pages whose writeback failed).
+    /// Written before a sync that failed: still in the cache, maybe on the disk, and no later sync will write it (as
+    /// Linux treats pages whose writeback failed).
     adrift: Versions,
     len: u64,
     /// Lengths the file has had since the last sync, the durable one first; never empty once crashed or synced.
@@ -102,7 +102,7 @@ impl Inode {
 
     pub(super) fn set_len(&mut self, len: u64) {
         if len < self.len {
-            // What lies beyond the cut reads as zeros if the file grows again.
+            // The bytes beyond the cut read as zeros if the file grows again.
             let first = len / SECTOR;
             let cached = [&self.pending, &self.adrift].into_iter().flat_map(|of| of.range(first..).map(|(s, _)| *s));
             let beyond: Vec<u64> = cached.chain(self.durable.from(first)).collect();
@@ -130,8 +130,8 @@ impl Inode {
         }
     }
 
-    /// The file after power loss. `keep` says for how much of what was not synced: all, nothing, or (with
-    /// numbers to draw from) a random part, some sectors torn between two versions.
+    /// The file after power loss. `keep` says how much of the unsynced data survives: all, nothing, or (with numbers to
+    /// draw from) a random part, some sectors torn between two versions.
     pub(super) fn crash(&self, keep: &mut Keep<'_>) -> Inode {
         let mut durable = self.durable.clone();
         let mut candidates = self.adrift.clone();
@@ -166,7 +166,7 @@ impl Inode {
         Inode { durable, len, lens: vec![len], ..Inode::default() }
     }
 
-    /// Changes a byte in every version there is: damage, not a write.
+    /// Changes a byte in all its versions: damage, not a write.
     pub(super) fn damage(&mut self, off: u64, change: impl Fn(u8) -> u8) {
         let (sector, within) = (off / SECTOR, (off % SECTOR) as usize);
         let damaged = |version: &Sector| {
@@ -182,19 +182,19 @@ impl Inode {
     }
 }
 
-/// How much of what was not synced survives.
+/// How much of the unsynced data survives.
 pub(super) enum Keep<'a> {
     All,
     None,
-    /// What that says; one in so many sectors that do is torn.
+    /// Whether a sector survives; one surviving sector in so many is torn.
     Some {
         rng: &'a mut Rng,
         tears: u64,
     },
 }
 
-/// The first bytes of the newer version, the rest of the older; cut where that is neither of them, if there is such a
-/// place.
+/// The first bytes of the newer version and the rest of the older; cut where the result equals neither, if there is
+/// such a place.
 fn torn(older: &Sector, newer: &Sector, rng: &mut Rng) -> Sector {
     let (mut contents, newer) = (bytes(older), bytes(newer));
     let differs = |at: &usize| contents[*at] != newer[*at];

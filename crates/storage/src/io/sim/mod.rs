@@ -1,4 +1,4 @@
-//! A simulated disk that survives, loses and lies as real ones do.
+//! A simulated disk that keeps, loses and corrupts data as real disks do.
 //!
 //! Every file keeps its durable image apart from what was written since its last sync, at the granularity
 //! of 512-byte sectors, and the directory keeps creations, renames and removals apart until it is synced.
@@ -40,7 +40,7 @@ pub enum Call {
 }
 
 const CALLS: usize = Call::SyncDir as usize + 1;
-/// Of the sectors that survive a random crash one in so many is torn; in one crash of four the first holds.
+/// Of the sectors that survive a random crash one in so many is torn; `OFTEN_TORN` applies to one crash in four.
 const OFTEN_TORN: u64 = 2;
 const SELDOM_TORN: u64 = 8;
 
@@ -71,7 +71,7 @@ pub enum Fault {
     Misdirect(u64),
 }
 
-/// What survives of everything that was not synced.
+/// How much of the unsynced data survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
     /// All of it, as after killing the process.
@@ -97,7 +97,7 @@ struct State {
     rng: Rng,
     inodes: BTreeMap<u64, Inode>,
     next_inode: u64,
-    /// The directory as it is seen, as it is durable, and what lies between.
+    /// The directory as callers see it, as it is durable, and the changes between the two.
     names: BTreeMap<String, u64>,
     durable_names: BTreeMap<String, u64>,
     unsynced: Vec<NameChange>,
@@ -105,7 +105,7 @@ struct State {
     faults: Vec<Planned>,
     capacity: u64,
     drop_syncs: bool,
-    /// Changing calls until the power goes.
+    /// Changing calls until power is lost.
     power: Option<u64>,
     trace: Crc,
 }
@@ -185,19 +185,19 @@ impl SimDisk {
         self.0.state.lock().used()
     }
 
-    /// The canary: from now on syncs of files and of the directory succeed and do nothing. Whoever tests
-    /// durability must find out.
+    /// The canary: from now on syncs of files and of the directory succeed and do nothing. A test of durability must
+    /// notice.
     pub fn drop_syncs(&self, on: bool) {
         self.0.state.lock().drop_syncs = on;
     }
 
-    /// Lets `calls` more changing calls (all but reads and lists) have their effect; after them every
-    /// call fails until [`SimDisk::crash`] gives the disk that is found when the power is back.
+    /// Lets `calls` more changing calls (all but reads and lists) have their effect; after them every call fails until
+    /// [`SimDisk::crash`] returns the disk as it is found when power is back.
     pub fn power_off_after(&self, calls: u64) {
         self.0.state.lock().power = Some(calls);
     }
 
-    /// Whether the power is gone.
+    /// Whether power is lost.
     pub fn is_off(&self) -> bool {
         self.0.state.lock().power == Some(0)
     }
@@ -212,7 +212,7 @@ impl SimDisk {
         self.0.state.lock().trace.finish()
     }
 
-    /// The disk after power loss now. This one is not changed, so that one moment can be tried many ways.
+    /// The disk after power loss at this moment. This one does not change, so that one moment can be tried many ways.
     pub fn crash(&self, how: Crash) -> SimDisk {
         let state = self.0.state.lock();
         let mut rng = Rng(match how {
@@ -275,7 +275,7 @@ impl State {
         self.names.values().map(|inode| self.inodes[inode].len()).sum()
     }
 
-    /// Counts a call, decides whether it may happen, and says what goes wrong in it without failing it.
+    /// Counts a call, decides whether it may happen, and returns a fault that does not fail it.
     fn enter(&mut self, call: Call, facts: [u64; 3], data: &[u8]) -> io::Result<Option<Fault>> {
         self.counts[call as usize] += 1;
         self.trace = facts.iter().fold(self.trace.word(call as u64), |crc, fact| crc.word(*fact)).bytes(data);
@@ -408,7 +408,7 @@ impl Disk for SimDisk {
         }
         state.durable_names = state.names.clone();
         state.unsynced.clear();
-        // Nobody can find these again.
+        // No name leads to these files again.
         let names = &state.names;
         state.inodes.retain(|inode, file| file.open > 0 || names.values().any(|n| n == inode));
         Ok(())
