@@ -452,7 +452,7 @@ fn what_a_failed_rollback_leaves_is_never_read() {
         tx.put(&NUMBERS, &1, &2).unwrap();
         // More than the log keeps in memory.
         for key in 0..250u64 {
-            tx.put(&ROWS, &key.to_be_bytes().to_vec(), &vec![7; 3_000]).unwrap();
+            tx.put(&ROWS, &key.to_be_bytes(), &vec![7; 3_000]).unwrap();
         }
         disk.plan(Some(Call::Read), When::From(1), Fault::Eio);
         assert!(matches!(tx.rollback(), Err(TxnError::Storage(StorageError::Io { .. }))), "{level:?}");
