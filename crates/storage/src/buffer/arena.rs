@@ -1,4 +1,4 @@
-//! Memory of the pool: reserved at once, given by the system when first touched.
+//! Memory of the pool: reserved at once, allocated by the system when first touched.
 
 #![allow(unsafe_code)]
 
@@ -28,7 +28,7 @@ unsafe impl<T: Sync> Sync for Arena<T> {}
 /// Types for which all-zero bytes are a valid value.
 ///
 /// # Safety
-/// The implementor promises just that.
+/// The implementor guarantees just that.
 #[allow(dead_code, reason = "a bound is its only use, and does not count as one")]
 pub(crate) unsafe trait ZeroValid {}
 
@@ -64,8 +64,8 @@ impl<T: ZeroValid> Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// Has the system give the memory of these elements now instead of when they are first touched; nothing in them
-    /// changes. False if it would not (Linux has known this since 5.14).
+    /// Has the system allocate the memory of these elements now instead of when they are first touched; their content
+    /// does not change. False if the system refuses (Linux supports this since 5.14).
     pub(crate) fn populate(&self, elements: std::ops::Range<usize>) -> bool {
         const PAGE: usize = 4096;
         let end = (elements.end.min(self.len) * size_of::<T>()).next_multiple_of(PAGE).min(self.bytes);
@@ -74,7 +74,7 @@ impl<T> Arena<T> {
             return false;
         }
         // SAFETY: the range lies in the mapping and begins at a page. The advice changes no byte: it does what a fault
-        // would do, and leaves what is there alone, whoever uses it at the moment.
+        // would do, and leaves what is there alone, whichever thread uses it at the moment.
         #[cfg(target_os = "linux")]
         let asked = unsafe {
             madvise(self.base.as_ptr().byte_add(start).cast(), end - start, Advice::LinuxPopulateWrite).is_ok()
@@ -95,7 +95,7 @@ impl<T> Arena<T> {
 
 impl<T> Drop for Arena<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new` with this length and nobody borrows from it any more.
+        // SAFETY: the mapping was made in `new` with this length and nothing borrows from it any more.
         // Elements have no destructors worth running: see `ZeroValid`'s implementors (atomics and bytes).
         #[cfg(not(miri))]
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -104,7 +104,7 @@ impl<T> Drop for Arena<T> {
     }
 }
 
-/// Miri has no system calls of our own making; the allocator serves.
+/// Miri makes no raw system calls; the allocator provides the memory.
 #[cfg(miri)]
 mod miri {
     use std::alloc::{Layout, alloc_zeroed, dealloc};

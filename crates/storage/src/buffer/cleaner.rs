@@ -1,15 +1,15 @@
 //! The background cleaner, one bounded step at a time, and writing everything out.
 //!
 //! It works for three goals, in this order:
-//! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by
-//!   evicting what `replace` names next, and dirty pages among that are written, so that a miss finds a
-//!   free frame and does not write. Frames that have never been used count as free.
-//! * *Memory*: the next frames that will be used for the first time get theirs from the system, so that a worker
-//!   whose database grows does not wait for pages to be zeroed (8% of its time, where the machine is a virtual one).
+//! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by evicting what
+//!   `replace` names next, and dirty pages among that are written, so that a miss finds a free frame and does not
+//!   write. Frames that have never been used count as free.
+//! * *Memory*: the next frames that will be used for the first time get their memory from the system in advance, so
+//!   that a worker whose database grows does not wait for pages to be zeroed (8% of its time on a virtual machine).
 //! * *Log*: pages whose first unwritten change is older than the caller asks for are written, oldest
 //!   first, and the file is synced, so that the log may be cut off there.
 //!
-//! A database that fits in memory, with a log short enough, sees only the second.
+//! In a database that fits in memory, with a log short enough, only the second goal has work.
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering;
@@ -23,7 +23,7 @@ use crate::base::ids::Lsn;
 
 /// Frames looked at in one shard in one step.
 const LOOKED_AT: usize = 1024;
-/// Memory is fetched for this part of the frames in use beyond them, and no more than so many.
+/// Memory is fetched in advance for this part of the frames in use, and for at most so many.
 const AHEAD_PART: usize = 8;
 const AHEAD_MOST: usize = 8192;
 /// Frames that get their memory in one step.
@@ -31,19 +31,19 @@ const AHEAD_STEP: usize = 256;
 /// Pages that go together, in the order of the file, when the oldest are written: large enough to find
 /// neighbours, small enough to let the log advance early.
 const WINDOW: usize = 2048;
-/// Plans are made no oftener than this, in nanoseconds, unless the goal has moved far.
+/// Plans are made no more often than this, in nanoseconds, unless the goal has moved far.
 const PLAN_EVERY_NS: u64 = 200_000_000;
-/// What a look at one frame may cost; looks may take a tenth of the time.
+/// Cost of looking at one frame; looks may take a tenth of the time.
 const LOOK_NS: u64 = 100;
-/// Written pages are synced after this long even if nobody asks: an idle database comes to rest on disk.
+/// Written pages are synced after this long even without a request: an idle database comes to rest on disk.
 const SYNC_AFTER_NS: u64 = 30_000_000_000;
 
-/// What is asked of the cleaner besides making room.
+/// What the caller asks of the cleaner besides making room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct CleanGoal {
     /// Changes below this LSN are to reach the disk; `Lsn::ZERO` for none. At most the log's tail.
     pub(crate) write_before: Lsn,
-    /// Log after which the goal is another one: then the oldest pages are looked for anew, whatever the time.
+    /// Once the goal has moved by this much log, the oldest pages are looked for anew, whatever the time.
     pub(crate) step: u64,
 }
 
@@ -53,14 +53,14 @@ pub(crate) struct CleanGoal {
 pub(crate) enum StepResult {
     /// Nothing to do, or nothing that can be done at the moment: wait a little.
     Idle,
-    /// Something; there may be more.
+    /// The step did something; there may be more.
     Worked {
-        /// Pages written or, if that is more, evicted after that.
+        /// Pages written or, if that is more, evicted afterwards.
         pages: usize,
     },
 }
 
-/// What the cleaner remembers between steps.
+/// The cleaner's state between steps.
 #[derive(Debug, Default)]
 pub(super) struct Cleaner {
     /// Frames to write for the goal `log`, next one last.
@@ -68,10 +68,10 @@ pub(super) struct Cleaner {
     /// When the plan was made, and for what goal.
     planned_at: Option<u64>,
     planned_for: Lsn,
-    /// A page of the plan has changes below the goal yet: someone else was writing it, or it changed
-    /// while it was written.
+    /// A page of the plan still has changes below the goal: another thread was writing it, or it changed while it was
+    /// written.
     left: bool,
-    /// No dirty page has a recovery LSN below this; new ones get larger ones.
+    /// No dirty page has a recovery LSN below this; pages that become dirty get larger ones.
     none_below: Lsn,
     /// When pages were first seen to be unsynced.
     unsynced_since: Option<u64>,
@@ -79,7 +79,8 @@ pub(super) struct Cleaner {
     populated: usize,
 }
 
-/// A step that is under way. It has taken the cleaner's memory out of the pool, so that no mutex is locked while it waits.
+/// A step that is under way. It has taken the cleaner's state out of the pool, so that no mutex is locked while it
+/// waits.
 struct Turn<'p> {
     pool: &'p BufferPool,
     cleaner: Cleaner,
@@ -140,11 +141,11 @@ impl BufferPool {
             short |= queues.free.len() < self.reserve_high;
         }
         let pages = if washing > 0 && short { self.wash(0, BATCH)? } else { 0 };
-        // If all pages are held by others there is nothing to be done now.
+        // If other threads hold all pages, nothing can be done now.
         Ok((moved || pages > 0).then_some(pages))
     }
 
-    /// The goal *memory*; false if there is nothing worth a call.
+    /// The goal *memory*; false if too little is missing to be worth a call.
     fn populate_ahead(&self, cleaner: &mut Cleaner) -> bool {
         let used = self.used_frames().len();
         let ahead = used + (used / AHEAD_PART).min(AHEAD_MOST);
@@ -153,7 +154,7 @@ impl BufferPool {
         if to > ahead.min(self.frame_count()) {
             return false;
         }
-        // Where the system does not know how, or has no memory left, it is not asked again.
+        // If the system does not support this, or has no memory left, it is not asked again.
         cleaner.populated = if self.frames.populate(from..to) { to } else { self.frame_count() };
         true
     }
@@ -162,8 +163,8 @@ impl BufferPool {
     fn write_oldest(&self, cleaner: &mut Cleaner, now_ns: u64, goal: CleanGoal) -> Result<usize, StorageError> {
         let before = goal.write_before;
         if cleaner.plan.is_empty() {
-            // Callers let the goal follow the log's tail. Looking at every frame for each few new pages
-            // would keep a core busy and write small batches.
+            // Callers let the goal follow the log's tail. A look at every frame for each few new pages would keep a
+            // core busy and write small batches.
             let moved = before.0.saturating_sub(cleaner.planned_for.0) >= goal.step;
             let pause = if moved { self.look_pause_ns() } else { PLAN_EVERY_NS };
             if cleaner.planned_at.is_some_and(|then| now_ns.saturating_sub(then) < pause) {
@@ -172,7 +173,7 @@ impl BufferPool {
             self.plan(&mut cleaner.plan, before);
             (cleaner.planned_at, cleaner.planned_for, cleaner.left) = (Some(now_ns), before, false);
         }
-        // Others may have written what comes next; then the batch after it is tried.
+        // Another thread may have written the next batch; then the batch after it is tried.
         let mut written = 0;
         while written == 0 && !cleaner.plan.is_empty() {
             let rest = cleaner.plan.len().saturating_sub(BATCH);
@@ -253,7 +254,7 @@ impl BufferPool {
                 self.keep(batch);
                 written += result?;
             }
-            // A page whose oldest change is another one now has been written, by us or by someone else.
+            // A page whose oldest change has changed has been written, by this thread or another.
             todo.retain(|(lsn, index)| Self::recovery_lsn(&frames[*index as usize]) == Some(*lsn));
             if written == 0 && !todo.is_empty() {
                 self.hook.block_for(&token, BlockReason::Room, Duration::from_millis(1));

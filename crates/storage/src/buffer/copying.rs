@@ -12,7 +12,7 @@ use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::page::header;
 
-/// How often a page that is neither sound in the file nor in the pool is looked for.
+/// How often a page is retried that is neither sound in the file nor in the pool.
 const LOOKS: usize = 32;
 
 /// Pages written past pool and log since the oldest copy under way began.
@@ -28,7 +28,7 @@ pub(super) struct DirectWrites {
 #[derive(Debug)]
 pub(crate) struct CopyReader<'p> {
     pool: &'p BufferPool,
-    /// Direct writes that it has taken note of.
+    /// Direct writes that this copy has read so far.
     seen: usize,
 }
 
@@ -40,7 +40,7 @@ impl BufferPool {
         CopyReader { pool: self, seen: direct.writes.len() }
     }
 
-    /// Tells copies under way that pages were written past the log.
+    /// Reports to copies under way that pages were written past the log.
     pub(super) fn note_direct(&self, first: PageId, pages: usize) {
         let mut direct = self.direct.lock();
         if direct.copies > 0 {
@@ -67,8 +67,9 @@ impl CopyReader<'_> {
         self.pool.file_pages()
     }
 
-    /// Reads pages from `first` on, each as it was at some moment since the call began. Pages of zeros were never written.
-    /// Those that are damaged, in the file and not in the pool, are named in `damaged` and read as they are.
+    /// Reads pages from `first` on, each as it was at some moment since the call began. Pages of zeros were never
+    /// written. Pages that are damaged in the file and absent from the pool are listed in `damaged` and read as they
+    /// are.
     ///
     /// # Errors
     /// A failed read.
@@ -83,7 +84,7 @@ impl CopyReader<'_> {
         Ok(())
     }
 
-    /// Looks for the page until it is sound; false if it never was.
+    /// Looks for the page until it is sound; false if it stays damaged.
     fn settle(&self, id: PageId, page: &mut [u8; PAGE_SIZE]) -> Result<bool, StorageError> {
         for _ in 0..LOOKS {
             if header::damage(page, id, true).is_none() || page.iter().all(|byte| *byte == 0) {
@@ -97,10 +98,10 @@ impl CopyReader<'_> {
         Ok(false)
     }
 
-    /// Where the log ends, if all direct writes have been taken note of; else those that have not.
+    /// The log's end, if this copy has read all direct writes; else those that it has not.
     ///
-    /// The record that makes a load's pages part of a tree is appended after its last direct write. So a log that is cut
-    /// where it ends now either lacks that record, or the load's pages have all been told of.
+    /// The record that makes a load's pages part of a tree is appended after the load's last direct write. So a log
+    /// that is cut at its present end either lacks that record, or all pages of the load have been reported.
     pub(crate) fn end_or_direct_writes(&mut self) -> Result<Lsn, Vec<(PageId, u32)>> {
         let direct = self.pool.direct.lock();
         let seen = mem::replace(&mut self.seen, direct.writes.len());

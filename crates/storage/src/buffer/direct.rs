@@ -1,4 +1,4 @@
-//! Past the frames: the file itself, for bulk loads, and frames by number, for remembered places.
+//! Access past the frames: the file itself, for bulk loads, and frames by number, for remembered places.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::latch::Version;
 
 impl BufferPool {
-    /// How readers keep writers away.
+    /// How readers exclude writers.
     #[inline]
     pub(crate) fn latches(&self) -> LatchKind {
         self.kind
@@ -70,7 +70,7 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Reads a page from the file as it is there, past the pool, proving nothing.
+    /// Reads a page from the file, past the pool, without checking it.
     ///
     /// # Errors
     /// It cannot be read.
@@ -83,8 +83,8 @@ impl BufferPool {
     /// # Errors
     /// A failed sync closes the instance.
     pub(crate) fn sync_file(&self) -> Result<(), StorageError> {
-        // One sync at a time: the system tells of a failure once, and whoever hears of it closes the
-        // instance before another can take the next, successful, sync for the truth.
+        // One sync at a time: the system reports a failure once, and the thread that gets it closes the instance before
+        // another thread could take its own, successful, sync for proof.
         let _one_at_a_time = self.sync_lock.lock();
         self.poison.check()?;
         self.file.sync().inspect_err(|e| self.poison.close(e, self.wal.durable()))
@@ -95,7 +95,7 @@ impl BufferPool {
         self.poison.is_closed()
     }
 
-    /// The file's name as the user would find it.
+    /// The file's path, for messages.
     pub(crate) fn file_name(&self) -> String {
         self.file.show()
     }
@@ -118,7 +118,7 @@ impl Frame {
         page.prefetch(128);
     }
 
-    /// As [`Frame::prefetch_head`], for who will ask for the right part of the slots himself.
+    /// As [`Frame::prefetch_head`], for a caller that prefetches the right part of the slots itself.
     #[inline]
     pub(crate) fn prefetch_search(&self) {
         crate::base::prefetch::prefetch_read(std::ptr::from_ref(self).cast());

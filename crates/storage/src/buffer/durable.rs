@@ -1,4 +1,4 @@
-//! What of the data file is known to be on the disk, and how far back a restart has to begin.
+//! Which changes of the data file are known to be on the disk, and how far back a restart has to begin.
 
 use std::sync::atomic::Ordering;
 
@@ -68,7 +68,7 @@ impl BufferPool {
     pub(crate) fn oldest_recovery_lsn(&self) -> Option<Lsn> {
         let mut oldest = Lsn::MAX;
         self.for_each_dirty(|_, lsn| oldest = oldest.min(lsn));
-        // After the frames: a page that was written meanwhile is entered here before it is marked clean.
+        // After the frames: a page that is written meanwhile is entered here before it is marked clean.
         oldest = oldest.min(self.unsynced.lock().oldest());
         (oldest != Lsn::MAX).then_some(oldest)
     }
@@ -83,8 +83,8 @@ impl BufferPool {
         }
     }
 
-    /// Makes sure that the file holds page `id`, growing it in steps. Called where pages are allocated,
-    /// so that the transaction that needs the space is the one that hears of its lack.
+    /// Makes sure that the file holds page `id`, growing it in steps. Called where pages are allocated, so that the
+    /// transaction that needs the space gets the error if there is none.
     ///
     /// # Errors
     /// [`StorageError::NoSpace`]; the file is usable as before.
@@ -104,7 +104,7 @@ impl BufferPool {
         let least = u64::from(id.0) + 1;
         let wanted = least.max((u64::from(pages) + u64::from(step)).min(u64::from(self.options.max_pages)));
         let bytes = |pages: u64| pages * PAGE_SIZE as u64;
-        // Where there is no room for a whole step there may be room for the page.
+        // If there is no room for a whole step, there may be room for the page.
         let grown = match self.file.extend_to(bytes(wanted)) {
             Ok(()) => wanted,
             Err(StorageError::NoSpace { .. }) => {

@@ -1,4 +1,4 @@
-//! What the pool needs from outside: a file of pages, and the log in front of it.
+//! The two interfaces that the pool needs: a file of pages, and the log in front of it.
 
 use std::fmt::Debug;
 
@@ -26,8 +26,8 @@ pub(crate) trait PageFile: Send + Sync + Debug {
     /// run out of it. [`StorageError::NoSpace`] leaves the file usable as it was.
     fn extend_to(&self, bytes: u64) -> Result<(), StorageError>;
 
-    /// Writes sealed pages in place, which have no image in the log: a crash tears none of them. When it returns they
-    /// are on the disk. Slow; for where the log has no room.
+    /// Writes sealed pages in place, which have no image in the log, so that no crash tears them. When it returns they
+    /// are on the disk. Slow; for use when the log has no room.
     ///
     /// # Errors
     /// A failed write or sync: what is on the disk is not known. [`StorageError::NoSpace`]: nothing was written in
@@ -36,7 +36,7 @@ pub(crate) trait PageFile: Send + Sync + Debug {
         Err(StorageError::NoSpace { file: self.show() })
     }
 
-    /// The file's name as the user would find it.
+    /// The file's path, for messages.
     fn show(&self) -> String;
 }
 

@@ -11,17 +11,17 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::latch::{Latch, ReadGuard};
 use crate::page::{PageMut, PageRef};
 
-/// A page in memory and what the pool knows of it.
+/// A page in memory and the pool's data about it.
 ///
 /// The header is one cache line in front of the page. Together they are 129 lines, an odd number,
 /// so that page headers spread over all cache sets; 8 KiB apart they would meet in a few of them.
 ///
-/// | field | who may change it |
+/// | field | which thread may change it |
 /// | --- | --- |
-/// | `latch` | anyone |
+/// | `latch` | any |
 /// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share); `page` also the reader that has taken a frame without a page out of circulation |
-/// | `uses` | anyone, any time: a hint for replacement |
-/// | `writing` | whoever swapped it from false, until he stores false: one write of a page at a time |
+/// | `uses` | any, at any time: a hint for replacement |
+/// | `writing` | the thread that swapped it from false, until it stores false: one write of a page at a time |
 #[repr(C, align(64))]
 pub(crate) struct Frame {
     pub(super) latch: Latch,
@@ -79,7 +79,7 @@ impl Frame {
         self.latch.upgrade(version).then(|| FrameWrite::new(self))
     }
 
-    /// As [`Frame::write_at`], but gives up when readers are there too: for those who hold other latches.
+    /// As [`Frame::write_at`], but gives up when there are readers too: for callers that hold other latches.
     #[inline]
     pub(crate) fn try_write_at(&self, version: crate::latch::Version) -> Option<FrameWrite<'_>> {
         self.latch.try_upgrade(version).then(|| FrameWrite::new(self))
@@ -105,9 +105,9 @@ impl Frame {
     /// The bytes of a frame that holds no page, to be filled while no latch is held.
     ///
     /// # Safety
-    /// The frame has no page, is in no queue, and the caller alone has taken it out of circulation: only then is nobody
-    /// else entitled to write here. Others may still look, as optimistic readers that found the frame's former page; the
-    /// version of that has gone by with the eviction, so none of them believes what it sees.
+    /// The frame has no page, is in no queue, and the caller alone has taken it out of circulation: only then may no
+    /// other thread write here. Optimistic readers that found the frame's former page may still read; its version has
+    /// changed with the eviction, so they discard what they see.
     #[allow(clippy::mut_from_ref, reason = "exclusive by the contract, as a cell's content")]
     pub(super) unsafe fn unowned_bytes(&self) -> &mut [u8; PAGE_SIZE] {
         debug_assert!(self.page_id().is_none(), "{self:?} is read into and has a page");
@@ -172,7 +172,7 @@ impl<'a> FrameRead<'a> {
 #[derive(Debug)]
 pub(crate) struct FrameWrite<'a> {
     frame: &'a Frame,
-    /// The thread was unwinding when the latch was taken: this is not what the panic has interrupted.
+    /// The thread was unwinding when the latch was taken: the panic did not interrupt this change.
     unwinding: bool,
 }
 

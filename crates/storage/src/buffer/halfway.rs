@@ -1,7 +1,8 @@
-//! A panic between latch and unlatch: the page may be changed by half, so nothing in memory is to be believed any more.
+//! A panic while a page is latched exclusively: the page may be half changed, so the state in memory is no longer
+//! trusted.
 //!
-//! A frame does not know its pool. The one question that leads from the first to the second is asked when a writer is
-//! unwound, so the answer is looked up here: every pool notes where its frames lie.
+//! A frame has no link to its pool. Only the unwinding of a writer needs to get from the one to the other, so the pool
+//! is looked up here: every pool notes where its frames lie.
 
 use std::ops::Range;
 use std::sync::{Arc, Weak};
@@ -43,7 +44,7 @@ impl Drop for Noted {
     }
 }
 
-/// A writer of this frame is being unwound: closes the instance.
+/// Called when a writer of this frame unwinds: closes the instance.
 #[cold]
 #[inline(never)]
 pub(super) fn left(frame: &Frame) {

@@ -1,9 +1,9 @@
 //! Bringing a page into memory: the cold path of every access.
 //!
-//! A page is claimed in the page table, with a frame that has no page and is in no queue: nobody else writes there, so it
-//! is read without a latch, and the frame's latch is taken only to install the page. Where [readers](super::readers) serve
-//! the pool, a read that may have to wait for a device is theirs, and the one that wants the page blocks through the hook:
-//! a fiber's mates go on.
+//! A page is claimed in the page table, with a frame that has no page and is in no queue: no other thread writes there,
+//! so it is read without a latch, and the frame's latch is taken only to install the page. Where
+//! [readers](super::readers) serve the pool, they do a read that may have to wait for a device, and the fiber that
+//! wants the page blocks through the hook: the thread's other fibers go on.
 
 #![allow(unsafe_code)]
 
@@ -24,7 +24,7 @@ use crate::base::sync::Mutex;
 use crate::latch::assert_none_held;
 use crate::page::{PageRef, header, sound};
 
-/// What one that wants pages waits for: the end of their reads, and the first error of them.
+/// What a caller that wants pages waits for: the end of their reads, and the first error of them.
 #[derive(Debug)]
 pub(super) struct Ticket {
     token: WaitToken,
@@ -62,8 +62,8 @@ impl Ticket {
 }
 
 impl BufferPool {
-    /// The page's frame, brought in if need be. By the time the caller looks it may have gone again, so it
-    /// checks [`Frame::page_id`] after having begun to read, as with [`BufferPool::get`].
+    /// The page's frame, brought in if need be. By the time the caller looks the frame may hold another page, so the
+    /// caller checks [`Frame::page_id`] after having begun to read, as with [`BufferPool::get`].
     ///
     /// # Errors
     /// As [`BufferPool::load`].
@@ -77,12 +77,12 @@ impl BufferPool {
         }
     }
 
-    /// Brings a page into memory, or waits until the one that does so has finished; the caller tries
-    /// [`BufferPool::get`] again. It holds no latch: this may evict, write, read and wait.
+    /// Brings a page into memory, or waits until the thread that does so has finished; the caller tries
+    /// [`BufferPool::get`] again. The caller holds no latch: this may evict, write, read and wait.
     ///
     /// # Errors
     /// [`StorageError::CorruptPage`] if the page does not exist or is damaged, [`StorageError::Io`] if it
-    /// cannot be read; errors of making room for it. All that wait for a read hear of its failure.
+    /// cannot be read; errors of making room for it. All that wait for a read get its error.
     #[cold]
     pub(crate) fn load(&self, id: PageId) -> Result<(), StorageError> {
         let ticket = Ticket::new();
@@ -91,8 +91,8 @@ impl BufferPool {
     }
 
     /// Brings pages into memory, all of them at the same time, and returns when they have come: as many as find room
-    /// without waiting for it, and few enough to leave the others' pages in a small pool. False if nothing was begun. A
-    /// page that cannot be read is left to those that cannot do without it. The caller holds no latch.
+    /// without waiting for it, and few enough to leave most of a small pool to other callers. False if no read was
+    /// begun. The error of a page that cannot be read is left to callers that need the page. The caller holds no latch.
     #[cold]
     pub(crate) fn load_group(&self, pages: &[PageId]) -> bool {
         let ticket = Ticket::new();
@@ -105,8 +105,8 @@ impl BufferPool {
         begun
     }
 
-    /// Begins to bring a page into memory, with a frame that `room` finds. When this returns it is there, or the ticket will
-    /// hear of it. False if there was no room.
+    /// Begins to bring a page into memory, with a frame that `room` finds. When this returns the page is there, or its
+    /// read will complete the ticket. False if there was no room.
     pub(super) fn begin_load<'a>(
         &'a self,
         id: PageId,
@@ -122,7 +122,7 @@ impl BufferPool {
                     }
                 }
                 Some(Place::Absent(seen)) if self.exists(id) => {
-                    // The frame first: that may wait, and while a page is claimed nobody may.
+                    // The frame first: finding one may wait, and a thread that has claimed a page must not.
                     let Some(free) = room(self.shard_of_page(id))? else { return Ok(false) };
                     if let Some(claim) = self.claim(id, seen, free) {
                         return self.read(claim, ticket).map(|()| true);
@@ -133,7 +133,7 @@ impl BufferPool {
         }
     }
 
-    /// Reads a claimed page, or has it read: the ticket then hears of it.
+    /// Reads a claimed page, or hands the read to a reader: that completes the ticket.
     fn read(&self, mut claim: Claim<'_>, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
         if !self.readers.are_open() {
             return claim.read();
@@ -148,7 +148,7 @@ impl BufferPool {
                 add(&self.counters.handed_over, 1);
                 match self.readers.submit(claim.into_job()) {
                     Ok(()) => Ok(()),
-                    // They have just been closed. What comes of it the ticket hears.
+                    // The readers have just been closed. The read made here completes the ticket.
                     Err(job) => {
                         let _ = self.take_up(job).read();
                         Ok(())
@@ -168,7 +168,7 @@ impl BufferPool {
         StorageError::CorruptPage { file: self.file.show(), page: id, what }
     }
 
-    /// What is wrong with a page whose checksum is right: its content, or that it tells of a record the log has not got.
+    /// What is wrong with a page whose checksum is right: its content, or an LSN beyond the end of the log.
     fn unsound(&self, bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<String> {
         let (lsn, end) = (PageRef::of_bytes(bytes).lsn(), self.wal.end());
         if lsn >= end && lsn != Lsn::ZERO {
@@ -182,7 +182,7 @@ impl BufferPool {
         self.table.claim(id, seen, free.index()).then(|| Claim { pool: self, id, seen, free: Some(free) })
     }
 
-    /// A claim that was a job meanwhile.
+    /// The claim of a page whose read was in a queue as a job.
     pub(super) fn take_up(&self, job: Job) -> Claim<'_> {
         Claim { pool: self, id: job.id, seen: job.seen, free: Some(self.adopt(job.frame)) }
     }
@@ -204,11 +204,12 @@ impl BufferPool {
         Entry::Probation
     }
 
-    /// The ticket will hear of the page that is being read; false if it is not any more.
+    /// Has the page's read, which is under way, complete the ticket too; false if it is over.
     #[cold]
     fn join(&self, id: PageId, ticket: &Arc<Ticket>) -> bool {
         let mut waiters = self.waiters_for(id).lock();
-        // The reader ends its claim before it takes this lock, so either it finds the ticket or we find the claim ended.
+        // The reader ends its claim before it takes this lock, so either it finds the ticket or this thread finds the
+        // claim ended.
         if !matches!(self.table.place(id), Some(Place::Loading(_))) {
             return false;
         }
@@ -218,17 +219,17 @@ impl BufferPool {
         true
     }
 
-    /// Tells all that wait for the page how its read ended.
+    /// Completes the tickets of all that wait for the page with the result of its read.
     fn tell(&self, id: PageId, read: &Result<(), StorageError>) {
         let told: Vec<Waiter> = self.waiters_for(id).lock().extract_if(.., |(page, _)| *page == id).collect();
         told.iter().for_each(|(_, ticket)| ticket.hear(read, &*self.hook));
     }
 }
 
-/// A group's part of the frames: one in so many.
+/// The part of the frames that a group may take: one in so many.
 const GROUP_PART: usize = 64;
 
-/// The right to read a page into a frame. Its end is told to all that wait for the page, whatever it is.
+/// The right to read a page into a frame. However it ends, all that wait for the page get the result.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     pool: &'a BufferPool,
@@ -251,14 +252,14 @@ impl Claim<'_> {
         unsafe { free.frame().unowned_bytes() }
     }
 
-    /// Reads the page; returns what all that wait are told.
+    /// Reads the page; returns the result that all waiting callers get.
     pub(super) fn read(mut self) -> Result<(), StorageError> {
         let (pool, at) = (self.pool, self.id.offset());
         let read = pool.file.read_exact_at(self.bytes(), at);
         self.finish(read)
     }
 
-    /// Checks what has been read and installs it; returns what all that wait are told.
+    /// Checks what has been read and installs it; returns the result that all waiting callers get.
     pub(super) fn finish(mut self, read: Result<(), StorageError>) -> Result<(), StorageError> {
         let (pool, id) = (self.pool, self.id);
         let read = read.and_then(|()| {
@@ -275,8 +276,8 @@ impl Claim<'_> {
         self.end(read, None)
     }
 
-    /// Puts a page in that was read with its neighbours, unless it is damaged or none was read; true if it came in. Damage
-    /// is left to those that want the page: they read it themselves.
+    /// Installs a page that was read with its neighbours, unless it is damaged or was never written; true if it was
+    /// installed. Damage is left to callers that want the page: they read it themselves.
     pub(super) fn put_in(mut self, content: Option<&[u8; PAGE_SIZE]>) -> bool {
         let (pool, id) = (self.pool, self.id);
         let sound = content.filter(|content| header::damage(content, id, pool.options.checksums).is_none());
@@ -284,7 +285,7 @@ impl Claim<'_> {
             Some(content) => {
                 self.bytes().copy_from_slice(content);
                 add(&pool.counters.reads, 1);
-                // The small queue is for what comes one by one.
+                // The small queue is for pages that are loaded one by one.
                 self.end(Ok(()), Some(Entry::Proven)).is_ok()
             }
             None => {
@@ -315,7 +316,7 @@ impl Claim<'_> {
         Ok(())
     }
 
-    /// The claim's end without a page. If the page was created anew meanwhile there is nothing to complain of.
+    /// Ends the claim without a page. If the page was created anew meanwhile, this is no error.
     fn let_go(&mut self, read: &Result<(), StorageError>) -> Result<(), StorageError> {
         let Some(free) = self.free.take() else { return Ok(()) };
         let given_up = self.pool.table.give_up(self.id, self.seen, free.index());
@@ -325,7 +326,7 @@ impl Claim<'_> {
         read.clone()
     }
 
-    /// The claim, for a reader's queue. What becomes of it is the queue's concern.
+    /// The claim, for a reader's queue, which is responsible for it from here on.
     fn into_job(mut self) -> Job {
         let free = self.free.take().expect("a claim that has not ended has a frame");
         let job = Job { id: self.id, seen: self.seen, frame: free.index() };
@@ -335,7 +336,7 @@ impl Claim<'_> {
 }
 
 impl Drop for Claim<'_> {
-    /// A disk that panics leaves nobody waiting.
+    /// A disk that panics leaves no caller waiting.
     fn drop(&mut self) {
         if self.free.is_some() {
             let panicked = std::io::Error::other("the disk's code panicked");

@@ -1,13 +1,13 @@
 //! The translation table with the latches of its frames, under every order of steps: `cargo xtask loom`.
 //!
-//! What readers, loaders and evictors do is repeated here on frames of one word: the real ones are part of a mapping
-//! that is zeroed by the system, where loom's atomics cannot live.
+//! The steps of readers, loaders and evictors are repeated here on frames of one word: the real frames are part of a
+//! mapping that the system zeroes, where loom's atomics cannot live.
 #![allow(unsafe_code)]
 #![cfg_attr(not(test), allow(dead_code))]
 
 use std::io;
 
-/// A mapping's stand-in.
+/// Stands in for a mapping.
 #[derive(Debug)]
 pub(super) struct Arena<T>(Box<[T]>);
 
@@ -56,14 +56,14 @@ mod tests {
             pool
         }
 
-        /// As `BufferPool::load`: brings the page into a frame that is nobody's; false if somebody else does.
+        /// As `BufferPool::load`: brings the page into a free frame; false if another thread does.
         fn load(&self, id: u32, frame: u32) -> bool {
             let Some(Place::Absent(seen)) = self.table.place(PageId(id)) else { return false };
             if !self.table.claim(PageId(id), seen, frame) {
                 return false;
             }
             let place = &self.frames[frame as usize];
-            // No latch is held while the file is read: a frame without a page is nobody else's.
+            // No latch is held while the file is read: no other thread uses a frame without a page.
             place.word.store(u64::from(id) * 100, Ordering::Relaxed);
             place.latch.lock_exclusive();
             let mine = self.table.publish(PageId(id), frame);
@@ -92,7 +92,7 @@ mod tests {
             }
         }
 
-        /// As an eviction: takes the page out of its frame if nobody is there; the frame is then nobody's.
+        /// As an eviction: takes the page out of its frame if no thread holds the latch; the frame is then free.
         fn evict(&self, id: u32, frame: u32) -> bool {
             let place = &self.frames[frame as usize];
             if !place.latch.try_lock_exclusive() {
@@ -163,7 +163,7 @@ mod tests {
         model(|| {
             let pool = Pool::with(1);
             let version = pool.frames[0].latch.optimistic();
-            // Away and back again: the same page in the same frame.
+            // Out and back again: the same page in the same frame.
             let evictor = spawn(&pool, |pool| pool.evict(1, 0) && pool.load(1, 0));
             let upgraded = pool.frames[0].latch.upgrade(version);
             if upgraded {

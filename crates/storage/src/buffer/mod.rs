@@ -59,23 +59,23 @@ pub(crate) use self::copying::CopyReader;
 pub(crate) use self::room::Reserved;
 pub(crate) use self::stats::PoolStats;
 
-/// Frames per shard at which another shard pays.
+/// With at least this many frames per shard another shard is worth its cost.
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;
 const WAITER_SHARDS: usize = 16;
 /// Least number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
 
-/// How a pool is to be.
+/// Settings of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolOptions {
     /// Frames, each of 8,256 bytes of memory, and about 32 for shortcuts; at least [`MIN_FRAMES`].
     pub(crate) frames: usize,
-    /// How readers keep writers away.
+    /// How readers exclude writers.
     pub(crate) latches: LatchKind,
     /// Whether pages are checked when they are read. They are sealed in any case.
     pub(crate) checksums: bool,
-    /// Whether pages are looked through when they are read: see [`crate::page::sound`].
+    /// Whether the content of pages is checked when they are read: see [`crate::page::sound`].
     pub(crate) sound: bool,
     /// Pages the file may ever have: 4 bytes of address space each.
     pub(crate) max_pages: u32,
@@ -99,9 +99,9 @@ impl PoolOptions {
 
 /// Pages in memory. See the module's documentation.
 pub(crate) struct BufferPool {
-    // What a hit reads comes first; none of it is ever written after opening.
+    // The fields that a hit reads come first; none of them is written after opening.
     table: PageTable,
-    /// Before the frames, and so given up before their addresses are.
+    /// Before the frames, so that it is dropped before their addresses become invalid.
     _noted: Noted,
     frames: Arena<Frame>,
     shortcuts: Shortcuts,
@@ -111,8 +111,8 @@ pub(crate) struct BufferPool {
     /// Free frames per shard below which the cleaner is called, and up to which it fills.
     reserve_low: usize,
     reserve_high: usize,
-    /// Pages per shard that may wait to be written before no more are put aside for it. Without a bound
-    /// the clean pages would have to go in place of the dirty ones, however hot.
+    /// Pages per shard that may wait to be written before no more are put aside for it. Without a bound clean pages,
+    /// however hot, would be evicted in place of the dirty ones.
     washing_limit: usize,
     options: PoolOptions,
     file: Arc<dyn PageFile>,
@@ -130,7 +130,7 @@ pub(crate) struct BufferPool {
     next_shard: CachePadded<AtomicU32>,
     /// Pages in the file.
     file_pages: AtomicU32,
-    /// Pages at its end that only undo may take.
+    /// Pages at the file's end that only undo may take.
     kept_pages: AtomicU64,
     cleaner_called: AtomicBool,
     grow_lock: Mutex<()>,
@@ -138,13 +138,13 @@ pub(crate) struct BufferPool {
     unsynced: Mutex<Unsynced>,
     direct: Mutex<DirectWrites>,
     batches: Mutex<Vec<Batch>>,
-    /// What the cleaner remembers; none while a step is under way, which may wait for the log.
+    /// The cleaner's state; `None` while a step is under way, which may wait for the log.
     cleaner: Mutex<Option<Cleaner>>,
     counters: Counters,
 }
 
 thread_local! {
-    /// Pages this thread found in a pool since [`take_hits`]: counted where nobody else writes.
+    /// Pages that this thread found in a pool since [`take_hits`]: counted where no other thread writes.
     static HITS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -236,7 +236,7 @@ impl BufferPool {
         &self.shortcuts
     }
 
-    /// Where whoever reads pages lets others run.
+    /// Where threads that read pages let other fibers run.
     #[inline(always)]
     pub(crate) fn points(&self) -> &Points {
         &self.points
@@ -252,8 +252,8 @@ impl BufferPool {
         self.counters.read()
     }
 
-    /// Who is to be called when free frames run low: whoever drives [`BufferPool::clean_step`]. Called on
-    /// miss paths, at most once until the next step. Can be set once.
+    /// Sets what to call when free frames run low: it wakes the thread that drives [`BufferPool::clean_step`]. Called
+    /// on miss paths, at most once until the next step. Can be set once.
     pub(crate) fn on_cleaner_wanted(&self, wake: Box<dyn Fn() + Send + Sync>) {
         let _ = self.cleaner_wake.set(wake);
     }

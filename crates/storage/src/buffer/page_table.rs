@@ -3,15 +3,15 @@
 //! One 4-byte entry per page that the data file may ever have, in an arena that costs only the parts in
 //! use (4 KiB for each 8 MiB of data file). An entry is one of
 //!
-//! | value | meaning | who may change it |
+//! | value | meaning | which thread may change it |
 //! | --- | --- | --- |
 //! | 0 | not in memory | the thread that claims it (compare-and-swap) |
 //! | 1 to 2^31 - 1 | in the frame of this number, less one | the holder of that frame's exclusive latch |
 //! | 2^31 + stamp | not in memory, left the probation queue at `stamp` | as 0 |
 //! | 2^31 + 2^30 + frame | being read from the file into this frame | its reader, and the creator of a new page of that number |
 //!
-//! The frame in the last one tells two reads of a page apart: no other read has the frame, so a reader that comes late,
-//! after the page was created anew and evicted and claimed again, does not take the other's claim for its own.
+//! The frame in the last kind distinguishes two reads of a page: no other read has the frame, so a reader that ends
+//! late, after the page was created anew and evicted and claimed again, does not take the other's claim for its own.
 //!
 //! The stamps are the ghost list of the replacement policy (see `replace`): they cost no memory of
 //! their own and no lookup.

@@ -1,4 +1,4 @@
-//! Reading ahead: a page's first lines into the cache, a whole database into the pool.
+//! Prefetching: a page's first lines into the cache, a whole database into the pool.
 
 use super::BufferPool;
 use super::load::Claim;
@@ -28,9 +28,9 @@ impl BufferPool {
         }
     }
 
-    /// Reads pages 1 to `pages` - 1 into free frames with large reads, in order, until the pool is nearly
-    /// full; evicts nothing. Returns how many pages came in. Damaged pages are left for whoever needs
-    /// them to complain about. The caller holds no latch.
+    /// Reads pages 1 to `pages` - 1 into free frames with large reads, in order, until the pool is nearly full; evicts
+    /// nothing. Returns how many pages came in. Damaged pages are left out: a transaction that needs one gets the
+    /// error. The caller holds no latch.
     ///
     /// # Errors
     /// A failed read.

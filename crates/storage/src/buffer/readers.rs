@@ -1,9 +1,9 @@
-//! Who reads pages while the one that wants them lets others run.
+//! Threads that read pages while the fiber that wants them lets other fibers run.
 //!
-//! Under a cooperative hook a read that waits for a device would stop all fibers of the thread. So the claimed page goes
-//! into a queue, and threads of the database take it from there ([`BufferPool::run_reader`]); in a simulation the program
-//! does, one read at a time ([`BufferPool::step_reader`]). What the system has in memory is read at once by the thread that
-//! wants it: handing over costs more than that.
+//! Under a cooperative hook a read that waits for a device would stop all fibers of the thread. So the claimed page
+//! goes into a queue, and threads of the database take it from there ([`BufferPool::run_reader`]); in a simulation the
+//! program does, one read at a time ([`BufferPool::step_reader`]). A thread that wants a page which the system has in
+//! memory reads it at once itself: handing over costs more than that.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,10 +23,10 @@ pub(super) struct Job {
     pub(super) frame: u32,
 }
 
-/// Reads that are wanted. Its mutex is held for moments, and nothing is waited for under it.
+/// Reads that are wanted. Its mutex is held for moments, and a thread that holds it waits for nothing.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    /// Whether somebody takes jobs. Read without the mutex on misses; changed under it.
+    /// Whether readers take jobs. Read without the mutex on misses; changed under it.
     open: AtomicBool,
     jobs: Mutex<VecDeque<Job>>,
     /// A job has come, or the queue was closed.
@@ -39,7 +39,7 @@ impl Readers {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Has a page read; gives the job back if nobody takes jobs any more.
+    /// Hands over the read of a page; gives the job back if readers take no jobs any more.
     pub(super) fn submit(&self, job: Job) -> Result<(), Job> {
         let mut jobs = self.jobs.lock();
         if !self.are_open() {
@@ -51,7 +51,7 @@ impl Readers {
         Ok(())
     }
 
-    /// Jobs that nobody has taken.
+    /// Jobs that no reader has taken.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.jobs.lock().len()
@@ -71,14 +71,15 @@ impl Readers {
 }
 
 impl BufferPool {
-    /// From now on somebody takes the reads that would have to wait: [`BufferPool::run_reader`] or
+    /// From now on readers do the reads that would have to wait: [`BufferPool::run_reader`] or
     /// [`BufferPool::step_reader`].
     pub(crate) fn open_readers(&self) {
         let _changes = self.readers.jobs.lock();
         self.readers.open.store(true, Ordering::Relaxed);
     }
 
-    /// From now on the one that wants a page reads it. What is in the queue is read here, or by the readers, which then end.
+    /// From now on the caller that wants a page reads it. Jobs left in the queue are done here, or by the readers,
+    /// which then end.
     pub(crate) fn close_readers(&self) {
         let jobs = self.readers.jobs.lock();
         self.readers.open.store(false, Ordering::Relaxed);
@@ -107,7 +108,7 @@ impl BufferPool {
     }
 
     fn do_read(&self, job: Job) {
-        // Those that wait hear of errors, of a panic in the disk's code too; the reader goes on.
+        // Waiting callers get the errors, and a panic in the disk's code too; the reader goes on.
         let _ = catch_unwind(AssertUnwindSafe(|| self.take_up(job).read()));
     }
 }

@@ -1,21 +1,20 @@
-//! Which page goes when a frame is needed: S3-FIFO.
+//! Which page is evicted when a frame is needed: S3-FIFO.
 //!
-//! Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, section 4. Pages enter a
-//! small queue (a tenth of the frames) on probation. At its end a page that has been used again moves to
-//! the main queue, any other one goes. The main queue is a clock: at its end a used page is put back
-//! with one use less, an unused one goes. A page that comes back soon after it went from probation
-//! enters the main queue directly. So one pass of a scan, however long, moves through the small queue
-//! only, and what had proved itself stays.
+//! Yang et al., "FIFO queues are all you need for cache eviction", SOSP 2023, section 4. Pages enter a small queue (a
+//! tenth of the frames) on probation. At its end a page that has been used again moves to the main queue, any other
+//! page is evicted. The main queue is a clock: at its end a used page is put back with one use less, an unused one is
+//! evicted. A page that comes back soon after its eviction from probation enters the main queue directly. So one pass
+//! of a scan, however long, moves through the small queue only, and the proven pages stay.
 //!
 //! Differences from the paper:
 //! * The ghost queue lies in the absent entries of the page table, as eviction numbers. It reaches back half
 //!   as far as the paper's: 5% fewer misses on the page uses of TPC-C (`tests/larger.rs`).
-//! * A miss counts as the first use, because the reader that caused it touches the page when it has come.
-//! * Inner pages of trees enter the main queue, with all their uses: a leaf that stays without its
-//!   parent saves nothing.
-//! * A page that should go but is dirty waits in a third queue, `washing`, until it is written. That
-//!   queue is short: when it was not, clean pages went in place of dirty ones, and TPC-C in a pool of a
-//!   third of the database had seven times the misses.
+//! * A miss counts as the first use, because the reader that caused it touches the page once it is there.
+//! * Inner pages of trees enter the main queue, with all their uses: a leaf that stays without its parent saves
+//!   nothing.
+//! * A page that should be evicted but is dirty waits in a third queue, `washing`, until it is written. That queue is
+//!   short: when it was not, clean pages were evicted in place of dirty ones, and TPC-C in a pool of a third of the
+//!   database had seven times the misses.
 //! * Queues are sharded by frame number; a page takes a frame of its own shard when there is one.
 
 use std::collections::VecDeque;
@@ -30,7 +29,7 @@ use crate::page::header::{KIND, Kind};
 /// Uses that take a page from probation to the main queue: the miss itself, and another.
 pub(super) const PROVEN_USES: u8 = 2;
 
-/// A page that comes back within `frames / GHOST_PART` evictions has proved itself.
+/// A page that comes back within `frames / GHOST_PART` evictions counts as proven.
 pub(super) const GHOST_PART: usize = 2;
 
 /// One shard's frames. Each frame is in exactly one of the queues, or never used yet, or in the hands of
@@ -43,7 +42,7 @@ pub(super) struct Queues {
     small: VecDeque<u32>,
     /// Proven pages.
     main: VecDeque<u32>,
-    /// Pages that would have gone if they had not been dirty.
+    /// Pages that would have been evicted if they had not been dirty.
     pub(super) washing: VecDeque<u32>,
     /// Length of `small` above which victims come from it.
     small_target: usize,
@@ -56,7 +55,7 @@ pub(super) enum Entry {
     Proven,
 }
 
-/// What became of an attempt to empty a frame.
+/// The result of an attempt to empty a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Evicted {
     Yes,
@@ -77,7 +76,7 @@ impl Queues {
         }
     }
 
-    /// The next frame whose page should go, and the queue it was in; looks at up to `limit` frames.
+    /// The next frame whose page should be evicted, and the queue it was in; looks at up to `limit` frames.
     fn victim(&mut self, frames: &[Frame], limit: &mut usize) -> Option<(u32, Entry)> {
         while *limit > 0 {
             *limit -= 1;
@@ -115,8 +114,8 @@ pub(super) fn is_inner(frame: &Frame) -> bool {
 }
 
 impl BufferPool {
-    /// Empties frames of a shard into its free list until it has `want`, `washing` has `wash`, or `limit`
-    /// frames have been looked at. False if that led nowhere: no page went, was put to the wash or aged.
+    /// Empties frames of a shard into its free list until it has `want`, `washing` has `wash`, or `limit` frames have
+    /// been looked at. False without any progress: no page was evicted, queued for writing or aged.
     pub(super) fn evict_clean(&self, queues: &mut Queues, want: usize, wash: usize, mut limit: usize) -> bool {
         let frames = self.frames.as_slice();
         let mut moved = false;
@@ -132,7 +131,7 @@ impl BufferPool {
                 }
                 Evicted::Dirty => {
                     moved = true;
-                    // Uses from now on keep it.
+                    // Uses from now on keep the page in the pool.
                     frames[index as usize].uses.store(0, Ordering::Relaxed);
                     queues.washing.push_back(index);
                 }
@@ -142,7 +141,7 @@ impl BufferPool {
         moved
     }
 
-    /// Takes the page out of a frame that is in no queue, if it is clean and nobody holds its latch.
+    /// Takes the page out of a frame that is in no queue, if it is clean and no thread holds its latch.
     pub(super) fn try_evict(&self, index: u32, from: Entry) -> Evicted {
         let frame = &self.frames.as_slice()[index as usize];
         if frame.is_dirty() {
@@ -152,7 +151,7 @@ impl BufferPool {
             return Evicted::Busy;
         }
         let Some(write) = frame.try_write() else { return Evicted::Busy };
-        // Looked at again, now that nobody can change it.
+        // Checked again, now that no other thread can change it.
         if frame.is_dirty() {
             write.release_unchanged();
             return Evicted::Dirty;
@@ -167,13 +166,14 @@ impl BufferPool {
             self.table.remove(id, index, (from == Entry::Probation).then_some(number));
             frame.set_page_id(PageId::NONE);
         }
-        // The version moves on: whoever read here, or found this frame and has not begun, will notice.
+        // The version moves on: a reader that read here, or found this frame and has not begun, will notice.
         drop(write);
         Evicted::Yes
     }
 
-    /// Takes a page that no tree has ever used out of the pool: in its frame lies what a refused change left there, which
-    /// must not be written. False if somebody is at it just now; the caller lets go of his latches before he asks again.
+    /// Takes a page that no tree has ever used out of the pool: its frame holds what a refused change left there, which
+    /// must not be written. False if another thread holds its latch at the moment; the caller releases its latches
+    /// before it tries again.
     pub(crate) fn discard(&self, id: PageId) -> bool {
         let Some(frame) = self.get(id) else { return true };
         let Some(write) = frame.try_write() else { return false };
@@ -187,15 +187,15 @@ impl BufferPool {
         true
     }
 
-    /// Takes the page out of a frame whose latch the caller holds. The frame stays in its queue; there it is found without
-    /// a page and becomes free.
+    /// Takes the page out of a frame whose latch the caller holds. The frame stays in its queue; when it comes out
+    /// without a page it becomes free.
     fn take_out(&self, frame: &Frame) {
         self.table.remove(frame.page_id(), self.index_of(frame), None);
         frame.set_page_id(PageId::NONE);
     }
 
-    /// The page is being freed: its frame may go, if the page is as it is on disk. Changes that are not
-    /// on disk stay: restart may need them, because it repeats history up to the freeing.
+    /// The page is being freed: evicts it if the page is as it is on disk. Changes that are not on disk stay: restart
+    /// may need them, because it repeats history up to the freeing.
     #[cfg_attr(
         not(test),
         expect(dead_code, reason = "a freed page leaves by itself; this is for when it should at once")

@@ -18,10 +18,10 @@ use crate::page::header;
 const LOOKED_AT: usize = 256;
 /// Pages that a worker writes at once when it has to.
 const WASH: usize = 32;
-/// Rounds that lead nowhere, a wait of up to 5 ms apart, before the pool counts as exhausted.
+/// Rounds without progress, a wait of up to 5 ms apart, before the pool counts as exhausted.
 const ROUNDS: u32 = 200;
 
-/// A frame without a page, in nobody else's hands. It goes back when dropped.
+/// A frame without a page that only its owner can use. It goes back to the free frames when dropped.
 #[derive(Debug)]
 pub(super) struct FreeFrame<'a> {
     pool: &'a BufferPool,
@@ -50,7 +50,7 @@ impl Drop for FreeFrame<'_> {
     }
 }
 
-/// Frames taken out of circulation by [`BufferPool::reserve`]; the unused ones go back when it is dropped.
+/// Frames taken out of circulation by [`BufferPool::reserve`]; unused frames go back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Reserved<'a> {
     pool: &'a BufferPool,
@@ -64,12 +64,12 @@ impl<'a> Reserved<'a> {
         self.frames.len()
     }
 
-    /// The page `id`, which is being allocated: zeros but for its number, exclusively latched, to be
-    /// found by others as soon as the latch is released. Whatever it held before does not matter. The
-    /// caller formats it, sets its LSN and marks it dirty.
+    /// The page `id`, which is being allocated: zeros but for its number, exclusively latched; other threads find it as
+    /// soon as the latch is released. Its content before does not matter. The caller formats it, sets its LSN and marks
+    /// it dirty.
     ///
-    /// Waits for latches only: others may have found the page's former incarnation. If that is being read at this
-    /// moment, for a stale reference, the reader finds at its end that its page is elsewhere.
+    /// Waits for latches only: other threads may have found the page's former incarnation. If that is being read at
+    /// this moment, for a stale reference, the reader finds at its end that its page is in another frame.
     ///
     /// # Panics
     /// If no frame is left, or `id` is no number of a page.
@@ -118,7 +118,7 @@ impl BufferPool {
     /// Takes `n` free frames out of circulation. The caller holds no latch: this may evict, write and wait.
     ///
     /// # Errors
-    /// What writing dirty pages may meet; [`StorageError::PoolExhausted`] when no frame came free for long.
+    /// Errors of writing dirty pages; [`StorageError::PoolExhausted`] when no frame came free for long.
     pub(crate) fn reserve(&self, n: usize) -> Result<Reserved<'_>, StorageError> {
         let mut frames = Vec::with_capacity(n);
         for _ in 0..n {
@@ -158,7 +158,7 @@ impl BufferPool {
             if self.wash(hint, WASH)? > 0 {
                 add(&self.counters.writes_by_workers, 1);
             } else if !moved {
-                // All pages are latched or being written by others. They do not need us to finish.
+                // All pages are latched or being written by other threads, which finish without this one's help.
                 let limit = Duration::from_micros(20 << stuck.min(8));
                 self.hook.block_for(&token, BlockReason::Room, limit);
                 stuck += 1;
@@ -186,7 +186,7 @@ impl BufferPool {
             if (index as usize) < self.frames.as_slice().len() {
                 return Some(FreeFrame { pool: self, index });
             }
-            // Kept from wrapping around: only the racers of one moment get here.
+            // Keeps the counter from wrapping around: only threads that race at this moment get here.
             self.never_used.store(self.frames.as_slice().len() as u32, Ordering::Relaxed);
         }
         None
@@ -210,8 +210,8 @@ impl BufferPool {
         None
     }
 
-    /// Writes up to `n` pages that wait to be written so that they can go, and evicts those that nobody
-    /// has used meanwhile. Returns how many pages were written or evicted, whichever is more.
+    /// Writes up to `n` pages that wait to be written so that they can be evicted, and evicts those that no thread has
+    /// used meanwhile. Returns how many pages were written or evicted, whichever is more.
     pub(super) fn wash(&self, hint: usize, n: usize) -> Result<usize, StorageError> {
         let mut batch = self.batch();
         for i in 0..self.shards.len() {

@@ -1,14 +1,14 @@
 //! Shortcuts: in which leaf the keys near a key were found last.
 //!
-//! A table of hints beside the trees, in the way of InnoDB's adaptive hash index: who looks for a key that exists asks
-//! here first, and with luck leaves out all levels above the leaf. Nothing rests on an answer. It may be old, or that of
-//! another key, so whoever follows it looks whether the page is a leaf of the tree and has *the very key*, which no other
-//! leaf can have, and descends from the root if not. (The page's prefix belongs to the key: behind it the keys of two
-//! leaves may look the same.) So nobody tells the table when pages change, split or leave.
+//! A table of hints beside the trees, like InnoDB's adaptive hash index: a search for a key that exists asks here
+//! first, and a hit bypasses all levels above the leaf. Nothing relies on an answer. It may be old, or that of another
+//! key, so a search that follows it checks that the page is a leaf of the tree and has *exactly this key*, which no
+//! other leaf can have, and descends from the root if not. (The page's prefix belongs to the key: behind it the keys of
+//! two leaves may look the same.) So the table is not updated when pages change, split or leave.
 //!
-//! Keys share an entry that differ only in their last few bits: mostly an eighth to a quarter of a leaf's rows, when keys
-//! are numbers without holes. How many bits that is is learnt, index by index. Sixteen such neighbours share a cache
-//! line. What they have in common is hashed and says which line.
+//! Keys that differ only in their last few bits share an entry: mostly an eighth to a quarter of a leaf's rows, when
+//! keys are numbers without holes. How many bits that is is learnt, index by index. Sixteen such neighbours share a
+//! cache line. A hash of their common bits selects the line.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
@@ -19,14 +19,14 @@ use crate::base::prefetch::prefetch_read;
 
 /// Entries in a cache line.
 const LINE: usize = 16;
-/// Entries of a table, for each frame of the pool: 16 to 32 bytes of memory, where touched; more for the smallest pools,
-/// less beyond 32 GiB.
+/// Entries of a table, for each frame of the pool: 16 to 32 bytes of memory, where touched; more for the smallest
+/// pools, less beyond 32 GiB.
 const PER_FRAME: usize = 4;
 const LEAST: usize = 1 << 10;
 const MOST: usize = 1 << 24;
-/// Bits of an entry for the page; no file has more pages. The bits above tell keys apart that share a line.
+/// Bits of an entry for the page; no file has more pages. The bits above distinguish keys that share a line.
 const PAGE_BITS: u32 = 28;
-/// Indexes whose numbers differ by a multiple of this share what is learnt about the bits; it costs speed alone.
+/// Indexes whose numbers differ by a multiple of this share the learnt number of bits; that costs only speed.
 const GRAINS: usize = 256;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -37,7 +37,7 @@ pub(crate) struct Shortcuts {
     entries: Arena<AtomicU32>,
     /// How far a hash is shifted to be a line's number.
     shift: u32,
-    /// One more than the number of bits that keys of an entry may differ in, 0 if nothing has been learnt.
+    /// One more than the number of bits in which keys of an entry may differ, 0 if nothing has been learnt.
     grains: [AtomicU8; GRAINS],
 }
 
@@ -45,16 +45,16 @@ pub(crate) struct Shortcuts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
     at: u32,
-    /// In its place above the page's bits.
+    /// The tag, in its place above the page's bits.
     tag: u32,
 }
 
 impl Spot {
-    /// Where no key is looked for.
+    /// For calls that look for no key.
     pub(crate) const NONE: Spot = Spot { at: 0, tag: 0 };
 }
 
-/// The product's halves mixed: each bit depends on all.
+/// Mixes the product's halves: each bit depends on all.
 #[inline]
 fn mix(a: u64) -> u64 {
     let wide = u128::from(a) * u128::from(ODD);
@@ -77,7 +77,7 @@ impl Shortcuts {
         &self.grains[index.0 as usize % GRAINS]
     }
 
-    /// The entry of a key, which the processor is asked for.
+    /// The entry of a key, which is prefetched.
     #[inline]
     pub(crate) fn spot(&self, index: IndexId, key: &[u8]) -> Spot {
         let grain = u32::from(self.grain_of(index).load(Ordering::Relaxed)).saturating_sub(1);
@@ -97,7 +97,7 @@ impl Shortcuts {
         Spot { at: at as u32, tag: (hash as u32) << PAGE_BITS }
     }
 
-    /// The leaf in which a key near this one was found; none if nobody knows.
+    /// The leaf in which a key near this one was found; `None` if no entry tells.
     #[inline]
     pub(crate) fn leaf(&self, spot: Spot) -> PageId {
         let entry = self.entries.as_slice().get(spot.at as usize).map_or(0, |entry| entry.load(Ordering::Relaxed));
@@ -115,7 +115,7 @@ impl Shortcuts {
         }
         let fit = rows.checked_ilog2().unwrap_or(0).saturating_sub(2) as u8 + 1;
         let grain = self.grain_of(index);
-        // With a change of bits all that was learnt is lost, so leaves may differ a little.
+        // A change of bits loses all that was learnt, so leaves may differ a little without one.
         if grain.load(Ordering::Relaxed).abs_diff(fit) > 1 {
             grain.store(fit, Ordering::Relaxed);
         }

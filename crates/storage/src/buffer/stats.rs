@@ -1,4 +1,4 @@
-//! What the pool has done. Hits are not counted: that would cost them a shared line.
+//! Counts of the pool's work. Hits are not counted here: they would all write one shared cache line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,7 +39,7 @@ counters! {
     syncs,
     /// Batches that a worker had to write because no clean frame was free.
     writes_by_workers,
-    /// Times that someone waited for a page which another was reading.
+    /// Times that a caller waited for a page which another thread was reading.
     load_waits,
     /// Pages whose read was handed to a reader.
     handed_over,

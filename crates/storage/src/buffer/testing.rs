@@ -31,11 +31,11 @@ pub(crate) struct MemoryFile {
     pub(crate) tear_write_after: AtomicU64,
     /// Microseconds that a read takes.
     pub(crate) read_delay_us: AtomicU64,
-    /// Reads need not wait.
+    /// Every read is served from memory, without waiting.
     pub(crate) resident: AtomicBool,
     /// Reads begun.
     pub(crate) reads: AtomicU64,
-    /// As long as it is set no read ends.
+    /// While it is set no read ends.
     pub(crate) is_shut: AtomicBool,
     /// Reads panic.
     pub(crate) panic_reads: AtomicBool,
@@ -234,7 +234,7 @@ impl WriteAhead for MemoryLog {
     }
 }
 
-/// A pool over memory, and what it stands on.
+/// A pool over memory, with its file and log.
 #[derive(Debug)]
 pub(crate) struct TestPool {
     pub(crate) pool: BufferPool,

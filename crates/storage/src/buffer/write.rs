@@ -69,7 +69,7 @@ impl BufferPool {
         }
     }
 
-    /// Writes those of `batch.frames` (at most [`BATCH`]) that are dirty and that nobody else is writing;
+    /// Writes those of `batch.frames` (at most [`BATCH`]) that are dirty and that no other thread is writing;
     /// returns how many. The caller holds no latch and no lock: this waits for the log.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl BufferPool {
     fn copy_pages(&self, batch: &mut Batch) {
         let frames = self.frames.as_slice();
         batch.copies.clear();
-        // Each number is looked at once: it may change, and a sort does not bear that.
+        // Each number is read once: it may change, and a sort needs stable keys.
         batch.order.clear();
         batch.order.extend(batch.frames.drain(..).map(|index| (frames[index as usize].page_id(), index)));
         batch.order.sort_unstable();
@@ -165,7 +165,7 @@ impl BufferPool {
     /// Steps 2 and 3 where the log has no room.
     #[cold]
     fn write_aside(&self, copies: &[Copied], pages: &[[u8; PAGE_SIZE]]) -> Result<(), StorageError> {
-        // Past the beginning of the newest record that they show, which is past its end.
+        // Past the beginning of the newest record that the pages show means past its end.
         let newest = copies.iter().map(|copied| copied.lsn.0).max().unwrap_or(0);
         self.wal.make_durable(Lsn(newest + 1))?;
         let pages: Vec<_> = copies.iter().map(|copied| copied.id).zip(pages).collect();
@@ -184,9 +184,10 @@ impl BufferPool {
         self.unsynced.lock().add(oldest, batch.copies.len());
         for copied in &batch.copies {
             let frame = &self.frames.as_slice()[copied.frame as usize];
-            // Under a share nobody can mark it dirty at the same time.
+            // Under a share no other thread can mark the page dirty at the same time.
             let unchanged = frame.latch.lock_shared() == copied.version;
-            // Where a record begins, as restart reads from there: the copy's last one, as nobody knows where the next is.
+            // The start of a record, as restart reads from there: the copy's last one, since where the next begins is
+            // unknown.
             let recovery = if unchanged { 0 } else { copied.recovery.0.max(copied.lsn.0) };
             frame.recovery_lsn.store(recovery, Ordering::Release);
             frame.latch.unlock_shared();

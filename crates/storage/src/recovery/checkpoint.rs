@@ -1,8 +1,8 @@
-//! Fuzzy checkpoints: where a restart may begin, noted while work goes on.
+//! Fuzzy checkpoints: a note of where a restart may begin, taken while transactions go on.
 //!
-//! A checkpoint takes the log's tail, then the oldest change that is not on disk, then the transactions that
-//! have not ended; logs the three; flushes the log; and only then names the record in the control file. What
-//! lies before all of them is given back.
+//! A checkpoint takes the log's tail, then the oldest change that is not on disk, then the transactions that have not
+//! ended; logs the three; flushes the log; and only then names the record in the control file. The log before all of
+//! them is given back.
 //!
 //! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
 
@@ -22,10 +22,10 @@ use crate::txn::core::Core;
 /// Takes checkpoints. One at a time.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
-    /// A checkpoint waits for the log, so it locks nothing meanwhile: it takes out what only one may have, and the next one
-    /// waits for its turn through the hook.
+    /// A checkpoint waits for the log, so it holds no mutex meanwhile: it takes the state that only one checkpoint may
+    /// have, and the next one waits for its turn through the hook.
     turns: Mutex<Turns>,
-    /// What the newest checkpoint has made of the control file.
+    /// The control file as the newest checkpoint has written it.
     control: Mutex<Control>,
     /// Checkpoints since open.
     taken: AtomicU64,
@@ -41,7 +41,7 @@ struct Turns {
     waiting: Vec<Arc<WaitToken>>,
 }
 
-/// What a checkpoint writes with.
+/// The state that a checkpoint writes with.
 #[derive(Debug)]
 struct State {
     file: ControlFile,
@@ -86,12 +86,12 @@ impl CheckpointBody {
         }
     }
 
-    /// The first record that a restart from here wants: for redo, or to undo what had not ended.
+    /// The first record that a restart from here reads: for redo, or to undo transactions that had not ended.
     pub(crate) fn keep(&self) -> Lsn {
         self.active.iter().map(|a| a.first).min().unwrap_or(self.redo).min(self.redo)
     }
 
-    /// Reads the body of the record at `at`; `None` if it is not one, or speaks of what was not yet in the log.
+    /// Reads the body of the record at `at`; `None` if it is not one, or names positions beyond the log at that time.
     pub(crate) fn decode(body: &[u8], at: Lsn) -> Option<CheckpointBody> {
         let word = |at: usize| body.get(at..at + 8)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
         let count = u32::from_le_bytes(*body.get(8..12)?.first_chunk()?) as usize;
@@ -100,7 +100,7 @@ impl CheckpointBody {
             Some(Active { txn: TxnId(word(from)?), first: Lsn(word(from + 8)?), last: Lsn(word(from + 16)?) })
         });
         let body = CheckpointBody { redo: Lsn(word(0)?), active: active.collect::<Option<_>>()? };
-        // A log that were read from elsewhere would end there, and be written on there.
+        // Restart would read the log from such a position, stop there, and continue writing there.
         let is_before = |lsn: Lsn| lsn <= at && lsn.0.is_multiple_of(8);
         let all = body.active.iter().flat_map(|a| [a.first, a.last]).chain([body.redo]).all(is_before);
         (all && body.redo >= FIRST_LSN).then_some(body)
@@ -108,7 +108,7 @@ impl CheckpointBody {
 }
 
 impl Checkpointer {
-    /// Goes on from what the control file says. `slot` is this service's own in the log.
+    /// Goes on from what the control file says. `slot` is this service's own slot in the log.
     pub(crate) fn new(file: ControlFile, control: Control, redo: Lsn, slot: SlotId) -> Checkpointer {
         let (control, state) = (Mutex::new(control), Some(State { file, rec: RecordBuf::new() }));
         let turns = Mutex::new(Turns { state, waiting: Vec::new() });
@@ -120,7 +120,7 @@ impl Checkpointer {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// What the newest checkpoint has made of the control file.
+    /// The control file as the newest checkpoint has written it.
     pub(crate) fn control(&self) -> Control {
         *self.control.lock()
     }
@@ -151,10 +151,10 @@ impl Checkpointer {
     /// A failed write closes the instance; a full disk does not.
     pub(crate) fn take(&self, core: &Core) -> Result<(), StorageError> {
         let mut turn = self.turn(&*core.hook);
-        // It is there until the turn is dropped.
+        // The state is there until the turn is dropped.
         let Some(State { file, rec }) = &mut turn.state else { return Ok(()) };
         core.poison.check()?;
-        // In this order: what is missed by a later look has all its records behind this tail.
+        // In this order: a change that a later look misses has all its records behind this tail.
         let tail = core.log.tail();
         let oldest = core.pool.oldest_recovery_lsn().unwrap_or(tail).min(tail);
         let oldest = if is_mutant(Mutant::ForgetDirtyPages) { tail } else { oldest };
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// A forged record let the log be read, and then written on, from a place between two words.
+    /// A forged record made restart read the log, and then continue writing it, from a place between two words.
     #[test]
     fn nothing_begins_behind_the_checkpoint_or_between_words() {
         let body = |redo: u64, first: u64, last: u64| {

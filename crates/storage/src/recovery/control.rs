@@ -1,18 +1,18 @@
 //! The control file: which format, and where the last checkpoint lies.
 //!
-//! Two copies, a page apart, written in turn: a write that is torn leaves the other one.
+//! Two copies, a page apart, written in turn: if a write is torn, the other copy holds.
 //!
 //! | offset | size | meaning |
 //! | --- | --- | --- |
 //! | 0 | 8 | `LOCKSTEP` |
 //! | 8 | 4 | format number |
 //! | 12 | 4 | CRC-32C of the copy with this field zero |
-//! | 16 | 8 | number of the copy: the higher one holds |
+//! | 16 | 8 | number of the copy: the copy with the higher number holds |
 //! | 24 | 8 | database id |
 //! | 32 | 8 | LSN of the last complete checkpoint's record |
 //! | 40 | 8 | everything before this LSN is on disk |
 //!
-//! Behind them lies a place for pages: see `db::aside`.
+//! Behind them lies room for pages: see `db::aside`.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at
 pub(crate) const FORMAT: u32 = 2;
 /// The file's name.
 pub(crate) const CONTROL: &str = "control";
-/// Its name until it holds something.
+/// Its name until it is complete.
 pub(crate) const NEW_CONTROL: &str = "control.new";
 /// What the file begins with.
 pub(crate) const CONTROL_MAGIC: &[u8; 8] = b"LOCKSTEP";
@@ -38,10 +38,10 @@ pub(crate) const CONTROL_BYTES: u64 = ASIDE + 4096 + (ASIDE_PAGES * PAGE_SIZE) a
 pub(crate) const ASIDE: u64 = 2 * APART;
 /// How many go there at once.
 pub(crate) const ASIDE_PAGES: usize = 32;
-/// More copies than anybody writes.
+/// More copies than a database ever writes.
 const NUMBER_MAX: u64 = u64::MAX / 2;
 
-/// What the control file says.
+/// The content of the control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control {
     pub(crate) number: u64,
@@ -87,7 +87,7 @@ impl Control {
         if format != FORMAT {
             return Err(StorageError::Format { file: show.to_owned(), found: format, expected: FORMAT });
         }
-        // No copy was ever numbered so, and few could follow it.
+        // No copy ever got such a number, and few numbers would be left after it.
         if word(16) > NUMBER_MAX {
             return Ok(None);
         }
@@ -106,14 +106,14 @@ impl ControlFile {
         Ok(ControlFile { file, show })
     }
 
-    /// Makes the file. It gets its name when it is on disk as a whole, so that a crash leaves none or a good one.
+    /// Makes the file. It gets its name when it is on disk as a whole, so that a crash leaves no file or a good one.
     ///
     /// # Errors
     /// When the system refuses.
     pub(crate) fn create(disk: &dyn Disk, control: &Control) -> Result<ControlFile, StorageError> {
         let show = disk.show(NEW_CONTROL);
         let file = disk.open(NEW_CONTROL, OpenMode::CreateNew).map_err(|e| StorageError::io("create", &*show, 0, e))?;
-        // All its room now: on a disk that is full by then it is still to be written.
+        // All its room now: it must be writable when the disk is full.
         file.allocate(0, CONTROL_BYTES).map_err(|e| StorageError::io("allocate", &*show, 0, e))?;
         ControlFile { file, show }.write(control)?;
         let named = disk.rename(NEW_CONTROL, CONTROL).and_then(|()| disk.sync_dir());
@@ -172,7 +172,7 @@ mod tests {
         assert!(told.starts_with("bank/control: format version 1") && told.contains("load its data anew"), "{told}");
     }
 
-    /// The number of a forged copy ran over at the second checkpoint after it.
+    /// The number of a forged copy overflowed at the second checkpoint after it.
     #[test]
     fn a_copy_that_few_could_follow_is_none() {
         let decode = |number| {

@@ -25,7 +25,7 @@ use crate::txn::undo::{Victim, roll_back};
 /// Records between two calls of the callback.
 const REPORT_EVERY: u64 = 8192;
 
-/// What analysis found.
+/// The result of analysis.
 #[derive(Debug)]
 pub(crate) struct Analysis {
     /// Redo begins here.
@@ -36,13 +36,13 @@ pub(crate) struct Analysis {
     images: HashMap<PageId, Lsn>,
     /// The log goes on here.
     pub(crate) reader: LogReader,
-    /// Neither redo nor undo wants anything before this.
+    /// Neither redo nor undo reads anything before this.
     pub(crate) keep: Lsn,
-    /// Whether there is anything to repeat or to take back.
+    /// Whether there is anything to redo or to undo.
     pub(crate) clean: bool,
 }
 
-/// Tells the caller's callback how far restart is.
+/// Tells the caller's callback how far restart has come.
 pub(crate) struct Reporter<'a> {
     hear: Option<&'a mut OnRecovery>,
     state: Recovery,
@@ -84,8 +84,8 @@ impl<'a> Reporter<'a> {
     }
 }
 
-/// First pass: finds the log's end, the transactions that did not, and the images of pages. The log is read in pieces of
-/// `reader_bytes`.
+/// First pass: finds the log's end, the transactions without an end, and the images of pages. The log is read in pieces
+/// of `reader_bytes`.
 ///
 /// # Errors
 /// When the log is damaged before its end, or the callback breaks.
@@ -116,7 +116,7 @@ pub(crate) fn analyse(
         };
         redo = body.redo;
         keep = body.active.iter().map(|a| a.first).min().unwrap_or(keep);
-        // One that had only announced itself has nothing to undo, unless its records follow.
+        // A transaction that has written no record yet has nothing to undo, unless its records follow.
         losers.extend(body.active.iter().filter(|a| a.last != Lsn::ZERO).map(|a| (a.txn, a.last)));
     } else {
         redo = crate::log::FIRST_LSN.max(redo);
@@ -161,7 +161,8 @@ fn sections<'a>(record: &RecordView<'a>) -> Sections<'a> {
     Sections::new(record.body.get(skip..).unwrap_or_default())
 }
 
-/// Second pass: repeats what pages lack. `reader` reads what analysis has read, from its redo position to its end.
+/// Second pass: repeats the changes that pages lack. `reader` reads the same records as analysis, from its redo
+/// position to its end.
 ///
 /// # Errors
 /// When a page is damaged and the log has no image of it, or the callback breaks.
@@ -205,7 +206,7 @@ pub(crate) fn redo(
     }
 }
 
-/// Where a record speaks of a page.
+/// A section of a record, with the page it changes.
 struct Part {
     page: PageId,
     /// Which of the record's sections, from 0 on.
@@ -234,7 +235,7 @@ struct Repeater<'a> {
     log: &'a Log,
     images: &'a HashMap<PageId, Lsn>,
     extent: Extent,
-    /// Pages that cannot be read and have no image: they may have been created later in the log, or be gone.
+    /// Pages that cannot be read and have no image: a later record may create them, or they were freed.
     missing: HashMap<PageId, StorageError>,
     scratch: Vec<u8>,
 }
@@ -247,7 +248,7 @@ impl<'a> Repeater<'a> {
     }
 
     /// Repeats what the record at `lsn` did to one page: all of it under one latch, or nothing if the page has it
-    /// already. In between the page must not be written, with a part of the record and the LSN of all.
+    /// already. The page must not be written with a part of the record's changes and the record's LSN.
     fn repeat<'s>(
         &mut self,
         lsn: Lsn,
@@ -277,7 +278,7 @@ impl<'a> Repeater<'a> {
                 frame
             }
             None => {
-                // What changes a page that is not there cannot be repeated; what makes it anew can.
+                // A change of a page that does not exist cannot be repeated; a record that creates the page can.
                 while changes.next_if(|change| !makes_page(change)).is_some() {}
                 if changes.peek().is_none() {
                     return Ok(());
@@ -303,7 +304,7 @@ impl<'a> Repeater<'a> {
         Ok(())
     }
 
-    /// A page may have been torn whose changes all lie before the start of redo: its image has them.
+    /// A page may be torn although all its changes precede the start of redo: its image has them.
     fn mend_torn(&mut self) -> Result<(), OpenError> {
         // In order: neighbours are read one after the other, and a simulated restart repeats itself.
         let mut ids: Vec<_> = self.images.keys().copied().collect();
@@ -328,12 +329,12 @@ pub(crate) struct Redone {
     /// Records and bytes read.
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Pages in use by the newest word of the log; 0 if it has none.
+    /// Pages in use according to the newest such record in the log; 0 if there is none.
     pub(crate) pages: u64,
 }
 
-/// Which pages a log may speak of. It is read from a disk that may say anything, and redo makes the file as long as it
-/// says; so a page must be in use, or come into use by a record that adds no more than such records do.
+/// The pages that a log may name. The log is read from a disk whose content is arbitrary, and redo extends the file to
+/// the pages it names; so a page must be in use, or be added by a record that adds no more than such records do.
 struct Extent {
     limit: u64,
     seen: u64,
@@ -342,7 +343,7 @@ struct Extent {
 impl Extent {
     /// Pages that one record takes at most.
     const STEP: u64 = 64;
-    /// Taken for granted beyond the file's end when nobody knows how many pages are in use.
+    /// Assumed beyond the file's end when it is unknown how many pages are in use.
     const UNKNOWN: u64 = 1 << 16;
 
     fn of(pool: &BufferPool, log: &Log, images: &HashMap<PageId, Lsn>, scratch: &mut Vec<u8>) -> Extent {
@@ -355,7 +356,7 @@ impl Extent {
         Extent { limit, seen: 0 }
     }
 
-    /// Whether the sections speak of pages that there can be.
+    /// Whether the sections name pages that can exist.
     fn admits(&mut self, mut sections: Sections<'_>) -> bool {
         let ends = sections.clone().filter_map(|s| if let Section::Space { end, .. } = s { Some(end) } else { None });
         if let Some(end) = ends.max().map(u64::from) {
@@ -369,7 +370,7 @@ impl Extent {
     }
 }
 
-/// Whether a log may speak of this page: page 0 is the file's header.
+/// Whether a log may name this page: page 0 is the file's header.
 fn is_numbered(id: PageId, limit: u64) -> bool {
     (1..limit).contains(&id.0.into())
 }
@@ -379,13 +380,13 @@ fn is_page(bytes: &[u8; PAGE_SIZE], id: PageId) -> bool {
     header::damage(bytes, id, false).is_none() && sound::flaw(bytes, id).is_none()
 }
 
-/// Makes sure that the file has all pages that are in use. A crash may have taken its newest length, but then the log
-/// tells of the pages (`pages`, what redo saw of them).
+/// Makes sure that the file has all pages that are in use. A crash may have lost the file's newest length, but then the
+/// log names the pages (`pages`, as redo found them).
 ///
 /// # Errors
-/// The allocator claims pages that nobody knows of; no space.
+/// The allocator claims pages that neither the file nor the log has; no space.
 pub(crate) fn settle(pool: &BufferPool, pages: u64) -> Result<(), StorageError> {
-    // Whoever needs the allocator's page will hear that it is damaged.
+    // A transaction that needs the allocator's page will get the error that it is damaged.
     let Ok(space) = pool.get_or_load(SPACE_PAGE) else { return Ok(()) };
     let end = u64::from(space.bytes().u32(ops::space::END));
     if pool.file_holds(end) {

@@ -54,7 +54,7 @@ fn a_full_disk_is_told_and_gets_better() {
         }
     }
     assert_eq!(made, 19, "to the last page that fits");
-    // Even if nobody asked for the space first.
+    // Even without an earlier request for the space.
     let mut page = t.pool.create(PageId(60)).unwrap();
     page.mark_dirty(t.log.tail());
     drop(page);
@@ -78,7 +78,7 @@ fn a_log_that_refuses_images_leaves_pages_dirty() {
     t.log.fail.store(true, Ordering::Relaxed);
     assert!(matches!(t.pool.flush_all(), Err(StorageError::NoSpace { .. })));
     assert!(*t.file.bytes.lock() == before, "nothing is written in place before its image is logged");
-    // A miss that would have to write fails as well, and takes no frame with it.
+    // A miss that would have to write fails as well, and loses no frame.
     for _ in 0..50 {
         assert!(t.pool.reserve(10).is_err());
     }
@@ -103,7 +103,7 @@ fn a_torn_page_has_its_image_in_the_durable_log() {
     // The write tears in the middle of page 5: 1 to 4 are new, 6 to 9 old, 5 is half and half.
     t.file.tear_write_after.store(4 * PAGE_SIZE as u64 + 4096, Ordering::Relaxed);
     for id in 1..=9u32 {
-        // Something to change in both halves.
+        // A change in each half.
         let mut page = t.pool.get(PageId(id)).unwrap().write();
         page.page_mut().put_u64(PAGE_SIZE - 8, 2);
     }

@@ -150,7 +150,7 @@ fn a_reservation_cannot_fail_later_and_gives_back_what_it_did_not_use() {
     assert_eq!(first.page().u32(crate::page::header::ID), 50);
     let second = reserved.create(PageId(51));
     assert_eq!(reserved.len(), 3);
-    // The rest of the pool goes on working meanwhile, for others: who holds a latch waits for nothing.
+    // The rest of the pool goes on working meanwhile, for other threads: a thread that holds a latch waits for nothing.
     std::thread::scope(|scope| scope.spawn(|| assert_eq!(t.value(3), 1)).join().unwrap());
     drop((first, second, reserved));
     assert!(t.pool.free_frames() >= 3);
@@ -299,7 +299,7 @@ fn the_cleaner_writes_the_oldest_first_and_then_syncs() {
     assert_eq!(steps, 1000usize.div_ceil(write::BATCH) + 1);
     assert_eq!(t.pool.oldest_recovery_lsn(), None);
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
-    // Nothing is left to do for this goal, and finding that out is cheap.
+    // Nothing is left to do for this goal, and the step that finds that out is cheap.
     t.set(5, 3);
     assert_eq!(t.pool.clean_step(0, goal).unwrap(), StepResult::Idle);
 }

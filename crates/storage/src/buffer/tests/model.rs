@@ -14,7 +14,7 @@ enum Op {
     Make(u32, u64),
     Set(u32, u64),
     Get(u32),
-    /// Somebody else wants the page, which a reader will read.
+    /// Another caller wants the page, which a reader will read.
     Begin(u32),
     Read,
     Forget(u32),
@@ -55,16 +55,16 @@ impl TestPool {
         if self.pool.readers.waiting() < MOST_READS {
             let room = |hint| Ok(self.pool.free_frame(hint).or_else(|| self.pool.evict_one(hint, &mut false)));
             self.file.resident.store(false, Ordering::Relaxed);
-            // A page that does not exist, or is damaged because it was never written, is told to nobody here.
+            // A page that does not exist, or is damaged because it was never written, is reported to no caller here.
             let _ = self.pool.begin_load(PageId(id), &Ticket::new(), &room);
             self.file.resident.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Ends the read of a page that somebody is about to wait for.
+    /// Ends the read of a page that a caller is about to wait for.
     fn end_read_of(&self, id: u32) {
         while matches!(self.pool.table.place(PageId(id)), Some(Place::Loading(_))) {
-            assert!(self.pool.step_reader(), "page {id} is being read by nobody");
+            assert!(self.pool.step_reader(), "no reader has the job for page {id}");
         }
     }
 }
@@ -84,7 +84,7 @@ proptest! {
         let mut now = 0;
         for op in ops {
             now += 1_000_000_000;
-            // With the log full, whatever has to write fails; it must fail cleanly.
+            // With the log full, each operation that has to write fails; it must fail cleanly.
             let full = t.log.fail.load(Ordering::Relaxed);
             match op {
                 Op::Make(id, value) => {

@@ -1,4 +1,5 @@
-//! Reads while others go on: a thread of fibers, played by a hook that runs the next mate whenever one blocks.
+//! Reads while other fibers go on: a thread of fibers, simulated by a hook that runs the next fiber whenever one
+//! blocks.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use crate::base::hook::{BlockReason, ThreadHook, WaitToken};
 
 type Mate = Box<dyn FnOnce() + Send>;
 
-/// Runs mates on the thread of the one that blocks, and sleeps when none is left.
+/// Runs fibers on the thread of the one that blocks, and sleeps when none is left.
 #[derive(Default)]
 struct Mates {
     mates: Mutex<VecDeque<Mate>>,
@@ -139,7 +140,7 @@ fn what_the_system_has_in_memory_is_read_at_once() {
     });
 }
 
-/// Two of one thread want page 1; what they get when its read fails.
+/// Two fibers of one thread want page 1; returns what they get when its read fails.
 fn both_want_page_1(t: &Arc<TestPool>, hook: &Mates) -> [Result<u64, StorageError>; 2] {
     let other = Arc::new(Mutex::new(None));
     t.file.is_shut.store(true, Ordering::Release);
@@ -191,7 +192,7 @@ fn pages_of_a_group_are_read_at_the_same_time() {
         let pages: Vec<PageId> = (1..=8).map(PageId).collect();
         assert!(t.pool.load_group(&pages));
         assert!(pages.iter().all(|id| t.pool.get(*id).is_some()));
-        // A page that cannot be read is no concern of the group's.
+        // The error of a page that cannot be read is not the group's.
         t.file.fail_reads.store(true, Ordering::Relaxed);
         assert!(t.pool.load_group(&[PageId(9), PageId(999)]));
         assert!(!t.pool.load_group(&[PageId(999)]));
@@ -233,7 +234,7 @@ fn a_page_created_while_it_is_read_is_the_new_one_and_no_reader_is_waited_for() 
         assert_eq!(t.value(5), 55);
         t.pool.flush_all().unwrap();
         t.pool.forget(PageId(5));
-        // Somebody else begins to read the new one.
+        // Another reader begins to read the new one.
         assert!(begin(&second));
         late.finish(Ok(())).unwrap();
         assert!(t.pool.get(PageId(5)).is_none(), "the late reader took the other's claim for its own");

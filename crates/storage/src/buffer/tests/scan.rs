@@ -83,8 +83,8 @@ fn skewed_use_hits_more_than_lru() {
     assert!(ours > theirs);
 }
 
-/// Dirty pages cannot go at once. Clean ones must not go in their place, however many misses find no
-/// cleaner at work.
+/// Dirty pages cannot be evicted at once. Clean ones must not be evicted in their place, however many misses happen
+/// before the cleaner works.
 #[test]
 fn hot_clean_pages_do_not_pay_for_dirty_ones() {
     let t = database(6_000);

@@ -74,7 +74,7 @@ fn check_nothing_forgotten(t: &TestPool, shadow: &Shadow) {
     }
 }
 
-/// Threads whose hook has their pages read by others: `readers` of them.
+/// Threads under a hook whose pages are read by `readers` other threads.
 #[derive(Debug, Default)]
 struct Cooperative(ThreadHook);
 
@@ -119,7 +119,7 @@ fn run(latches: LatchKind, seed: u64, rounds: u32, readers: usize) {
                 s.spawn(move || {
                     let mut rng = Pcg64::seed_from_u64(seed * 10 + worker);
                     for _ in 0..rounds {
-                        // Some pages more than others, so that threads meet.
+                        // Some pages are more frequent than others, so that threads conflict.
                         let id = 1 + rng.random_range(0..PAGES).min(rng.random_range(0..PAGES));
                         match rng.random_range(0..100) {
                             0..50 => read(t, shadow, id),
@@ -259,7 +259,7 @@ fn pages_created_while_stale_readers_load_them_are_the_new_ones() {
         s.spawn(|| {
             let mut rng = Pcg64::seed_from_u64(9);
             while !done.load(Ordering::Relaxed) {
-                // Whatever it finds, it must not disturb.
+                // Whatever it finds, it must not disturb the others.
                 let _ = t.try_value(rng.random_range(1..=60));
             }
         });
