@@ -29,7 +29,7 @@ mod asserting {
 
     fn assert_nothing_held() {
         if !std::thread::panicking() {
-            crate::latch::assert_none_held("a wait");
+            crate::base::latches::assert_none_held("a wait");
             assert_none_locked("a wait");
         }
     }

@@ -3,8 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::ids::{Lsn, PageId};
-use crate::lock::LockHolder;
+use super::ids::{Age, Lsn, PageId};
 
 /// The system's numbers for too many open files, of all and of one process; the same on all systems.
 const ENFILE: i32 = 23;
@@ -155,6 +154,18 @@ impl StorageError {
                 | StorageError::TooManyTransactions { .. }
         )
     }
+}
+
+/// A transaction that another one waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockHolder {
+    /// How old it is: [`Transaction::age`](crate::Transaction::age) tells which one that was.
+    pub age: Age,
+    /// Whether it waited for a lock itself.
+    pub waits: bool,
+    /// The thread or fiber that began it, as [`Hook::task`](crate::Hook::task) numbers them; 0 if that is not known.
+    pub task: u64,
 }
 
 /// What can go wrong in a statement of a transaction.

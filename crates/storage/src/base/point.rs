@@ -239,7 +239,7 @@ impl Points {
     /// Cold and shared by all points, so that the code between two points fits the L1 instruction cache.
     #[inline(never)]
     fn stop(&self, site: &'static PointSite) {
-        crate::latch::assert_none_held(site.name);
+        crate::base::latches::assert_none_held(site.name);
         super::sync::assert_none_locked(site.name);
         self.hook.point(site.number());
     }
@@ -248,7 +248,7 @@ impl Points {
     #[inline(always)]
     pub(crate) fn enter(&self, operation: Operation) {
         if self.cooperative {
-            crate::latch::assert_none_held("the begin of an operation");
+            crate::base::latches::assert_none_held("the begin of an operation");
             super::sync::assert_none_locked("the begin of an operation");
             self.hook.enter(operation);
         }

@@ -20,8 +20,8 @@ use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
+use crate::base::latches::assert_none_held;
 use crate::base::sync::Mutex;
-use crate::latch::assert_none_held;
 use crate::page::{PageRef, header, sound};
 
 /// What a caller that wants pages waits for: the end of their reads, and the first error of them.

@@ -11,7 +11,7 @@ use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
 use crate::base::ids::{Lsn, PageId};
-use crate::latch::assert_none_held;
+use crate::base::latches::assert_none_held;
 use crate::page::header;
 
 /// Frames of one shard that a worker looks at for a clean one at a time.

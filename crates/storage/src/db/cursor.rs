@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
-use super::raw::entry_key;
 use super::transaction::{Transaction, decoded_key, undecodable};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::table::catalog::{Secondary, TableInfo};
 use crate::table::codec::{Key, Row};
 use crate::table::index::{Index, Want};
+use crate::table::indexed::entry_key;
 use crate::table::scan::{End, Wanted};
 
 /// Rows fetched at a time.

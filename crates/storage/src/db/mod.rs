@@ -10,7 +10,6 @@ pub(crate) mod database;
 pub(crate) mod files;
 pub(crate) mod options;
 pub(crate) mod ranges;
-pub(crate) mod raw;
 pub(crate) mod remove;
 pub(crate) mod savepoint;
 pub(crate) mod services;

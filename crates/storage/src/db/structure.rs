@@ -9,7 +9,6 @@ use std::fmt::{Display, Formatter};
 use std::ops::ControlFlow;
 
 use super::database::Database;
-use super::raw::entry_key;
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
 use crate::btree::Tree;
@@ -19,6 +18,7 @@ use crate::page::header::{self, Kind};
 use crate::page::sound::{self, Flaw};
 use crate::page::{PageBytes, PageRef};
 use crate::table::catalog::{Secondary, TableTrees};
+use crate::table::indexed::entry_key;
 use crate::txn::core::Core;
 
 /// Progress is told at the first of so many pages.

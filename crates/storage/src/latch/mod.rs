@@ -28,6 +28,7 @@
 #![allow(unsafe_code)]
 
 use crate::base::config::LatchKind;
+use crate::base::latches::note;
 use crate::base::sync::Backoff;
 use crate::base::sync::word::{AtomicU64, Ordering, fence};
 
@@ -40,40 +41,6 @@ const VERSION_MASK: u64 = !(VERSION - 1);
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Latch(AtomicU64);
-
-/// Counts the page latches that this thread holds, in builds with debug assertions. A fiber is left only at points and
-/// blocks, where it holds none, so the thread's count is that of the fiber that runs. (Under shuttle all tasks share
-/// one thread and are left anywhere: nothing is counted there.)
-#[cfg(all(debug_assertions, not(shuttle)))]
-mod held {
-    use std::cell::Cell;
-
-    thread_local! {
-        static HELD: Cell<i64> = const { Cell::new(0) };
-    }
-
-    pub(super) fn change(by: i64) {
-        HELD.set(HELD.get() + by);
-    }
-
-    pub(super) fn count() -> i64 {
-        HELD.get()
-    }
-}
-
-/// Notes in debug builds that a latch was taken or given back.
-#[inline(always)]
-fn note(_by: i64) {
-    #[cfg(all(debug_assertions, not(shuttle)))]
-    held::change(_by);
-}
-
-/// Asserts in debug builds that this thread holds no page latch; `_where` is for the message.
-#[inline(always)]
-pub(crate) fn assert_none_held(_where: &str) {
-    #[cfg(all(debug_assertions, not(shuttle)))]
-    assert_eq!(held::count(), 0, "a latch is held at {_where}, where someone else may run");
-}
 
 /// A version as an optimistic reader notes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -302,6 +269,7 @@ mod loom_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::latches::assert_none_held;
 
     #[test]
     fn a_write_moves_the_version_and_fails_readers() {

@@ -18,12 +18,13 @@
 
 use std::ops::ControlFlow;
 
+use super::LockTable;
 use super::intent::TableQueue;
 use super::queue::{self, Ask};
 use super::sync::{MutexGuard, Ordering};
 use super::table::Latched;
 use super::wait::{Outcome, WaitsFor, Wakes};
-use super::{LockHolder, LockTable};
+use crate::base::error::LockHolder;
 use crate::base::ids::{Age, SlotId};
 
 /// What a search needs to remember; kept between searches so that it allocates nothing.

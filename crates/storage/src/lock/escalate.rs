@@ -79,7 +79,7 @@ impl LockOwner {
     }
 
     fn escalate(&mut self, table: u32) {
-        crate::latch::assert_none_held("the escalation of locks");
+        crate::base::latches::assert_none_held("the escalation of locks");
         let writes =
             self.arena.iter().any(|r| !r.is_free() && r.table.get() == table && r.held.get().key() >= KeyMode::U);
         let mode = if writes { TableMode::X } else { TableMode::S };

@@ -19,8 +19,9 @@ mod tests;
 
 use std::time::Duration;
 
+use crate::base::error::LockHolder;
 use crate::base::hook::Hook;
-use crate::base::ids::{Age, SlotId};
+use crate::base::ids::SlotId;
 
 pub(crate) use insert::InsertCheck;
 #[cfg(test)]
@@ -103,18 +104,6 @@ pub(crate) enum LockError {
     /// The table was dropped. The lock is held, and protects nothing.
     #[error("the table was dropped")]
     Gone,
-}
-
-/// A transaction that another one waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockHolder {
-    /// How old it is: [`Transaction::age`](crate::Transaction::age) tells which one that was.
-    pub age: Age,
-    /// Whether it waited for a lock itself.
-    pub waits: bool,
-    /// The thread or fiber that began it, as [`Hook::task`] numbers them; 0 if that is not known.
-    pub task: u64,
 }
 
 /// All locks of a database.

@@ -232,7 +232,7 @@ impl Segments {
     /// One slice. Every file of a running log is made here, with I/O and syncs, so here the rule is asserted that no
     /// latch is held meanwhile.
     fn slice(&self, maker: &mut Maker, urgent: bool) -> Result<(), StorageError> {
-        crate::latch::assert_none_held("the making of a log segment");
+        crate::base::latches::assert_none_held("the making of a log segment");
         let Some(making) = &mut maker.making else {
             let number = self.geometry.number(self.end());
             if maker.begun.take_if(|begun| *begun == number).is_some() {

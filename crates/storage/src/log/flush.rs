@@ -82,7 +82,7 @@ impl Log {
         if self.durable() >= end {
             return Ok(());
         }
-        crate::latch::assert_none_held("a wait for the log");
+        crate::base::latches::assert_none_held("a wait for the log");
         let _registered = self.waiters.register(end.0, token);
         self.request_flush(end);
         while self.durable() < end {

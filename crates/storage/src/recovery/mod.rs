@@ -2,4 +2,5 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod control;
+pub(crate) mod progress;
 pub(crate) mod restart;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::checkpoint::CheckpointBody;
 use super::control::Control;
+use super::progress::{OnRecovery, Recovery, RecoveryPass};
 use crate::base::error::{OpenError, StorageError};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
@@ -16,7 +17,6 @@ use crate::btree::Pages;
 use crate::btree::ops::{self, Section, Sections};
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::BufferPool;
-use crate::db::options::{OnRecovery, Recovery, RecoveryPass};
 use crate::io::Disk;
 use crate::log::{Log, LogFiles, LogReader, RecordBuf, RecordKind, RecordView};
 use crate::page::{PageBytes, PageMut, PageRef, header, sound};

@@ -7,7 +7,6 @@
 
 use std::ops::ControlFlow;
 
-use super::ghosts;
 use super::index::{Got, Index, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PageId;
@@ -15,6 +14,7 @@ use crate::lock::{LockName, Prefix, RecordMode};
 use crate::page::PageRef;
 use crate::txn::context::Batch;
 use crate::txn::core::Txn;
+use crate::txn::ghosts;
 
 /// Where a range ends, in the direction of the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! The private state of a running transaction: what it has logged, and buffers that are used again and again.
 
+use super::ghosts::GhostRuns;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::latch::Version;
 use crate::lock::{LockName, LockOwner};
 use crate::log::RecordBuf;
-use crate::table::ghosts::GhostRuns;
 
 /// Positions remembered, where keys were last found: so many sets of so many.
 const MEMOS: usize = 16;

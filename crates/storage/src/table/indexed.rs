@@ -3,13 +3,13 @@
 
 use std::ops::ControlFlow;
 
+use super::catalog::{Secondary, TableInfo};
+use super::index::Want;
+use super::scan::{End, Wanted};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
-use crate::table::catalog::{Secondary, TableInfo};
-use crate::table::index::Want;
-use crate::table::scan::{End, Wanted};
 use crate::txn::context::Spot;
 use crate::txn::core::Txn;
 
