@@ -8,12 +8,17 @@ use std::sync::Arc;
 use storage::disk::MemDisk;
 use storage::{CopyError, Database, Isolation, Table, TxnError};
 
+use super::caught::find;
 use super::rng::Rng;
 use super::run::RunError;
 use super::tables::Tables;
 
 /// Tables that are created on the way and stay empty.
 const EXTRA: [Table<u64, Vec<u8>>; 3] = [Table::new("extra one"), Table::new("extra two"), Table::new("extra three")];
+
+/// The same as another program might declare them: of these none opens.
+const OTHER_KEYS: [Table<u32, Vec<u8>>; 3] =
+    [Table::new(EXTRA[0].name()), Table::new(EXTRA[1].name()), Table::new(EXTRA[2].name())];
 
 /// The calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +116,10 @@ impl Call {
                 drop(tx);
                 Ok(())
             }
-            Call::CreateTable => unless_victim(db.table(&EXTRA[rng.below(3) as usize]).map(drop)),
+            Call::CreateTable => {
+                let which = rng.below(3) as usize;
+                unless_victim(db.table(&EXTRA[which]).map(drop).and_then(|()| refuses_other_keys(db, which)))
+            }
             Call::RefusedLoad => unless_victim(match db.bulk_load(&tables[rng.below(2) as usize]) {
                 // Empty, if its rows were deleted or rolled back.
                 Ok(load) => {
@@ -122,6 +130,15 @@ impl Call {
                 Err(error) => Err(error),
             }),
         }
+    }
+}
+
+/// A table whose keys are of one type opens with no other.
+fn refuses_other_keys(db: &Database, which: usize) -> Result<(), TxnError> {
+    match db.table(&OTHER_KEYS[which]) {
+        Ok(_) => find(format!("table {:?} opens with other types of keys", EXTRA[which].name())),
+        Err(TxnError::OtherCodec { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -309,7 +309,12 @@ fn statements(
     let mut hand = Hand { tx, tables, rng, profile };
     let ahead = if hand.rng.below(10) < profile.ahead { hand.announce()? } else { Vec::new() };
     let mut ops = Vec::new();
+    // Where it may go back to, and how many answers it had then.
+    let mut mark = None;
     for _ in 0..1 + hand.rng.below(profile.statements) {
+        if hand.rng.once_in(8) {
+            mark = Some((hand.tx.savepoint(), ops.len()));
+        }
         let answer = if blind { hand.put_blindly() } else { hand.statement(&ahead) };
         match answer {
             Ok(op) => ops.push(op),
@@ -321,6 +326,16 @@ fn statements(
                     return Ok(None);
                 }
             }
+        }
+        if let Some((savepoint, answers)) = mark
+            && hand.rng.once_in(4)
+        {
+            if let Err(error) = hand.tx.rollback_to(savepoint) {
+                notes.error(RunError::Txn(error));
+                return Ok(None);
+            }
+            // What was read since then is true as well, but of rows that the transaction may have written itself.
+            ops.truncate(answers);
         }
         notes.acknowledge(shared.db.durable());
         if may_call_anything(shared) && hand.rng.once_in(12) {

@@ -145,9 +145,11 @@ mod breeding {
             | Mutant::SkipWriteLock
             | Mutant::ReleaseBeforeUndo => &[Isolation, Oracle, Crash],
             Mutant::ShareBulkTable => &[Crash, Oracle],
+            Mutant::SkipCodecCheck => &[Oracle, Recovery],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
             Mutant::SkipUndo
+            | Mutant::SkipSavepointUndo
             | Mutant::SkipStatementUndo
             | Mutant::SkipIndexUndo
             | Mutant::KeepOldIndexEntries

@@ -72,12 +72,17 @@ mutants! {
     SkipUndo = "skip-undo",
     /// A statement that failed half-way keeps the changes it has made.
     SkipStatementUndo = "skip-statement-undo",
+    /// Going back to a savepoint undoes nothing.
+    SkipSavepointUndo = "skip-savepoint-undo",
     /// A rollback leaves the entries that the transaction made in secondary indexes.
     SkipIndexUndo = "skip-index-undo",
     /// An update leaves the old entries in secondary indexes.
     KeepOldIndexEntries = "keep-old-index-entries",
     /// Undo changes pages without a compensation record.
     SkipCompensation = "skip-compensation",
+    // Types.
+    /// A table or index opens with other codecs than it was created with.
+    SkipCodecCheck = "skip-codec-check",
     // Log and commit.
     /// The log is written and not synced.
     SkipLogSync = "skip-log-sync",

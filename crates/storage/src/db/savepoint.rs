@@ -3,6 +3,7 @@
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::ids::{Lsn, SlotId};
+use crate::base::mutant::{Mutant, is_mutant};
 
 /// A place in a transaction: see [`Transaction::savepoint`].
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +70,7 @@ impl Transaction<'_> {
             return Err(TxnError::Savepoint);
         };
         self.savepoints.numbers.truncate(place + 1);
-        if self.txn.savepoint() > savepoint.at {
+        if self.txn.savepoint() > savepoint.at && !is_mutant(Mutant::SkipSavepointUndo) {
             self.txn.rollback_to(savepoint.at)?;
         }
         Ok(())
