@@ -18,6 +18,8 @@ use crate::page::{PageRef, sound};
 use crate::{Database, Options};
 
 const INDEX: IndexId = IndexId(900);
+/// Why nothing here fails.
+const SOUND: &str = "the disk is sound and has room";
 
 /// A generator whose whole state is its seed.
 struct Rng(u64);
@@ -48,7 +50,7 @@ struct Subject<'a> {
 }
 
 fn database(latches: LatchKind) -> Database {
-    Options::new().buffer_pool(8 << 20).latches(latches).open_on(Arc::new(MemDisk::new())).unwrap()
+    Options::new().buffer_pool(8 << 20).latches(latches).open_on(Arc::new(MemDisk::new())).expect(SOUND)
 }
 
 /// Pages of a database, for changes under a slot of its own.
@@ -84,14 +86,14 @@ impl<'a> Subject<'a> {
     fn new(db: &'a Database, slot: u16) -> Subject<'a> {
         let mut rec = RecordBuf::new();
         let pages = pages(db, slot);
-        let tree = Tree::create(INDEX, pages, &mut rec).unwrap();
+        let tree = Tree::create(INDEX, pages, &mut rec).expect(SOUND);
         Subject { pages, tree, rec, model: BTreeMap::new() }
     }
 
     /// The latched leaf of a key, and the key's place there.
     fn latch(&self, key: &[u8]) -> (FrameWrite<'a>, usize, bool) {
         loop {
-            let LeafAt { read, position, exact } = self.tree.find(self.pages.pool, key).unwrap();
+            let LeafAt { read, position, exact } = self.tree.find(self.pages.pool, key).expect(SOUND);
             if let Some(leaf) = read.upgrade() {
                 return (leaf, position, exact);
             }
@@ -118,7 +120,7 @@ impl<'a> Subject<'a> {
             };
             if !fits {
                 leaf.release_unchanged();
-                tree.split(self.pages, &mut self.rec, key, 0, value.len() + 64, &mut |_| true).unwrap();
+                tree.split(self.pages, &mut self.rec, key, 0, value.len() + 64, &mut |_| true).expect(SOUND);
                 continue;
             }
             let place = |page| Place { page, tree, position, key };
@@ -127,7 +129,7 @@ impl<'a> Subject<'a> {
                 Ok(lsn) => lsn,
                 Err(refused) => {
                     drop(leaf);
-                    refused.make_room(self.pages.log).unwrap();
+                    refused.make_room(self.pages.log).expect(SOUND);
                     continue;
                 }
             };
@@ -159,7 +161,7 @@ impl<'a> Subject<'a> {
                 Ok(lsn) => lsn,
                 Err(refused) => {
                     drop(leaf);
-                    refused.make_room(self.pages.log).unwrap();
+                    refused.make_room(self.pages.log).expect(SOUND);
                     continue;
                 }
             };
@@ -175,7 +177,7 @@ impl<'a> Subject<'a> {
         let (mut leaf, ..) = self.latch(key);
         let within = |page: PageRef<'_>| (page.low_fence().unwrap_or_default(), page.high_fence());
         let (low, high) = within(leaf.page());
-        let gone = self.tree.purge(self.pages, &mut self.rec, &mut leaf, &mut |key| kept(key)).unwrap();
+        let gone = self.tree.purge(self.pages, &mut self.rec, &mut leaf, &mut |key| kept(key)).expect(SOUND);
         drop(leaf);
         let before = self.model.len();
         self.model.retain(|key, row| {
@@ -186,7 +188,7 @@ impl<'a> Subject<'a> {
     }
 
     fn merge(&mut self, key: &[u8]) {
-        self.tree.try_merge(self.pages, &mut self.rec, key, &mut |_| false).unwrap();
+        self.tree.try_merge(self.pages, &mut self.rec, key, &mut |_| false).expect(SOUND);
     }
 
     /// Every rule of the tree's pages, and that they hold what the model holds.
@@ -212,7 +214,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     /// Checks a page and all below it; returns its level.
     fn page(&mut self, id: PageId, level: Option<u8>, low: Option<&[u8]>, high: Option<&[u8]>) -> u8 {
-        self.pages.pool.get_or_load(id).unwrap();
+        self.pages.pool.get_or_load(id).expect(SOUND);
         let frame = try_latch(self.pages, id).expect("nothing else is at work");
         let bytes = Box::new(*frame.stable());
         frame.release_unchanged();
