@@ -1,8 +1,8 @@
 //! Building a tree from sorted rows: pages are filled one after the other and written past the pool.
 //!
-//! Nothing is logged but the taking of the pages and, at the end, the new content of the root. The pages are on
-//! disk (synced) before the root's record is appended, so a crash leaves either the empty tree or the full one. A load that
-//! is broken off gives back what it took, unless that is by a crash.
+//! Only the taking of the pages is logged and, at the end, the new content of the root. The pages are on disk (synced)
+//! before the root's record is appended, so a crash leaves either the empty tree or the full one. A load that is broken
+//! off gives its pages back, unless a crash broke it off.
 
 use std::ops::Range;
 
@@ -24,7 +24,7 @@ const EXTENT: usize = 64;
 /// Inner pages are filled up to here, so that the first splits below do not split them at once.
 const INNER_FILL: usize = (PAGE_SIZE - SLOTS) * 9 / 10;
 
-/// What keeps rows from being loaded.
+/// Why rows cannot be loaded.
 #[derive(Debug)]
 pub(crate) enum BulkError {
     /// The key is not above the one before.
@@ -35,7 +35,7 @@ pub(crate) enum BulkError {
     LongRow(usize),
     /// The tree already has rows.
     NotEmpty,
-    /// Something below failed.
+    /// An error of the layers below.
     Storage(StorageError),
 }
 
@@ -94,8 +94,8 @@ impl Extent {
     }
 }
 
-/// Pages that were taken for a tree which does not have them yet. Dropped before that they are given back, which is logged
-/// page by page: about the work of filling them.
+/// Pages that were taken for a tree and are not part of it yet. Dropped before they are, it gives them back, which is
+/// logged page by page and costs about as much as filling them.
 struct Owned<'a> {
     pages: Pages<'a>,
     ranges: Vec<Range<u32>>,
@@ -120,7 +120,7 @@ impl Owned<'_> {
         Ok(())
     }
 
-    /// The tree has them.
+    /// The pages are part of the tree now.
     fn keep(&mut self) {
         self.ranges.clear();
     }
@@ -132,7 +132,7 @@ impl Drop for Owned<'_> {
         // A panic of the engine's own closes the instance as well.
         while !self.ranges.is_empty() && !self.pages.pool.is_closed() {
             if self.give_back(&mut rec, 0).is_err() {
-                // A log that takes no more, say. What is left is lost space, and no harm.
+                // The log takes no more records, say. The remaining pages are lost space, and no other harm.
                 return;
             }
             self.ranges.pop();
@@ -203,12 +203,13 @@ pub(crate) struct Sealed<'a> {
     tree: Tree,
     /// Rows in it.
     pub(crate) rows: u64,
-    /// What the root will be; `None` for a tree without rows.
+    /// The root's future content; `None` for a tree without rows.
     root: Option<Box<PageBytes>>,
     owned: Owned<'a>,
 }
 
-/// Syncs what was written and makes the trees out of it, all in one record: a crash leaves all of them or none.
+/// Syncs the written pages and makes them the trees' content, all in one record: a crash leaves all of the trees or
+/// none.
 ///
 /// # Errors
 /// See [`BulkError`]; the trees are empty then.
@@ -253,7 +254,7 @@ pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &mut [Sealed
 /// Latches the roots, all of them.
 fn latch_roots<'a>(pages: Pages<'a>, roots: &[(PageId, &PageBytes)]) -> Result<Vec<FrameWrite<'a>>, StorageError> {
     loop {
-        // First all into memory, then all latched: no latch is held during I/O.
+        // First loads all roots, then latches all: no latch is held during I/O.
         for (id, _) in roots {
             pages.pool.get_or_load(*id)?;
         }
@@ -337,7 +338,7 @@ impl<'a> Builder<'a> {
             return Err(BulkError::LongRow(row.len()));
         }
         let need = SLOT + RECORD_HEAD + key.len() + row.len();
-        // A fence above the key must fit as well: one that needs no more than a byte beyond it can be had.
+        // A fence above the key must fit as well: the shortest one is at most one byte longer than the key.
         if self.leaf.used + need + key.len() + 1 > PAGE_SIZE - SLOTS && !self.leaf.rows.is_empty() {
             let whole = self.leaf.used + key.len() <= PAGE_SIZE - SLOTS;
             let shared = key.iter().zip(&self.last_key).take_while(|(a, b)| a == b).count();
@@ -350,7 +351,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Writes what is left. The tree is still empty until [`install`] has put the root in its place.
+    /// Writes the remaining pages. The tree is still empty until [`install`] has put the root in its place.
     ///
     /// # Errors
     /// See [`BulkError`].
@@ -410,7 +411,7 @@ impl<'a> Builder<'a> {
             open.upper = child;
             return Ok(());
         }
-        // Every child but the very first has a low fence: it was some page's high fence before.
+        // Every child but the very first has a low fence: that was some page's high fence before.
         let separator = low.unwrap_or_default();
         if open.used + SLOT + RECORD_HEAD + 2 * separator.len() > INNER_FILL {
             self.close_inner(level, Some(&separator))?;
@@ -460,7 +461,7 @@ impl<'a> Builder<'a> {
     }
 
     fn write_extent(&mut self) -> Result<(), StorageError> {
-        // What the extent has left stays unused: pages of zeros that nothing refers to go to the free list.
+        // The rest of the extent stays unused: pages of zeros that nothing refers to go to the free list.
         let empty = Extent { first: u32::MAX, used: EXTENT, bytes: Vec::new() };
         let last = std::mem::replace(&mut self.extent, empty);
         let from = last.first + last.used as u32;

@@ -2,9 +2,9 @@
 //!
 //! The tree is emptied from its end. Each record takes the last leaf from its parent and puts it in the free list; a
 //! parent that loses its last child becomes an empty leaf itself. So after each record, and after a crash behind any of
-//! them, what is left can be walked from the root, and the work goes on where it was. In between the tree is no proper
-//! one (levels and fences do not fit): the caller keeps everybody else away, and has noted where a restart finds it that
-//! the tree is to be emptied.
+//! them, the rest can be walked from the root, and the work goes on where it was. In between the tree breaks its own
+//! rules (levels and fences do not fit): the caller keeps all transactions away, and has noted, where a restart finds
+//! it, that the tree is to be emptied.
 
 use super::ops::{self, Section};
 use super::purge::try_latch;
@@ -19,7 +19,7 @@ use crate::page::header::{self, Kind};
 use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
-/// A page of the tree, as far as emptying it goes.
+/// The kind of a page, as far as emptying the tree needs it.
 enum Seen {
     /// A leaf with this many rows, ghosts included.
     Leaf(usize),
@@ -31,10 +31,10 @@ enum Seen {
 
 impl Tree {
     /// Gives back all pages but the root, which becomes an empty leaf. Does nothing if the root belongs to another tree
-    /// or is free, which is so if [`Tree::give_root_back`] was done before a crash.
+    /// or is free, as after a crash behind [`Tree::give_root_back`].
     ///
     /// # Errors
-    /// A page that cannot be read, or a log that takes no more. What was given back stays so.
+    /// A page that cannot be read, or a log that takes no more. Pages given back until then stay so.
     pub(crate) fn clear(&self, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
         loop {
             match self.look(pages, self.root)? {
@@ -107,7 +107,7 @@ impl Tree {
         Err(self.damaged(pages.pool, at, "is deeper than any tree"))
     }
 
-    /// The page exclusively; `None` if it has left the pool or somebody who only looks at it has its latch.
+    /// The page exclusively; `None` if it has left the pool or a thread that only reads it has its latch.
     fn latch<'a>(&self, pages: Pages<'a>, id: PageId) -> Result<Option<FrameWrite<'a>>, StorageError> {
         pages.pool.get_or_load(id)?;
         let latched = try_latch(pages, id);
@@ -117,7 +117,7 @@ impl Tree {
         Ok(latched)
     }
 
-    /// Takes the last leaf from its parent and gives it back. The caller looks again whether it has happened.
+    /// Takes the last leaf from its parent and gives it back. The caller checks whether this has happened.
     fn take_leaf(
         &self,
         pages: Pages<'_>,

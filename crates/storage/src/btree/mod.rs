@@ -25,7 +25,7 @@ pub(crate) const MAX_LEVELS: usize = 24;
 /// A tree. Its root page never changes its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
-    /// Names the tree's pages and its lock space.
+    /// The number of the tree's pages and of its lock space.
     pub(crate) index: IndexId,
     /// The root.
     pub(crate) root: PageId,
@@ -37,7 +37,7 @@ pub(crate) struct Pages<'a> {
     pub(crate) pool: &'a BufferPool,
     pub(crate) log: &'a Log,
     pub(crate) slot: SlotId,
-    /// It is made to undo something: it may use what is kept of file and log for that (see `space`).
+    /// The change undoes something: it may use the reserves of file and log for that (see `space`).
     pub(crate) for_undo: bool,
 }
 
@@ -60,7 +60,7 @@ impl Pages<'_> {
 }
 
 impl Tree {
-    /// The error for a page that cannot be what the tree says it is.
+    /// The error for a page that contradicts its tree.
     #[cold]
     pub(crate) fn damaged(&self, pool: &BufferPool, page: PageId, what: &str) -> StorageError {
         StorageError::CorruptPage {
@@ -70,7 +70,7 @@ impl Tree {
         }
     }
 
-    /// Makes the empty tree on a new root page. Redo only: a tree that no committed catalog row names is garbage.
+    /// Makes the empty tree on a new root page. Redo only: a tree without a committed catalog row is garbage.
     ///
     /// # Errors
     /// No space, or a failed read of the allocator's page.

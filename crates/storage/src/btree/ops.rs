@@ -1,15 +1,15 @@
-//! Page operations: what a log record says was done to a page, and how it is done (again).
+//! Page operations: what a log record says was done to a page, and how it is done or redone.
 //!
-//! The body of a data, compensation or system record is a row of *sections*, one page each. Several may speak of the
+//! The body of a data, compensation or system record is a row of *sections*, one page each. Several may concern the
 //! same page, and need not be neighbours: redo takes those of one page together, in their order (`recovery::restart`).
 //!
 //! ```text
 //! op u8 | 0 u8 | bytes u16 (of the whole section) | page u32 | payload, padded to 4
 //! ```
 //!
-//! Redo applies a section when the page's LSN is older than the record: positions are physical, because
-//! the page is then exactly as it was. Undo goes by the key, because the row may have moved since.
-//! The engine itself changes pages through [`apply`] wherever it can, so that doing and redoing are one code.
+//! Redo applies a section when the page's LSN is older than the record: positions are physical, because the page is
+//! then exactly as it was. Undo goes by the key, because the row may have moved since. The engine itself changes pages
+//! through [`apply`] wherever it can, so that a change and its redo share one code.
 
 use super::{MAX_KEY, MAX_ROW, Tree};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
@@ -30,7 +30,7 @@ pub(crate) enum Op {
     Replace = 3,
     /// A row was marked deleted, or no longer so. Undone by the opposite.
     Mark = 4,
-    /// The page is this. Redo only, like all that follow.
+    /// The page's whole content. Redo only, like all that follow.
     Image = 16,
     /// The upper slots left for a new right neighbour.
     Truncate = 17,
@@ -65,7 +65,7 @@ impl Op {
     }
 }
 
-/// Where a row is, as a section tells it.
+/// Where a row is, according to a section.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     pub(crate) page: PageId,
@@ -92,7 +92,7 @@ pub(crate) enum Section<'a> {
 }
 
 impl Section<'_> {
-    /// The page it speaks of.
+    /// The page that it changes.
     pub(crate) fn page(&self) -> PageId {
         match *self {
             Section::Insert { at, .. }
@@ -126,7 +126,7 @@ fn close(rec: &mut RecordBuf, at: usize) {
     rec.patch_u16(at + 2, bytes as u16);
 }
 
-/// Adds a section that tells of one row: its head with the place and two numbers in one piece, then key, bytes, bytes.
+/// Adds a section about one row: its head with the place and two numbers in one piece, then key, bytes, bytes.
 #[inline]
 fn put_row(rec: &mut RecordBuf, op: Op, at: &Place<'_>, numbers: [u16; 2], parts: [&[u8]; 2]) {
     let used = ROW_HEAD + at.key.len() + parts[0].len() + parts[1].len();
@@ -148,7 +148,7 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &Place<'_>, numbers: [u16; 2], parts
     rec.put_zeros(pad);
 }
 
-/// Bytes before the key in a section that tells of one row.
+/// Bytes before the key in a section about one row.
 const ROW_HEAD: usize = 24;
 
 /// Adds an insert of `value` under the place's key.
@@ -174,7 +174,7 @@ pub(crate) fn put_mark(rec: &mut RecordBuf, at: &Place<'_>, ghost: bool) {
     put_row(rec, Op::Mark, at, [u16::from(ghost), 0], [&[], &[]]);
 }
 
-/// The bytes that mean nothing between slots and heap.
+/// The unused bytes between slots and heap.
 fn hole(page: PageRef<'_>) -> (usize, usize) {
     let kind = page.kind();
     if matches!(kind, Some(Kind::Leaf | Kind::Inner)) {
@@ -268,7 +268,7 @@ impl<'a> Sections<'a> {
         Sections { rest: body }
     }
 
-    /// Bytes from here to the body's end: how far this is.
+    /// Bytes from here to the body's end: the position.
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
@@ -373,8 +373,8 @@ impl<'a> Iterator for Sections<'a> {
     }
 }
 
-/// Does what the section says to its page. False, and the page is untouched or partly changed, if the
-/// section does not fit the page: the log and the page are then not of one history.
+/// Applies the section to its page. False, and the page is untouched or partly changed, if the section does not fit the
+/// page: then the log and the page do not belong together.
 #[must_use]
 pub(crate) fn apply(section: &Section<'_>, page: &mut PageMut<'_>) -> bool {
     let count = page.read().count();
@@ -458,8 +458,8 @@ pub(crate) fn apply(section: &Section<'_>, page: &mut PageMut<'_>) -> bool {
     true
 }
 
-/// Whether a section read from a log was made for the page as it is: its key lies, or is wanted, where it says, and
-/// there is room. Restart asks before it applies a section, so that no log, however wrong, breaks a page.
+/// Whether a section read from a log fits the page as it is: its key lies, or would lie, at the position it names, and
+/// there is room. Restart checks this before it applies a section, so that no log, however wrong, breaks a page.
 pub(crate) fn fits(section: &Section<'_>, page: PageRef<'_>) -> bool {
     let kind = page.kind();
     let is_row = |at: &Place<'_>, there: bool| {
@@ -512,7 +512,7 @@ pub(crate) fn fits(section: &Section<'_>, page: PageRef<'_>) -> bool {
                     falls
                 })
         }
-        // They make the page what they say, whatever it was; what an image makes is looked at afterwards.
+        // They replace the page's content, whatever it was; the content of an image is checked afterwards.
         Section::Image { .. } | Section::Free { .. } => true,
         Section::Space { page, .. } => page == super::space::SPACE_PAGE,
     }

@@ -1,8 +1,8 @@
-//! Taking deleted rows out, and leaves that have become nearly empty.
+//! Removing deleted rows, and leaves that have become nearly empty.
 //!
-//! A delete only marks a row: its key goes on parting two gaps for whoever has locked one of them, and the
-//! deleter may yet roll back. Once no lock refers to the key any more the ghost may go. Both are
-//! done by whoever comes across them: an insert that needs room, a scan that meets many.
+//! A delete only marks a row: its key still separates two gaps for transactions that have locked one of them, and the
+//! deleter may yet roll back. Once no lock refers to the key any more the ghost may go. The operations that come across
+//! ghosts and such leaves do both: an insert that needs room, a scan that meets many.
 
 use super::ops::{self, Section};
 use super::space::{FreeOne, SPACE_PAGE};
@@ -23,7 +23,7 @@ const MERGE_UPTO: usize = PAGE_SIZE * 7 / 10;
 impl Tree {
     /// Removes the ghosts of a latched leaf that no lock refers to; returns how many. None if the log has no segment ready.
     ///
-    /// `referenced` is asked with the leaf latched: whoever locks a key later must first find it here.
+    /// `referenced` is called with the leaf latched: a transaction that locks a key later must first find it here.
     ///
     /// # Errors
     /// When the log cannot take the record; nothing was changed then.
@@ -49,7 +49,8 @@ impl Tree {
         leaf.mark_dirty(pages.log.tail());
         let lsn = match pages.log.append_redo_only(pages.slot, rec, leaf.page().lsn()) {
             Ok(lsn) => lsn,
-            // The caller holds the leaf. What needs the room makes the segment; the ghosts go another time.
+            // The caller holds the leaf's latch. Operations that need room make the segment; the ghosts go another
+            // time.
             Err(Unlogged::NoRoom { .. }) => return Ok(0),
             Err(Unlogged::Failed(error)) => return Err(error),
         };
@@ -80,7 +81,7 @@ impl Tree {
         if used >= MERGE_BELOW || count == 0 {
             return Ok(false);
         }
-        // The left one of the two stays.
+        // The left one of the two leaves stays.
         let position = if at < count { at } else { at - 1 };
         let (left_id, right_id) = (parent.read.page().child(position), parent.read.page().child(position + 1));
         if !node.is_valid() || !parent.read.is_valid() {
@@ -107,7 +108,8 @@ impl Tree {
         }
         let fence = right.page().low_fence().unwrap_or_default();
         let keeps_name = right.page().count() > 0 && right.page().key(0) == fence;
-        // An empty page goes wherever it fits at all; otherwise some room stays, so that the next insert does not split.
+        // An empty page merges wherever it fits at all; otherwise some room stays, so that the next insert does not
+        // split.
         let empty = left.page().count() == 0 || right.page().count() == 0;
         let upto = if empty { PAGE_SIZE - header::SLOTS } else { MERGE_UPTO };
         let fits = merged_bytes(left.page(), right.page()) <= upto;
@@ -151,7 +153,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Which of two pages, that a parent calls neighbours, is not one: leaves of this tree with a fence in common.
+    /// Which of two neighbours under one parent is damaged: they must be leaves of this tree with a fence in common.
     fn no_neighbours(&self, left: &FrameWrite<'_>, right: &FrameWrite<'_>) -> Option<PageId> {
         let other = |page: PageRef<'_>| page.kind() != Some(Kind::Leaf) || page.index() != self.index;
         let unsound = |frame: &FrameWrite<'_>| sound::flaw(frame.stable(), frame.frame().page_id()).is_some();
@@ -210,7 +212,7 @@ pub(crate) fn try_latch(pages: Pages<'_>, id: PageId) -> Option<FrameWrite<'_>> 
     None
 }
 
-/// Bytes that the rows and fences of both would take on one page: its keys share less than theirs did.
+/// Bytes that the rows and fences of both would take on one page: its keys share a shorter prefix than theirs did.
 fn merged_bytes(left: PageRef<'_>, right: PageRef<'_>) -> usize {
     let (low, high) = (left.low_fence(), right.high_fence());
     let prefix = match (&low, &high) {

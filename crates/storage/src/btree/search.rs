@@ -1,16 +1,16 @@
 //! Finding the leaf of a key, alone or for a group of keys at once.
 //!
-//! A descent notes the version of each page, reads the child's number, notes the child's version and
-//! validates the parent: from then on nothing about the parent matters any more. Under `plain` latches
-//! the same code holds shares, so a page is left only after the next one is held (latch coupling).
+//! A descent notes the version of each page, reads the child's number, notes the child's version and validates the
+//! parent: from then on the parent may change. Under `plain` latches the same code holds shares, so a page is left only
+//! after the next one is held (latch coupling).
 //!
-//! Where a cooperative scheduler runs us (and latches are optimistic), a descent asks for the lines it will look at
-//! next and stops at a point while they come: the head of a page (header and hints), the segment of its slots, the row.
-//! A point lies inside an optimistic read section, which is validated after it as it would have been anyway: the page
-//! above after the version of the page below has been noted, the leaf by the caller.
+//! Under a cooperative scheduler (and with optimistic latches), a descent prefetches the lines it will read next and
+//! stops at a point while they come: the head of a page (header and hints), the segment of its slots, the row. A point
+//! lies inside an optimistic read section, which is validated after it as it would have been anyway: the page above
+//! after the version of the page below has been noted, the leaf by the caller.
 //!
-//! A page that is not in memory ends the descent: whatever was held is let go, the page is loaded, and
-//! the descent begins again. So no latch is ever held during I/O.
+//! A page that is not in memory ends the descent: the thread releases all latches, loads the page, and begins the
+//! descent again. So no latch is ever held during I/O.
 
 use super::{MAX_LEVELS, Tree};
 use crate::base::error::StorageError;
@@ -30,7 +30,7 @@ pub(crate) struct LeafAt<'p> {
     pub(crate) read: FrameRead<'p>,
     /// First slot whose key is not below the one looked for.
     pub(crate) position: usize,
-    /// Whether that slot has the very key (it may be a ghost).
+    /// Whether that slot has exactly the key (it may be a ghost).
     pub(crate) exact: bool,
 }
 
@@ -45,7 +45,7 @@ enum Stop {
 }
 
 impl Stop {
-    /// Out of line, as those below: what stands between two points is to fit the instruction cache.
+    /// Cold, as the functions below, so that the code between two points fits the L1 instruction cache.
     #[cold]
     fn again() -> Stop {
         Stop::Again
@@ -56,7 +56,7 @@ impl Stop {
         Stop::Miss(id)
     }
 
-    /// A page is damaged only if it is still there: its frame may have got another one meanwhile.
+    /// A page is damaged only if it is still in the frame: the frame may have got another page meanwhile.
     #[cold]
     fn damaged(id: PageId, read: &FrameRead<'_>, what: &'static str) -> Stop {
         if read.is_valid() { Stop::Damaged(id, what) } else { Stop::Again }
@@ -70,7 +70,7 @@ pub(crate) struct Step<'p> {
 }
 
 impl Tree {
-    /// The leaf of `key` and its place there. The caller validates the guard before believing.
+    /// The leaf of `key` and its place there. The caller validates the guard before it relies on them.
     ///
     /// # Errors
     /// When a page cannot be read or is damaged.
@@ -84,7 +84,7 @@ impl Tree {
         Ok(LeafAt { read, position, exact })
     }
 
-    /// As [`Tree::find`], asking for lines ahead and stopping at points.
+    /// As [`Tree::find`], prefetching lines and stopping at points.
     #[inline(never)]
     fn find_stepping<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {
         pool.points().at(&site::BEFORE_ROOT);
@@ -168,7 +168,7 @@ impl Tree {
         }
     }
 
-    /// `STEPS`: asks for lines ahead and stops at points. `child_of` gets a page and whether it is the root.
+    /// `STEPS`: prefetches lines and stops at points. `child_of` gets a page and whether it is the root.
     #[inline]
     fn descend<'p, const STEPS: bool>(
         &self,
@@ -234,13 +234,13 @@ impl Tree {
     }
 }
 
-/// Where a descent stops when it has asked for the slots of an inner page.
+/// Where a descent stops after it has prefetched the slots of an inner page.
 #[inline]
 fn segment(is_root: bool) -> &'static PointSite {
     if is_root { &site::ROOT_SEGMENT } else { &site::INNER_SEGMENT }
 }
 
-/// In one place for all levels: what a descent does between two points is to fit the instruction cache.
+/// Shared by all levels, so that the code of a descent between two points fits the L1 instruction cache.
 #[inline(never)]
 fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
     page.narrow(key)
@@ -249,11 +249,12 @@ fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
 /// Where a key was found by a group descent: a hint, good while the frame's version stays, of a leaf that need not be
 /// the key's.
 ///
-/// A group descent looks at each page under a version of its own, and does not ask whether the page above still led there
-/// meanwhile (a single descent does). Between two pages a key may have moved, by a split or a merge, and then the place is one
-/// of another leaf of the tree. That costs a descent and nothing else: all that is made of a place is a memo, and who uses
-/// one compares it with the key on the page, under the same version (`table/locate.rs`). The very key, and the gap that a
-/// missing key belongs into, are in one leaf of a tree only: a page that leaves its tree is emptied before its latch is let go.
+/// A group descent reads each page under a version of its own, and does not check whether the page above still led
+/// there (a single descent does). Between two pages a split or a merge may have moved a key, and then the place is one
+/// of another leaf of the tree. That costs a descent and nothing else: a place is only remembered, and a statement that
+/// uses it compares it with the key on the page, under the same version (`table/locate.rs`). Only one leaf of a tree
+/// has exactly this key, or the gap that a missing key belongs into: a page that leaves its tree is emptied before its
+/// latch is released.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found<'p> {
     pub(crate) frame: &'p Frame,
@@ -269,14 +270,14 @@ pub(crate) type Wanted<'k> = (Tree, &'k [u8], usize);
 pub(crate) const GROUP: usize = 16;
 
 impl Tree {
-    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the leaf that a shortcut leads to or from the
-    /// lowest inner level on: while the lines that one key needs next are on their way from memory, the others are worked
-    /// on. Brings the first bytes of each row into the cache and says where it is. The levels above are few pages, and
-    /// near. A key whose page is not in the pool is left out.
+    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the leaf that a shortcut leads to or from
+    /// the lowest inner level on: while the lines that one key needs next are on their way from memory, the search
+    /// works on the other keys. Prefetches the first bytes of each row and says where it is. The levels above are few
+    /// pages, and in the cache. A key whose page is not in the pool is left out.
     #[inline(never)]
     pub(crate) fn find_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], found: &mut [Option<Found<'p>>; GROUP]) {
         if cfg!(any(miri, race_free)) {
-            // It looks at pages that change. What it finds is a hint, which callers can do without.
+            // It reads pages while they change. Its results are hints, which callers can do without.
             return;
         }
         debug_assert!(keys.len() <= GROUP);
@@ -291,7 +292,7 @@ impl Tree {
         pool.points().at(&site::GROUP_INNER);
         narrow(&mut at, keys);
         pool.points().at(&site::GROUP_INNER_SEGMENT);
-        // First where the children lie, then the children: the page table, too, is larger than the nearest cache.
+        // First where the children lie, then the children: the page table, too, is larger than the L1 and L2 caches.
         let mut children = [PageId::NONE; GROUP];
         for (i, (hint, wanted)) in at.iter_mut().zip(keys).enumerate() {
             let Some(mut inner) = *hint else { continue };
@@ -338,7 +339,7 @@ impl Tree {
 
 impl Tree {
     /// For keys of a group that were not found because pages are not in the pool: has these read, all at the same time,
-    /// level by level, and finds the keys then. For pools with readers: a device serves many reads in the time of one.
+    /// level by level, and then finds the keys. For pools with readers: a device serves many reads in the time of one.
     #[cold]
     #[inline(never)]
     pub(crate) fn fetch_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], found: &mut [Option<Found<'p>>]) {
@@ -375,7 +376,7 @@ impl Tree {
     }
 
     /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
-    /// asked for but not looked at.
+    /// prefetched but not read.
     #[inline]
     fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
         let mut hint = Hint::new(pool.get(self.root)?, self.root);
@@ -395,11 +396,11 @@ impl Tree {
 struct Hint<'p> {
     frame: &'p Frame,
     id: PageId,
-    /// Under which it is looked at.
+    /// The version under which it is read.
     version: Version,
     /// What was found under the version.
     narrowed: Narrowed,
-    /// A shortcut led here: perhaps another page lies here by now, or the key in another leaf.
+    /// A shortcut led here: the frame may hold another page by now, or the key may lie in another leaf.
     by_shortcut: bool,
 }
 
@@ -408,7 +409,7 @@ impl<'p> Hint<'p> {
         Hint { frame, id, version: Version::NEVER, narrowed: Narrowed::NONE, by_shortcut: false }
     }
 
-    /// The leaf in which a key near this one was found last. Its first lines are asked for.
+    /// The leaf in which a key near this one was found last. Its first lines are prefetched.
     #[inline]
     fn by_shortcut(pool: &'p BufferPool, spot: Spot) -> Option<Hint<'p>> {
         let id = pool.shortcuts().leaf(spot);
@@ -421,29 +422,29 @@ impl<'p> Hint<'p> {
         Some(Hint { by_shortcut: true, ..Hint::new(frame, id) })
     }
 
-    /// Looks at the hint keys, and asks for the slots that they lead to.
+    /// Reads the hint keys, and prefetches the slots that they lead to.
     #[inline]
     fn narrow(&mut self, key: &[u8]) {
         self.version = self.frame.latch_version();
         self.narrowed = self.frame.bytes().narrow(key);
     }
 
-    /// The key's place, if this is a leaf of its tree and has not changed; its row is asked for.
+    /// The key's place, if this is a leaf of its tree and has not changed; its row is prefetched.
     #[inline]
     fn settle(&self, (tree, key, row_bytes): &Wanted<'_>) -> Option<Found<'p>> {
         let Hint { frame, id, version, .. } = *self;
         let page = frame.bytes();
-        // A frame that has lost its page still shows it: only with its number is it the page.
+        // A frame that has lost its page still shows it: only its number tells that it holds the page.
         if frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
             return None;
         }
-        // Slots hold keys without the page's prefix, so elsewhere another key looks the same.
+        // Slots hold keys without the page's prefix, so in another page a different key looks the same.
         if self.by_shortcut && !page.shares_prefix(key) {
             return None;
         }
         let (position, exact) = page.finish(self.narrowed, key);
         if self.by_shortcut && !exact {
-            // Only the very key shows that this is its leaf.
+            // Only exactly this key proves that this is its leaf.
             return None;
         }
         let slot = page.slot(position);
@@ -466,7 +467,7 @@ impl<'p> Hint<'p> {
         if stands { id } else { PageId::NONE }
     }
 
-    /// The child of this number, whose first lines are asked for.
+    /// The child of this number, whose first lines are prefetched.
     #[inline]
     fn enter(pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
         let frame = pool.get(id)?;
@@ -475,7 +476,7 @@ impl<'p> Hint<'p> {
     }
 }
 
-/// Looks at the hint keys of pages, and asks for the slots that they lead to.
+/// Reads the hint keys of pages, and prefetches the slots that they lead to.
 #[inline]
 fn narrow(hints: &mut [Option<Hint<'_>>; GROUP], keys: &[Wanted<'_>]) {
     for (hint, (_, key, _)) in hints.iter_mut().zip(keys) {

@@ -1,4 +1,4 @@
-//! Pages to use: the allocator on page 1.
+//! The allocator on page 1: which pages are free.
 //!
 //! Page 1 holds the number of the first page never used and the head of the list of free pages; each free
 //! page names the next. Taking and giving back are parts of the system record that also links the page
@@ -10,19 +10,21 @@
 //!
 //! # Room for undo
 //!
-//! A full disk must not stop a rollback. Nearly all of undo needs no page: an insert leaves a ghost, a delete comes back to
-//! its own ghost, an overwrite is overwritten. But a row that was made shorter gives its bytes to whoever needs some, and
-//! growing back it may have to split its leaf. So before a row is made shorter, the transaction *keeps* pages: the file is
-//! made long enough for them, and changes that are not undo leave them alone until the transaction ends. (InnoDB, too, has
-//! an amount of free pages that only rollback may take, a share of the file and not counted by transaction; Shore-MT keeps
-//! the bytes in the page, which needs a field there and a look at it in every insert.)
+//! A full disk must not stop a rollback. Nearly all of undo needs no page: undoing an insert leaves a ghost, undoing a
+//! delete revives the transaction's own ghost, an overwrite is overwritten. But the bytes of a row that was made
+//! shorter may go to other rows, and to grow back the row may have to split its leaf. So before a row is made shorter,
+//! the transaction *keeps* pages: the file is made long enough for them, and changes that are not undo leave them alone
+//! until the transaction ends. (InnoDB, too, has an amount of free pages that only rollback may take, a share of the
+//! file and not counted by transaction; Shore-MT keeps the bytes in the page, which needs a field there and a check of
+//! it in every insert.)
 //!
-//! The rule: `pages in the file >= first page never used + pages kept`. Whoever keeps adds to the number first and then makes
-//! the file long enough for where the first page never used is then. Whoever takes looks at the number with page 1 latched.
-//! So either he sees what is being kept and leaves it, or he has taken before, and who keeps sees that. Undo takes what its own
-//! transaction has kept; the number falls when the transaction ends, so meanwhile too much is kept and never too little.
-//! The free list may have pages as well; they are not counted. At restart nothing is kept, and nothing needs to be: the
-//! file still has the room that was kept in it, and nobody but undo takes pages.
+//! The rule: `pages in the file >= first page never used + pages kept`. A transaction that keeps pages first adds to
+//! the number and then makes the file long enough for the current first page never used. A change that takes pages
+//! reads the number with page 1 latched. So either it sees the pages being kept and leaves them, or it has taken its
+//! pages before, and the keeping transaction sees that. Undo takes the pages that its own transaction has kept; the
+//! number falls when the transaction ends, so meanwhile it is too large and never too small. The free list may have
+//! pages as well; they are not counted. At restart nothing is kept, and nothing needs to be: the file still has the
+//! room that was kept in it, and only undo takes pages.
 
 use super::Pages;
 use super::ops;
@@ -57,14 +59,14 @@ pub(super) fn latch_space(pages: Pages<'_>) -> Option<FrameWrite<'_>> {
     None
 }
 
-/// What a page that the free list names turns out to be.
+/// The kind of a page that the free list names.
 enum Listed {
     Free {
         next: PageId,
     },
     /// A page of a tree: the list is damaged.
     Used,
-    /// Not in memory, or latched: on a damaged file perhaps by who asks.
+    /// Not in memory, or latched: on a damaged file perhaps by the calling thread.
     Unseen,
 }
 
@@ -81,15 +83,15 @@ fn listed(pages: Pages<'_>, id: PageId) -> Listed {
     listed
 }
 
-/// Most pages that growing one row back may take: its leaf is split until there is room, which is twice at most where rows
-/// take half a page each, and now and then a split goes on above.
+/// Most pages that growing one row back may take: its leaf is split until there is room, which takes two splits at most
+/// where rows take half a page each, and now and then a split above.
 const PAGES_PER_ROW: u64 = 4;
 /// And once for all rows of a transaction: a split that goes on up to the root, which grows.
 const PAGES_ABOVE: u64 = 8;
 /// Log that the split of a page takes at most.
 const SPLIT_RECORD: u64 = PAGE_SIZE as u64 + 2048;
 
-/// What a transaction keeps of the file, so that its undo finds room.
+/// The room that a transaction keeps in the file, so that its undo succeeds.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pages: u64,
@@ -104,13 +106,13 @@ impl Kept {
         self.rows > 0
     }
 
-    /// A row has been made shorter; returns the bytes of log that its undo may take besides the usual.
+    /// Notes that a row has been made shorter; returns the bytes of log that its undo may take besides the usual.
     pub(crate) fn use_one(&mut self) -> u64 {
         self.rows -= 1;
         PAGES_PER_ROW * SPLIT_RECORD
     }
 
-    /// Keeps enough for one more row. No latch may be held.
+    /// Keeps enough room for one more row. No latch may be held.
     ///
     /// # Errors
     /// No space on the device; nothing more is kept then.
@@ -127,7 +129,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Gives everything back: the transaction has ended.
+    /// Gives up all kept room: the transaction has ended.
     #[inline]
     pub(crate) fn release(&mut self, pool: &BufferPool) {
         if self.pages > 0 {
@@ -149,15 +151,15 @@ pub(super) fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
     }
 }
 
-/// Which of `n` pages from `end` on, none of which was ever used, is in memory as a page of a tree: the allocator is then
-/// wrong. To hand out such a page would overwrite it, or wait for ever for a latch of one's own.
+/// Which of `n` pages from `end` on, none of which was ever used, is in memory as a page of a tree: then the allocator
+/// is wrong. To hand out such a page would overwrite it, or wait for ever for a latch that this thread holds.
 pub(super) fn first_used(pages: Pages<'_>, end: u32, n: usize) -> Option<PageId> {
     (0..n as u32)
         .map(|i| PageId(end.saturating_add(i)))
         .find(|id| pages.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
 }
 
-/// The error for an allocator that calls a page unused, which a tree uses.
+/// The error for an allocator that calls a page unused although a tree uses it.
 pub(super) fn called_unused(pages: Pages<'_>, page: PageId) -> StorageError {
     damaged(pages, format!("says that page {page} was never used, but it is"))
 }
@@ -166,7 +168,8 @@ fn damaged(pages: Pages<'_>, what: String) -> StorageError {
     StorageError::CorruptPage { file: pages.pool.file_name(), page: SPACE_PAGE, what }
 }
 
-/// Whether a tree uses a page. One that was being made when the log refused it has no LSN: it was never used.
+/// Whether a tree uses a page. A page that was being made when the log refused the change has no LSN: it was never
+/// used.
 fn is_of_tree(page: PageRef<'_>) -> bool {
     matches!(page.kind(), Some(Kind::Leaf | Kind::Inner)) && page.lsn() != Lsn::ZERO
 }
@@ -202,17 +205,17 @@ impl<'a> Grant<'a> {
                 pages.pool.get_or_load(free)?;
                 match listed(pages, free) {
                     Listed::Free { next } => (free, found) = (next, found + 1),
-                    // Nobody has taken it meanwhile: it was never free.
+                    // No thread has taken it meanwhile: it was never free.
                     Listed::Used if space.is_still(version) => {
                         return Err(damaged(pages, format!("says that page {free} is free, but it is in use")));
                     }
-                    // It has just been taken, or has left the pool again: whoever takes will see.
+                    // It has just been taken, or has left the pool again: the thread that takes pages will see.
                     Listed::Used | Listed::Unseen => break,
                 }
             }
             if found < n {
                 let least = u64::from(end) + n as u64 + pages.kept();
-                // Others may take pages meanwhile: be generous where there is space.
+                // Other threads may take pages meanwhile: be generous where there is space.
                 match pages.pool.ensure_file(least + 15 * n as u64) {
                     Err(StorageError::NoSpace { .. }) if pages.pool.file_holds(least) => {}
                     ensured => ensured?,
@@ -224,12 +227,12 @@ impl<'a> Grant<'a> {
 
     /// Takes the pages; the allocator stays latched until [`Taken::finish`].
     ///
-    /// `None` when other threads have used up what was prepared: let go of all latches and prepare again.
+    /// `None` when other threads have used up what was prepared: release all latches and prepare again.
     pub(crate) fn take(self, pages: Pages<'a>) -> Option<Taken<'a>> {
         let space = latch_space(pages)?;
         let (mut end, mut free) = state(space.page());
         if first_used(pages, end, self.n).is_some() {
-            // The next to prepare will tell.
+            // The next thread that prepares will report it.
             space.release_unchanged();
             return None;
         }
@@ -240,7 +243,7 @@ impl<'a> Grant<'a> {
                 free = next;
             } else {
                 *id = PageId(end);
-                // Of a damaged allocator, whose free list was enough, nobody has asked for room yet.
+                // In a damaged allocator whose free list was long enough no thread has asked for room yet.
                 end = end.saturating_add(1);
             }
         }
@@ -292,7 +295,7 @@ impl<'a> Taken<'a> {
         self.space.mark_dirty(self.pages.log.tail());
     }
 
-    /// Makes the new state that of the page, under the record's LSN, and lets go of it.
+    /// Makes the new state that of the page, under the record's LSN, and releases it.
     pub(crate) fn finish(mut self, lsn: Lsn) {
         let mut page = self.space.page_mut();
         page.put_u32(ops::space::END, self.end);
@@ -312,7 +315,7 @@ pub(crate) struct FreeOne<'a> {
 impl<'a> FreeOne<'a> {
     /// Latches the allocator and adds the return of `page` to the record.
     ///
-    /// `None` if the allocator's page has left the pool: let go of all latches, load it, begin again.
+    /// `None` if the allocator's page has left the pool: release all latches, load it, begin again.
     pub(crate) fn log(pages: Pages<'a>, page: PageId, rec: &mut RecordBuf) -> Option<FreeOne<'a>> {
         let mut space = latch_space(pages)?;
         let (end, next) = state(space.page());

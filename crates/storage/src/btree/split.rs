@@ -1,14 +1,13 @@
 //! Making room: splits, and roots that grow.
 //!
-//! One change of structure is one system record with a section per page, appended while all the pages
-//! are latched: after a crash it has happened as a whole or not at all, and no undo ever touches it
-//! (a nested top action in one record).
+//! One change of structure is one system record with a section per page, appended while all the pages are latched:
+//! after a crash it has happened as a whole or not at all, and no undo ever touches it (a nested top action in one
+//! record).
 //!
-//! **What separates two leaves is always the whole key of an existing row** (the first that moves
-//! right). The gap before that row is then named by the same key before and after the split, first as
-//! the gap before a row, then as the gap before the left leaf's high fence: locks on gaps stay right
-//! without being moved. The one exception, a leaf with a single row that the new key follows, asks
-//! first whether anybody has locked the gap.
+//! **The separator of two leaves is always the whole key of an existing row** (the first that moves right). The gap
+//! before that row is then named by the same key before and after the split, first as the gap before a row, then as the
+//! gap before the left leaf's high fence: locks on gaps stay right without being moved. The one exception is a leaf
+//! with a single row that the new key follows: there the split first asks whether a transaction has locked the gap.
 
 use super::ops::{self, Section};
 use super::space::Grant;
@@ -29,12 +28,12 @@ const ASCENDING: u16 = 3;
 pub(crate) enum Made {
     /// There may be room now.
     Room,
-    /// Someone reads the gap that would have to be parted: wait as for an insert into it.
+    /// A transaction has locked the gap that would have to be divided: wait as for an insert into it.
     GapLocked,
 }
 
-/// A copy of a latched page, to be changed before anybody sees it: the log may yet refuse the record, and then the page
-/// has to be what it was.
+/// A copy of a latched page, to be changed before another thread sees it: the log may yet refuse the record, and then
+/// the page has to be unchanged.
 pub(crate) fn draft(frame: &FrameWrite<'_>) -> Box<PageBytes> {
     let mut draft = PageBytes::boxed();
     draft.as_bytes_mut().copy_from_slice(frame.stable());
@@ -54,10 +53,10 @@ pub(crate) fn publish(frame: &mut FrameWrite<'_>, draft: &PageBytes, lsn: Lsn) {
 }
 
 impl Tree {
-    /// Splits the page of `key` at `level`, and what must be split above it, unless a record of this
-    /// size fits there by now. No latch may be held.
+    /// Splits the page of `key` at `level`, and if need be the pages above it, unless a record of this size fits there
+    /// by now. No latch may be held.
     ///
-    /// `gap_is_free` is asked, with the leaf latched, whether the gap at the leaf's end may be parted.
+    /// `gap_is_free` is asked, with the leaf latched, whether the gap at the leaf's end may be divided.
     ///
     /// # Errors
     /// No space, no frames, a page that cannot be read.
@@ -93,7 +92,7 @@ impl Tree {
             }
             if !parent_fits {
                 drop((node, parent, grant));
-                // Room is wanted for the separator, which may be longer than the key that leads there.
+                // The page needs room for the separator, which may be longer than the key that leads there.
                 let longer = cut.separator.len().saturating_sub(key.len());
                 self.split(pages, rec, key, level + 1, longer, gap_is_free)?;
                 continue;
@@ -157,8 +156,8 @@ impl Tree {
         }
     }
 
-    /// Moves the root's content into a new child; the root becomes an inner page over it. Nothing has happened, and the
-    /// caller looks again, if the pages or the log's segment had to be prepared anew.
+    /// Moves the root's content into a new child; the root becomes an inner page over it. If the pages or the log's
+    /// segment had to be prepared anew, nothing has happened, and the caller checks again.
     fn grow(
         &self,
         pages: Pages<'_>,
@@ -225,16 +224,17 @@ impl Cut {
         }
         let ascending = page.u16(RUN) >= ASCENDING && usize::from(page.u16(LAST_INSERT)) + 1 == at;
         let mut position = if ascending && at > 0 { at.min(count - 1) } else { Self::middle(page, count) };
-        // The separator becomes the right leaf's fence as well: a long one takes more than a few small rows gave up.
+        // The separator becomes the right leaf's fence as well: a long one takes more than the bytes of a few small
+        // rows.
         while page.is_leaf() && position + 1 < count && !Self::fits_right(page, position) {
             position += 1;
         }
         Cut { position, separator: page.key(position), parts_a_gap: false }
     }
 
-    /// Before records move: what is wrong with the page, which the check of its reading may have left (a page can be
-    /// sound and lie in the wrong place) or what was written since has made; or whether it is not what its parent says.
-    /// The parent itself was sound when it was read, and is only ever changed here and in merges, under this check.
+    /// Before records move: what is wrong with the page, which the check at its reading may have missed (a page can be
+    /// sound and lie in the wrong place) or later writes have caused; or whether it contradicts its parent. The parent
+    /// itself was sound when it was read, and only splits and merges change it, after this check.
     fn wrong(&self, node: &FrameWrite<'_>, parent: &FrameWrite<'_>, position: usize) -> Option<(PageId, String)> {
         let id = node.frame().page_id();
         if let Some(flaw) = sound::flaw(node.stable(), id) {
@@ -253,7 +253,7 @@ impl Cut {
 
     /// Whether a leaf's slots from `position` on fit a page whose low fence is the first of their keys.
     fn fits_right(page: PageRef<'_>, position: usize) -> bool {
-        // What the slots before take is free there; the prefix only gets longer.
+        // The bytes of the slots before `position` are free there; the prefix only gets longer.
         let freed: usize = (0..position).map(|i| Self::size(page, i)).sum();
         let separator = page.entry(position).key_len + usize::from(page.u16(PREFIX_LEN));
         separator <= freed + page.free_bytes() + usize::from(page.u16(LOW_LEN))

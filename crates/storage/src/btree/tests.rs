@@ -1,5 +1,5 @@
 //! Trees against an ordered map: random inserts, deletions, revivals, purges, splits and merges, and after each round
-//! every rule that pages of a tree must keep together.
+//! every rule for pages of a tree.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,14 +34,14 @@ impl Rng {
     }
 }
 
-/// What a slot of a leaf holds.
+/// The content of a slot of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Row {
     There(Vec<u8>),
     Ghost,
 }
 
-/// A tree, one thread's way to change it, and what it must hold.
+/// A tree, one thread's way to change it, and its expected content.
 struct Subject<'a> {
     pages: Pages<'a>,
     tree: Tree,
@@ -58,7 +58,7 @@ fn pages(db: &Database, slot: u16) -> Pages<'_> {
     Pages { pool: &db.core.pool, log: &db.core.log, slot: SlotId(slot), for_undo: false }
 }
 
-/// How keys look: short numbers, texts with a long common beginning, or anything up to the longest.
+/// Kinds of keys: short numbers, texts with a long common beginning, or anything up to the longest.
 #[derive(Clone, Copy, Debug)]
 enum Keys {
     Numbers,
@@ -100,7 +100,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Logs what `put` adds to a record, with the leaf latched.
+    /// Logs the sections that `put` adds to a record, with the leaf latched.
     fn log(&mut self, leaf: &mut FrameWrite<'_>, put: impl FnOnce(&mut RecordBuf, PageId)) -> Result<Lsn, Unlogged> {
         leaf.mark_dirty(self.pages.log.tail());
         self.rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
@@ -172,7 +172,7 @@ impl<'a> Subject<'a> {
         self.model.insert(key.to_vec(), Row::Ghost);
     }
 
-    /// Takes ghosts out of the leaf of a key, but for those that `kept` names.
+    /// Takes ghosts out of the leaf of a key, except those that `kept` names.
     fn purge(&mut self, key: &[u8], kept: impl Fn(&[u8]) -> bool) {
         let (mut leaf, ..) = self.latch(key);
         let within = |page: PageRef<'_>| (page.low_fence().unwrap_or_default(), page.high_fence());
@@ -191,7 +191,7 @@ impl<'a> Subject<'a> {
         self.tree.try_merge(self.pages, &mut self.rec, key, &mut |_| false).expect(SOUND);
     }
 
-    /// Every rule of the tree's pages, and that they hold what the model holds.
+    /// Checks every rule of the tree's pages, and that they hold what the model holds.
     fn check(&self) {
         let mut walk = Walk { pages: self.pages, rows: BTreeMap::new(), leaves: Vec::new() };
         let levels = walk.page(self.tree.root, None, None, None);
@@ -203,7 +203,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Looks at all pages of a tree that nothing changes.
+/// Reads all pages of a tree that no thread changes.
 struct Walk<'a> {
     pages: Pages<'a>,
     rows: BTreeMap<Vec<u8>, Row>,
@@ -251,7 +251,7 @@ impl Walk<'_> {
     }
 }
 
-/// Random changes; which kinds prevail changes as it goes, so that trees grow and shrink.
+/// Random changes; their mix varies over time, so that trees grow and shrink.
 fn run(seed: u64, latches: LatchKind, keys: Keys, rounds: u64) {
     let db = database(latches);
     let mut subject = Subject::new(&db, 0);
@@ -302,7 +302,7 @@ fn a_tree_is_an_ordered_map_under_random_changes() {
     }
 }
 
-/// A split at a gap that somebody has locked does nothing, and says so.
+/// A split at a gap that a transaction has locked does nothing, and reports that.
 #[test]
 fn a_gap_is_not_parted_against_its_readers() {
     let db = database(LatchKind::Optimistic);
@@ -319,7 +319,7 @@ fn a_gap_is_not_parted_against_its_readers() {
         subject.check();
         made
     };
-    // Between two rows no gap is parted. The leaf that is left has one row, and the key belongs behind it.
+    // Between two rows no gap is divided. The remaining leaf has one row, and the key belongs behind it.
     while split(&mut subject) == Made::Room {}
     assert_eq!(asked, 1);
 }

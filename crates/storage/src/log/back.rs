@@ -1,9 +1,9 @@
 //! Reading a transaction's records back, from its newest one to its oldest: what a rollback does.
 //!
 //! The newest bytes of the log are in the ring, and records that are still there are copied from it one by one. Older
-//! ones are read from the files in pieces that end behind the record asked for, because a long transaction's records lie
-//! close together: the piece serves the earlier ones as well. How large the next piece will be follows from how much of
-//! the last one was wanted, so that a transaction whose few records lie far apart does not read what lies between them.
+//! records are read from the files in pieces that end behind the record asked for, because a long transaction's records
+//! lie close together: the piece serves the earlier ones as well. The size of the next piece depends on how much of the
+//! last one was used, so that a transaction whose few records lie far apart does not read what lies between them.
 
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
@@ -12,7 +12,7 @@ use crate::base::sync::atomic::Ordering;
 use super::Log;
 use super::record::{self, HEADER, RecordView, claimed_len, extent};
 
-/// Bytes of a piece: the first one, and bounds.
+/// Bytes of a piece: of the first one, and the bounds of all.
 const FIRST: u64 = 16 << 10;
 const LEAST: u64 = 4 << 10;
 const MOST: u64 = 256 << 10;
@@ -32,7 +32,7 @@ pub(crate) struct ReadBack<'l> {
     served: usize,
     /// Bytes of the next piece.
     ask: u64,
-    /// The record read last begins here: the one before ends here at the latest.
+    /// The record read last begins here, so the record before it ends here at the latest.
     below: u64,
 }
 
@@ -42,7 +42,7 @@ impl<'l> ReadBack<'l> {
         ReadBack { log, one, since: since.0, piece: Vec::new(), start: 0, served: 0, ask: FIRST, below: u64::MAX }
     }
 
-    /// The record that begins at `lsn`, with the contract of [`Log::read_at`]. It lies before all that were read so far.
+    /// The record that begins at `lsn`, with the contract of [`Log::read_at`]. It precedes all records read so far.
     ///
     /// # Errors
     /// As [`Log::read_at`].
@@ -71,8 +71,8 @@ impl<'l> ReadBack<'l> {
         (extent <= bytes.len()).then_some(extent)
     }
 
-    /// Reads the piece that ends where the record at `at` does, or not far behind, as far as it has been written to the
-    /// files. What cannot be read leaves no piece: the record itself may still be readable.
+    /// Reads the piece that ends with the record at `at`, or not far behind, as far as it has been written to the
+    /// files. If the read fails there is no piece: the record itself may still be readable.
     #[cold]
     fn load(&mut self, at: u64) {
         let wanted = self.served * 4 >= self.piece.len();
@@ -84,7 +84,7 @@ impl<'l> ReadBack<'l> {
         let geometry = self.log.segments.geometry();
         let written = self.log.written.load(Ordering::Acquire);
         let to = self.below.min(written).min(at + self.ask);
-        // Records before `since` are not asked for, and segments before this one may have been given up.
+        // Records before `since` are not asked for, and segments before this one may have been recycled.
         let least = geometry.base(geometry.number(at)).max(self.since);
         self.start = to.saturating_sub(self.ask).max(least).min(at);
         if to > at && self.log.copy_files(self.start, (to - self.start) as usize, &mut self.piece).is_err() {

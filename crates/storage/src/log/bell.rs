@@ -1,4 +1,4 @@
-//! How a service thread sleeps: it can be woken at the price of one load while it is awake.
+//! How a service thread sleeps: a wake costs one load while the thread is awake.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ impl Bell {
         Bell { asleep: AtomicBool::new(false), token: WaitToken::new(), hook: ThreadHook::parking() }
     }
 
-    /// Wakes the sleeper, if there is one. What it shall find must have been stored before.
+    /// Wakes the sleeper, if there is one. The work for it must have been stored before.
     #[inline]
     pub(super) fn ring(&self) {
-        // With the fence in `sleep`: either the sleeper sees what was stored, or we see it asleep.
+        // With the fence in `sleep`: either the sleeper sees the stored work, or this thread sees it asleep.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
             self.wake();

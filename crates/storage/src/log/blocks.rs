@@ -1,9 +1,10 @@
 //! Writing the stream in whole blocks.
 //!
-//! Writes of whole blocks from aligned memory may pass the system's cache by. That saves the flusher from copying every
-//! record a second time, each line of it from the cache of the core that wrote it: measured, a third of a core at
-//! 150 MB/s. The last block is mostly begun only; it is kept here, padded with zeros, and written again with what follows.
-//! Writing it again changes nothing in the sectors before the new bytes, so a torn write loses nothing that was durable.
+//! Writes of whole blocks from aligned memory can bypass the system's cache. That saves the flusher a second copy of
+//! every record, each line of which comes from the cache of the core that wrote it: measured, a third of a core at 150
+//! MB/s. The last block is mostly incomplete; it is kept here, padded with zeros, and written again with the bytes that
+//! follow. Writing it again changes nothing in the sectors before the new bytes, so a torn write loses nothing that was
+//! durable.
 
 use std::io::IoSlice;
 
@@ -14,12 +15,12 @@ use crate::io::{BLOCK, DiskFile, read_up_to_at, write_all_blocks_at};
 #[repr(C, align(4096))]
 struct Block([u8; BLOCK]);
 
-/// The block in which what was written ends.
+/// The block that contains the end of the written stream.
 #[derive(Debug)]
 pub(super) struct BlockWriter {
-    /// The bytes of that block up to there, then anything.
+    /// The bytes of that block up to the end, then anything.
     begun: Box<Block>,
-    /// What becomes `begun` next.
+    /// The next content of `begun`.
     next: Box<Block>,
 }
 
@@ -35,8 +36,8 @@ impl BlockWriter {
         read_up_to_at(file, &mut self.begun.0[..within], offset - within as u64).map(drop)
     }
 
-    /// Writes `bytes` at file offset `offset`, which is where the write before ended, or the begin of another file's
-    /// payload. Where they lie in a block of memory is where they lie in a block of the file.
+    /// Writes `bytes` at file offset `offset`, which is where the last write ended, or where another file's payload
+    /// begins. Their offset in a block of memory is their offset in a block of the file.
     pub(super) fn write(&mut self, file: &dyn DiskFile, bytes: &[u8], offset: u64) -> Result<(), StorageError> {
         let within = offset as usize % BLOCK;
         let (first, rest) = bytes.split_at(if within > 0 { bytes.len().min(BLOCK - within) } else { 0 });
@@ -72,7 +73,7 @@ mod tests {
     use crate::io::{Disk, MemDisk, OpenMode};
 
     proptest! {
-        /// However the stream is cut, the file holds it, and zeros up to the end of the last block.
+        /// However the stream is divided into writes, the file holds it, and zeros up to the end of the last block.
         #[test]
         fn any_cut_writes_the_stream(from in 0..3 * BLOCK, cuts in prop::collection::vec(1..9000_usize, 1..12), resumed: u16) {
             let file = MemDisk::new().open("f", OpenMode::Create).unwrap();

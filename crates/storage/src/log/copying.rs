@@ -1,4 +1,4 @@
-//! Copying a stretch of the log into files of another directory, while the log is written on.
+//! Copying a part of the log into files of another directory, while the log is written.
 
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
@@ -15,7 +15,7 @@ const PIECE: u64 = 256 << 10;
 pub(crate) struct Hold<'l>(&'l Log);
 
 impl Log {
-    /// Keeps every record that has not been given up yet.
+    /// Keeps every record that has not been removed yet.
     pub(crate) fn hold(&self) -> Hold<'_> {
         self.segments.hold();
         Hold(self)
@@ -30,8 +30,8 @@ impl Drop for Hold<'_> {
 
 impl Hold<'_> {
     /// Writes the log from the file of `from` up to `end` as the log of database `database`: whole files that end in
-    /// zeros, synced. The caller knows that everything before `end` is durable and that a record ends there. `named`
-    /// hears of each file before it is made, `copied` of bytes.
+    /// zeros, synced. The caller guarantees that everything before `end` is durable and that a record ends there.
+    /// `named` is called with each file before it is made, `copied` with the bytes copied.
     ///
     /// # Errors
     /// No space on `disk`, a failed read or write, or the first error of `copied`.
@@ -76,7 +76,7 @@ impl LogFiles {
     /// Reads all records from `from` on, which must end at `end`.
     ///
     /// # Errors
-    /// They do not: what was copied is damaged.
+    /// They do not: the copied log is damaged.
     pub(crate) fn prove(&self, from: Lsn, end: Lsn) -> Result<(), StorageError> {
         let mut reader = super::LogReader::new(self, from, end);
         while reader.next()?.is_some() {}

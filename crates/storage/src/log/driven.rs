@@ -1,4 +1,4 @@
-//! Waiting for the log, whoever drives its flusher.
+//! Waiting for the log, whether a thread or the caller drives its flusher.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +12,7 @@ impl Log {
     /// does. No latch may be held.
     ///
     /// # Errors
-    /// `Poisoned` if that will never be.
+    /// `Poisoned` if that will never happen.
     pub(crate) fn make_durable(&self, end: Lsn, driven: &AtomicBool, hook: &dyn Hook) -> Result<(), StorageError> {
         if self.durable() >= end {
             return Ok(());

@@ -25,7 +25,7 @@ const SLICE: u64 = 1 << 20;
 pub(super) struct Segments {
     disk: Arc<dyn Disk>,
     geometry: Geometry,
-    /// Write zeros into new segments, or only allocate them.
+    /// Whether to write zeros into new segments or only allocate them.
     zero: bool,
     spares_max: usize,
     ready: RwLock<Ready>,
@@ -47,9 +47,9 @@ struct Maker {
     /// Numbers of truncated segments that wait to be recycled.
     spares: Vec<u64>,
     making: Option<Making>,
-    /// The segment whose file this maker has put in its place and not finished: what has that name is its own.
+    /// The segment whose file this maker has created and not finished: a file with that name is its own.
     begun: Option<u64>,
-    /// Copies of the log under way: nothing is given up meanwhile.
+    /// Copies of the log under way: no segment is removed meanwhile.
     holds: usize,
 }
 
@@ -65,15 +65,15 @@ struct Making {
 pub(super) struct End {
     /// Records from here on may still be read.
     pub(super) keep_from: u64,
-    /// Where the log goes on.
+    /// Where the next record goes.
     pub(super) at: u64,
     /// Everything before this was synced by an earlier run.
     pub(super) synced: u64,
 }
 
 impl Segments {
-    /// A new log's files, the first segment ready. What is called like a segment is removed: the caller has made sure that
-    /// a creation which was broken off has left it.
+    /// A new log's files, the first segment ready. Removes all files with names of segments: the caller has made sure
+    /// that they are left over from an interrupted creation.
     pub(super) fn create(
         disk: Arc<dyn Disk>,
         geometry: Geometry,
@@ -96,7 +96,7 @@ impl Segments {
         let LogFiles { disk, geometry, files, .. } = found;
         let is_sound = |number: &u64| files.get(number).is_some_and(|found| found.valid);
         let last_used = geometry.number(end.at);
-        // Of the last one there may be nothing but the place where it would begin.
+        // Of the last record only the place where it would begin may exist.
         let must_end = if end.at == geometry.base(last_used) { last_used } else { last_used + 1 };
         if let Some(number) = (geometry.number(end.keep_from)..must_end).find(|number| !is_sound(number)) {
             let what = "is missing or its header is damaged; nothing was changed: restore a copy".to_owned();
@@ -111,7 +111,7 @@ impl Segments {
             first -= 1;
         }
         let mut ready = VecDeque::new();
-        // Those ahead of the end too: they were made because undo may need them, and the disk may be full.
+        // Also the segments ahead of the end: they were made because undo may need them, and the disk may be full.
         for number in (first..).take_while(is_sound) {
             ready.push_back(files[&number].file.clone());
         }
@@ -127,7 +127,7 @@ impl Segments {
             sync_file(file)?;
         }
         let mut spares = Vec::new();
-        // A file of somebody else stays where it is.
+        // A file that is not of this log stays where it is.
         for (number, _) in files.into_iter().filter(|(number, found)| found.ours && !(first..next).contains(number)) {
             if number < first && spares.len() < spares_max {
                 spares.push(number);
@@ -187,12 +187,12 @@ impl Segments {
         ready.files.get(number.checked_sub(ready.first)? as usize).cloned()
     }
 
-    /// Whether blocks written to the segments pass the system's cache by.
+    /// Whether blocks written to the segments bypass the system's cache.
     pub(super) fn is_direct(&self) -> bool {
         self.ready.read().files.back().is_some_and(|file| file.is_direct())
     }
 
-    /// The file that `file` would find, as the user would.
+    /// The path of the file that `file` would return, for messages.
     pub(super) fn show(&self, number: u64) -> String {
         self.disk.show(&name(number))
     }
@@ -217,7 +217,7 @@ impl Segments {
         self.slice(&mut self.maker.lock(), false)
     }
 
-    /// Makes the next segment ready if `wanted` still says so once nobody else is making one.
+    /// Makes the next segment ready if `wanted` still says so once no other thread is making one.
     pub(super) fn make_if(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
         let mut maker = self.maker.lock();
         let end = self.end();
@@ -229,14 +229,14 @@ impl Segments {
         Ok(())
     }
 
-    /// One slice. Every file of a running log is made here, with I/O and syncs, so here the rule is asserted that no
-    /// latch is held meanwhile.
+    /// One slice. Every file of a running log is made here, with I/O and syncs, so this asserts that the thread holds
+    /// no latch meanwhile.
     fn slice(&self, maker: &mut Maker, urgent: bool) -> Result<(), StorageError> {
         crate::base::latches::assert_none_held("the making of a log segment");
         let Some(making) = &mut maker.making else {
             let number = self.geometry.number(self.end());
             if maker.begun.take_if(|begun| *begun == number).is_some() {
-                // Left over from an attempt that failed. If it cannot be removed, the next call says so.
+                // Left over from an attempt that failed. If it cannot be removed, the next call returns the error.
                 let _ = self.disk.remove(&name(number));
             }
             if let Some(spare) = maker.spares.pop() {
@@ -249,7 +249,7 @@ impl Segments {
         if self.zero && left > 0 {
             let piece = left.min(SLICE);
             let mut done = write_zeros_at(&*making.file, making.done, piece);
-            // Synced piece by piece, so that no commit has to wait for one large sync behind this one.
+            // Synced piece by piece, so that no commit waits behind one large sync.
             if !urgent && done.is_ok() {
                 done = sync_file(&*making.file);
             }
@@ -264,14 +264,14 @@ impl Segments {
         Ok(())
     }
 
-    /// Creates the file with all its space. A file that has its name is somebody else's and stays.
+    /// Creates the file with all its space. An existing file of that name is not this log's and stays.
     fn start(&self, maker: &mut Maker, number: u64) -> Result<Making, StorageError> {
         let name = name(number);
         let fail = |op, e| StorageError::io(op, self.disk.show(&name), 0, e);
         let file = self.disk.open(&name, OpenMode::CreateNew).map_err(|e| fail("create", e))?;
         maker.begun = Some(number);
         if let Err(e) = file.allocate(0, self.geometry.segment_bytes) {
-            // What was taken in vain is given back; whether that works changes nothing.
+            // Removes the incomplete file; a failure to do so changes nothing.
             let _ = self.disk.remove(&name);
             return Err(fail("allocate", e));
         }
@@ -293,7 +293,7 @@ impl Segments {
         // If it cannot be opened now it is made anew in its place later.
         let file = self.disk.open(&to, OpenMode::Existing).map_err(|e| fail("open", e))?;
         if file.len().map_err(|e| fail("length", e))? != self.geometry.segment_bytes {
-            // Not ours, or cut: make a new one in its place.
+            // Not of this log, or truncated: make a new one in its place.
             return self.disk.remove(&to).map_err(|e| fail("remove", e));
         }
         self.finish(number, &file)?;
@@ -319,17 +319,17 @@ impl Segments {
         self.end.fetch_add(self.geometry.payload(), Ordering::AcqRel);
     }
 
-    /// From now on no segment is given up, until as many calls of [`Segments::release`].
+    /// From now on no segment is removed, until as many calls of [`Segments::release`].
     pub(super) fn hold(&self) {
         self.maker.lock().holds += 1;
     }
 
-    /// Ends a hold. The next truncation gives up what was held.
+    /// Ends a hold. The next truncation removes the segments that were held.
     pub(super) fn release(&self) {
         self.maker.lock().holds -= 1;
     }
 
-    /// Gives up segments that end at or before `at`, unless they are held; some are kept to be recycled.
+    /// Removes segments that end at or before `at`, unless they are held; some are kept to be recycled.
     pub(super) fn truncate_before(&self, at: u64) -> Result<(), StorageError> {
         let keep_from = self.geometry.number(at);
         let mut maker = self.maker.lock();
@@ -339,14 +339,14 @@ impl Segments {
         let mut gone = Vec::new();
         {
             let mut ready = self.ready.write();
-            // The last one stays whatever `at` is, so that there is always one to write to.
+            // The last segment stays whatever `at` is, so that there is always one to write to.
             while ready.first < keep_from && ready.files.len() > 1 {
                 gone.push(ready.first);
                 ready.files.pop_front();
                 ready.first += 1;
             }
         }
-        // The newest are recycled: they are the likeliest to be cached.
+        // The newest are recycled: they are the most likely to be cached.
         for number in gone.into_iter().rev() {
             if maker.spares.len() < self.spares_max {
                 maker.spares.push(number);
@@ -389,7 +389,7 @@ impl Segments {
     }
 }
 
-/// Makes a range zeros, writing only where it is not.
+/// Makes a range zeros, writing only the bytes that are not.
 fn clear(file: &dyn DiskFile, from: u64, to: u64) -> Result<(), StorageError> {
     let mut buf = vec![0; (to - from).min(SLICE) as usize];
     let mut at = from;

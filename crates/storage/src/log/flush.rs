@@ -1,12 +1,12 @@
-//! From the ring to the disk: writing, syncing, telling those who wait.
+//! From the ring to the disk: writing, syncing, and waking the threads that wait for it.
 //!
-//! Three positions follow the tail: *safe* (all records before it are whole, see `reserve`), *written*
-//! (handed to the operating system; its place in the ring may be used again), *durable* (synced). Whoever
-//! holds `writer` moves `written`; whoever holds `syncer` moves `durable`. A sync takes what is written as
-//! it finds it and runs while others write on.
+//! Three positions follow the tail: *safe* (all records before it are whole, see `reserve`), *written* (handed to the
+//! operating system; its place in the ring may be used again), *durable* (synced). The thread that holds `writer` moves
+//! `written`; the thread that holds `syncer` moves `durable`. A sync covers what is written when it begins, and runs
+//! while other threads write on.
 //!
-//! `durable` only ever stands between two records: readers of the log rely on it to tell a lost tail from
-//! damage. Writes are cut anywhere, so a sync goes by `whole`, the last end of records that `written` passed.
+//! `durable` only ever stands between two records: readers of the log rely on it to distinguish a lost tail from
+//! damage. A write may end inside a record, so a sync goes by `whole`, the last end of records that `written` passed.
 //!
 //! Making room needs `writer` alone, never a page latch, a scheduler or a sync: an appender that finds the
 //! ring full, and holds page latches, writes it out itself, as far as segments are ready.
@@ -25,12 +25,11 @@ use crate::io::sync_file;
 use super::Log;
 use super::blocks::BlockWriter;
 
-/// Written bytes are synced after this time even if nobody asks.
+/// Written bytes are synced after this time even without a request.
 const SYNC_EVERY_NS: u64 = 10_000_000;
-/// Pause between writes while there is work and nobody waits.
+/// Pause between writes while there is work and no transaction waits.
 const WRITE_EVERY_NS: u64 = 2_000_000;
-/// Pause between looks while there is nothing to do. With `SYNC_EVERY_NS`: async commits are durable
-/// within 20 ms.
+/// Pause between looks while there is nothing to do. With `SYNC_EVERY_NS`: async commits are durable within 20 ms.
 const IDLE_NS: u64 = 10_000_000;
 /// Pause after a full disk or between looks of the segment maker.
 const MAKE_EVERY_NS: u64 = 50_000_000;
@@ -62,8 +61,8 @@ impl Log {
         self.requested.load(Ordering::Acquire) > self.durable.load(Ordering::Acquire) && !self.poison.is_closed()
     }
 
-    /// Asks for everything before `end` to be made durable soon, and does not wait. Costs two loads if
-    /// somebody asked before, else one shared write; a system call only if the flusher's thread sleeps.
+    /// Asks for everything before `end` to be made durable soon, and does not wait. Costs two loads if another thread
+    /// asked before, else one shared write; a system call only if the flusher's thread sleeps.
     pub(crate) fn request_flush(&self, end: Lsn) {
         debug_assert!(end.0 <= self.reserve.tail(), "nothing was appended up to {end}");
         if self.durable.load(Ordering::Acquire) >= end.0 || self.requested.load(Ordering::Relaxed) >= end.0 {
@@ -73,11 +72,11 @@ impl Log {
         self.bell.ring();
     }
 
-    /// Waits until everything before `end` is durable. A thread or the scheduler drives the flusher. The
-    /// caller holds no latch. Other wakes of `token` meanwhile are swallowed.
+    /// Waits until everything before `end` is durable. A thread or the scheduler drives the flusher. The caller holds
+    /// no latch. Other wakes of `token` meanwhile are lost.
     ///
     /// # Errors
-    /// `Poisoned` if that will never be.
+    /// `Poisoned` if that will never happen.
     pub(crate) fn wait_durable(&self, end: Lsn, token: &WaitToken, hook: &dyn Hook) -> Result<(), StorageError> {
         if self.durable() >= end {
             return Ok(());
@@ -92,12 +91,12 @@ impl Log {
         Ok(())
     }
 
-    /// The same where nobody drives the flusher: the caller writes and syncs.
+    /// The same where no thread drives the flusher: the caller writes and syncs.
     pub(crate) fn wait_durable_inline(&self, end: Lsn) -> Result<(), StorageError> {
         while self.durable() < end {
             self.write_out(u64::MAX)?;
             if self.whole.load(Ordering::Acquire) < end.0 {
-                // Somebody is still copying a record before it.
+                // Another thread is still copying a record before it.
                 yield_now();
                 continue;
             }
@@ -106,13 +105,13 @@ impl Log {
         Ok(())
     }
 
-    /// One step of the flusher: writes what is whole; syncs if somebody asked or it is time. After it, if
+    /// One step of the flusher: writes what is whole; syncs if a transaction asked or it is time. After it, if
     /// work was done, call again at once; else at `next_ns` or when asked.
     pub(crate) fn step(&self, now_ns: u64) -> StepResult {
         match self.try_step(now_ns) {
             Ok(result) => result,
             Err(_) => {
-                // Poisoned, here or elsewhere. Nobody who waits will be served.
+                // Poisoned, here or elsewhere. No waiting thread will get what it waits for.
                 self.user_limit.store(0, Ordering::Relaxed);
                 self.waiters.wake(u64::MAX);
                 StepResult { did_work: false, next_ns: now_ns + IDLE_NS }
@@ -141,8 +140,8 @@ impl Log {
         Ok(StepResult { did_work: false, next_ns: due.min(now_ns + pause) })
     }
 
-    /// Drives the flusher until `stop` is set (then call [`Log::nudge`]); what was appended before is
-    /// durable when it returns, unless poisoned. For a thread of its own.
+    /// Drives the flusher until `stop` is set (then call [`Log::nudge`]); records appended before are durable when it
+    /// returns, unless poisoned. For a thread of its own.
     pub(crate) fn run_flusher(&self, clock: &Clock, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             let now = clock.now_ns();
@@ -178,14 +177,14 @@ impl Log {
         }
     }
 
-    /// Wakes the service threads, to look at their `stop`.
+    /// Wakes the service threads, so that they check `stop`.
     pub(crate) fn nudge(&self) {
         self.bell.ring();
         self.maker_bell.ring();
     }
 
     /// One step of making segments ahead of need: at most 1 MiB of zeros and one sync. A full disk is no
-    /// error here; it becomes one for whoever needs the space.
+    /// error here; it becomes one for the append that needs the space.
     pub(crate) fn make_step(&self, now_ns: u64) -> StepResult {
         let later = StepResult { did_work: false, next_ns: now_ns + MAKE_EVERY_NS };
         if self.poison.is_closed() || !self.refresh_limit() {
@@ -206,9 +205,9 @@ impl Log {
 
     /// Recomputes how far user records may go, and says whether another segment should be made.
     ///
-    /// Of the bytes in ready segments behind the tail, `owed` must stay for undoing what runs and `reserve`
-    /// for what never asks (commits, rollbacks of records appended meanwhile, many appenders at once). Of
-    /// the rest users get half, because each byte of theirs may need one more to be undone.
+    /// Of the bytes in ready segments behind the tail, `owed` must stay for undoing running transactions and `reserve`
+    /// for records that are never refused (commits, rollbacks of records appended meanwhile, many appenders at once).
+    /// Of the rest users get half, because each byte of theirs may need one more to be undone.
     pub(super) fn refresh_limit(&self) -> bool {
         let tail = self.reserve.tail();
         let kept = self.reserve.owed() + self.options.reserve_bytes;
@@ -220,8 +219,8 @@ impl Log {
         room < self.segments.geometry().payload()
     }
 
-    /// Writes at most about `most` bytes of what is whole; true if there was any. Makes the segments for it where they
-    /// are missing: no latch may be held.
+    /// Writes at most about `most` bytes of whole records; true if there were any. Makes the segments for them where
+    /// they are missing: no latch may be held.
     pub(super) fn write_out(&self, most: u64) -> Result<bool, StorageError> {
         self.poison.check()?;
         let written = self.written.load(Ordering::Relaxed);
@@ -257,14 +256,14 @@ impl Log {
         let file =
             self.segments.file(number).ok_or_else(|| StorageError::NoSpace { file: self.segments.show(number) })?;
         // SAFETY: `from >= written` and `to <= safe_end`: the range has been copied in, which happened
-        // before `safe_end` returned (proof in `reserve`). Nobody copies to the same place for the next lap
-        // before `written` has passed the range, and only we, holding `writer`, move it.
+        // before `safe_end` returned (proof in `reserve`). No thread copies to the same place for the next lap
+        // before `written` has passed the range, and only this thread, holding `writer`, moves it.
         let bytes = unsafe { self.ring.bytes(from, to.min(from + left)) };
         writer.write(&*file, bytes, offset)?;
         Ok(from + bytes.len() as u64)
     }
 
-    /// Makes durable what has been written.
+    /// Makes the written bytes durable.
     pub(super) fn sync(&self) -> Result<(), StorageError> {
         let mut state = self.syncer.lock();
         self.poison.check()?;

@@ -1,4 +1,4 @@
-//! What a log record is.
+//! Kinds of log records.
 
 /// Kind of a record, in its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

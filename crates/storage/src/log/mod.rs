@@ -63,14 +63,14 @@ pub(crate) struct LogOptions {
     pub(crate) ring_bytes: usize,
     /// Slots of appenders: one more than the largest `SlotId` in use.
     pub(crate) slots: usize,
-    /// Bytes that user records leave free in ready segments besides what running transactions need to be
+    /// Bytes that user records leave free in ready segments besides the bytes that running transactions need to be
     /// undone. At most half a segment.
     pub(crate) reserve_bytes: u64,
     /// Truncated segments that are kept to be recycled.
     pub(crate) spare_segments: usize,
     /// Write zeros into new segments (cheap syncs later) or only allocate them (cheap to make).
     pub(crate) zero_segments: bool,
-    /// Bytes that a reader of the log asks from a file at once.
+    /// Bytes that a reader of the log requests from a file at once.
     pub(crate) reader_bytes: usize,
     /// Id of the database, in every segment's header.
     pub(crate) database: u64,
@@ -113,16 +113,16 @@ pub(crate) struct LogStats {
 pub(crate) struct Log {
     reserve: Reservations,
     ring: Ring,
-    /// Written by flusher and makers, read by every append: one line that is nearly always shared.
+    /// Written by flusher and makers, read by every append: one cache line that is nearly always shared.
     written: CachePadded<AtomicU64>,
-    /// End of the last record all of which was written.
+    /// End of the last record that was completely written.
     whole: AtomicU64,
     /// User records may be appended up to here; 0 once poisoned.
     user_limit: AtomicU64,
     durable: AtomicU64,
-    /// Somebody asked for durability up to here.
+    /// A transaction asked for durability up to here.
     requested: CachePadded<AtomicU64>,
-    /// A part of the ring has filled since the flusher slept.
+    /// A part of the ring has filled since the flusher went to sleep.
     hurry: AtomicBool,
     hurry_making: AtomicBool,
     /// The maker found no space when it last looked.
@@ -137,15 +137,14 @@ pub(crate) struct Log {
     waiters: Waiters,
     poison: Arc<Poison>,
     options: LogOptions,
-    /// Where this run began to append: nothing before is in the ring.
+    /// Where this run began to append: nothing earlier is in the ring.
     opened_at: u64,
     record_limit: u64,
     flushes: AtomicU64,
 }
 
 impl Log {
-    /// A new, empty log. Whatever log is in the directory is removed: the caller knows that there is no
-    /// database.
+    /// A new, empty log. Removes any log in the directory: the caller knows that there is no database.
     pub(crate) fn create(
         disk: Arc<dyn Disk>,
         options: LogOptions,
@@ -158,10 +157,9 @@ impl Log {
         Log::with(segments, FIRST_LSN.0, options, poison, hook)
     }
 
-    /// Goes on with a log that a [`LogReader`] has read to its end. Makes durable all that was read and
-    /// clears what lies behind, so nothing may be done about any record read before this has returned.
-    /// Records from `keep_from` on (the oldest that redo or undo may want) must be there; older ones are
-    /// given up.
+    /// Goes on with a log that a [`LogReader`] has read to its end. Makes durable all that was read and clears what
+    /// lies behind, so no record read before may be acted upon until this has returned. Records from `keep_from` on
+    /// (the oldest that redo or undo may read) must be there; older ones are removed.
     ///
     /// # Errors
     /// `CorruptFile` if a segment from `keep_from` on is missing; any error leaves the files such that a later
@@ -284,8 +282,8 @@ impl Log {
         self.place(slot, rec, bytes, after)
     }
 
-    /// Appends a checkpoint's record. Where there is no space for it, half of what is kept for records that never ask
-    /// may be taken, because a checkpoint is what lets the log be cut off.
+    /// Appends a checkpoint's record. Where there is no space for it, half of the room for records that are never
+    /// refused may be taken, because a checkpoint is what lets the log be cut off.
     ///
     /// # Errors
     /// As [`Log::append_unlatched`].
@@ -299,12 +297,12 @@ impl Log {
         }
     }
 
-    /// Undoing the slot's transaction may take `bytes` more than its records.
+    /// Reserves `bytes` more for undoing the slot's transaction than its records need.
     pub(crate) fn owe(&self, slot: SlotId, bytes: u64) {
         self.reserve.owe(slot, bytes, false);
     }
 
-    /// The slot's transaction has ended: nothing needs to be kept for its undo.
+    /// The slot's transaction has ended: releases the room kept for its undo.
     #[inline]
     pub(crate) fn end_txn(&self, slot: SlotId) {
         self.reserve.owe(slot, 0, true);
@@ -324,13 +322,13 @@ impl Log {
             self.admit(bytes)?;
         }
         if undoable {
-            // Before the reservation: whoever sees the tail moved sees what is owed for it.
+            // Before the reservation: a flusher that sees the tail moved sees the bytes owed for it.
             self.reserve.owe(slot, bytes, rec.prev() == Lsn::ZERO);
         }
         Ok(self.place(slot, rec, bytes, after)?)
     }
 
-    /// Completes a record but for its place, and returns its length.
+    /// Completes a record except for its place, and returns its length.
     #[inline]
     fn prepare(&self, rec: &mut RecordBuf) -> Result<u64, StorageError> {
         self.reserve.approach();
@@ -365,14 +363,15 @@ impl Log {
         self.bell.ring();
     }
 
-    /// The ring is full of what has not been written. The caller may hold page latches, so this neither
-    /// lets a scheduler run anyone else nor waits for whoever might need them: it writes out itself. It
-    /// ends, because the first of all unfinished records only needs those before it to be written, and they
-    /// are whole: every appender that waits here has raised its slot to its record's own position.
+    /// The ring is full of bytes that are not yet written. The caller may hold page latches, so this neither lets a
+    /// scheduler run another fiber nor waits for a thread that might need them: it writes the bytes out itself. It
+    /// ends, because the first of all unfinished records needs only the bytes before it to be written, and they are
+    /// whole: every appender that waits here has raised its slot to its record's own position.
     ///
-    /// Segments that are ready suffice: what appends that may hold latches have reserved beyond them, one record a
-    /// thread, fits the ring many times over. If it does not (a ring of few records and as many threads), the segment is
-    /// made here, whatever is latched, because nothing else would end the wait; debug builds assert that it is not so.
+    /// Segments that are ready suffice: the records that latched appends have reserved beyond them, one record a
+    /// thread, fit the ring many times over. If they do not (a ring of few records and as many threads), the segment is
+    /// made here in spite of latches, because nothing else would end the wait; debug builds assert that this does not
+    /// happen.
     #[cold]
     fn wait_for_room(&self, slot: SlotId, start: u64, end: u64) -> Result<(), StorageError> {
         const PIECE: u64 = 1 << 20;
@@ -381,7 +380,7 @@ impl Log {
             let suffice = end <= self.segments.end() + self.ring.capacity();
             match if suffice { self.write_ready(PIECE) } else { self.write_out(PIECE) } {
                 Ok(true) => {}
-                // Someone else is copying.
+                // Another thread is copying.
                 Ok(false) => yield_now(),
                 Err(e) => {
                     self.reserve.give_up(slot, start);
@@ -405,7 +404,7 @@ impl Log {
         record::decode(out, lsn).ok_or_else(|| self.no_record(lsn.0))
     }
 
-    /// The error for a record that is sound but cannot be what the engine wrote there.
+    /// The error for a record that is sound but cannot be one that the engine wrote there.
     #[cold]
     pub(crate) fn damaged_at(&self, at: Lsn, what: &str) -> StorageError {
         let what = format!("the record at log position {at} {what}; nothing was changed: restore a copy");
@@ -419,9 +418,9 @@ impl Log {
 
     /// Copies the record out of the ring; false if it is not there (any more).
     ///
-    /// A byte at `p` is replaced only by an appender that reserved beyond `p + capacity`. The copy is good if
-    /// the tail, read after it, is not there yet: had we read a word of such an appender, the fence after
-    /// its reservation and ours before the second look would make us see its tail.
+    /// A byte at `p` is replaced only by an appender that reserved beyond `p + capacity`. The copy is good if the tail,
+    /// read after it, is not there yet: had this thread read a word of such an appender, the fence after that
+    /// reservation and the fence before this second look would show it that appender's tail.
     fn read_ring(&self, at: u64, out: &mut Vec<u8>) -> bool {
         if !self.is_in_ring(at) {
             return false;
@@ -458,7 +457,7 @@ impl Log {
         let geometry = self.segments.geometry();
         let end = at + bytes as u64;
         while self.written.load(Ordering::Acquire) < end.min(self.reserve.tail()) {
-            // Still in the ring, though its place has been reserved again.
+            // Still in the ring, though another record has reserved its place.
             if !self.write_out(u64::MAX)? {
                 yield_now();
             }
@@ -482,8 +481,8 @@ impl Log {
         LogReader::new(&self.segments.found(), from, Lsn::ZERO)
     }
 
-    /// A reader of what was in the log when it was opened, from `from` on. It does not read what has been appended
-    /// since, nor takes that for what follows a hole: who reads may append meanwhile.
+    /// A reader of the records that the log held when it was opened, from `from` on. It does not read later records,
+    /// nor does it take them for records behind a hole: the thread that reads may append meanwhile.
     pub(crate) fn reader_of_old(&self, from: Lsn) -> LogReader {
         let files = self.segments.found().in_pieces(self.options.reader_bytes);
         if is_mutant(Mutant::RedoWithoutEnd) {
@@ -492,8 +491,8 @@ impl Log {
         LogReader::again(&files, from, Lsn(self.opened_at))
     }
 
-    /// Gives up what lies before `lsn`, in whole segments: recycles or removes them. Nobody will read there
-    /// again. At most up to the durable end, whatever is asked.
+    /// Gives up the log before `lsn`, in whole segments: recycles or removes them. Nothing may be read there again. At
+    /// most up to the durable end, whatever is asked.
     pub(crate) fn truncate_before(&self, lsn: Lsn) -> Result<(), StorageError> {
         self.poison.check()?;
         self.segments.truncate_before(lsn.min(self.durable()).0).inspect_err(|e| self.close(e))
@@ -503,7 +502,7 @@ impl Log {
     /// been stopped; nothing may be appended afterwards.
     pub(crate) fn shut_down(&self) -> Result<(), StorageError> {
         self.wait_durable_inline(self.tail())?;
-        // With what is kept for records that never ask: the next run begins, and ends, on a full disk too.
+        // Includes the room for records that are never refused: the next run begins, and ends, on a full disk too.
         self.segments.shrink(self.tail().0 + self.options.reserve_bytes)
     }
 

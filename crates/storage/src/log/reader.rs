@@ -1,33 +1,33 @@
 //! Reading the log in order, at restart, and finding where it ends.
 //!
-//! The log ends at the first position that holds no sound record. After a crash that is normal: the tail
-//! was being written, and any part of what was not synced may be missing. But a hole in what *was* synced
-//! is damage, and to end the log there would silently drop commits that were acknowledged. What tells them
-//! apart is the `synced` field: a sound record beyond the hole that was prepared when the log was already
-//! durable beyond the hole proves it. So before a reader declares the end it looks for such a record in all
-//! that follows, at every multiple of 8 bytes. It also knows a position that the caller vouches for (the
-//! end of the last checkpoint, or of the log after a clean close).
+//! The log ends at the first position that holds no sound record. After a crash that is normal: the tail was being
+//! written, and any part of the unsynced bytes may be missing. But a hole in *synced* bytes is damage, and to end the
+//! log there would silently drop acknowledged commits. The `synced` field distinguishes the two: a sound record beyond
+//! the hole that was prepared when the log was already durable beyond the hole proves damage. So before a reader
+//! declares the end it looks for such a record in all that follows, at every multiple of 8 bytes. It also uses a
+//! position that the caller vouches for (the end of the last checkpoint, or of the log after a clean close).
 //!
-//! **Why it proves it, and nothing else does.** Let the reader have come through sound records to `hole`, where there is
-//! none, and let a sound record R at `r >= synced(R) > hole` lie behind.
+//! **Why this proves damage, and nothing else does.** Let the reader have come through sound records to `hole`, where
+//! there is none, and let a sound record R at `r >= synced(R) > hole` lie behind.
 //!
 //! 1. `hole` is where a record began: each record ends where the next one begins, and the reader follows them.
-//! 2. `synced(R)` is what `durable` was when R was prepared or before, and `durable` only grows. So a sync that covered
-//!    everything before `synced(R)` had returned before R was written.
-//! 3. `durable` only ever stands between two records (`flush`: it follows `whole`, and `whole` follows the safe end, which is
-//!    the tail, an announced tail, or a reservation's begin; where a write is cut elsewhere, `whole` stays behind). So from
-//!    `synced(R) > hole` it follows that the record at `hole` ended at `synced(R)` at the latest: it was durable as a whole,
-//!    and is not there now. That is damage. Were `durable` to stand *inside* the record at `hole`, its first part alone would
-//!    have been durable, and losing the rest in a crash no damage: this is what an early state of the flusher did, whose syncs
-//!    went by `written`.
-//! 4. R is of this history. Its checksum covers its LSN, so it is not left over from another lap through the file. Nor from
-//!    a tail that an earlier restart cut off at some end `e <= hole`: what was written before that crash has `synced <= e`,
-//!    or restart would have found the damage then. (It is also cleared and synced before anything is appended at `e`.)
+//! 2. `synced(R)` is the value of `durable` when R was prepared or before, and `durable` only grows. So a sync that
+//!    covered everything before `synced(R)` had returned before R was written.
+//! 3. `durable` only ever stands between two records (`flush`: it follows `whole`, and `whole` follows the safe end,
+//!    which is the tail, an announced tail, or a reservation's begin; where a write ends elsewhere, `whole` stays
+//!    behind). So from `synced(R) > hole` it follows that the record at `hole` ended at `synced(R)` at the latest: it
+//!    was durable as a whole, and is not there now. That is damage. If `durable` could stand *inside* the record at
+//!    `hole`, only its first part would have been durable, and losing the rest in a crash would be no damage: so it was
+//!    in an early version of the flusher, whose syncs went by `written`.
+//! 4. R is of this history. Its checksum covers its LSN, so it is not left over from another lap through the file. Nor is
+//!    it from a tail that an earlier restart cut off at some end `e <= hole`: records written before that crash have
+//!    `synced <= e`, or restart would have found the damage then. (Restart also cleared and synced that tail before
+//!    anything was appended at `e`.)
 //!
-//! What is durable is not made undone by writing on: a block that is written again holds the same bytes up to there.
+//! Writing on cannot undo durable bytes: a block that is written again holds the same bytes up to there.
 //!
-//! What cannot be told: damage to the very last flush before a crash, after which no record was written,
-//! looks like a tail that was never synced.
+//! What no reader can detect: damage to the very last flush before a crash, after which no record was written, looks
+//! like a tail that was never synced.
 
 use crate::base::error::StorageError;
 use crate::base::ids::Lsn;
@@ -36,7 +36,7 @@ use crate::io::read_up_to_at;
 use super::record::{self, HEADER, RecordView, claimed_len, claimed_synced, extent};
 use super::segment::{LogFiles, name};
 
-/// Iterates over records. After `next` has returned `None`, where the reader stands is the end of the log.
+/// Iterates over records. After `next` has returned `None`, the reader's position is the end of the log.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     stream: Stream,
@@ -59,7 +59,7 @@ impl LogReader {
         LogReader { stream, at: from.0, synced: 0, vouched: vouched.0, until: u64::MAX, ended: false }
     }
 
-    /// Reads a stretch again that another reader has read: from `from` to where that one ended, whatever has been
+    /// Reads records again that another reader has read: from `from` to where that reader ended, whatever has been
     /// appended there since.
     pub(super) fn again(files: &LogFiles, from: Lsn, until: Lsn) -> LogReader {
         LogReader { until: until.0, ..LogReader::new(files, from, until) }
@@ -202,7 +202,8 @@ impl Stream {
         }
     }
 
-    /// There is no sound record at `at`, and there should be one because of what is at or before `beyond`.
+    /// The error where there is no sound record at `at` although a record or position `beyond` proves that there was
+    /// one.
     fn damaged(&self, at: u64, beyond: u64, why: &str) -> StorageError {
         let geometry = self.files.geometry;
         let numbers = geometry.number(at)..=geometry.number(beyond);
@@ -241,8 +242,8 @@ impl Stream {
         Ok(None)
     }
 
-    /// Looks through what is loaded from `from` on, for something that could be a record behind `hole`
-    /// that proves it. `Err` is such a position; `Ok` is where to go on loading.
+    /// Searches the loaded bytes from `from` on for a possible record behind `hole` that proves damage. `Err` is such a
+    /// position; `Ok` is where to go on loading.
     fn scan(&self, from: u64, end: u64, hole: u64) -> Result<u64, u64> {
         let mut at = from;
         let bytes = &self.buf[(from - self.start) as usize..];

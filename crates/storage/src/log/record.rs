@@ -7,17 +7,17 @@
 //!      8    8  txn     transaction
 //!     16    8  prev    LSN of the transaction's record before this one (the undo chain), 0 for none
 //!     24    1  kind    what the body is; never 0
-//!     25    1  flags   for whoever owns the kind
+//!     25    1  flags   for the module that defines the kind
 //!     26    6  synced  durable end of the log when the record was prepared, in units of 8 bytes
 //!     32       body, then zeros up to a multiple of 8
 //! ```
 //!
-//! The checksum covers the record with `crc` and `prev` as zero and its padding, then `prev`, then the
-//! record's own LSN. What is known last comes last, so that a record prepared early costs two instructions
-//! more once its place is known; and bytes left over from another lap through a recycled segment are never
-//! a record, for they lie at another LSN. All numbers are little-endian.
+//! The checksum covers the record with `crc` and `prev` as zero and its padding, then `prev`, then the record's own
+//! LSN. Fields that are known last come last, so that a record prepared early costs two instructions more once its
+//! place is known; and bytes left over from another lap through a recycled segment are never a record, for they lie at
+//! another LSN. All numbers are little-endian.
 //!
-//! `synced` is how a reader tells the end of the log from a hole in it: see `reader`.
+//! A reader uses `synced` to distinguish the end of the log from a hole in it: see `reader`.
 
 use crate::base::checksum::Crc;
 use crate::base::error::StorageError;
@@ -159,8 +159,8 @@ impl RecordBuf {
         self.end
     }
 
-    /// Does all that can be done before the record's place is known; `durable` is [`super::Log::durable`]
-    /// now or earlier. Done by `append` if nobody did it before. The body does not change afterwards.
+    /// Does everything that can be done before the record's place is known; `durable` is [`super::Log::durable`]
+    /// now or earlier. Done by `append` if the caller has not done it before. The body does not change afterwards.
     #[inline]
     pub(crate) fn prepare(&mut self, durable: Lsn) {
         if self.prepared.is_some() {
@@ -186,7 +186,7 @@ impl RecordBuf {
         self.prev
     }
 
-    /// The prepared record with its checksum for `start`: the first three words (which hold what is not
+    /// The prepared record with its checksum for `start`: the first three words (which hold the fields that are not
     /// in the buffer) and the rest of the bytes.
     #[inline]
     pub(super) fn placed(&mut self, start: Lsn) -> ([u64; 3], &[u8]) {
@@ -209,17 +209,17 @@ pub(crate) struct RecordView<'a> {
     pub(crate) prev: Lsn,
     /// The transaction.
     pub(crate) txn: TxnId,
-    /// What the body is.
+    /// The kind of the body.
     pub(crate) kind: u8,
-    /// For whoever owns the kind.
+    /// For the module that defines the kind.
     pub(crate) flags: u8,
-    /// All before this was durable when the record was prepared.
+    /// Everything before this was durable when the record was prepared.
     pub(crate) synced: Lsn,
     /// The body as it was put.
     pub(crate) body: &'a [u8],
 }
 
-/// The length that a header claims, if a record could have it.
+/// The length that a header claims, if a record can have it.
 #[inline]
 pub(super) fn claimed_len(header: &[u8]) -> Option<usize> {
     let len = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;

@@ -14,7 +14,7 @@
 //! 2. The announcement itself, `b`: the appender had loaded it from the tail before, which only grows, so
 //!    `b <= a`, and `safe_end <= b <= a`.
 //! 3. `a` itself ([`Reservations::raise`]): `safe_end <= a`.
-//! 4. `IDLE`, or a later announcement by whoever uses the slot then: both are release stores after A's copy
+//! 4. `IDLE`, or a later announcement by the slot's user at that time: both are release stores after A's copy
 //!    (the slot has one user at a time, and handing it on is itself a happens-before edge), read by an
 //!    acquire load: the copy happened before. QED.
 //!
@@ -63,7 +63,7 @@ impl Reservations {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Asks for the tail's line, which all appenders write: called as early as it is known that a reservation follows,
+    /// Prefetches the tail's line, which all appenders write: called as soon as it is known that a reservation follows,
     /// so that the line is on its way while the record is summed.
     #[inline]
     pub(super) fn approach(&self) {
@@ -80,7 +80,7 @@ impl Reservations {
         debug_assert_eq!(slot.inflight.load(Ordering::Relaxed), IDLE, "two appenders in one slot");
         slot.inflight.store(self.tail.load(Ordering::Relaxed), Ordering::Release);
         let start = self.tail.fetch_add(bytes, Ordering::AcqRel);
-        // For `Log::read_at`: whoever sees a word copied after this fence also sees the tail moved.
+        // For `Log::read_at`: a thread that sees a word copied after this fence also sees the tail moved.
         fence(Ordering::Release);
         start
     }
@@ -93,8 +93,8 @@ impl Reservations {
         slot.inflight.store(IDLE, Ordering::Release);
     }
 
-    /// Replaces the lower bound by the position itself. Whoever waits for room must do this first: the
-    /// bound may lie a whole ring behind the position, and a flusher that stops there makes no room.
+    /// Replaces the lower bound by the position itself. An appender that waits for room must do this first: the bound
+    /// may lie a whole ring behind the position, and a flusher that stops there makes no room.
     pub(super) fn raise(&self, slot: SlotId, start: u64) {
         self.slots[slot.0 as usize].inflight.store(start, Ordering::Release);
     }
@@ -115,7 +115,7 @@ impl Reservations {
         end.min(self.hole.load(Ordering::Acquire))
     }
 
-    /// Adds to what undoing the slot's transaction may need; `first` forgets the transaction before.
+    /// Adds to the bytes that undoing the slot's transaction may need; `first` forgets the transaction before.
     #[inline]
     pub(super) fn owe(&self, slot: SlotId, bytes: u64, first: bool) {
         let undo = &self.slots[slot.0 as usize].undo;
@@ -123,14 +123,14 @@ impl Reservations {
         undo.store(before + bytes, Ordering::Relaxed);
     }
 
-    /// Some of it has been undone.
+    /// Subtracts what has been undone.
     #[inline]
     pub(super) fn repay(&self, slot: SlotId, bytes: u64) {
         let undo = &self.slots[slot.0 as usize].undo;
         undo.store(undo.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
     }
 
-    /// What undoing all transactions may need, for a tail read before.
+    /// Bytes that undoing all transactions may need, for a tail read before.
     pub(super) fn owed(&self) -> u64 {
         self.slots.iter().map(|slot| slot.undo.load(Ordering::Relaxed)).sum()
     }
@@ -150,8 +150,8 @@ mod loom_tests {
 
     use super::*;
 
-    /// Reservations of one cell each, by position. Loom's cells find out a read that a write did not
-    /// happen before, whatever value it would give.
+    /// Reservations of one cell each, by position. Loom's cells detect a read that no write happened before, whatever
+    /// value it would give.
     struct Model {
         reservations: Reservations,
         ring: [UnsafeCell<u64>; 4],
@@ -225,7 +225,7 @@ mod loom_tests {
         });
     }
 
-    /// A ring of two cells, as the log uses it: whoever finds it full takes out what is whole.
+    /// A ring of two cells, as the log uses it: an appender that finds it full takes out what is whole.
     struct Ring {
         reservations: Reservations,
         writer: loom::sync::Mutex<()>,
@@ -291,7 +291,7 @@ mod loom_tests {
         });
     }
 
-    /// `Log::read_ring`: a reader that a writer overtakes finds out by the tail, because of the fence in `reserve`.
+    /// `Log::read_ring`: a reader that a writer overtakes detects it by the tail, because of the fence in `reserve`.
     #[test]
     fn loom_a_reader_that_is_overtaken_finds_out() {
         loom::model(|| {

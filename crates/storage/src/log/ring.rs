@@ -2,7 +2,7 @@
 //! rollback finds them again.
 //!
 //! Byte `p` of the stream lies at byte `p mod capacity`. Records are copied in and out as relaxed atomic
-//! words, so that a reader that is overtaken by a writer reads nonsense (and finds out, see
+//! words, so that a reader that is overtaken by a writer reads arbitrary words (and detects it, see
 //! `Log::read_at`) instead of being undefined. On x86-64 these are ordinary moves.
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use crate::io::BLOCK;
 /// Words of a [`Piece`].
 const PIECE: usize = BLOCK / 8;
 
-/// What the ring is made of, so that its memory is aligned as whole blocks of files must be.
+/// The unit of the ring's memory, which makes it aligned as whole blocks of files must be.
 #[repr(C, align(4096))]
 struct Piece([AtomicU64; PIECE]);
 
@@ -55,8 +55,8 @@ impl Ring {
         (at / 8) as usize & self.mask
     }
 
-    /// Copies a record in at stream position `at`. The caller has reserved the range and waited until its
-    /// bytes of the lap before were written out.
+    /// Copies a record in at stream position `at`. The caller has reserved the range and waited until the bytes of the
+    /// previous lap there were written out.
     #[inline]
     pub(super) fn copy_in(&self, at: u64, head: [u64; 3], rest: &[u8]) {
         let (words, _) = rest.as_chunks::<8>();
@@ -77,7 +77,7 @@ impl Ring {
         }
     }
 
-    /// Appends `bytes` bytes (a multiple of 8) from stream position `at` to `out`, whatever they are now.
+    /// Appends `bytes` bytes (a multiple of 8) from stream position `at` to `out`, whatever they contain now.
     pub(super) fn copy_out(&self, at: u64, bytes: usize, out: &mut Vec<u8>) {
         let index = self.index(at);
         let begin = out.len();
@@ -91,15 +91,15 @@ impl Ring {
     /// The bytes from `from` up to `to`, or up to where the ring wraps.
     ///
     /// # Safety
-    /// As long as the slice lives nobody may `copy_in` to the range (or the same range of another lap),
-    /// and what was copied in before happened before this call.
+    /// As long as the slice lives no thread may `copy_in` to the range (or the same range of another lap),
+    /// and earlier copies into it happened before this call.
     pub(super) unsafe fn bytes(&self, from: u64, to: u64) -> &[u8] {
         debug_assert!(from.is_multiple_of(8) && to.is_multiple_of(8) && from <= to);
         let index = self.index(from);
         let words = &self.words()[index..];
         let len = ((to - from) as usize).min(words.len() * 8);
         // SAFETY: an AtomicU64 has the size and representation of a u64, all bytes of which are
-        // initialised; `len` bytes lie within `words`; by the caller's promise nobody writes them meanwhile
+        // initialised; `len` bytes lie within `words`; by the caller's promise no thread writes them meanwhile
         // (other threads may load them, which does not conflict).
         unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), len) }
     }

@@ -1,13 +1,13 @@
-//! Room: which appends the ready segments take, and segments made because a caller wants one now.
+//! Room: which appends fit the ready segments, and segments made because a caller needs one now.
 //!
-//! Appends are made with pages latched, and the making of a segment writes and syncs. So an append that finds no room in
-//! the segments that are ready places nothing and is refused ([`Unlogged::NoRoom`]). Its caller lets go of all latches,
-//! has the segment made ([`Unlogged::make_room`]) and begins its change again. That is rare: a service makes segments ahead
+//! Appends are made with pages latched, and making a segment writes and syncs. So an append that finds no room in the
+//! segments that are ready places nothing and is refused ([`Unlogged::NoRoom`]). Its caller releases all latches, has
+//! the segment made ([`Unlogged::make_room`]) and begins its change again. That is rare: a service makes segments ahead
 //! of need. A full disk is met there too, when nothing is latched and nothing has been changed.
 //!
-//! Between the look and the reservation others may append, so the tail may pass the ready segments by as many records as
-//! threads append at once. Those records wait in the ring until a caller without latches, usually the flusher, has made
-//! their segment. The ring has to hold them: `Log::wait_for_room` says what happens if it does not.
+//! Between the check and the reservation other threads may append, so the tail may pass the ready segments by as many
+//! records as threads append at once. Those records wait in the ring until a caller without latches, usually the
+//! flusher, has made their segment. The ring has to hold them: `Log::wait_for_room` says what happens if it does not.
 
 use super::Log;
 use crate::base::error::StorageError;
@@ -18,7 +18,7 @@ use crate::base::sync::atomic::Ordering;
 #[derive(Debug)]
 #[must_use]
 pub(crate) enum Unlogged {
-    /// The segments that are ready take no record of so many bytes. Nothing was appended. Let go of all latches, call
+    /// The ready segments have no room for a record of so many bytes. Nothing was appended. Release all latches, call
     /// [`Unlogged::make_room`], begin again.
     NoRoom {
         /// Length of the record.
@@ -101,8 +101,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the segments that records before `at` lie in: records that never ask have used up what is kept for them. No
-    /// latch may be held.
+    /// Makes the segments of the records before `at`: records that are never refused have used up the room kept for
+    /// them. No latch may be held.
     pub(super) fn make_through(&self, at: u64) -> Result<(), StorageError> {
         while self.segments.end() < at {
             self.segments.make_if(|| self.segments.end() < at).inspect_err(|e| self.close(e))?;
@@ -110,8 +110,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the next segment if `wanted` still says so once nobody else is making one. A want of room is the caller's
-    /// error; any other closes the instance.
+    /// Makes the next segment if `wanted` still says so once no other thread is making one. A lack of space is the
+    /// caller's error; any other closes the instance.
     fn make_segment(&self, wanted: impl FnOnce() -> bool) -> Result<(), StorageError> {
         match self.segments.make_if(wanted) {
             Err(e) if !e.is_want_of_room() => {

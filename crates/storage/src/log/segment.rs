@@ -1,4 +1,4 @@
-//! The files `log.N` as they are found: names, headers, and which byte of the stream lies where.
+//! The files `log.N`: their names, headers, and which byte of the stream lies where.
 //!
 //! Every file has the same size, a header block of 4096 bytes and then payload. With `P` payload bytes per
 //! file, byte `p` of the stream lies in file `p / P`, at `4096 + p % P`.
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! A header is written last when a file is made or recycled, and synced with the directory before the
-//! first record goes there. So a file whose header does not fit its name holds no record that counts.
+//! first record goes there. So a file whose header does not fit its name holds no records of the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ fn number_of(name: &str) -> Option<u64> {
     (number <= NUMBER_MAX && digits == u64::to_string(&number)).then_some(number)
 }
 
-/// Whether a file is called like a segment.
+/// Whether a file has the name of a segment.
 pub(crate) fn is_name(name: &str) -> bool {
     number_of(name).is_some()
 }
@@ -105,7 +105,7 @@ fn begins_like(block: &[u8]) -> bool {
     block.iter().zip(MAGIC).all(|(byte, magic)| byte == magic || *byte == 0)
 }
 
-/// Whether a file called like a segment may be one.
+/// Whether a file with the name of a segment may be one.
 ///
 /// # Errors
 /// A failed read.
@@ -125,7 +125,7 @@ pub(crate) fn is_unused(file: &dyn DiskFile) -> Result<bool, StorageError> {
     Ok(payload[..got].iter().all(|byte| *byte == 0))
 }
 
-/// Names and numbers of all files that are called like segments.
+/// Names and numbers of all files that have names of segments.
 pub(super) fn list(disk: &dyn Disk) -> Result<Vec<(u64, String)>, StorageError> {
     let names = disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e))?;
     Ok(names.into_iter().filter_map(|name| Some((number_of(&name)?, name))).collect())
@@ -146,11 +146,11 @@ pub(crate) struct LogFiles {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) geometry: Geometry,
     pub(super) files: BTreeMap<u64, Found>,
-    /// Bytes that a reader asks from a file at once.
+    /// Bytes that a reader requests from a file at once.
     pub(super) piece: usize,
 }
 
-/// What a reader asks from a file at once, unless told otherwise, in bytes.
+/// The default of the bytes that a reader requests from a file at once.
 pub(super) const PIECE: usize = 512 << 10;
 
 enum Header {
@@ -225,7 +225,7 @@ impl LogFiles {
         Ok(LogFiles { disk, geometry: Geometry { segment_bytes, database }, files, piece: PIECE })
     }
 
-    /// The same files, of which a reader asks so many bytes at once.
+    /// The same files, of which a reader requests so many bytes at once.
     pub(crate) fn in_pieces(self, bytes: usize) -> LogFiles {
         LogFiles { piece: bytes.max(1), ..self }
     }

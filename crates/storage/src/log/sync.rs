@@ -1,4 +1,4 @@
-//! The atomics of the reservation protocol, which both model checkers take.
+//! The atomics of the reservation protocol, which both model checkers replace.
 
 #[cfg(not(loom))]
 pub(super) use crate::base::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,4 +1,4 @@
-//! Who waits for the log to be durable, and up to where.
+//! The threads and fibers that wait for the log to be durable, and up to where.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::base::sync::Mutex;
 
 #[derive(Debug)]
 pub(super) struct Waiters {
-    /// In no order: there are as many as workers that are parked, and they come and go.
+    /// In no order: one for each parked worker, which come and go.
     list: Mutex<Vec<Waiter>>,
     hook: Arc<dyn Hook>,
 }
@@ -36,15 +36,15 @@ impl Waiters {
         Waiters { list: Mutex::default(), hook }
     }
 
-    /// Asks for a wake of `token` once the log is durable up to `end`. The caller then looks at the
-    /// durable end again, since it may have moved before.
+    /// Asks for a wake of `token` once the log is durable up to `end`. The caller then reads the durable end again,
+    /// since it may have moved before.
     pub(super) fn register<'a>(&'a self, end: u64, token: &'a WaitToken) -> Registered<'a> {
         let registered = Registered { waiters: self, token };
         self.list.lock().push(Waiter { end, token });
         registered
     }
 
-    /// Wakes everyone who waits for `durable` or less, each once.
+    /// Wakes each thread or fiber that waits for `durable` or less, once.
     pub(super) fn wake(&self, durable: u64) {
         let mut list = self.list.lock();
         list.retain(|waiter| {
@@ -65,7 +65,7 @@ impl Drop for Registered<'_> {
         let before = list.len();
         list.retain(|waiter| !std::ptr::eq(waiter.token, self.token));
         if list.len() == before {
-            // We were woken. If we never blocked, the wake must not be found by whoever waits next.
+            // The token was woken. If its owner never blocked, the next wait must not find that wake.
             let _ = self.token.try_consume();
         }
     }

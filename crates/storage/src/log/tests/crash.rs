@@ -3,7 +3,7 @@
 use super::*;
 use crate::io::{Call, Crash, SimDisk};
 
-/// One life of a log on `disk`: random work until the power goes. `known` is what the log must hold and
+/// One life of a log on `disk`: random work until power is lost. `known` is what the log must hold and
 /// grows by what is appended; returns how many of it are acknowledged. False if a lie was found.
 fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged>, horizon: &mut Lsn) -> usize {
     let mut acked = known.len();
@@ -52,7 +52,7 @@ fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged
     acked
 }
 
-/// Several lives with a crash between; `Err` tells what was lost or made up.
+/// Several lives with a crash between; `Err` tells which record was lost or invented.
 fn lives(seed: u64, drop_syncs: bool) -> Result<usize, String> {
     let mut numbers = Numbers(seed * 2 + 1);
     let mut disk = SimDisk::new(seed);
@@ -73,7 +73,7 @@ fn lives(seed: u64, drop_syncs: bool) -> Result<usize, String> {
         };
         let at = format!("seed {seed}, life {life}, {how:?}");
         let before = disk.crash(how);
-        // The restart itself may be cut short, by power loss again.
+        // Another power loss may interrupt the restart itself.
         let cut = numbers.below(40);
         before.power_off_after(cut);
         if let Ok(mut reader) = reader(&before, horizon, Lsn::ZERO)

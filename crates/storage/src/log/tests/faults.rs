@@ -28,7 +28,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
     };
     assert!(matches!(full, StorageError::NoSpace { .. }) && full.is_retryable(), "{full}");
     assert!(undo.len() > 20, "{}", undo.len());
-    assert!(append(&log, 5, 1, Lsn::ZERO, 1, 300).is_err(), "nor does anybody else get space");
+    assert!(append(&log, 5, 1, Lsn::ZERO, 1, 300).is_err(), "nor does another transaction get space");
     // All of it can be undone, with as many bytes again.
     let mut all: Vec<Logged> = undo.iter().map(|(_, logged)| logged.clone()).collect();
     for (slot, logged) in undo.iter().rev() {
@@ -142,7 +142,7 @@ fn appenders_of_a_full_ring_are_told_of_a_failure() {
 
 #[test]
 fn any_call_may_fail() {
-    // EIO and ENOSPC at the n-th call of everything a log does: an error or success, never a lie.
+    // EIO and ENOSPC at the n-th call of everything a log does: an error or success, never a false acknowledgement.
     for fault in [Fault::Eio, Fault::Enospc] {
         let mut n = 1;
         loop {
@@ -172,7 +172,7 @@ fn any_call_may_fail() {
     }
 }
 
-/// Creates a log, appends, makes segments, truncates nothing; returns what was acknowledged.
+/// Creates a log, appends, makes segments, truncates nothing; returns the acknowledged records.
 fn run_script(disk: &SimDisk) -> Vec<Logged> {
     let Ok(log) = Log::create(Arc::new(disk.clone()), small(), Arc::default(), hook()) else { return Vec::new() };
     let (mut pending, mut acked) = (Vec::new(), Vec::new());
@@ -211,7 +211,7 @@ fn damage_before_the_end_is_not_taken_for_the_end() {
         let error = read_all(&mut reader(&damaged, FIRST_LSN, Lsn::ZERO).unwrap()).unwrap_err();
         assert!(matches!(error, StorageError::CorruptFile { .. }), "bit at {at}: {error}");
     }
-    // In the last flush it can, if the caller knows better.
+    // In the last flush it can, if the caller vouches for more.
     let damaged = disk.crash(crate::io::Crash::All);
     let (offset, _) = geometry.place(all[295].lsn.0 + 40);
     damaged.flip(&segment::name(geometry.number(all[295].lsn.0)), offset, 0);
@@ -230,7 +230,7 @@ fn damage_before_the_end_is_not_taken_for_the_end() {
         let error = reader(&damaged, FIRST_LSN, Lsn::ZERO).and_then(|mut reader| read_all(&mut reader)).unwrap_err();
         assert!(error.to_string().contains("log.1"), "case {case}: {error}");
     }
-    // A segment that nobody reads now and undo may want later.
+    // A segment that no transaction reads now and undo may read later.
     let damaged = disk.crash(crate::io::Crash::All);
     assert!(damaged.flip(&name, 17, 3));
     let mut late = reader(&damaged, all[250].lsn, Lsn::ZERO).unwrap();
@@ -286,7 +286,7 @@ fn garbage_is_an_error_or_a_shorter_log() {
             Err(_) => errors += 1,
             Ok(read) => {
                 assert_eq!(read[..], all[..read.len()], "seed {seed}");
-                // What may go unnoticed: the last flush, if everything behind it is garbage; the last file.
+                // What may go undetected: the last flush, if everything behind it is garbage; the last file.
                 let lost = log.tail().0 - read.last().map_or(FIRST_LSN, |logged| logged.end).0;
                 assert!(kind == 4 || lost < 5000 + 7 * 340, "seed {seed}: {lost} bytes lost");
                 shorter += 1;
