@@ -19,8 +19,8 @@
 //!    was durable as a whole, and is not there now. That is damage. If `durable` could stand *inside* the record at
 //!    `hole`, only its first part would have been durable, and losing the rest in a crash would be no damage: so it was
 //!    in an early version of the flusher, whose syncs went by `written`.
-//! 4. R is of this history. Its checksum covers its LSN, so it is not left over from another lap through the file. Nor is
-//!    it from a tail that an earlier restart cut off at some end `e <= hole`: records written before that crash have
+//! 4. R is of this history. Its checksum covers its LSN, so it is not left over from another lap through the file. Nor
+//!    is it from a tail that an earlier restart cut off at some end `e <= hole`: records written before that crash have
 //!    `synced <= e`, or restart would have found the damage then. (Restart also cleared and synced that tail before
 //!    anything was appended at `e`.)
 //!

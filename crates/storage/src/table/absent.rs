@@ -1,9 +1,9 @@
-//! Tables that do not exist yet. To a transaction such a table is an empty one, and no read makes one of it.
+//! Tables that do not exist yet. To a transaction such a table is an empty one, and no read creates it.
 //!
-//! That it is not there is something a transaction can rely on, like a gap between keys: it locks the table's *absence*,
-//! a lock name that stands for no key. Who creates the table locks its absence exclusively first, so it waits for
-//! transactions that have found it empty; afterwards the table's own locks do the rest. Two transactions that read first
-//! and create afterwards wait for each other, like any two who read a row and write it.
+//! A transaction can rely on a table's absence, as on a gap between keys: it locks the *absence*, a lock name that
+//! stands for no key. A transaction that creates the table locks its absence exclusively first, so it waits for
+//! transactions that have found it empty; afterwards the table's own locks do the rest. Two transactions that read
+//! first and create afterwards wait for each other, like any two that read a row and write it.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use crate::base::ids::IndexId;
 use crate::lock::{Acquired, LockName, Prefix};
 use crate::txn::core::Txn;
 
-/// A number that no table has. Whoever creates a table locks rows of the catalog's, in a transaction of the engine's own,
-/// which must not meet the locks of the transaction that it is created for, whatever their names.
+/// A number that no table has. Creating a table locks rows of the catalog, in a transaction of the engine's own; those
+/// locks must not conflict with the locks of the transaction that it is created for, whatever their names.
 const ABSENT_TABLES: u32 = 0;
 /// An index that no tree has: names of tables are locked in it.
 const ABSENCE: IndexId = IndexId(0);
 
-/// For the lock manager and for errors, which tell the table's name.
+/// The absence as an index, for the lock manager and for errors, which contain the table's name.
 fn index(table: &str) -> Index {
     let table: Arc<str> = table.into();
     Index { tree: CATALOG, lock_table: ABSENT_TABLES, table: Arc::clone(&table), name: table }
@@ -32,8 +32,8 @@ impl Txn<'_> {
         self.core.locks.names.of(ABSENCE, table.as_bytes())
     }
 
-    /// Locks the absence of a table, until the transaction ends or [`Txn::release_absence`], which only gives up what was
-    /// not held before: this says which. It may have gone by then.
+    /// Locks the absence of a table, until the transaction ends or [`Txn::release_absence`], which releases only locks
+    /// that were not held before: the result says which. The absence may have ended by then.
     ///
     /// # Errors
     /// Those of waiting for a lock.
@@ -49,7 +49,7 @@ impl Txn<'_> {
         owner.acquire_wait(index.lock_table, name, mode, Prefix::MIN).map_err(|e| lock_error(e, &index))
     }
 
-    /// Locks the absence of a table for creating it; false if others rely on it.
+    /// Locks the absence of a table for creating it; false if other transactions rely on it.
     ///
     /// # Errors
     /// Too many locks.
@@ -61,7 +61,8 @@ impl Txn<'_> {
         Ok(got == Got::Lock)
     }
 
-    /// Gives up the lock on the absence of a table that is there now, unless another lock under its name stood before it.
+    /// Releases the lock on the absence of a table that exists now, unless another lock under its name was held before
+    /// it.
     pub(crate) fn release_absence(&mut self, table: &str, acquired: Acquired) {
         if acquired == Acquired::New {
             let name = self.absence_name(table);

@@ -1,8 +1,8 @@
 //! Changing which secondary indexes a table has: a transaction of its own, which takes the table's exclusive lock.
 //!
-//! The table gets another *number*, and the rows stay where they are. So whatever was opened as the old table (handles,
-//! statements that wait for its lock) is refused like that of a table that was dropped, and nothing that is found by the
-//! number has to change under those who use it.
+//! The table gets another *number*, and the rows stay where they are. So uses of the old table (handles, statements
+//! that wait for its lock) are refused like those of a dropped table, and nothing that is found by the number has to
+//! change while transactions use it.
 //!
 //! 1. The trees of new indexes are made, and a small transaction writes a *mark* into the catalog (see `table/dropping.rs`):
 //!    these trees are to be dropped.
@@ -11,10 +11,10 @@
 //! 3. One transaction on the catalog *decides*: it deletes the mark, writes the table's row anew, and marks the trees of
 //!    indexes that are to go. These are then dropped.
 //!
-//! A crash before the decision leaves the table as it was; opening the database drops what was built. A failure does the
-//! same at once, as far as it can, and leaves the rest to the next open. What was built is logged like all rows: it must be
-//! found by a restart that drops it, and a tree that is loaded past the log is not. (One gap: a crash between the making of
-//! a tree and its mark leaves the tree's one page lost, as it does where a table is created.)
+//! A crash before the decision leaves the table as it was; opening the database drops the new trees. A failure does the
+//! same at once, as far as it can, and leaves the rest to the next open. The new trees are logged like all rows: a
+//! restart that drops them must find them, and it does not find a tree that is loaded past the log. (One gap: a crash
+//! between the making of a tree and its mark leaves the tree's one page lost, as it does where a table is created.)
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -31,14 +31,14 @@ use crate::btree::Tree;
 use crate::lock::TableMode;
 use crate::txn::core::{Core, Txn};
 
-/// Bytes of entries that are sorted at a time, in memory beside the buffer pool. Each run passes over the whole index, so few
-/// are better. Debug builds have several in a small table.
+/// Bytes of entries that are sorted at a time, in memory beside the buffer pool. Each run passes over the whole index,
+/// so fewer runs are better. Debug builds have several in a small table.
 const RUN_BYTES: usize = if cfg!(debug_assertions) { 64 << 10 } else { 8 << 20 };
 /// Entries that one transaction inserts. A rollback of more would take longer, and keep more of the log.
 const PART: usize = 1024;
 
 impl Catalog {
-    /// Gives a table the indexes that are declared; returns its number then, or `None` if there is no such table.
+    /// Gives a table the declared indexes; returns its number then, or `None` if there is no such table.
     ///
     /// # Errors
     /// See [`Database::alter_indexes`](crate::Database::alter_indexes).
@@ -54,7 +54,7 @@ impl Catalog {
             let mut owner = core.begin(Isolation::Serializable, None)?;
             match owner.lock_number(&entry.index(declared.name), TableMode::X) {
                 Ok(()) => {}
-                // It has been dropped or altered meanwhile.
+                // Another transaction has dropped or altered it meanwhile.
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
@@ -70,7 +70,7 @@ impl Catalog {
     }
 }
 
-/// A change of a table's indexes. Dropped before it is decided, it drops what was built.
+/// A change of a table's indexes. If it is dropped before the decision, it drops the new trees.
 struct Change<'c> {
     catalog: &'c Catalog,
     core: &'c Core,
@@ -119,7 +119,7 @@ impl<'c> Change<'c> {
         Ok(())
     }
 
-    /// Fills a new index from the table's rows, which `owner` has alone.
+    /// Fills a new index from the table's rows, which `owner` has locked exclusively.
     fn fill(&self, owner: &mut Txn<'_>, table: &Entry, spec: &IndexSpec, built: &IndexEntry) -> Result<(), TxnError> {
         let table = table.index(self.table);
         let name = built.name.as_str().into();
@@ -138,7 +138,7 @@ impl<'c> Change<'c> {
         run.insert(self.core, &index)
     }
 
-    /// Gives the table the indexes wanted: those kept, and those built for the others.
+    /// Gives the table the wanted indexes: those kept, and those built.
     fn decide(&mut self, old: &Entry, wanted: &[(&IndexSpec, Option<&IndexEntry>)]) -> Result<(), TxnError> {
         let core = self.core;
         let mut built = self.built.iter();
@@ -183,7 +183,7 @@ impl Drop for Change<'_> {
             && self.core.poison.check().is_ok()
         {
             let _creator = Creator::wait(&self.catalog.creation, &*self.core.hook);
-            // What it cannot give back, the next open does: the mark is still there.
+            // The next open gives back the pages that this cannot: the mark is still there.
             let _ = carry_out(self.core, &built, Fate::Dropped);
         }
     }
@@ -242,7 +242,7 @@ impl Run {
     }
 }
 
-/// The error for entries of which one is there already, by another row.
+/// The error for two rows with the same entry in a unique index.
 #[cold]
 fn of_whom(txn: &mut Txn<'_>, index: &Index, entries: &[(&[u8], &[u8])]) -> TxnError {
     for (value, key) in entries {
@@ -261,7 +261,7 @@ fn not_unique(index: &Index, one: &[u8], other: &[u8]) -> TxnError {
 }
 
 impl Entry {
-    /// The index that is what `spec` declares.
+    /// The index that matches the declaration `spec`.
     fn kept(&self, spec: &IndexSpec) -> Option<&IndexEntry> {
         let is =
             |has: &&IndexEntry| has.name == spec.name && has.unique == spec.unique && has.codec == spec.codec_text();

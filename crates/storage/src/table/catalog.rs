@@ -1,4 +1,4 @@
-//! The catalog: which tables and indexes there are, kept in a table of its own; and the tables that are open.
+//! The catalog: which tables and indexes exist, kept in a table of its own; and the tables that are open.
 
 use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,15 +43,15 @@ pub(crate) struct IndexSpec {
     /// Bytes of the row before this one do not matter to the index.
     pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
-    /// The type that declares it, where one does.
+    /// The type that declares it, if a type does.
     pub(crate) declared_by: Option<fn() -> TypeId>,
-    /// How its keys are encoded, where a type says so.
+    /// The codec of its keys, if a type names it.
     pub(crate) codec: Option<Codec>,
 }
 
 impl IndexSpec {
     /// Whether two declarations give every row the same entry. One function may have several addresses (one for each
-    /// crate that uses it, say), so types are asked as well where there are any.
+    /// crate that uses it, say), so types are compared as well where there are any.
     #[inline]
     pub(crate) fn is(&self, other: &IndexSpec) -> bool {
         self.unique == other.unique
@@ -67,7 +67,7 @@ impl IndexSpec {
     }
 }
 
-/// Whether two names are one; names of one constant have one address.
+/// Whether two names are equal; equal constants mostly share one address.
 #[inline]
 fn same_name(a: &'static str, b: &'static str) -> bool {
     std::ptr::eq(a, b) || a == b
@@ -91,7 +91,7 @@ impl<'a> Declared<'a> {
         TxnError::Schema { table: self.name.into(), what }
     }
 
-    /// Holds a codec against what the catalog has.
+    /// Compares a codec with the one in the catalog.
     pub(super) fn compare(&self, part: &str, stored: &str, asked: String) -> Result<(), TxnError> {
         if stored == asked || is_mutant(Mutant::SkipCodecCheck) {
             return Ok(());
@@ -122,7 +122,7 @@ pub(crate) struct Secondary {
     /// See [`IndexSpec::columns_from`].
     pub(crate) columns_from: usize,
     pub(crate) extract: Extract,
-    /// As it was declared where the table was opened first.
+    /// The declaration with which the table was opened first.
     pub(crate) spec: IndexSpec,
 }
 
@@ -131,14 +131,14 @@ pub(crate) struct Secondary {
 pub struct TableInfo {
     pub(crate) primary: Index,
     pub(crate) secondaries: Vec<Secondary>,
-    /// Its name and codecs as they were first found to be those that the catalog has.
+    /// Its declared name and codecs, once they have been found equal to those in the catalog.
     pub(super) verified: OnceLock<Verified>,
 }
 
 type Verified = (&'static str, &'static Codec, &'static Codec);
 
 impl TableInfo {
-    /// Whether the table is known to be what is declared. False is no answer.
+    /// Whether the table is known to match the declaration. False means unknown.
     #[inline]
     fn fits(&self, declared: &Declared<'_>) -> bool {
         let (Some((name, key, row)), Some(codecs)) = (self.verified.get(), declared.codecs) else { return false };
@@ -167,7 +167,7 @@ pub(crate) struct TableTrees {
     pub(crate) secondaries: Vec<(Tree, bool)>,
 }
 
-/// Whether somebody creates a table, and who wants to be next.
+/// Whether a transaction creates a table, and the transactions that wait for their turn.
 #[derive(Debug, Default)]
 pub(super) struct Creation {
     underway: bool,
@@ -212,21 +212,21 @@ impl Drop for Creator<'_> {
 /// The catalog in memory.
 #[derive(Debug)]
 pub(crate) struct Catalog {
-    /// What the catalog's table says.
+    /// The content of the catalog's table.
     entries: Mutex<BTreeMap<String, Entry>>,
-    /// Tables are created one after the other. Who waits for that may be a fiber of the thread that creates one, so it is
-    /// no mutex that is held meanwhile.
+    /// Tables are created one after the other. A fiber of the thread that creates one may wait for its turn, so the
+    /// turn is no mutex that is held meanwhile.
     pub(super) creation: Mutex<Creation>,
     /// Numbers of tables and indexes that were dropped.
     retired: Mutex<Retired>,
     /// Open tables by number: found by handles without a lock.
     open: Box<[OnceLock<TableInfo>]>,
-    /// Numbers of open tables by the place of their name in memory: guesses for [`Catalog::declared`], written only when
-    /// they were wrong. What is read is held against the open table itself.
+    /// Numbers of open tables by the address of their name: guesses for [`Catalog::declared`], written only when they
+    /// were wrong. A guess is compared with the open table itself.
     guesses: Box<[AtomicU32; GUESSES]>,
 }
 
-/// A power of two, and far more than there are declarations in most programs.
+/// A power of two, and far more than the declarations of most programs.
 const GUESSES: usize = 512;
 
 impl Catalog {
@@ -238,7 +238,7 @@ impl Catalog {
         self.end(core, name, Fate::Dropped)
     }
 
-    /// Takes all rows of a table; false if there is none of this name.
+    /// Removes all rows of a table; false if there is none of this name.
     ///
     /// # Errors
     /// As [`Catalog::drop_table`].
@@ -246,7 +246,7 @@ impl Catalog {
         self.end(core, name, Fate::Emptied)
     }
 
-    /// Reads the catalog's table, and finishes what a crash has left undone of dropping and emptying tables.
+    /// Reads the catalog's table, and finishes the dropping and emptying of tables that a crash has interrupted.
     ///
     /// # Errors
     /// When it cannot be read or understood.
@@ -282,12 +282,12 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// What the catalog has of a table.
+    /// The catalog's entry for a table.
     pub(super) fn entry(&self, name: &str) -> Option<Entry> {
         self.entries.lock().get(name).cloned()
     }
 
-    /// Numbers for one table more: its own, and the highest that an index has had.
+    /// Numbers for one more table: its own, and the highest that an index has had.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if all are in use.
@@ -306,7 +306,7 @@ impl Catalog {
         })
     }
 
-    /// The table has other indexes now, and with them another number.
+    /// Notes that the table has other indexes now, and with them another number.
     pub(super) fn replace(&self, name: &str, old: &Entry, new: Entry) {
         self.retire(old);
         self.entries.lock().insert(name.to_owned(), new);
@@ -326,14 +326,14 @@ impl Catalog {
         retired.index = retired.index.max(index);
     }
 
-    /// The table has been dropped.
+    /// Notes that the table has been dropped.
     pub(super) fn forget(&self, name: &str, entry: &Entry) {
         self.retire(entry);
         self.entries.lock().remove(name);
         self.unnote(entry.number);
     }
 
-    /// Takes back all guesses of a number, after its entry: [`Catalog::open`] notes one and then looks for the entry again.
+    /// Clears all guesses of a number, after its entry: [`Catalog::open`] notes one and then looks for the entry again.
     fn unnote(&self, number: u32) {
         self.guesses.iter().for_each(|guess| self.unnote_guess(guess, number));
     }
@@ -390,8 +390,8 @@ impl Catalog {
         std::iter::once(CATALOG).chain(entries.values().flat_map(Entry::trees)).map(|tree| tree.root).collect()
     }
 
-    /// The number of the open table that a program declares so, if it is known to be that: without a lock, and nothing is
-    /// written.
+    /// The number of the open table that a program declares so, if it is known to match: takes no lock and writes
+    /// nothing.
     #[inline]
     pub(crate) fn declared(&self, declared: &Declared<'_>) -> Option<u32> {
         self.guesses(declared.name).into_iter().find_map(|guess| {
@@ -400,7 +400,8 @@ impl Catalog {
         })
     }
 
-    /// Where a name's number may be: two places, so that it takes three that meet to be looked up in turns.
+    /// Where a name's number may be: two places, so that only three names that share them are looked up again and
+    /// again.
     #[inline]
     fn guesses(&self, name: &'static str) -> [&AtomicU32; 2] {
         let hash = (name.as_ptr() as usize).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as usize);
@@ -431,23 +432,24 @@ impl Catalog {
             info.verified.get_or_init(|| (declared.name, key, row));
             self.note_guess(declared.name, entry.number);
             if self.entry(declared.name).is_none_or(|now| now.number != entry.number) {
-                // It has been dropped since, and the guess may have come after all guesses were taken back.
+                // The table has been dropped since, and this guess may have been noted after all guesses were cleared.
                 self.guesses(declared.name).into_iter().for_each(|guess| self.unnote_guess(guess, entry.number));
             }
         }
         Ok(Some(entry.number))
     }
 
-    /// Creates the table if there is none; [`Catalog::open`] then finds it. `absence_held`: the caller's transaction has
-    /// locked the table's absence (`table/absent.rs`). False if somebody else has, and the caller has to do that first.
+    /// Creates the table if there is none; [`Catalog::open`] then finds it. `absence_held`: the caller's transaction
+    /// has locked the table's absence (`table/absent.rs`). False if another transaction has, and the caller has to lock
+    /// it first.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the name is none or there are too many tables; no space.
+    /// [`TxnError::Schema`] if the name is not allowed or there are too many tables; no space.
     pub(crate) fn create(&self, core: &Core, declared: &Declared<'_>, absence_held: bool) -> Result<bool, TxnError> {
         declared.check_names()?;
         let _creator = Creator::wait(&self.creation, &*core.hook);
         if self.entries.lock().contains_key(declared.name) {
-            // Somebody else has, meanwhile.
+            // Another transaction has created it meanwhile.
             return Ok(true);
         }
         let mut txn = core.begin_creating()?;
@@ -458,7 +460,7 @@ impl Catalog {
         Ok(true)
     }
 
-    /// Creates a table. Nobody else creates one meanwhile.
+    /// Creates a table. The caller holds the turn: no other transaction creates one meanwhile.
     fn create_in(&self, mut txn: Txn<'_>, declared: &Declared<'_>) -> Result<(), TxnError> {
         let (number, mut index) = self.free_numbers(declared)?;
         let core = txn.core;

@@ -1,9 +1,9 @@
 //! Dropping and emptying tables: transactions of their own, which take the table's exclusive lock.
 //!
-//! What is to happen is *decided* by one small transaction on the catalog: it writes a *mark*, a row that names the
-//! table's trees, and, for a drop, deletes the table's own row. Then the pages are given back, page by page
-//! (`btree/clear.rs`), and at the end the mark is deleted. A crash before the decision's commit record is in the log leaves
-//! the table as it was; after one behind it, opening the database does the rest.
+//! One small transaction on the catalog *decides*: it writes a *mark*, a row that names the table's trees, and, for a
+//! drop, deletes the table's own row. Then the pages are given back, page by page (`btree/clear.rs`), and at the end
+//! the mark is deleted. A crash before the decision's commit record is in the log leaves the table as it was; after a
+//! later crash, opening the database does the rest.
 //!
 //! A mark may also name trees of indexes alone: those that are being built, or were dropped (`table/altering.rs`).
 //!
@@ -21,7 +21,7 @@ use crate::base::error::{StorageError, TxnError};
 use crate::lock::TableMode;
 use crate::txn::core::Core;
 
-/// Begins the key of a mark. Names are UTF-8, in which it does not occur.
+/// The first byte of a mark's key. Names are UTF-8, in which it does not occur.
 const MARK: u8 = 0xFF;
 
 /// Numbers that are not to be used again.
@@ -33,13 +33,13 @@ pub(super) struct Retired {
     pub(super) index: u32,
 }
 
-/// What is done to a table.
+/// What a mark says to do with a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Fate {
-    /// Its trees go.
+    /// Its trees are removed.
     Dropped = b'D',
-    /// Its trees become empty.
+    /// Its trees are emptied.
     Emptied = b'E',
 }
 
@@ -50,7 +50,7 @@ impl Fate {
         key
     }
 
-    /// What a catalog row's key marks, if it is a mark.
+    /// The action and the table that a catalog row's key marks, if it is a mark.
     pub(super) fn of_mark(key: &[u8]) -> Option<Fate> {
         let (&MARK, rest) = key.split_first()? else { return None };
         match rest {
@@ -62,7 +62,7 @@ impl Fate {
 }
 
 impl Catalog {
-    /// Drops a table, or takes all its rows; false if there is none.
+    /// Drops a table, or removes all its rows; false if there is none.
     ///
     /// # Errors
     /// Those of waiting for the table's lock; nothing has happened then. No space for the decision: the same. A failure
@@ -73,7 +73,7 @@ impl Catalog {
             let mut owner = core.begin(Isolation::Serializable, None)?;
             match owner.lock_number(&entry.index(name), TableMode::X) {
                 Ok(()) => {}
-                // Somebody else has dropped it meanwhile.
+                // Another transaction has dropped it meanwhile.
                 Err(TxnError::Dropped { .. }) => continue,
                 Err(error) => return Err(error),
             }
@@ -91,7 +91,7 @@ impl Catalog {
             core.make_durable(decided)?;
             let done = carry_out(core, &entry, fate);
             if let (Err(TxnError::Storage(error)), Fate::Emptied) = (&done, fate) {
-                // A table that is half empty must not be seen, and only restart can finish.
+                // No transaction may see a half-empty table, and only restart can finish it.
                 core.poison.distrust(&error.as_cause(), core.log.durable());
             }
             done?;
@@ -100,14 +100,14 @@ impl Catalog {
         }
     }
 
-    /// Finishes what a crash has left, at open.
+    /// Finishes the work that a crash has interrupted, at open.
     ///
     /// # Errors
     /// A page that cannot be read; no space.
     pub(super) fn finish(&self, core: &Core, marks: Vec<(Fate, Entry)>) -> Result<(), TxnError> {
         for (fate, entry) in marks {
             match carry_out(core, &entry, fate) {
-                // Pages of a dropped table can wait for a disk with some space.
+                // Giving back a dropped table's pages can wait for a disk with some space.
                 Err(TxnError::Storage(StorageError::NoSpace { .. })) if fate == Fate::Dropped => {
                     self.retire(&entry);
                 }
@@ -118,7 +118,7 @@ impl Catalog {
     }
 }
 
-/// Gives back the pages of a table whose fate is decided, then deletes the mark. Can be begun again after any part of it.
+/// Gives back the pages of a marked table, then deletes the mark. Can be restarted after any part of it.
 pub(super) fn carry_out(core: &Core, entry: &Entry, fate: Fate) -> Result<(), TxnError> {
     let mut txn = core.begin_creating()?;
     let cx = txn.claim.context();

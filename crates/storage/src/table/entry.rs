@@ -1,4 +1,4 @@
-//! A table as its row in the catalog says: numbers, trees, and the names of codecs and indexes.
+//! A table as its row in the catalog describes it: numbers, trees, and the names of codecs and indexes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,7 +8,7 @@ use crate::base::error::TxnError;
 use crate::base::ids::{IndexId, PageId};
 use crate::btree::Tree;
 
-/// A table as its catalog row says.
+/// A table as its catalog row describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) number: u32,
@@ -19,12 +19,12 @@ pub(super) struct Entry {
     pub(super) secondaries: Vec<IndexEntry>,
 }
 
-/// A secondary index as its table's catalog row says.
+/// A secondary index as its table's catalog row describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct IndexEntry {
     pub(super) name: String,
     pub(super) unique: bool,
-    /// As those of the table.
+    /// Codecs, as for the table.
     pub(super) codec: String,
     pub(super) tree: Tree,
 }
@@ -84,7 +84,7 @@ impl Entry {
         std::iter::once(self.primary).chain(self.secondaries.iter().map(|index| index.tree))
     }
 
-    /// Holds a declaration against what the catalog has.
+    /// Compares a declaration with the catalog's entry.
     pub(super) fn check(&self, declared: &Declared<'_>) -> Result<(), TxnError> {
         let same = |(has, spec): (&IndexEntry, &IndexSpec)| has.name == spec.name && has.unique == spec.unique;
         if declared.specs().count() != self.secondaries.len()
@@ -106,14 +106,14 @@ impl Entry {
         Ok(())
     }
 
-    /// Holds the declared codecs of key and row against what the catalog has.
+    /// Compares the declared codecs of key and row with the catalog's entry.
     pub(super) fn check_codecs(&self, declared: &Declared<'_>) -> Result<(), TxnError> {
         let Some((key, row)) = declared.codecs else { return Ok(()) };
         declared.compare("key", &self.key, key.text())?;
         declared.compare("row", &self.row, row.text())
     }
 
-    /// The table, open.
+    /// The table in its open form.
     pub(super) fn open(&self, declared: &Declared<'_>) -> TableInfo {
         let table: Arc<str> = declared.name.into();
         let index = |name: Arc<str>, tree| Index { tree, lock_table: self.number, table: Arc::clone(&table), name };

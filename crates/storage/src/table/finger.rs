@@ -1,13 +1,13 @@
-//! Fingers: where the last insert of a run went, so that the next one needs no descent.
+//! Fingers: where the last insert of a run was placed, so that the next one needs no descent.
 //!
 //! Rows often arrive in runs: the orders of one district, the events of one device. The keys of a run are equal but for
 //! their last bytes, which grow. A finger remembers for one run the leaf, the leaf's version after the insert, the key
-//! and the first key above it. As long as the version stands, a key of the run between the two belongs into the very next
+//! and the first key above it. As long as the version holds, a key of the run between the two belongs into the next
 //! slot: no page is searched, not even the leaf. (The idea of searching from the last place is that of finger search
 //! trees: Guibas, McCreight, Plass and Roberts, STOC 1977.)
 //!
-//! Fingers belong to a thread, so nobody else writes them, and the fibers of a thread share them. They say nothing that
-//! the version does not prove.
+//! Fingers belong to a thread, so no other thread writes them, and the fibers of a thread share them. A finger is used
+//! only if the version proves it.
 
 use std::cell::RefCell;
 
@@ -19,16 +19,16 @@ use crate::txn::core::{Core, Txn};
 
 /// Fingers of a thread: a power of two.
 const FINGERS: usize = 2048;
-/// How many last bytes of a key may grow.
+/// Number of last bytes of a key that may grow.
 const TAIL: usize = 4;
-/// Longest stem: what comes before the tail.
+/// Longest stem: the bytes before the tail.
 const STEM: usize = 16;
 
 /// See the module's documentation.
 #[derive(Clone, Copy)]
 struct Finger {
     stem: u128,
-    /// Which database, index and length of key; no run has 0.
+    /// Database, index and length of key in one number; no run has 0.
     run: u128,
     /// The tail of the key inserted last.
     last: u32,
@@ -45,17 +45,17 @@ const NO_FINGER: Finger =
     Finger { stem: 0, run: 0, last: 0, frame: 0, below: 0, version: Version::NEVER, position: 0, heap: 0 };
 
 thread_local! {
-    /// Made at the first insert of a run.
+    /// Allocated at the first insert of a run.
     static HAND: RefCell<Vec<Finger>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a slot of this thread's hand holds.
+/// A slot of this thread's hand.
 #[inline]
 fn held(slot: usize) -> Option<Finger> {
     HAND.try_with(|hand| hand.borrow().get(slot).copied()).ok().flatten()
 }
 
-/// A key, parted.
+/// A key, divided into stem and tail.
 #[derive(Clone, Copy)]
 struct Parted {
     stem: u128,
@@ -84,7 +84,7 @@ impl Parted {
 }
 
 impl<'db> Txn<'db> {
-    /// The place of a key that is new, if it continues a run. To be validated as any optimistic position.
+    /// The place of a new key, if it continues a run. To be validated as any optimistic position.
     #[inline]
     pub(super) fn finger(&self, index: &Index, key: &[u8]) -> Option<LeafAt<'db>> {
         let core = self.core;
@@ -102,8 +102,8 @@ impl<'db> Txn<'db> {
         stands.then_some(LeafAt { read, position: usize::from(finger.position) + 1, exact: false })
     }
 
-    /// Lets go of a leaf into which `key` was put at `position`, the last key if it was several, and remembers the place
-    /// if it continued a run. The context's key is still the first one above it (empty: there is none).
+    /// Releases a leaf into which `key` was put at `position` (the last key if there were several), and remembers the
+    /// place if it continued a run. The context's key is still the first one above it (empty: there is none).
     #[inline]
     pub(super) fn release_inserted(&self, index: &Index, key: &[u8], position: usize, leaf: FrameWrite<'_>) {
         let frame = leaf.frame();
@@ -115,7 +115,7 @@ impl<'db> Txn<'db> {
         let Some(parted) = Parted::new(self.core, index, key) else { return };
         let stem = &key[..key.len() - TAIL];
         let below = match self.claim.peek().key.strip_prefix(stem) {
-            // What follows has another stem, and so lies above all keys with this one.
+            // The key above has another stem, and so lies above all keys with this one.
             None => u64::from(u32::MAX) + 1,
             Some(rest) => {
                 let mut tail = [0; TAIL];
@@ -134,7 +134,7 @@ impl<'db> Txn<'db> {
             position: position as u16,
             heap: heap as u16,
         };
-        // A thread that is about to end has no hand any more.
+        // A thread that is about to end may have dropped its hand.
         let _ = HAND.try_with(|hand| {
             let mut hand = hand.borrow_mut();
             if hand.is_empty() {
@@ -144,7 +144,7 @@ impl<'db> Txn<'db> {
         });
     }
 
-    /// Asks for the lines that an insert of this key will read and write, if it continues a run. The tail does not
+    /// Prefetches the lines that an insert of this key will read and write, if it continues a run. The tail does not
     /// matter: any key of the run will do.
     pub(crate) fn prefetch_insert(&self, index: &Index, key: &[u8]) {
         let Some(parted) = Parted::new(self.core, index, key) else { return };

@@ -27,18 +27,18 @@ pub(crate) struct Index {
 pub(crate) enum Want {
     /// Read.
     Read,
-    /// Read now, write later: others may still read.
+    /// Read now, write later: other transactions may still read.
     Update,
     /// Write.
     Write,
 }
 
-/// Whether a lock was there for the taking.
+/// The result of trying a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
     /// It is held now (or not needed).
     Lock,
-    /// Someone else stands in the way: let go of all latches, then [`Txn::wait_for`].
+    /// Another transaction is in the way: release all latches, then [`Txn::wait_for`].
     MustWait,
 }
 
@@ -77,7 +77,8 @@ impl Txn<'_> {
         self.claim.context().owner.lock_table(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
     }
 
-    /// Tells why a table's lock was refused. With a lock on a table that is gone nothing can be done but to roll back.
+    /// The error for a table's lock that was refused. With a lock on a dropped table the transaction can only roll
+    /// back.
     #[cold]
     fn refused_table(&mut self, error: LockError, index: &Index) -> TxnError {
         if error == LockError::Gone {
@@ -162,7 +163,7 @@ impl Txn<'_> {
     }
 }
 
-/// Tells a lock manager's refusal in terms of the table.
+/// The error for a lock manager's refusal, with the table's name.
 #[cold]
 pub(crate) fn lock_error(error: LockError, index: &Index) -> TxnError {
     let table = Arc::clone(&index.table);

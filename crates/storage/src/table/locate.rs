@@ -1,7 +1,8 @@
-//! Finding a key's place: remembered, or by a descent. And `prefetch`, which fills the memory.
+//! Finding a key's place: remembered, or by a descent. And `prefetch`, which remembers places in advance.
 //!
-//! Places are remembered by lock name, which other keys may share. So a remembered place is one to look at: it counts if
-//! the page has the very key there, or, for a key that was missing, if its neighbours do not leave another place for it.
+//! Places are remembered by lock name, which several keys may share. So a remembered place must be checked: it counts
+//! if the page has exactly the key there, or, for a key that was missing, if its neighbours leave no other place for
+//! it.
 
 use super::catalog::CATALOG;
 use super::index::Index;
@@ -28,7 +29,7 @@ impl<'db> Txn<'db> {
         index.tree.find(&core.pool, key)
     }
 
-    /// Where a leaf was read, to come back to.
+    /// Where a leaf was read: its frame and version.
     #[inline]
     pub(crate) fn spot(&self, leaf: &LeafAt<'db>) -> Spot {
         Spot {
@@ -59,7 +60,7 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// In one place for all callers: it is long, and the nearest instruction cache small.
+    /// Shared by all callers and not inlined: it is long, and the L1 instruction cache is small.
     #[inline(never)]
     fn prefetch_group(&mut self, group: &[Wanted<'_>], names: &[LockName; GROUP]) {
         let mut found = [None; GROUP];

@@ -25,7 +25,7 @@ impl Txn<'_> {
         self.read_at(index, key, want, |row, _| f(row))
     }
 
-    /// As [`Txn::read`]; `f` also hears where the row lies.
+    /// As [`Txn::read`]; `f` also gets the place of the row.
     #[inline]
     pub(crate) fn read_at<R>(
         &mut self,

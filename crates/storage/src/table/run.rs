@@ -22,8 +22,8 @@ const MOST: usize = 64;
 /// Most rows that are written together though they lie in different leaves.
 const TOGETHER: usize = 16;
 
-/// How many of the keys are written in one turn. A key that occurs again waits for the next turn, to see what this one
-/// made of its row.
+/// How many of the keys are written in one turn. A key that occurs again waits for the next turn, to see the row as
+/// this turn has changed it.
 fn turn(keys: &[&[u8]]) -> usize {
     let most = keys.len().min(TOGETHER);
     (1..most).find(|&n| keys[..n].contains(&keys[n])).unwrap_or(most)
@@ -33,7 +33,7 @@ impl Txn<'_> {
     /// Inserts rows whose keys ascend. Rows that fall into one gap of one leaf are placed together.
     ///
     /// # Errors
-    /// See [`TxnError`]. Rows before the one that failed stay inserted: the caller goes back to a savepoint.
+    /// See [`TxnError`]. Rows before the one that failed stay inserted: the caller rolls back to a savepoint.
     pub(crate) fn insert_run(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
         self.rows_come(index);
@@ -48,7 +48,7 @@ impl Txn<'_> {
         while !rest.is_empty() {
             let n = self.insert_together(index, &rest[..rest.len().min(MOST)])?;
             if n == 0 {
-                // A ghost, a reader of the gap or a full leaf is in the way: the general path knows what to do.
+                // A ghost, a reader of the gap or a full leaf is in the way: the general path handles them.
                 self.insert(index, rest[0].0, rest[0].1)?;
             }
             rest = &rest[n.max(1)..];
@@ -71,7 +71,7 @@ impl Txn<'_> {
         let mut room = page.free_bytes();
         let mut n = 0;
         for (key, row) in rows {
-            // At most this much: the page's prefix makes it less.
+            // At most this much: the page's prefix reduces it.
             let need = SLOT + RECORD_HEAD + key.len() + row.len();
             if need > room || (ends && *key >= cx.key.as_slice()) {
                 break;
@@ -79,7 +79,7 @@ impl Txn<'_> {
             room -= need;
             n += 1;
         }
-        // A key that cannot belong here is the general path's to report.
+        // The general path reports a key that cannot belong here.
         let belong = rows[..n].iter().all(|(key, _)| page.may_share_prefix(key));
         if exact || n == 0 || !belong || !leaf.read.is_valid() {
             return Ok(0);
@@ -90,7 +90,7 @@ impl Txn<'_> {
                 return Ok(0);
             }
         }
-        // The largest key conflicts with whatever a smaller one conflicts with.
+        // A gap lock that excludes a smaller key also excludes the largest one.
         let prefix = Prefix::of(rows[n - 1].0);
         let Some(mut leaf) = leaf.read.upgrade() else { return Ok(0) };
         if self.claim.context().owner.check_insert(index.lock_table, next, prefix) != InsertCheck::Granted {
@@ -179,7 +179,7 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         let latched = place.and_then(|(frame, version)| self.core.pool.frame(frame).write_at(version));
         let Some(mut leaf) = latched else {
-            // Someone has changed the leaf: one by one. The rows themselves are locked.
+            // Another thread has changed the leaf: write one by one. The rows themselves are locked.
             let mut start = 0;
             for i in range {
                 let row = &after[start..start + batch.value(i).len()];
@@ -237,7 +237,7 @@ impl Txn<'_> {
     /// before the first is written. Keys that have no row, or a shorter one, are passed over; returns how many had one.
     ///
     /// # Errors
-    /// See [`TxnError`]. What was written before the error stays: the caller goes back to a savepoint.
+    /// See [`TxnError`]. Rows written before the error stay so: the caller rolls back to a savepoint.
     pub(crate) fn update_heads(
         &mut self,
         index: &Index,
@@ -292,7 +292,7 @@ impl Txn<'_> {
             n += 1;
         }
         if !self.write_together(index, keys, len, heads, &spots[..n])? {
-            // A leaf has changed since it was read: one by one.
+            // A leaf has changed since it was read: write one by one.
             for (at, (i, _)) in spots[..n].iter().enumerate() {
                 let (before, after) = heads[2 * len * at..][..2 * len].split_at(len);
                 let cx = self.claim.context();
@@ -306,8 +306,8 @@ impl Txn<'_> {
         Ok(n)
     }
 
-    /// Latches the leaves of all rows at the versions at which they were read, and writes all in one record. False, and
-    /// nothing is written, if one of them cannot be had at once or the log had no segment ready.
+    /// Latches the leaves of all rows at the versions at which they were read, and writes all rows in one record.
+    /// False, and nothing is written, if one of the leaves cannot be latched at once or the log had no segment ready.
     fn write_together(
         &mut self,
         index: &Index,
@@ -321,7 +321,7 @@ impl Txn<'_> {
         let unlatch = |leaves: &mut [Option<FrameWrite<'_>>]| {
             leaves.iter_mut().filter_map(Option::take).for_each(FrameWrite::release_unchanged);
         };
-        // Which leaf a row is in: two rows of one leaf share its latch.
+        // The leaf of each row: two rows of one leaf share its latch.
         let mut leaf_of = [0; TOGETHER];
         for (at, (_, spot)) in spots.iter().enumerate() {
             let same = |earlier: &usize| {

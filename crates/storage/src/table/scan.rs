@@ -1,9 +1,9 @@
 //! Reading a range of an index, leaf by leaf, forwards or backwards.
 //!
-//! From each leaf the rows of the range are copied out and their keys and gaps locked, all without
-//! waiting; then the leaf's version is validated, and only then does the caller see the rows. A lock that
-//! somebody else holds ends the batch before it: what came before is delivered, the lock is waited for
-//! with no latch held, and the scan goes on from that key.
+//! From each leaf the rows of the range are copied out and their keys and gaps locked, all without waiting; then the
+//! leaf's version is validated, and only then does the caller see the rows. A lock that another transaction holds ends
+//! the batch before it: the rows before it are delivered, the scan waits for the lock with no latch held, and goes on
+//! from that key.
 
 use std::ops::ControlFlow;
 
@@ -52,7 +52,7 @@ impl End<'_> {
 /// Ghosts in one leaf that make a scan take them out.
 const MANY_GHOSTS: usize = 12;
 
-/// Whether a scan that comes by should take ghosts out, or the whole leaf: there are many, or nothing else.
+/// Whether a scan should remove the ghosts that it meets in a leaf, or the whole leaf: there are many, or nothing else.
 #[inline]
 fn wants_purge(page: PageRef<'_>) -> bool {
     let ghosts = page.ghosts();
@@ -64,7 +64,8 @@ fn wants_purge(page: PageRef<'_>) -> bool {
 enum Stop {
     /// The range is exhausted.
     End,
-    /// The leaf is: the scan goes on at the key left in `cursor`, and into the gap below it the range reaches from here.
+    /// The leaf is exhausted: the scan goes on at the key left in `cursor`, and from here on the range reaches down
+    /// into the gap below that key.
     Leaf(Prefix),
     /// The batch is full: the scan goes on behind the last row.
     Full,
@@ -72,16 +73,16 @@ enum Stop {
     Wait(LockName, RecordMode, Prefix),
 }
 
-/// What a scan was asked for.
+/// The parameters of a scan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'k> {
     /// First key of a forward scan. Ignored by a backward one.
     pub(crate) from: &'k [u8],
     /// Where it ends.
     pub(crate) to: End<'k>,
-    /// What will be done to the rows.
+    /// What the statement will do with the rows.
     pub(crate) want: Want,
-    /// Rows that are likely to be enough.
+    /// Rows that probably suffice.
     pub(crate) likely: usize,
 }
 
@@ -135,12 +136,13 @@ impl Txn<'_> {
     ) -> Result<(), TxnError> {
         let mut started = false;
         let mut likely = wanted.likely.max(1);
-        // How far down the range reaches into the gap below the next key: to its beginning at first, then all the way.
+        // How far down the range reaches into the gap below the next key: at first to the range's beginning, then all
+        // the way.
         let mut low = Prefix::of(wanted.from);
-        // The leaf whose ghosts this scan has tried to take out.
+        // The leaf whose ghosts this scan has tried to remove.
         let mut purged = PageId::NONE;
         batch.ghosts = 0;
-        // Behind ghosts that this transaction has passed before, and has locked.
+        // Begin behind ghosts that this transaction has passed before, and has locked.
         let mut behind_run = false;
         if !self.claim.peek().ghosts.is_empty()
             && self.locks_gaps()
@@ -157,17 +159,17 @@ impl Txn<'_> {
         loop {
             let at = if started { cursor.as_slice() } else { wanted.from };
             let leaf = index.tree.find(&self.core.pool, at)?;
-            // Before any of them is locked: a ghost that is locked stays.
+            // Before the scan locks any of them: a locked ghost stays.
             let page = leaf.read.frame().page_id();
             if behind_run && purged.is_none() {
-                // The ghosts here are its own, which stay until it ends.
+                // The ghosts here are this transaction's own, which stay until it ends.
                 purged = page;
             }
             if purged != page && page != index.tree.root && wants_purge(leaf.read.page()) {
                 drop(leaf);
                 purged = page;
                 match self.purge_leaf(index, at) {
-                    // A favour to later readers, which a full disk puts off.
+                    // This only helps later readers, so it can wait while the disk is full.
                     Ok(_) | Err(TxnError::Storage(StorageError::NoSpace { .. })) => continue,
                     Err(error) => return Err(error),
                 }
@@ -190,7 +192,7 @@ impl Txn<'_> {
             }
             match stop {
                 Stop::End => return Ok(()),
-                // Beyond the leaf lies more than it: a tree in which it does not would be scanned for ever.
+                // The next key lies beyond the leaf: if a damaged tree led back, the scan would never end.
                 Stop::Leaf(below) if next.as_slice() > at => low = below,
                 Stop::Leaf(_) => return Err(index.tree.damaged(&self.core.pool, page, "ends before it begins").into()),
                 Stop::Full => {
@@ -202,7 +204,7 @@ impl Txn<'_> {
                 }
                 Stop::Wait(name, mode, from) => {
                     self.wait_for(index, name, mode, from)?;
-                    // Until the lock was asked for, the gap below the key was anybody's: a row may have come into it.
+                    // Before the lock was requested the gap below the key was unprotected: a row may have come into it.
                     // So the scan goes on behind the last row it has delivered, not at the key.
                     if batch.len() == 0 {
                         continue;
@@ -270,7 +272,7 @@ impl Txn<'_> {
         if gaps {
             let name = if more { names.of(index.tree.index, next) } else { names.supremum(index.tree.index) };
             if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
-                // Gaps never exclude gaps; a waiting insert may stand before us.
+                // Gap locks never exclude each other; a waiting insert may be ahead in the queue.
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }
         }
@@ -296,7 +298,7 @@ impl Txn<'_> {
             End::With(key) | End::Before(key) => Prefix::of(key),
             End::Never => Prefix::MIN,
         };
-        // The upper end of what is still to be visited.
+        // The upper end of the rest of the range.
         let mut above: Option<Vec<u8>> = match from {
             End::With(key) => Some([key, &[0]].concat()),
             End::Before(key) => Some(key.to_vec()),
@@ -349,7 +351,7 @@ impl Txn<'_> {
                 return Ok(());
             }
             if position == 0 {
-                // Nothing left here: on to the leaf on the left, unless this is the first or the range ends here.
+                // No row is left here: on to the leaf on the left, unless this is the first or the range ends here.
                 let Some(fence) = below else { return Ok(()) };
                 if above.as_ref().is_some_and(|above| fence >= *above) {
                     return Err(index.tree.damaged(&self.core.pool, here, "begins behind its end").into());

@@ -1,9 +1,9 @@
 //! Changing one row of one index: insert, update, delete.
 //!
-//! Every change follows the same steps: lock the key; find its leaf; take the leaf's exclusive latch by
-//! one compare-and-swap on the version at which the place was found; log; change; unlatch. A change that
-//! finds the version moved looks for its place again; what was locked stays locked. So does a change whose record finds
-//! no segment ready: it unlatches, has one made and begins again.
+//! Every change follows the same steps: lock the key; find its leaf; take the leaf's exclusive latch by one
+//! compare-and-swap on the version at which the place was found; log; change; unlatch. A change that finds the version
+//! moved looks for its place again, and keeps its locks. So does a change whose record finds no segment ready: it
+//! unlatches, has one made and begins again.
 
 use std::sync::Arc;
 
@@ -42,10 +42,10 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
     (from, to)
 }
 
-/// Times that a writer is overtaken before it splits the leaf.
+/// Times that another writer comes first before this one splits the leaf.
 const CONTENTION: u32 = 64;
 
-/// What became of an attempt to place something in a leaf.
+/// The result of an attempt to place something in a leaf.
 enum Placed {
     Done,
     /// Look for the place again.
@@ -66,7 +66,7 @@ impl<'db> Txn<'db> {
         Ok(())
     }
 
-    /// Rows are about to come into the index: scans look for them everywhere.
+    /// Notes that rows are about to come into the index: scans must not skip runs of ghosts there any more.
     #[inline]
     pub(super) fn rows_come(&mut self, index: &Index) {
         if !self.claim.peek().ghosts.is_empty() {
@@ -141,7 +141,7 @@ impl<'db> Txn<'db> {
             }
         };
         if let Some(low) = own_gap {
-            // The new key parts a gap that this transaction has read: both halves stay read.
+            // The new key divides a gap that this transaction has read: both halves stay locked.
             let name = names.of(index.tree.index, key);
             if self.try_lock(index, name, RecordMode::X_GAP, low)? == Got::MustWait {
                 leaf.release_unchanged();
@@ -176,7 +176,7 @@ impl<'db> Txn<'db> {
         Ok(Placed::Done)
     }
 
-    /// Gives a ghost a new row. Its key parts the same gaps as before, so no gap is asked for.
+    /// Gives a ghost a new row. Its key separates the same gaps as before, so no gap lock is needed.
     fn revive(
         &mut self,
         index: &Index,
@@ -247,7 +247,7 @@ impl<'db> Txn<'db> {
         let pages = core.pages(cx.slot);
         let name = core.locks.names.of(index.tree.index, key);
         let mut next = LockName::NONE;
-        // From where on the own gap has to be locked again, if that could not be had at once.
+        // The prefix from which on the transaction's own gap lock has to be renewed, if that was not possible at once.
         let mut own_gap = None;
         let owner = &mut cx.owner;
         let (key_buffer, rec) = (&mut cx.key, &mut cx.rec);
@@ -255,7 +255,7 @@ impl<'db> Txn<'db> {
             next = index.name_at(&core.locks.names, leaf, leaf.count(), key_buffer);
             match owner.check_insert(index.lock_table, next, prefix) {
                 InsertCheck::Granted => true,
-                // Waiting for oneself would never end. The new key is what will part the gap: lock both halves.
+                // Waiting for its own lock would never end. The new key will divide the gap: lock both halves.
                 InsertCheck::OwnGap(low) => {
                     let locked = owner.try_acquire(index.lock_table, name, RecordMode::X_GAP, low).is_ok();
                     own_gap = (!locked).then_some(low);
@@ -282,7 +282,8 @@ impl<'db> Txn<'db> {
         let leaf = index.tree.leaf(&core.pool, key)?;
         let mut gone = 0;
         let nearly_empty;
-        // Under the table's lock our own ghosts, which a rollback wants back, cannot be told from those nobody needs.
+        // Under a table lock the transaction's own ghosts, which a rollback needs, cannot be told from ghosts that no
+        // transaction needs.
         let may_go = !cx.owner.writes_unnamed(index.lock_table);
         if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
@@ -307,7 +308,7 @@ impl<'db> Txn<'db> {
     /// See [`TxnError`].
     #[inline]
     pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<Option<Spot>, TxnError> {
-        // The callback leaves the row alone: it is in `before`.
+        // The callback ignores the row: it is in `before`.
         let found = self.read_at(index, key, Want::Write, |_, spot| spot)?;
         self.core.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
@@ -326,8 +327,8 @@ impl<'db> Txn<'db> {
         self.store_head(index, key, spot)
     }
 
-    /// Latches the leaf of a row that is locked for writing: where it was read or, with the spot used up, where it is found
-    /// by now. `None` if another writer was quicker.
+    /// Latches the leaf of a row that is locked for writing: where it was read or, if that place is no longer valid,
+    /// where a new descent finds it. `None` if another writer came first.
     #[inline]
     fn latch_row(
         &mut self,
@@ -355,9 +356,9 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Another writer has been quicker on the same leaf. Once in many times the leaf is split though it is not full:
-    /// rows that different workers update all the time then come to lie on different pages (contention split: Alhomssi
-    /// and Leis, "Contention and Space Management in B-Trees", CIDR 2021, section 3).
+    /// Called when another writer of the same leaf came first. Once in many times this splits the leaf though it is not
+    /// full: rows that different workers update all the time then come to lie on different pages (contention split:
+    /// Alhomssi and Leis, "Contention and Space Management in B-Trees", CIDR 2021, section 3).
     #[cold]
     fn contended(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
         let core = self.core;
@@ -370,7 +371,7 @@ impl<'db> Txn<'db> {
         let parts = leaf.page().count() >= 2 && leaf.is_valid();
         drop(leaf);
         if parts {
-            // No row is as long as this, so the leaf is split once; between two rows no gap is parted.
+            // No row is as long as this, so the leaf is split once; between two rows no gap is divided.
             index.tree.split(core.pages(cx.slot), &mut cx.rec, key, 0, PAGE_SIZE, &mut |_| false)?;
         }
         Ok(())
@@ -481,7 +482,7 @@ impl<'db> Txn<'db> {
         error.into()
     }
 
-    /// A row under our exclusive lock is gone: the pages are damaged.
+    /// A row under the transaction's exclusive lock is gone: the pages are damaged.
     #[cold]
     fn vanished(&self, index: &Index, leaf: FrameWrite<'_>) -> TxnError {
         let page = leaf.frame().page_id();

@@ -2,10 +2,10 @@
 //!
 //! | field | written by | read by |
 //! | --- | --- | --- |
-//! | `claimed` | whoever claims or gives back the slot | all |
+//! | `claimed` | the thread that claims or gives back the slot | all |
 //! | `context` | the claimer alone | the claimer alone |
 //! | `state`, `first`, `last` | the claimer | the checkpointer |
-//! | `hits` | the claimer | whoever asks for counters |
+//! | `hits` | the claimer | threads that read the counters |
 //!
 //! `state` is the transaction's number, shifted left, with the lowest bit set while its last record
 //! (commit or end) is being appended. The checkpointer waits out that bit: otherwise it could list a
@@ -30,7 +30,7 @@ struct Slot {
     state: AtomicU64,
     first: AtomicU64,
     last: AtomicU64,
-    /// Pages found in the pool by whoever had the slot. Written by the claimer alone.
+    /// Pages that transactions of this slot found in the pool. Written by the claimer alone.
     hits: AtomicU64,
     context: UnsafeCell<Context>,
 }
@@ -43,8 +43,8 @@ unsafe impl Sync for Slot {}
 #[derive(Debug)]
 pub(crate) struct Slots {
     slots: Box<[Slot]>,
-    /// Whether threads prefer the place they had before. If not, the first free one is taken: a simulation repeats
-    /// itself whatever threads it runs on.
+    /// Whether threads prefer the place they had before. If not, the first free place is taken, so that a simulation
+    /// repeats itself whatever threads it runs on.
     remembers: bool,
 }
 
@@ -54,12 +54,12 @@ pub(crate) struct Active {
     pub(crate) txn: TxnId,
     /// Its first record: the log must be kept from here.
     pub(crate) first: Lsn,
-    /// Its last record so far; zero if it has only announced itself.
+    /// Its last record so far; zero if it has announced itself and appended none.
     pub(crate) last: Lsn,
 }
 
-/// How often all places are looked at before they are called taken: places come free behind who looks, and are taken
-/// before him.
+/// How often a thread searches all places before it reports them taken: places become free behind the search, and other
+/// threads take places ahead of it.
 const PASSES: usize = 64;
 
 thread_local! {
@@ -86,7 +86,7 @@ impl Slots {
         Slots { slots: (0..=n).map(slot).collect(), remembers }
     }
 
-    /// How many transactions of users there may be.
+    /// Greatest number of user transactions.
     pub(crate) fn limit(&self) -> usize {
         self.slots.len() - 1
     }
@@ -107,7 +107,7 @@ impl Slots {
         {
             return Some(Claim { slot });
         }
-        // Of a team on this thread one begins after the other.
+        // Transactions of one thread's team begin one after the other.
         if self.remembers
             && let Some(slot) = slots.get(hint + 1)
             && Self::try_claim(slot)
@@ -199,10 +199,10 @@ impl Claim<'_> {
         unsafe { &*self.slot.context.get() }
     }
 
-    /// Shows the transaction to checkpoints from before its first record on.
+    /// Makes the transaction visible to checkpoints, before its first record.
     #[inline]
     pub(crate) fn announce(&self, txn: TxnId, not_before: Lsn) {
-        // Not a record of this transaction, so nothing that undo could begin with.
+        // This is no record of the transaction, so undo cannot begin with it.
         self.slot.last.store(0, Ordering::Relaxed);
         self.slot.first.store(not_before.0, Ordering::Release);
         self.slot.state.store(txn.0 << 1, Ordering::SeqCst);
@@ -220,7 +220,7 @@ impl Claim<'_> {
         self.slot.state.store(txn.0 << 1 | 1, Ordering::SeqCst);
     }
 
-    /// The transaction is over.
+    /// Marks the end of the transaction.
     #[inline]
     pub(crate) fn ended(&self) {
         self.slot.first.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The private state of a running transaction: what it has logged, and buffers that are used again and again.
+//! The private state of a running transaction: its records, and buffers that are used again and again.
 
 use super::ghosts::GhostRuns;
 use crate::base::ids::{Lsn, SlotId, TxnId};
@@ -6,11 +6,11 @@ use crate::latch::Version;
 use crate::lock::{LockName, LockOwner};
 use crate::log::RecordBuf;
 
-/// Positions remembered, where keys were last found: so many sets of so many.
+/// Remembered positions, where keys were last found: so many sets of so many.
 const MEMOS: usize = 16;
 const WAYS: usize = 4;
 
-/// A slot of a leaf, good as long as the frame's version stays.
+/// A slot of a leaf, valid as long as the frame's version stays.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
     pub(crate) frame: u32,
@@ -23,12 +23,12 @@ impl Spot {
     pub(crate) const NONE: Spot = Spot { frame: 0, version: Version::NEVER, position: 0 };
 }
 
-/// Where a key of this name was found; another key may have the name.
+/// Where a key of this name was found; several keys may share the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memo {
     pub(crate) name: LockName,
     pub(crate) spot: Spot,
-    /// Whether the key was there; otherwise the spot is where it would come to lie.
+    /// Whether the key existed; otherwise the spot is where it would lie.
     pub(crate) exact: bool,
 }
 
@@ -57,19 +57,19 @@ pub(crate) struct Context {
     pub(crate) key: Vec<u8>,
     /// A key and a row of a typed statement, encoded.
     pub(crate) encoded: Encoded,
-    /// The row as it was.
+    /// The row before the change.
     pub(crate) before: Vec<u8>,
-    /// The row as it shall be.
+    /// The row after the change.
     pub(crate) after: Vec<u8>,
     /// Rows of a scan, copied out of a leaf.
     pub(crate) batch: Batch,
-    /// Where a scan is, and where it goes on.
+    /// The position of a scan, and where it goes on.
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
     /// First bytes of several rows, before and after.
     pub(crate) heads: Vec<u8>,
-    /// Where its scans need not look for rows.
+    /// Where its scans can skip ghosts.
     pub(crate) ghosts: GhostRuns,
-    /// Times that another writer of a leaf was quicker.
+    /// Times that another writer of a leaf came first.
     pub(crate) contention: u32,
     memos: Box<[[Memo; WAYS]; MEMOS]>,
 }
@@ -105,7 +105,7 @@ impl Context {
     /// Remembers where a key was found.
     #[inline]
     pub(crate) fn remember(&mut self, memo: Memo) {
-        // Several places, so that few of a group push each other out; the oldest goes.
+        // Several places per set, so that keys of a group seldom evict each other; the oldest goes.
         let places = &mut self.memos[memo.name.low_bits() % MEMOS];
         let last = places.iter().position(|place| place.name == memo.name).unwrap_or(WAYS - 1);
         (1..=last).rev().for_each(|i| places[i] = places[i - 1]);
@@ -118,7 +118,7 @@ impl Context {
 pub(crate) struct Batch {
     bytes: Vec<u8>,
     rows: Vec<BatchRow>,
-    /// Ghosts that the scan has met so far.
+    /// Ghosts that the scan has visited so far.
     pub(crate) ghosts: usize,
 }
 

@@ -21,7 +21,7 @@ use crate::log::{Log, RecordKind, Unlogged};
 /// The engine below the tables.
 #[derive(Debug)]
 pub(crate) struct Core {
-    /// No other database of this process has the same.
+    /// No other database of this process has the same number.
     pub(crate) instance: u64,
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) log: Arc<Log>,
@@ -33,7 +33,7 @@ pub(crate) struct Core {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) latches: LatchKind,
-    /// Whether threads drive the log and the cleaner; if not, whoever waits does.
+    /// Whether threads drive the log and the cleaner; if not, the waiting transaction does.
     pub(crate) driven: Arc<AtomicBool>,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Txn<'db> {
     pub(crate) age: Age,
     pub(crate) isolation: Isolation,
     ended: bool,
-    /// A statement failed half-way and could not be taken back: nothing is left but to roll everything back.
+    /// A statement failed half-way and could not be undone: the transaction can only be rolled back.
     broken: bool,
     kept: Kept,
 }
@@ -54,7 +54,8 @@ impl Core {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// `TooManyTransactions` when every slot is taken; `Poisoned` when a panic or a failed rollback has left memory changed by half.
+    /// `TooManyTransactions` when every slot is taken; `Poisoned` when a panic or a failed rollback has left a
+    /// half-made change in memory.
     #[inline]
     pub(crate) fn begin(&self, isolation: Isolation, age: Option<Age>) -> Result<Txn<'_>, StorageError> {
         self.poison.check_memory()?;
@@ -62,7 +63,7 @@ impl Core {
         Ok(self.begin_in(claim, isolation, age))
     }
 
-    /// Begins the transaction that creates a table. One at a time: who comes second gets an error.
+    /// Begins the transaction that creates a table. One at a time: the second one gets an error.
     ///
     /// # Errors
     /// `TooManyTransactions`.
@@ -91,10 +92,10 @@ impl Core {
         self.log.make_durable(end, &self.driven, &*self.hook)
     }
 
-    /// Returns when what a transaction has done may be told: everything before its end is on disk.
+    /// Returns when the transaction's result may be reported: everything before its end is on disk.
     ///
     /// # Errors
-    /// `Poisoned` if that will never be.
+    /// `Poisoned` if that will never happen.
     pub(crate) fn wait_to_answer(&self, end: Lsn) -> Result<(), StorageError> {
         if is_mutant(Mutant::AckBeforeFlush) {
             return Ok(());
@@ -107,7 +108,7 @@ impl Core {
         StorageError::TooManyTransactions { limit: self.slots.limit() }
     }
 
-    /// What a change of structure needs.
+    /// The parts that a change of structure needs.
     #[inline]
     pub(crate) fn pages(&self, slot: SlotId) -> Pages<'_> {
         Pages { pool: &self.pool, log: &self.log, slot, for_undo: false }
@@ -115,7 +116,7 @@ impl Core {
 }
 
 impl<'db> Txn<'db> {
-    /// Shows the transaction to checkpoints if this is its first record, and begins a data record.
+    /// Makes the transaction visible to checkpoints if this is its first record, and begins a data record.
     #[inline]
     pub(crate) fn begin_record(&mut self, kind: RecordKind) {
         if self.claim.peek().last == Lsn::ZERO {
@@ -132,7 +133,7 @@ impl<'db> Txn<'db> {
     /// Appends the record begun, with a page latched whose LSN is `after`.
     ///
     /// # Errors
-    /// See [`Unlogged`]: where room was missing the caller lets go of the page, makes room and begins again.
+    /// See [`Unlogged`]: where room was missing the caller unlatches the page, makes room and begins again.
     #[inline]
     pub(crate) fn append(&mut self, after: Lsn) -> Result<Lsn, Unlogged> {
         let cx = self.claim.context();
@@ -157,30 +158,30 @@ impl<'db> Txn<'db> {
         self.kept.covers_one()
     }
 
-    /// A row has been made shorter.
+    /// Notes that a row has been made shorter.
     #[cold]
     pub(crate) fn has_shortened(&mut self) {
         let bytes = self.kept.use_one();
         self.core.log.owe(self.claim.peek().slot, bytes);
     }
 
-    /// A place in the transaction to come back to: see [`Txn::rollback_to`].
+    /// A position in the transaction to return to: see [`Txn::rollback_to`].
     pub(crate) fn savepoint(&self) -> Lsn {
         self.claim.peek().last
     }
 
-    /// Leaves nothing but a rollback.
+    /// From now on the transaction can only be rolled back.
     pub(crate) fn give_up(&mut self) {
         self.broken = true;
     }
 
-    /// Whether half a statement is left, so that the transaction must not commit.
+    /// Whether half a statement remains, so that the transaction must not commit.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.broken
     }
 
-    /// Commits: appends the commit record and releases all locks at once (early lock release). What was read or
+    /// Commits: appends the commit record and releases all locks at once (early lock release). What it has read or
     /// written is durable when the log is flushed up to the returned position.
     ///
     /// # Errors
@@ -200,7 +201,7 @@ impl<'db> Txn<'db> {
             let appended = self.core.log.append_reserved(cx.slot, &mut cx.rec, Lsn::ZERO);
             end = cx.rec.end();
             self.core.log.end_txn(cx.slot);
-            // Whatever became of the record: a checkpoint may be waiting for this.
+            // Also if the append failed: a checkpoint may be waiting for this.
             self.claim.ended();
             appended?;
         }
@@ -211,28 +212,28 @@ impl<'db> Txn<'db> {
         self.claim.context().owner.release_all();
         self.ended = true;
         if !wrote {
-            // It may have announced a record and then had none to write.
+            // It may have announced a record and then written none.
             self.claim.ended();
-            // What it read may have been written by a commit that is not on disk yet.
+            // A commit that is not on disk yet may have written what it read.
             end = if is_mutant(Mutant::AckReadsAtOnce) { Lsn::ZERO } else { self.core.log.tail() };
         }
         Ok(end)
     }
 
-    /// Takes back everything after the savepoint.
+    /// Undoes everything after the savepoint.
     ///
     /// # Errors
-    /// When a page cannot be read, or the log takes no more. The transaction is then broken: what is left can only be
-    /// rolled back as a whole, which goes on where this stopped.
+    /// When a page cannot be read, or the log takes no more. The transaction is then broken: it can only be rolled back
+    /// as a whole, which goes on where this stopped.
     pub(crate) fn rollback_to(&mut self, savepoint: Lsn) -> Result<(), StorageError> {
         let core = self.core;
         if let Err(error) = core.poison.check_memory() {
-            // Undo changes pages, and these may be anything.
+            // Undo changes pages, and the pages in memory are no longer sound.
             self.broken = true;
             return Err(error);
         }
         let cx = self.claim.context();
-        // Rows come back where scans met ghosts.
+        // Rows come back where scans have seen only ghosts.
         cx.ghosts.clear();
         let mut victim = Victim { txn: cx.txn, last: cx.last };
         let mut bytes = std::mem::take(&mut cx.before);
@@ -244,7 +245,7 @@ impl<'db> Txn<'db> {
         result
     }
 
-    /// Takes everything back and releases all locks. Returns what must be durable before the answer may leave.
+    /// Undoes everything and releases all locks. Returns the position that must be durable before the answer may leave.
     ///
     /// # Errors
     /// As [`Txn::rollback_to`]. The instance is then closed, to readers too: the next open rolls back.
@@ -264,8 +265,8 @@ impl<'db> Txn<'db> {
             }
             result = self.undo_all();
             if let Err(error) = &result {
-                // Half a rollback is left in memory, and its locks go: nothing may be read any more, also by a transaction
-                // that only reads. Restart finishes it.
+                // Half a rollback remains in memory, and its locks are released: no transaction may read any more, not
+                // even one that only reads. Restart finishes the rollback.
                 self.core.poison.distrust(&error.as_cause(), self.core.log.durable());
             }
         }
@@ -293,7 +294,7 @@ impl<'db> Txn<'db> {
 impl Drop for Txn<'_> {
     fn drop(&mut self) {
         if !self.ended {
-            // The failure, if any, has closed the instance and is told by the next call.
+            // A failure has closed the instance, and the next call returns it.
             let _ = self.roll_back_all();
         }
     }
@@ -319,7 +320,7 @@ mod tests {
             db.table(&NUMBERS).unwrap();
             let info = db.catalog.table(2).unwrap();
             for n in 0..20u64 {
-                // Those that only read take no number away.
+                // Transactions that only read take no number.
                 db.transact(|tx| tx.get(&NUMBERS, &n)).unwrap();
                 let mut one = db.core.begin(Isolation::Serializable, None).unwrap();
                 let mut other = db.core.begin(Isolation::Serializable, None).unwrap();
@@ -327,7 +328,7 @@ mod tests {
                     txn.insert(&info.primary, &(100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
                     let number = txn.claim.peek().txn;
                     assert!(number.0 > 0 && numbers.insert(number), "{number:?} a second time, in life {life}");
-                    // One transaction is one number.
+                    // One transaction has one number.
                     txn.insert(&info.primary, &(1000 + 100 * life + key).to_be_bytes(), &[0; 8]).unwrap();
                     assert_eq!(txn.claim.peek().txn, number);
                 }

@@ -1,14 +1,14 @@
-//! Ghosts that a transaction need not pass twice.
+//! Ghosts that a transaction need not scan twice.
 //!
-//! A transaction that takes the first row of a range again and again (a queue) leaves a ghost each time, and none of its
-//! ghosts can be taken out before it ends. So a scan notes how far it met nothing but ghosts, and the next one from there
-//! begins behind them. That is sound where scans lock gaps: all keys and gaps of such a run are locked by the transaction
-//! until its end, so no row can come into it but by the transaction's own insert, which makes it forget the run, or by a
-//! rollback to a savepoint, which makes it forget all.
+//! A transaction that takes the first row of a range again and again (a queue) leaves a ghost each time, and its ghosts
+//! cannot be removed before it ends. So a scan notes how far it met nothing but ghosts, and the next one from there
+//! begins behind them. That is sound where scans lock gaps: the transaction holds locks on all keys and gaps of such a
+//! run until its end, so no row can come into it but by the transaction's own insert, which makes it forget the run, or
+//! by a rollback to a savepoint, which makes it forget all runs.
 
 use crate::base::ids::IndexId;
 
-/// Ghosts passed in one scan from which on a run is worth noting.
+/// A run of at least so many ghosts in one scan is noted.
 pub(crate) const WORTH: usize = 16;
 /// Runs that are remembered.
 const MOST: usize = 4;
@@ -25,7 +25,7 @@ struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct GhostRuns {
     runs: Vec<Run>,
-    /// The one that goes when there are too many.
+    /// The run that is replaced when there are too many.
     oldest: usize,
 }
 
@@ -55,7 +55,8 @@ impl GhostRuns {
         self.runs.iter().find(holds).map(|run| run.to.as_slice())
     }
 
-    /// A scan from `from` has met nothing but ghosts before `to`, or has begun behind a run and met nothing but ghosts since.
+    /// Notes that a scan from `from` has met nothing but ghosts before `to`, or nothing else since it began behind a
+    /// run.
     #[cold]
     pub(crate) fn note(&mut self, index: IndexId, from: &[u8], to: &[u8]) {
         let goes_on = |run: &&mut Run| run.index == index && run.from.as_slice() <= from && from <= run.to.as_slice();
@@ -97,7 +98,7 @@ mod tests {
         first.map(|row| row.unwrap().0)
     }
 
-    /// Ghosts that the last scan met.
+    /// Ghosts that the last scan visited.
     fn passed(tx: &mut Transaction<'_>) -> usize {
         tx.txn.claim.context().batch.ghosts
     }
@@ -140,13 +141,13 @@ mod tests {
         assert_eq!(first(&mut tx, 0), Some(40));
         tx.delete(&QUEUE, &40).unwrap();
         take(&mut tx, 100..120);
-        // A statement that is taken back.
+        // A statement that is undone.
         let savepoint = tx.txn.savepoint();
         take(&mut tx, 120..160);
         tx.txn.rollback_to(savepoint).unwrap();
         assert_eq!(first(&mut tx, 0), Some(120));
         drop(tx);
-        // The next transaction in the slot, whose ghosts these are not.
+        // The next transaction in the slot, which did not leave these ghosts.
         let mut tx = db.begin_at(Isolation::Serializable).unwrap();
         assert_eq!(first(&mut tx, 0), Some(0));
     }

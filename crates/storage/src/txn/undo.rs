@@ -1,7 +1,7 @@
 //! Undoing the sections of data records: by key, each with a compensation record that is never undone itself.
 //!
-//! The same code serves a rollback while running and the undo pass of restart. It takes no locks: the
-//! running transaction still holds its own, and at restart nobody else is there.
+//! The same code serves a rollback while running and the undo pass of restart. It takes no locks: the running
+//! transaction still holds its own, and at restart there is no other transaction.
 
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
@@ -21,7 +21,7 @@ pub(crate) struct Victim {
     pub(crate) last: Lsn,
 }
 
-/// Undoes what the victim did after `savepoint`, following its records back (ARIES section 6.4). `bytes` is scratch.
+/// Undoes the victim's changes after `savepoint`, following its records back (ARIES section 6.4). `bytes` is scratch.
 ///
 /// # Errors
 /// When a page or the log cannot be read, or there is no space for a split. What was undone stays undone.
@@ -34,7 +34,7 @@ pub(crate) fn roll_back(
 ) -> Result<(), StorageError> {
     let mut records = ReadBack::new(pages.log, bytes, savepoint);
     let mut undo = Undo { pages, rec, victim, leaf: None };
-    // Where the sections of a record begin, behind the first one. Nearly all records have one.
+    // Where the sections of a record begin, except the first one. Nearly all records have one section.
     let mut others = Vec::new();
     let mut at = undo.victim.last;
     while at > savepoint {
@@ -60,13 +60,13 @@ pub(crate) fn roll_back(
                 }
                 record.prev
             }
-            // Its first word says where undo goes on: what it undid is not undone twice.
+            // Its first word says where undo goes on: changes that it undid are not undone twice.
             Some(RecordKind::Compensation) => {
                 record.body.first_chunk().map_or(record.prev, |b| Lsn(u64::from_le_bytes(*b)))
             }
             _ => record.prev,
         };
-        // Undo only goes back: a chain that does not would never end.
+        // Undo only goes back: without this check a damaged chain could make it loop.
         if next >= at {
             return Err(pages.log.damaged_at(at, "names a later one as its transaction's record before"));
         }
@@ -92,8 +92,8 @@ struct Undo<'a> {
 }
 
 impl<'a> Undo<'a> {
-    /// Undoes a section, unless there is nothing to undo: a record with several sections is undone from its end, and after
-    /// a crash begun again; the sections that were undone before are recognised by their effect. `next` is the record with
+    /// Undoes a section, unless there is nothing to undo: undo of a record with several sections runs from its end, and
+    /// after a crash begins again; sections undone before are recognised by their effect. `next` is the record with
     /// which undo goes on afterwards.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl<'a> Undo<'a> {
         if is_mutant(Mutant::SkipIndexUndo)
             && matches!(section, Section::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
         {
-            // An entry of an index ends with what it leads to.
+            // An entry of an index ends with the row's key.
             return Ok(());
         }
         loop {
@@ -129,7 +129,7 @@ impl<'a> Undo<'a> {
             let at = Place { page: leaf.frame().page_id(), tree, position, key };
             let back = match *section {
                 Section::Insert { .. } if exact && !ghost => Section::Mark { at, ghost: true },
-                // Undone before the crash, and the ghost perhaps taken out since.
+                // Undone before the crash, and the ghost perhaps removed since.
                 Section::Insert { .. } => {
                     leaf.release_unchanged();
                     return Ok(());
@@ -161,7 +161,7 @@ impl<'a> Undo<'a> {
         }
     }
 
-    /// The leaf of a key and its place there. The caller validates the guard before believing.
+    /// The leaf of a key and its place there. The caller validates the guard before it relies on them.
     #[inline]
     fn find(&mut self, tree: Tree, key: &[u8]) -> Result<LeafAt<'a>, StorageError> {
         let pool = self.pages.pool;
@@ -170,7 +170,7 @@ impl<'a> Undo<'a> {
             && last.tree == tree
         {
             let read = last.frame.read(pool.latches());
-            // Under the version in which it was left it is still that page, with these fences.
+            // If its version is unchanged, the frame still holds that page, with these fences.
             if read.version() == last.version && read.page().covers(key) {
                 let (position, exact) = read.page().lower_bound(key);
                 return Ok(LeafAt { read, position, exact });
@@ -179,7 +179,7 @@ impl<'a> Undo<'a> {
         tree.find(pool, key)
     }
 
-    /// Appends the compensation record, does what it says and lets go of the leaf.
+    /// Appends the compensation record, makes its change and unlatches the leaf.
     fn write(&mut self, tree: Tree, back: &Section<'_>, next: Lsn, mut leaf: FrameWrite<'a>) -> Result<(), Unlogged> {
         let log = self.pages.log;
         self.rec.begin(RecordKind::Compensation as u8, self.victim.txn, self.victim.last);

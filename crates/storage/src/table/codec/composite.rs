@@ -1,7 +1,7 @@
-//! Codecs of what is composed: tuples, arrays, options.
+//! Codecs of composed values: tuples, arrays, options.
 //!
-//! Parts of a key stand one after the other: each knows its own end and orders like its value. Parts of a row stand one
-//! after the other as well; one whose size is not always the same has its length before it, in two bytes (little-endian).
+//! Parts of a key follow each other: each knows its own end and orders like its value. Parts of a row follow each other
+//! as well; a part of variable size has its length before it, in two bytes (little-endian).
 
 use super::{Codec, Key, Row, take};
 
@@ -16,7 +16,7 @@ pub fn put_part<T: Row>(part: &T, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(&[0, 0]);
     part.encode(out);
-    // A row that is longer than two bytes can say is refused: rows are far shorter.
+    // A part whose length does not fit two bytes is refused: rows are far shorter.
     let len = (out.len() - begin - 2) as u16;
     out[begin..begin + 2].copy_from_slice(&len.to_le_bytes());
 }
@@ -143,7 +143,7 @@ impl<T: Row, const N: usize> Row for [T; N] {
     }
 }
 
-/// All of them, if all are there.
+/// All elements, if all are there.
 #[inline]
 pub(crate) fn all<T, const N: usize>(parts: [Option<T>; N]) -> Option<[T; N]> {
     if parts.iter().any(Option::is_none) {

@@ -16,10 +16,11 @@ pub use name::Codec;
 /// The encoding orders like the value: `a < b` exactly when the bytes of `a` come before the bytes of `b`, also when
 /// other keys follow (tuples).
 pub trait Key: Sized + Borrow<<Self as Key>::Borrowed> {
-    /// What the encoding is called. A table can be opened only with the codecs that it was created with.
+    /// The name of the encoding. A table can be opened only with the codecs that it was created with.
     const CODEC: Codec;
-    /// What statements on one row take for the key: `str` for `String`, `[u8]` for `Vec<u8>`, so that a row is found by
-    /// text or bytes that lie anywhere. All other types here are their own, and so may be yours: `type Borrowed = Self`.
+    /// The type by which statements on one row name the key: `str` for `String`, `[u8]` for `Vec<u8>`, so that a row is
+    /// found by borrowed text or bytes. For all other types here it is the type itself, and may be for yours: `type
+    /// Borrowed = Self`.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -58,8 +59,8 @@ pub trait Key: Sized + Borrow<<Self as Key>::Borrowed> {
     }
 }
 
-/// What can stand for a [`Key`] in a statement ([`Key::Borrowed`]): every key itself, `str` and `[u8]`. A type of yours that is
-/// no key can, if the key that [borrows](Borrow) as it has the same encoding.
+/// A value that can stand for a [`Key`] in a statement ([`Key::Borrowed`]): every key itself, `str` and `[u8]`. A type
+/// that is no key can, if the key that [borrows](Borrow) as it has the same encoding.
 pub trait BorrowedKey {
     /// Appends the encoding of the key.
     fn encode_key(&self, out: &mut Vec<u8>);
@@ -93,15 +94,15 @@ impl BorrowedKey for [u8] {
 
 /// A value that can be a row.
 pub trait Row: Sized {
-    /// What the encoding is called. A table can be opened only with the codecs that it was created with.
+    /// The name of the encoding. A table can be opened only with the codecs that it was created with.
     const CODEC: Codec;
     /// Appends the encoding.
     fn encode(&self, out: &mut Vec<u8>);
     /// Reads the encoding; `None` if it is not one.
     fn decode(bytes: &[u8]) -> Option<Self>;
 
-    /// Bytes of every encoding, where all have the same number. As a part of another row such a value needs no length
-    /// before it. Part of the encoding: who changes it changes the codec's version.
+    /// The size of every encoding in bytes, if all have the same. As a part of another row such a value needs no length
+    /// before it. This is part of the encoding: changing it requires a new version of the codec.
     const SIZE: Option<usize> = None;
 
     /// Encodes all of an array: here, so that bytes are copied at once.
@@ -156,7 +157,7 @@ macro_rules! integers {
         }
     )*};
 }
-/// A byte is what arrays are made of most often: see [`Key::encode_all`].
+/// Arrays of bytes are the most frequent: see [`Key::encode_all`].
 impl Key for u8 {
     const CODEC: Codec = Codec::built_in("u8");
     type Borrowed = u8;

@@ -1,4 +1,4 @@
-//! What an encoding is called, so that a database knows with which ones its tables were written.
+//! The names of encodings, by which a database knows how its tables were written.
 
 use std::fmt::{Display, Formatter, Write};
 
@@ -46,7 +46,7 @@ enum Shape {
 /// Longest text of a codec in the catalog, in bytes. A longer one keeps its beginning and a hash of the whole.
 const MAX_TEXT: usize = 200;
 
-/// What tables have in the catalog that were created for statements on bytes only.
+/// The codec names of tables that were created for statements on bytes only.
 pub(crate) const RAW: &str = "raw";
 
 impl Codec {
@@ -76,7 +76,7 @@ impl Codec {
         Codec { name, version: 0, shape: Shape::Plain }
     }
 
-    /// One after the other.
+    /// Parts that follow each other.
     pub(crate) const fn tuple(parts: &'static [Codec]) -> Codec {
         Codec { name: "", version: 0, shape: Shape::Tuple(parts) }
     }
@@ -87,12 +87,12 @@ impl Codec {
         Codec { shape: Shape::Tuple(fields), ..Codec::plain(name, version) }
     }
 
-    /// There or not.
+    /// A value that may be absent.
     pub(crate) const fn optional(of: &'static Codec) -> Codec {
         Codec { name: "option", version: 0, shape: Shape::Optional(of) }
     }
 
-    /// So many of a kind.
+    /// So many values of one codec.
     pub(crate) const fn array(of: &'static Codec, len: usize) -> Codec {
         Codec { name: "", version: 0, shape: Shape::Array(of, len) }
     }
@@ -109,7 +109,7 @@ impl Codec {
         text
     }
 
-    /// Whether two are one, without an allocation. Constants of one type often have one address.
+    /// Whether two codecs are equal, without an allocation. Constants of one type often have one address.
     #[inline]
     pub(crate) fn is(self: &'static Codec, other: &'static Codec) -> bool {
         std::ptr::eq(self, other) || *self == *other

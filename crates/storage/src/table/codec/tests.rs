@@ -1,4 +1,4 @@
-//! Codecs as a whole: order, round trips, and bytes that nobody encoded.
+//! Codecs as a whole: order, round trips, and bytes that no codec wrote.
 
 use proptest::prelude::*;
 
@@ -43,7 +43,7 @@ fn is_row<V: Row + PartialEq + Clone + std::fmt::Debug>(row: &V) -> Result<(), T
     Ok(())
 }
 
-/// Any bytes decode or do not; what they decode to has these bytes.
+/// Arbitrary bytes either do not decode, or decode to a value that encodes to these bytes.
 fn takes_any_bytes<T: Key + Row>(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Some(key) = key_from::<T>(bytes) {
         prop_assert_eq!(key_bytes(&key), bytes);
