@@ -39,7 +39,7 @@ impl Database {
     /// A transaction of its own: it waits for the exclusive lock on the table, so for every transaction that has used it
     /// and has not ended (one of this thread would be waited for in vain), and cannot be taken back. It is durable when it
     /// returns. A crash leaves the table as it was, or none; what is then left of its pages is given back by the next
-    /// open. Handles of the table are refused from then on with [`TxnError::Dropped`]; a [`Table`](crate::Table) creates
+    /// open. Handles of the table are refused from then on with [`TxnError::Dropped`]; a [`Table`] creates
     /// a new one where it is written to. The space is used again by others; the file does not shrink.
     ///
     /// # Errors

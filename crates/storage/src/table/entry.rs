@@ -13,7 +13,7 @@ use crate::btree::Tree;
 pub(super) struct Entry {
     pub(super) number: u32,
     pub(super) primary: Tree,
-    /// Codecs of key and row: [`Codec::text`], or [`RAW`](super::codec::name::RAW).
+    /// Codecs of key and row: [`Codec::text`](super::codec::Codec::text), or [`RAW`](super::codec::name::RAW).
     pub(super) key: String,
     pub(super) row: String,
     pub(super) secondaries: Vec<IndexEntry>,
