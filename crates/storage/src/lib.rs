@@ -1,10 +1,10 @@
 //! An embedded, durable storage engine for many concurrent writers, serializable by locks.
 //!
-//! Many concurrent writers, serializable by locks, is what no embedded Rust engine has. Here any number of threads
+//! No other embedded Rust engine offers many concurrent writers, serializable by locks. Here any number of threads
 //! write to one database at once; each transaction sees and leaves the data as if it ran alone, because it locks the
-//! keys it touches and the gaps it looks into. Nobody queues for a single writer, nobody validates at the end and
-//! starts over: a transaction waits for the one that holds what it needs, and only a ring of waiters makes one of
-//! them run again. Underneath are B+trees on 8 KiB pages, a buffer pool (databases may be many times larger than
+//! keys it touches and the gaps it looks into. No transaction queues for a single writer, none is validated at the end
+//! and started over: a transaction waits for the one that holds what it needs, and only a deadlock makes one of its
+//! members run again. Underneath are B+trees on 8 KiB pages, a buffer pool (databases may be many times larger than
 //! memory), and a write-ahead log with ARIES recovery. No C, no unsafe in the interface.
 //!
 //! # Example
@@ -63,18 +63,17 @@
 //!
 //! # What is where
 //!
-//! [`Options`] opens a [`Database`]; [`Database::begin`] and [`Database::transact`] give a [`Transaction`]; a
-//! [`Table`] is a constant that names a table and its types, [`OpenTable`] a handle that saves the look-up by name.
-//! [`SecondaryIndex`] declares another order of a table's rows, which the engine keeps. Types become bytes by
-//! [`Key`] (which orders) and [`Row`]: integers, `bool`, strings, bytes, arrays, options and tuples have them, and
-//! [`record!`] makes a struct one of them in one line. The catalog keeps their names and versions, so that a table is never
-//! read as something else. The statements whose names end in `_raw` take the bytes themselves.
-//! [`Database::drop_table`] and [`Database::truncate`] do away with all rows at once, [`Transaction::delete_range`] with
-//! those of a range; [`Database::alter_indexes`] gives a table that has rows other secondary indexes; [`Database::sizes`] tells what tables take. [`BulkLoad`] fills an empty table fast.
-//! [`Database::copy_to`] makes a backup while transactions run. [`disk`] holds the disks a database can live on: files,
-//! memory, and a
-//! simulated disk that crashes, tears and fails from a seed, for tests. A program with a scheduler of its own sees
-//! every wait through a [`Hook`].
+//! [`Options`] opens a [`Database`]; [`Database::begin`] and [`Database::transact`] give a [`Transaction`]; a [`Table`]
+//! is a constant that names a table and its types, [`OpenTable`] a handle that saves the look-up by name.
+//! [`SecondaryIndex`] declares another order of a table's rows, which the engine keeps. Types become bytes by [`Key`]
+//! (which orders) and [`Row`]: integers, `bool`, strings, bytes, arrays, options and tuples have them, and [`record!`]
+//! makes a struct one of them in one line. The catalog keeps their names and versions, so that a table is never read
+//! with other types. The statements whose names end in `_raw` take the bytes themselves. [`Database::drop_table`] and
+//! [`Database::truncate`] remove all rows at once, [`Transaction::delete_range`] those of a range;
+//! [`Database::alter_indexes`] gives a table that has rows other secondary indexes; [`Database::sizes`] returns the
+//! space that tables take. [`BulkLoad`] fills an empty table fast. [`Database::copy_to`] makes a backup while
+//! transactions run. [`disk`] holds the disks a database can live on: files, memory, and a simulated disk that crashes,
+//! tears and fails from a seed, for tests. A program with a scheduler of its own gets every wait through a [`Hook`].
 //!
 //! # What is promised
 //!
@@ -102,22 +101,22 @@
 //! transactions begins to wait; the youngest gets [`TxnError::Deadlock`], and [`Database::transact`] runs it again
 //! with its age kept, so that it wins sooner or later.
 //!
-//! A transaction that waits for another one of its own thread would wait for ever; it gets [`TxnError::OwnTask`] instead, at
-//! once. That is seen also across other transactions in between, and for fibers under a [`Hook`] that numbers them
-//! ([`Hook::task`]). What is not seen: a thread that waits by other means (a channel, a join) for a thread that waits for
-//! its locks. [`Options::lock_timeout`] bounds every wait for a lock.
+//! A transaction that waits for another one of its own thread would wait for ever; it gets [`TxnError::OwnTask`]
+//! instead, at once. The engine detects this also across other transactions in between, and for fibers under a [`Hook`]
+//! that numbers them ([`Hook::task`]). It does not detect a thread that waits by other means (a channel, a join) for a
+//! thread that waits for its locks. [`Options::lock_timeout`] bounds every wait for a lock.
 //!
-//! **Recovery.** Opening after a crash repeats what the log says and rolls back what had not committed. It announces
-//! itself through [`Options::on_recovery`], which may also cancel it; the next open does it again. How long it takes
-//! is bounded by [`Options::checkpoint_every`], the log written between two checkpoints (2 GiB by default), and by the
+//! **Recovery.** Opening after a crash repeats the logged changes and rolls back uncommitted transactions. Its progress
+//! goes to [`Options::on_recovery`], which may also cancel it; the next open does it again. How long it takes is
+//! bounded by [`Options::checkpoint_every`], the log written between two checkpoints (2 GiB by default), and by the
 //! oldest transaction that was running. After [`Database::close`] there is nothing to recover.
 //!
-//! **Damage** is noticed: every page and every log record has a CRC-32C; a page torn by a crash is put together again from
-//! its image in the log. Other damage is an error that names file and page, never a wrong row.
+//! **Damage** is detected: every page and every log record has a CRC-32C; a page torn by a crash is restored from its
+//! image in the log. Other damage is an error that names file and page, never a wrong row.
 //!
-//! **A full disk** is [`StorageError::NoSpace`]: the transaction rolls back, for which space was kept, and service goes on when
-//! there is space again. A database whose process died there opens on the full disk: a restart needs no room that was not
-//! kept.
+//! **A full disk** is [`StorageError::NoSpace`]: the transaction rolls back, for which space was reserved, and service
+//! resumes when there is space again. A database whose process died there opens on the full disk: a restart needs no
+//! room that was not reserved.
 //!
 //! # Limits
 //!
@@ -134,8 +133,8 @@
 //! | data file | 2^28 pages of 8 KiB: 2 TiB |
 //!
 //! One directory is one database, and one process at a time has it open. An empty one takes less than 64 MiB. The
-//! directory is opened once: a relative path means what it meant then. Its files are regular ones; symbolic links are
-//! refused. What else lies there is left alone, and where no database is yet, other files are a reason to refuse.
+//! directory is opened once: a relative path keeps the meaning it had then. Its files are regular ones; symbolic links
+//! are refused. Other files there are left alone, and where no database exists yet, other files are a reason to refuse.
 //!
 //! # Format
 //!
@@ -145,10 +144,11 @@
 //!
 //! # What is not promised
 //!
-//! Snapshots of the past, reading from another process, and encryption are absent. So is a read-only snapshot of the last commit, which would read without locks and hold up
-//! no writer: readers lock what they read, or read at read-committed. Files do not shrink: free pages are used again. A
-//! scan reads what it must lock: long reports among short writers make these wait, unless they run at read-committed. The
-//! order in which waiting transactions end is first come first served per lock, nothing more.
+//! Snapshots of the past, reading from another process, and encryption are absent. So is a read-only snapshot of the
+//! last commit, which would read without locks and block no writer: readers lock what they read, or read at
+//! read-committed. Files do not shrink: free pages are used again. A scan locks what it reads, if it must: long reports
+//! make short writers wait, unless the reports run at read-committed. Transactions that wait for one lock get it first
+//! come first served; no other order is guaranteed.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -194,14 +194,14 @@ pub use table::codec::{BorrowedKey, Codec, Key, Row};
 #[doc(hidden)]
 pub use db::options::Extremes;
 
-/// Engines that are broken on purpose, for campaigns to find out.
+/// Engines with a deliberate defect, for campaigns to detect.
 #[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants {
     pub use crate::base::mutant::{Mutant, VARIABLE, chosen};
 }
 
-/// What [`record!`] is made of.
+/// The parts that [`record!`] expands to.
 #[doc(hidden)]
 pub mod record_parts {
     pub use crate::table::codec::{put_part, size_of_all, take_part};

@@ -1,6 +1,5 @@
-//! Writing pages where the log has no room for their images: first aside, in a place of a fixed size that the control
-//! file keeps for it, then in place (the double-write buffer of InnoDB). A page that a crash tears in place is whole
-//! aside.
+//! Writing pages when the log has no room for their images: first aside, into a place of fixed size in the control
+//! file, then in place (the double-write buffer of InnoDB). If a crash tears a page in place, its copy aside is whole.
 //!
 //! On a full disk the log takes no images, and without images no page may be written in place; without written pages
 //! no checkpoint lets the log be cut off, and a restart in a pool that is too small cannot go on. This way is slow (three
@@ -33,7 +32,7 @@ const PAGES_AT: u64 = ASIDE + 4096;
 #[derive(Debug)]
 pub(crate) struct Aside {
     file: Arc<dyn DiskFile>,
-    /// Held while pages are in it. Nobody who holds it waits for anything but the disk.
+    /// Held while pages are in it. A thread that holds it waits only for the disk.
     in_use: Mutex<()>,
 }
 
@@ -42,7 +41,7 @@ fn place(page: usize) -> u64 {
 }
 
 impl Aside {
-    /// Opens the place that the control file keeps.
+    /// Opens the place that the control file reserves.
     ///
     /// # Errors
     /// When the system refuses.
@@ -55,7 +54,7 @@ impl Aside {
     /// Writes sealed pages to `data`, which has room for them. When it returns they are on the disk.
     ///
     /// # Errors
-    /// A failed write or sync: what is on the disk is not known.
+    /// A failed write or sync: the content of the disk is unknown.
     pub(crate) fn write(&self, data: &dyn DiskFile, pages: &[(PageId, &[u8; PAGE_SIZE])]) -> Result<(), StorageError> {
         let _in_use = self.in_use.lock();
         for some in pages.chunks(ASIDE_PAGES) {
@@ -67,7 +66,7 @@ impl Aside {
                 write_all_at(data, *page, id.offset())?;
             }
             sync_file(data)?;
-            // Left there, they would be taken for newer ones when others are torn.
+            // If they stayed, a restart would take them for newer than pages that are torn later.
             self.note(std::iter::empty())?;
         }
         Ok(())
@@ -89,7 +88,7 @@ impl Aside {
         sync_file(&*self.file)
     }
 
-    /// After a crash: puts right the pages that were torn while they were written from here, before anybody reads them.
+    /// After a crash: repairs the pages that were torn while they were written from here, before any thread reads them.
     ///
     /// # Errors
     /// When the system refuses. It can be done again.
@@ -101,7 +100,7 @@ impl Aside {
         let (mut copy, mut found) = ([0; PAGE_SIZE], [0; PAGE_SIZE]);
         for (i, id) in ids.into_iter().enumerate() {
             let whole = read_up_to_at(&*self.file, &mut copy, place(i))? == PAGE_SIZE;
-            // One that is not whole here was not yet written in place.
+            // A page that is not whole here was not yet written in place.
             if !whole || header::damage(&copy, id, true).is_some() {
                 continue;
             }
@@ -145,7 +144,7 @@ mod tests {
         page
     }
 
-    /// Whenever the power goes, and whatever it takes of what was not synced, each page is the old or the new one.
+    /// Whenever power is lost, and whatever unsynced data is lost with it, each page has its old or its new content.
     #[test]
     fn a_page_that_is_torn_in_place_is_put_right() {
         let ids: Vec<u32> = (1..=ASIDE_PAGES as u32 + 5).collect();

@@ -1,4 +1,5 @@
-//! Every statement is atomic: whatever call of it fails, or whichever closure panics, the transaction goes on without it.
+//! Every statement is atomic: whichever of its calls fails, or whichever closure panics, the transaction goes on as if
+//! the statement had not been.
 
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
@@ -31,7 +32,7 @@ fn by_tail(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     row.get(8..).map(|tail| out.extend_from_slice(&tail[..tail.len().min(4)])).is_some()
 }
 
-/// Four bytes that no two rows share.
+/// Four bytes that differ between any two rows.
 fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     closure();
     row.get(12..16).map(|name| out.extend_from_slice(name)).is_some()
@@ -58,7 +59,7 @@ impl Rng {
         (0..n).map(|_| self.below(256) as u8).collect()
     }
 
-    /// A row of which few fill a page, with a name that it most probably has alone.
+    /// A large row, with a name that most probably no other row has.
     fn row(&mut self) -> Vec<u8> {
         let more = [8, 8, 300, 1800][self.below(4) as usize];
         self.bytes(8 + more)
@@ -76,7 +77,7 @@ fn key(n: u64) -> Vec<u8> {
     n.to_be_bytes().to_vec()
 }
 
-/// A statement, ready to be run as often as one likes.
+/// A statement, which can be run repeatedly.
 type Statement = Box<dyn Fn(&mut Transaction<'_>, &[Raw; 2]) -> Result<(), TxnError>>;
 
 /// Every public statement, with arguments from a seed.
@@ -120,7 +121,7 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 tx.insert_run_raw(&tables[at], &rows)
             }),
         ));
-        // Beyond all keys there are: nothing is in the way of it.
+        // Beyond all existing keys: no lock is in its way.
         let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(KEYS + i), rng.row())).collect();
         all.push((
             "insert a new run",
@@ -195,7 +196,7 @@ impl Bench {
                 db.transact(|tx| tx.insert_raw(table, &key(n), &row)).unwrap();
             }
         }
-        // More than the pool has room for.
+        // More than fits the pool.
         for n in 0..110 {
             let rows: Vec<Row> = (0..4).map(|i| (key(4 * n + i), vec![1; 3900])).collect();
             let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
@@ -209,7 +210,7 @@ impl Bench {
         self.db.as_ref().unwrap()
     }
 
-    /// Everything there is, as the index sees it, too.
+    /// All rows, and the index's entries.
     fn contents(&self) -> Contents {
         let mut tx = self.db().begin().unwrap();
         let found = self.contents_in(&mut tx);
@@ -237,7 +238,7 @@ impl Bench {
         found
     }
 
-    /// Drives the pages of the tables out of the pool, by others that have to be written before they can make room.
+    /// Evicts the pages of the tables, in favour of pages that have to be written before they are evicted in turn.
     fn cool(&self) {
         let changed = self
             .db()
@@ -245,7 +246,7 @@ impl Bench {
         assert_eq!(changed.unwrap(), 440);
     }
 
-    /// What a kill leaves, opened anew.
+    /// The database as a kill leaves it, opened anew.
     fn reopen(&mut self) {
         let disk = self.disk.crash(Crash::All);
         self.disk.power_off_after(0);
@@ -256,7 +257,7 @@ impl Bench {
         self.filler = self.db().raw_table(&FILLER).unwrap();
     }
 
-    /// Marks a row of each table: what the transaction did before the statement under trial.
+    /// Marks a row of each table: the transaction's work before the statement under test.
     fn mark(&self, tx: &mut Transaction<'_>) {
         for table in &self.tables {
             let marked = tx.update_head_raw(table, &key(0), 8, |head, _| head[1] = head[1].wrapping_add(1)).unwrap();
@@ -264,7 +265,7 @@ impl Bench {
         }
     }
 
-    /// What the marks make of the contents.
+    /// The contents with the marks.
     fn marked(before: &Contents) -> Contents {
         let mut after = before.clone();
         for at in 0..2 {
@@ -287,7 +288,7 @@ fn open(disk: &SimDisk) -> Database {
         .unwrap()
 }
 
-/// What is made to fail.
+/// The kinds of calls that are made to fail.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Engine(Refusable),
@@ -302,7 +303,7 @@ impl Kind {
         }
     }
 
-    /// Whether the fault has not come up.
+    /// Whether the fault was never reached.
     fn clear(self, disk: &SimDisk) -> bool {
         let waits = disk.planned() > 0;
         disk.heal();
@@ -310,7 +311,7 @@ impl Kind {
     }
 }
 
-/// Tries one statement with one kind of fault at every call of it.
+/// Tests one statement with one kind of fault at every call of it.
 fn try_statement(bench: &mut Bench, kind: Kind, name: &str, statement: &Statement, seen: &mut u64) {
     let mut before = bench.contents();
     for n in 1.. {
@@ -327,7 +328,7 @@ fn try_statement(bench: &mut Bench, kind: Kind, name: &str, statement: &Statemen
         let over = kind.clear(&bench.disk);
         let failed = match &result {
             Ok(Ok(())) => false,
-            // An answer, not a failure: as it would have been without the fault.
+            // The statement's own answer, not a failure: the same as without the fault.
             Ok(Err(TxnError::DuplicateKey { .. })) => false,
             Ok(Err(_)) | Err(_) => true,
         };
@@ -369,7 +370,7 @@ fn try_all(kind: Kind, seeds: std::ops::Range<u64>) {
         bench.db().verify_pages().unwrap();
         assert!(bench.db().check_structure(|_, _| ControlFlow::Continue(())).unwrap().passed());
     }
-    // Pages are written for others by the cleaner: few statements write one.
+    // The cleaner writes most pages: few statements write one.
     let least = if matches!(kind, Kind::Disk(Call::Write, _)) { 1 } else { 20 };
     assert!(failures >= least, "{failures} faults met");
 }
@@ -389,7 +390,7 @@ fn a_full_log() {
     try_all(Kind::Engine(Refusable::Log), 0..4);
 }
 
-/// A statement that has to have a segment of the log made, at whichever of its records, does what it would have done.
+/// A statement that has to have a log segment made, at whichever of its records, has the same effect as without.
 #[test]
 fn a_segment_that_is_not_ready() {
     let mut refused = 0;
@@ -405,7 +406,7 @@ fn a_segment_that_is_not_ready() {
                 let result = statement(&mut tx, &bench.tables).map_err(|error| error.to_string());
                 let met = !fault::clear();
                 let seen = bench.contents_in(&mut tx);
-                // What a rollback appends is refused as well.
+                // The fault hits the rollback's appends as well.
                 fault::plan(Refusable::Segment, 1 + n % 5);
                 tx.rollback().unwrap();
                 fault::clear();
@@ -444,7 +445,8 @@ fn a_refused_write() {
     try_all(Kind::Disk(Call::Write, Fault::Eio), 0..2);
 }
 
-/// A panic while a page is latched closes the instance, to all; the next open finds what was committed.
+/// A panic while a page is latched closes the instance, to readers and writers; the next open finds the committed
+/// state.
 #[test]
 fn a_panic_while_a_page_is_latched() {
     let mut struck = 0;
@@ -478,8 +480,8 @@ fn a_panic_while_a_page_is_latched() {
     assert_eq!(struck, 5);
 }
 
-/// A panic of the caller's own leaves no page latched: what the transaction did is taken back while it unwinds, with
-/// splits and all, and the instance works on.
+/// A panic in the caller's closure leaves no page latched: unwinding rolls the transaction back, splits included, and
+/// the instance goes on working.
 #[test]
 fn a_panic_that_only_unwinds_a_transaction() {
     let bench = Bench::new(1);

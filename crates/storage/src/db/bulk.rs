@@ -17,14 +17,14 @@ use crate::txn::core::Txn;
 /// Loads rows, in the order of their keys, into an empty table: fills pages one after the other and writes
 /// them past the buffer pool and, but for the last step, past the log.
 ///
-/// Nobody else may use the table meanwhile. The rows appear when [`BulkLoad::finish`] has returned, and are
-/// durable then. Dropped before, the table stays empty, and the pages taken are given back, which takes about as long as
-/// filling them. Those of a load that a crash breaks off are lost until the database is rebuilt.
+/// No other transaction may use the table meanwhile. The rows appear when [`BulkLoad::finish`] has returned, and are
+/// durable then. If the load is dropped before, the table stays empty, and its pages are given back, which takes about
+/// as long as filling them. The pages of a load that a crash breaks off are lost until the database is rebuilt.
 #[derive(Debug)]
 pub struct BulkLoad<'db, K, V> {
     db: &'db Database,
     table: &'db TableInfo,
-    /// Before `txn`, under whose slot it gives back what it took if it is dropped.
+    /// Before `txn`, so that it is dropped first: it gives its pages back under the transaction's slot.
     builder: Builder<'db>,
     txn: Txn<'db>,
     /// Index entries by index: key, value, one after the other with their ends.
@@ -34,9 +34,9 @@ pub struct BulkLoad<'db, K, V> {
     types: PhantomData<fn(K, V)>,
 }
 
-/// One tree of a table being loaded on its own: the rows without their index entries, or the entries of one index.
-/// For programs that can produce each in order, which saves the memory in which [`BulkLoad`] sorts entries; they
-/// answer for the two being consistent.
+/// One tree of a table being loaded on its own: the rows without their index entries, or the entries of one index. For
+/// programs that can produce each in order, which saves the memory in which [`BulkLoad`] sorts entries; the program is
+/// responsible for rows and entries being consistent.
 #[derive(Debug)]
 pub struct BulkPart<'db> {
     db: &'db Database,
@@ -91,7 +91,7 @@ impl Database {
 
 impl Database {
     /// Begins to load one tree of a table, which must be empty. Several may be loaded at once, each by its thread.
-    /// Nothing is locked before [`BulkPart::finish`]: until then the table is an empty one to everybody.
+    /// Nothing is locked before [`BulkPart::finish`]: until then the table is an empty one to all transactions.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the tree is not empty or there is none; those of waiting for a lock.
@@ -104,7 +104,7 @@ impl Database {
         let Some(tree) = tree else {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no {part:?}") });
         };
-        // Only to hear whether the table is still there; whoever has it alone is waited for.
+        // The lock only checks that the table still exists; it waits for a transaction that has locked it exclusively.
         let mut asking = self.core.begin(self.core.isolation, None)?;
         asking.lock_whole(info, TableMode::IX)?;
         asking.commit()?;
@@ -125,8 +125,8 @@ impl BulkPart<'_> {
         self.builder.push(key, value).map_err(|e| bulk_error(e, self.table))
     }
 
-    /// Puts the tree in its place and makes it durable; returns the number of entries. Waits until the transactions that
-    /// use the table have ended: those that have found it empty rely on that.
+    /// Puts the tree in its place and makes it durable; returns the number of entries. Waits until the transactions
+    /// that use the table have ended: those that have found it empty rely on that.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if rows have come into the tree since the load began; [`TxnError::Dropped`] if the table has gone;

@@ -1,26 +1,26 @@
 //! An online copy of a database: the backup of ARIES (Mohan et al., TODS 1992, section 8), made while writers run.
 //!
-//! 1. Hold the log, so that no file of it is given up. Write dirty pages out (to keep the copied log short) and take a
+//! 1. Hold the log, so that no file of it is removed. Write dirty pages out (to keep the copied log short) and take a
 //!    checkpoint: its record C says where redo begins (R) and which transactions had not ended.
 //! 2. Copy the pages, one after the other, while they are written.
 //! 3. Choose the end E: where the log ends now. Make the log durable to E and copy it, from the oldest record that redo
 //!    from R or undo of C's transactions wants.
 //! 4. Sync all that, then write the control file: "the last checkpoint is C, the log was durable to E".
 //!
-//! To restart, the copy looks like a database whose machine lost power when the log ended at E, and the restart that
-//! repairs that one repairs this one:
+//! For a restart, the copy looks like a database whose machine lost power when the log ended at E, and it repairs the
+//! copy in the same way:
 //!
 //! * *Nothing is missing.* A page that is read after C was taken contains every change before R. Redo repeats the rest,
 //!   since the log is there from R to E.
 //! * *Nothing is from later.* E is chosen when all pages have been read, so no page of the copy has an LSN beyond it.
 //! * *No page is torn.* A page that fails its checksum is read again, from the file and from the pool
 //!   (`buffer/copying.rs`).
-//! * *Pages that bulk loads write past the log* are told of by the pool and read again, before E is chosen.
+//! * *Pages that bulk loads write past the log*: the pool reports them, and they are read again, before E is chosen.
 //! * Transactions that had not ended at E are losers of the copy's restart. So the copy has exactly the transactions
 //!   whose commit records lie before E, each as a whole.
 //!
-//! The copy is another database, with an id of its own, because from E on its history is another one: with one id a log
-//! file of the one would be taken for a part of the other.
+//! The copy is another database, with an id of its own, because from E on its history differs: with one id a log file
+//! of the one could be taken for a part of the other.
 //!
 //! While it is unfinished, the directory holds a file `copying`, and is refused when it is opened.
 
@@ -41,15 +41,15 @@ use crate::recovery::control::{Control, ControlFile};
 /// Pages read and written at once.
 const PIECE: u32 = 32;
 
-/// How far a copy is.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copying {
     /// Pages copied so far, of 8 KiB each.
     pub pages: u64,
-    /// Pages that there are to copy.
+    /// Number of pages to copy.
     pub pages_in_all: u64,
-    /// Bytes of log copied so far; not zero from when the pages are done.
+    /// Bytes of log copied so far; above zero once the pages are done.
     pub log_bytes: u64,
 }
 
@@ -57,14 +57,14 @@ pub struct Copying {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
-    /// The copy has the transactions whose positions, as [`Transaction::commit_async`](crate::Transaction::commit_async)
-    /// returns them, are at most this, and no others.
+    /// The copy has the transactions whose positions, as returned by
+    /// [`Transaction::commit_async`](crate::Transaction::commit_async), are at most this, and no others.
     pub end: Lsn,
     /// Pages copied, of 8 KiB each.
     pub pages: u64,
     /// Bytes of log copied.
     pub log_bytes: u64,
-    /// The id by which the copy's files know each other.
+    /// The database id in the copy's files.
     pub database_id: u64,
 }
 
@@ -76,9 +76,9 @@ impl Database {
     /// it, also in another process, and write to it. Its first open recovers, which takes as long as what was written
     /// to the log meanwhile.
     ///
-    /// Until it has returned no log file is given up, so the log grows by what is written meanwhile. The calling thread
-    /// reads and writes the files itself; under a scheduler of fibers, call it from a thread of its own. When it fails,
-    /// what it has written is removed.
+    /// Until it has returned no log file is removed, so the log grows by what is written meanwhile. The calling thread
+    /// reads and writes the files itself; under a scheduler of fibers, call it from a thread of its own. If it fails,
+    /// it removes the files that it has written.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -105,7 +105,8 @@ impl Database {
         self.copy_on(Arc::new(disk), |_| ControlFlow::Continue(()))
     }
 
-    /// As [`Database::copy_to`], onto any disk, and `hear` is told now and then how far the copy is; a break cancels it.
+    /// As [`Database::copy_to`], onto any disk; `hear` is called now and then with the progress, and a break cancels
+    /// the copy.
     ///
     /// # Errors
     /// As [`Database::copy_to`]; [`CopyError::Cancelled`].
@@ -119,7 +120,7 @@ impl Database {
             Some(holds) => Err(CopyError::NotEmpty { directory: directory.clone(), holds }),
             None => Ok(()),
         };
-        // Before the lock as well, whose file would stay in a directory that is not ours.
+        // Checked before the lock as well, whose file would stay in a directory that is not a copy's.
         is_empty()?;
         let _lock = disk.lock().map_err(|e| match e {
             LockError::Held { dir, .. } => CopyError::InUse { directory: dir },
@@ -168,7 +169,7 @@ impl Database {
         database: u64,
         target: &mut Target<'_, impl FnMut(&Copying) -> ControlFlow<()>>,
     ) -> Result<Lsn, CopyError> {
-        // Pages that come into being from now on are in the log; the space for them is made by the copy's restart.
+        // Pages made from now on are in the log; the copy's restart makes the space for them.
         let in_all = reader.pages();
         target.told.pages_in_all = in_all.into();
         let name = files::PAGES;
@@ -189,7 +190,7 @@ impl Database {
             }
         };
         if !damaged.is_empty() {
-            // Of no consequence where nothing leads: what a bulk load that was broken off has left.
+            // It does not matter if no tree refers to it: a bulk load that was broken off left it.
             verify::walk(&self.core, &self.catalog)?;
         }
         sync_file(&*file)?;
@@ -197,8 +198,8 @@ impl Database {
     }
 }
 
-/// A database id that follows from where the copy's history parts from the original's: for simulated runs, which shall
-/// repeat themselves.
+/// A database id that follows from where the copy's history diverges from the original's: for simulated runs, which
+/// must repeat themselves.
 fn successor(control: &Control) -> u64 {
     let mixed = (control.database ^ control.checkpoint.0.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed ^ (mixed >> 29)) | 1
@@ -265,7 +266,7 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
         })
     }
 
-    /// All files are there and synced: makes a database of them.
+    /// All files exist and are synced: makes a database of them.
     fn finish(&mut self, control: &Control) -> Result<(), CopyError> {
         self.sync_directory()?;
         self.made.extend([files::NEW_CONTROL, files::CONTROL].map(str::to_owned));
@@ -287,18 +288,19 @@ impl<H: FnMut(&Copying) -> ControlFlow<()>> Target<'_, H> {
         }
     }
 
-    /// Removes what was made. The mark goes last, so that what cannot be removed is refused when it is opened.
+    /// Removes the files made so far. The mark goes last, so that a directory that cannot be emptied is refused when it
+    /// is opened.
     fn remove(&mut self) {
         let mut left = false;
         for name in self.made.drain(..).rev() {
-            // The first that was made is the mark.
+            // The file made first is the mark.
             if name == files::COPYING && left {
                 continue;
             }
             let removed = self.disk.remove(&name);
             left |= removed.is_err_and(|e| e.kind() != std::io::ErrorKind::NotFound);
         }
-        // The error that led here is the one to tell.
+        // The error that led here is the one to return.
         let _ = self.disk.sync_dir();
     }
 }

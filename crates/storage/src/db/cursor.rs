@@ -26,7 +26,7 @@ pub struct Cursor<'tx, 'db, K, V> {
     table: Option<&'db TableInfo>,
     /// The secondary index whose order is followed.
     by: Option<&'db Secondary>,
-    /// What is left to fetch: from here,
+    /// The rest to fetch: from here,
     from: Vec<u8>,
     /// up to here.
     to: Option<Vec<u8>>,
@@ -59,9 +59,9 @@ pub(crate) fn bounds_of<K: Key>(range: &impl RangeBounds<K>) -> (Vec<u8>, Option
     (from, Some(to))
 }
 
-/// Turns a key into the least byte string above everything that begins with it. Keys of one type are of a form in which
-/// none is the beginning of another, so nothing else lies in between; index entries that carry the primary key behind
-/// the value do.
+/// Turns a key into the least byte string above everything that begins with it. No key of a type is the beginning of
+/// another key of that type, so nothing else lies in between; an exception are index entries with the primary key
+/// behind the value, which belong to the value.
 fn behind(key: &mut Vec<u8>) {
     while let Some(last) = key.pop() {
         if last < u8::MAX {
@@ -69,7 +69,7 @@ fn behind(key: &mut Vec<u8>) {
             return;
         }
     }
-    // All bytes were 255: nothing but longer strings of that kind lies above.
+    // All bytes were 255: only longer strings of that kind lie above.
     key.extend_from_slice(&[u8::MAX; 513]);
 }
 
@@ -156,8 +156,8 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
                 let decoded = V::decode(&row).ok_or_else(|| undecodable::<V>(index))?;
                 return Ok(Some((decoded_key(&key, index)?, decoded)));
             };
-            // The entry's value is the primary key. While the entry is locked the row is there and belongs to it; under
-            // read committed it may have gone since, or have got another value in the index.
+            // The entry's value is the primary key. While the entry is locked its row exists and matches it; under read
+            // committed the row may have been deleted since, or have another value in the index.
             let primary = &table.primary;
             let committed_only = self.tx.txn.isolation == Isolation::ReadCommitted;
             let mut entry = Vec::new();

@@ -151,7 +151,7 @@ impl Database {
         let core = Self::core(&options, control.database, pool, log, poison, driven);
         let checkpointer = Checkpointer::new(file, control, redo_from, service_slot);
         if let Some((records, bytes)) = work {
-            // A database is open without this as well: another restart would have as much to do.
+            // The database is open even if this fails: another restart would have as much to do.
             match core.pool.flush_all().and_then(|()| checkpointer.take(&core)) {
                 Err(error) if !error.is_want_of_room() => return Err(error.into()),
                 _ => report.done(records, bytes),
@@ -191,7 +191,7 @@ impl Database {
     ) -> Arc<Core> {
         let locks = LockTable::new(
             LockOptions {
-                // One of them creates tables.
+                // One of them is for creating tables.
                 slots: options.transactions + 1,
                 tables: MAX_TABLES + 2,
                 buckets: options.lock_buckets,
@@ -238,8 +238,8 @@ impl Database {
         self.begin_with(isolation, None)
     }
 
-    /// Begins a transaction anew that was rolled back as a deadlock's victim: it is as old as it was, and of the next
-    /// deadlock somebody younger is the victim. Begun with [`Database::begin`], it could be the youngest for ever.
+    /// Begins a transaction anew that was rolled back as a deadlock's victim: it keeps its age, so in the next deadlock
+    /// a younger transaction is the victim. Begun with [`Database::begin`], it could be the youngest again and again.
     ///
     /// ```
     /// # use storage::{Database, Isolation, Options, Table, TxnError};
@@ -276,8 +276,8 @@ impl Database {
     /// everything that the transaction read is on disk.
     ///
     /// # Errors
-    /// What `work` returns, what commit may return, and [`TxnError::Deadlock`] when the last run was a victim and `work`
-    /// made light of it.
+    /// The errors of `work` and of commit, and [`TxnError::Deadlock`] when the last run was a victim although `work`
+    /// succeeded.
     pub fn transact<T, E: From<TxnError>>(
         &self,
         work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
@@ -294,7 +294,7 @@ impl Database {
         isolation: Isolation,
         mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
     ) -> Result<T, E> {
-        // A victim that runs again keeps its age: sooner or later it is the oldest and wins.
+        // A victim that runs again keeps its age: sooner or later it is the oldest and is never a victim.
         let age = Age(self.core.clock.age());
         let mut runs = 0;
         loop {
@@ -317,8 +317,8 @@ impl Database {
         }
     }
 
-    /// The handle of a table, which is created if there is none of its name. Waits for transactions that have read the
-    /// table while it was not there.
+    /// The handle of a table, which is created if there is none of its name. Waits for transactions that have relied on
+    /// the table's absence.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was declared
@@ -329,8 +329,8 @@ impl Database {
         Ok(OpenTable::new(self.core.instance, number))
     }
 
-    /// As [`Database::table`], for statements on bytes: the types are not held against those that the table was created with,
-    /// and need no codecs. A table that is created so belongs to no types and cannot be opened with any.
+    /// As [`Database::table`], for statements on bytes: the types are not compared with those that the table was
+    /// created with, and need no codecs. A table that is created so has no types and cannot be opened with any.
     ///
     /// # Errors
     /// As [`Database::table`].
@@ -339,7 +339,7 @@ impl Database {
         Ok(OpenTable::new(self.core.instance, number))
     }
 
-    /// The table that is declared so; `None` if there is none of its name.
+    /// The table with this declaration; `None` if there is none of its name.
     #[inline]
     pub(crate) fn find(&self, declared: &Declared<'_>) -> Result<Option<&TableInfo>, TxnError> {
         let number = match self.catalog.declared(declared) {
@@ -360,7 +360,8 @@ impl Database {
                 return Ok(number);
             }
             if !self.catalog.create(&self.core, declared, false)? {
-                // Transactions rely on its absence. The transaction that waits for them creates nothing itself.
+                // Transactions rely on its absence. The transaction that locks the absence does not create the table
+                // itself.
                 let mut txn = self.core.begin(Isolation::Serializable, None)?;
                 txn.lock_absence(declared.name, Want::Write)?;
                 self.catalog.create(&self.core, declared, true)?;
@@ -373,8 +374,8 @@ impl Database {
         self.catalog.names()
     }
 
-    /// Every index by its number, with the table's name and its own (the table's again for the primary index): what
-    /// [`Operation::index`] means.
+    /// Every index by its number, with the table's name and its own (the table's again for the primary index): the
+    /// meaning of [`Operation::index`].
     pub fn indexes(&self) -> Vec<(u32, String, String)> {
         self.catalog.indexes()
     }
@@ -408,8 +409,8 @@ impl Database {
         self.services.checkpointer.take(&self.core)
     }
 
-    /// Does some of the background services' work; for databases opened with [`Background::Inline`], which
-    /// nobody else serves.
+    /// Does some of the background services' work; for databases opened with [`Background::Inline`], which have no
+    /// other thread for it.
     ///
     /// # Errors
     /// Those of the services.
@@ -418,9 +419,9 @@ impl Database {
     }
 
     /// One bounded step of one background service; true if it did something. For databases opened with
-    /// [`Background::Stepped`], whose program decides who does what when; harmless otherwise. The cleaner and the
-    /// checkpointer may wait for the log through the [`Hook`](crate::Hook), so whoever steps them is not the one who
-    /// steps the flusher, and steps no other while he waits.
+    /// [`Background::Stepped`], whose program decides which thread steps which service when; harmless otherwise. The
+    /// cleaner and the checkpointer may wait for the log through the [`Hook`](crate::Hook), so a thread or fiber that
+    /// steps them must not be the one that steps the flusher, and steps no other service while it waits.
     ///
     /// # Errors
     /// A failed write or sync closes the instance; a full disk passes.
@@ -433,7 +434,7 @@ impl Database {
     /// # Errors
     /// A failed read.
     pub fn preload(&self) -> Result<u32, StorageError> {
-        // What lies behind the pages in use may be left over from work that was broken off.
+        // Pages beyond the pages in use may be left over from interrupted work.
         let used = self.core.pool.get_or_load(SPACE_PAGE)?.bytes().u32(ops::space::END);
         self.core.pool.preload(used.min(self.core.pool.file_pages()))
     }
@@ -470,8 +471,8 @@ impl Database {
         &self.directory
     }
 
-    /// Closes the database: writes everything out, so that the next open has nothing to recover. Dropping does
-    /// the same and keeps the error to itself.
+    /// Closes the database: writes everything out, so that the next open has nothing to recover. Dropping does the same
+    /// and ignores errors.
     ///
     /// # Errors
     /// When something could not be written; the next open recovers.
@@ -507,7 +508,7 @@ impl Drop for Database {
         if std::thread::panicking() {
             return self.abandon();
         }
-        // Whoever wants to know calls `close`; a later open recovers what is missing.
+        // A program that needs the error calls `close`; a later open recovers the rest.
         let _ = self.shut_down();
     }
 }
@@ -520,7 +521,7 @@ pub struct Stats {
     pub log_bytes: u64,
     /// Times the log was made durable.
     pub log_flushes: u64,
-    /// The log is written past the system's cache (`O_DIRECT`), which not every file system can.
+    /// Whether the log is written past the system's cache (`O_DIRECT`), which not every file system supports.
     pub log_direct: bool,
     /// Pages that transactions which have ended found in the pool.
     pub pool_hits: u64,

@@ -1,4 +1,4 @@
-//! The files of a database: making new ones, and what the pool sees of them.
+//! The files of a database: making new ones, and the interfaces by which the pool uses them.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,11 +26,11 @@ pub(crate) use crate::recovery::control::{CONTROL, NEW_CONTROL};
 
 /// The data file.
 pub(crate) const PAGES: &str = "pages.0";
-/// Is there as long as a copy into the directory is unfinished.
+/// Exists as long as a copy into the directory is unfinished.
 pub(crate) const COPYING: &str = "copying";
 const MAGIC: &[u8; 8] = b"LOCKPAGE";
 
-/// Page 0 of the data file: whose it is.
+/// Page 0 of the data file: the id of its database.
 pub(crate) fn file_header(database: u64) -> Box<PageBytes> {
     let mut page = PageBytes::boxed();
     let bytes = page.as_bytes_mut();
@@ -42,12 +42,12 @@ pub(crate) fn file_header(database: u64) -> Box<PageBytes> {
     page
 }
 
-/// What is in a directory.
+/// The content of a directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A database, or what is left of one.
+    /// A database, or the rest of one.
     Database,
-    /// Nothing, or what a creation that was broken off has left.
+    /// Nothing, or files left by an interrupted creation.
     Nothing,
 }
 
@@ -66,11 +66,11 @@ pub(crate) fn not_locked(error: LockError) -> OpenError {
     }
 }
 
-/// Looks at a directory.
+/// Inspects a directory.
 ///
 /// # Errors
-/// `NotADatabase` if there is something that is not ours, beside directories of other names; `CorruptFile` if there is a
-/// database whose control file is missing.
+/// `NotADatabase` if there are files that are not a database's, beside directories of other names; `CorruptFile` if
+/// there is a database whose control file is missing.
 pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
     let names = names(disk)?;
     let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
@@ -88,8 +88,8 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
     if let Some(other) = files.clone().find(|name| !is_ours(name)) {
         return foreign(format!("it holds '{other}'"));
     }
-    // What has our names is what a creation left that was broken off, unless it holds more than a creation writes. The
-    // lock file is looked at by who locks it.
+    // Files with the names of a database are left by an interrupted creation, unless they hold more than a creation
+    // writes. The thread that takes the lock checks the lock file.
     match files.try_fold(None, |other, name| Ok::<_, StorageError>(other.or(what_is_more(disk, name)?)))? {
         Some(More::Data(name)) => {
             let what = format!("is missing, but {name} holds data; restore a copy, or remove the files to begin anew");
@@ -100,7 +100,7 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
     }
 }
 
-/// What a file holds that no creation left there.
+/// Content that no creation writes.
 enum More {
     /// Pages or log records of a database.
     Data(String),
@@ -156,7 +156,7 @@ pub(crate) fn first_foreign(disk: &dyn Disk) -> Result<Option<String>, StorageEr
     Ok(names(disk)?.into_iter().filter(|name| name != LOCK_FILE).min())
 }
 
-/// The directory as the user would find it.
+/// The path of the directory, for messages.
 pub(crate) fn directory(disk: &dyn Disk) -> String {
     let file = disk.show(CONTROL);
     file.strip_suffix(CONTROL).unwrap_or(&file).trim_end_matches('/').to_owned()
@@ -202,7 +202,8 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
     Ok((control_file, control))
 }
 
-/// Opens the data file of database `database`, and puts right what a crash has torn while it was written past the log.
+/// Opens the data file of database `database`, and repairs pages that a crash has torn while they were written past the
+/// log.
 ///
 /// # Errors
 /// The file is missing, of another format or another database.
@@ -242,7 +243,7 @@ impl PageFile for Pages {
 
     fn read_resident_at(&self, buf: &mut [u8], offset: u64) -> Result<bool, StorageError> {
         let read = self.file.read_resident_at(buf, offset);
-        // A part in memory and a part not: to be read as a whole.
+        // A part of it is in memory and a part not: read the whole.
         Ok(read.map_err(|e| StorageError::io("read", self.file.name(), offset, e))? == Some(buf.len()))
     }
 
@@ -281,11 +282,11 @@ impl PageFile for Pages {
 pub(crate) struct LogFront {
     pub(crate) log: Arc<Log>,
     pub(crate) hook: Arc<dyn Hook>,
-    /// Whether threads drive the log; if not, whoever waits does.
+    /// Whether threads drive the log; if not, the waiting thread does.
     pub(crate) driven: Arc<AtomicBool>,
     /// The cleaner's own slot in the log.
     pub(crate) slot: SlotId,
-    /// Serialises users of the slot, and is used again and again.
+    /// Serialises users of the slot, and is reused.
     pub(crate) rec: Mutex<RecordBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! The public face: databases, tables, transactions.
+//! The public interface: databases, tables, transactions.
 
 mod aside;
 #[cfg(all(test, not(shuttle)))]

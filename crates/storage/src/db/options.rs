@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! Options for opening a database.
 
 use std::fmt::{Debug, Formatter};
 use std::ops::ControlFlow;
@@ -59,8 +59,8 @@ const _: () = assert!(LEAST_LOG_BUFFER / 4 > (1 + MAX_INDEXES) * (PAGE_SIZE + 64
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
 
-/// Sizes for campaigns: at their extremes the engine comes to borders that it seldom meets, the end of a segment in the
-/// middle of redo, a record that lies in several pieces of what a reader has asked for, locks that share a bucket.
+/// Sizes for campaigns: at their extremes the engine reaches boundaries that it seldom meets, the end of a segment in
+/// the middle of redo, a record that lies in several pieces of a reader's request, locks that share a bucket.
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
@@ -128,13 +128,13 @@ impl Options {
         self
     }
 
-    /// How readers of pages keep writers away.
+    /// How readers of pages exclude writers.
     pub fn latches(mut self, latches: LatchKind) -> Options {
         self.latches = latches;
         self
     }
 
-    /// Who drives the background services.
+    /// What drives the background services.
     pub fn background(mut self, background: Background) -> Options {
         self.background = background;
         self
@@ -172,8 +172,8 @@ impl Options {
         self
     }
 
-    /// How many bits of a key's hash name its locks: all there are, unless a test wants keys to share names. Sharing costs
-    /// waits, and nothing else.
+    /// How many bits of a key's hash name its locks: all of them, unless a test wants keys to share names. Sharing
+    /// costs waits, and nothing else.
     #[doc(hidden)]
     pub fn lock_name_bits(mut self, bits: u32) -> Options {
         self.lock_name_bits = bits.min(NAME_BITS);
@@ -204,7 +204,7 @@ impl Options {
         self
     }
 
-    /// Sizes without their bounds, and sizes that nobody need choose.
+    /// Sizes without their bounds, and sizes that no program needs to choose.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     pub fn sizes(mut self, sizes: Extremes) -> Options {
@@ -215,30 +215,30 @@ impl Options {
         self
     }
 
-    /// Who runs the storage engine: the scheduler behind its waits.
+    /// The scheduler that runs the storage engine: see [`Hook`].
     pub fn hook(mut self, hook: Arc<dyn Hook>) -> Options {
         self.hook = hook;
         self
     }
 
-    /// Time of the simulator's making instead of the machine's: nanoseconds, moved by storing to `now_ns` and, by one,
-    /// whenever a transaction begins. With this, [`Background::Stepped`] or [`Background::Inline`], a
+    /// The simulator's time instead of the machine's: nanoseconds, moved by storing to `now_ns` and, by one, whenever a
+    /// transaction begins. With this, [`Background::Stepped`] or [`Background::Inline`], a
     /// [`SimDisk`](crate::disk::SimDisk), a [`Options::database_id`] and a [`Options::hook`] that runs one worker at a
-    /// time, what the engine does follows from what it is asked and in which order.
+    /// time, the engine's behaviour depends only on the calls it gets and their order.
     pub fn clock(mut self, now_ns: Arc<AtomicU64>) -> Options {
         self.clock = Clock::simulated(now_ns);
         self
     }
 
-    /// The number by which the files of a database that is created know each other, not zero. By default a random one;
-    /// chosen where two runs shall write the same bytes.
+    /// The id in the files of a database that is created, not zero. By default a random one; to be chosen where two
+    /// runs must write the same bytes.
     pub fn database_id(mut self, id: u64) -> Options {
         self.database_id = Some(id.max(1));
         self
     }
 
-    /// Hears of restart as it goes, if there is one. A break cancels the open: redo may have happened, which a
-    /// later open repeats without harm.
+    /// Called during restart with its progress, if there is one. A break cancels the open: redo may have happened,
+    /// which a later open repeats without harm.
     pub fn on_recovery(mut self, hear: impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static) -> Options {
         self.on_recovery = Some(Box::new(hear));
         self

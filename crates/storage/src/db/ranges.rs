@@ -15,7 +15,7 @@ impl Transaction<'_> {
     /// Counts the rows of a range of keys.
     ///
     /// Reads and locks them as [`Transaction::range`] does: at serializable the count stays right until the end of the
-    /// transaction. There is no counter that is kept, so this costs what reading the range does, but for decoding it.
+    /// transaction. No counter is maintained, so this costs as much as reading the range, except for decoding.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};

@@ -8,7 +8,7 @@ use crate::io::{Disk, DiskLock, FileDisk, LOCK_FILE, OpenMode};
 use crate::log::{is_segment, is_segment_name};
 use crate::recovery::control::CONTROL;
 
-/// The files of a database that nobody has open, claimed: no other process opens it until this is dropped.
+/// The files of a database that no process has open, claimed: no other process opens it until this is dropped.
 ///
 /// ```
 /// # use storage::{Database, DatabaseFiles, Options};
@@ -31,7 +31,7 @@ pub struct DatabaseFiles {
 }
 
 impl DatabaseFiles {
-    /// Claims the files of the database in a directory, whole or damaged; none if there is none, nor a part of one.
+    /// Claims the files of the database in a directory, whole or damaged; `None` if there is no file of one.
     ///
     /// # Errors
     /// [`OpenError::InUse`]; a directory or a file that cannot be read, or that is a link.
@@ -43,7 +43,7 @@ impl DatabaseFiles {
             Err(error) => return Err(OpenError::directory(directory, error)),
         };
         let list = || disk.list().map_err(|e| StorageError::io("list", disk.show(""), 0, e));
-        // A directory of somebody else does not even get a lock file.
+        // A directory that is not a database's does not even get a lock file.
         let is_ours = |name: &str| is_ours(name) || name == COPYING;
         if !list()?.iter().any(|name| name != LOCK_FILE && is_ours(name)) {
             return Ok(None);
@@ -59,7 +59,7 @@ impl DatabaseFiles {
                 None => {
                     let fail = |op, e| StorageError::io(op, disk.show(&name), 0, e);
                     let file = disk.open(&name, OpenMode::Existing).map_err(|e| fail("open", e))?;
-                    // A segment's name is a likely one for files of others.
+                    // Other programs may well use the name of a segment.
                     if is_segment_name(&name) && !is_segment(&*file)? {
                         foreign.push(name);
                         continue;
@@ -77,7 +77,7 @@ impl DatabaseFiles {
         self.bytes
     }
 
-    /// What else lies in the directory, but for directories of names that no file of a database has.
+    /// Other files in the directory, without directories whose names no database file has.
     pub fn foreign(&self) -> &[String] {
         &self.foreign
     }
@@ -99,7 +99,7 @@ impl DatabaseFiles {
         self.disk.sync_dir().map_err(|e| fail("sync", "", e))
     }
 
-    /// The directory as the user would find it.
+    /// The path of the directory, for messages.
     pub fn directory(&self) -> String {
         files::directory(&self.disk)
     }

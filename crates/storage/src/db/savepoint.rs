@@ -1,4 +1,4 @@
-//! Savepoints: places in a transaction to come back to.
+//! Savepoints: positions in a transaction to return to.
 
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
@@ -30,7 +30,7 @@ impl Transaction<'_> {
         (self.txn.core.instance, cx.slot, cx.sequence)
     }
 
-    /// A place to which [`Transaction::rollback_to`] comes back. Costs eight bytes until the transaction ends.
+    /// A position to which [`Transaction::rollback_to`] returns. Costs eight bytes until the transaction ends.
     ///
     /// ```
     /// # use storage::{Database, Options, Table};
@@ -55,14 +55,13 @@ impl Transaction<'_> {
         Savepoint { transaction: self.began(), number, at: self.txn.savepoint() }
     }
 
-    /// Takes back what the transaction has written since the savepoint, which stays: one can come back to it again. Savepoints
-    /// made after it are gone. Locks stay, also those on rows that were written only after it; tables that were created
-    /// stay as well.
+    /// Undoes the transaction's writes since the savepoint, which stays and can be used again. Savepoints made after it
+    /// are gone. Locks stay, also those on rows that were written only after it; tables that were created stay as well.
     ///
     /// # Errors
-    /// [`TxnError::Savepoint`] if it is of another transaction, or of a time that was rolled back itself: nothing happens.
-    /// [`TxnError::Ended`] if nothing is left but to roll back everything. When a page cannot be read, only rolling back is
-    /// left.
+    /// [`TxnError::Savepoint`] if it belongs to another transaction, or to a part that was rolled back itself: then
+    /// nothing changes. [`TxnError::Ended`] if the transaction can only be rolled back as a whole. When a page cannot
+    /// be read, the transaction can only be rolled back.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), TxnError> {
         self.is_open()?;
         let place = self.savepoints.numbers.binary_search(&savepoint.number);

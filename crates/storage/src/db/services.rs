@@ -1,8 +1,8 @@
 //! The background services: flusher, segment maker, cleaner with checkpointer.
 //!
 //! Each is a state machine that does one bounded step at a time. Under
-//! [`Background::Threads`](crate::Background::Threads) a thread of
-//! its own drives each; under [`Background::Inline`](crate::Background::Inline) whoever commits or waits does; under
+//! [`Background::Threads`](crate::Background::Threads) a thread of its own drives each; under
+//! [`Background::Inline`](crate::Background::Inline) a thread that commits or waits does; under
 //! [`Background::Stepped`](crate::Background::Stepped) the program.
 
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use crate::txn::core::Core;
 const IDLE: Duration = Duration::from_millis(50);
 /// And while the log grows towards the next checkpoint.
 const IDLE_IN_NEED: Duration = Duration::from_millis(5);
-/// Threads that read pages for fibers: as many reads as a device is asked for at once.
+/// Threads that read pages for fibers: the number of reads that a device gets at once.
 const READERS: usize = 16;
-/// How often a checkpoint is thought of, unless much has been logged since.
+/// How often a checkpoint is considered, unless much has been logged since.
 const LOOK_EVERY_NS: u64 = 200_000_000;
 
-/// Everything the services need.
+/// The state that the services share.
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) core: Arc<Core>,
     pub(crate) checkpointer: Checkpointer,
     /// Log bytes between two checkpoints.
     pub(crate) every: u64,
-    /// When the cleaner last looked for what a checkpoint would gain.
+    /// When the cleaner last estimated the gain of a checkpoint.
     looked_ns: AtomicU64,
     /// Where the log's tail was then.
     looked_at: AtomicU64,
@@ -63,7 +63,7 @@ impl Services {
     pub(crate) fn clean(&self) -> Result<bool, StorageError> {
         let tail = self.core.log.tail();
         let distance = self.checkpointer.distance(tail);
-        // From half-way on the oldest pages are written, so that the checkpoint finds the way free.
+        // From half-way on the oldest pages are written, so that the checkpoint need not wait for them.
         let goal = if distance > self.every / 2 { Lsn(tail.0.saturating_sub(self.every / 4)) } else { Lsn::ZERO };
         let step = self
             .core
@@ -80,7 +80,7 @@ impl Services {
         Ok(false)
     }
 
-    /// Whether it is time to look (at every frame) for what a checkpoint would gain.
+    /// Whether it is time to estimate (by looking at every frame) the gain of a checkpoint.
     fn due(&self, now: u64, tail: Lsn) -> bool {
         let (last, at) = (self.looked_ns.load(Ordering::Relaxed), self.looked_at.load(Ordering::Relaxed));
         let grown = tail.0.saturating_sub(at) >= self.step_bytes();
@@ -93,7 +93,7 @@ impl Services {
         due
     }
 
-    /// Log bytes after which it is worth looking again what a checkpoint would gain.
+    /// Log bytes after which it is worth estimating the gain of a checkpoint again.
     fn step_bytes(&self) -> u64 {
         self.every / 8
     }
@@ -132,14 +132,14 @@ impl Services {
         }
     }
 
-    /// From now on someone else steps the services: who waits does not do their work.
+    /// From now on the program steps the services: a waiting thread does not do their work.
     pub(crate) fn start_stepped(&self) {
         self.core.driven.store(true, Ordering::Release);
     }
 
     /// Starts the threads: all or none.
     ///
-    /// # Errors
+    /// When the system starts no more threads.
     /// When the system gives none.
     pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<()> {
         self.start_all().inspect_err(|_| self.stop())
@@ -170,7 +170,7 @@ impl Services {
         Ok(())
     }
 
-    /// Whether a program that steps the reader does so for a scheduler that lets others run meanwhile.
+    /// Whether the program that steps the reader does so for a scheduler that runs other fibers meanwhile.
     fn reading(&self) -> bool {
         self.core.hook.is_cooperative() && self.core.driven.load(Ordering::Acquire)
     }
@@ -179,7 +179,7 @@ impl Services {
         while !self.stop.load(Ordering::Acquire) {
             match self.clean() {
                 Ok(true) => {}
-                // A full disk passes; a closed instance stays closed. Either way there is no hurry.
+                // A full disk may get space again; a closed instance stays closed. Either way there is no hurry.
                 Ok(false) if self.checkpointer.distance(self.core.log.tail()) > self.every / 2 => {
                     self.rest(IDLE_IN_NEED);
                 }
@@ -193,7 +193,7 @@ impl Services {
         std::thread::park_timeout(time);
     }
 
-    /// Ends the threads; what was appended is then durable, unless the instance is closed.
+    /// Ends the threads; the log is then durable to its end, unless the instance is closed.
     pub(crate) fn stop(&self) {
         self.core.driven.store(false, Ordering::Release);
         self.stop.store(true, Ordering::Release);
@@ -201,7 +201,7 @@ impl Services {
         self.core.pool.close_readers();
         for thread in self.threads.lock().drain(..) {
             thread.thread().unpark();
-            // A service that panicked has said so; there is nothing more to learn from its result.
+            // A service that panicked has reported that; its result tells nothing more.
             let _ = thread.join();
         }
     }
@@ -224,7 +224,7 @@ mod tests {
             let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());
             assert!(!fault::clear(), "service {n} was not to be started");
             assert!(matches!(opened, Err(OpenError::Directory { .. })), "{opened:?}");
-            // Whoever runs on would hold the disk, and the next open would find it in use.
+            // A thread that went on running would keep the disk, and the next open would find it in use.
             assert_eq!(Arc::strong_count(&disk), 1, "without service {n}");
             Options::new().buffer_pool(1 << 20).open_on(disk).unwrap().close().unwrap();
         }

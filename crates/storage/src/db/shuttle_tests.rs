@@ -1,8 +1,8 @@
-//! The whole engine under random schedules: group commit with early lock release, and checkpoints against the cutting
-//! off of the log. `cargo xtask shuttle`; a failure prints the schedule that repeats it.
+//! The whole engine under random schedules: group commit with early lock release, and checkpoints against the
+//! truncation of the log. `cargo xtask shuttle`; a failure prints the schedule that repeats it.
 //!
-//! The services are tasks that step them. At random moments the power goes: what the disk would then hold is kept, and
-//! opened when all tasks have ended.
+//! The services are tasks that step them. At random moments power is lost: a copy of what the disk would then hold is
+//! kept, and opened when all tasks have ended.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn options(background: Background) -> Options {
         .background(background)
 }
 
-/// A database, its services as tasks, and what crashes left.
+/// A database, its services as tasks, and the disks that crashes left.
 struct Bench {
     db: Database,
     disk: SimDisk,
@@ -82,7 +82,7 @@ struct Bench {
     crashes: std::sync::Mutex<Vec<Crashed>>,
 }
 
-/// What a crash left, and what must be in it.
+/// A disk that a crash left, and what must be in it.
 struct Crashed {
     disk: SimDisk,
     /// Least values of counters.
@@ -99,7 +99,7 @@ impl Bench {
         Arc::new(Bench { db, disk, working: AtomicUsize::new(workers), crashes: std::sync::Mutex::default() })
     }
 
-    /// The power goes now, for a copy of the disk.
+    /// Power is lost now, for a copy of the disk.
     fn crash(&self, how: Crash, at_least: Vec<(u64, u64)>) {
         let disk = self.disk.crash(how);
         self.crashes.lock().unwrap().push(Crashed { disk, at_least });
@@ -124,7 +124,7 @@ impl Bench {
         })
     }
 
-    /// Steps a service as long as anybody works.
+    /// Steps a service as long as any worker runs.
     fn serve(self: &Arc<Self>, service: Service) -> thread::JoinHandle<()> {
         let bench = Arc::clone(self);
         thread::spawn(move || {
@@ -135,7 +135,7 @@ impl Bench {
         })
     }
 
-    /// Opens what the crashes left.
+    /// Opens the disks that the crashes left.
     fn judge(&self) {
         for crashed in self.crashes.lock().unwrap().drain(..) {
             let db = options(Background::Inline).open_on(Arc::new(crashed.disk)).unwrap();
@@ -150,8 +150,8 @@ impl Bench {
     }
 }
 
-/// Writers give their locks up before their commits are durable. What a writer, or somebody who has only read, was told
-/// is found after the power has gone.
+/// Writers release their locks before their commits are durable. What a writer, or a transaction that only read, was
+/// told is still there after the loss of power.
 #[test]
 fn shuttle_nothing_acknowledged_is_lost_though_locks_go_early() {
     schedules(|| {
@@ -179,8 +179,8 @@ fn shuttle_nothing_acknowledged_is_lost_though_locks_go_early() {
     });
 }
 
-/// Checkpoints are taken, and the log is cut off, while transactions run; one of them is older than the checkpoints and
-/// is rolled back, before the crash or by the restart.
+/// Checkpoints are taken, and the log is truncated, while transactions run; one of them is older than the checkpoints
+/// and is rolled back, before the crash or by the restart.
 #[test]
 fn shuttle_the_log_keeps_what_a_restart_needs() {
     schedules(|| {
@@ -198,7 +198,7 @@ fn shuttle_the_log_keeps_what_a_restart_needs() {
             bench.crash(Crash::Nothing, vec![]);
         }));
         tasks.push(bench.spawn(|bench| {
-            // Each fills a part of a segment, so that segments are left behind and cut off.
+            // Each transaction fills a part of a segment, so that old segments are truncated.
             const FILLER: Table<u64, Vec<u8>> = Table::new("filler");
             for n in 0..12 {
                 bench.db.transact(|tx| tx.put(&FILLER, &(n % 4), &vec![n as u8; 3000])).unwrap();

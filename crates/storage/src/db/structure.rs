@@ -1,9 +1,9 @@
-//! The structure check: whether all pages together are what trees, free list and indexes must be.
+//! The structure check: whether all pages together form trees, a free list and indexes.
 //!
-//! Reading pages proves each by itself (checksum, number, and what `page::sound` says). Here is proved what no page
-//! shows alone: that inner pages name children that exist once, on the level below, within the bounds that the parent
-//! gives them; that leaves follow each other; that free pages are free and all others in use; that rows and the entries
-//! of secondary indexes belong together; that no page is newer than the log.
+//! Reading pages proves each by itself (checksum, number, and the rules of `page::sound`). This check proves the rules
+//! that involve several pages: that inner pages name children that exist once, on the level below, within the bounds
+//! that the parent gives them; that leaves follow each other; that free pages are free and all others in use; that rows
+//! and the entries of secondary indexes belong together; that no page is newer than the log.
 
 use std::fmt::{Display, Formatter};
 use std::ops::ControlFlow;
@@ -21,20 +21,20 @@ use crate::table::catalog::{Secondary, TableTrees};
 use crate::table::indexed::entry_key;
 use crate::txn::core::Core;
 
-/// Progress is told at the first of so many pages.
+/// Progress is reported at the first of so many pages.
 const TOLD_EVERY: u64 = 256;
 
-/// What must hold of the pages of a database.
+/// The rules for the pages of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Rule {
-    /// The page can be read: its checksum is right, and it says that it is the page of its place.
+    /// The page can be read: its checksum is right, and it has the number of its place.
     Readable,
     /// Its header, slots, records and counters fit the page and each other.
     Layout,
     /// Keys ascend and lie within the page's fences.
     KeyOrder,
-    /// Heads and hint keys are those of the keys.
+    /// Heads and hint keys match the keys.
     HintKeys,
     /// Fences are the bounds that the parent gives the page.
     FenceKeys,
@@ -101,7 +101,7 @@ impl Display for Finding {
     }
 }
 
-/// What the structure check has seen.
+/// The result of the structure check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Structure {
@@ -119,7 +119,7 @@ pub struct Structure {
     pub findings: Vec<Finding>,
     /// Findings beyond those.
     pub more: u64,
-    /// Broken off by the caller: nothing is proved.
+    /// The caller stopped the check: nothing is proved.
     pub cancelled: bool,
 }
 
@@ -127,18 +127,18 @@ impl Structure {
     /// Findings that are kept.
     pub const MOST_FINDINGS: usize = 1000;
 
-    /// Whether all was looked at and nothing found.
+    /// Whether the check was complete and found nothing.
     pub fn passed(&self) -> bool {
         self.findings.is_empty() && !self.cancelled
     }
 }
 
 impl Database {
-    /// Proves the structure of everything in the data file: see [`Rule`]. Meant for a database that nobody changes
-    /// meanwhile. The rows of a table are compared with its secondary indexes if the table was opened since the
-    /// database was; of others it is only proved that every entry has a row.
+    /// Proves the structure of everything in the data file: see [`Rule`]. Meant for a database that no transaction
+    /// changes meanwhile. The rows of a table are compared with its secondary indexes if the table was opened since the
+    /// database was; for other tables the check only proves that every entry has a row.
     ///
-    /// `progress` hears how many of how many pages have been seen, now and then, and may break the check off.
+    /// `progress` is called now and then with how many of how many pages have been seen, and may stop the check.
     ///
     /// # Errors
     /// A file that cannot be read at all. Damage is no error but a finding.
@@ -160,7 +160,7 @@ impl Database {
     }
 }
 
-/// Where a page was met.
+/// Where the check met a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Not,
@@ -168,7 +168,7 @@ enum Seen {
     Free,
 }
 
-/// What a parent says of its child.
+/// A child as its parent describes it.
 struct Expected<'a> {
     level: Option<u8>,
     low: Option<&'a [u8]>,
@@ -182,7 +182,7 @@ struct Walk<'a, P> {
     end: u32,
     seen: Vec<Seen>,
     looked: u64,
-    /// Some page could not be read or followed: what it leads to is not known.
+    /// Some page could not be read or followed: the pages that it leads to are unknown.
     blind: bool,
     progress: P,
     out: Structure,
@@ -247,7 +247,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                     }
                 }
                 Err(StorageError::CorruptPage { what, .. }) => {
-                    // Too wrong to be used, but what is wrong can be told.
+                    // Too damaged to be used, but the damage can be reported.
                     let rule = match self.core.pool.read_unproved(id, copy.as_bytes_mut()) {
                         Ok(()) if header::damage(copy.as_bytes(), id, true).is_none() => {
                             sound::flaw(copy.as_bytes(), id).map_or(Rule::Readable, rule_of)
@@ -261,7 +261,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
                 Err(error) => return Err(error),
             }
         }
-        // In the pool it may have been changed since it was read.
+        // The page in the pool may have been changed since it was read.
         if let Some(flaw) = sound::flaw(copy.as_bytes(), id) {
             self.blind = true;
             self.find(rule_of(flaw), id, flaw.to_string());
@@ -346,7 +346,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             }
         }
         let Some(bytes) = self.page(id)? else {
-            // Who follows it is not known: the link to that cannot be judged.
+            // The page that follows it is unknown: the link to that page cannot be checked.
             *last = None;
             return Ok(());
         };
@@ -436,7 +436,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
             let _ = page.append_value(slot, &mut key);
             let entry = page.key(i);
             let belongs = match self.value(primary, &key)? {
-                // It cannot be read, which was found elsewhere.
+                // The page cannot be read, which is another finding.
                 None => true,
                 Some(None) => false,
                 Some(Some(row)) => match index {

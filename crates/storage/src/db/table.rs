@@ -11,8 +11,8 @@ use crate::table::codec::{Codec, Key, Row, key_from};
 
 /// A table as a program declares it: a name, the types of key and row, and its secondary indexes.
 ///
-/// A declaration is a constant and belongs to no database; the table is created where it is first opened. One that exists
-/// with other indexes is refused: [`Database::alter_indexes`] gives it those declared.
+/// A declaration is a constant and belongs to no database; the table is created where it is first opened. A table that
+/// exists with other indexes is refused: [`Database::alter_indexes`] gives it the declared ones.
 ///
 /// ```
 /// use storage::{SecondaryIndex, Table};
@@ -42,7 +42,7 @@ pub trait SecondaryIndex: 'static {
     type Key: Key;
     /// The table's row.
     type Row: Row;
-    /// What the index orders by.
+    /// The type by which the index orders.
     type By: Key;
     /// The index's name, unique in its table.
     const NAME: &'static str;
@@ -58,7 +58,7 @@ impl<K, V> Table<K, V> {
         Table { name, specs: [None; MAX_INDEXES], types: PhantomData }
     }
 
-    /// The table with one secondary index more.
+    /// The table with one more secondary index.
     ///
     /// # Panics
     /// (At compile time, in a constant.) When there are eight already.
@@ -106,7 +106,7 @@ impl<K, V> Table<K, V> {
         self.name
     }
 
-    /// The declaration for statements on bytes: any codecs do.
+    /// The declaration for statements on bytes: any codecs will do.
     pub(crate) const fn raw(&self) -> Declared<'_> {
         Declared { name: self.name, codecs: None, specs: &self.specs }
     }
@@ -150,12 +150,12 @@ impl<K, V> Debug for Table<K, V> {
     }
 }
 
-/// The key and row type of a table opened with [`Database::raw_table`]: bytes that mean something to the program alone. It
-/// has no values and no codec, so that only the statements on bytes accept such a table.
+/// The key and row type of a table opened with [`Database::raw_table`]: bytes that only the program interprets. It has
+/// no values and no codec, so that only the statements on bytes accept such a table.
 #[derive(Clone, Copy, Debug)]
 pub enum Raw {}
 
-/// An open table: found by its number, where a [`Table`] is found by its name. Copy it as you like; it is good
+/// An open table: found by its number, where a [`Table`] is found by its name. It is `Copy`; it is valid
 /// for the database that gave it, as long as that is open. Every other database refuses it.
 pub struct OpenTable<K, V> {
     /// The open database: [`Core::instance`](crate::txn::core::Core::instance).
@@ -207,13 +207,13 @@ mod sealed {
     pub trait Sealed<K, V> {
         /// The open table; `None` if there is none of its name yet.
         fn find<'db>(&self, database: &'db Database) -> Result<Option<&'db TableInfo>, TxnError>;
-        /// How it is declared; `None` for a handle, whose table is always there.
+        /// Its declaration; `None` for a handle, whose table always exists.
         fn declaration(&self) -> Option<Declared<'_>>;
     }
 }
 
-/// What a statement accepts as a table: a declaration ([`Table`], looked up by name) or a handle ([`OpenTable`],
-/// a few nanoseconds faster).
+/// A table as an argument of a statement: a declaration ([`Table`], looked up by name) or a handle ([`OpenTable`], a
+/// few nanoseconds faster).
 pub trait AsTable<K, V>: sealed::Sealed<K, V> {}
 
 impl<K: Key, V: Row> AsTable<K, V> for Table<K, V> {}

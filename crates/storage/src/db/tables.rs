@@ -1,4 +1,4 @@
-//! What is done to whole tables: dropping, emptying, changing their indexes, measuring.
+//! Operations on whole tables: dropping, emptying, changing their indexes, measuring.
 
 use super::database::Database;
 use super::table::{OpenTable, Raw, Table};
@@ -9,19 +9,19 @@ use crate::page::header::Kind;
 use crate::table::catalog::Declared;
 use crate::table::codec::{Key, Row};
 
-/// What a database takes on disk, in bytes.
+/// The space that a database takes on disk, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sizes {
-    /// The data file, with pages that are free and room that it has ahead.
+    /// The data file, with free pages and room reserved ahead.
     pub data_file: u64,
-    /// Files of the log that are in use, with the room that they have ahead.
+    /// Files of the log that are in use, with room reserved ahead.
     pub log: u64,
     /// Each table, by name.
     pub tables: Vec<TableSize>,
 }
 
-/// What a table takes of the data file.
+/// The space that a table takes in the data file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableSize {
@@ -36,11 +36,11 @@ pub struct TableSize {
 impl Database {
     /// Drops a table with its indexes; false if there is none of this name.
     ///
-    /// A transaction of its own: it waits for the exclusive lock on the table, so for every transaction that has used it
-    /// and has not ended (one of this thread would be waited for in vain), and cannot be taken back. It is durable when it
-    /// returns. A crash leaves the table as it was, or none; what is then left of its pages is given back by the next
-    /// open. Handles of the table are refused from then on with [`TxnError::Dropped`]; a [`Table`] creates
-    /// a new one where it is written to. The space is used again by others; the file does not shrink.
+    /// A transaction of its own: it waits for the exclusive lock on the table, so for every transaction that has used
+    /// it and has not ended (waiting for one of the same thread fails), and cannot be rolled back. It is durable when
+    /// it returns. A crash leaves the table as it was, or none; the next open gives back the rest of its pages. Handles
+    /// of the table are refused from then on with [`TxnError::Dropped`]; writing by a [`Table`] creates a
+    /// new one. Other tables use the space again; the file does not shrink.
     ///
     /// # Errors
     /// See [`TxnError`]. After [`StorageError::NoSpace`] the table may be gone and its pages not given back: the next
@@ -49,10 +49,10 @@ impl Database {
         self.catalog.drop_table(&self.core, name)
     }
 
-    /// Takes all rows of a table, without a log record for each; false if there is none of this name.
+    /// Removes all rows of a table, without a log record for each; false if there is none of this name.
     ///
     /// A transaction of its own, as [`Database::drop_table`]: it waits for the exclusive lock on the table, cannot be
-    /// taken back, and is durable when it returns. A crash leaves all rows or none. Handles stay good.
+    /// rolled back, and is durable when it returns. A crash leaves all rows or none. Handles stay valid.
     ///
     /// # Errors
     /// See [`TxnError`]. A failure in the middle closes the instance, to readers too; the next open finishes the work.
@@ -60,9 +60,9 @@ impl Database {
         self.catalog.truncate(&self.core, name)
     }
 
-    /// Gives a table the secondary indexes that `table` declares, and opens it: builds those that it does not have from its
-    /// rows, drops those that are not declared, and keeps the others. A table that does not exist is created; one that is as
-    /// declared is only opened, so that a program may call this wherever it would call [`Database::table`].
+    /// Gives a table the secondary indexes that `table` declares, and opens it: builds missing ones from its rows,
+    /// drops those that are not declared, and keeps the others. A table that does not exist is created; one that
+    /// already matches is only opened, so that a program may call this wherever it would call [`Database::table`].
     ///
     /// ```
     /// # use storage::{Database, Options, SecondaryIndex, Table};
@@ -91,27 +91,28 @@ impl Database {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// An index is told by its name, whether it is unique, and its codec. One whose function has changed needs another name:
-    /// what an index orders by is not in the database.
+    /// An index is identified by its name, whether it is unique, and its codec. An index whose function has changed
+    /// needs another name: the database does not know what an index orders by.
     ///
-    /// It waits for the exclusive lock on the table, so for every transaction that has used it and has not ended (one of this
-    /// thread would be waited for in vain), and others wait until it is done. Like [`Database::drop_table`] it is no part of a
-    /// transaction, cannot be taken back, and is durable when it returns; a crash leaves the indexes as they were, or as
-    /// declared. Handles of the table, and statements that waited for it, are refused with [`TxnError::Dropped`]; other
-    /// declarations of it with [`TxnError::Schema`] from then on. Building an index logs each of its entries, and sorts some
-    /// megabytes of them at a time.
+    /// It waits for the exclusive lock on the table, so for every transaction that has used it and has not ended
+    /// (waiting for one of the same thread fails), and other transactions wait until it is done. Like
+    /// [`Database::drop_table`] it is no part of a transaction, cannot be rolled back, and is durable when it returns;
+    /// a crash leaves the indexes as they were, or as declared. Handles of the table, and statements that waited for
+    /// it, are refused with [`TxnError::Dropped`]; other declarations of it with [`TxnError::Schema`] from then on.
+    /// Building an index logs each of its entries, and sorts some megabytes of them at a time.
     ///
     /// # Errors
-    /// [`TxnError::NotUnique`] names two rows that have one value in a new unique index. [`TxnError::OtherCodec`] if the
-    /// types of key or row are not those of the table. [`TxnError::KeyTooLong`] for an entry of a row. [`TxnError::Schema`]
-    /// after about a thousand changes since the database was opened. Those of waiting for a lock, no space, a failed read: the
-    /// table is as it was, and what was built is given back now or by the next open. If the old indexes' pages cannot be
-    /// given back, the error is told although the indexes have been changed; the next open does it.
+    /// [`TxnError::NotUnique`] names two rows that have one value in a new unique index. [`TxnError::OtherCodec`] if
+    /// the types of key or row are not those of the table. [`TxnError::KeyTooLong`] for an entry of a row.
+    /// [`TxnError::Schema`] after about a thousand changes since the database was opened. Those of waiting for a lock,
+    /// no space, a failed read: the table is unchanged, and the new pages are given back now or by the next open. If
+    /// the old indexes' pages cannot be given back, the error is returned although the indexes have been changed; the
+    /// next open gives them back.
     pub fn alter_indexes<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
         Ok(OpenTable::new(self.core.instance, self.alter(&table.typed())?))
     }
 
-    /// As [`Database::alter_indexes`], for statements on bytes: the types of key and row are not asked for, as by
+    /// As [`Database::alter_indexes`], for statements on bytes: the types of key and row are not checked, as by
     /// [`Database::raw_table`].
     ///
     /// # Errors
@@ -127,8 +128,8 @@ impl Database {
         }
     }
 
-    /// What the database takes on disk. Reads the inner pages of all trees, a few in a thousand of all; beside writers the
-    /// figures are of no single moment.
+    /// The space that the database takes on disk. Reads the inner pages of all trees, a few in a thousand of all; while
+    /// other transactions write, the figures are not of one moment.
     ///
     /// # Errors
     /// A page that cannot be read.
@@ -151,7 +152,7 @@ impl Database {
     /// Pages of a tree. Leaves are counted, not read.
     fn pages_of(&self, tree: Tree) -> Result<u64, StorageError> {
         let (mut pages, mut waiting) = (0, vec![tree.root]);
-        // A tree that others change meanwhile cannot lead round for ever.
+        // While other transactions change the tree, a bound keeps the walk from going round for ever.
         let most = u64::from(self.core.pool.file_pages());
         while let Some(id) = waiting.pop() {
             let below = self.children(tree, id)?;
@@ -189,7 +190,7 @@ impl Database {
     }
 }
 
-/// What is below a page.
+/// The pages below a page.
 enum Below {
     Leaves(u64),
     Inner(Vec<PageId>),

@@ -1,4 +1,4 @@
-//! Transactions as programs see them.
+//! The transactions of the public interface.
 
 use std::ops::{ControlFlow, RangeBounds};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::txn::core::Txn;
 /// A transaction. Rolled back when dropped; ended by [`Transaction::commit`] or [`Transaction::rollback`].
 ///
 /// A table that does not exist is an empty one to statements that read, update or delete: they do not create it. At
-/// serializable and repeatable read the transaction can rely on that like on anything it has read: who creates the table
-/// waits for it. Statements that insert or put, and locks on the whole table for writing, create it, at once and for good:
-/// it stays when the transaction is rolled back.
+/// serializable and repeatable read the transaction can rely on that like on anything it has read: a transaction that
+/// creates the table waits for it. Statements that insert or put, and locks on the whole table for writing, create it,
+/// at once and for good: it stays when the transaction is rolled back.
 ///
 /// ```
 /// # use storage::{Database, Options, Table};
@@ -41,7 +41,7 @@ use crate::txn::core::Txn;
 pub struct Transaction<'db> {
     db: &'db Database,
     pub(crate) txn: Txn<'db>,
-    /// It was chosen as a deadlock's victim, in this table: nothing but rolling back is left.
+    /// It was chosen as a deadlock's victim, in this table: it can only be rolled back.
     victim: Option<Arc<str>>,
     pub(super) savepoints: Savepoints,
 }
@@ -57,7 +57,7 @@ pub enum TableLock {
     Shared,
     /// The table will be read as a whole and rows of it written.
     SharedIntentExclusive,
-    /// The table is this transaction's alone.
+    /// No other transaction may use the table.
     Exclusive,
 }
 
@@ -67,19 +67,19 @@ impl<'db> Transaction<'db> {
         Transaction { db, txn, victim: None, savepoints: Savepoints::default() }
     }
 
-    /// Whether the transaction was chosen to give way in a deadlock: roll back, then run it again.
+    /// Whether the transaction was chosen as a deadlock's victim: roll back, then run it again.
     pub fn is_victim(&self) -> bool {
         self.victim.is_some()
     }
 
-    /// How old it is, for [`Database::begin_again`].
+    /// Its age, for [`Database::begin_again`].
     #[inline]
     pub fn age(&self) -> Age {
         self.txn.age
     }
 
-    /// Says that another thread or fiber than the one that began it will go on with the transaction. Without this word a
-    /// conflict with it in the thread that began it is taken for one that never ends: see [`TxnError::OwnTask`].
+    /// Says that another thread or fiber than the one that began the transaction goes on with it. Without this call a
+    /// conflict with it in the thread that began it counts as one that never ends: see [`TxnError::OwnTask`].
     pub fn hand_over(&mut self) {
         self.txn.claim.context().owner.run_by(0);
     }
@@ -147,7 +147,7 @@ impl<'db> Transaction<'db> {
         self.txn.core.pool.points().enter(Operation { kind, index: index.tree.index.0 });
     }
 
-    /// Notes what an error means for the transaction.
+    /// Records the consequences of an error for the transaction.
     #[inline]
     pub(super) fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
         if let Err(TxnError::Deadlock { table }) = &result {
@@ -184,7 +184,7 @@ impl<'db> Transaction<'db> {
         result
     }
 
-    /// Reads a row. The key is of the table's type or what stands for it: a `&str` for a `String` ([`Key::Borrowed`]).
+    /// Reads a row. The key is of the table's type or its borrowed form: a `&str` for a `String` ([`Key::Borrowed`]).
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -196,8 +196,8 @@ impl<'db> Transaction<'db> {
         self.get_for(table, key, Want::Read)
     }
 
-    /// Reads a row that will probably be written: others may still read it, but nobody else who means to write
-    /// gets it, so that two who do this wait for each other instead of deadlocking.
+    /// Reads a row that will probably be written: other transactions may still read it, but no other one gets it for
+    /// update, so that two that do this wait for each other instead of deadlocking.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -238,7 +238,7 @@ impl<'db> Transaction<'db> {
         self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.insert_row(info, key, row)))
     }
 
-    /// Inserts a row or replaces the one that is there.
+    /// Inserts a row or replaces the existing one.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -286,7 +286,7 @@ impl<'db> Transaction<'db> {
         self.with_key(key, |tx, key| tx.txn.delete_row(info, key))
     }
 
-    /// The rows of a range of keys, from both ends as the caller likes.
+    /// The rows of a range of keys, from both ends as the caller chooses.
     ///
     /// # Errors
     /// The items of the cursor are results: see [`TxnError`].
@@ -332,7 +332,7 @@ impl<'db> Transaction<'db> {
         let info = match mode {
             TableMode::IS | TableMode::S => match self.seen(table, Want::Read)? {
                 Some(info) => info,
-                // Its absence is locked, which keeps all rows out.
+                // The lock on its absence keeps all rows out.
                 None => return Ok(()),
             },
             _ => self.made(table)?,
@@ -377,12 +377,12 @@ impl<'db> Transaction<'db> {
     }
 
     /// Commits and returns at once. The answer may leave the program when [`Database::durable`] has reached the
-    /// position returned; until then a crash may undo the commit, and with it all that built on it. Locks are
-    /// released at once (early lock release: Johnson et al., "Aether", VLDB 2010).
+    /// position returned; until then a crash may undo the commit, and with it all transactions that have read from it.
+    /// Locks are released at once (early lock release: Johnson et al., "Aether", VLDB 2010).
     ///
     /// # Errors
-    /// When the instance is closed to commits; [`TxnError::Ended`] when an earlier error has left nothing to commit. The
-    /// transaction is rolled back then.
+    /// When the instance is closed to commits; [`TxnError::Ended`] when an earlier error has left nothing to commit.
+    /// The transaction is rolled back then.
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
         if self.victim.is_some() || self.txn.is_broken() {
@@ -392,7 +392,7 @@ impl<'db> Transaction<'db> {
         Ok(self.txn.commit()?)
     }
 
-    /// Commits for [`Database::transact`]: a victim is told that it is one.
+    /// Commits for [`Database::transact`]; returns an error if the transaction is a deadlock's victim.
     pub(super) fn commit_all(self) -> Result<(), TxnError> {
         match &self.victim {
             Some(table) => Err(TxnError::Deadlock { table: Arc::clone(table) }),
@@ -400,7 +400,7 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Takes everything back and returns when what was read is on disk: whatever is answered now tells of it.
+    /// Rolls back and returns when what was read is on disk: the caller's answer may reveal it.
     pub(super) fn give_up(self) -> Result<(), TxnError> {
         let core = &self.db.core;
         let end = self.rollback()?;
@@ -410,8 +410,7 @@ impl<'db> Transaction<'db> {
         Ok(())
     }
 
-    /// Takes everything back. Returns the position that must be durable before an answer that tells of what
-    /// was read may leave.
+    /// Rolls back. Returns the position that must be durable before an answer may leave that reveals what was read.
     ///
     /// # Errors
     /// When a page or the log cannot be read: the instance is then closed, to readers too, and the next open rolls back.
@@ -492,9 +491,9 @@ impl Transaction<'_> {
     }
 
     /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
-    /// written, and up to sixteen that differ are written under one log record. `change` is told which key it is called
-    /// for; of a key that occurs again it sees what it made of the row before. A key without a row is passed over; returns
-    /// how many had one. On an error, or when `change` panics, no row is changed.
+    /// written, and up to sixteen that differ are written under one log record. `change` gets the number of the key that
+    /// it is called for; for a key that occurs again it sees its own result for the row. A key without a row is skipped;
+    /// returns how many keys had one. On an error, or when `change` panics, no row is changed.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -525,7 +524,7 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Inserts a row or replaces the one that is there.
+    /// Inserts a row or replaces the existing one.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -677,16 +676,17 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Brings rows, of several tables perhaps, into the processor's caches, many at a time: of each the first so many
-    /// bytes. Changes and locks nothing; a table that cannot be found is passed over.
+    /// Brings rows, perhaps of several tables, into the processor's caches, many at a time: the first so many bytes of
+    /// each. Changes and locks nothing; skips a table that cannot be found.
     pub fn prefetch_raw<'k, K, V>(&mut self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.db;
         self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
         self.txn.prefetch(rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes))));
     }
 
-    /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if this
-    /// thread has inserted such rows before, the lines that the insert will need are asked for. Changes and locks nothing.
+    /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if
+    /// this thread has inserted such rows before, the lines that the insert will need are prefetched. Changes and locks
+    /// nothing.
     pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
         if let Ok(info) = table.info(self.db) {
             self.txn.prefetch_insert(&info.primary, key);
@@ -694,10 +694,10 @@ impl Transaction<'_> {
     }
 }
 
-/// Bytes of a row that [`Transaction::prefetch`] brings.
+/// Bytes of each row that [`Transaction::prefetch`] brings into the caches.
 const ROW_BYTES: usize = 256;
 
-/// The error for an update in place of bytes that an index looks at.
+/// The error for an update in place of bytes that an index depends on.
 #[cold]
 fn depends_on_head(info: &TableInfo, len: usize) -> TxnError {
     let what = format!("has an index that depends on its first {len} bytes");

@@ -1,4 +1,4 @@
-//! Reading every page in use to see that it is what was written.
+//! Reading every page in use to check that it is what was written.
 
 use std::collections::HashSet;
 
@@ -12,9 +12,9 @@ use crate::txn::core::Core;
 
 /// Brings every page below the allocator's end through the pool, whose reads verify checksum and number.
 ///
-/// Pages that nothing refers to may hold anything: a bulk load that was broken off has taken them and perhaps never
-/// written them. So damage counts only where a tree or the list of free pages leads. Meant for a database that nobody
-/// changes meanwhile.
+/// Pages that nothing refers to may hold anything: an interrupted bulk load has taken them and perhaps never written
+/// them. So damage counts only in pages of trees or of the free list. Meant for a database that no transaction changes
+/// meanwhile.
 ///
 /// # Errors
 /// The first damage, or a failed read.
@@ -34,7 +34,7 @@ pub(crate) fn verify_pages(core: &Core, catalog: &Catalog) -> Result<u64, Storag
     Ok(u64::from(end))
 }
 
-/// Reads every page that something refers to. While others write, one that moves may be missed.
+/// Reads every page that a tree or the free list refers to. While transactions write, a page that moves may be missed.
 ///
 /// # Errors
 /// The first damage, or a failed read.
