@@ -1,7 +1,7 @@
 //! A counter that survives its process.
 //!
 //! The program runs itself as a child, which counts and then ends without closing the database, in the middle of a
-//! transaction. The parent opens what is left: every count that was acknowledged is there, and nothing else.
+//! transaction. The parent opens the database again: every acknowledged count is there, and nothing else.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -27,7 +27,7 @@ fn child(directory: &Path) -> Result<(), Box<dyn std::error::Error>> {
     }
     let mut tx = db.begin()?;
     tx.put(&COUNTERS, "visits", &1_000_000)?;
-    // Time for the log to reach the disk, so that restart has something to take back.
+    // Time for the log to reach the disk, so that restart has something to undo.
     std::thread::sleep(std::time::Duration::from_millis(50));
     // No commit, no destructor: for the database this is a crash.
     std::process::exit(0)
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let status = Command::new(std::env::current_exe()?).arg(&directory).status()?;
     assert!(status.success(), "the child failed: {status}");
 
-    // Recovery announces itself, and could be cancelled here.
+    // Recovery reports its progress here, and could be cancelled.
     let options = Options::new().on_recovery(|r| {
         if r.pass == RecoveryPass::Done {
             println!("recovered: {} log records read, {} open transactions rolled back", r.records, r.losers);

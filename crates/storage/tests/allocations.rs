@@ -1,4 +1,4 @@
-//! Reads and updates in place of rows in memory allocate nothing, typed ones neither, from the first statement of a
+//! Reads and updates in place of rows in memory allocate nothing, nor do typed ones, from the first statement of a
 //! transaction on. (The first transactions of a slot make buffers, which stay.)
 
 #![allow(unsafe_code, clippy::unwrap_used)]

@@ -21,7 +21,7 @@ fn rows(tx: &mut Transaction<'_>) -> usize {
     rows
 }
 
-/// A part of a table appears when nobody relies on the table's being empty any more.
+/// A part of a table appears once no transaction relies on the table's being empty any more.
 #[test]
 fn a_part_waits_for_the_readers_of_the_empty_table() {
     let db = Options::new().buffer_pool(8 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
@@ -60,7 +60,7 @@ fn a_part_of_a_table_that_is_no_longer_empty_is_refused() {
     db.verify_pages().unwrap();
 }
 
-/// Whether all pages belong to something.
+/// Checks that every page belongs to a tree or to the free list.
 fn is_whole(db: &Database) {
     let structure = db.check_structure(|_, _| ControlFlow::Continue(())).unwrap();
     assert!(structure.passed(), "{:?}", structure.findings);
@@ -84,7 +84,7 @@ impl SecondaryIndex for Halves {
     }
 }
 
-/// Ends of a load that load nothing.
+/// Ways in which a load ends without loading rows.
 #[derive(Clone, Copy, Debug)]
 enum BrokenOff {
     Empty,
@@ -94,7 +94,7 @@ enum BrokenOff {
     Part(u64),
 }
 
-/// What a load took is given back when it is broken off, and used by others.
+/// The pages of a load that is broken off are given back, and other tables use them.
 #[test]
 fn a_load_that_is_broken_off_leaves_no_pages_behind() {
     use BrokenOff::{AfterRows, ByRows, BySameValues, Empty, Part as PartAfter};
@@ -148,7 +148,7 @@ fn a_load_that_is_broken_off_leaves_no_pages_behind() {
     }
 }
 
-/// A load that finds the disk full gives back what it took: the log had room for that.
+/// A load that finds the disk full gives its pages back: the log had room for that.
 #[test]
 fn a_load_that_finds_the_disk_full_leaves_a_sound_database() {
     let disk = SimDisk::new(2);

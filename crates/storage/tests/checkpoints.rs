@@ -12,8 +12,8 @@ use storage::{Table, TxnError};
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 
-/// Nobody looked for what a checkpoint would gain but five times in a second, in which a fast log grows by fifty times
-/// what may lie between two.
+/// The service estimated the gain of a checkpoint only five times in a second, in which a fast log grows by fifty times
+/// the distance allowed between two checkpoints.
 #[test]
 fn checkpoints_keep_up_with_a_fast_log() {
     const EVERY: u64 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Keys that share the names of their locks: they may wait for each other, and that is all.
+//! Keys that share the names of their locks: they may wait for each other, with no other effect.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -19,7 +19,7 @@ const FIRST: Table<(), ()> = Table::new("first");
 const SECOND: Table<(), ()> = Table::new("second");
 const INDEXED: Table<(), ()> = Table::new("indexed").with_raw_index("by_tail", false, 8, by_tail);
 
-/// Orders rows by what comes behind their first eight bytes.
+/// Orders rows by the bytes behind their first eight.
 fn by_tail(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     row.get(8..).map(|tail| out.extend_from_slice(&tail[..tail.len().min(3)])).is_some()
 }
@@ -51,7 +51,7 @@ fn count(head: &mut [u8]) {
     head[..8].copy_from_slice(&next.to_le_bytes());
 }
 
-/// A random statement, and the same on a map; both answer alike.
+/// A random statement, and the same on a map; both give the same answer.
 fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut Rng, indexed: bool) {
     let n = rng.below(120);
     let (one, other) = (key(n), key(n + rng.below(12)));
@@ -248,11 +248,11 @@ fn transactions_whose_keys_share_names_stay_apart() {
     }
 }
 
-/// What two keys are called together in one database says nothing of the next: names cannot be aimed at.
+/// Lock names of one database do not predict those of another: no client can construct keys that collide.
 #[test]
 fn names_are_drawn_anew_for_every_database() {
     // With one bit a key and the table's end share a name or not, which shows in whether a reader of the end waits for
-    // a writer of the key. What is asked here is only that databases differ in it.
+    // a writer of the key. The test only asks that databases differ in it.
     let shares = |id: u64| {
         let db = options(1).database_id(id).open_on(Arc::new(MemDisk::new())).unwrap();
         let [table, ..] = tables(&db);
@@ -261,7 +261,7 @@ fn names_are_drawn_anew_for_every_database() {
         writer.update_head_raw(&table, &key(0), 8, |head, _| count(head)).unwrap();
         std::thread::scope(|scope| {
             let (db, table) = (&db, &table);
-            // Begun by its own thread: it is that thread that waits.
+            // Begun by its own thread, so that this thread waits.
             let read = scope.spawn(move || db.begin().unwrap().read_raw(table, &key(1), |_| ()).unwrap());
             while db.stats().lock_waits == 0 && !read.is_finished() {
                 std::thread::yield_now();

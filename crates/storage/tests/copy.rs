@@ -17,7 +17,7 @@ use storage::{
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
-/// What each writer has changed since it began: `None` is a delete.
+/// The changes of each writer since it began: `None` is a delete.
 type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 const WRITERS: usize = 4;
@@ -27,7 +27,7 @@ struct Writers<'db> {
     db: &'db Database,
     rng: Rng,
     open: Vec<Option<(Transaction<'db>, Changes)>>,
-    /// What a reader may find, oldest first, from which position on.
+    /// The states that a reader may find, oldest first, each with the position from which on.
     states: Vec<(Lsn, Model)>,
 }
 
@@ -61,7 +61,7 @@ impl<'db> Writers<'db> {
     fn step(&mut self) {
         let writer = self.rng.below(WRITERS as u64) as usize;
         let Some((mut tx, mut changes)) = self.open[writer].take() else {
-            // Gaps that a reader has looked into would make writers wait for each other.
+            // Gaps that a reader has locked would make writers wait for each other.
             let tx = self.db.begin_at(Isolation::ReadCommitted).unwrap();
             self.open[writer] = Some((tx, Changes::new()));
             return;
@@ -114,7 +114,7 @@ fn is_whole(db: &Database) {
     is_whole_but_for(db, false);
 }
 
-/// A bulk load that has not come to its end leaves pages that belong to nothing.
+/// An unfinished bulk load leaves pages that belong to no tree.
 fn is_whole_but_for(db: &Database, orphans: bool) {
     let structure = db.check_structure(|_, _| ControlFlow::Continue(())).unwrap();
     let found: Vec<_> = structure.findings.iter().filter(|f| !orphans || f.rule != Rule::Orphan).collect();
@@ -210,7 +210,7 @@ fn a_copy_made_while_writers_run_is_what_had_been_committed_at_its_end() {
     }
 }
 
-/// A database with some pages, and a transaction open that a copy must not have.
+/// A database with some pages, and an open transaction that a copy must not have.
 fn source(seed: u64) -> (SimDisk, Database) {
     let disk = SimDisk::new(seed);
     let db = common::open(&disk);
@@ -237,7 +237,7 @@ fn a_copy_broken_off_by_a_crash_is_refused_and_the_original_goes_on() {
         let opened = small().create(false).open_on(on(&after));
         match (&result, opened) {
             (_, Ok(copy)) => {
-                // Only what was complete opens.
+                // Only a complete copy opens.
                 assert_eq!(contents(&copy), expected, "after {calls} calls");
                 is_whole(&copy);
                 outcomes[0] += 1;
@@ -279,7 +279,7 @@ fn a_full_disk_takes_the_copy_back_and_leaves_the_original_alone() {
         assert_eq!(target.list().unwrap(), [""; 0], "{part}: something is left");
         db.transact(|tx| tx.put(&ROWS, &[200], &vec![part as u8])).unwrap();
     }
-    // With space the same directory will do.
+    // With space the same directory can be used.
     target.set_capacity(u64::MAX);
     db.copy_on(on(&target), |_| ControlFlow::Continue(())).unwrap();
     assert_eq!(contents(&opened(&target)), contents(&db));
@@ -322,7 +322,7 @@ fn nothing_is_copied_over_something_that_exists() {
     assert!(matches!(error, CopyError::InUse { .. }), "{error}");
 }
 
-/// The files of the one are not taken for files of the other.
+/// Files of the original are not taken for files of the copy.
 #[test]
 fn a_copy_is_another_database() {
     let (source, db) = source(9);
@@ -432,7 +432,7 @@ fn pages_that_are_torn_when_they_are_read_are_read_again() {
     is_whole(&copy);
 }
 
-/// A page that is damaged for good is not copied in silence.
+/// A page that is damaged for good is not copied without an error.
 #[test]
 fn damage_is_told_and_not_copied() {
     let disk = SimDisk::new(6);
@@ -452,8 +452,8 @@ fn damage_is_told_and_not_copied() {
 
 const PAIRS: [Table<u64, u64>; 2] = [Table::new("first"), Table::new("second")];
 
-/// Threads write the same number into two tables, one transaction each; a copy finds both or neither, and nothing that
-/// was acknowledged before it began is missing.
+/// Threads write the same number into two tables, one transaction each; a copy has both or neither, and all numbers
+/// that were acknowledged before it began.
 #[test]
 fn a_copy_made_beside_threads_has_whole_transactions() {
     let options = || Options::new().buffer_pool(2 << 20).log_segment(256 << 10).checkpoint_every(1 << 20);

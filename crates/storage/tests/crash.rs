@@ -1,7 +1,8 @@
 //! Random work on a simulated disk, power loss at a random call, restart, comparison with a model.
 //!
 //! What must hold after restart: every acknowledged commit is there; of the others a prefix in commit order is there,
-//! each wholly; nothing of a transaction that did not commit; indexes agree with rows; all pages read well.
+//! each as a whole; nothing of a transaction that did not commit; indexes agree with rows; all pages read without
+//! error.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -20,7 +21,7 @@ fn settings(seed: u64) -> Options {
     small().latches(latches).durability(durability)
 }
 
-/// Few enough keys to meet again, some of them long.
+/// Few enough keys to be hit again, some of them long.
 fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
     let n = rng.below(keys);
     let mut key = n.to_be_bytes()[4..].to_vec();
@@ -30,7 +31,7 @@ fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
     key
 }
 
-/// The statements of one transaction, done to `model` as far as they succeed.
+/// The statements of one transaction, applied to `model` as far as they succeed.
 fn work(tx: &mut Transaction<'_>, rng: &mut Rng, keys: u64, model: &mut Model) -> Result<(), TxnError> {
     // Mostly deletes for a while, so that leaves empty and merge.
     let shrinking = rng.once_in(4);
@@ -86,14 +87,14 @@ fn contents(db: &Database) -> Model {
     model
 }
 
-/// What was committed: each state that a restart may find, oldest first, and when its commit is durable.
+/// The committed states that a restart may find, oldest first, and when each commit is durable.
 struct History {
     states: Vec<(Lsn, Model)>,
     /// States below this one must not be found.
     acknowledged: usize,
 }
 
-/// Works until the power goes or `steps` are over; true if it went.
+/// Works until power is lost or `steps` are over; true if it was lost.
 fn run(db: &Database, rng: &mut Rng, keys: u64, steps: u64, history: &mut History) -> bool {
     for _ in 0..steps {
         let mut model = history.states.last().map(|s| s.1.clone()).unwrap_or_default();
@@ -113,7 +114,7 @@ fn run(db: &Database, rng: &mut Rng, keys: u64, steps: u64, history: &mut Histor
                 history.states.push((at, model));
             }
             _ => {
-                // Whatever comes of it, the commit may be found.
+                // Whatever commit returns, the commit may be found.
                 history.states.push((Lsn::ZERO, model));
                 let durable = tx.commit();
                 let Ok(()) = durable else { return true };
@@ -233,7 +234,7 @@ fn a_disk_that_lies_is_found_out() {
     assert_eq!(caught, 5);
 }
 
-/// A write or sync of the log that fails closes the instance; what was acknowledged is found by the next open.
+/// A write or sync of the log that fails closes the instance; the next open finds every acknowledged commit.
 #[test]
 fn a_failed_write_or_sync_closes_the_instance() {
     for (call, seed) in [(Call::Write, 1), (Call::Sync, 2), (Call::Write, 3), (Call::Sync, 4)] {
@@ -256,7 +257,7 @@ fn a_failed_write_or_sync_closes_the_instance() {
         let after = disk.crash(Crash::Random(seed));
         let db = small().open_on(on(&after)).unwrap();
         let found: Vec<u8> = contents(&db).into_keys().map(|k| k[0]).collect();
-        // The one in flight may be there or not.
+        // The commit in flight may be there or not.
         assert!(found == acknowledged || found == (0..=40).collect::<Vec<_>>(), "{call:?}: {found:?}");
         db.transact(|tx| tx.put(&ROWS, &[250], &vec![])).unwrap();
     }

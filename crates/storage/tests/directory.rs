@@ -1,5 +1,5 @@
-//! The directory of a database: it is the one that was opened, whatever paths come to mean; it has one owner; and
-//! nothing in it that is not the database's own is changed.
+//! The directory of a database: it is the one that was opened, whatever its path later leads to; it has one owner; and
+//! files in it that are not the database's are never changed.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -103,7 +103,7 @@ fn child_that_changes_its_directory() {
     std::process::exit(0);
 }
 
-/// Whatever file of a database is a symbolic link, the database is refused and what the link leads to stays.
+/// If any file of a database is a symbolic link, the database is refused and the link's target stays unchanged.
 #[test]
 fn links_are_refused_and_what_they_lead_to_stays() {
     let dir = Directory::new("links");
@@ -141,7 +141,7 @@ fn links_are_refused_and_what_they_lead_to_stays() {
     assert_eq!(numbers(&dir.join("alias")).len(), 2_000);
 }
 
-/// Where a database is made, what already has one of its names stays as it is.
+/// Where a database is created, an existing file with one of its names stays as it is.
 #[test]
 fn nothing_is_made_over_what_exists() {
     let dir = Directory::new("over");
@@ -176,7 +176,7 @@ fn nothing_is_made_over_what_exists() {
     }
 }
 
-/// A file that is called like a segment of the log and is none is neither used again nor removed.
+/// A file that has the name of a log segment and is none is neither used again nor removed.
 #[test]
 fn a_file_called_like_a_segment_stays() {
     let dir = Directory::new("segment");
@@ -198,7 +198,7 @@ fn a_file_called_like_a_segment_stays() {
     assert_eq!(numbers(&bank).len(), 3_000);
 }
 
-/// Deleting takes exactly the database's own files, and only when nobody has it open.
+/// Deleting removes exactly the database's own files, and only when no process has it open.
 #[test]
 fn deleting_takes_only_what_is_the_databases() {
     let dir = Directory::new("delete");
@@ -224,14 +224,14 @@ fn deleting_takes_only_what_is_the_databases() {
     let mut told = claimed.foreign().to_vec();
     told.sort_unstable();
     assert_eq!(told, ["control.old", "log.01", "log.777", "log.txt", "n\u{f6}tes", "pages.doc"]);
-    assert!(matches!(options().open(&bank), Err(OpenError::InUse { .. })), "nobody opens what is about to go");
+    assert!(matches!(options().open(&bank), Err(OpenError::InUse { .. })), "it cannot be opened while it is deleted");
     claimed.delete().unwrap();
     let mut left = files(&bank);
     left.remove("lock");
     assert_eq!(left.len(), foreign.len());
     assert!(left.values().all(|bytes| bytes == b"years of work") && bank.join("lost+found").is_dir());
     assert!(DatabaseFiles::claim(&bank).unwrap().is_some_and(|rest| rest.bytes() == 0));
-    // What an unfinished copy has left is a part of a database, too.
+    // The rest of an unfinished copy is a part of a database, too.
     let copy = dir.join("copy");
     fs::create_dir(&copy).unwrap();
     fs::write(copy.join("copying"), "").unwrap();
@@ -240,7 +240,7 @@ fn deleting_takes_only_what_is_the_databases() {
     assert!(!copy.join("copying").exists() && !copy.join("pages.0").exists());
 }
 
-/// Names that only begin like ours are somebody else's.
+/// Files whose names only begin like a database's are not the database's.
 #[test]
 fn names_that_are_not_quite_ours_are_foreign() {
     for name in ["log.txt", "log.", "log.01", "pages.doc", "pages.1", "control.old", "LOCK", "n\u{f6}tes"] {
@@ -253,7 +253,7 @@ fn names_that_are_not_quite_ours_are_foreign() {
     }
 }
 
-/// The lock is on the directory: a `lock` file that somebody removes, or replaces, lets nobody else in.
+/// The lock is on the directory: removing or replacing the file `lock` lets no other process in.
 #[test]
 fn a_lock_file_that_is_removed_lets_no_second_owner_in() {
     let dir = Directory::new("lock");

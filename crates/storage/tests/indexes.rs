@@ -1,4 +1,5 @@
-//! Indexes of a table that has rows: built and dropped, with crashes and errors on the way, beside others who use the table.
+//! Indexes of a table that has rows: built and dropped, with crashes and errors on the way, while other transactions
+//! use the table.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -43,7 +44,7 @@ where
     rows.into_iter().map(|(_, key, row)| (key, row)).collect()
 }
 
-/// That the table has these rows under these indexes, and every other declaration of it is refused.
+/// Checks that the table has these rows under these indexes, and that every other declaration of it is refused.
 fn is(db: &Database, table: &Table<Vec<u8>, Vec<u8>>, at: usize, model: &Model) {
     let mut tx = db.begin().unwrap();
     let rows: Model = tx.range(table, ..).unwrap().map(Result::unwrap).collect();
@@ -69,7 +70,7 @@ fn is_whole(db: &Database) {
     assert_eq!(orphans(db), 0);
 }
 
-/// Pages that belong to nothing; all else must be as it should.
+/// Pages that belong to no tree; all others must be sound.
 fn orphans(db: &Database) -> usize {
     let structure = db.check_structure(|_, _| ControlFlow::Continue(())).unwrap();
     let (orphans, other): (Vec<_>, Vec<_>) = structure.findings.iter().partition(|f| f.rule == Rule::Orphan);
@@ -122,7 +123,7 @@ fn any_change_of_indexes_gives_those_declared() {
                 Err(error) => panic!("{error}"),
             }
             drop(tx);
-            // The indexes are kept from now on.
+            // From now on the engine maintains the indexes.
             let mut tx = db.begin().unwrap();
             for _ in 0..60 {
                 let (key, size) = (key(rng.below(300)), rng.below(300) as usize);
@@ -202,7 +203,7 @@ fn crashes(from: usize, to: usize) {
         let at = if db.table(ALL[to]).is_ok() { to } else { from };
         assert!(result.is_err() || at == to, "after {calls} calls: it had been done");
         is(&db, ALL[at], at, &model);
-        // A tree whose making was the last thing in the log.
+        // A tree whose creation was the last record of the log.
         let lose = orphans(&db);
         assert!(lose <= 1, "after {calls} calls: {lose} pages");
         lost += lose;
@@ -211,7 +212,7 @@ fn crashes(from: usize, to: usize) {
         } else {
             before += 1
         }
-        // And it goes on.
+        // And the database goes on working.
         db.alter_indexes(ALL[to]).unwrap();
         is(&db, ALL[to], to, &model);
         assert_eq!(orphans(&db), lose);
@@ -237,7 +238,7 @@ fn a_crash_while_an_index_takes_the_place_of_another_leaves_one() {
     crashes(1, 2);
 }
 
-/// The disk refuses one call: the table stays as it was or is as it shall be, at once and after a restart.
+/// The disk refuses one call: the table has its old indexes or its new ones, at once and after a restart.
 fn refused(call: Call, fault: Fault, first: u64, step: u64) {
     let mut n = first;
     let mut failed = 0;
@@ -382,7 +383,7 @@ fn other_types_and_other_names_are_refused() {
     is_whole(&db);
 }
 
-/// A place where an index function waits for the test: 1 while it is to wait, 2 once it does.
+/// A place where an index function waits for the test: 1 while it is to wait, 2 once it waits.
 static GATE: AtomicU32 = AtomicU32::new(0);
 
 struct Slow;
@@ -402,8 +403,8 @@ impl SecondaryIndex for Slow {
     }
 }
 
-/// A change waits for the transactions that have used the table; a statement that comes while an index is built waits, and
-/// is refused. A copy that is made meanwhile has the table as it was.
+/// A change waits for the transactions that have used the table; a statement that comes while an index is built waits,
+/// and is refused. A copy that is made meanwhile has the table as it was before the change.
 #[test]
 fn others_wait_for_a_change_of_indexes_and_it_for_them() {
     const SLOW: Table<u64, u64> = Table::new("numbers").with_index::<Slow>();
@@ -423,7 +424,7 @@ fn others_wait_for_a_change_of_indexes_and_it_for_them() {
         GATE.store(1, Ordering::SeqCst);
         let change = scope.spawn(|| db.alter_indexes(&SLOW).map(drop));
         waits(1);
-        // Nothing is being built yet.
+        // No index is being built yet.
         assert_eq!(reader.get(&NUMBERS, &500).unwrap(), Some(500));
         assert_eq!(GATE.load(Ordering::SeqCst), 1);
         reader.commit().unwrap();
@@ -434,7 +435,7 @@ fn others_wait_for_a_change_of_indexes_and_it_for_them() {
         let writer = scope.spawn(|| db.transact(|tx| tx.put(&NUMBERS, &1, &7)));
         waits(2);
         assert!(!change.is_finished() && !writer.is_finished());
-        // Other tables are not concerned, nor is the making of one.
+        // Other tables are not affected, nor is the creation of one.
         db.transact(|tx| tx.put(&PLAIN, &[1], &vec![2])).unwrap();
         GATE.store(0, Ordering::SeqCst);
         change.join().unwrap().unwrap();

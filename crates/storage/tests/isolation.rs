@@ -1,4 +1,4 @@
-//! What each isolation level promises, with threads that meet on the same rows.
+//! The guarantees of each isolation level, with threads that use the same rows.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -27,8 +27,8 @@ fn all_levels(f: impl Fn(Isolation, LatchKind)) {
     }
 }
 
-/// Writers do this many rounds at least, and go on until readers have got this many answers: that they meet must not
-/// depend on how the system shares its processors.
+/// Writers do this many rounds at least, and go on until readers have got this many answers: that their transactions
+/// overlap must not depend on how the system schedules threads.
 const ROUNDS: usize = 800;
 const ANSWERS: usize = 3;
 
@@ -83,7 +83,8 @@ fn transfers_keep_the_sum() {
     });
 }
 
-/// A reader of the beginning of one range does not keep out who appends to the range before, wherever leaves end.
+/// A reader of the beginning of one range does not block a transaction that appends to the range before, wherever
+/// leaves end.
 #[test]
 fn a_range_that_was_read_ends_at_its_beginning() {
     for before in 1..16 {
@@ -128,7 +129,7 @@ fn a_range_has_no_phantoms_under_serializable() {
                             let row = vec![1; rng.below(1500) as usize];
                             let delete = rng.once_in(2);
                             db.transact(|tx| {
-                                // Row first, so that it may come into a range whose reader waits at the counter.
+                                // The row first, so that it may come into a range whose reader waits at the counter.
                                 let change = if delete {
                                     u64::MAX * u64::from(tx.delete(&ROWS, &key)?)
                                 } else {
@@ -206,7 +207,7 @@ fn phantoms_and_changes_by_level() {
                     done.store(true, Ordering::Release);
                 })
             });
-            // Each of them ends, or waits for a lock.
+            // Each statement ends, or waits for a lock.
             let ended = || usize::from(inserted.load(Ordering::Acquire)) + usize::from(updated.load(Ordering::Acquire));
             while ended() as u64 + (db.stats().lock_waits - waits) < 2 {
                 std::thread::yield_now();
@@ -229,7 +230,7 @@ fn phantoms_and_changes_by_level() {
     });
 }
 
-/// Two rows, each set by whoever saw the other unset. Locks on what was read (serializable, repeatable read) prevent it
+/// Two rows, each set by a transaction that saw the other unset. Read locks (serializable, repeatable read) prevent it
 /// for rows that exist; under read committed it happens.
 #[test]
 fn write_skew_by_level() {
@@ -265,7 +266,7 @@ fn write_skew_by_level() {
     });
 }
 
-/// The same with rows that do not exist yet: only serializable locks what is absent.
+/// The same with rows that do not exist yet: only serializable locks absent rows.
 #[test]
 fn write_skew_on_absent_rows_by_level() {
     all_levels(|isolation, latches| {
@@ -322,7 +323,7 @@ fn no_update_is_lost_that_was_read_for_update() {
     });
 }
 
-/// A transaction is rolled back whose rows others have meanwhile moved to other leaves.
+/// A transaction is rolled back after other transactions have moved its rows to other leaves.
 #[test]
 fn rollback_finds_rows_that_splits_have_moved() {
     for latches in LATCHES {
@@ -334,7 +335,7 @@ fn rollback_finds_rows_that_splits_have_moved() {
             let key = (k * 100).to_be_bytes().to_vec();
             match k % 4 {
                 0 => drop(tx.delete(&ROWS, &key).unwrap()),
-                // Shrinks, so that taking it back needs room again.
+                // Shrinks the row, so that undo needs room again.
                 1 => tx.put(&ROWS, &key, &vec![2; 3]).unwrap(),
                 2 => tx.put(&ROWS, &key, &vec![2; 300]).unwrap(),
                 _ => tx.insert(&ROWS, (k * 100 + 50).to_be_bytes().as_ref(), &vec![3; 100]).unwrap(),
@@ -361,8 +362,8 @@ fn rollback_finds_rows_that_splits_have_moved() {
     }
 }
 
-/// A cursor over an index has looked at entries ahead of the rows it has given. Under read committed such a row may
-/// change its value meanwhile: it is then no row of the range.
+/// A cursor over an index has fetched entries ahead of the rows it has returned. Under read committed such a row may
+/// change its value meanwhile: then it is not in the range.
 #[test]
 fn a_row_that_has_left_the_range_of_an_index_is_not_shown() {
     for latches in LATCHES {
@@ -395,7 +396,7 @@ fn a_row_that_has_left_the_range_of_an_index_is_not_shown() {
     }
 }
 
-/// A victim whose closure keeps the error to itself has not done what it says: it is run again all the same.
+/// A victim whose closure hides the error has not had its effect: it is run again all the same.
 #[test]
 fn a_victim_that_hides_it_is_run_again() {
     let db = open(Isolation::Serializable, LatchKind::Optimistic);
@@ -436,13 +437,13 @@ fn a_victim_that_hides_it_is_run_again() {
     assert_eq!(rows, [(0, 2), (1, 2)]);
 }
 
-/// A rollback that cannot read the log leaves rows of a transaction that never committed in memory, and lets its locks go.
-/// No reader may commit what it finds then, not even one that writes nothing.
+/// A rollback that cannot read the log leaves rows of a transaction that never committed in memory, and releases its
+/// locks. No reader may commit with such rows, not even one that writes nothing.
 #[test]
 fn what_a_failed_rollback_leaves_is_never_read() {
     for level in LEVELS {
         let disk = SimDisk::new(13);
-        // The pages stay in memory: what cannot be read is the log.
+        // The pages stay in memory: only the log cannot be read.
         let settings = || small().buffer_pool(8 << 20).log_buffer(512 << 10);
         let db = settings().open_on(on(&disk)).unwrap();
         db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
@@ -457,7 +458,7 @@ fn what_a_failed_rollback_leaves_is_never_read() {
         disk.plan(Some(Call::Read), When::From(1), Fault::Eio);
         assert!(matches!(tx.rollback(), Err(TxnError::Storage(StorageError::Io { .. }))), "{level:?}");
         disk.heal();
-        // Without waiting for the log, which will not get further.
+        // Without waiting for the log, which makes no more progress.
         let read = || -> Result<Option<u64>, TxnError> {
             let mut tx = db.begin_at(level)?;
             let found = tx.get(&NUMBERS, &1)?;

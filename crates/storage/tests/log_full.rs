@@ -1,4 +1,4 @@
-//! The log has no room just when the tree's structure changes: the change has not happened, in memory either.
+//! The log has no room just when the tree's structure changes: the change is not made, in memory either.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -15,7 +15,7 @@ fn rows(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
     tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
 }
 
-/// A database on a disk that is full, whose log so many updates have filled further.
+/// A database on a full disk, whose log many updates have filled further.
 fn nearly_full(disk: &SimDisk, updates: u64) -> Database {
     let db = small().open_on(on(disk)).unwrap();
     db.transact(|tx| tx.put(&NUMBERS, &0, &0)).unwrap();
@@ -59,7 +59,7 @@ fn a_root_that_could_not_grow_is_as_it_was() {
     assert!(refused > 100, "the log was full {refused} times");
 }
 
-/// What a refused growth leaves in memory is not mistaken for the page that a load has written past the pool.
+/// A page that a refused growth leaves in memory is not mistaken for the page that a load has written past the pool.
 #[test]
 fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
     let mut refused = 0;
@@ -91,7 +91,7 @@ fn a_bulk_load_after_a_refusal_keeps_all_its_rows() {
     assert!(refused > 20, "the log was full {refused} times");
 }
 
-/// A process died on a full disk, and no restart came through: the log had no room for images of the pages that redo had
+/// A process died on a full disk, and no restart completed: the log had no room for images of the pages that redo had
 /// changed, so none could be written to make room in the pool, nor for the checkpoint at the end.
 #[test]
 fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
@@ -132,13 +132,13 @@ fn a_database_that_was_killed_on_a_full_disk_opens_on_it() {
             }
         }
         assert_eq!(refused, 8, "seed {seed}: the disk was not full");
-        // Something to undo; how much of it there is room for does not matter.
+        // Something to undo; how much of it has room does not matter.
         let mut running = db.begin().unwrap();
         let _ = (0..9).try_for_each(|key| running.put(&WIDE, &(key * 37), &row(255)));
         std::mem::forget(running);
         let mut left = disk.crash(if seed % 2 == 0 { Crash::All } else { Crash::Random(seed) });
         std::mem::forget(db);
-        // A restart that is cut short is done by the next one, on the full disk as well.
+        // The next restart completes one that is interrupted, on the full disk as well.
         left.power_off_after(rng.below(300));
         let cut = small().open_on(on(&left));
         let off = left.is_off();

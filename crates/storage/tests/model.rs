@@ -20,7 +20,7 @@ enum Step {
     Insert(u16, usize, u8),
     Put(u16, usize, u8),
     Delete(u16),
-    /// Deletes everything in a range: ghosts, merges, a root that falls.
+    /// Deletes everything in a range: ghosts, merges, a root that shrinks.
     Clear(u16, u16),
     /// Ascending inserts in the middle.
     Run(u16, usize),
@@ -34,7 +34,7 @@ enum Step {
     Reopen,
 }
 
-/// Keys of 0 to 510 bytes (512 encoded), that order otherwise than their numbers do.
+/// Keys of 0 to 510 bytes (512 encoded), in another order than their numbers.
 fn key(n: u16) -> Vec<u8> {
     if n == 0 {
         return Vec::new();
@@ -69,7 +69,7 @@ fn row(len: usize, byte: u8) -> Vec<u8> {
     (0..len).map(|i| byte.wrapping_add((i % 7) as u8)).collect()
 }
 
-/// Whether the index entry is within bounds: a long key with a head may not be.
+/// Whether the index entry is within bounds: with a long key it may not be.
 fn too_long(key: &[u8], row: &[u8]) -> bool {
     let head = &row[..row.len().min(2)];
     let zeros = head.iter().filter(|b| **b == 0).count();

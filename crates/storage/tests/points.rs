@@ -1,4 +1,4 @@
-//! Points: where they are met, that no latch is held there, and that what is read across one is validated.
+//! Points: where they are met, that no latch is held there, and that reads across a point are validated.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,14 +19,14 @@ const ROWS: Table<u64, [u8; 200]> = Table::new("rows");
 type Work = Box<dyn FnMut(u32)>;
 
 thread_local! {
-    /// What this thread does at a point; none on threads that are not under test.
+    /// The function that this thread calls at a point; none on threads that are not under test.
     static AT_POINT: RefCell<Option<Work>> = const { RefCell::new(None) };
     static BUSY: Cell<bool> = const { Cell::new(false) };
     static ENTERED: RefCell<Vec<Operation>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls the thread's function at each point: the work of another fiber, done on the spot. (Debug builds assert at
-/// each point that the caller holds no latch, and the other's work would wait for ever for one that it needs.)
+/// Calls the thread's function at each point: it does the work of another fiber. (Debug builds assert at each point
+/// that the caller holds no latch; that work would wait for ever for a latch that it needs.)
 #[derive(Debug, Default)]
 struct Interrupting {
     threads: ThreadHook,
@@ -149,8 +149,8 @@ fn under_latch_coupling_no_point_is_met_inside_a_descent() {
     assert_eq!(hook.points.load(Ordering::Relaxed), before);
 }
 
-/// At every point of a statement somebody else changes the tree under it: splits the leaf it is on its way to, deletes
-/// rows, changes them. Each statement must still see and leave what it would have alone.
+/// At every point of a statement another transaction changes the tree under it: splits the leaf that the statement is
+/// on its way to, deletes rows, changes them. Each statement must have the same result as alone.
 #[test]
 fn what_is_read_across_a_point_is_validated() {
     let (db, _) = open(LatchKind::Optimistic);
@@ -160,7 +160,7 @@ fn what_is_read_across_a_point_is_validated() {
     let mut salt = 1u64;
     let mut round = 0u64;
     let work = move |_| {
-        // Fills the leaves around with rows that the statements do not ask for; sometimes takes some away.
+        // Fills the leaves around with rows that the statements do not read; sometimes deletes some.
         round += 1;
         let base = (round / 40 % 3000) * STEP;
         other

@@ -1,4 +1,4 @@
-//! What is announced is found: `prefetch` changes no answer.
+//! `prefetch` changes no answer: a row that was announced is read as any other.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -13,7 +13,7 @@ use storage::{Database, OpenTable, Options, Transaction};
 const TENANTS: u64 = 500;
 const NUMBERS: u64 = 500;
 
-/// Names of tenants are far apart, and follow no rule.
+/// Names of tenants are far apart, in no order.
 fn key(tenant: u64, number: u64) -> Vec<u8> {
     let name = tenant << 22 | Rng(tenant).next() >> 42;
     [(name as u32).to_be_bytes(), (number as u32).to_be_bytes()].concat()
@@ -54,8 +54,8 @@ fn announce_and_read(
     }
 }
 
-/// Keys that are the same behind the prefix of their leaf were taken for each other where a shortcut led to the wrong one:
-/// orders of one district were delivered in another's name.
+/// A shortcut that led to the wrong leaf mistook keys that are the same behind the prefix of their leaf: orders of one
+/// district were delivered in another's name.
 #[test]
 fn announced_rows_are_those_of_their_keys() {
     let db = loaded();
@@ -69,7 +69,7 @@ fn announced_rows_are_those_of_their_keys() {
     }
 }
 
-/// The same while rows come and go, so that leaves part, merge and come back elsewhere.
+/// The same while rows come and go, so that leaves split, merge and come back elsewhere.
 #[test]
 fn announced_rows_are_found_wherever_they_have_gone() {
     let db = loaded();
@@ -78,7 +78,7 @@ fn announced_rows_are_found_wherever_they_have_gone() {
     let mut there = vec![true; (TENANTS * NUMBERS) as usize];
     for _ in 0..2000 {
         let mut tx = db.begin().unwrap();
-        // A tenant at a time gives up or gets its rows.
+        // One tenant at a time loses or gets its rows.
         let (tenant, from) = (rng.next() % TENANTS, rng.next() % NUMBERS);
         for number in from..(from + 100).min(NUMBERS) {
             let known = &mut there[(tenant * NUMBERS + number) as usize];

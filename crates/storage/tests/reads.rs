@@ -1,4 +1,4 @@
-//! A page that is missing stops only the one that wants it: two transactions of one thread, as fibers would run them.
+//! A page that is missing stops only the fiber that wants it: two transactions of one thread, as fibers would run them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use storage::disk::{Disk, DiskFile, DiskLock, LockError, MemDisk, OpenMode};
 use storage::{BlockReason, Database, Hook, Isolation, Options, Table, ThreadHook, TxnError, WaitToken};
 
-/// A disk that does not answer reads of pages while its door is shut.
+/// A disk that answers no reads of pages while its door is closed.
 #[derive(Clone, Debug)]
 struct Door {
     disk: MemDisk,
@@ -96,7 +96,7 @@ impl DiskFile for Behind {
 
 type Mate = Box<dyn FnOnce() + Send>;
 
-/// Runs a mate on the thread of the one that blocks.
+/// Runs another fiber on the thread of the one that blocks.
 #[derive(Default)]
 struct Mates {
     mates: Mutex<VecDeque<Mate>>,
@@ -173,7 +173,7 @@ fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
     assert_eq!(get(&db, 0).unwrap(), 0);
     assert!(went_on.load(Ordering::Acquire));
 
-    // What the disk refuses is an error of the transaction that asked, and the next one asks again.
+    // A read that the disk refuses is an error of the transaction that asked, and the next one asks again.
     door.fails.store(true, Ordering::Release);
     let error = get(&db, 500).unwrap_err();
     assert!(error.to_string().contains("read at byte"), "{error}");

@@ -9,7 +9,7 @@ use common::{NUMBERS, ROWS, Rng, on, open, small};
 use storage::disk::{Crash, SimDisk};
 use storage::{Database, OpenError, StorageError, Table, TxnError};
 
-/// Rows whose first byte counts.
+/// Rows whose first byte is a counter.
 const COUNTS: Table<u64, Vec<u8>> = Table::new("counts");
 
 fn all(db: &Database) -> Vec<(u64, u64)> {
@@ -45,8 +45,8 @@ fn counts(db: &Database) -> BTreeMap<u64, u8> {
     rows.map(|(key, row)| (key, row[0])).filter(|(_, count)| *count > 0).collect()
 }
 
-/// The record of one statement spoke of pages A, B, A. Redo took its sections of one page for neighbours and passed over
-/// the third, because A had the record's LSN by then: a durable commit was half lost.
+/// The record of one statement named pages A, B, A. Redo took its sections of one page to be adjacent and skipped the
+/// third, because A had the record's LSN by then: a durable commit was half lost.
 #[test]
 fn a_statement_that_comes_back_to_a_page_is_redone_as_a_whole() {
     let disk = SimDisk::new(1);
@@ -58,7 +58,7 @@ fn a_statement_that_comes_back_to_a_page_is_redone_as_a_whole() {
 }
 
 /// The same for statements on any keys in any order, repeated ones too, of transactions that commit, roll back, or are
-/// running when the power goes: redone, compensated, undone.
+/// running when power is lost: redone, compensated, undone.
 #[test]
 fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
     for seed in 0..30 {
@@ -85,7 +85,7 @@ fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
         std::mem::forget(running);
         let after = disk.crash(if rng.once_in(2) { Crash::Nothing } else { Crash::All });
         std::mem::forget(db);
-        // Restart begins anew wherever it is broken off, in the middle of undoing a statement too.
+        // Restart begins anew wherever it is interrupted, also while it undoes a statement.
         after.power_off_after(rng.below(60));
         let first = small().open_on(on(&after));
         let again = after.crash(Crash::All);
@@ -94,8 +94,8 @@ fn statements_in_any_order_of_keys_survive_whole_or_not_at_all() {
     }
 }
 
-/// Redo read the log without an end. Where the pool was too small for what it changed, it met the images of the pages
-/// that it had evicted itself, and took them for proof that the log was damaged: "the log goes on at".
+/// Redo read the log without an end. Where the pool was too small for its changes, it met the images of the pages that
+/// it had evicted itself, and took them for proof that the log was damaged: "the log goes on at".
 #[test]
 fn redo_ends_where_analysis_ended_whatever_is_appended_meanwhile() {
     for seed in 0..24 {
@@ -104,7 +104,7 @@ fn redo_ends_where_analysis_ended_whatever_is_appended_meanwhile() {
         let rows = 3500;
         let db = with_counts(&disk, rows, 1000);
         let mut expected = BTreeMap::new();
-        // Not much log: what redo reads next is in memory before the first page must go.
+        // Little log: what redo reads next is in memory before the first page is evicted.
         for _ in 0..10 + rng.below(50) {
             let keys: Vec<u64> = (0..16).map(|_| rng.below(rows)).collect();
             db.transact(|tx| count(tx, &keys)).unwrap();
@@ -117,8 +117,8 @@ fn redo_ends_where_analysis_ended_whatever_is_appended_meanwhile() {
     }
 }
 
-/// A transaction that announced itself to checkpoints and then had nothing to log was listed as unfinished, with
-/// somebody else's record as its last; restart then took that record back.
+/// A transaction that announced itself to checkpoints and then logged nothing was listed as unfinished, with a record
+/// of another transaction as its last; restart then undid that record.
 #[test]
 fn a_transaction_that_logged_nothing_is_no_loser() {
     let disk = SimDisk::new(1);
@@ -182,7 +182,7 @@ fn a_lost_control_file_does_not_wipe_the_database() {
     assert_eq!(disk.open("pages.0", storage::disk::OpenMode::Existing).unwrap().len().unwrap(), length);
 }
 
-/// A crash while the files are made leaves something that can be opened.
+/// A crash while the files are created leaves a directory that can be opened.
 #[test]
 fn a_crash_during_creation_is_created_again() {
     for calls in 0..60 {
@@ -202,7 +202,7 @@ fn a_crash_during_creation_is_created_again() {
     }
 }
 
-/// Rows and index entries of a bulk load appear together or not at all, whenever the power goes.
+/// Rows and index entries of a bulk load appear together or not at all, whenever power is lost.
 #[test]
 fn a_bulk_load_is_whole_or_absent() {
     let load = |db: &Database| -> Result<(), TxnError> {

@@ -12,8 +12,8 @@ use storage::{Database, Transaction};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// One random statement on [`ROWS`], and on the model. Keys are near each other or anywhere, so that leaves are met again
-/// and left; rows have any length, so that they move.
+/// One random statement on [`ROWS`], and on the model. Keys are near each other or anywhere, so that rollback stays in
+/// a leaf or leaves it; rows have any length, so that they move.
 fn statement(tx: &mut Transaction<'_>, now: &mut Rows, rng: &mut Rng, near: &mut u64) {
     *near = if rng.once_in(8) { rng.below(4000) } else { (*near + rng.below(3)) % 4000 };
     let key = near.to_be_bytes()[6..].to_vec();
@@ -51,13 +51,14 @@ fn with_rows(disk: &SimDisk, rng: &mut Rng) -> (Database, Rows) {
     (db, committed)
 }
 
-/// Statements with as many bytes of records as the log's buffer has, or more, others' records between them.
+/// Statements with as many bytes of records as the log's buffer has, or more, with other transactions' records in
+/// between.
 fn long(db: &Database, tx: &mut Transaction<'_>, now: &mut Rows, rng: &mut Rng) {
     let mut near = 0;
     for n in 0..1800 {
         statement(tx, now, rng, &mut near);
         if rng.once_in(40) {
-            // Records of others: as little, or more than a piece that is read.
+            // Records of other transactions: few, or more than a piece that is read.
             let others = if rng.once_in(6) { 300 } else { 3 };
             db.transact(|tx| (0..others).try_for_each(|key| tx.put(&NUMBERS, &key, &n))).unwrap();
         }
@@ -77,7 +78,7 @@ fn long_rollbacks_restore_what_was() {
         assert!(rows(&mut tx) == now, "seed {seed}");
         tx.rollback_to(place).unwrap();
         assert!(rows(&mut tx) == then, "seed {seed}");
-        // What has been compensated lies between these and the earlier ones.
+        // Compensation records lie between these and the earlier ones.
         now = then;
         long(&db, &mut tx, &mut now, &mut rng);
         assert!(rows(&mut tx) == now, "seed {seed}");
@@ -89,7 +90,7 @@ fn long_rollbacks_restore_what_was() {
     }
 }
 
-/// The power goes at calls of the disk all through a long rollback, and again in the restart that goes on with it.
+/// Power is lost at calls of the disk all through a long rollback, and again in the restart that continues it.
 #[test]
 fn long_rollbacks_survive_crashes_all_through() {
     // Every seventh, in about eight seconds; the odd step meets calls of every kind.

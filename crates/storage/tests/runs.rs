@@ -1,5 +1,5 @@
-//! Rows that arrive in runs, each run's keys ascending, against an ordered map: what a thread remembers of the last
-//! insert must never put a row anywhere but where a search would.
+//! Rows that arrive in runs, each run's keys ascending, against an ordered map: a thread's memory of the last insert
+//! must never put a row anywhere but where a search would.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ enum Step {
         rows: u8,
         bytes: u16,
     },
-    /// A row into a hole, perhaps just above the run's newest, perhaps one that is there.
+    /// A row into a hole, perhaps just above the run's newest, perhaps an existing one.
     Between {
         run: u8,
         at: u16,
@@ -35,7 +35,7 @@ enum Step {
         run: u8,
         at: u16,
     },
-    /// Deletes a whole run: pages empty and go away.
+    /// Deletes a whole run: pages become empty and are given back.
     Clear {
         run: u8,
     },
@@ -152,7 +152,7 @@ fn same(side: &Side) {
     let found: Vec<(u64, Vec<u8>)> = tx.range(&EVENTS, ..).unwrap().map(Result::unwrap).collect();
     let expected: Vec<(u64, Vec<u8>)> = side.committed.iter().map(|(key, row)| (*key, row.clone())).collect();
     assert!(found == expected, "{} rows, {} expected", found.len(), expected.len());
-    // By key: a row in a wrong leaf is passed over by a search.
+    // By key: a search misses a row that is in a wrong leaf.
     for (key, row) in &side.committed {
         assert_eq!(tx.get(&EVENTS, key).unwrap().as_ref(), Some(row), "{key:#x}");
     }

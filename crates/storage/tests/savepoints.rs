@@ -80,7 +80,7 @@ fn a_savepoint_is_of_one_transaction() {
     let mut of_other = other.begin().unwrap();
     let foreign = of_other.savepoint();
     assert!(matches!(two.rollback_to(foreign), Err(TxnError::Savepoint)));
-    // To one, again and again.
+    // To one savepoint, again and again.
     let again = two.savepoint();
     for value in 10..13 {
         two.put(&NUMBERS, &1, &value).unwrap();

@@ -1,4 +1,4 @@
-//! What single statements promise: atomic, typed errors, nothing half done.
+//! The guarantees of single statements: atomic, typed errors, no half-made changes.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -62,7 +62,7 @@ fn a_duplicate_in_a_unique_index_takes_the_statement_back_and_no_more() {
         [5u64, 6, 7].map(|k| (k.to_be_bytes().to_vec(), (if k == 6 { 100 } else { k }).to_le_bytes().to_vec()));
     let run: Vec<(&[u8], &[u8])> = rows.iter().map(|(k, r)| (k.as_slice(), r.as_slice())).collect();
     refused(tx.insert_run_raw(&UNIQUE, &run));
-    // A value given up may be taken at once, and rows without a value do not meet.
+    // Another row may take a value at once that is given up, and rows without a value do not conflict.
     tx.put(&UNIQUE, &1, &101).unwrap();
     tx.put(&UNIQUE, &3, &100).unwrap();
     tx.put(&UNIQUE, &8, &0).unwrap();
@@ -86,7 +86,7 @@ fn sizes_are_checked_and_named() {
     // Two bytes end the key's encoding.
     let longest = vec![1; 510];
     let head = vec![b'x'; 4000];
-    // The index entry would be longer than a key may be: the row is taken back.
+    // The index entry would be longer than a key may be: the row is undone.
     assert!(matches!(tx.insert(&ROWS, &longest, &head), Err(TxnError::KeyTooLong { bytes: 516, limit: 512, .. })));
     assert_eq!(tx.get(&ROWS, &longest).unwrap(), None);
     tx.insert(&ROWS, &longest, &vec![]).unwrap();
@@ -121,7 +121,7 @@ fn a_bulk_load_refuses_what_a_statement_would() {
     assert!(matches!(load.push(&vec![4], &vec![]), Err(TxnError::NotAscending { .. })));
     assert!(matches!(load.push(&vec![6; 600], &vec![]), Err(TxnError::KeyTooLong { bytes: 602, .. })));
     assert!(matches!(load.push(&vec![6], &vec![1; 4001]), Err(TxnError::RowTooLarge { bytes: 4001, .. })));
-    // Dropped: nothing was loaded, and the pages it had taken do no harm.
+    // Dropped: nothing was loaded, and its pages do no harm.
     drop(load);
     db.verify_pages().unwrap();
     let mut load = db.bulk_load(&table).unwrap();
@@ -182,7 +182,7 @@ fn a_failed_run_of_updates_takes_back_its_first_part() {
         if result.is_ok() {
             continue;
         }
-        // The statement failed, the transaction is open, and commits the nothing that it did.
+        // The statement failed, the transaction is open, and commits without any change.
         tx.commit().unwrap();
         let after: Vec<_> = db.begin().unwrap().range(&PLAIN, ..).unwrap().map(Result::unwrap).collect();
         assert!(before == after, "rows changed by a failed statement (read {fail_at})");
@@ -263,7 +263,7 @@ fn after_a_deadlock_only_rolling_back_is_left() {
     assert!(rows == [(1, 11), (2, 11)] || rows == [(1, 12), (2, 12)], "{rows:?}");
 }
 
-/// `put` never finds a duplicate, whatever others do meanwhile.
+/// `put` never finds a duplicate, whatever other transactions do meanwhile.
 #[test]
 fn put_replaces_or_inserts_at_every_level() {
     for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
@@ -290,7 +290,7 @@ fn put_replaces_or_inserts_at_every_level() {
     }
 }
 
-/// Under read committed an index entry may go before its row is read: the row is passed over.
+/// Under read committed an index entry may go before its row is read: the row is skipped.
 #[test]
 fn index_cursors_pass_over_rows_that_go_meanwhile() {
     let db = Options::new()
@@ -312,8 +312,8 @@ fn index_cursors_pass_over_rows_that_go_meanwhile() {
     }
 }
 
-/// A leaf with one row, and a second that does not fit behind it: the gap to be parted is one that the transaction has
-/// read itself (a put looks first). It waited for itself without end.
+/// A leaf with one row, and a second that does not fit behind it: the transaction itself has read the gap to be divided
+/// (a put reads first). It waited for itself without end.
 #[test]
 fn a_put_behind_a_lone_large_row_splits_its_own_gap() {
     let db = memory();
@@ -362,7 +362,7 @@ fn long_keys_between_short_ones_find_room() {
     assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().map(Result::unwrap).count(), 160);
 }
 
-/// Taking ghosts out is a favour, not a condition: a scan reads on when the log has no room for it.
+/// Removing ghosts is optional: a scan reads on when the log has no room for it.
 #[test]
 fn a_full_disk_does_not_stop_readers() {
     let disk = SimDisk::new(6);
@@ -403,7 +403,7 @@ fn a_full_disk_has_the_pages_of_the_free_list() {
     for key in 0..900 {
         db.transact(|tx| tx.delete(&ROWS, &row(key).0).map(drop)).unwrap();
     }
-    // A scan takes out what was deleted, and now and then a leaf that has become empty.
+    // A scan removes the deleted rows, and now and then a leaf that has become empty.
     for _ in 0..200 {
         assert_eq!(db.begin().unwrap().range(&ROWS, ..).unwrap().count() as u64, n - 900);
     }
@@ -415,7 +415,7 @@ fn a_full_disk_has_the_pages_of_the_free_list() {
     assert!(structure().passed() && structure().free < free);
 }
 
-/// Rows that are indexed by their first eight bytes, each once.
+/// Rows that are indexed by their first eight bytes, which are unique.
 struct ByNumber;
 impl SecondaryIndex for ByNumber {
     type Key = u64;
@@ -429,17 +429,17 @@ impl SecondaryIndex for ByNumber {
 }
 const WIDE: Table<u64, Vec<u8>> = Table::new("wide").with_index::<ByNumber>();
 
-/// A statement fails at its last row, and its undo cannot read the log: half of it is left. It must never commit.
+/// A statement fails at its last row, and its undo cannot read the log: half of it remains. It must never commit.
 #[test]
 fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
     for heals in [true, false] {
         let disk = SimDisk::new(11);
-        // The pages stay in memory: what cannot be read is the log.
+        // The pages stay in memory: only the log cannot be read.
         let db = small().buffer_pool(8 << 20).log_buffer(512 << 10).open_on(on(&disk)).unwrap();
         let table = db.table(&WIDE).unwrap();
         let mut tx = db.begin().unwrap();
         tx.insert(&NUMBERS, &1, &1).unwrap();
-        // More than the log keeps in memory; the last row's number is taken.
+        // More than the log keeps in memory; the last row's number exists already.
         let rows: Vec<([u8; 8], Vec<u8>)> = (0..250u64)
             .map(|i| {
                 let mut row = vec![7; 3_000];
@@ -463,7 +463,7 @@ fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
             later.unwrap();
             db
         } else {
-            // Nobody could take it back: the instance is closed, and the next open does.
+            // The statement could not be undone: the instance is closed, and the next open undoes it.
             assert!(matches!(later, Err(TxnError::Storage(StorageError::Poisoned { .. }))), "{later:?}");
             drop(db);
             open(&disk)
@@ -476,7 +476,7 @@ fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
     }
 }
 
-/// An answer that says why nothing was done tells of what was read, which must not be lost afterwards.
+/// An answer that says why nothing was done reveals what was read, which must not be lost afterwards.
 #[test]
 fn an_error_is_told_when_what_it_read_is_durable() {
     let disk = SimDisk::new(12);
@@ -485,7 +485,7 @@ fn an_error_is_told_when_what_it_read_is_durable() {
     let mut tx = db.begin().unwrap();
     tx.put(&NUMBERS, &1, &2).unwrap();
     let end = tx.commit_async().unwrap();
-    assert!(db.durable() < end, "nobody has flushed it yet");
+    assert!(db.durable() < end, "no thread has flushed it yet");
     let told = db.transact(|tx| -> Result<(), Box<dyn std::error::Error>> {
         Err(format!("overdrawn: {:?}", tx.get(&NUMBERS, &1)?).into())
     });
@@ -493,7 +493,7 @@ fn an_error_is_told_when_what_it_read_is_durable() {
     assert!(db.durable() >= end);
 }
 
-/// A closure that makes light of a deadlock is run again like any other: half of what it did is gone.
+/// A closure that hides a deadlock is run again like any other: its half-made changes are gone.
 #[test]
 fn a_victim_is_run_again_whatever_its_closure_returns() {
     for returns_ok in [true, false] {
@@ -588,8 +588,8 @@ fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
     }
 }
 
-/// Rows that a transaction makes shorter give their room to others, and the disk is full when it rolls back: the rows grow
-/// back nevertheless, for that room was kept, and nothing is closed.
+/// Rows that a transaction makes shorter give their room to other rows, and the disk is full when it rolls back: the
+/// rows grow back nevertheless, for that room was kept, and nothing is closed.
 #[test]
 fn rows_made_shorter_grow_back_on_a_full_disk() {
     const FAT: Table<u64, Vec<u8>> = Table::new("fat");
@@ -603,10 +603,10 @@ fn rows_made_shorter_grow_back_on_a_full_disk() {
     for k in 0..ROWS {
         shorter.put(&FAT, &(k * 1000), &vec![2; 10]).unwrap();
     }
-    // Their pages are full again.
+    // Other rows fill their pages again.
     db.transact(|tx| (0..ROWS * 10).try_for_each(|i| tx.put(&FAT, &(i / 10 * 1000 + i % 10 + 1), &vec![3; 350])))
         .unwrap();
-    // And so is the disk, and what it had given to the data file before.
+    // And the disk is full, with the room that it had given to the data file before.
     disk.set_capacity(disk.used());
     let mut junk = 0;
     let full = loop {
@@ -618,7 +618,8 @@ fn rows_made_shorter_grow_back_on_a_full_disk() {
     };
     let TxnError::Storage(StorageError::NoSpace { file }) = &full else { panic!("{full}") };
     assert!(file.contains("pages"), "{file}");
-    // No more can be kept, so no more can be made shorter; that is told, and nothing else happens.
+    // No more room can be kept, so no more rows can be made shorter; the statement returns an error and changes
+    // nothing.
     assert!(matches!(shorter.put(&FAT, &1, &vec![5; 9]), Err(TxnError::Storage(StorageError::NoSpace { .. }))));
     shorter.rollback().unwrap();
     disk.set_capacity(u64::MAX);
@@ -634,7 +635,7 @@ fn rows_made_shorter_grow_back_on_a_full_disk() {
     db.verify_pages().unwrap();
 }
 
-/// What was kept for undo is free for all when the transaction has ended.
+/// The room kept for undo is free for all when the transaction has ended.
 #[test]
 fn room_kept_for_undo_is_given_back() {
     let disk = SimDisk::new(15);

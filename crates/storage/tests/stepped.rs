@@ -1,4 +1,4 @@
-//! Services that the program steps: what happens between the steps of one service is chosen here, not left to chance.
+//! Services that the program steps: the test chooses what happens between the steps of one service.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -13,7 +13,8 @@ use storage::{Background, BlockReason, Database, Hook, Service, TxnError, WaitTo
 
 type Act = Box<dyn FnOnce(&Database) + Send>;
 
-/// One thread does everything: who waits for the log first does what was prepared, then steps the flusher.
+/// One thread does everything: a transaction that waits for the log first does the prepared work, then steps the
+/// flusher.
 #[derive(Default)]
 struct Meanwhile {
     db: OnceLock<Database>,

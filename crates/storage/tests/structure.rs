@@ -1,5 +1,5 @@
-//! The structure check: it passes what the engine makes, and finds each kind of damage where it was planted. Checksums
-//! are made right again, so that nothing else finds it first.
+//! The structure check: it passes sound databases, and finds each kind of damage where it was planted. Checksums are
+//! made right again, so that no other check finds the damage first.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -39,7 +39,7 @@ fn made() -> Files {
         (0..600u32).try_for_each(|n| tx.put(&rows, n.to_be_bytes().as_ref(), &rng.bytes(100)))
     })
     .unwrap();
-    // Pages come free when ghosts are met and leaves merge.
+    // Pages become free when scans meet ghosts and leaves merge.
     db.transact(|tx| (500..1500).try_for_each(|n| tx.delete(&numbers, &n).map(drop))).unwrap();
     for _ in 0..3 {
         db.transact(|tx| tx.range(&numbers, ..)?.try_for_each(|row| row.map(drop))).unwrap();
@@ -103,7 +103,7 @@ impl Pages<'_> {
     }
 }
 
-/// Damages a copy with `plant`, which says what page breaks which rule; the check must say the same.
+/// Damages a copy with `plant`, which returns the page and the rule that it breaks; the check must report the same.
 fn found(plant: impl FnOnce(&mut Pages<'_>) -> (u32, Rule)) -> Structure {
     let mut files = made();
     let data = files.iter_mut().find(|(name, _)| name == "pages.0").unwrap();
@@ -232,7 +232,7 @@ fn a_free_list_that_leads_into_a_tree() {
     });
 }
 
-/// Who splits the very leaf that is called free holds its latch, and must not wait for it.
+/// A thread that splits the very leaf that is called free holds its latch, and must not wait for it.
 #[test]
 fn who_takes_a_page_of_a_tree_from_the_free_list_is_told() {
     let mut files = made();
@@ -248,7 +248,7 @@ fn who_takes_a_page_of_a_tree_from_the_free_list_is_told() {
         let ended = db.transact(|tx| (2000..9000u64).try_for_each(|n| tx.put(&numbers, &n, &n)));
         send.send(ended.unwrap_err().to_string()).unwrap();
     });
-    // Minutes: it waits for ever, and is not late.
+    // Without an end after minutes: it hangs, and is not merely late.
     let told = told.recv_timeout(std::time::Duration::from_secs(600)).expect("it waits for ever");
     assert!(told.contains(&format!("page {last} is free, but it is in use")), "{told}");
 }
@@ -323,7 +323,7 @@ fn a_page_from_the_future() {
     let result = found(|pages| {
         let page = pages.find(LEAF, BY_NUMBER, |_, _| true);
         pages.put(page, 8, &(1u64 << 50).to_le_bytes());
-        // Refused as soon as it is read; the rule on LSNs is left with pages that changed in memory.
+        // Refused as soon as it is read; the rule on LSNs remains for pages that changed in memory.
         (page, Rule::Readable)
     });
     assert!(result.findings.iter().any(|f| f.what.contains("its LSN is")), "{:?}", result.findings);

@@ -1,4 +1,5 @@
-//! What is done to many rows or whole tables: range deletes, counts, dropping, emptying, sizes; with crashes at every step.
+//! Operations on many rows or whole tables: range deletes, counts, dropping, emptying, sizes; with crashes at every
+//! step.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -184,7 +185,7 @@ fn crashes(what: What) {
     let (mut before, mut after) = (0, 0);
     let mut calls = 0;
     loop {
-        // Each of the first calls, of later ones fewer and fewer.
+        // Each of the first calls, and fewer and fewer of the later ones.
         calls += 1 + calls / 12;
         assert!(calls < 20_000, "it never ends");
         let disk = SimDisk::new(calls);
@@ -222,7 +223,7 @@ fn crashes(what: What) {
         } else {
             before += 1
         }
-        // And it goes on.
+        // And the database goes on working.
         let model = fill(&db, 30, 5);
         act(&db, what).unwrap();
         assert!(contents(&db) != model);
@@ -244,7 +245,8 @@ fn a_crash_leaves_all_rows_of_a_table_that_is_emptied_or_none() {
     crashes(What::Empty);
 }
 
-/// Who waits for a table that is dropped meanwhile hears of it; who names the table finds none, and makes another.
+/// A transaction that waits for a table which is dropped meanwhile gets an error; a transaction that names the table
+/// finds none, and creates another.
 #[test]
 fn who_waits_for_a_table_that_is_dropped_is_told() {
     const COUNTS: Table<u64, u64> = Table::new("counts");
@@ -285,7 +287,7 @@ fn who_waits_for_a_table_that_is_dropped_is_told() {
             })
             .collect();
         for round in 0..60 {
-            // Until both kinds have met some work.
+            // Until both kinds have done some work.
             while db.begin().unwrap().count(&COUNTS, ..).unwrap_or(0) == 0 {
                 std::thread::yield_now();
             }

@@ -1,4 +1,5 @@
-//! What a database knows of its tables: their codecs, their indexes, whether they exist, and whose a handle is.
+//! What a database knows about its tables: their codecs, their indexes, whether they exist, and which database a handle
+//! belongs to.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 use std::ops::ControlFlow;
@@ -60,7 +61,7 @@ impl SecondaryIndex for ByLength {
     }
 }
 
-/// A `Table<u64, String>` over a `Table<u64, i64>` gave rows that nobody had written.
+/// A `Table<u64, String>` over a `Table<u64, i64>` returned rows that no transaction had written.
 #[test]
 fn a_table_is_opened_only_with_the_codecs_it_was_created_with() {
     const NAMED: Table<(u32, String), String> = Table::new("named").with_index::<ByName>();
@@ -97,12 +98,12 @@ fn a_table_is_opened_only_with_the_codecs_it_was_created_with() {
     }
 }
 
-/// A key that is not made anew for every look at its row.
+/// A key that is not made anew for every access to its row.
 #[test]
 fn rows_under_text_and_bytes_are_found_by_what_is_borrowed() {
     const NAMES: Table<String, u64> = Table::new("names");
     const BYTES: Table<Vec<u8>, String> = Table::new("bytes");
-    /// As a program does that knows only that there is a key.
+    /// As in a program that knows only that it has a key.
     fn exchange<K: Key, V: Row>(db: &Database, table: &impl AsTable<K, V>, key: &K, row: &V) -> Option<V> {
         db.transact(|tx| {
             let old = tx.get_for_update(table, key.borrow())?;
@@ -144,7 +145,7 @@ fn statements_on_bytes_ask_for_no_codec() {
     let mut tx = db.begin().unwrap();
     assert_eq!(tx.read_raw(&raw, &1u64.to_be_bytes(), <[u8]>::to_vec).unwrap(), Some(20i64.to_le_bytes().to_vec()));
     drop(tx);
-    // Created without types, it belongs to none.
+    // Created without types, it cannot be opened with any.
     db.raw_table(&Table::<u64, i64>::new("bytes")).unwrap();
     assert_eq!(refused(&db, &Table::<u64, i64>::new("bytes")), three(["key", "raw", "u64"]));
     db.raw_table(&Table::<(), ()>::new("bytes")).unwrap();
@@ -161,7 +162,7 @@ impl SecondaryIndex for ByOther {
     }
 }
 
-/// Who opened first decided what the index held, and the other wrote entries that were never found.
+/// The declaration that was opened first decided the index's content, and another declaration wrote entries that were never found.
 #[test]
 fn an_index_has_one_declaration_in_a_process() {
     const FIRST: Table<(u32, String), String> = Table::new("named").with_index::<ByName>();
@@ -255,7 +256,7 @@ fn only_writes_create_a_table() {
     tx.lock_table(&MISSPELT, TableLock::Shared).unwrap();
     tx.lock_table(&MISSPELT, TableLock::IntentShared).unwrap();
     assert!(db.table_names().is_empty());
-    // What it relied on is no obstacle to itself.
+    // The absence that it has locked itself does not block it.
     tx.put(&MISSPELT, &1, &2).unwrap();
     assert_eq!(tx.get(&MISSPELT, &1).unwrap(), Some(2));
     assert_eq!(db.table_names(), ["acounts"]);
@@ -267,7 +268,7 @@ fn only_writes_create_a_table() {
     assert_eq!(db.table_names(), ["acounts", "locked"]);
 }
 
-/// Who has found a table empty because it was not there finds it so until the end.
+/// A transaction that has found a table empty because it did not exist finds it so until its end.
 #[test]
 fn a_table_that_was_read_before_it_existed_stays_empty_to_its_reader() {
     type Create = fn(&Database);
@@ -293,7 +294,7 @@ fn a_table_that_was_read_before_it_existed_stays_empty_to_its_reader() {
             });
             assert_eq!(db.table_names(), ["accounts"]);
         }
-        // Below that nothing is kept away.
+        // At lower levels no lock keeps new rows away.
         let db = memory();
         let mut reader = db.begin_at(Isolation::ReadCommitted).unwrap();
         assert_eq!(reader.get(&ACCOUNTS, &1).unwrap(), None);

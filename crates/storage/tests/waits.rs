@@ -1,4 +1,4 @@
-//! Waits that could not end, and waits that may not last: conflicts within a thread, and the limit on waits for locks.
+//! Waits that could not end, and waits with a limit: conflicts within a thread, and the limit on waits for locks.
 #![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
 
 mod common;
@@ -37,7 +37,7 @@ fn is_own<T: std::fmt::Debug>(result: Result<T, TxnError>) {
 
 type Statement = fn(&mut Transaction<'_>) -> Result<(), TxnError>;
 
-/// Every kind of statement, all about the row 50 and the gap before it.
+/// Every kind of statement, all on the row 50 and the gap before it.
 const STATEMENTS: [(&str, Statement); 16] = [
     ("get", |tx| tx.get(&NUMBERS, &50).map(drop)),
     ("get_for_update", |tx| tx.get_for_update(&NUMBERS, &50).map(drop)),
@@ -59,13 +59,13 @@ const STATEMENTS: [(&str, Statement); 16] = [
     }),
 ];
 
-/// It waited for ever.
+/// The second transaction waited for ever.
 #[test]
 fn a_second_transaction_of_a_thread_is_told_that_the_first_is_in_the_way() {
     let db = open(Options::new());
     for (name, statement) in STATEMENTS {
         let mut first = db.begin().unwrap();
-        // Locks the row and the gap, in a way that nothing goes with.
+        // Locks the row and the gap, in a mode that is compatible with no other.
         first.lock_table(&NUMBERS, TableLock::IntentExclusive).unwrap();
         first.range(&NUMBERS, 41..=50).unwrap().for_each(|row| assert!(row.is_ok()));
         first.put(&NUMBERS, &50, &7).unwrap();
@@ -85,7 +85,7 @@ fn a_second_transaction_of_a_thread_is_told_that_the_first_is_in_the_way() {
         inner.get(&NUMBERS, &50)
     });
     is_own(begin_inside);
-    // Without a conflict there is nothing against two.
+    // Without a conflict two transactions are allowed.
     db.transact(|tx| {
         tx.put(&NUMBERS, &50, &7)?;
         db.transact(|inner| inner.put(&NUMBERS, &0, &7))
@@ -93,7 +93,7 @@ fn a_second_transaction_of_a_thread_is_told_that_the_first_is_in_the_way() {
     .unwrap();
 }
 
-/// A table that the thread itself has found missing is not created behind its back, and not waited for.
+/// A table that the thread itself has found missing is not created behind its back, nor does the creation wait for it.
 #[test]
 fn creating_a_table_that_an_own_transaction_relies_on_is_refused() {
     const MISSING: Table<u64, u64> = Table::new("missing");
@@ -105,7 +105,8 @@ fn creating_a_table_that_an_own_transaction_relies_on_is_refused() {
     db.table(&MISSING).unwrap();
 }
 
-/// The thread waits for another one, which waits for the first transaction of this thread; whoever closes the ring.
+/// The thread waits for another one, which waits for the first transaction of this thread, whichever of them closes the
+/// cycle.
 #[test]
 fn the_way_back_to_the_own_thread_may_lead_over_others() {
     for this_thread_closes in [true, false] {
@@ -195,7 +196,7 @@ fn a_wait_that_lasts_too_long_fails_its_statement_and_no_more() {
     STATEMENTS.iter().for_each(|(_, statement)| statement(&mut tx).unwrap());
 }
 
-/// Waits that end in time, too late, and in rings, all at once: nothing is lost and nothing is left waiting.
+/// Waits that end in time, too late, and in cycles, all at once: nothing is lost and no transaction is left waiting.
 #[test]
 fn timeouts_and_deadlocks_beside_each_other() {
     const THREADS: u64 = 4;

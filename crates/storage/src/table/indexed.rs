@@ -187,8 +187,8 @@ impl Txn<'_> {
         })
     }
 
-    /// Deletes the first row of `[from, to]` and returns its key; locked for writing from the start, so that two who do
-    /// this at once wait for each other instead of deadlocking.
+    /// Deletes the first row of `[from, to]` and returns its key; locked for writing from the start, so that two
+    /// transactions that do this at once wait for each other instead of deadlocking.
     pub(crate) fn take_first_row(
         &mut self,
         table: &TableInfo,

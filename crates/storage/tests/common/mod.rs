@@ -1,4 +1,4 @@
-//! What the integration tests share: tables, settings, numbers from a seed.
+//! Shared by the integration tests: tables, settings, numbers from a seed.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test file uses a part")]
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl SecondaryIndex for ByHead {
     }
 }
 
-/// Small everything, no threads: for simulated disks.
+/// Small sizes, no threads: for simulated disks.
 pub fn small() -> Options {
     Options::new()
         .buffer_pool(1 << 20)
@@ -40,7 +40,7 @@ pub fn open(disk: &SimDisk) -> Database {
     small().open_on(on(disk)).unwrap()
 }
 
-/// The disk as an opener wants it.
+/// The disk as `open` takes it.
 pub fn on(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
