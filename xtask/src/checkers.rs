@@ -1,4 +1,4 @@
-//! Commands that look at concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
+//! Commands that check concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
 //!
 //! Each builds `storage` in its own way, into a target directory of its own below `target/`.
 
@@ -7,13 +7,13 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Args, ValueEnum};
 
-/// The only target that the sanitizers are asked for.
+/// The only target that the sanitizers are built for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Optimised, with debug assertions, built in parallel.
 const PROFILE: [&str; 2] = ["--profile", "torture"];
 
-/// Tests of `storage` in which threads meet. Timing tests are left out: they time nothing under a sanitizer.
+/// Tests of `storage` with several threads. Timing tests are left out: their figures mean nothing under a sanitizer.
 const CONCURRENT: [&str; 5] = ["threads", "stress", "exclusive_is_exclusive", "lock::tests::deadlocks", "log::tests"];
 
 /// What Miri runs: page, codec, and the units with unsafe code whose tests are short enough for it.
@@ -40,7 +40,7 @@ pub(crate) struct Shuttle {
     /// Schedules of each test.
     #[arg(long, default_value_t = 1000)]
     iterations: u32,
-    /// Where the choice of schedules begins; by default anew each time, and printed by a failure.
+    /// The seed of the choice of schedules; by default a new one each time, and printed by a failure.
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct Miri {
 /// The flags of `cargo xtask sanitize`.
 #[derive(Debug, Args)]
 pub(crate) struct Sanitize {
-    /// Which one.
+    /// Which sanitizer.
     #[arg(value_enum, default_value = "thread")]
     sanitizer: Sanitizer,
     /// Seconds of mixed load after the tests.
@@ -67,7 +67,7 @@ pub(crate) struct Sanitize {
 enum Sanitizer {
     /// Data races.
     Thread,
-    /// Memory that is not ours.
+    /// Accesses to memory that is not allocated.
     Address,
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn miri(flags: &Miri) -> ExitCode {
     for name in NOT_FOR_MIRI {
         cargo.args(["--skip", name]);
     }
-    // Tests of the lock table look at the clock to find out a hang.
+    // Tests of the lock table use the clock to detect a hang.
     cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
     done(cargo.status().map(|s| s.success()))
 }
@@ -116,22 +116,22 @@ pub(crate) fn sanitize(flags: &Sanitize) -> ExitCode {
     }
 }
 
-/// The tests in which threads meet, then TPC-C's mix on a pool that is too small for its data.
+/// The tests with several threads, then TPC-C's mix on a pool that is too small for its data.
 fn sanitized(flags: &Sanitize) -> Result<bool, String> {
     // Optimistic reads of pages race by design: see the head of storage's `page::access`. ThreadSanitizer would report
-    // each, so its readers share latches; AddressSanitizer sees the readers that users have. Fences are not understood by
-    // ThreadSanitizer; what rests on them (the latch's, the log's) is checked by loom.
+    // each, so its readers share latches; AddressSanitizer runs the readers that users have. ThreadSanitizer does not
+    // support fences; loom checks the code that relies on them (the latch's, the log's).
     let (name, options, readers) = match flags.sanitizer {
         Sanitizer::Thread => {
             ("thread", ("TSAN_OPTIONS", "halt_on_error=1 second_deadlock_stack=1"), " --cfg race_free")
         }
-        // Crash tests forget databases as a crash would.
+        // Crash tests leak databases, as a crash would.
         Sanitizer::Address => ("address", ("ASAN_OPTIONS", "detect_leaks=0"), ""),
     };
     let sysroot = Command::new("rustc").args(["+nightly", "--print", "sysroot"]).output().map_err(|e| e.to_string())?;
     let library = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim()).join("lib/rustlib/src/rust/library");
     if !sysroot.status.success() || !library.is_dir() {
-        // A standard library that is not instrumented hides half of all synchronisation from ThreadSanitizer.
+        // If the standard library is not instrumented, ThreadSanitizer misses half of all synchronisation.
         return Err(
             "the nightly toolchain or its sources are missing: rustup toolchain install nightly --component rust-src"
                 .into(),
@@ -156,7 +156,7 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
     }
     let directory = target(&format!("sanitize/{name}"));
     let data = directory.join("load");
-    // What an earlier run left; that there may be nothing is no failure.
+    // Removes the files of an earlier run; it is no failure if there are none.
     let _ = std::fs::remove_dir_all(&data);
     let load = Command::new(directory.join(TARGET).join("torture/tpcc"))
         .args(["run", "--warmup", "0", "--buffer-pool", "48", "--checkpoint-mib", "64", "--workers", "4"])
@@ -169,12 +169,12 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
     Ok(load.success())
 }
 
-/// Code that counts the edges that it takes and what it compares, for libFuzzer.
+/// Flags for code that counts its edges and comparisons, for libFuzzer.
 const COUNTING: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing";
 
-/// Builds this command with libFuzzer in it; where it is.
+/// Builds this command with libFuzzer in it; returns its path.
 pub(crate) fn build_guided() -> Result<PathBuf, String> {
     if !succeeds(cargo(Some("nightly"), "guided", "").args(["--version", "--quiet"]).stdout(Stdio::null())) {
         return Err("the nightly toolchain is missing: rustup toolchain install nightly".into());
@@ -190,7 +190,7 @@ pub(crate) fn build_guided() -> Result<PathBuf, String> {
 /// A cargo that builds with these flags into a directory of its own.
 fn cargo(toolchain: Option<&str>, directory: &str, rustflags: &str) -> Command {
     let mut cargo = Command::new("cargo");
-    // The toolchain that runs this command is not to be inherited.
+    // The build must not inherit the toolchain that runs this command.
     for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC"] {
         cargo.env_remove(variable);
     }

@@ -1,4 +1,4 @@
-//! `cargo xtask`: what is done with the workspace beyond building it. `cargo xtask --help` lists it.
+//! `cargo xtask`: commands on the workspace beyond building it. `cargo xtask --help` lists them.
 
 mod checkers;
 mod fuzz;
@@ -21,7 +21,7 @@ struct Cli {
 enum Command {
     /// Runs a campaign that tries to make the engine lose or invent something.
     Torture(torture::Flags),
-    /// Tries inputs that nobody would think of on whatever takes bytes from outside.
+    /// Tries inputs that no test contains on all code that takes bytes from outside.
     Fuzz(fuzz::Flags),
     /// The part of `fuzz` that it builds for itself.
     #[cfg(feature = "guided")]

@@ -162,7 +162,8 @@ impl SecondaryIndex for ByOther {
     }
 }
 
-/// The declaration that was opened first decided the index's content, and another declaration wrote entries that were never found.
+/// The declaration that was opened first decided the index's content, and another one wrote entries that were never
+/// found.
 #[test]
 fn an_index_has_one_declaration_in_a_process() {
     const FIRST: Table<(u32, String), String> = Table::new("named").with_index::<ByName>();

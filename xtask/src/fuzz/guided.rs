@@ -17,12 +17,12 @@ pub(crate) struct Flags {
     /// What to fuzz.
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|t| t.name)))]
     target: String,
-    /// What libFuzzer is told: directories, files, `-flag=value`.
+    /// Arguments of libFuzzer: directories, files, `-flag=value`.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// What is fuzzed: libFuzzer's callback has no argument for it.
+/// The target being fuzzed: libFuzzer's callback has no argument for it.
 static FUZZED: OnceLock<&Target> = OnceLock::new();
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
@@ -40,7 +40,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Fuzzes until libFuzzer has had enough; an input that fails ends the process.
+/// Fuzzes until libFuzzer ends; an input that fails ends the process.
 pub(crate) fn run(flags: &Flags) -> ExitCode {
     if let Some(target) = TARGETS.iter().find(|t| t.name == flags.target) {
         FUZZED.get_or_init(|| target);

@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: inputs that nobody would think of, for everything that takes bytes from outside.
+//! `cargo xtask fuzz`: inputs that no test contains, for all code that takes bytes from outside.
 //!
-//! libFuzzer makes the inputs, guided by what each of them reaches, from a corpus that begins with real ones (pages and
-//! log records of a prepared database, command lines, programs of operations). It needs code that counts what it runs:
-//! this command builds itself anew for that (`guided.rs`), with AddressSanitizer, on the nightly compiler, and runs what
-//! it built. What was found is tried again by the ordinary build: `--input`.
+//! libFuzzer makes the inputs, guided by the code that each of them reaches, from a corpus that begins with real ones
+//! (pages and log records of a prepared database, command lines, programs of operations). It needs code that counts
+//! what it runs: this command builds itself anew for that (`guided.rs`), with AddressSanitizer, on the nightly
+//! compiler, and runs that build. The ordinary build runs the inputs that failed again: `--input`.
 
 #[cfg(feature = "guided")]
 pub(crate) mod guided;
@@ -22,7 +22,7 @@ use crate::sim::scheduler::Scheduler;
 use crate::torture::damage::forge;
 use crate::torture::damage::subject::{Left, Subject};
 
-/// Where corpora, inputs that were found, and what libFuzzer said are kept.
+/// Where corpora, failing inputs and libFuzzer's output are kept.
 const KEPT: &str = "target/fuzz";
 
 /// Longest input, in bytes: a page.
@@ -34,13 +34,13 @@ const PATIENCE: &str = "10";
 /// An input that takes more memory takes too much, in MiB.
 const MEMORY: &str = "2048";
 
-/// Lines of what libFuzzer said that are shown of a finding.
+/// Lines of libFuzzer's output that are shown of a finding.
 const LINES_SHOWN: usize = 30;
 
-/// What is fuzzed.
+/// A fuzzing target.
 struct Target {
     name: &'static str,
-    /// Tries one input; panics when something does not hold.
+    /// Runs one input; panics when a property does not hold.
     run: fn(&[u8]),
     /// Inputs to begin with.
     corpus: fn(&Subject) -> Vec<Vec<u8>>,
@@ -63,15 +63,15 @@ pub(crate) struct Flags {
     /// Seconds for each target.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
-    /// Where the random choices begin.
+    /// The seed of the random choices.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     seed: u32,
-    /// Tries this input only.
+    /// Runs this input only.
     #[arg(long, value_name = "FILE", requires = "target")]
     input: Option<PathBuf>,
 }
 
-/// Carries the command out; fails if an input did.
+/// Carries the command out; fails if an input failed.
 pub(crate) fn run(flags: &Flags) -> ExitCode {
     let wanted = TARGETS.iter().filter(|t| flags.target.as_deref().is_none_or(|name| name == t.name));
     if let Some(path) = &flags.input {
@@ -99,7 +99,7 @@ fn fuzz_all(targets: &[&Target], flags: &Flags) -> Result<bool, String> {
     Ok(held)
 }
 
-/// Tries one kept input again, with the panic shown as ever.
+/// Runs one kept input again, with the panic shown as usual.
 fn repeat(target: &Target, path: &Path) -> ExitCode {
     match std::fs::read(path) {
         Ok(bytes) => {
@@ -114,7 +114,7 @@ fn repeat(target: &Target, path: &Path) -> ExitCode {
     }
 }
 
-/// Fuzzes a target for a while and says what came of it; whether its inputs held.
+/// Fuzzes a target for a while and prints the result; whether its inputs held.
 fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &Flags) -> std::io::Result<bool> {
     let corpus = Path::new(KEPT).join("corpus").join(target.name);
     std::fs::create_dir_all(&corpus)?;
@@ -130,7 +130,7 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &Flags) -> std
         .args([format!("-max_total_time={}", flags.seconds), format!("-seed={}", flags.seed)])
         .args([format!("-max_len={LONGEST}"), format!("-timeout={PATIENCE}"), format!("-rss_limit_mb={MEMORY}")])
         .args(["-print_final_stats=1".into(), format!("-artifact_prefix={KEPT}/{}-", target.name)])
-        // Threads of a database that was dropped may still hold a little when leaks are looked for.
+        // Threads of a dropped database may still hold a little memory when leaks are checked.
         .env("ASAN_OPTIONS", "detect_leaks=0")
         .stderr(File::create(&log)?)
         .status()?;
@@ -151,7 +151,7 @@ fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &Flags) -> std
     Ok(false)
 }
 
-/// How far libFuzzer came, read from what it said.
+/// libFuzzer's progress, read from its output.
 struct Progress<'a> {
     tried: &'a str,
     rate: &'a str,

@@ -46,7 +46,7 @@ pub(super) fn run(program: &[u8]) {
                 db = open();
             }
             14 => agree(&db, &map),
-            // Half of a transaction that is taken back.
+            // Half of a transaction that is rolled back.
             13 => {
                 let mut tx = db.begin().expect("begins");
                 let (key, value) = row(&step[1..]);

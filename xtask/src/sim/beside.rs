@@ -8,7 +8,7 @@ use super::rng::Rng;
 use super::scheduler::Sim;
 use super::tables::Bytes;
 
-/// Who loads, and who reads.
+/// Whether the worker loads or reads.
 pub(super) const ACTORS: usize = 2;
 
 const TABLE: Table<Bytes, Vec<u8>> = Table::new("loaded beside readers");

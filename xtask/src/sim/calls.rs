@@ -1,6 +1,6 @@
-//! Calls of a database that are no statements of a transaction: checkpoints, counters, checks, tables, refused bulk loads.
-//! Any worker may make any of them at any time, so the workers of a run do. What they must not do is to stop another fiber
-//! of their thread, to fail, or to change a row.
+//! Calls of a database that are no statements of a transaction: checkpoints, counters, checks, tables, refused bulk
+//! loads. Any worker may make any of them at any time, so the workers of a run do. A call must not stop another fiber
+//! of its thread, fail, or change a row.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::rng::Rng;
 use super::run::RunError;
 use super::tables::Tables;
 
-/// Tables that are created on the way and stay empty.
+/// Tables that the calls create and that stay empty.
 const EXTRA: [Table<u64, Vec<u8>>; 3] = [Table::new("extra one"), Table::new("extra two"), Table::new("extra three")];
 
-/// The same as another program might declare them: of these none opens.
+/// The same tables as another program might declare them: none of these opens.
 const OTHER_KEYS: [Table<u32, Vec<u8>>; 3] =
     [Table::new(EXTRA[0].name()), Table::new(EXTRA[1].name()), Table::new(EXTRA[2].name())];
 
@@ -38,7 +38,7 @@ pub(crate) enum Call {
     Copy,
 }
 
-/// Those that may be made in the middle of a transaction: they take no locks.
+/// Calls that may be made in the middle of a transaction: they take no locks.
 const AMID: [Call; 8] = [
     Call::Checkpoint,
     Call::Checkpoint,
@@ -49,7 +49,7 @@ const AMID: [Call; 8] = [
     Call::Preload,
     Call::Copy,
 ];
-/// And those between two transactions.
+/// Calls between two transactions.
 const BETWEEN: [Call; 5] = [Call::Checkpoint, Call::Stats, Call::Begin, Call::CreateTable, Call::RefusedLoad];
 
 impl Call {
@@ -68,12 +68,12 @@ impl Call {
         Call::Copy,
     ];
 
-    /// One for the middle of a transaction.
+    /// A call for the middle of a transaction.
     pub(crate) fn amid(rng: &mut Rng) -> Call {
         rng.pick(&AMID)
     }
 
-    /// One for between two.
+    /// A call for between two.
     pub(crate) fn between(rng: &mut Rng) -> Call {
         if rng.once_in(2) { rng.pick(&BETWEEN) } else { Call::amid(rng) }
     }
@@ -97,7 +97,7 @@ impl Call {
                 Ok(())
             }
             Call::VerifyPages => db.verify_pages().map(drop).map_err(RunError::Service),
-            // While others write its findings mean nothing; that it comes to an end does.
+            // While other workers write its findings mean nothing; the call must only come to an end.
             Call::CheckStructure => {
                 db.check_structure(|_, _| ControlFlow::Continue(())).map(drop).map_err(RunError::Service)
             }

@@ -1,31 +1,31 @@
-//! Panics as values. A panic of the code under trial is a finding, told with the seed that led to it; a panic of the
-//! campaign's own code is none, and [`is_own`] tells the two apart.
+//! Panics as values. A panic of the code under test is a finding, reported with the seed that led to it; a panic of the
+//! campaign's own code is none, and [`is_own`] distinguishes the two.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook};
 use std::sync::Once;
 
 sched_steps::fiber_local! {
-    /// `Some` while a panic of this fiber or thread would be caught: its message goes here and not to the terminal. What
-    /// it was before is put back at the end, and fibers of one thread end in any order: so each has its own.
+    /// `Some` while a panic of this fiber or thread would be caught: its message goes here and not to the terminal. The
+    /// previous value is put back at the end, and fibers of one thread end in any order: so each has its own.
     static MESSAGE: RefCell<Option<String>> = RefCell::new(None);
 }
 
-/// The code under trial: a panic whose place is elsewhere is the campaign's own.
+/// The code under test: a panic in another place is the campaign's own.
 const UNDER_TRIAL: [&str; 2] = ["crates/storage/", "crates/sched-steps/"];
 
 /// How the message of a campaign's own panic begins.
 const OWN: &str = "the campaign itself panicked: ";
 
-/// What a worker throws that was told to stop: no finding of its own.
+/// The payload of a worker that was told to stop: no finding of its own.
 #[derive(Debug)]
 struct Stopped;
 
-/// What a worker throws that has found something where no error can be returned.
+/// The payload of a worker with a finding where no error can be returned.
 #[derive(Debug)]
 struct Found(String);
 
-/// Ends the calling worker, whatever it is in the middle of.
+/// Ends the calling worker, wherever it is.
 pub(crate) fn stop() -> ! {
     resume_unwind(Box::new(Stopped))
 }
@@ -35,14 +35,14 @@ pub(crate) fn find(what: String) -> ! {
     resume_unwind(Box::new(Found(what)))
 }
 
-/// What a panic says, in one line; marked if it is the campaign's own.
+/// The message of a panic, in one line; marked if it is the campaign's own.
 pub(crate) fn message(info: &PanicHookInfo<'_>) -> String {
     let of_trial = info.location().is_some_and(|place| UNDER_TRIAL.iter().any(|path| place.file().contains(path)));
     let own = if of_trial { "" } else { OWN };
     format!("{own}{}", info.to_string().replace('\n', " "))
 }
 
-/// Whether a failure that was told is the campaign's own, and therefore no finding.
+/// Whether a reported failure is the campaign's own, and therefore no finding.
 pub(crate) fn is_own(failure: &str) -> bool {
     failure.contains(OWN)
 }

@@ -1,10 +1,11 @@
 //! Workers as a team of fibers: the engine as a team runs it, with every hop, wait and wake a real one of `sched-steps`.
 //!
 //! At a live point of storage ([`storage::Hook::point`]) the fiber hops to its mate, where storage waits
-//! ([`storage::Hook::block`]) it leaves the team and parks, and between statements it may yield. The seed decides how large
-//! the team is, whether it is one ring or one per operation, which points are live, and how often a live one is used: from
-//! always, as where speed counts, to once in sixteen times, which lets one worker go far while another rests in the middle
-//! of a descent. Who runs next then follows from the rules of the executor; there is one thread, so nothing else has a say.
+//! ([`storage::Hook::block`]) it leaves the team and parks, and between statements it may yield. The seed decides how
+//! large the team is, whether it is one ring or one per operation, which points are live, and how often a live one is
+//! used: from always, as where speed counts, to once in sixteen times, which lets one worker go far while another rests
+//! in the middle of a descent. Which fiber runs next then follows from the rules of the executor; there is one thread,
+//! so nothing else decides.
 
 #![allow(unsafe_code)]
 
@@ -48,7 +49,7 @@ struct Teams {
     policy: u64,
 }
 
-/// What fibers, conditions and the thread between them look at.
+/// State shared by fibers, conditions and the thread between them.
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
@@ -64,11 +65,11 @@ struct State {
     working: usize,
     /// Steps of servants since a worker last ran.
     vain: u32,
-    /// Why the run was broken off.
+    /// The reason for which the run was stopped.
     broken: Option<String>,
     /// By number of the point: how often a fiber went on with its mate.
     hops: Vec<u64>,
-    /// How often one waited until it was woken.
+    /// How often a fiber waited until it was woken.
     parks: u64,
 }
 
@@ -140,14 +141,14 @@ impl Fibers {
             return true;
         }
         let (Some(me), Some(waker)) = (fiber::index(), fiber::waker()) else {
-            // Nobody else runs: what has a limit is over, and what has none will never be.
+            // No other worker is left: a wait with a limit is over, and one without never ends.
             if limit.is_none() {
                 caught::find(format!("hang: a lone caller would wait for ever ({reason:?})"));
             }
             return false;
         };
         if panicking() {
-            // Nobody may run in the middle of a panic.
+            // No other fiber may run in the middle of a panic.
             assert!(limit.is_some(), "a wait while unwinding ({reason:?})");
             return false;
         }
@@ -199,7 +200,7 @@ impl Teams {
     }
 }
 
-/// After a break all who still run unwind; what they hold is given up with the whole run.
+/// After the run is stopped all fibers that still run unwind; their state is dropped with the whole run.
 fn stop_if_broken(state: &State) {
     if state.broken.is_some() && !panicking() {
         caught::stop();
@@ -219,7 +220,7 @@ impl Shared {
         self.state().broken.is_some()
     }
 
-    /// Nobody can run: the next moment somebody waits for comes, or never.
+    /// No fiber can run: the time of the next limit comes, or the run ends.
     fn idle(&self, _: &Idle<'_>) {
         let mut state = self.state();
         let waits = state.actors.iter().filter_map(|actor| actor.waits.as_ref());
@@ -240,7 +241,7 @@ impl State {
         }
     }
 
-    /// Ends the run: everyone who goes on from now on stops.
+    /// Ends the run: every fiber that goes on from now on stops.
     fn break_off(&mut self, why: &str) {
         let waiting = self.actors.iter().filter(|actor| actor.waits.is_some()).count();
         self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));
@@ -402,7 +403,7 @@ mod tests {
     use super::super::{tables, workload};
     use super::*;
 
-    /// What the campaigns prove about points they prove only about those where somebody went on.
+    /// The campaigns prove the safety of a point only if a fiber went on at it.
     #[test]
     fn fibers_hop_at_every_point_and_wait_for_each_other() {
         let (mut hops, mut parks) = (vec![0; points().len()], 0);
@@ -411,7 +412,7 @@ mod tests {
             let mut script = Script { cuts: false, ..Script::draw(&mut rng, Scheduler::Steps) };
             script.profile.workers = 4;
             if seed % 10 == 0 {
-                // Enough for three levels: only there is an inner page below the root.
+                // Enough rows for three levels: only then is there an inner page below the root.
                 script.profile = script.profile.large();
                 script.profile.loaded = 1_500;
                 script.profile.keys = 3_000;
@@ -425,13 +426,13 @@ mod tests {
             parks += state.parks;
         }
         for (point, hops) in points().iter().zip(hops) {
-            assert!(hops > 0, "nobody hopped at {}", point.name());
+            assert!(hops > 0, "no fiber hopped at {}", point.name());
         }
         assert!(parks > 100, "{parks} waits");
     }
 
-    /// A fiber that waits must not keep what another fiber of the thread needs to go on: while one waits for the log in a
-    /// checkpoint, a commit or a new table, the others make every call there is.
+    /// A fiber that waits must not hold what another fiber of the thread needs: while one waits for the log in a
+    /// checkpoint, a commit or a new table, the others make every kind of call.
     #[test]
     fn all_fibers_of_a_thread_may_call_anything_while_others_wait() {
         const WORKERS: usize = 4;

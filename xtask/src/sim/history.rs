@@ -5,12 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::model::{Op, State};
 
-/// A commit's place in the log while it is not known.
+/// A commit's position in the log while it is unknown.
 const UNDER_WAY: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Commit {
-    /// Where it ends in the log; [`UNDER_WAY`] at first.
+    /// Its end in the log; [`UNDER_WAY`] at first.
     lsn: u64,
     ops: Vec<Op>,
 }
@@ -21,7 +21,7 @@ pub(crate) struct History {
     commits: Mutex<Vec<Option<Commit>>>,
 }
 
-/// The history up to a moment: what a database that stops there may be found as.
+/// The history up to a moment: the states in which a database that stops there may be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// Commits begun.
@@ -35,7 +35,7 @@ impl History {
         self.commits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A transaction is about to commit: from now on it may be found. Its number.
+    /// A transaction is about to commit: from now on it may be found. Returns its number.
     pub(crate) fn begin(&self, ops: Vec<Op>) -> usize {
         let mut commits = self.commits();
         commits.push(Some(Commit { lsn: UNDER_WAY, ops }));
@@ -64,7 +64,7 @@ impl History {
     /// Replays everything on `base`, in commit order.
     ///
     /// # Errors
-    /// A statement answered otherwise than a serial run would have.
+    /// A statement gave another answer than a serial run would have.
     pub(crate) fn replay(&self, base: &State) -> Result<Replayed, String> {
         let commits = self.commits();
         let mut order: Vec<(u64, usize)> =
@@ -87,7 +87,7 @@ impl History {
         let mut state = base.clone();
         for (_, number) in &replayed.order[..n.min(replayed.order.len())] {
             for op in commits[*number].iter().flat_map(|c| &c.ops) {
-                // It could be applied before.
+                // Replay has applied it before, so it succeeds.
                 let _ = state.apply(op);
             }
         }
@@ -111,7 +111,7 @@ impl Replayed {
     pub(crate) fn possible(&self, moment: Moment) -> RangeInclusive<usize> {
         let least = self.order.iter().take_while(|(lsn, _)| *lsn <= moment.acknowledged).count();
         let most = self.order.iter().take_while(|(_, number)| *number < moment.begun).count();
-        // One that only reads takes the log's end, which may have been durable long before.
+        // A commit that only reads takes the log's end, which may have been durable long before.
         least.min(most)..=most
     }
 
@@ -120,7 +120,7 @@ impl Replayed {
         self.possible(moment).rev().find(|n| self.hashes[*n] == hash)
     }
 
-    /// How many commits make a state of this hash, whatever is possible: for messages.
+    /// How many commits make a state of this hash, possible or not: for messages.
     pub(crate) fn find_any(&self, hash: u64) -> Option<usize> {
         self.hashes.iter().rposition(|h| *h == hash)
     }

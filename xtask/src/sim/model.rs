@@ -1,11 +1,11 @@
-//! The model: what statements answer and do, on maps.
+//! The model: answers and effects of statements, on maps.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::tables::{self, Rows, TABLES, UNIQUE, hash_of, name_of};
 
-/// What a statement was asked and what it answered.
+/// A statement with its answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     /// A row read.
@@ -26,10 +26,10 @@ pub(crate) enum Op {
     Scan { table: usize, from: Vec<u8>, to: Vec<u8>, found: (usize, u64) },
     /// Ascending rows inserted, all or none.
     Run { table: usize, rows: Rows, done: bool },
-    /// The heads of several rows counted up in one statement, one after the other as the keys come; shorter rows and keys
-    /// without a row are passed over. What was there before.
+    /// The heads of several rows counted up in one statement, one after the other in the order of the keys; shorter
+    /// rows and keys without a row are skipped. The values before.
     Heads { table: usize, keys: Vec<Vec<u8>>, found: Seen },
-    /// The heads of all rows of a range counted up in one statement. What was there before.
+    /// The heads of all rows of a range counted up in one statement. The values before.
     Sweep { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
     /// Rows of a range, without its end, from its front (false) or its back, until there are no more.
     Ends { table: usize, from: Vec<u8>, to: Vec<u8>, back: Vec<bool>, found: Seen },
@@ -67,7 +67,7 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The state that a database was found in.
+    /// The state in which a database was found.
     pub(crate) fn of(all: &[Rows; TABLES]) -> State {
         let mut state = State::default();
         for (table, rows) in all.iter().enumerate() {
@@ -78,7 +78,7 @@ impl State {
         state
     }
 
-    /// A number that tells states apart.
+    /// A number that differs between states.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
@@ -110,10 +110,10 @@ impl State {
         table == UNIQUE && name_of(row).and_then(|name| self.names.get(&name)).is_some_and(|other| other != key)
     }
 
-    /// Does what a statement did.
+    /// Applies a statement's effect.
     ///
     /// # Errors
-    /// It would have answered something else here.
+    /// The model's answer differs.
     pub(crate) fn apply(&mut self, op: &Op) -> Result<(), String> {
         let here = match op {
             Op::Get { table, key, found } => self.maps[*table].get(key) == found.as_ref(),

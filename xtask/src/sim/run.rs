@@ -1,4 +1,4 @@
-//! A database on a simulated disk, its workers and services, from begin to end; and opening what a crash left.
+//! A database on a simulated disk, its workers and services, from begin to end; and opening the disk after a crash.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,23 +18,23 @@ use super::watch::Watched;
 use super::work::{self, SERVANTS, Shared};
 use super::workload::{self, Profile};
 
-/// A moment at which the power may go, and one thing the disk may then hold.
+/// A moment at which power may be lost, and one state that the disk may then have.
 #[derive(Debug)]
 pub(crate) struct Cut {
-    /// The disk that is found when the power is back.
+    /// The disk that is found when power is back.
     pub(crate) disk: SimDisk,
-    /// When it went.
+    /// When power was lost.
     pub(crate) when: When,
-    /// What survived of the unsynced.
+    /// The part of the unsynced data that survived.
     pub(crate) how: Crash,
-    /// What may and what must be found.
+    /// The commits that may and that must be found.
     pub(crate) moment: Moment,
 }
 
-/// When the power goes.
+/// When power is lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
-    /// Before a changing call of the disk: its number, and what it would have been.
+    /// Before a changing call of the disk: its number and kind.
     Before(u64, Call),
     /// When a commit that waited has just been answered, after so many changing calls.
     Answered(u64),
@@ -54,32 +54,32 @@ impl std::fmt::Display for When {
 pub(crate) enum Ending {
     /// The database is closed.
     Close,
-    /// The process is gone.
+    /// The process is killed.
     Kill,
 }
 
-/// Everything that a run leaves behind.
+/// The results of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
-    /// What was committed.
+    /// The committed transactions.
     pub(crate) history: Arc<History>,
-    /// What must be found from now on.
+    /// The commits that must be found from now on.
     pub(crate) moment: Moment,
-    /// Moments at which the power might have gone.
+    /// Moments at which power might have been lost.
     pub(crate) cuts: Vec<Cut>,
     /// Errors that statements, commits, services, opening and closing gave.
     pub(crate) errors: Vec<RunError>,
-    /// Calls of the disk that nobody may make.
+    /// Calls of the disk that the engine must never make.
     pub(crate) forbidden: Vec<String>,
-    /// What the tables held when the workers had ended, if there were no errors.
+    /// The content of the tables when the workers had ended, if there were no errors.
     pub(crate) rows: Option<[Rows; TABLES]>,
-    /// With [`Script::probe`]: how a transaction fared when the disk was sound again; `None` if it never opened.
+    /// With [`Script::probe`]: the result of a transaction when the disk was sound again; `None` if it never opened.
     pub(crate) probe: Option<Result<(), TxnError>>,
-    /// Tells two runs apart.
+    /// Differs between two different runs.
     pub(crate) trace: (u64, u32),
 }
 
-/// An error of a run, and where it came up.
+/// An error of a run, and where it occurred.
 #[derive(Clone, Debug)]
 pub(crate) enum RunError {
     /// When opening.
@@ -100,10 +100,10 @@ impl std::fmt::Display for RunError {
     }
 }
 
-/// What is to be run.
+/// The description of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
-    /// Where everything random comes from.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
     /// How its workers run.
     pub(crate) scheduler: Scheduler,
@@ -111,9 +111,9 @@ pub(crate) struct Script {
     pub(crate) profile: Profile,
     /// How it ends.
     pub(crate) ending: Ending,
-    /// Whether to note the moments at which the power may go.
+    /// Whether to note the moments at which power may be lost.
     pub(crate) cuts: bool,
-    /// Whether to make the disk sound when the workers have ended, and to try one more transaction.
+    /// Whether to make the disk sound when the workers have ended, and to run one more transaction.
     pub(crate) probe: bool,
 }
 
@@ -139,12 +139,12 @@ fn settings(seed: u64, now_ns: Arc<AtomicU64>) -> Options {
         .database_id(seed)
 }
 
-/// How what a crash left is looked at.
+/// How the database is read after a crash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visit {
-    /// Where everything random comes from.
+    /// The seed of all random choices.
     pub(crate) seed: u64,
-    /// Whether who looks is a thread, or a team of fibers.
+    /// Whether a thread reads, or a team of fibers.
     pub(crate) scheduler: Scheduler,
 }
 
@@ -166,7 +166,7 @@ impl Visit {
         Ok((options.hook(hook).open_on(disk)?, Some(sim)))
     }
 
-    /// Reads everything. A team does so twice at once, which must give the same.
+    /// Reads everything. A team does so twice at once, and both must find the same.
     fn read(self, db: &Database, sim: Option<&dyn Sim>, deep: bool) -> Result<[Rows; TABLES], String> {
         let Some(sim) = sim else { return tables::contents(db, deep) };
         let found = [Mutex::new(None), Mutex::new(None)];
@@ -181,10 +181,10 @@ impl Visit {
     }
 }
 
-/// Runs `work` in a team, if there is one, with a mate who goes on with `meanwhile` until it has ended.
+/// Runs `work` in a team, if there is one, with a mate that goes on with `meanwhile` until `work` has ended.
 ///
 /// # Errors
-/// A panic, or that nobody could go on.
+/// A panic, or a state in which no fiber could go on.
 pub(crate) fn in_company<T: Send>(
     sim: Option<&dyn Sim>,
     work: impl FnOnce() -> T + Send,
@@ -203,11 +203,11 @@ pub(crate) fn in_company<T: Send>(
     lock(&result).take().ok_or_else(|| "stopped".into())
 }
 
-/// Opens what a crash left and reads all of it. With `deep` it also reads backwards, verifies every page, goes on
+/// Opens the disk after a crash and reads all of it. With `deep` it also reads backwards, verifies every page, goes on
 /// working, closes, and reads again.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The difference that it found.
 pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TABLES], String> {
     let looked = caught(|| -> Result<[Rows; TABLES], String> {
         let open = || visit.open(Arc::new(disk.clone()));
@@ -217,7 +217,7 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
             db.verify_pages().map_err(|e| format!("verify: {e}"))?;
             let structure =
                 db.check_structure(|_, _| ControlFlow::Continue(())).map_err(|e| format!("structure: {e}"))?;
-            // A load or a table's creation that was cut off leaves its pages behind: space is lost, as documented, no row.
+            // An interrupted load or creation of a table leaves its pages behind: space is lost, as documented, no row.
             if let Some(finding) = structure.findings.iter().find(|finding| finding.rule != Rule::Orphan) {
                 return Err(format!("structure: {finding}"));
             }
@@ -231,7 +231,7 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
             }
             disk.power_off_after(0);
         } else {
-            // Closing is of no interest here, and costs.
+            // Closing is not what is tested here, and takes time.
             disk.power_off_after(0);
         }
         Ok(found)
@@ -239,7 +239,7 @@ pub(crate) fn look(disk: &SimDisk, visit: Visit, deep: bool) -> Result<[Rows; TA
     looked.and_then(|found| found.unwrap_or_else(|| Err("stopped".into())))
 }
 
-/// Restarts a disk, noting the moments at which the power may go meanwhile.
+/// Restarts a disk, noting the moments at which power may be lost meanwhile.
 ///
 /// # Errors
 /// When the restart fails.
@@ -268,7 +268,7 @@ fn go_on(db: &Database) -> Result<(), TxnError> {
     Ok(())
 }
 
-/// What is noted while a run goes on, by workers and by the disk.
+/// Notes of workers and of the disk while a run goes on.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     pub(super) history: Arc<History>,
@@ -297,7 +297,7 @@ impl Notes {
         lock(&self.errors).push(error);
     }
 
-    /// The power may go before this call: keeps what the disk may then hold.
+    /// Power may be lost before this call: keeps the disk as it may then be.
     pub(super) fn cut(&self, disk: &SimDisk, call: Call) {
         let moment = self.moment();
         let mut cuts = lock(&self.cuts);
@@ -309,7 +309,7 @@ impl Notes {
         }
     }
 
-    /// A commit that waited has just been answered: whatever was not synced by now may go, but not that.
+    /// A commit that waited has just been answered: a power loss may take the unsynced data, but not that commit.
     pub(super) fn answered(&self, disk: &SimDisk) {
         let moment = self.moment();
         let mut cuts = lock(&self.cuts);
@@ -321,7 +321,7 @@ impl Notes {
 /// Runs a script on a disk, which holds nothing or what an earlier run left.
 ///
 /// # Errors
-/// A panic, or a run in which nobody could go on.
+/// A panic, or a run in which no worker could go on.
 pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     let now_ns = Arc::new(AtomicU64::new(1));
     let actors = script.profile.workers + beside::ACTORS + SERVANTS;
@@ -354,7 +354,7 @@ pub(super) fn run_with(
         Some(Ok(db)) => {
             let shared = Shared { db: &db, sim: &*sim, notes: &notes, script, disk, alone };
             if let Err(broken) = work::all(&shared, &mut rng) {
-                // Nobody knows what it would take to close it now.
+                // It is unknown what closing would need now.
                 std::mem::forget(db);
                 return Err(broken);
             }

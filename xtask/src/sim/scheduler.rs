@@ -1,5 +1,5 @@
-//! Who runs next, from a seed, and what the clock says: what every scheduler of a simulation can do, and the one of
-//! threads, which pass a baton.
+//! The order in which workers run, from a seed, and the virtual clock: the interface of every scheduler of a
+//! simulation, and the one of threads, which pass a baton.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::fibers::Fibers;
 use super::rng::Rng;
 use super::seats::{Seats, Work};
 
-/// Steps that servants may take in a row without any worker running: if none can after so many, none ever will.
+/// Steps that servants may take in a row without any worker running: after so many, no worker ever will.
 pub(super) const VAIN_STEPS_MAX: u32 = 20_000;
 /// Virtual time between two decisions is below this, in nanoseconds.
 const TICK_NS: u64 = 2_000_000;
@@ -37,7 +37,7 @@ impl Scheduler {
         }
     }
 
-    /// What a command line that repeats a run says of it.
+    /// The part of a command line that repeats a run with it.
     pub(crate) fn flag(self) -> &'static str {
         match self {
             Scheduler::Threads => "",
@@ -48,22 +48,22 @@ impl Scheduler {
 
 /// One run's scheduler, and as its [`Hook`] the engine's.
 pub(crate) trait Sim: Hook {
-    /// A number that tells two runs apart: equal if all decisions were.
+    /// A number that differs between two runs, unless all decisions were equal.
     fn trace(&self) -> u64;
 
     /// Runs all to their ends.
     ///
     /// # Errors
-    /// The first panic, or that nobody could go on.
+    /// The first panic, or a state in which no worker could go on.
     fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String>;
 
-    /// Lets the seed decide who goes on.
+    /// Lets the seed decide which worker goes on.
     fn pause(&self);
 
     /// Whether all workers have ended: servants then end too.
     fn is_over(&self) -> bool;
 
-    /// Whether the caller is the last one left: whoever others may wait for ends then.
+    /// Whether the caller is the last one left: the waits of other workers for it end then.
     fn is_last(&self) -> bool;
 }
 
@@ -71,11 +71,11 @@ pub(crate) trait Sim: Hook {
 pub(crate) struct Role<'a> {
     /// Whether it loops until [`Sim::is_over`] says that all others have ended.
     pub(crate) serves: bool,
-    /// What it does.
+    /// Its work.
     pub(crate) work: Work<'a>,
 }
 
-/// Everything random of a run, and the number that tells it from others.
+/// All random choices of a run, and the number that differs between runs.
 #[derive(Debug)]
 pub(super) struct Dice {
     rng: Rng,
@@ -95,14 +95,14 @@ impl Dice {
         self.trace
     }
 
-    /// What happened goes into the trace.
+    /// Adds an event to the trace.
     pub(super) fn note(&mut self, fact: u64) {
         self.trace = (self.trace ^ fact).wrapping_mul(0x0000_0100_0000_01b3);
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(super) fn tick(&mut self, now_ns: &AtomicU64) {
-        // Mostly little, now and then enough for whatever is done every so often.
+        // Mostly little, now and then enough for periodic work.
         let longest = if self.rng.once_in(16) { 100 * TICK_NS } else { TICK_NS };
         let step = self.rng.below(longest);
         now_ns.fetch_add(step, Ordering::Relaxed);
@@ -121,12 +121,12 @@ pub(super) struct Baton {
 struct State {
     dice: Dice,
     actors: Vec<Actor>,
-    /// Who has the baton; `None` outside of [`Sim::run`].
+    /// The worker with the baton; `None` outside of [`Sim::run`].
     running: Option<usize>,
     /// Workers that have not ended.
     working: usize,
     vain: u32,
-    /// Why the run was broken off.
+    /// The reason for which the run was stopped.
     broken: Option<String>,
 }
 
@@ -212,7 +212,7 @@ impl Baton {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After a break all who still run unwind; what they hold is given up with the whole run.
+    /// After the run is stopped all workers that still run unwind; their state is dropped with the whole run.
     fn stop_if_broken(&self, state: &State) {
         if state.broken.is_some() && !std::thread::panicking() {
             caught::stop();
@@ -234,9 +234,9 @@ impl Baton {
         }
     }
 
-    /// Chooses who goes on and hands the baton over, if that is someone else.
+    /// Chooses the worker that goes on and hands the baton over, if that is another one.
     fn switch(&self, mut state: MutexGuard<'_, State>, me: usize) {
-        // Somebody can go on, or the run is broken off: then those who wait are ready to be stopped.
+        // A worker can go on, or the run is stopped: then waiting workers are ready to be stopped.
         let next = state.choose(&self.now_ns).unwrap_or(me);
         drop(state);
         if next != me {
@@ -254,7 +254,7 @@ impl Baton {
         self.stop_if_broken(&state);
         let Some(me) = state.running else {
             drop(state);
-            // Nobody else runs: what has a limit is over, and what has none will never be.
+            // No other worker is left: a wait with a limit is over, and one without never ends.
             if limit.is_none() {
                 caught::find(format!("hang: a lone caller would wait for ever ({reason:?})"));
             }
@@ -269,7 +269,7 @@ impl Baton {
 }
 
 impl State {
-    /// Who goes on; gives him the baton. `None` if all have ended.
+    /// Chooses the worker that goes on and gives it the baton. `None` if all have ended.
     fn choose(&mut self, now_ns: &AtomicU64) -> Option<usize> {
         loop {
             if self.actors.iter().all(|a| a.stand == Stand::Ended) {
@@ -309,7 +309,7 @@ impl State {
         }
     }
 
-    /// Ends the run: everyone who is given the baton from now on stops.
+    /// Ends the run: every worker that gets the baton from now on stops.
     fn break_off(&mut self, why: &str) -> Option<usize> {
         let waiting = self.actors.iter().filter(|a| matches!(a.stand, Stand::Waiting(..))).count();
         self.broken.get_or_insert(format!("hang: {why} ({waiting} of {} wait)", self.actors.len()));

@@ -47,7 +47,7 @@ impl Seats {
         });
     }
 
-    /// Hands the baton from one worker, who calls this, to another one. Returns when it is back; at once if the caller
+    /// Hands the baton from the calling worker to another one. Returns when it is back; at once if the caller
     /// has `ended`.
     pub(super) fn pass(&self, from: usize, to: usize, ended: bool) {
         self.give(to);

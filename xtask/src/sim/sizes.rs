@@ -1,5 +1,5 @@
 //! Sizes of everything that has one, from a seed. Faults hide where something does not fit: a record that begins in one
-//! segment and ends in the third, a restart that finds no frame free, a reader that has asked for more than there was.
+//! segment and ends in the third, a restart that finds no frame free, a reader that requests more than there is.
 
 use storage::{Extremes, MIN_POOL_BYTES, Options};
 
@@ -9,7 +9,7 @@ use super::rng::Rng;
 const SEGMENTS: [u64; 6] = [16 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// Memory of the log. A quarter of it takes a record, so that the roots of a table with two indexes fit.
 const RINGS: [usize; 3] = [128 << 10, 512 << 10, 1 << 20];
-/// What restart asks from the log at once: less than most records, no whole number of blocks, more than a segment.
+/// What restart requests from the log at once: less than most records, no whole number of blocks, more than a segment.
 const READS: [usize; 5] = [1000, 4096, 20_000, 100_000, 512 << 10];
 const POOLS: [u64; 5] = [MIN_POOL_BYTES, MIN_POOL_BYTES, MIN_POOL_BYTES, 2 * MIN_POOL_BYTES, 8 * MIN_POOL_BYTES];
 /// One bucket for all locks, few, as many as usual.

@@ -1,5 +1,5 @@
-//! Random statements: every kind that a transaction has, on types and on bytes, on one row and on several, and what each
-//! answered.
+//! Random statements: every kind that a transaction has, on types and on bytes, on one row and on several, and their
+//! answers.
 
 use std::ops::ControlFlow;
 
@@ -23,7 +23,7 @@ pub(crate) struct Hand<'a, 'db> {
 }
 
 impl Hand<'_, '_> {
-    /// Announces some keys, as a program does that knows what a transaction will touch; says which.
+    /// Announces some keys, as a program does that knows what a transaction will touch; returns them.
     ///
     /// # Errors
     /// Those of the engine.
@@ -51,7 +51,7 @@ impl Hand<'_, '_> {
         Ok(ahead)
     }
 
-    /// One random statement, mostly on a key that was announced, if any was; what it answered.
+    /// One random statement, mostly on a key that was announced, if any was; returns its answer.
     ///
     /// # Errors
     /// Those of the engine, but for duplicates, which are answers.
@@ -72,7 +72,7 @@ impl Hand<'_, '_> {
         }
     }
 
-    /// A row put, whatever was there: what a transaction may do at any level so that a serial run does the same. No
+    /// A row put, whatever was there: a transaction may do this at any level so that a serial run does the same. No
     /// unique index, whose answer would be a read.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl Hand<'_, '_> {
             3 => self.update(table, key(n)),
             4 => self.insert_run(table, n),
             5 | 6 => self.heads(table, n),
-            // The others have indexes, which such a statement does not serve.
+            // The other tables have indexes, which such a statement does not serve.
             7 if table == 0 => self.sweep(n),
             _ => self.put(table, key(n)),
         }
@@ -245,7 +245,7 @@ impl Hand<'_, '_> {
         Ok(Op::Run { table, rows, done })
     }
 
-    /// Keys as they come: neighbours or far from each other, in no order, some of them again.
+    /// Keys in random order: neighbours or far from each other, some of them repeated.
     fn heads(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let reach = self.rng.pick(&[6, 60, self.profile.keys]);
         let mut numbers: Vec<u64> = Vec::new();

@@ -23,7 +23,7 @@ impl Key for Bytes {
 /// How many tables there are.
 pub(crate) const TABLES: usize = 3;
 
-/// First bytes of a row that no index looks at: they are updated in place.
+/// First bytes of a row that no index depends on: they are updated in place.
 pub(crate) const HEAD: usize = 8;
 
 /// Rows without an index, rows with an index, rows with two of which one is unique.
@@ -57,10 +57,10 @@ pub(crate) fn indexes(table: usize) -> usize {
     INDEXES[table].len()
 }
 
-/// What an index is about: see [`storage::Table::with_raw_index`].
+/// The function of an index: see [`storage::Table::with_raw_index`].
 type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 
-/// The indexes of each table, in order: what they hold, and whether they are unique.
+/// The indexes of each table, in order: their functions, and whether they are unique.
 const INDEXES: [&[(Extract, bool)]; TABLES] = [&[], &[(by_class, false)], &[(by_class, false), (by_name, true)]];
 
 fn by_class(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
@@ -77,7 +77,7 @@ fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     })
 }
 
-/// What the unique index holds of a row.
+/// The value of a row in the unique index.
 pub(crate) fn name_of(row: &[u8]) -> Option<[u8; 2]> {
     row.get(HEAD + 2..HEAD + 4)?.try_into().ok()
 }
@@ -96,17 +96,17 @@ pub(crate) fn open(db: &Database) -> Result<Tables, TxnError> {
 /// All rows of a table, in order.
 pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a row adds to the hash of a state. Hashes of rows are added up, so they can be taken off again.
+/// A row's part in the hash of a state. Hashes of rows are added up, so they can be subtracted again.
 pub(crate) fn hash_of(table: usize, key: &[u8], row: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     (table, key, row).hash(&mut hasher);
     hasher.finish()
 }
 
-/// All rows of all tables, found to agree with all indexes.
+/// All rows of all tables, checked against all indexes.
 ///
 /// # Errors
-/// What does not agree, or an error of the engine.
+/// The disagreement, or an error of the engine.
 pub(crate) fn contents(db: &Database, backwards: bool) -> Result<[Rows; TABLES], String> {
     let tables = open(db).map_err(|e| format!("opening the tables: {e}"))?;
     let mut tx = db.begin().map_err(|e| format!("begin: {e}"))?;

@@ -1,4 +1,4 @@
-//! A disk that tells of every changing call before it happens, and notes what nobody may do.
+//! A disk that reports every changing call before it happens, and notes calls that the engine must never make.
 
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Formatter};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use storage::disk::{Call, Disk, DiskFile, DiskLock, LockError, OpenMode, SimDisk};
 
-/// Hears of a call that is about to change something.
+/// Called before a call that is about to change something.
 pub(crate) type Hear = dyn Fn(&SimDisk, Call) + Send + Sync;
 
 /// A simulated disk under watch. One is made for each opening of a database.
@@ -18,12 +18,12 @@ pub(crate) struct Watched {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// What was seen so far.
+/// The notes so far.
 #[derive(Debug, Default)]
 struct Seen {
     /// Files whose sync has failed.
     failed: BTreeSet<String>,
-    /// What must not be: a sync tried again after it failed.
+    /// Forbidden calls: a sync tried again after it failed.
     forbidden: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl Watched {
         Watched { disk: disk.clone(), hear: Arc::new(hear), seen: Arc::default() }
     }
 
-    /// What was done that must not be.
+    /// The forbidden calls that were made.
     pub(crate) fn forbidden(&self) -> Vec<String> {
         self.seen().forbidden.clone()
     }
@@ -52,7 +52,7 @@ impl Watched {
         (self.hear)(&self.disk, call);
     }
 
-    /// Notes how a sync of `name` ended, and that it was not the second after a failed one.
+    /// Notes how a sync of `name` ended, and that it did not follow a failed one.
     fn synced(&self, name: &str, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut seen = self.seen();
         if seen.failed.contains(name) {

@@ -1,4 +1,4 @@
-//! What happens in a run: tables are opened and one is loaded, workers run their transactions, servants do the engine's
+//! The work of a run: it opens tables and loads one, workers run their transactions, servants do the engine's
 //! background work, everything is read, the database is closed or its process ends.
 
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ use super::workload;
 /// Servants of a run: one steps flusher and segment maker, one cleaner and checkpointer.
 pub(super) const SERVANTS: usize = 2;
 
-/// What workers and servants share.
+/// State shared by workers and servants.
 pub(super) struct Shared<'a> {
     pub(super) db: &'a Database,
     pub(super) sim: &'a dyn Sim,
@@ -32,10 +32,10 @@ pub(super) struct Shared<'a> {
     pub(super) alone: bool,
 }
 
-/// Tables first, then everyone at once, then a look at what there is.
+/// Tables first, then all workers at once, then a check of all rows.
 ///
 /// # Errors
-/// A panic, a run in which nobody could go on, or a table that disagrees with its indexes.
+/// A panic, a run in which no worker could go on, or a table that disagrees with its indexes.
 pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     let opened = Mutex::new(None);
     let mut of_setup = rng.split();
@@ -67,7 +67,8 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
             closed = result.is_err();
             *lock(&shared.notes.probe) = Some(result);
         }
-        // An instance that a service's error has closed need not be read either, and the service told nobody.
+        // A service's error may have closed the instance to readers too, and no worker got that error.
+        // error.
         if !closed && lock(&shared.notes.errors).is_empty() {
             match tables::contents(shared.db, true) {
                 Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
@@ -80,7 +81,7 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     wrong.map_or(Ok(()), Err)
 }
 
-/// A table is loaded in bulk, and a reader relies on its being empty; `wrong` hears of rows that appear to it.
+/// A table is loaded in bulk while a reader relies on its being empty; `wrong` gets the rows that appear to the reader.
 fn load_beside_reader<'a>(
     shared: &'a Shared<'a>,
     wrong: &'a Mutex<Option<String>>,
@@ -88,7 +89,7 @@ fn load_beside_reader<'a>(
 ) -> [Work<'a>; beside::ACTORS] {
     let (of_loader, of_reader) = (rng.split(), rng.split());
     let note = |result: Result<(), TxnError>| match result {
-        // In an earlier life the table was loaded.
+        // The table was loaded in an earlier life.
         Ok(()) | Err(TxnError::Schema { .. } | TxnError::Deadlock { .. }) => {}
         Err(error) => shared.notes.error(RunError::Txn(error)),
     };
@@ -102,7 +103,7 @@ fn load_beside_reader<'a>(
     ]
 }
 
-/// Runs workers, and beside them the services, unless the worker serves himself.
+/// Runs workers, and beside them the services, unless the worker does the services' work itself.
 fn together(shared: &Shared<'_>, workers: Vec<Work<'_>>, rng: &mut Rng) -> Result<(), String> {
     let mut roles: Vec<Role<'_>> = workers.into_iter().map(|work| Role { serves: false, work }).collect();
     if !shared.alone {
@@ -131,7 +132,7 @@ fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
         let table = rng.index(tables.len());
         let rows = workload::bulk(rng, &shared.script.profile, table);
         let number = shared.notes.history.begin(vec![Op::Run { table, rows: rows.clone(), done: true }]);
-        // The parts of a table with indexes appear one after the other, which is no state of the model.
+        // The parts of a table with indexes appear one after the other, and the model has no such state.
         let in_parts = tables::indexes(table) == 0 && rng.once_in(2);
         match load(shared.db, &tables[table], &rows, in_parts, rng.once_in(2)) {
             Ok(()) => {
@@ -140,7 +141,7 @@ fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
                 shared.notes.acknowledge(durable);
             }
             Err(error) => {
-                // Refused before anything was done, because the table is not empty any more. Otherwise it may be there.
+                // The load was refused, because the table is not empty any more. Otherwise it may have succeeded.
                 let refused = matches!(error, TxnError::Schema { .. });
                 if refused {
                     shared.notes.history.withdraw(number);
@@ -207,8 +208,8 @@ fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
     ]
 }
 
-/// Whether workers make calls that are no statements. They make many disk calls; where the power may go at each of them,
-/// that would be most of the moments that are tried.
+/// Whether workers make calls that are no statements. These make many disk calls; if power may be lost at each of them,
+/// most of the moments that are tried would lie in such calls.
 fn may_call_anything(shared: &Shared<'_>) -> bool {
     !shared.script.cuts
 }
@@ -278,7 +279,7 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng, age: &mut Op
     let waits = rng.below(10) < profile.sync;
     if waits && profile.workers == 1 {
         tx.commit()?;
-        // Nobody else commits, so this lies between this commit and the next one.
+        // No other worker commits, so this lies between this commit and the next one.
         notes.history.committed(number, db.durable().0);
     } else {
         let lsn = tx.commit_async().inspect_err(|_| notes.history.withdraw(number))?;
@@ -297,7 +298,7 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng, age: &mut Op
     Ok(())
 }
 
-/// A transaction's statements and what they answered; `None` if it gives up after an error.
+/// A transaction's statements with their answers; `None` if it gives up after an error.
 fn statements(
     shared: &Shared<'_>,
     tables: &Tables,
@@ -309,7 +310,7 @@ fn statements(
     let mut hand = Hand { tx, tables, rng, profile };
     let ahead = if hand.rng.below(10) < profile.ahead { hand.announce()? } else { Vec::new() };
     let mut ops = Vec::new();
-    // Where it may go back to, and how many answers it had then.
+    // Its savepoints, and how many answers it had at each.
     let mut mark = None;
     for _ in 0..1 + hand.rng.below(profile.statements) {
         if hand.rng.once_in(8) {
@@ -334,7 +335,7 @@ fn statements(
                 notes.error(RunError::Txn(error));
                 return Ok(None);
             }
-            // What was read since then is true as well, but of rows that the transaction may have written itself.
+            // What was read since then is true as well, but may be of rows that the transaction has written itself.
             ops.truncate(answers);
         }
         notes.acknowledge(shared.db.durable());
@@ -346,7 +347,7 @@ fn statements(
     Ok(Some(ops))
 }
 
-/// Closes the database, or lets it go as the end of a process would.
+/// Closes the database, or leaks it as the end of a process would.
 ///
 /// # Errors
 /// A panic.
@@ -362,7 +363,7 @@ pub(super) fn end(db: Database, disk: &SimDisk, script: &Script, notes: &Notes) 
             }
         }
         Ending::Kill => {
-            // What it would write on its way out is not to be seen.
+            // Its writes at the end must not reach the disk.
             disk.power_off_after(0);
             caught(|| drop(db))?;
         }

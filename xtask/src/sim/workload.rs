@@ -1,4 +1,4 @@
-//! The character of a run: how many do what how often, and what keys and rows are like.
+//! The character of a run: how many workers make which statements how often, and the form of keys and rows.
 
 use super::rng::Rng;
 use super::tables::{HEAD, UNIQUE};
@@ -62,8 +62,8 @@ impl Profile {
         if rng.once_in(8) { profile.wide(rng) } else { profile }
     }
 
-    /// The same on more pages than the smallest pool has frames, few statements of which reach most of them: restart has
-    /// to do without the pages that it has just repeated.
+    /// The same on more pages than the smallest pool has frames, few statements of which reach most of them: restart
+    /// evicts the pages that it has just repeated.
     fn wide(self, rng: &mut Rng) -> Profile {
         let loaded = 300 + rng.below(200);
         Profile {

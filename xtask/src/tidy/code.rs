@@ -10,7 +10,7 @@ use syn::{Attribute, Item, UseTree};
 use super::Finding;
 use super::tree::Tree;
 
-/// What a finding says that concerns reading code at all.
+/// The rule of a finding about reading the code.
 const RULE: &str = "parse";
 
 /// Every source file below `crates`, `xtask` and `benches`.
@@ -43,9 +43,9 @@ pub(super) struct Module {
     pub(super) file: String,
     /// Whether it exists in tests alone (also under model checkers).
     pub(super) test: bool,
-    /// What the module names of its crate, outside its tests.
+    /// The paths of its crate that the module names, outside its tests.
     pub(super) uses: Vec<Use>,
-    /// Names it has from elsewhere, by `use`: what each stands for.
+    /// Names that a `use` brings into it, with the paths that they stand for.
     aliases: BTreeMap<String, Path>,
     /// Types, traits and aliases that other modules may name, with their lines. Not those of tests.
     pub(super) types: Vec<(String, usize)>,
@@ -77,7 +77,7 @@ impl Code {
             for (path, _) in tree.ending(root) {
                 let Some(folder) = path.strip_suffix(root) else { continue };
                 let folder = folder.trim_end_matches('/').to_owned();
-                // A program beside a library has nothing but what the library gives it.
+                // A program beside a library uses only the library.
                 if root == "src/main.rs" && code.crates.iter().any(|c| c.folder == folder) {
                     continue;
                 }
@@ -160,7 +160,7 @@ impl Code {
 }
 
 impl Crate {
-    /// The module that has what `path` names: names that a module has from elsewhere are followed there.
+    /// The module that defines the item at `path`: names that a `use` brings are followed to their origin.
     pub(super) fn home(&self, path: &[String]) -> Path {
         self.follow(path, 8)
     }
@@ -275,8 +275,8 @@ fn flatten(tree: &UseTree, before: &mut Vec<String>, found: &mut Vec<(String, Pa
     }
 }
 
-/// A path as written in the module `here`, from the crate's root; `None` for one that leads to another crate or is not
-/// told from one.
+/// A path as written in the module `here`, from the crate's root; `None` for one that leads to another crate or cannot
+/// be distinguished from one.
 fn from_root(here: &[String], path: &[String]) -> Option<Path> {
     let mut names = path.iter().peekable();
     let mut at: Path = match names.peek()?.as_str() {
@@ -298,7 +298,7 @@ fn from_root(here: &[String], path: &[String]) -> Option<Path> {
     Some(at)
 }
 
-/// Paths from `crate`, `self` or `super` on within expressions, types and what macros are given.
+/// Paths that begin with `crate`, `self` or `super` in expressions, types and macro arguments.
 fn named_inline(tokens: TokenStream, here: &[String], uses: &mut Vec<Use>) {
     let mut path: Vec<String> = Vec::new();
     let mut line = 0;

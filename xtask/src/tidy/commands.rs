@@ -1,4 +1,4 @@
-//! Commands that documents and help texts name can be typed: flags and values are those of the command line.
+//! Commands in documents and help texts can be typed: their flags and values are those of the command line.
 
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory};
@@ -11,7 +11,7 @@ use crate::Cli;
 
 pub(super) const RULE: &str = "command";
 
-/// What a command begins with, and what is left of it for its own command line.
+/// How a command begins, and the rest of it for its own command line.
 const BEGINNINGS: [(&str, Program); 4] = [
     ("cargo run --release -p tpcc -- ", Program::Tpcc),
     ("target/release/tpcc ", Program::Tpcc),
@@ -30,7 +30,7 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
         findings.push(Finding { file: file.to_owned(), line, rule: RULE, what });
     };
     for (path, text) in tree.ending(".md") {
-        // What has changed may speak of what was.
+        // The changelog may name commands of the past.
         if path.ends_with("CHANGELOG.md") {
             continue;
         }
@@ -66,11 +66,11 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Why a text that is a command of ours would be refused.
+/// The reason for which a text that is a command of this workspace would be refused.
 fn refusal(text: &str) -> Option<String> {
     let (begin, program) = BEGINNINGS.iter().find(|(begin, _)| text.starts_with(begin))?;
     let rest = &text[begin.len()..];
-    // Usage, with parts that stand for something, and what a shell does with the output.
+    // Usage with placeholders, and shell code that uses the output.
     if rest.contains(['[', '<', '{', '*']) || rest.contains("...") || text.contains("->") {
         return None;
     }
@@ -84,12 +84,12 @@ fn refusal(text: &str) -> Option<String> {
     let error = command(*program)
         .try_get_matches_from(std::iter::once("command").chain(words.iter().map(String::as_str)))
         .err()?;
-    // A command's name alone speaks of the command.
+    // A command's name alone refers to the command.
     let named = matches!(error.kind(), ErrorKind::MissingRequiredArgument | ErrorKind::MissingSubcommand);
     if named || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return None;
     }
-    // So do capitals that stand for a value.
+    // Capitals stand for a value.
     let stands_for = |word: &String| word.chars().all(|c| c.is_ascii_uppercase());
     if error.kind() == ErrorKind::InvalidValue && words.iter().any(stands_for) {
         return None;

@@ -34,7 +34,7 @@ fn siblings(of: &Crate) -> BTreeMap<Path, Edges> {
         for named in &module.uses {
             let home = of.home(&named.path);
             let shared = path.iter().zip(&home).take_while(|(a, b)| a == b).count();
-            // A parent that names its child, and a child that names its parent, are no siblings.
+            // A parent and a child that name each other are no siblings.
             let (Some(from), Some(to)) = (path.get(shared), home.get(shared)) else { continue };
             let edges = all.entry(path[..shared].to_vec()).or_default();
             let place = (module.file.clone(), named.line);

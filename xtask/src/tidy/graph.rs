@@ -5,7 +5,7 @@ use super::tree::Tree;
 
 pub(super) const RULE: &str = "crates";
 
-/// Each crate, and those of ours that it may depend on.
+/// Each crate, and the crates of the workspace that it may depend on.
 const GRAPH: [(&str, &[&str]); 5] = [
     ("crates/storage", &[]),
     ("crates/sched-steps", &[]),

@@ -1,4 +1,4 @@
-//! A file holds one idea: none is too long to.
+//! A file holds one idea: no file has more lines than one idea needs.
 
 use super::Finding;
 use super::tree::Tree;

@@ -10,7 +10,7 @@ use super::tree::Tree;
 
 pub(super) const RULE: &str = "link";
 
-/// What a path from the root of the workspace begins with.
+/// First parts of a path from the root of the workspace.
 const TOPS: [&str; 4] = ["crates/", "xtask/", "benches/", ".ci/"];
 
 pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
@@ -22,7 +22,7 @@ pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {
         for (event, at) in parse(text) {
             match event {
                 Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
-                    // Other sites are not ours to check; paths of items are rustdoc's.
+                    // Links to other sites are not checked; rustdoc checks paths of items.
                     if dest_url.contains("://") || dest_url.starts_with("mailto:") || dest_url.contains("::") {
                         continue;
                     }
@@ -54,7 +54,7 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
-/// A path written from the root, without parts that stand for something.
+/// A path written from the root, without placeholders.
 fn is_path(code: &str) -> bool {
     TOPS.iter().any(|top| code.starts_with(top))
         && code.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '_' | '-'))

@@ -29,7 +29,7 @@ use tree::Tree;
 
 #[derive(Debug, Args)]
 pub(crate) struct Flags {
-    /// The workspace to look at: by default that of the running command.
+    /// The workspace to check: by default that of the running command.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What is checked.
+/// A rule and its check.
 const RULES: [&str; 11] = [
     graph::RULE,
     order::RULE,
@@ -66,7 +66,7 @@ const RULES: [&str; 11] = [
     prose::RULE,
 ];
 
-/// Checks every rule; says what is violated where.
+/// Checks every rule; prints the violations.
 pub(crate) fn run(flags: &Flags) -> ExitCode {
     let begun = Instant::now();
     let root = match flags.root.clone().map_or_else(tree::workspace, Ok) {

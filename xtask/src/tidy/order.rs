@@ -22,7 +22,7 @@ pub(super) fn check(code: &Code, findings: &mut Vec<Finding>) {
         for (path, module) in &of.modules {
             let Some(top) = path.first() else { continue };
             let Some(here) = place(top) else {
-                // What the root has within itself is the root's.
+                // Items within the root module belong to the root.
                 let at_root = of.modules.get(&Vec::new()).is_some_and(|root| root.file == module.file);
                 if path.len() == 1 && !module.test && !at_root {
                     let what = format!("the module `{top}` has no place in the order of {}", of.folder);

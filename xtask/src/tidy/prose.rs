@@ -1,4 +1,4 @@
-//! Prose names the actor: no words that leave the reader to guess of whom it speaks.
+//! Prose names the actor: no words that leave the reader to guess which one is meant.
 
 use regex::Regex;
 

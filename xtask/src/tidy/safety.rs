@@ -31,7 +31,7 @@ impl Unsafe<'_> {
     }
 
     fn demand(&mut self, line: usize) {
-        // The statement around counts, not what is around that: a comment proves one thing.
+        // The innermost statement counts: a comment proves one thing.
         let above = [Some(line), self.begun.last().copied()];
         if !above.into_iter().flatten().any(|line| is_proved(&self.file.text, line)) {
             let what = "`unsafe` without a `// SAFETY:` comment that proves it".to_owned();
@@ -39,7 +39,7 @@ impl Unsafe<'_> {
         }
     }
 
-    /// What macros are given is tokens.
+    /// Macro arguments are tokens.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut unsafe_at = None;
         for token in tokens {

@@ -7,7 +7,7 @@ use std::{env, fs, io};
 use thiserror::Error;
 use walkdir::{DirEntry, WalkDir};
 
-/// What the rules look at.
+/// The files that the rules check.
 const EXTENSIONS: [&str; 3] = ["rs", "md", "toml"];
 
 #[derive(Debug, Error)]
@@ -31,7 +31,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Reads what is not hidden and not built.
+    /// Reads all files that are not hidden and not build output.
     pub(super) fn read(root: &Path) -> Result<Tree, TreeError> {
         let mut tree = Tree::default();
         for entry in WalkDir::new(root).sort_by_file_name().into_iter().filter_entry(|entry| is_ours(root, entry)) {

@@ -47,7 +47,7 @@ impl Flips {
                 let name = logs[rng.index(logs.len())];
                 (name.as_str(), rng.below(used(subject.image.file(name))))
             }
-            // What is looked at first: all of the control file and the beginnings of the others.
+            // The bytes that are read first: all of the control file and the beginnings of the others.
             8 => {
                 let name = names[rng.index(names.len())];
                 let within = if rng.once_in(2) { 64 } else { 4200 };
@@ -103,7 +103,7 @@ fn kind(file: &str) -> &str {
 }
 
 impl Flip<'_> {
-    /// Whether the bit lies in the part of the log of which nothing says that it was ever on disk.
+    /// Whether the bit lies in the part of the log that no record proves to have been on disk.
     fn is_in_last_flush(&self) -> bool {
         self.subject.left == Left::Killed
             && super::damage::subject::log_position(self.file, self.at)

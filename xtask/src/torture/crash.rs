@@ -1,10 +1,10 @@
-//! `crash`: the power goes before any changing call of the disk, and the database comes back as it must.
+//! `crash`: power is lost before any changing call of the disk, and the database recovers to a permitted state.
 //!
-//! Each seed runs up to three databases' lives on one disk, the later ones on what a crash of the earlier one left.
-//! For every changing call there are four cases: all of what was not synced survives, nothing, and two random subsets
-//! with torn sectors; and for every answer to a commit that waited there is one: nothing survives. After the restart
-//! the rows must be those of a prefix of the commits in log order that contains every acknowledged one, and every
-//! index must agree with its table. Then `laps` and `narrow`, two scripts.
+//! Each seed runs up to three databases' lives on one disk, the later ones on the disk that a crash of the earlier one
+//! left. For every changing call there are four cases: all of the unsynced data survives, nothing, and two random
+//! subsets with torn sectors; and for every answer to a commit that waited there is one: nothing survives. After the
+//! restart the rows must be those of a prefix of the commits in log order that contains every acknowledged one, and
+//! every index must agree with its table. Then `laps` and `narrow`, two scripts.
 
 use storage::disk::Crash;
 
@@ -23,7 +23,7 @@ use storage::disk::SimDisk;
 
 /// Moments of one life that are tried, at most, of the usual and of the wide: enough, and not more than a minute of them.
 const MOMENTS: [usize; 2] = [1500, 150];
-/// Every so many cases are looked at more closely.
+/// Every so many cases are checked more thoroughly.
 const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
@@ -69,7 +69,7 @@ fn one(visit: Visit, mut disk: SimDisk) -> Tried {
         let mut next = None;
         for (at, cut) in ran.cuts.iter().enumerate() {
             tried.cases += 1;
-            // Looking at it changes it.
+            // Reading it changes it.
             let again = (at == onward).then(|| cut.disk.crash(Crash::All));
             match judge(cut, visit.of_case(tried.cases), &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
                 Ok(found) => next = again.map(|disk| (disk, State::of(&found))).or(next),
@@ -85,7 +85,7 @@ fn one(visit: Visit, mut disk: SimDisk) -> Tried {
     tried
 }
 
-/// Runs a script on a disk without faults: nothing but deadlocks may go wrong.
+/// Runs a script on a disk without faults: only deadlocks may occur.
 pub(super) fn faultless(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     let ran = run::run(disk, script)?;
     if let Some(error) = ran.errors.first() {
@@ -97,12 +97,12 @@ pub(super) fn faultless(disk: &SimDisk, script: &Script) -> Result<Ran, String> 
     Ok(ran)
 }
 
-/// Where the power went, and what it took.
+/// When power was lost, and what survived.
 pub(super) fn place(cut: &Cut) -> String {
     format!("power lost {}, {:?} survives", cut.when, cut.how)
 }
 
-/// Restarts what a crash left, and compares it with what it may be.
+/// Restarts after a crash, and compares the rows with the permitted states.
 fn judge(
     cut: &Cut,
     visit: Visit,
@@ -149,7 +149,7 @@ mod tests {
         assert!(report.tried >= 1000);
     }
 
-    /// The canary: a disk whose syncs do nothing must be found out.
+    /// The canary: a disk whose syncs do nothing must be detected.
     #[test]
     fn a_disk_that_lies_is_found_out() {
         for scheduler in [Scheduler::Threads, Scheduler::Steps] {

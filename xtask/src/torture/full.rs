@@ -1,7 +1,7 @@
-//! A disk that is full: several transactions write until nobody is given space any more. Whoever is refused may take
-//! back or keep what he has done; commits and rollbacks need no space that was not kept for them. A crash on the full
-//! disk is survived there: no restart needs more room. When there is space
-//! again service goes on, and the rows are those of the commits, before and after a crash.
+//! A disk that is full: several transactions write until none of them gets space any more. A transaction that is
+//! refused may undo or keep its changes; commits and rollbacks need no space that was not reserved for them. The
+//! database survives a crash on the full disk there: no restart needs more room. When there is space again service
+//! resumes, and the rows are those of the commits, before and after a crash.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::sim::rng::Rng;
 use crate::sim::sizes;
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("full");
-/// Transactions at once. Each has rows of its own: nobody waits.
+/// Transactions at once. Each has rows of its own, so none waits.
 const SESSIONS: u64 = 4;
 const ROWS_EACH: u64 = 6;
 const LONGEST: u64 = 1500;
-/// So often somebody is refused until all end.
+/// Number of refusals after which all transactions end.
 const REFUSED: u64 = 12;
-/// No disk here takes so many statements.
+/// A bound on statements: every disk here is full before.
 const STATEMENTS: u64 = 3000;
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
-/// A transaction, and what its rows are if it commits.
+/// A transaction, and its rows if it commits.
 struct Open<'a> {
     tx: Transaction<'a>,
     rows: Rows,
@@ -59,7 +59,7 @@ fn filled(seed: u64) -> Result<(), String> {
     write_until_refused(&db, &mut committed, &mut rng)?;
     holds(&db, &committed).map_err(|e| format!("when all had ended: {e}"))?;
 
-    // The process is killed, or the power goes, and nobody makes room.
+    // The process is killed, or power is lost, and there is no more room.
     for how in [Crash::All, Crash::Random(rng.next())] {
         let full =
             open(&disk.crash(how), checkpoint_every, seed).map_err(|e| format!("still full, {how:?} survives: {e}"))?;
@@ -117,7 +117,7 @@ fn write_until_refused(db: &Database, committed: &mut Rows, rng: &mut Rng) -> Re
     Ok(())
 }
 
-/// Commits or rolls back: neither is ever refused for want of space.
+/// Commits or rolls back: neither is ever refused for lack of space.
 fn end(one: Open<'_>, commit: bool, committed: &mut Rows) -> Result<(), String> {
     if !commit {
         return one.tx.rollback().map(drop).map_err(|e| format!("a rollback on a full disk: {e}"));
@@ -127,7 +127,7 @@ fn end(one: Open<'_>, commit: bool, committed: &mut Rows) -> Result<(), String> 
     Ok(())
 }
 
-/// The services' work, which a full disk holds up and does not fail.
+/// The services' work, which a full disk delays but does not fail.
 fn step(db: &Database) -> Result<(), String> {
     match db.step() {
         Ok(()) | Err(StorageError::NoSpace { .. }) => Ok(()),

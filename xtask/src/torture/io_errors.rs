@@ -3,10 +3,10 @@
 //! A seed has some thousand cases, now and then above 20,000; a budget above their number, which is printed, tries them
 //! all: each n of each kind. With less, the seed chooses among them.
 //!
-//! Five workloads, some on a new disk and some on what a crash left, so that restart meets the errors too. For each: all
-//! n, all kinds of calls, EIO, ENOSPC and EMFILE, and transfers that are short. Whatever happens: no panic and no hang; no sync is
-//! tried again after it failed; an error has a type; when the disk is sound again a transaction either succeeds or
-//! finds the instance closed, and the next open finds all that was acknowledged and nothing half.
+//! Five workloads, some on a new disk and some on a disk after a crash, so that restart meets the errors too. For each:
+//! all n, all kinds of calls, EIO, ENOSPC and EMFILE, and transfers that are short. In every case: no panic and no
+//! hang; no sync is tried again after it failed; an error has a type; when the disk is sound again a transaction either
+//! succeeds or finds the instance closed, and the next open finds every acknowledged commit and no half of any.
 
 use storage::disk::{Call, Crash, Fault, SimDisk, When};
 use storage::{StorageError, TxnError};
@@ -48,7 +48,7 @@ struct Load {
 /// Disks that are filled, of a seed.
 const FULL: u64 = 200;
 
-/// What is tried.
+/// One case to try.
 #[derive(Clone, Copy, Debug)]
 enum Case {
     Refused(Refused),
@@ -79,7 +79,7 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     if let Some(case) = plan.case {
         cases.retain(|(number, _)| *number == case);
     }
-    // Fewer than all: spread over all of them, as the seed says.
+    // Fewer than all: spread over all of them by the seed.
     let mut rng = Rng::new(plan.seed);
     for at in (1..cases.len()).rev() {
         cases.swap(at, rng.below(at as u64 + 1) as usize);
@@ -217,7 +217,7 @@ fn storage_error(error: &RunError) -> Option<&StorageError> {
     }
 }
 
-/// No error that the fault does not explain.
+/// Checks that the fault explains each error.
 fn errors_are_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     for error in &ran.errors {
         if case.fault == Fault::Short {
@@ -230,7 +230,7 @@ fn errors_are_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     Ok(())
 }
 
-/// When the disk is sound again the instance works, or stays closed: as the fault demands.
+/// When the disk is sound again the instance works, or stays closed: whichever the fault requires.
 fn probe_is_fitting(case: &Refused, ran: &Ran) -> Result<(), String> {
     let closed = match &ran.probe {
         None => return Ok(()),

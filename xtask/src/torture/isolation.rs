@@ -1,7 +1,8 @@
-//! `isolation`: random concurrent histories at every level, each judged by what its level forbids.
+//! `isolation`: random concurrent histories at every level, each checked for the anomalies that its level forbids.
 //!
-//! The seeds of a campaign's histories follow each other, and each says all about its history but the order in which
-//! the machine ran the sessions. What levels permit is counted, too: who never sees that would not see the rest.
+//! The seeds of a campaign's histories follow each other, and each determines all of its history but the order in which
+//! the machine ran the sessions. Permitted anomalies are counted, too: a checker that never sees them would not see the
+//! others.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,12 +20,12 @@ use crate::sim::scheduler::Scheduler;
 
 /// Transactions of a history, of all sessions: eight of 500.
 const TRANSACTIONS: u32 = 4000;
-/// Where histories are kept that show what they should not.
+/// Where histories with forbidden anomalies are kept.
 const KEPT: &str = "target/torture";
 /// Transactions of an anomaly that are shown in full.
 const SHOWN: usize = 6;
 
-/// What histories of a level showed although, or because, it is permitted.
+/// Permitted anomalies of a level's histories.
 #[derive(Default)]
 struct Seen {
     histories: u64,
@@ -94,7 +95,7 @@ fn summary(seen: &Seen) -> String {
     if seen.kinds.is_empty() { text + " none" } else { text.trim_end_matches(',').to_owned() }
 }
 
-/// All it takes to see what happened: the anomalies, their transactions, and where the whole history is.
+/// Everything needed to understand it: the anomalies, their transactions, and where the whole history is.
 fn failure(seed: u64, trial: &Trial, tried: &history::Tried) -> String {
     let mut text = format!("seed {seed}:");
     for anomaly in tried.findings.forbidden(trial.params.isolation) {

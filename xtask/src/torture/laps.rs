@@ -1,11 +1,11 @@
-//! Laps: a scripted workload for what lies behind the log's end. Wherever a block of the log begins, a short
-//! transaction begins that counts, so that the end of the log, put at the end of a block, has one of another time
-//! behind it: of the last lap through a recycled segment, or of a run that lost its power. It is whole, and no part of
-//! the log. Anywhere else the zeros that fill the last block lie between.
+//! Laps: a scripted workload about the bytes behind the log's end. Wherever a block of the log begins, a short
+//! transaction begins that counts, so that the end of the log, put at the end of a block, has a stale record behind it:
+//! from the last lap through a recycled segment, or from a run that lost its power. It is whole, and no part of the
+//! log. Anywhere else the zeros that fill the last block lie between.
 //!
 //! Each crash is survived by the next life. The row that counts says in which life it was written, so that it is never
-//! taken for one of another. Now and then a transaction that has changed a row stays open all life long: the log may not
-//! be cut behind it, and no restart may show what it did.
+//! taken for one of another. Now and then a transaction that has changed a row stays open all life long: the log may
+//! not be truncated behind it, and no restart may show its change.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -20,15 +20,15 @@ use crate::sim::scheduler::Scheduler;
 use crate::sim::sizes;
 
 const LIVES: u64 = 40;
-/// Of the log, which is written in such pieces.
+/// Block size of the log, which is written in such pieces.
 const BLOCK: u64 = 4096;
 /// The row that counts, and one that is changed to fill the log, each change a record of the length wanted.
 const ROWS: Table<u64, Vec<u8>> = Table::new("laps");
 const COUNTER: u64 = 0;
 const FILLER: u64 = 1;
-/// One that only transactions without an end write.
+/// A row that only transactions without an end write.
 const OPEN: u64 = 2;
-/// The longest filler: a record holds what was and what is.
+/// The longest filler: a record holds the bytes before and after.
 const LONGEST: usize = 2200;
 /// Blocks between checkpoints: few enough that segments come round.
 const CHECKPOINT_EVERY: u64 = 10;
@@ -57,12 +57,12 @@ pub(super) fn one(seed: u64, tried: &mut Tried) {
     }
 }
 
-/// What came of `f`, a panic included.
+/// The result of `f`, or its panic.
 fn told<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     caught(f)?.unwrap_or_else(|| Err("stopped".into()))
 }
 
-/// One life, from a restart to a crash: the disk that it leaves, and what may be found there.
+/// One life, from a restart to a crash: the disk that it leaves, and the states that may be found there.
 fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Result<(SimDisk, Vec<Count>), String> {
     let db = open(disk, seed)?;
     let found = count(&db)?;
@@ -76,7 +76,7 @@ fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Res
     let mut pen = Pen { db: &db, life, number: 0, filler: vec![0; LONGEST], possible: vec![last] };
     pen.write(FILLER, &pen.filler)?;
     let mut at = pen.count()?;
-    // Often none, so that the end comes right behind what the restart wrote: into the last life's leavings.
+    // Often none, so that the end comes right behind the restart's own records: at stale records of the last life.
     let blocks = if rng.once_in(3) { 1 + rng.below(40) } else { 0 };
     for block in 1..=blocks {
         pen.fill_block(at)?;
@@ -103,7 +103,7 @@ fn live(disk: &SimDisk, seed: u64, life: u64, last: Count, rng: &mut Rng) -> Res
         _ => Crash::Random(rng.next()),
     };
     let left = disk.crash(how);
-    // Nothing that closing does reaches the disk.
+    // Closing must not write anything to the disk.
     disk.power_off_after(0);
     Ok((left, possible))
 }
@@ -115,12 +115,12 @@ struct Pen<'a> {
     number: u64,
     /// The row that fills, as it is.
     filler: Vec<u8>,
-    /// What a crash now may leave, oldest first.
+    /// The states that a crash now may leave, oldest first.
     possible: Vec<Count>,
 }
 
 impl Pen<'_> {
-    /// Counts on; gives the end of the log.
+    /// Counts up; returns the end of the log.
     fn count(&mut self) -> Result<Lsn, String> {
         self.number += 1;
         self.possible.push((self.life, self.number));
@@ -129,7 +129,7 @@ impl Pen<'_> {
 
     /// Fills the log from `at`, its end, up to the end of a block.
     fn fill_block(&mut self, mut at: Lsn) -> Result<Lsn, String> {
-        // Something else may be written in between, the image of a page for one.
+        // Other records may come in between, the image of a page for one.
         for _ in 0..8 {
             if at.0.is_multiple_of(BLOCK) {
                 return Ok(at);
@@ -143,7 +143,7 @@ impl Pen<'_> {
         Err("no block of the log came to its end".into())
     }
 
-    /// Changes so many bytes of the row that fills: each counts twice, as it was and as it is.
+    /// Changes so many bytes of the filling row: each counts twice, once before and once after the change.
     fn change(&mut self, bytes: usize) -> Result<Lsn, String> {
         self.filler.iter_mut().take(bytes).for_each(|byte| *byte = byte.wrapping_add(1));
         self.write(FILLER, &self.filler)

@@ -1,4 +1,4 @@
-//! Files that are cut, exchanged, missing, stale or made up, and pages whose checksums are right though their content is
+//! Files that are cut, exchanged, missing, stale or forged, and pages whose checksums are right though their content is
 //! absurd: a typed error or no harm, never a panic, a hang, or memory without bounds.
 
 use std::sync::Arc;
@@ -38,7 +38,7 @@ struct Malformed {
     cuts: Vec<(usize, String, u64)>,
 }
 
-/// What was done to a database.
+/// The change made to a database.
 struct Damage<'a> {
     subject: &'a Subject,
     disk: CowDisk,
@@ -178,7 +178,7 @@ fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Opt
     let old = forge::page(all.image(i), number);
     let mut page = rng.bytes(forge::PAGE);
     page[4..8].copy_from_slice(&number.to_le_bytes());
-    // More and more of what is looked at first is right.
+    // More and more of the fields that are read first are right.
     let right = [8, 16, 24, 64, 128][rng.index(5)];
     page[8..right].copy_from_slice(&old[8..right]);
     forge::seal(&mut page);
@@ -192,7 +192,7 @@ fn misdirected_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) ->
         return None;
     }
     let mut page = forge::page(all.image(i), from);
-    // As it was written, or by a machine that also numbered it wrongly.
+    // As it was written, or as if another page number had been written into it.
     let promise = if rng.once_in(2) {
         Promise::Right
     } else {
@@ -248,7 +248,7 @@ fn zeros(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(St
 fn stale_tail(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(String, Promise)> {
     let (image, end) = (all.image(i), all.end_of_log(i));
     let (file, at) = forge::log_place(end);
-    // What the file held when it had another number, or another file's bytes, or earlier records moved here.
+    // The file's content under its last number, or another file's bytes, or earlier records moved here.
     let stale = match rng.below(3) {
         0 => all.subjects[i].older.file(&file).get(at as usize..)?.to_vec(),
         1 => {

@@ -51,17 +51,17 @@ pub(crate) struct Flags {
     /// What to try.
     #[arg(value_parser = PossibleValuesParser::new(CAMPAIGNS.iter().map(|c| c.name)))]
     campaign: String,
-    /// Cases to try, at least. io-errors has as many as the seed says, from some thousand to above 20,000; it
+    /// Cases to try, at least. io-errors has as many as the seed determines, from some thousand to above 20,000; it
     /// prints how many, and a larger budget tries them all.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     budget: u64,
-    /// Where the random choices begin; by default from the clock, and printed.
+    /// The seed of the random choices; by default from the clock, and printed.
     #[arg(long)]
     seed: Option<u64>,
     /// Tries only this case of the seed, in io-errors, bitflips and malformed: failures name it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     case: Option<u64>,
-    /// Breeds only this mutant, in mutants.
+    /// Tries only this mutant, in mutants.
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
     /// How transactions run.
@@ -75,16 +75,16 @@ pub(crate) struct Flags {
     json: Option<PathBuf>,
 }
 
-/// What a campaign has to go by.
+/// The parameters of a campaign.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Cases to try, at least.
     pub(crate) budget: u64,
-    /// Where the random choices begin.
+    /// The seed of the random choices.
     pub(crate) seed: u64,
     /// The only case to try.
     pub(crate) case: Option<u64>,
-    /// The only mutant to breed, by its name.
+    /// The only mutant to try, by its name.
     pub(crate) mutant: Option<String>,
     /// How transactions run.
     pub(crate) scheduler: Scheduler,
@@ -98,7 +98,7 @@ impl Plan {
     }
 }
 
-/// Runs a campaign; fails if anything it tried did.
+/// Runs a campaign; fails if any case failed.
 pub(crate) fn run(flags: &Flags) -> ExitCode {
     if flags.case.is_some() && !CAMPAIGNS.iter().any(|c| c.name == flags.campaign && c.is_numbered) {
         eprintln!("--case: the cases of {} have no numbers; --seed repeats a failure of it", flags.campaign);

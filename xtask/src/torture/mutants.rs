@@ -2,11 +2,11 @@
 //! budget, else the campaigns prove nothing about that protection.
 //!
 //! The switches are in builds with the feature `mutants` only. So the command builds itself once more with it, and that
-//! build runs the campaigns as child processes, one mutant in each. What the same campaigns say about the engine
-//! without a mutant, from the same seed, is asked first: one that fails then kills no mutant.
+//! build runs the campaigns as child processes, one mutant in each. First the same campaigns run without a mutant, from
+//! the same seed: a campaign that fails then kills no mutant.
 //!
-//! Only a finding kills: a failure that the campaign has judged and tells with its seed. A process that panics in the
-//! campaign's own code, hangs, takes too long or dies otherwise has found nothing, and the next campaign is asked.
+//! Only a finding kills: a failure that the campaign has judged and reports with its seed. A process that panics in the
+//! campaign's own code, hangs, takes too long or dies otherwise has found nothing, and the next campaign runs.
 //!
 //! `storage`'s `base/mutant.rs` says how a mutant is added; `hunters` here says which campaigns look for it.
 
@@ -16,15 +16,15 @@ use serde::Serialize;
 
 use super::Flags;
 
-/// What became of a mutant.
+/// The fate of a mutant.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Fate {
     name: &'static str,
     /// Whether a campaign has found it.
     pub(crate) killed: bool,
-    /// The campaign that has.
+    /// The campaign that has found it.
     by: Option<&'static str>,
-    /// What it has found; of a survivor, why campaigns could not judge, if they could not.
+    /// The finding; of a survivor, why campaigns could not judge, if they could not.
     found: String,
     seconds: f64,
 }
@@ -35,7 +35,7 @@ pub(super) use breeding::run;
 /// Whether this build has the switches.
 pub(super) const HERE: bool = cfg!(feature = "mutants");
 
-/// Without the switches nothing can be said.
+/// Without the switches there is no result.
 #[cfg(not(feature = "mutants"))]
 pub(super) fn run(plan: &super::Plan, _: &super::report::Progress) -> super::report::Report {
     super::report::Report::of_failure(format!("this build has no mutants (asked for: {:?})", plan.mutant))
@@ -97,17 +97,17 @@ mod breeding {
     use crate::torture::Plan;
     use crate::torture::report::{Progress, Report};
 
-    /// What a campaign may take without a mutant.
+    /// The time that a campaign may take without a mutant.
     const LIMIT: Duration = Duration::from_secs(100);
-    /// With one it is stopped, and has found nothing, if it takes this long and so many times longer than without.
+    /// With a mutant it is stopped, and has found nothing, if it takes this long and so many times longer than without.
     const LEAST: Duration = Duration::from_secs(20);
     const LONGER: u32 = 4;
-    /// Or if for so long nothing in it runs.
+    /// Or if for so long none of its threads runs.
     const STILL: Duration = Duration::from_secs(8);
-    /// It is looked at so often. Time is counted in looks, so that none passes while all of this is stopped.
+    /// Interval between checks. Time is counted in checks, so that none passes while this process is stopped.
     const LOOK: Duration = Duration::from_millis(20);
 
-    /// The campaigns that look for mutants, with what each tries per commit.
+    /// The campaigns that look for mutants, with their budgets per commit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Hunter {
         Crash,
@@ -136,7 +136,7 @@ mod breeding {
         }
     }
 
-    /// Which campaigns should find the mutant, likeliest first. Hangs are found by those that run in simulated time.
+    /// The campaigns that should find the mutant, the likeliest first. Campaigns in simulated time find hangs.
     fn hunters(mutant: Mutant) -> &'static [Hunter] {
         match mutant {
             Mutant::SkipNextKeyLock
@@ -222,7 +222,7 @@ mod breeding {
         report
     }
 
-    /// Asks one campaign after the other, until one has found the mutant.
+    /// Runs one campaign after the other, until one has found the mutant.
     fn fate(mutant: Mutant, sane: &[(Hunter, Duration)], plan: &Plan) -> Fate {
         let begin = Instant::now();
         let (mut by, mut found) = (None, String::new());
@@ -243,13 +243,13 @@ mod breeding {
 
     enum Outcome {
         Passed,
-        /// What the campaign has found.
+        /// The campaign's finding.
         Found(String),
-        /// Why it has not judged.
+        /// The reason for which it has not judged.
         Broke(String),
     }
 
-    /// What a campaign writes about itself, as far as it counts here.
+    /// The fields of a campaign's report that matter here.
     #[derive(Deserialize)]
     struct Written {
         failures: u64,
@@ -289,7 +289,7 @@ mod breeding {
             elapsed += LOOK;
         };
         let written = std::fs::read(&json).ok().and_then(|text| serde_json::from_slice::<Written>(&text).ok());
-        // One that wrote nothing has left nothing to remove.
+        // A campaign that wrote nothing has left no file to remove.
         let _ = std::fs::remove_file(&json);
         let Some(status) = status else {
             return Ok(Outcome::Broke(format!("was stopped after {} s", elapsed.as_secs())));
@@ -297,7 +297,7 @@ mod breeding {
         Ok(judge(status, written))
     }
 
-    /// What a campaign has said, by what it has written; a process that has written nothing has died.
+    /// The result of a campaign, from its report; a process without a report has died.
     fn judge(status: ExitStatus, written: Option<Written>) -> Outcome {
         let Some(written) = written else { return Outcome::Broke(status.to_string()) };
         let first = written.findings.first().map_or("", String::as_str);
@@ -335,7 +335,7 @@ mod breeding {
         }
     }
 
-    /// Processor time of a process, in hundredths of a second; `None` if it is stopped, or where nobody tells.
+    /// Processor time of a process, in hundredths of a second; `None` if it is stopped, or if the system does not tell.
     fn ticks_of(process: u32) -> Option<u64> {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         // The name, in parentheses, may hold anything.
@@ -346,7 +346,7 @@ mod breeding {
         (!stopped).then_some(user + system)
     }
 
-    /// `f` of each, two at a time: campaigns have stretches on one core.
+    /// `f` of each, two at a time: campaigns have phases on one core.
     fn in_parallel<T: Sync, R: Send>(all: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());

@@ -1,8 +1,8 @@
 //! Narrow: a scripted workload for restarts in a pool that is too small. More pages change between two checkpoints than
 //! the pool has frames, so redo evicts pages that it has changed, appends their images behind the log's end while it
-//! still reads, and reads back what it has written. Statements change many rows each, in any order of keys.
+//! still reads, and reads back the evicted pages. Statements change many rows each, in any order of keys.
 //!
-//! The restart is cut at a random call, and again, before one is let through to its end: it must find every commit.
+//! The restart is interrupted at a random call, and again, before one may complete: it must find every commit.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -64,7 +64,7 @@ fn survive(seed: u64) -> Result<(), String> {
     }
 }
 
-/// Changes rows all over the table; what is durable in the end.
+/// Changes rows all over the table; returns the durable changes.
 fn work(db: &Database, rng: &mut Rng) -> Result<Counts, TxnError> {
     db.transact(|tx| (0..COUNT).try_for_each(|key| tx.insert(&ROWS, &key, &vec![0; BYTES])))?;
     db.checkpoint()?;

@@ -28,7 +28,7 @@ fn script(rng: &mut Rng, scheduler: Scheduler) -> Script {
     let profile = Profile::draw(rng);
     let workers = 2 + rng.below(5) as usize;
     let profile = Profile { workers, transactions: 10 + rng.below(40), reads: 1 + rng.below(5), ..profile };
-    // Pages that come and go under groups of searches.
+    // Pages that come and go during group lookups.
     let profile = if rng.once_in(3) {
         Profile { keys: 300, ahead: 10, statements: 25, deletes: 4, ..profile.large() }
     } else {

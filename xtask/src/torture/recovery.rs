@@ -1,7 +1,7 @@
-//! `recovery`: the power goes again while the database restarts, and again during that restart.
+//! `recovery`: power is lost again while the database restarts, and again during that restart.
 //!
-//! Each case takes a disk that a crash left, cuts its restart before one of its changing calls (and, at depth 3, cuts
-//! the restart after that one too), and restarts to the end. The rows must be those of one undisturbed restart.
+//! Each case takes a disk after a crash, cuts its restart before one of its changing calls (and, at depth 3, cuts the
+//! restart after that one too), and restarts to the end. The rows must be those of one undisturbed restart.
 
 use storage::disk::{Crash, SimDisk};
 

@@ -1,4 +1,4 @@
-//! What a campaign found, on the terminal and as JSON, and how far it is.
+//! The result of a campaign, on the terminal and as JSON, and its progress.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -17,19 +17,19 @@ use crate::sim::scheduler::Scheduler;
 /// Most failures that are shown in full.
 const SHOWN: usize = 10;
 
-/// What a campaign found.
+/// The result of a campaign.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Cases tried.
     pub(crate) tried: u64,
-    /// Cases whose outcome could not be told. Never a pass.
+    /// Cases whose outcome could not be decided. Never a pass.
     pub(crate) undecided: u64,
-    /// What was found, each with all it takes to repeat it.
+    /// The findings, each with everything needed to repeat it.
     pub(crate) failures: Vec<String>,
-    /// What kept the campaign from judging: a panic of its own code, a case that did not end in time. Never a pass, and
-    /// no finding.
+    /// Reasons why the campaign could not judge: a panic of its own code, a case that did not end in time. Never a
+    /// pass, and no finding.
     pub(crate) broken: Vec<String>,
-    /// What became of each mutant: only of the campaign that breeds them.
+    /// The fate of each mutant: only of the campaign `mutants`.
     pub(crate) mutants: Option<Vec<Fate>>,
 }
 
@@ -54,14 +54,14 @@ struct Written<'a> {
 }
 
 impl Report {
-    /// That of a campaign that came no further than this.
+    /// The result of a campaign that ended before its first case.
     pub(crate) fn of_failure(what: String) -> Report {
         let mut report = Report { tried: 1, ..Report::default() };
         report.fail(what);
         report
     }
 
-    /// Notes what went wrong: as a finding, unless the campaign itself is at fault.
+    /// Notes a failure: as a finding, unless the campaign itself is at fault.
     pub(crate) fn fail(&mut self, what: String) {
         let kind = if caught::is_own(&what) { &mut self.broken } else { &mut self.failures };
         kind.push(what);
@@ -131,7 +131,7 @@ impl Report {
     }
 }
 
-/// How far a campaign is, on stderr: a bar on a terminal, else a line a minute.
+/// The progress of a campaign, on stderr: a bar on a terminal, else a line a minute.
 pub(crate) struct Progress {
     bar: ProgressBar,
     /// Minutes told in lines; none on a terminal.
@@ -181,7 +181,7 @@ impl Progress {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether enough has been seen: something failed, and the first failure was to be the last.
+    /// Whether to end: a case failed, and the campaign was to end at its first failure.
     pub(crate) fn is_over(&self) -> bool {
         self.fail_fast && self.failed.load(Ordering::Relaxed)
     }
@@ -195,7 +195,7 @@ impl Progress {
     }
 }
 
-/// A seed nobody chose.
+/// A seed from the clock.
 pub(super) fn seed_of_the_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64 & 0xffff_ffff)
 }

@@ -9,14 +9,14 @@ use super::Plan;
 use super::report::{Progress, Report};
 use crate::sim::scheduler::Scheduler;
 
-/// What one seed gave.
+/// The result of one seed.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
     /// Cases.
     pub(super) cases: u64,
-    /// Cases whose outcome could not be told.
+    /// Cases whose outcome could not be decided.
     pub(super) undecided: u64,
-    /// What went wrong.
+    /// The failures.
     pub(super) failures: Vec<String>,
 }
 
@@ -46,16 +46,16 @@ pub(super) fn every<T: Sync>(
     on_all_cores(u64::MAX, progress, |at| case(at).map(&name).unwrap_or_default(), |at, _| case(at).map(&one))
 }
 
-/// How often is looked whether cases still end.
+/// How often the watch checks whether cases still end.
 const LOOK: Duration = Duration::from_millis(50);
-/// No case takes as many looks on any machine: 120 s in which this process ran. Simulated hangs are found in simulated
+/// No case takes as many checks on any machine: 120 s in which this process ran. Simulated hangs are found in simulated
 /// time; this finds the others.
 const HANG: u32 = 120 * 20;
 
 /// Exit status of a campaign that could not go on: neither a pass nor a finding.
 const BROKEN: i32 = 3;
 
-/// Ends the program when a case hangs, and says which: nothing else could be done about the thread that it holds.
+/// Ends the program when a case hangs, and names the case: the thread that it occupies cannot be ended.
 fn end_hanging(begun: &[Mutex<Option<(String, u32)>>]) {
     for case in begun {
         if let Some((at, looks)) = &mut *lock(case) {
@@ -94,7 +94,7 @@ fn on_all_cores(
         });
         for begun in &begun {
             scope.spawn(|| {
-                // The first takes place whatever the others do, so that the seed given is tried.
+                // The first call takes place in any case, so that the given seed is tried.
                 while !progress.is_over() {
                     let at = count.fetch_add(1, Ordering::Relaxed);
                     *lock(begun) = Some((name(at), 0));

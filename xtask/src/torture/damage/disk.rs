@@ -1,5 +1,6 @@
-//! A disk in memory that begins as a copy of an image and keeps only what differs: thousands of them cost nothing, where
-//! storage's own disk in memory would copy all files for each. It also has an end, against what grows without bounds.
+//! A disk in memory that begins as a copy of an image and keeps only its differences: thousands of them cost nothing,
+//! while storage's own disk in memory would copy all files for each. Its capacity is limited, against growth without
+//! bounds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -20,7 +21,7 @@ impl Image {
         self.0.values().map(|file| file.len() as u64).sum()
     }
 
-    /// The bytes of a file; none of one that is absent.
+    /// The bytes of a file; none if it is absent.
     pub(crate) fn file(&self, name: &str) -> &[u8] {
         self.0.get(name).map_or(&[], |file| file)
     }
@@ -35,12 +36,12 @@ struct Directory {
     files: Mutex<BTreeMap<String, Arc<CowFile>>>,
     /// Bytes that all files together may have.
     capacity: u64,
-    /// Gives out the lock of the directory.
+    /// Hands out the lock of the directory.
     owner: MemDisk,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic is what these disks are there to see; what it leaves behind is only looked at.
+    // These disks are there to provoke panics; the state after one is only read.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -51,7 +52,7 @@ impl CowDisk {
         CowDisk(Arc::new(Directory { files: Mutex::new(files), capacity, owner: MemDisk::new() }))
     }
 
-    /// What is in the directory now.
+    /// The present content of the directory.
     pub(crate) fn image(&self) -> Image {
         Image(held(&self.0.files).iter().map(|(name, file)| (name.clone(), Arc::new(file.whole()))).collect())
     }
@@ -170,7 +171,7 @@ struct CowFile {
 #[derive(Debug)]
 struct State {
     base: Arc<Vec<u8>>,
-    /// Bytes of `base` that still count; behind them are zeros.
+    /// Bytes of `base` that are still part of the file; behind them are zeros.
     visible: u64,
     blocks: HashMap<u64, Box<[u8; BLOCK]>>,
     len: u64,

@@ -1,4 +1,4 @@
-//! Bytes that pass every checksum and were never written by the engine: what attacks the decoders themselves.
+//! Bytes that pass every checksum and were never written by the engine: they attack the decoders themselves.
 
 use storage::PAGE_SIZE;
 
@@ -81,7 +81,7 @@ pub(crate) fn pages_of(image: &Image, kind: u8) -> Vec<u32> {
     (1..end_of_pages(image)).filter(is).collect()
 }
 
-/// Fields of the header that a page's meaning hangs on: offset, size.
+/// Fields of the header that determine a page's meaning: offset, size.
 const FIELDS: [(usize, usize); 20] = [
     (8, 8),
     (16, 1),
@@ -105,7 +105,7 @@ const FIELDS: [(usize, usize); 20] = [
     (58, 2),
 ];
 
-/// Changes what a page says about itself; says what was done.
+/// Changes a page's header; returns what was changed.
 pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Promise) {
     let mut promise = Promise::Noticed;
     let count = usize::from(u16_at(page, 24)).min((PAGE - SLOTS) / SLOT - 1);
@@ -244,7 +244,7 @@ fn record(image: &Image, position: u64) -> Option<Vec<u8>> {
     (bytes.len() == extent && record_sum(&bytes, len, position) == u32_at(&bytes, 4)).then_some(bytes)
 }
 
-/// Positions of the log's records, from the oldest that is there on; the last is where it ends.
+/// Positions of the log's records, from the oldest in the files on; the last is the log's end.
 pub(crate) fn records(image: &Image) -> Vec<u64> {
     let numbers = image.0.keys().filter_map(|name| name.strip_prefix("log.")?.parse::<u64>().ok());
     // A file that waits to be used again holds records of its last number, which are none here.
@@ -272,7 +272,7 @@ fn records_from(image: &Image, number: u64) -> Vec<u64> {
     positions
 }
 
-/// Changes a record and gives it the checksum it then needs; says what was done.
+/// Changes a record and gives it the checksum it then needs; returns what was changed.
 pub(crate) fn forge_record(image: &Image, disk: &CowDisk, position: u64, rng: &mut Rng) -> Option<String> {
     let mut bytes = record(image, position)?;
     let mut len = u32_at(&bytes, 0);

@@ -1,5 +1,6 @@
-//! The judge: opens what was damaged, asks it everything in several ways, lets it work, and says whether what came was
-//! allowed. An engine may refuse, with an error that names the file; it may know better and be right; it may not be wrong.
+//! The judge: opens a damaged database, asks it everything in several ways, lets it work, and decides whether the
+//! answers were permitted. An engine may refuse, with an error that names the file, or repair what it can prove; it may
+//! not give a wrong answer.
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
@@ -14,18 +15,19 @@ use crate::sim::rng::Rng;
 use crate::sim::run::in_company;
 use crate::sim::scheduler::{Scheduler, Sim};
 
-/// What is promised for a kind of damage.
+/// The promise for a kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// Every answer is right, or an error.
     Right,
     /// The structure check finds something, or every answer is right or an error.
     Noticed,
-    /// No panic, no hang, no absurd use of memory or disk: bytes that are sound but were never ours can say anything.
+    /// No panic, no hang, no absurd use of memory or disk: bytes that are sound but were not written by the engine can
+    /// say anything.
     Alive,
 }
 
-/// What an engine did with a damaged database.
+/// The behaviour of an engine on a damaged database.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Verdict {
     /// Typed errors, the first of each step.
@@ -34,7 +36,7 @@ pub(crate) struct Verdict {
     pub(crate) findings: usize,
     /// The database is as it was a few commits before: the log seems to end earlier.
     pub(crate) earlier: bool,
-    /// What is not allowed.
+    /// What it did that is not permitted.
     pub(crate) failure: Option<String>,
 }
 
@@ -66,7 +68,7 @@ impl Verdict {
                 | StorageError::Format { .. }
                 | StorageError::Io { .. },
             ) => true,
-            // What follows from an error that was told.
+            // Consequences of an error that was reported.
             TxnError::Storage(StorageError::Poisoned { .. }) | TxnError::Ended => !self.told.is_empty(),
             _ => false,
         };
@@ -104,7 +106,7 @@ pub(crate) fn judge(subject: &Subject, disk: &CowDisk, promise: Promise, rng: &m
     verdict
 }
 
-/// One opening, and what is done with it. False when it did not open.
+/// One opening, and the work on it. False when it did not open.
 fn visit(
     subject: &Subject,
     disk: &CowDisk,
@@ -129,14 +131,14 @@ fn visit(
     };
     for opened in [db.table(&NUMBERS).map(drop), db.table(&ROWS).map(drop), db.table(&LONG).map(drop)] {
         if let Err(error) = opened {
-            // The catalog as it is understood may lack a table; that is a wrong answer unless something was told.
+            // The catalog as it is decoded may lack a table; that is a wrong answer unless an error was reported.
             match error {
                 TxnError::Schema { .. } if promise != Promise::Right => verdict.told.push(error.to_string()),
                 error => verdict.tell(round, &error),
             }
         }
     }
-    // First of all, so that nothing below has mended or spoilt anything.
+    // First of all, so that no later step has repaired or spoilt anything.
     if promise == Promise::Noticed {
         check_structure(&db, round, verdict);
     }
@@ -166,7 +168,7 @@ fn visit(
     true
 }
 
-/// A team of two: who asks, and a mate.
+/// A team of two: the fiber that asks, and a mate.
 struct Team {
     sim: Arc<dyn Sim>,
     now_ns: Arc<AtomicU64>,
@@ -184,11 +186,11 @@ impl Team {
     }
 }
 
-/// What came of a team; a panic goes on.
+/// The result of a team; a panic is passed on.
 fn ended<T>(result: Result<T, String>, verdict: &mut Verdict) -> Option<T> {
     match result {
         Ok(value) => Some(value),
-        // It was told where panics are told.
+        // The panic was reported where panics are.
         Err(what) if what.is_empty() => resume_unwind(Box::new(what)),
         Err(what) => {
             verdict.fail(|| format!("a team of two: {what}"));
@@ -207,7 +209,7 @@ fn read_in_company(
     promise: Promise,
 ) -> Option<String> {
     let mut of_mate = rng.clone();
-    // What the mate is told is of no interest: others ask the same.
+    // The mate's answers do not count: other steps ask the same.
     let meanwhile = || {
         let _ = db.transact(|tx| read_some(tx, model, &mut of_mate));
     };
@@ -230,7 +232,7 @@ fn refused(round: &str, error: OpenError, verdict: &mut Verdict) {
     match error {
         OpenError::Storage(error) => verdict.tell(round, &TxnError::Storage(error)),
         OpenError::Catalog(error @ TxnError::Storage(_)) => verdict.tell(round, &error),
-        // These say what is missing or where; the directory is their file.
+        // These errors say what is missing or where; the directory is their file.
         error @ (OpenError::Missing { .. } | OpenError::NotADatabase { .. } | OpenError::Catalog(_)) => {
             verdict.told.push(error.to_string());
         }
@@ -244,7 +246,7 @@ fn closed(round: &str, error: &StorageError, verdict: &mut Verdict) {
 
 fn check_structure(db: &Database, round: &str, verdict: &mut Verdict) {
     match db.check_structure(|_, _| ControlFlow::Continue(())) {
-        // Pages that a broken-off change has left are lost, not wrong.
+        // Pages that an interrupted change has left are lost, not wrong.
         Ok(found) => {
             let wrong = found.findings.iter().filter(|finding| finding.rule != Rule::Orphan);
             if let Some(first) = wrong.clone().next() {
@@ -268,7 +270,7 @@ fn agrees(db: &Database, model: &Model) -> bool {
     same.unwrap_or(false)
 }
 
-/// Asks for everything, each in several ways; says the first thing that is wrong. Errors are noted.
+/// Asks for everything, each in several ways; returns the first wrong answer. Errors are noted.
 fn read_all(db: &Database, model: &Model, rng: &mut Rng, verdict: &mut Verdict, promise: Promise) -> Option<String> {
     type Way = fn(&Database, &Model, &mut Rng) -> Result<Option<String>, TxnError>;
     let ways: [(&str, Way); 8] = [
@@ -288,7 +290,7 @@ fn read_all(db: &Database, model: &Model, rng: &mut Rng, verdict: &mut Verdict, 
         match way(db, model, rng) {
             Ok(None) => {}
             Ok(Some(what)) => wrong = wrong.or(Some(format!("{name}: {what}"))),
-            // An entry whose row is gone or is no row: damage told in the terms of the table.
+            // An entry whose row is gone or invalid: damage reported in terms of the table.
             Err(TxnError::Decode { .. } | TxnError::Schema { .. }) if promise != Promise::Right => {}
             Err(error) => verdict.tell(name, &error),
         }
@@ -385,7 +387,7 @@ fn change_some(db: &Database, model: &mut Model, rng: &mut Rng, verdict: &mut Ve
     }
 }
 
-/// What is wrong with databases that nobody has damaged: the judge, or the engine.
+/// What is wrong with undamaged databases: a defect of the judge, or of the engine.
 pub(crate) fn undamaged(subjects: &[Subject]) -> Vec<String> {
     let wrong = |subject: &Subject| {
         let disk = CowDisk::over(&subject.image, 4 * subject.image.bytes());

@@ -12,7 +12,7 @@ struct Counting;
 static COUNTING: Counting = Counting;
 
 thread_local! {
-    /// Bytes this thread has taken and not given back (negative: it gave back what others had taken), and the most.
+    /// Bytes that this thread has allocated and not freed (negative: it freed memory of other threads), and the most.
     static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
 }
 

@@ -1,5 +1,5 @@
-//! What the campaigns that damage files share: a database to damage, disks that are cheap to copy, the judge of what an
-//! engine may answer afterwards, and the watch over engines that never answer.
+//! Shared by the campaigns that damage files: a database to damage, disks that are cheap to copy, the judge of an
+//! engine's answers afterwards, and the watch over engines that never answer.
 
 pub(crate) mod disk;
 pub(crate) mod forge;

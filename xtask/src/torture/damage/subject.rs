@@ -45,7 +45,7 @@ impl SecondaryIndex for ByStamp {
     }
 }
 
-/// What the database must answer.
+/// The answers that the database must give.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Model {
     pub(crate) numbers: BTreeMap<u64, u64>,
@@ -84,7 +84,7 @@ fn set<K: Ord + Clone, V: Clone>(map: &mut BTreeMap<K, V>, key: &K, value: &Opti
 }
 
 impl Model {
-    /// Makes the change here.
+    /// Applies the change to the model.
     pub(crate) fn apply(&mut self, change: &Change) {
         match change {
             Change::Number(key, row) => set(&mut self.numbers, key, row),
@@ -93,7 +93,7 @@ impl Model {
         }
     }
 
-    /// A change that makes sense here.
+    /// A change that fits the model.
     pub(crate) fn draw(&mut self, rng: &mut Rng) -> Change {
         let gone = rng.once_in(5);
         match rng.below(3) {
@@ -155,11 +155,11 @@ pub(crate) enum Left {
 /// A database to damage.
 #[derive(Debug)]
 pub(crate) struct Subject {
-    /// How those run who ask it questions.
+    /// How the threads or fibers run that read it.
     pub(crate) scheduler: Scheduler,
     pub(crate) left: Left,
     pub(crate) image: Image,
-    /// The same directory some time before: what a stale page or file looks like.
+    /// The same directory some time before: the source of stale pages and files.
     pub(crate) older: Image,
     pub(crate) model: Model,
     /// States just before, the newest last. Only of a database that was killed.
@@ -168,7 +168,7 @@ pub(crate) struct Subject {
     pub(crate) provable: u64,
 }
 
-/// Small everything, no threads.
+/// Small sizes, no threads.
 pub(crate) fn options() -> Options {
     Options::new()
         .buffer_pool(1 << 20)
@@ -216,7 +216,7 @@ impl Subject {
         db.transact(|tx| model.numbers.iter().try_for_each(|(k, v)| tx.put(&NUMBERS, k, v)))?;
         db.transact(|tx| model.rows.iter().try_for_each(|(k, v)| tx.put(&ROWS, k, v)))?;
         db.transact(|tx| model.long.iter().try_for_each(|(k, v)| tx.put(&LONG, k, v)))?;
-        // Pages come free: a part of each tree goes, and a scan takes the ghosts out.
+        // Pages become free: a part of each tree is deleted, and a scan removes the ghosts.
         let mut gone: Vec<Change> = (1000..2800).filter(|k| k % 5 == 0).map(|k| Change::Number(k, None)).collect();
         gone.extend(model.long.keys().skip(20).take(50).map(|k| Change::Long(k.clone(), None)));
         commit(&db, &mut model, &gone)?;
@@ -224,7 +224,7 @@ impl Subject {
             db.transact(|tx| tx.range(&NUMBERS, ..)?.try_for_each(|row| row.map(drop)))?;
             db.transact(|tx| tx.range(&LONG, ..)?.try_for_each(|row| row.map(drop)))?;
         }
-        // The log goes round.
+        // The log wraps around.
         for round in 0..6 {
             for _ in 0..10 {
                 let changes: Vec<Change> = (0..8).map(|_| model.draw(&mut rng)).collect();
@@ -241,7 +241,7 @@ impl Subject {
         for round in 0..12 {
             let changes: Vec<Change> = (0..1 + rng.index(12)).map(|_| model.draw(&mut rng)).collect();
             past.push(model.clone());
-            // What the next records can prove: their own transaction was begun when this was on disk.
+            // The next records can prove this position: their own transaction was begun when it was on disk.
             provable = db.durable().0;
             commit(&db, &mut model, &changes)?;
             if round % 4 == 3 {
@@ -260,7 +260,7 @@ impl Subject {
                 provable: u64::MAX,
             });
         }
-        // Somebody is half done, and what he did is in the log: another's commit took it along.
+        // A transaction is half done, and its changes are in the log: the commit of another one made them durable.
         let mut loser = db.begin()?;
         let mut ahead = model.clone();
         for key in [1u64, 3, 777_777] {

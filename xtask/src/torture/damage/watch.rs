@@ -12,25 +12,25 @@ use crate::sim::caught;
 use crate::torture::Plan;
 use crate::torture::report::{Progress, Report};
 
-/// How often is looked whether cases still end.
+/// How often the watch checks whether cases still end.
 const LOOK: Duration = Duration::from_millis(200);
-/// A case that is still the same after so many looks hangs: 10 s in which this process ran.
+/// A case that is unchanged after so many checks hangs: 10 s in which this process ran.
 const LOOKS: u32 = 50;
 /// Failures after which a campaign ends: it has shown enough.
 const ENOUGH: usize = 1000;
-/// Cases that hang after which it ends: each keeps a processor busy.
+/// Hanging cases after which it ends: each keeps a processor busy.
 const ENOUGH_HUNG: u32 = 4;
 
-/// How a case ended that ended by itself.
+/// The result of a case that ended by itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ending {
-    /// What kind of case it was, and what became of it: counted.
+    /// The kind of the case and its outcome, for counting.
     pub(crate) class: String,
     /// What went wrong.
     pub(crate) failure: Option<String>,
 }
 
-/// What is done with one case: everything follows from its number.
+/// The work on one case, which follows from its number.
 pub(crate) trait Cases: Send + Sync + 'static {
     /// Name of the campaign.
     const CAMPAIGN: &'static str;
@@ -38,7 +38,7 @@ pub(crate) trait Cases: Send + Sync + 'static {
     fn memory_limit(&self) -> u64;
     /// Runs a case.
     fn run(&self, case: u64) -> Ending;
-    /// What the case does, for messages about one that did not end.
+    /// A description of the case, for messages about one that did not end.
     fn describe(&self, case: u64) -> String;
 }
 
@@ -47,7 +47,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Panics within cases are kept for their report; others are shown as ever.
+/// Panics within cases are kept for their report; others are shown as usual.
 fn hear_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -67,7 +67,7 @@ fn hear_panics() {
     });
 }
 
-/// Runs one case, come what may.
+/// Runs one case, and catches its panic.
 fn attempt<C: Cases>(cases: &C, case: u64) -> Ending {
     PANIC.with(|panic| *panic.borrow_mut() = Some(String::new()));
     let (ended, most) = memory::most_during(|| catch_unwind(AssertUnwindSafe(|| cases.run(case))));
@@ -144,7 +144,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
             place.2 = if now != 0 && now == place.1 { place.2 + 1 } else { 0 };
             place.1 = now;
             if place.2 == LOOKS {
-                // The thread cannot be ended; it is left alone, and another takes its place.
+                // The thread cannot be ended; it is left running, and another takes its place.
                 let what = format!("{}: has not ended after 10 s", cases.describe(now - 1));
                 report.broken.push(told::<C>(now - 1, plan, &what));
                 progress.failed();
@@ -160,7 +160,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
     report
 }
 
-/// A failure with all it takes to repeat it.
+/// A failure with everything needed to repeat it.
 fn told<C: Cases>(case: u64, plan: &Plan, what: &str) -> String {
     let (name, how, seed) = (C::CAMPAIGN, plan.scheduler.flag(), plan.seed);
     format!("case {case}: {what}\n       cargo xtask torture {name}{how} --seed {seed} --case {case}")
