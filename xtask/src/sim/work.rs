@@ -68,7 +68,6 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
             *lock(&shared.notes.probe) = Some(result);
         }
         // A service's error may have closed the instance to readers too, and no worker got that error.
-        // error.
         if !closed && lock(&shared.notes.errors).is_empty() {
             match tables::contents(shared.db, true) {
                 Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
