@@ -1,5 +1,5 @@
-//! What types cost: a point read of a small row inside a transaction, on bytes and typed, in turns. Each round does both
-//! for a tenth of a second; the ratio is the median of those of the rounds.
+//! What types cost: a point read of a small row inside a transaction, on bytes and typed, in turns. Each round does
+//! both for a tenth of a second; the ratio is the median of those of the rounds.
 
 use std::hint::black_box;
 use std::time::Duration;

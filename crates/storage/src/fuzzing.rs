@@ -1,4 +1,4 @@
-//! Decoders that take bytes from a disk, for a fuzzer: each takes any bytes and panics if something does not hold.
+//! Decoders that take bytes from a disk, for a fuzzer: each takes any bytes and panics if a property does not hold.
 
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId};
 use crate::btree::ops::{self, Section, Sections};
@@ -10,7 +10,7 @@ use crate::page::{PageBytes, PageMut, PageRef, header};
 use crate::recovery::checkpoint::CheckpointBody;
 use crate::table::codec::{Key, Row, key_from};
 
-/// The page that the bytes are, the rest zeros, with its number from the bytes.
+/// A page of these bytes, the rest zeros, with its number from the bytes.
 fn page_of(bytes: &[u8]) -> Box<PageBytes> {
     let mut page = PageBytes::boxed();
     let n = bytes.len().min(PAGE_SIZE);
@@ -18,7 +18,7 @@ fn page_of(bytes: &[u8]) -> Box<PageBytes> {
     page
 }
 
-/// Any bytes can be searched as a page; those that are let in can also be changed, and stay as they should be.
+/// Any bytes can be searched as a page; pages that pass the check can also be changed, and stay sound.
 pub fn page(bytes: &[u8]) {
     let mut page = page_of(bytes);
     let id = PageRef::of(&page).id();
@@ -67,8 +67,8 @@ pub fn page(bytes: &[u8]) {
     }
 }
 
-/// Any bytes are a log record or not, whatever their position; what a sound body says is done only to pages it fits.
-/// The first byte says whether the rest is a whole record or the body of one.
+/// Any bytes are a log record or not, whatever their position; the sections of a sound body are applied only to pages
+/// that they fit. The first byte says whether the rest is a whole record or the body of one.
 pub fn log_record(bytes: &[u8]) {
     let Some((how, bytes)) = bytes.split_first() else { return };
     if how % 2 == 0
@@ -101,7 +101,7 @@ fn sections(body: &[u8]) {
         let id = PageRef::of(&page).id();
         match flaw(page.as_bytes(), id) {
             None => assert!(done, "what fits can be done: {section:?}"),
-            // An image can be of anything; redo looks at what it made.
+            // An image can be of anything; redo checks its result.
             Some(_) if whole => page = before,
             Some(flaw) => panic!("{section:?} broke a sound page: {flaw}"),
         }

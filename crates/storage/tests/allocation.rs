@@ -19,8 +19,8 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call goes on to the system's allocator with the arguments unchanged. The counter is constant at its start and
-// has no destructor, so that using it allocates nothing.
+// SAFETY: every call goes on to the system's allocator with the arguments unchanged. The counter is constant at its
+// start and has no destructor, so that using it allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);

@@ -263,7 +263,8 @@ fn a_failed_write_or_sync_closes_the_instance() {
     }
 }
 
-/// A sync that fails for lack of space has lost data like any other: it is not tried again, and nothing is acknowledged.
+/// A sync that fails for lack of space has lost data like any other: it is not tried again, and nothing is
+/// acknowledged.
 #[test]
 fn a_sync_that_finds_no_space_closes_the_instance() {
     for n in 1..4 {

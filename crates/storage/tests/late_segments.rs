@@ -1,6 +1,6 @@
-//! No service makes segments of the log ahead of need: each statement that finds none left makes the next one itself, and
-//! the engine asserts that no page is latched then. The same runs with few record locks before a table lock, because
-//! escalation looks at all locks of a transaction and asserts the same.
+//! No service makes segments of the log ahead of need: each statement that finds none left makes the next one itself,
+//! and the engine asserts that no page is latched then. The same runs with few record locks before a table lock,
+//! because escalation looks at all locks of a transaction and asserts the same.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Workers as a team of fibers: the engine as a team runs it, with every hop, wait and wake a real one of `sched-steps`.
+//! Workers as a team of fibers: the engine as a team runs it, with every hop, wait and wake a real one of
+//! `sched-steps`.
 //!
 //! At a live point of storage ([`storage::Hook::point`]) the fiber hops to its mate, where storage waits
 //! ([`storage::Hook::block`]) it leaves the team and parks, and between statements it may yield. The seed decides how
@@ -129,8 +130,8 @@ impl Fibers {
             }
         };
         // SAFETY: what runs on the fibers gives way in calls of the engine, which keeps no thread-local open there (see
-        // `engines/storage/fibers.rs` of `tpcc`), in `wait` and in `pause`. The programs of the campaigns have no thread-local but
-        // the message of `caught`, which belongs to the fiber.
+        // `engines/storage/fibers.rs` of `tpcc`), in `wait` and in `pause`. The programs of the campaigns have no
+        // thread-local but the message of `caught`, which belongs to the fiber.
         let built = unsafe { builder.build() };
         built.map_err(|e| format!("no fibers: {e}"))
     }

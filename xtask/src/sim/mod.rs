@@ -1,4 +1,5 @@
-//! The whole engine on a simulated disk, in virtual time, with workers of which one runs at a time: a seed decides which.
+//! The whole engine on a simulated disk, in virtual time, with workers of which one runs at a time: a seed decides
+//! which.
 //!
 //! A run follows from its seed alone: the workers' statements, the order in which they run, when a background service
 //! takes a step, what the clock says, which calls of the disk fail, what a power loss takes. So a failure is repeated

@@ -91,7 +91,8 @@ impl<'ast> Visit<'ast> for Unsafe<'_> {
     }
 }
 
-/// Whether the comment that ends on the line before (attributes between do not matter), or that shares the line, says so.
+/// Whether the comment that ends on the line before (attributes between do not matter), or that shares the line, says
+/// so.
 fn is_proved(text: &str, line: usize) -> bool {
     let lines: Vec<&str> = text.lines().take(line).map(str::trim).collect();
     let Some((own, above)) = lines.split_last() else { return false };

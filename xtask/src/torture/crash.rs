@@ -21,7 +21,8 @@ use crate::sim::run::{self, Cut, Ran, Script, Visit};
 use crate::sim::tables::{Rows, TABLES};
 use storage::disk::SimDisk;
 
-/// Moments of one life that are tried, at most, of the usual and of the wide: enough, and not more than a minute of them.
+/// Moments of one life that are tried, at most, of the usual and of the wide: enough, and not more than a minute of
+/// them.
 const MOMENTS: [usize; 2] = [1500, 150];
 /// Every so many cases are checked more thoroughly.
 const DEEP: u64 = 8;

@@ -72,7 +72,8 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core but at most `most`, until it gives nothing.
+/// Calls `next` with 0, 1, 2 ... and the number of cases done, on every core but at most `most`, until it gives
+/// nothing.
 fn on_all_cores(
     most: u64,
     progress: &Progress,

@@ -27,13 +27,15 @@ pub enum StorageError {
         /// The error of the operating system.
         source: Arc<io::Error>,
     },
-    /// The device or quota is full. Nothing is broken: the transaction rolls back, and service resumes when there is space.
+    /// The device or quota is full. Nothing is broken: the transaction rolls back, and service resumes when there is
+    /// space.
     #[error("{file}: no space left; free some space, then try again (nothing was lost)")]
     NoSpace {
         /// The file that could not grow.
         file: String,
     },
-    /// The process, or the system, has as many files open as it may. Nothing is broken, as for [`StorageError::NoSpace`].
+    /// The process, or the system, has as many files open as it may. Nothing is broken, as for
+    /// [`StorageError::NoSpace`].
     #[error(
         "{file}: no free file descriptor; close files or raise the limit (ulimit -n), then try again (nothing was lost)"
     )]
@@ -160,7 +162,7 @@ impl StorageError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockHolder {
-    /// How old it is: [`Transaction::age`](crate::Transaction::age) tells which one that was.
+    /// Its age: [`Transaction::age`](crate::Transaction::age) identifies the transaction by it.
     pub age: Age,
     /// Whether it waited for a lock itself.
     pub waits: bool,
@@ -196,8 +198,8 @@ pub enum TxnError {
         /// Table in which it would have waited.
         table: Arc<str>,
     },
-    /// The statement waited for a lock for longer than [`Options::lock_timeout`](crate::Options::lock_timeout). Only this
-    /// statement failed: the transaction may go on, or roll back.
+    /// The statement waited for a lock for longer than [`Options::lock_timeout`](crate::Options::lock_timeout). Only
+    /// this statement failed: the transaction may go on, or roll back.
     #[error("{table}: waited too long for a lock{}; try again, or roll back", held_by(holder))]
     LockTimeout {
         /// Table in which it waited.
@@ -272,7 +274,8 @@ pub enum TxnError {
     /// A statement of this transaction failed in a way that leaves only rolling back.
     #[error("an earlier error ended this transaction; roll back")]
     Ended,
-    /// The table was created with another type of keys, rows or index keys: their bytes would be taken for something else.
+    /// The table was created with another type of keys, rows or index keys: their bytes would be taken for something
+    /// else.
     #[error(
         "{table}: its {part} is stored as {stored}, not as {asked}; declare it with the type it was created with, or open \
          it with 'raw_table' for statements on bytes"
@@ -303,8 +306,8 @@ pub enum TxnError {
         /// What does not fit.
         what: String,
     },
-    /// The table was dropped, or its indexes were changed, while a handle of it was in use or a statement waited for it. The
-    /// transaction can only be rolled back; open the table again, which creates one that was dropped.
+    /// The table was dropped, or its indexes were changed, while a handle of it was in use or a statement waited for
+    /// it. The transaction can only be rolled back; open the table again, which creates one that was dropped.
     #[error("{table}: the table was dropped, or its indexes were changed; roll back, and open it again")]
     Dropped {
         /// The table.

@@ -98,8 +98,8 @@ pub enum OperationKind {
 pub struct Operation {
     /// The operation.
     pub kind: OperationKind,
-    /// The number of the index, which [`crate::Database::indexes`] names; 0 for the begin and the end of a transaction, and
-    /// for an announcement, which may be of rows of several tables.
+    /// The number of the index, which [`crate::Database::indexes`] names; 0 for the begin and the end of a transaction,
+    /// and for an announcement, which may be of rows of several tables.
     pub index: u32,
 }
 

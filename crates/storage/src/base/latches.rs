@@ -1,8 +1,8 @@
 //! How many page latches this thread holds, counted in builds with debug assertions.
 //!
-//! A fiber is left only at points and blocks, where it holds none, so the thread's count is that of the fiber that runs.
-//! (Under shuttle all tasks share one thread and are left anywhere: nothing is counted there.) The count lies below the
-//! latches because points and hooks, which latches use, ask for it.
+//! A fiber is left only at points and blocks, where it holds none, so the thread's count is that of the fiber that
+//! runs. (Under shuttle all tasks share one thread and are left anywhere: nothing is counted there.) The count lies
+//! below the latches because points and hooks, which latches use, ask for it.
 
 #[cfg(all(debug_assertions, not(shuttle)))]
 mod held {

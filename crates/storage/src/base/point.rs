@@ -91,7 +91,8 @@ mod section {
         let (start, stop) = (start(), &raw const STOP);
         let sites = (stop.addr() - start.addr()) / super::SITE_BYTES;
         // SAFETY: between the two symbols lie the statics that `point_site!` put into the section and nothing else; all
-        // have the size and the alignment of a site, so the linker leaves no gap between them, and none is ever written.
+        // have the size and the alignment of a site, so the linker leaves no gap between them, and none is ever
+        // written.
         unsafe { std::slice::from_raw_parts(start, sites) }
     }
 }

@@ -2,11 +2,11 @@
 //!
 //! Two checkers do, each for what it is good at:
 //!
-//! * **loom** (`--cfg loom`) tries every order of steps and every outcome that the memory model allows. That is possible
-//!   for small structures only: those that take their atomics from [`word`], namely the latch, the translation table and
-//!   the log's reservations.
-//! * **shuttle** (`--cfg shuttle`) runs many random schedules, sequentially consistent, of protocols of any length. It has
-//!   all code that takes [`atomic`], [`Mutex`] and [`RwLock`] from here: lock table, log, checkpoints, active
+//! * **loom** (`--cfg loom`) tries every order of steps and every outcome that the memory model allows. That is
+//!   possible for small structures only: those that take their atomics from [`word`], namely the latch, the translation
+//!   table and the log's reservations.
+//! * **shuttle** (`--cfg shuttle`) runs many random schedules, sequentially consistent, of protocols of any length. It
+//!   has all code that takes [`atomic`], [`Mutex`] and [`RwLock`] from here: lock table, log, checkpoints, active
 //!   transactions.
 //!
 //! Without either, these are the standard library's and parking_lot's own. Under shuttle all tasks are one thread: a

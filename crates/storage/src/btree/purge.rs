@@ -21,7 +21,8 @@ const MERGE_BELOW: usize = PAGE_SIZE / 5;
 const MERGE_UPTO: usize = PAGE_SIZE * 7 / 10;
 
 impl Tree {
-    /// Removes the ghosts of a latched leaf that no lock refers to; returns how many. None if the log has no segment ready.
+    /// Removes the ghosts of a latched leaf that no lock refers to; returns how many. None if the log has no segment
+    /// ready.
     ///
     /// `referenced` is called with the leaf latched: a transaction that locks a key later must first find it here.
     ///

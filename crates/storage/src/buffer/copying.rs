@@ -2,8 +2,8 @@
 //! loads write past the log.
 //!
 //! A page of the file may be torn when it is read, because it is being written at that moment. Its frame keeps the page
-//! until the write is over, so the copier finds it in the pool, or, when the frame has been given to another page since,
-//! whole in the file.
+//! until the write is over, so the copier finds it in the pool, or, when the frame has been given to another page
+//! since, whole in the file.
 
 use std::mem;
 

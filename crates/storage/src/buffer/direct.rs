@@ -59,7 +59,8 @@ impl BufferPool {
         self.kept_pages.load(Ordering::SeqCst)
     }
 
-    /// Writes sealed pages that were never in a frame, from page `first` on. Not durable before [`BufferPool::sync_file`].
+    /// Writes sealed pages that were never in a frame, from page `first` on. Not durable before
+    /// [`BufferPool::sync_file`].
     ///
     /// # Errors
     /// A failed write closes the instance, because the space was there.

@@ -111,8 +111,8 @@ impl Frame {
     #[allow(clippy::mut_from_ref, reason = "exclusive by the contract, as a cell's content")]
     pub(super) unsafe fn unowned_bytes(&self) -> &mut [u8; PAGE_SIZE] {
         debug_assert!(self.page_id().is_none(), "{self:?} is read into and has a page");
-        // SAFETY: the pointer is to this frame's page, which lives as long as `self` and has `PAGE_SIZE` bytes; the caller
-        // promises to be the only writer.
+        // SAFETY: the pointer is to this frame's page, which lives as long as `self` and has `PAGE_SIZE` bytes; the
+        // caller promises to be the only writer.
         unsafe { &mut *self.page.get().cast() }
     }
 
@@ -221,7 +221,7 @@ impl<'a> FrameWrite<'a> {
         }
     }
 
-    /// Lets go of a page; returns the version under which it is as it was left.
+    /// Releases a page; returns the version under which it was left.
     #[inline]
     pub(crate) fn release(self) -> crate::latch::Version {
         let version = self.frame.latch.unlock_exclusive();
@@ -229,7 +229,7 @@ impl<'a> FrameWrite<'a> {
         version
     }
 
-    /// Lets go of a page that was not changed: optimistic readers need not notice.
+    /// Releases a page that was not changed: optimistic readers need not notice.
     pub(crate) fn release_unchanged(self) {
         self.frame.latch.unlock_unchanged();
         std::mem::forget(self);

@@ -247,8 +247,8 @@ impl Claim<'_> {
     /// The frame's bytes.
     pub(super) fn bytes(&mut self) -> &mut [u8; PAGE_SIZE] {
         let free = self.free.as_ref().expect("a claim that has not ended has a frame");
-        // SAFETY: a `FreeFrame` is a frame without a page that is in no queue, and there is one of it; `&mut self` keeps a
-        // second borrow of the bytes away.
+        // SAFETY: a `FreeFrame` is a frame without a page that is in no queue, and there is one of it; `&mut self`
+        // keeps a second borrow of the bytes away.
         unsafe { free.frame().unowned_bytes() }
     }
 

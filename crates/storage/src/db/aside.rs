@@ -2,8 +2,8 @@
 //! file, then in place (the double-write buffer of InnoDB). If a crash tears a page in place, its copy aside is whole.
 //!
 //! On a full disk the log takes no images, and without images no page may be written in place; without written pages
-//! no checkpoint lets the log be cut off, and a restart in a pool that is too small cannot go on. This way is slow (three
-//! syncs for each few pages) and needs no room at all.
+//! no checkpoint lets the log be cut off, and a restart in a pool that is too small cannot go on. This way is slow
+//! (three syncs for each few pages) and needs no room at all.
 //!
 //! | offset | size | meaning |
 //! | --- | --- | --- |

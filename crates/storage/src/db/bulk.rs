@@ -129,8 +129,8 @@ impl BulkPart<'_> {
     /// that use the table have ended: those that have found it empty rely on that.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if rows have come into the tree since the load began; [`TxnError::Dropped`] if the table has gone;
-    /// those of waiting for a lock; no space, a failed write.
+    /// [`TxnError::Schema`] if rows have come into the tree since the load began; [`TxnError::Dropped`] if the table
+    /// has gone; those of waiting for a lock; no space, a failed write.
     pub fn finish(mut self) -> Result<u64, TxnError> {
         let mode = if is_mutant(Mutant::ShareBulkTable) { TableMode::IX } else { TableMode::X };
         self.txn.lock_whole(self.table, mode)?;

@@ -82,7 +82,8 @@ impl Database {
         let log_options = |database| LogOptions {
             segment_bytes: options.segment_bytes,
             ring_bytes: options.ring_bytes,
-            // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and restart.
+            // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and
+            // restart.
             slots: options.transactions + 3,
             reserve_bytes: options.segment_bytes / 4,
             database,
@@ -271,9 +272,9 @@ impl Database {
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through the
-    /// transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`, when
-    /// everything that the transaction read is on disk.
+    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through
+    /// the transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`,
+    /// when everything that the transaction read is on disk.
     ///
     /// # Errors
     /// The errors of `work` and of commit, and [`TxnError::Deadlock`] when the last run was a victim although `work`
@@ -321,9 +322,9 @@ impl Database {
     /// the table's absence.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was declared
-    /// with others in this process;
-    /// [`TxnError::OtherCodec`] if it was created with other types of keys or rows.
+    /// [`TxnError::Schema`] if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was
+    /// declared with others in this process; [`TxnError::OtherCodec`] if it was created with other types of keys or
+    /// rows.
     pub fn table<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
         let number = self.open_or_create(&table.typed())?;
         Ok(OpenTable::new(self.core.instance, number))

@@ -126,8 +126,8 @@ fn what_is_more(disk: &dyn Disk, name: &str) -> Result<Option<More>, StorageErro
     })
 }
 
-/// Whether a file begins with these bytes, as far as they were written: the first write may not have reached the disk, or
-/// may have reached it in part.
+/// Whether a file begins with these bytes, as far as they were written: the first write may not have reached the disk,
+/// or may have reached it in part.
 fn begins_like(file: &dyn DiskFile, magic: &[u8; 8]) -> Result<bool, StorageError> {
     let mut bytes = [0; 8];
     let got = read_up_to_at(file, &mut bytes, 0)?;
@@ -162,8 +162,8 @@ pub(crate) fn directory(disk: &dyn Disk) -> String {
     file.strip_suffix(CONTROL).unwrap_or(&file).trim_end_matches('/').to_owned()
 }
 
-/// Makes the files of an empty database, in a directory in which [`look`] has found nothing. The control file comes last:
-/// without it nothing has happened.
+/// Makes the files of an empty database, in a directory in which [`look`] has found nothing. The control file comes
+/// last: without it nothing has happened.
 ///
 /// # Errors
 /// No space, a failed write, or a file of such a name that has come meanwhile.

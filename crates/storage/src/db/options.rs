@@ -51,8 +51,8 @@ pub struct Options {
     pub(crate) on_recovery: Option<OnRecovery>,
 }
 
-/// Smallest log buffer, in bytes. A record takes a quarter of it at most, and the largest that one call needs is the end of
-/// a bulk load: the roots of a table and of all its indexes, which appear together or not at all.
+/// Smallest log buffer, in bytes. A record takes a quarter of it at most, and the largest that one call needs is the
+/// end of a bulk load: the roots of a table and of all its indexes, which appear together or not at all.
 const LEAST_LOG_BUFFER: usize = 512 << 10;
 const _: () = assert!(LEAST_LOG_BUFFER / 4 > (1 + MAX_INDEXES) * (PAGE_SIZE + 64) + 1024);
 
@@ -165,8 +165,8 @@ impl Options {
     }
 
     /// How long a statement may wait for one lock before it fails with
-    /// [`TxnError::LockTimeout`](crate::TxnError::LockTimeout); by default as long as it takes. Deadlocks are found at once,
-    /// whatever the limit. Waits for disks and for room are not limited by it.
+    /// [`TxnError::LockTimeout`](crate::TxnError::LockTimeout); by default as long as it takes. Deadlocks are found at
+    /// once, whatever the limit. Waits for disks and for room are not limited by it.
     pub fn lock_timeout(mut self, limit: Duration) -> Options {
         self.lock_timeout = Some(limit);
         self

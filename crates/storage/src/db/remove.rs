@@ -82,8 +82,9 @@ impl DatabaseFiles {
         &self.foreign
     }
 
-    /// Deletes the database's files. The directory stays, with everything else in it and the lock file. The control file
-    /// goes first: without it the rest is no database. The mark of an unfinished copy goes last: with it nothing is opened.
+    /// Deletes the database's files. The directory stays, with everything else in it and the lock file. The control
+    /// file goes first: without it the rest is no database. The mark of an unfinished copy goes last: with it nothing
+    /// is opened.
     ///
     /// # Errors
     /// A file that cannot be removed: those before it are gone.

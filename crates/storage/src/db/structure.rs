@@ -50,8 +50,9 @@ pub enum Rule {
     Primary,
     /// No page was changed later than the log ends.
     PageLsn,
-    /// Every page that was ever taken belongs to a tree or to the free list. One that does not is lost space, no damage:
-    /// a bulk load, or the making of a table or an index, that a crash or a full disk broke off leaves such pages.
+    /// Every page that was ever taken belongs to a tree or to the free list. One that does not is lost space, no
+    /// damage: a bulk load, or the making of a table or an index, that a crash or a full disk broke off leaves such
+    /// pages.
     Orphan,
 }
 

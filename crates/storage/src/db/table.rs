@@ -77,8 +77,9 @@ impl<K, V> Table<K, V> {
     /// appends it and says whether the row is indexed at all. It must not depend on the first `columns_from` bytes of
     /// the row, so that updates in place of those need not ask it. For programs with codecs of their own.
     ///
-    /// Within a process every declaration of a table must name the same function. A function that is generic or `#[inline]`
-    /// may be several in a program of several crates: declare the table in one place then, and use its handle.
+    /// Within a process every declaration of a table must name the same function. A function that is generic or
+    /// `#[inline]` may be several in a program of several crates: declare the table in one place then, and use its
+    /// handle.
     ///
     /// # Panics
     /// (At compile time, in a constant.) When there are eight already.

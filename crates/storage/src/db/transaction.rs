@@ -413,7 +413,8 @@ impl<'db> Transaction<'db> {
     /// Rolls back. Returns the position that must be durable before an answer may leave that reveals what was read.
     ///
     /// # Errors
-    /// When a page or the log cannot be read: the instance is then closed, to readers too, and the next open rolls back.
+    /// When a page or the log cannot be read: the instance is then closed, to readers too, and the next open rolls
+    /// back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
         self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
         Ok(self.txn.rollback()?)
@@ -467,9 +468,9 @@ impl Transaction<'_> {
         self.noted(result)
     }
 
-    /// Lets `change` edit the first `len` bytes of a row, locked for writing, and see the rest; `None` if there is no row,
-    /// or a shorter one. Cheaper than [`Transaction::update_raw`] where the columns that change lie first. No index of
-    /// the table may depend on those bytes: see [`Table::with_raw_index`](crate::Table::with_raw_index).
+    /// Lets `change` edit the first `len` bytes of a row, locked for writing, and see the rest; `None` if there is no
+    /// row, or a shorter one. Cheaper than [`Transaction::update_raw`] where the columns that change lie first. No
+    /// index of the table may depend on those bytes: see [`Table::with_raw_index`](crate::Table::with_raw_index).
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -491,9 +492,9 @@ impl Transaction<'_> {
     }
 
     /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
-    /// written, and up to sixteen that differ are written under one log record. `change` gets the number of the key that
-    /// it is called for; for a key that occurs again it sees its own result for the row. A key without a row is skipped;
-    /// returns how many keys had one. On an error, or when `change` panics, no row is changed.
+    /// written, and up to sixteen that differ are written under one log record. `change` gets the number of the key
+    /// that it is called for; for a key that occurs again it sees its own result for the row. A key without a row is
+    /// skipped; returns how many keys had one. On an error, or when `change` panics, no row is changed.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -648,8 +649,8 @@ impl Transaction<'_> {
     }
 
     /// Shows the entries of a secondary index, as (value in the index, primary key), from `from` up to `to`, until
-    /// `visit` breaks. `index` counts the table's indexes in the order of their declaration. Under read committed the row
-    /// may have another value, or be gone, by the time it is read.
+    /// `visit` breaks. `index` counts the table's indexes in the order of their declaration. Under read committed the
+    /// row may have another value, or be gone, by the time it is read.
     ///
     /// # Errors
     /// [`TxnError::Schema`] if there is no such index.

@@ -184,7 +184,7 @@ fn loom_versions_never_go_back() {
     });
 }
 
-/// The canary: without the fence between word and bytes the same reader believes a torn pair.
+/// The canary: without the fence between word and bytes the same reader validates a torn pair.
 #[test]
 #[should_panic(expected = "a torn read was validated")]
 fn loom_a_latch_without_its_fence_is_found_out() {

@@ -22,8 +22,8 @@
 //! 1. No latch is held across a wait for a lock, for I/O or for the log's durability.
 //! 2. Latches are taken from the root downwards and from left to right; a holder that wants
 //!    anything else must try, and release all latches when it fails.
-//! 3. A shared holder never upgrades while keeping its share: [`ReadGuard::upgrade`] lets go, takes
-//!    the exclusive mode and fails when the version has moved.
+//! 3. A shared holder never upgrades while keeping its share: [`ReadGuard::upgrade`] releases the share, takes the
+//!    exclusive mode and fails when the version has moved.
 
 #![allow(unsafe_code)]
 

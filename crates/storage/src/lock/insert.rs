@@ -28,10 +28,10 @@ pub(crate) enum InsertCheck {
 }
 
 impl LockOwner {
-    /// Whether a key with the prefix `key` may be inserted in `table` below `next`, the name of the next larger key (or of the
-    /// supremum). Never waits and leaves nothing behind. The caller has the page latched exclusively on which the new
-    /// key will lie, since before it found out what the next key is, and keeps it until the new key is there and
-    /// locked.
+    /// Whether a key with the prefix `key` may be inserted in `table` below `next`, the name of the next larger key (or
+    /// of the supremum). Never waits and leaves nothing behind. The caller has the page latched exclusively on which
+    /// the new key will lie, since before it found out what the next key is, and keeps it until the new key is there
+    /// and locked.
     #[inline]
     pub(crate) fn check_insert(&self, table: u32, next: LockName, key: Prefix) -> InsertCheck {
         if self.locks.buckets.of(next).is_empty_now() || is_mutant(Mutant::SkipGapCheck) {

@@ -158,7 +158,7 @@ impl LockTable {
         self.buckets.prefetch(name);
     }
 
-    /// Whether any owner holds or waits for `name`, or for a name that stands for it too. The caller has the page
+    /// Whether any owner holds or waits for `name`, for whichever of the keys that share it. The caller has the page
     /// latched on which the key lies, so that no owner can make a new reference from what the page holds.
     pub(crate) fn is_referenced(&self, name: LockName) -> bool {
         self.is_referenced_by(name, |_| true)
@@ -176,7 +176,8 @@ impl LockTable {
         !bucket.is_empty_now() && bucket.latch().iter().any(|r| r.name.get() == name && counts(r.owner))
     }
 
-    /// Refuses all locks on a table from now on with [`LockError::Gone`], also to those that wait. The caller has it in X.
+    /// Refuses all locks on a table from now on with [`LockError::Gone`], also to those that wait. The caller has it in
+    /// X.
     pub(crate) fn table_is_gone(&self, table: u32) {
         self.tables.gone(table);
     }

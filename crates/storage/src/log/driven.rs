@@ -8,8 +8,8 @@ use crate::base::hook::{Hook, WaitToken};
 use crate::base::ids::Lsn;
 
 impl Log {
-    /// Returns when everything before `end` is on disk. `driven` says whether a thread drives the flusher; if not, the caller
-    /// does. No latch may be held.
+    /// Returns when everything before `end` is on disk. `driven` says whether a thread drives the flusher; if not, the
+    /// caller does. No latch may be held.
     ///
     /// # Errors
     /// `Poisoned` if that will never happen.

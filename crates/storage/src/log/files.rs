@@ -206,8 +206,8 @@ impl Segments {
         LogFiles { disk: self.disk.clone(), geometry: self.geometry, files, piece: PIECE }
     }
 
-    /// Makes the next segment ready at once. `NoSpace` and `TooManyFiles` change nothing; after any other error the log is
-    /// no longer to be trusted.
+    /// Makes the next segment ready at once. `NoSpace` and `TooManyFiles` change nothing; after any other error the log
+    /// is no longer to be trusted.
     pub(super) fn make_now(&self) -> Result<(), StorageError> {
         self.make_if(|| true)
     }

@@ -238,7 +238,8 @@ impl Log {
         self.append_user(slot, rec, after, true)
     }
 
-    /// Appends a record that is never undone, a change of structure, under the same conditions and with the same errors.
+    /// Appends a record that is never undone, a change of structure, under the same conditions and with the same
+    /// errors.
     #[inline]
     pub(crate) fn append_redo_only(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
         self.append_user(slot, rec, after, false)
@@ -261,7 +262,8 @@ impl Log {
     /// uses what is kept for undo, so that a full disk does not stop it.
     ///
     /// # Errors
-    /// [`Unlogged::NoRoom`] if what is kept is used up and a segment has to be made first; `RecordTooLarge`, `Poisoned`.
+    /// [`Unlogged::NoRoom`] if what is kept is used up and a segment has to be made first; `RecordTooLarge`,
+    /// `Poisoned`.
     pub(crate) fn append_undo(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, Unlogged> {
         let bytes = self.prepare(rec)?;
         if strikes(Refusable::Segment) || !self.admits_undo(bytes) {

@@ -65,7 +65,8 @@ impl LogReader {
         LogReader { until: until.0, ..LogReader::new(files, from, until) }
     }
 
-    /// The next record; `None` at the end of the log, or of what is to be read. (Not an `Iterator`: a record borrows the buffer.)
+    /// The next record; `None` at the end of the log, or of what is to be read. (Not an `Iterator`: a record borrows
+    /// the buffer.)
     ///
     /// # Errors
     /// `CorruptFile` if the log is damaged before its end, `Io`. Reading on gives the same again.
@@ -186,8 +187,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Segments are made one after the other, each whole and synced before the next is begun: a sound header proves those
-    /// of lower numbers, and one that is damaged nevertheless may have hidden records.
+    /// Segments are made one after the other, each whole and synced before the next is begun: a sound header proves
+    /// those of lower numbers, and one that is damaged nevertheless may have hidden records.
     fn check_made_in_order(&self, at: u64) -> Result<(), StorageError> {
         let from = self.files.geometry.number(at);
         let files = || self.files.files.range(from..);

@@ -199,7 +199,7 @@ fn a_record_has_a_largest_size() {
     assert_eq!(all[0].body.len(), MAX_RECORD - RECORD_HEADER, "over 256 segments");
 }
 
-/// One call of the disk for each record made a long rollback take five times as long as what it took back.
+/// One call of the disk for each record made a long rollback take five times as long as the work that it undid.
 #[test]
 fn records_are_read_back_in_pieces() {
     let disk = SimDisk::new(1);

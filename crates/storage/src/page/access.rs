@@ -162,7 +162,8 @@ impl<'a> PageRef<'a> {
         const FEW: usize = 32;
         if len <= FEW && at + FEW <= PAGE_SIZE {
             out.reserve(FEW);
-            // SAFETY: the source is in bounds; `reserve` made room for `FEW` bytes after `out.len()`, of which `len` are kept.
+            // SAFETY: the source is in bounds; `reserve` made room for `FEW` bytes after `out.len()`, of which `len`
+            // are kept.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.base.add(at), out.as_mut_ptr().add(out.len()), FEW);
                 out.set_len(out.len() + len);

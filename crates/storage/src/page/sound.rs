@@ -5,7 +5,8 @@
 //! overlap, keys ascend between the fences, heads and hints are those of the keys, counters are right. So whatever the
 //! disk holds, no search leaves the page, and no change writes beyond its edge.
 //!
-//! It takes a pass over slots and keys, a microsecond or less, on bytes that the checksum has just brought into the cache.
+//! It takes a pass over slots and keys, a microsecond or less, on bytes that the checksum has just brought into the
+//! cache.
 
 use std::fmt::{Display, Formatter};
 

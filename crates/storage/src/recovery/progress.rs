@@ -1,8 +1,8 @@
-//! What restart tells its callback.
+//! The progress of a restart, for the program's callback.
 
 use std::ops::ControlFlow;
 
-/// What restart has done so far, as its callback hears it.
+/// The progress of a restart, as the callback gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovery {

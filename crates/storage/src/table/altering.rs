@@ -4,12 +4,12 @@
 //! that wait for its lock) are refused like those of a dropped table, and nothing that is found by the number has to
 //! change while transactions use it.
 //!
-//! 1. The trees of new indexes are made, and a small transaction writes a *mark* into the catalog (see `table/dropping.rs`):
-//!    these trees are to be dropped.
-//! 2. The rows are read and the new indexes filled, by transactions that commit on the way. Entries are sorted in *runs* of
-//!    bounded size before they are inserted, so that those of a run which lie in one leaf go there together.
-//! 3. One transaction on the catalog *decides*: it deletes the mark, writes the table's row anew, and marks the trees of
-//!    indexes that are to go. These are then dropped.
+//! 1. The trees of new indexes are made, and a small transaction writes a *mark* into the catalog (see
+//!    `table/dropping.rs`): these trees are to be dropped.
+//! 2. The rows are read and the new indexes filled, by transactions that commit on the way. Entries are sorted in
+//!    *runs* of bounded size before they are inserted, so that those of a run which lie in one leaf go there together.
+//! 3. One transaction on the catalog *decides*: it deletes the mark, writes the table's row anew, and marks the trees
+//!    of indexes that are to go. These are then dropped.
 //!
 //! A crash before the decision leaves the table as it was; opening the database drops the new trees. A failure does the
 //! same at once, as far as it can, and leaves the rest to the next open. The new trees are logged like all rows: a

@@ -418,7 +418,8 @@ impl Catalog {
     /// Opens a table that exists; returns its number, or `None` if there is none of this name.
     ///
     /// # Errors
-    /// [`TxnError::Schema`] if the table has other indexes, [`TxnError::OtherCodec`] if it was created with other codecs.
+    /// [`TxnError::Schema`] if the table has other indexes, [`TxnError::OtherCodec`] if it was created with other
+    /// codecs.
     pub(crate) fn open(&self, declared: &Declared<'_>) -> Result<Option<u32>, TxnError> {
         let Some(entry) = self.entries.lock().get(declared.name).cloned() else { return Ok(None) };
         entry.check(declared)?;

@@ -7,9 +7,9 @@
 //!
 //! A mark may also name trees of indexes alone: those that are being built, or were dropped (`table/altering.rs`).
 //!
-//! Numbers of tables and indexes that were dropped are not given away again while the database is open: transactions that
-//! wait for the table's lock, handles and hints may still have them. The lock manager keeps the table's number as *gone*
-//! and refuses locks on it.
+//! Numbers of tables and indexes that were dropped are not given away again while the database is open: transactions
+//! that wait for the table's lock, handles and hints may still have them. The lock manager keeps the table's number as
+//! *gone* and refuses locks on it.
 
 use std::collections::BTreeSet;
 

@@ -156,7 +156,8 @@ impl Txn<'_> {
         result.map_err(|e| lock_error(e, index))
     }
 
-    /// Waits until an insert of a key with this prefix into the gap below `name` would be possible. No latch may be held.
+    /// Waits until an insert of a key with this prefix into the gap below `name` would be possible. No latch may be
+    /// held.
     #[cold]
     pub(crate) fn wait_to_insert(&mut self, index: &Index, name: LockName, prefix: Prefix) -> Result<(), TxnError> {
         self.claim.context().owner.wait_insert(index.lock_table, name, prefix).map_err(|e| lock_error(e, index))

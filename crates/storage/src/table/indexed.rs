@@ -1,5 +1,5 @@
-//! Statements on encoded keys and rows, with the secondary indexes kept: what the typed statements stand on, and
-//! what programs with codecs of their own use.
+//! Statements on encoded keys and rows, with the secondary indexes maintained: the typed statements build on them, and
+//! programs with codecs of their own use them.
 
 use std::ops::ControlFlow;
 
@@ -13,8 +13,8 @@ use crate::lock::TableMode;
 use crate::txn::context::Spot;
 use crate::txn::core::Txn;
 
-/// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False if
-/// the row is not in the index.
+/// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False
+/// if the row is not in the index.
 pub(crate) fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     let indexed = (secondary.extract)(key, row, out);
@@ -24,7 +24,7 @@ pub(crate) fn entry_key(secondary: &Secondary, key: &[u8], row: &[u8], out: &mut
     indexed
 }
 
-/// Whether an update may have changed what some index extracts.
+/// Whether an update may have changed the value that some index extracts.
 #[inline]
 fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
     let concerns =
@@ -33,7 +33,7 @@ fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
 }
 
 impl Txn<'_> {
-    /// Runs a statement of several steps: unless it succeeds nothing of it stays, also when code of the caller's panics in
+    /// Runs a statement of several steps: unless it succeeds all of it is undone, also when the caller's code panics in
     /// it.
     fn atomically<T>(&mut self, steps: impl FnOnce(&mut Self) -> Result<T, TxnError>) -> Result<T, TxnError> {
         let savepoint = self.savepoint();
@@ -46,7 +46,7 @@ impl Txn<'_> {
         result
     }
 
-    /// Inserts a row and its index entries. On an error nothing of it stays.
+    /// Inserts a row and its index entries. On an error all of it is undone.
     pub(crate) fn insert_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         if table.secondaries.is_empty() {
             return self.insert(&table.primary, key, row);
@@ -67,7 +67,7 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Inserts rows whose keys ascend. On an error none of them stays.
+    /// Inserts rows whose keys ascend. On an error all of them are undone.
     pub(crate) fn insert_rows(&mut self, table: &TableInfo, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
         self.atomically(|txn| {
             txn.insert_run(&table.primary, rows)?;
@@ -99,8 +99,8 @@ impl Txn<'_> {
         Ok(Some(answer))
     }
 
-    /// Lets `change` edit the first `len` bytes of the row of `key`, seeing the rest; `None` if there is no row, or it is
-    /// shorter. No index may look at those bytes.
+    /// Lets `change` edit the first `len` bytes of the row of `key`, seeing the rest; `None` if there is no row, or it
+    /// is shorter. No index may depend on those bytes.
     #[inline]
     pub(crate) fn update_head<R>(
         &mut self,
@@ -150,7 +150,7 @@ impl Txn<'_> {
         })
     }
 
-    /// Inserts a row or replaces the one that is there.
+    /// Inserts a row or replaces the existing one.
     pub(crate) fn put_row(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         loop {
             let replaced = self.update_row(table, key, |old| {
@@ -161,7 +161,7 @@ impl Txn<'_> {
                 return Ok(());
             }
             match self.insert_row(table, key, row) {
-                // Below serializable nothing kept others from inserting the key meanwhile.
+                // Below serializable other transactions may have inserted the key meanwhile.
                 Err(TxnError::DuplicateKey { index, .. }) if std::sync::Arc::ptr_eq(&index, &table.primary.name) => {}
                 result => return result,
             }
@@ -207,7 +207,7 @@ impl Txn<'_> {
         Ok(first)
     }
 
-    /// Deletes the rows from `from` up to `to`; returns how many. On an error none of it stays.
+    /// Deletes the rows from `from` up to `to`; returns how many. On an error all of it is undone.
     pub(crate) fn delete_rows(&mut self, table: &TableInfo, from: &[u8], to: End<'_>) -> Result<u64, TxnError> {
         self.atomically(|txn| txn.delete_each(table, from.to_vec(), to))
     }
@@ -248,7 +248,8 @@ impl Txn<'_> {
         Ok(rows)
     }
 
-    /// Lets `change` edit every row of `[from, to]` in place; returns how many there were. On an error none of it stays.
+    /// Lets `change` edit every row of `[from, to]` in place; returns how many there were. On an error all of it is
+    /// undone.
     pub(crate) fn update_rows(
         &mut self,
         table: &TableInfo,
@@ -259,8 +260,8 @@ impl Txn<'_> {
         self.atomically(|txn| txn.modify_run(&table.primary, from, to, change))
     }
 
-    /// Lets `change` edit the first `len` bytes of several rows, all locked before any is written; returns how many there
-    /// were. On an error none of it stays. No index may look at those bytes.
+    /// Lets `change` edit the first `len` bytes of several rows, all locked before any is written; returns how many
+    /// there were. On an error all of it is undone. No index may depend on those bytes.
     pub(crate) fn update_row_heads(
         &mut self,
         table: &TableInfo,
@@ -278,7 +279,7 @@ impl Txn<'_> {
     }
 }
 
-/// A statement under way, which is taken back if it is left by a panic.
+/// A statement under way, which is undone if a panic leaves it.
 struct Statement<'t, 'db> {
     txn: &'t mut Txn<'db>,
     savepoint: Lsn,
@@ -299,7 +300,7 @@ impl Drop for Statement<'_, '_> {
     #[inline]
     fn drop(&mut self) {
         if !self.ended {
-            // If it cannot be taken back the transaction is broken: nothing of it can be committed.
+            // If it cannot be undone the transaction is broken: it must not commit.
             let _ = self.take_back();
         }
     }

@@ -233,8 +233,9 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Lets `change` edit the first `len` bytes of the rows of `keys` (by their number) and see the rest; all are locked
-    /// before the first is written. Keys that have no row, or a shorter one, are passed over; returns how many had one.
+    /// Lets `change` edit the first `len` bytes of the rows of `keys` (by their number) and see the rest; all are
+    /// locked before the first is written. Keys that have no row, or a shorter one, are passed over; returns how many
+    /// had one.
     ///
     /// # Errors
     /// See [`TxnError`]. Rows written before the error stay so: the caller rolls back to a savepoint.

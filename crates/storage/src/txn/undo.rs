@@ -75,8 +75,8 @@ pub(crate) fn roll_back(
     Ok(())
 }
 
-/// The leaf of the row undone last, as it was left. Rows that were written one after the other are neighbours more often
-/// than not, so the next one is looked for there before the tree is descended.
+/// The leaf of the row undone last, as it was left. Rows that were written one after the other are neighbours more
+/// often than not, so the next one is looked for there before the tree is descended.
 struct LastLeaf<'p> {
     tree: Tree,
     frame: &'p Frame,

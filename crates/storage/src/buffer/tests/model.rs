@@ -46,7 +46,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Reads under way at once: few enough to leave frames for the others.
+/// Reads under way at once: few enough to leave frames for other operations.
 const MOST_READS: usize = 4;
 
 impl TestPool {

@@ -259,7 +259,7 @@ fn pages_created_while_stale_readers_load_them_are_the_new_ones() {
         s.spawn(|| {
             let mut rng = Pcg64::seed_from_u64(9);
             while !done.load(Ordering::Relaxed) {
-                // Whatever it finds, it must not disturb the others.
+                // Whatever it finds, it must not disturb the other threads.
                 let _ = t.try_value(rng.random_range(1..=60));
             }
         });

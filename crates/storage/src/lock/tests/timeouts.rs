@@ -1,4 +1,4 @@
-//! Waits that end because they lasted too long: what was held stays held, and nothing of the wait stays behind.
+//! Waits that end because they lasted too long: locks held before stay held, and nothing of the wait remains.
 
 use proptest::prelude::*;
 

@@ -3,8 +3,8 @@
 use super::*;
 use crate::io::{Call, Crash, SimDisk};
 
-/// One life of a log on `disk`: random work until power is lost. `known` is what the log must hold and
-/// grows by what is appended; returns how many of it are acknowledged. False if a lie was found.
+/// One life of a log on `disk`: random work until power is lost. `known` is the expected content of the log and grows
+/// with each append; returns how many of its records are acknowledged. False if a check failed.
 fn live(disk: &SimDisk, log: &Log, numbers: &mut Numbers, known: &mut Vec<Logged>, horizon: &mut Lsn) -> usize {
     let mut acked = known.len();
     while !disk.is_off() {

@@ -40,7 +40,7 @@ fn a_full_disk_stops_users_and_not_their_rollback() {
     }
     (0..4).for_each(|slot| log.end_txn(SlotId(slot)));
     log.wait_durable_inline(log.tail()).unwrap();
-    // There is space again, one way or the other.
+    // There is space again, by whichever way.
     let elsewhere = disk.crash(crate::io::Crash::All);
     disk.set_capacity(u64::MAX);
     let more = append(&log, 0, 9, Lsn::ZERO, 1, 300).unwrap();

@@ -4,10 +4,10 @@ use std::fmt::{Display, Formatter, Write};
 
 /// The identity of an encoding: a name and a version, and what it is composed of.
 ///
-/// The catalog keeps the text of it ([`Display`]) for the key, the row and each index of every table, and refuses to open a
-/// table with codecs of another text ([`TxnError::OtherCodec`](crate::TxnError::OtherCodec)). So the name says how bytes
-/// are laid out, not what the Rust type is called: two types with one encoding may share it, and a type whose encoding
-/// changes gets another version.
+/// The catalog keeps the text of it ([`Display`]) for the key, the row and each index of every table, and refuses to
+/// open a table with codecs of another text ([`TxnError::OtherCodec`](crate::TxnError::OtherCodec)). So the name says
+/// how bytes are laid out, not what the Rust type is called: two types with one encoding may share it, and a type whose
+/// encoding changes gets another version.
 ///
 /// ```
 /// use storage::{Codec, Key, Row};

@@ -2,11 +2,12 @@
 
 /// Defines a struct that is a row, a key, or both, with the name and version that the catalog keeps for it.
 ///
-/// `Row("name", version)` behind the struct's name makes it a row, `Key("name", version)` a key, `Key + Row("name", version)`
-/// both. Fields are encoded in their order; of a key the first orders first. All of them must be of types that are
-/// [`Row`](crate::Row)s (or [`Key`](crate::Key)s) themselves: integers, `bool`, `String`, `Vec<u8>`, arrays, tuples, options,
-/// other records. The codecs of the fields are part of the record's, so a field that is added or gets another type is noticed
-/// also where the version stays; give it another version where the *meaning* of a field changes.
+/// `Row("name", version)` behind the struct's name makes it a row, `Key("name", version)` a key, `Key + Row("name",
+/// version)` both. Fields are encoded in their order; of a key the first orders first. All of them must be of types
+/// that are [`Row`](crate::Row)s (or [`Key`](crate::Key)s) themselves: integers, `bool`, `String`, `Vec<u8>`, arrays,
+/// tuples, options, other records. The codecs of the fields are part of the record's, so a field that is added or gets
+/// another type is noticed also where the version stays; give it another version where the *meaning* of a field
+/// changes.
 ///
 /// ```
 /// use storage::{Database, Options, Table, record};
