@@ -1,4 +1,4 @@
-//! What locks cost, as far as it shows from outside: the same statement with different locks.
+//! The cost of locks, measured from outside: the same statement with different locks.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -34,7 +34,7 @@ fn record(c: &mut Criterion) {
             })
         });
     });
-    // Twice the statement: the second one finds the lock held, or converts it.
+    // Two statements: the second one finds the lock held, or converts it.
     c.bench_function("lock/record/shared-again", |b| {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
@@ -51,7 +51,7 @@ fn record(c: &mut Criterion) {
         });
     });
     c.bench_function("lock/record/gap", |b| {
-        // Keys of one byte more lie between the rows: what is locked is the gap.
+        // Keys of one byte more lie between the rows: the read locks the gap.
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
                 let key = key_at(i).to_be_bytes();
@@ -81,7 +81,7 @@ fn record(c: &mut Criterion) {
         b.iter_custom(|n| {
             inside(db, n, |tx, i| {
                 if i == 0 {
-                    tx.lock_table(&rows, TableLock::Shared).expect("nobody else");
+                    tx.lock_table(&rows, TableLock::Shared).expect("no other transaction");
                 }
                 black_box(tx.get(&rows, &key_at(i)).expect("a row"));
             })
@@ -106,7 +106,7 @@ fn table(c: &mut Criterion) {
             b.iter(|| {
                 let mut tx = db.begin().expect("a free slot");
                 if let Some(mode) = mode {
-                    tx.lock_table(&rows, mode).expect("nobody else");
+                    tx.lock_table(&rows, mode).expect("no other transaction");
                 }
                 tx.commit_async().expect("an empty commit")
             });

@@ -1,8 +1,8 @@
 //! How long it takes to roll a long transaction back, beside how long it took to do it.
 //!
-//! Each round inserts small rows in one transaction and rolls it back; what counts is the ratio of these two times, for
+//! Each round inserts small rows in one transaction and rolls it back; the result is the ratio of these two times, for
 //! the same rows in the same minute. So this is no Criterion benchmark: it prints a line a round, and the median.
-//! `ROLLBACK_ROWS` (1,000,000) and `ROLLBACK_ROUNDS` (7) say how much.
+//! `ROLLBACK_ROWS` (1,000,000) and `ROLLBACK_ROUNDS` (7) set the size.
 
 use std::time::Instant;
 
@@ -42,7 +42,7 @@ fn main() {
         }
         let mut ratios = Vec::new();
         for round_number in 0..rounds {
-            // Each on an empty database: ghosts of the round before would be another workload.
+            // Each round on an empty database: ghosts of the round before would be another workload.
             let fixture = Fixture::new(Durability::Async);
             let mut random = Random::new(round_number);
             let (inserted, undone) = match variant {

@@ -99,7 +99,7 @@ fn update(c: &mut Criterion) {
     });
 }
 
-/// Rows inserted before a database is thrown away for an empty one.
+/// Rows inserted before a database is replaced by an empty one.
 const INSERTS: u64 = 200_000;
 
 /// Time of `n` inserts into an empty table, then another one, and so on.

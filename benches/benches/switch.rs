@@ -1,7 +1,7 @@
 //! What it costs to pass the CPU on: hops of `sched-steps`, beside `corosensei` and `tokio` (feature `rivals`).
 //!
-//! Not Criterion's loop: the contestants take turns inside each repetition, so that a change of the machine's
-//! mood meets all of them. `cargo bench -p benches --bench switch [-- --quick]`
+//! Not Criterion's loop: the contestants take turns inside each repetition, so that a change in the machine's load
+//! affects all of them. `cargo bench -p benches --bench switch [-- --quick]`
 
 use sched_steps::measure::{Figure, code_bytes, survey};
 

@@ -1,4 +1,4 @@
-//! Transactions: begin, commit, roll back; and what a commit's log records cost by their size.
+//! Transactions: begin, commit, roll back; and the cost of a commit's log records by their size.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ fn commit(c: &mut Criterion) {
     });
 }
 
-/// A commit that waits for the disk, alone: what one sync costs.
+/// A commit that waits for the disk, alone: the cost of one sync.
 fn commit_sync(c: &mut Criterion) {
     let fixture = Fixture::new(Durability::Sync);
     let db = fixture.db();

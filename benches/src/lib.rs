@@ -1,4 +1,4 @@
-//! What the benchmarks share: a database in a directory of its own, tables of known size, keys.
+//! Shared by the benchmarks: a database in a directory of its own, tables of known size, keys.
 //!
 //! The engine is used through its public interface only, as a program would.
 
@@ -31,7 +31,7 @@ pub fn cold_rows() -> u64 {
     if is_smoke() { 5_000 } else { 2_000_000 }
 }
 
-/// A database in a directory of its own, which goes when this is dropped.
+/// A database in a directory of its own, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Fixture {
     db: Option<Database>,
@@ -92,7 +92,7 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         drop(self.db.take());
-        // What cannot be removed lies in the system's directory for such things.
+        // Files that cannot be removed stay in the system's directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
@@ -125,7 +125,7 @@ impl Random {
 }
 
 /// Time of `iterations` calls of `operation`, made inside transactions of [`PER_TRANSACTION`] calls each. Begin and
-/// commit are not counted. `operation` hears the number of the call within its transaction.
+/// commit are not counted. `operation` gets the number of the call within its transaction.
 ///
 /// # Panics
 /// When a transaction cannot begin or commit.

@@ -13,7 +13,7 @@
 //! - [`watch`]: a disk that reports every call before it happens, and notes calls that the engine must never make.
 //! - [`tables`]: what the workers work on, and reading all of it back.
 //! - [`calls`]: calls of a database that are no statements, which workers make between and amid their transactions.
-//! - [`sizes`]: how large segments, rings, pools and the like are: part of what a seed draws.
+//! - [`sizes`]: the sizes of segments, rings, pools and the like: part of what a seed draws.
 //! - [`workload`]: the character of a run, its keys and rows.
 //! - [`statements`]: random statements of every kind, and their answers.
 //! - [`model`]: the effect of the same statements on maps.

@@ -33,7 +33,7 @@ const LONGEST: usize = 2200;
 /// Blocks between checkpoints: few enough that segments come round.
 const CHECKPOINT_EVERY: u64 = 10;
 
-/// The life that wrote a row, and how many of that life's came before.
+/// The life that wrote a row, and how many rows that life wrote before.
 type Count = (u64, u64);
 
 /// All lives of a seed, a case each.

@@ -134,7 +134,7 @@ impl Report {
 /// The progress of a campaign, on stderr: a bar on a terminal, else a line a minute.
 pub(crate) struct Progress {
     bar: ProgressBar,
-    /// Minutes told in lines; none on a terminal.
+    /// Minutes reported in lines; none on a terminal.
     minutes: Option<AtomicU64>,
     start: Instant,
     fail_fast: bool,

@@ -11,7 +11,7 @@ const EMFILE: i32 = 24;
 
 /// What can go wrong in files, pages, the log and the buffer pool.
 ///
-/// Cheap to clone, because one failure may have to be told to many waiters.
+/// Cheap to clone, because many waiters may get one failure.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StorageError {

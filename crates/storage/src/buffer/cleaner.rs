@@ -35,7 +35,7 @@ const WINDOW: usize = 2048;
 const PLAN_EVERY_NS: u64 = 200_000_000;
 /// Cost of looking at one frame; looks may take a tenth of the time.
 const LOOK_NS: u64 = 100;
-/// Written pages are synced after this long even without a request: an idle database comes to rest on disk.
+/// Written pages are synced after this long even without a request, so that an idle database becomes durable on disk.
 const SYNC_AFTER_NS: u64 = 30_000_000_000;
 
 /// What the caller asks of the cleaner besides making room.

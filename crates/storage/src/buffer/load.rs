@@ -187,7 +187,7 @@ impl BufferPool {
         Claim { pool: self, id: job.id, seen: job.seen, free: Some(self.adopt(job.frame)) }
     }
 
-    /// Fills in the head of a frame, whose latch is held, for a page just read; says how it enters.
+    /// Fills in the head of a frame, whose latch is held, for a page just read; returns the queue that it enters.
     fn settle(&self, frame: &Frame, id: PageId, seen: Absent) -> Entry {
         frame.set_page_id(id);
         frame.recovery_lsn.store(0, Ordering::Relaxed);

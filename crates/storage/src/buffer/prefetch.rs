@@ -17,7 +17,7 @@ impl BufferPool {
     #[inline]
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "for schedulers that ask for a page and run someone else meanwhile")
+        expect(dead_code, reason = "for schedulers that prefetch a page and run another fiber meanwhile")
     )]
     pub(crate) fn prefetch_page(&self, id: PageId) {
         if let Some(frame) = self.get(id) {

@@ -468,7 +468,7 @@ impl LockOwner {
     }
 }
 
-/// Sets what a request says when it is linked.
+/// Sets the fields of a request when it is linked.
 #[inline]
 fn fill(request: &Request, table: u32, name: LockName, claim: Claim) {
     request.name.set(name);

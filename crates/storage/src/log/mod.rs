@@ -273,7 +273,7 @@ impl Log {
         Ok(self.place(slot, rec, bytes, after)?)
     }
 
-    /// Appends a commit or rollback record, which nothing but a closed instance stops. The caller holds no latch.
+    /// Appends a commit or rollback record, which only a closed instance refuses. The caller holds no latch.
     ///
     /// # Errors
     /// `Poisoned`, `RecordTooLarge`.

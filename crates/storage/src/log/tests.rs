@@ -69,7 +69,7 @@ impl From<RecordView<'_>> for Logged {
     }
 }
 
-/// A small generator, so that a failure needs nothing but its seed.
+/// A small generator, so that a seed repeats a failure.
 struct Numbers(u64);
 
 impl Numbers {

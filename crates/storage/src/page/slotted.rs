@@ -143,7 +143,7 @@ impl<'a> PageRef<'a> {
         self.u8(LEVEL) == 0
     }
 
-    /// The slot at `i`; any slot at all if `i` is beyond what a page can have.
+    /// The slot at `i`; an arbitrary slot if `i` is beyond what a page can have.
     #[inline]
     pub(crate) fn slot(self, i: usize) -> Slot {
         let (place, lens) = (self.slot_word(i, 4), self.slot_word(i, 8));

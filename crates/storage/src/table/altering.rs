@@ -85,7 +85,7 @@ struct Change<'c> {
 }
 
 impl<'c> Change<'c> {
-    /// Takes a number, which is used for nothing else from then on.
+    /// Takes a number, which has no other use from then on.
     fn new(catalog: &'c Catalog, core: &'c Core, declared: &Declared<'_>) -> Result<Change<'c>, TxnError> {
         let _creator = Creator::wait(&catalog.creation, &*core.hook);
         let (number, index) = catalog.free_numbers(declared)?;

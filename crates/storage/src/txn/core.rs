@@ -1,4 +1,4 @@
-//! What all transactions of a database share, and the life of one: begin, commit, roll back.
+//! The state that all transactions of a database share, and the steps of one: begin, commit, roll back.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
