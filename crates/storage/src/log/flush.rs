@@ -206,8 +206,8 @@ impl Log {
     /// Recomputes how far user records may go, and says whether another segment should be made.
     ///
     /// Of the bytes in ready segments behind the tail, `owed` must stay for undoing running transactions and `reserve`
-    /// for records that are never refused (commits, rollbacks of records appended meanwhile, many appenders at once).
-    /// Of the rest users get half, because each byte of theirs may need one more to be undone.
+    /// for records that do not check the limit (commits, rollbacks of records appended meanwhile, many appenders at
+    /// once). Of the rest users get half, because each byte of theirs may need one more to be undone.
     pub(super) fn refresh_limit(&self) -> bool {
         let tail = self.reserve.tail();
         let kept = self.reserve.owed() + self.options.reserve_bytes;

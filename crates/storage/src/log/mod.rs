@@ -284,8 +284,8 @@ impl Log {
         self.place(slot, rec, bytes, after)
     }
 
-    /// Appends a checkpoint's record. Where there is no space for it, half of the room for records that are never
-    /// refused may be taken, because a checkpoint is what lets the log be cut off.
+    /// Appends a checkpoint's record. Where there is no space for it, half of the room for records that do not check
+    /// the limit may be taken, because a checkpoint is what lets the log be cut off.
     ///
     /// # Errors
     /// As [`Log::append_unlatched`].
@@ -504,7 +504,7 @@ impl Log {
     /// been stopped; nothing may be appended afterwards.
     pub(crate) fn shut_down(&self) -> Result<(), StorageError> {
         self.wait_durable_inline(self.tail())?;
-        // Includes the room for records that are never refused: the next run begins, and ends, on a full disk too.
+        // Includes the room for records that do not check the limit: the next run begins, and ends, on a full disk too.
         self.segments.shrink(self.tail().0 + self.options.reserve_bytes)
     }
 

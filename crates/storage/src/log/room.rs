@@ -101,8 +101,8 @@ impl Log {
         Ok(())
     }
 
-    /// Makes the segments of the records before `at`: records that are never refused have used up the room kept for
-    /// them. No latch may be held.
+    /// Makes the segments of the records before `at`: records that do not check the limit have used up the room kept
+    /// for them. No latch may be held.
     pub(super) fn make_through(&self, at: u64) -> Result<(), StorageError> {
         while self.segments.end() < at {
             self.segments.make_if(|| self.segments.end() < at).inspect_err(|e| self.close(e))?;

@@ -60,8 +60,8 @@ fn undo_takes_what_is_kept_and_is_refused_behind_it() {
     log.append_undo(SlotId(0), &mut rec, Lsn::ZERO).unwrap();
 }
 
-/// Records that are never refused may pass the ready segments. They wait in the ring, and an appender that makes room
-/// in it writes only the part that has a segment.
+/// Records that do not check the limit may pass the ready segments. They wait in the ring, and an appender that makes
+/// room in it writes only the part that has a segment.
 #[test]
 fn a_full_ring_is_written_as_far_as_segments_are_ready() {
     let disk = SimDisk::new(3);
