@@ -139,18 +139,26 @@ fn prepare(shared: &Shared<'_>, rng: &mut Rng) -> Result<Tables, TxnError> {
                 shared.notes.history.committed(number, durable.0);
                 shared.notes.acknowledge(durable);
             }
-            Err(error) => {
-                // The load was refused, because the table is not empty any more. Otherwise it may have succeeded.
-                let refused = matches!(error, TxnError::Schema { .. });
-                if refused {
-                    shared.notes.history.withdraw(number);
-                } else {
+            Err(NotLoaded::Refused(error)) => {
+                shared.notes.history.withdraw(number);
+                // The table is not empty any more, which is no failure.
+                if !matches!(error, TxnError::Schema { .. }) {
                     return Err(error);
                 }
             }
+            // The rows may be there.
+            Err(NotLoaded::BrokenOff(error)) => return Err(error),
         }
     }
     Ok(tables)
+}
+
+/// Why rows were not loaded.
+enum NotLoaded {
+    /// The load did not begin: nothing was done.
+    Refused(TxnError),
+    /// It began and failed.
+    BrokenOff(TxnError),
 }
 
 /// Loads rows in bulk, as a whole or as the only part of the table, encoded by the engine or before.
@@ -160,21 +168,17 @@ fn load(
     rows: &Rows,
     part: bool,
     typed: bool,
-) -> Result<(), TxnError> {
+) -> Result<(), NotLoaded> {
     if part {
-        let mut load = db.bulk_load_part(table, Part::Rows)?;
-        rows.iter().try_for_each(|(key, row)| load.push_raw(key, row))?;
-        return load.finish().map(drop);
+        let mut load = db.bulk_load_part(table, Part::Rows).map_err(NotLoaded::Refused)?;
+        let pushed = rows.iter().try_for_each(|(key, row)| load.push_raw(key, row));
+        return pushed.and_then(|()| load.finish().map(drop)).map_err(NotLoaded::BrokenOff);
     }
-    let mut load = db.bulk_load(table)?;
-    for (key, row) in rows {
-        if typed {
-            load.push(&Bytes(key.clone()), row)?;
-        } else {
-            load.push_raw(key, row)?;
-        }
-    }
-    load.finish().map(drop)
+    let mut load = db.bulk_load(table).map_err(NotLoaded::Refused)?;
+    let pushed = rows
+        .iter()
+        .try_for_each(|(key, row)| if typed { load.push(&Bytes(key.clone()), row) } else { load.push_raw(key, row) });
+    pushed.and_then(|()| load.finish().map(drop)).map_err(NotLoaded::BrokenOff)
 }
 
 fn servants<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> [Role<'a>; SERVANTS] {
