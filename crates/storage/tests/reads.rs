@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,14 @@ struct Door {
     disk: MemDisk,
     is_shut: Arc<AtomicBool>,
     fails: Arc<AtomicBool>,
+    /// Reads of pages that have begun.
+    begun: Arc<AtomicU64>,
+}
+
+impl Door {
+    fn new() -> Door {
+        Door { disk: MemDisk::new(), is_shut: Arc::default(), fails: Arc::default(), begun: Arc::default() }
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +64,7 @@ impl Disk for Door {
 
 impl DiskFile for Behind {
     fn read_at(&self, buf: &mut [u8], off: u64) -> io::Result<usize> {
+        self.door.begun.fetch_add(1, Ordering::AcqRel);
         let begun = Instant::now();
         while self.door.is_shut.load(Ordering::Acquire) {
             if begun.elapsed() > Duration::from_secs(10) {
@@ -140,9 +149,9 @@ impl Hook for Mates {
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 
-#[test]
-fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
-    let door = Door { disk: MemDisk::new(), is_shut: Arc::default(), fails: Arc::default() };
+/// A disk with a thousand rows on some seventy pages.
+fn loaded() -> Door {
+    let door = Door::new();
     let loading = Options::new().open_on(Arc::new(door.clone())).unwrap();
     loading
         .transact(|tx| {
@@ -151,7 +160,12 @@ fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
         })
         .unwrap();
     loading.close().unwrap();
+    door
+}
 
+#[test]
+fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
+    let door = loaded();
     let hook = Arc::new(Mates::default());
     let db: Arc<Database> = Arc::new(Options::new().hook(hook.clone()).open_on(Arc::new(door.clone())).unwrap());
     let get = |db: &Database, key: u64| -> Result<u8, TxnError> {
@@ -181,4 +195,37 @@ fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
     assert_eq!(get(&db, 500).unwrap(), 500u64 as u8);
     hook.mates.lock().unwrap().clear();
     Arc::into_inner(db).unwrap().close().unwrap();
+}
+
+#[test]
+fn rows_that_a_thread_asks_for_in_advance_are_read_at_the_same_time() {
+    let door = loaded();
+    let db = Options::new().open_on(Arc::new(door.clone())).unwrap();
+    let keys: Vec<u64> = (0..8).map(|i| 50 + 100 * i).collect();
+    let mut tx = db.begin_at(Isolation::ReadCommitted).unwrap();
+    assert!(tx.get(&ROWS, &999).unwrap().is_some(), "the inner pages are in memory");
+    let before = door.begun.load(Ordering::Acquire);
+    door.is_shut.store(true, Ordering::Release);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = Instant::now();
+            while door.begun.load(Ordering::Acquire) < before + 8 && begun.elapsed() < Duration::from_secs(9) {
+                std::thread::yield_now();
+            }
+            door.is_shut.store(false, Ordering::Release);
+        });
+        tx.prefetch(&ROWS, &keys).unwrap();
+    });
+    assert_eq!(door.begun.load(Ordering::Acquire) - before, 8, "all are under way before one has come");
+    door.fails.store(true, Ordering::Release);
+    for key in &keys {
+        assert_eq!(tx.get(&ROWS, key).unwrap().unwrap()[0], *key as u8, "row {key} needs no read any more");
+    }
+    // An announced row that cannot be read is an error of the statement that needs it.
+    tx.prefetch(&ROWS, &[20, 320]).unwrap();
+    assert!(tx.get(&ROWS, &20).is_err());
+    door.fails.store(false, Ordering::Release);
+    drop(tx);
+    assert_eq!(db.transact(|tx| tx.get(&ROWS, &320)).unwrap().unwrap()[0], 320u64 as u8);
+    db.close().unwrap();
 }

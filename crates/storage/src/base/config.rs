@@ -58,7 +58,8 @@ pub enum Service {
     /// Takes a checkpoint now, whether due or not, without writing pages first.
     Checkpointer,
     /// Reads a page that a transaction waits for. Waits for nothing itself. From the first step on, if the
-    /// [`Hook`](crate::Hook) is cooperative, each page that is missing waits for a step of this; before it, and under
-    /// other hooks, the transaction reads the page itself.
+    /// [`Hook`](crate::Hook) is cooperative, each page that is missing waits for a step of this; before it the
+    /// transaction reads the page itself. Under other hooks the transaction reads every page that no step of this has
+    /// begun to read.
     PageReader,
 }

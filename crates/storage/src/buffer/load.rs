@@ -2,8 +2,8 @@
 //!
 //! A page is claimed in the page table, with a frame that has no page and is in no queue: no other thread writes there,
 //! so it is read without a latch, and the frame's latch is taken only to install the page. Where
-//! [readers](super::readers) serve the pool, they do a read that may have to wait for a device, and the fiber that
-//! wants the page blocks through the hook: the thread's other fibers go on.
+//! [readers](super::readers) serve the pool, they do reads that may have to wait for a device: those of a group all at
+//! the same time, and every read of a fiber, which blocks through the hook so that the thread's other fibers go on.
 
 #![allow(unsafe_code)]
 
@@ -35,6 +35,15 @@ pub(super) struct Ticket {
 
 /// A ticket for a page.
 pub(super) type Waiter = (PageId, Arc<Ticket>);
+
+/// The thread that reads a page which the system has not in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum By {
+    /// The one that wants it.
+    Caller,
+    /// A reader, which may have to be started for it. Where there are none, the caller after all.
+    Reader,
+}
 
 impl Ticket {
     pub(super) fn new() -> Arc<Ticket> {
@@ -86,7 +95,8 @@ impl BufferPool {
     #[cold]
     pub(crate) fn load(&self, id: PageId) -> Result<(), StorageError> {
         let ticket = Ticket::new();
-        self.begin_load(id, &ticket, &|hint| self.take_frame(hint).map(Some))?;
+        let by = if self.hook.is_cooperative() { By::Reader } else { By::Caller };
+        self.begin_load(id, by, &ticket, &|hint| self.take_frame(hint).map(Some))?;
         ticket.wait(&*self.hook)
     }
 
@@ -97,10 +107,16 @@ impl BufferPool {
     pub(crate) fn load_group(&self, pages: &[PageId]) -> bool {
         let ticket = Ticket::new();
         let room = |hint| Ok(self.free_frame(hint).or_else(|| self.evict_one(hint, &mut false)));
+        let pages = &pages[..pages.len().min(self.frame_count() / GROUP_PART)];
+        // A thread without fibers has nothing else to do meanwhile: it reads the last page, and what no reader has
+        // taken by then.
+        let reads_too = !self.hook.is_cooperative();
         let mut begun = false;
-        for id in pages.iter().take(self.frame_count() / GROUP_PART) {
-            begun |= self.begin_load(*id, &ticket, &room).is_ok_and(|begun| begun);
+        for (i, id) in pages.iter().enumerate() {
+            let by = if reads_too && i + 1 == pages.len() { By::Caller } else { By::Reader };
+            begun |= self.begin_load(*id, by, &ticket, &room).is_ok_and(|begun| begun);
         }
+        while reads_too && self.step_reader() {}
         let _ = ticket.wait(&*self.hook);
         begun
     }
@@ -110,6 +126,7 @@ impl BufferPool {
     pub(super) fn begin_load<'a>(
         &'a self,
         id: PageId,
+        by: By,
         ticket: &Arc<Ticket>,
         room: &dyn Fn(usize) -> Result<Option<FreeFrame<'a>>, StorageError>,
     ) -> Result<bool, StorageError> {
@@ -125,7 +142,7 @@ impl BufferPool {
                     // The frame first: finding one may wait, and a thread that has claimed a page must not.
                     let Some(free) = room(self.shard_of_page(id))? else { return Ok(false) };
                     if let Some(claim) = self.claim(id, seen, free) {
-                        return self.read(claim, ticket).map(|()| true);
+                        return self.read(claim, by, ticket).map(|()| true);
                     }
                 }
                 _ => return Err(self.corrupt(id, "is referred to but does not exist".into())),
@@ -134,14 +151,15 @@ impl BufferPool {
     }
 
     /// Reads a claimed page, or hands the read to a reader: that completes the ticket.
-    fn read(&self, mut claim: Claim<'_>, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
-        if !self.readers.are_open() {
+    fn read(&self, mut claim: Claim<'_>, by: By, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
+        if matches!(by, By::Caller) || !self.reads_in_parallel() {
             return claim.read();
         }
         let at = claim.id.offset();
         match self.file.read_resident_at(claim.bytes(), at) {
             Ok(true) => claim.finish(Ok(())),
             Err(error) => claim.finish(Err(error)),
+            Ok(false) if !self.readers.start() => claim.read(),
             Ok(false) => {
                 ticket.left.fetch_add(1, Ordering::Relaxed);
                 self.waiters_for(claim.id).lock().push((claim.id, Arc::clone(ticket)));

@@ -34,7 +34,7 @@ use crate::txn::core::Core;
 pub struct Database {
     pub(crate) core: Arc<Core>,
     pub(crate) catalog: Catalog,
-    services: Arc<Services>,
+    pub(super) services: Arc<Services>,
     reruns: u32,
     closed: Mutex<bool>,
     directory: String,

@@ -23,7 +23,7 @@ use crate::txn::core::Core;
 const IDLE: Duration = Duration::from_millis(50);
 /// And while the log grows towards the next checkpoint.
 const IDLE_IN_NEED: Duration = Duration::from_millis(5);
-/// Threads that read pages for fibers: the number of reads that a device gets at once.
+/// Threads that read pages for others: the number of reads that a device gets at once.
 const READERS: usize = 16;
 /// How often a checkpoint is considered, unless much has been logged since.
 const LOOK_EVERY_NS: u64 = 200_000_000;
@@ -124,7 +124,7 @@ impl Services {
             Service::Cleaner => self.clean(),
             Service::Checkpointer => self.checkpointer.take(&self.core).map(|()| true),
             Service::PageReader => {
-                if self.reading() {
+                if self.core.driven.load(Ordering::Acquire) {
                     self.core.pool.open_readers();
                 }
                 Ok(self.core.pool.step_reader())
@@ -146,33 +146,55 @@ impl Services {
     }
 
     fn start_all(self: &Arc<Self>) -> std::io::Result<()> {
-        let spawn = |name: &str, run: fn(&Services)| {
-            if strikes(Refusable::Thread) {
-                return Err(std::io::ErrorKind::WouldBlock.into());
-            }
-            let services = Arc::clone(self);
-            std::thread::Builder::new().name(name.into()).stack_size(512 << 10).spawn(move || run(&services))
-        };
         let mut threads = self.threads.lock();
-        threads.push(spawn("log-flusher", |s| s.core.log.run_flusher(&s.core.clock, &s.stop))?);
-        threads.push(spawn("log-maker", |s| s.core.log.run_maker(&s.core.clock, &s.stop))?);
-        let cleaner = spawn("cleaner", Services::run_cleaner)?;
+        threads.push(self.spawn("log-flusher", |s| s.core.log.run_flusher(&s.core.clock, &s.stop))?);
+        threads.push(self.spawn("log-maker", |s| s.core.log.run_maker(&s.core.clock, &s.stop))?);
+        let cleaner = self.spawn("cleaner", Services::run_cleaner)?;
         let wake: Thread = cleaner.thread().clone();
         self.core.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
         threads.push(cleaner);
         if self.core.hook.is_cooperative() {
-            self.core.pool.open_readers();
-            for _ in 0..READERS {
-                threads.push(spawn("page-reader", |s| s.core.pool.run_reader())?);
-            }
+            self.start_readers(&mut threads)?;
+        } else {
+            let services = Arc::downgrade(self);
+            self.core.pool.on_readers_wanted(Box::new(move || {
+                if let Some(services) = services.upgrade() {
+                    services.want_readers();
+                }
+            }));
         }
         self.core.driven.store(true, Ordering::Release);
         Ok(())
     }
 
-    /// Whether the program that steps the reader does so for a scheduler that runs other fibers meanwhile.
-    fn reading(&self) -> bool {
-        self.core.hook.is_cooperative() && self.core.driven.load(Ordering::Acquire)
+    fn spawn(self: &Arc<Self>, name: &str, run: fn(&Services)) -> std::io::Result<JoinHandle<()>> {
+        if strikes(Refusable::Thread) {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        let services = Arc::clone(self);
+        std::thread::Builder::new().name(name.into()).stack_size(512 << 10).spawn(move || run(&services))
+    }
+
+    fn start_readers(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
+        self.core.pool.open_readers();
+        for _ in 0..READERS {
+            threads.push(self.spawn("page-reader", |s| s.core.pool.run_reader())?);
+        }
+        Ok(())
+    }
+
+    /// Starts the readers, unless they run. If the system gives no threads, those that did start serve the database;
+    /// without any, each transaction goes on reading its pages itself.
+    #[cold]
+    fn want_readers(self: &Arc<Self>) {
+        let mut threads = self.threads.lock();
+        if self.stop.load(Ordering::Acquire) || self.core.pool.has_readers() {
+            return;
+        }
+        let before = threads.len();
+        if self.start_readers(&mut threads).is_err() && threads.len() == before {
+            self.core.pool.close_readers();
+        }
     }
 
     fn run_cleaner(&self) {
@@ -198,8 +220,10 @@ impl Services {
         self.core.driven.store(false, Ordering::Release);
         self.stop.store(true, Ordering::Release);
         self.core.log.nudge();
+        // A transaction that starts readers holds this lock: they are among these, or it sees `stop`.
+        let threads = std::mem::take(&mut *self.threads.lock());
         self.core.pool.close_readers();
-        for thread in self.threads.lock().drain(..) {
+        for thread in threads {
             thread.thread().unpark();
             // A service that panicked has reported that; its result tells nothing more.
             let _ = thread.join();
@@ -227,6 +251,22 @@ mod tests {
             // A thread that went on running would keep the disk, and the next open would find it in use.
             assert_eq!(Arc::strong_count(&disk), 1, "without service {n}");
             Options::new().buffer_pool(1 << 20).open_on(disk).unwrap().close().unwrap();
+        }
+    }
+
+    #[test]
+    fn readers_that_do_not_all_start_serve_and_without_any_transactions_read_themselves() {
+        for refused in [1, 2, 17] {
+            let disk = Arc::new(MemDisk::new());
+            let db = Options::new().buffer_pool(1 << 20).open_on(disk.clone()).unwrap();
+            let pool = &db.services.core.pool;
+            assert!(pool.reads_in_parallel() && !pool.has_readers(), "readers start when they are wanted");
+            fault::plan(Refusable::Thread, refused);
+            db.services.want_readers();
+            assert_eq!(fault::clear(), refused == 17);
+            assert_eq!((pool.has_readers(), pool.reads_in_parallel()), (refused > 1, refused > 1));
+            db.close().unwrap();
+            assert_eq!(Arc::strong_count(&disk), 1, "a reader went on running");
         }
     }
 }

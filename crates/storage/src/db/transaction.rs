@@ -341,7 +341,9 @@ impl<'db> Transaction<'db> {
         self.noted(result)
     }
 
-    /// Brings rows that will be needed into the processor's caches, many at a time. Changes and locks nothing.
+    /// Brings rows that will be needed into the processor's caches, many at a time, and pages of theirs that are not in
+    /// memory into the buffer pool, all at the same time (unless [`Background::Inline`](crate::Background::Inline)).
+    /// Changes and locks nothing.
     ///
     /// # Errors
     /// Only if the table cannot be found.

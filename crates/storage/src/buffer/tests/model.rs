@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use proptest::prelude::*;
 
-use super::super::load::Ticket;
+use super::super::load::{By, Ticket};
 use super::super::page_table::Place;
 use super::*;
 
@@ -56,7 +56,7 @@ impl TestPool {
             let room = |hint| Ok(self.pool.free_frame(hint).or_else(|| self.pool.evict_one(hint, &mut false)));
             self.file.resident.store(false, Ordering::Relaxed);
             // A page that does not exist, or is damaged because it was never written, is reported to no caller here.
-            let _ = self.pool.begin_load(PageId(id), &Ticket::new(), &room);
+            let _ = self.pool.begin_load(PageId(id), By::Reader, &Ticket::new(), &room);
             self.file.resident.store(true, Ordering::Relaxed);
         }
     }

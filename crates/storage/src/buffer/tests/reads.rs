@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::frame::FrameWrite;
-use super::super::load::Ticket;
+use super::super::load::{By, Ticket};
 use super::super::testing::MemoryFile;
 use super::*;
 use crate::base::hook::{BlockReason, ThreadHook, WaitToken};
@@ -203,11 +203,54 @@ fn pages_of_a_group_are_read_at_the_same_time() {
 }
 
 #[test]
+fn a_thread_reads_pages_of_a_group_beside_the_readers() {
+    let t = Arc::new(pool_under(Arc::new(ThreadHook::default()), file(), PoolOptions::new(1024)));
+    let (pool, wanted) = (Arc::downgrade(&t), Arc::new(AtomicU64::new(0)));
+    let counted = wanted.clone();
+    t.pool.on_readers_wanted(Box::new(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        pool.upgrade().unwrap().pool.open_readers();
+    }));
+    // Alone, or among pages that the system has in memory, a page is read by the thread that wants it.
+    assert_eq!(t.value(1), 1);
+    assert!(t.pool.load_group(&[PageId(2)]));
+    t.file.resident.store(true, Ordering::Relaxed);
+    assert!(t.pool.load_group(&[PageId(3), PageId(4)]));
+    t.file.resident.store(false, Ordering::Relaxed);
+    assert_eq!((wanted.load(Ordering::Relaxed), t.pool.stats().handed_over), (0, 0));
+    // No reader serves the queue: the thread reads all of it.
+    assert!(t.pool.load_group(&[PageId(5), PageId(6), PageId(7)]));
+    assert_eq!((wanted.load(Ordering::Relaxed), t.pool.stats().handed_over, t.pool.readers.waiting()), (1, 2, 0));
+    // With two readers three reads are under way at the same time.
+    let before = t.file.reads.load(Ordering::Acquire);
+    t.file.is_shut.store(true, Ordering::Release);
+    std::thread::scope(|scope| {
+        let _closes = Closes(&t);
+        (0..2).for_each(|_| drop(scope.spawn(|| t.pool.run_reader())));
+        let group = scope.spawn(|| t.pool.load_group(&[8, 9, 10, 11, 12].map(PageId)));
+        while t.file.reads.load(Ordering::Acquire) < before + 3 && !group.is_finished() {
+            std::thread::yield_now();
+        }
+        t.file.is_shut.store(false, Ordering::Release);
+        assert!(group.join().unwrap());
+        assert_eq!((t.pool.stats().handed_over, wanted.load(Ordering::Relaxed)), (6, 1));
+        (5..=12).for_each(|id| assert!(t.pool.get(PageId(id)).is_some(), "page {id}"));
+    });
+    assert_eq!(t.file.reads.load(Ordering::Acquire), before + 5, "each page is read once");
+    assert!(!t.pool.reads_in_parallel());
+    assert!(t.pool.load_group(&[PageId(13), PageId(14)]));
+    assert_eq!(t.pool.stats().handed_over, 6, "closed readers take no jobs");
+    assert_eq!(wanted.load(Ordering::Relaxed), 1, "and are not started again");
+}
+
+#[test]
 fn closing_reads_what_was_asked_for() {
     with_readers(32, 0, |t, _| {
         let ticket = Ticket::new();
         for id in 1..=5 {
-            assert!(t.pool.begin_load(PageId(id), &ticket, &|hint| t.pool.take_frame(hint).map(Some)).unwrap());
+            assert!(
+                t.pool.begin_load(PageId(id), By::Reader, &ticket, &|hint| t.pool.take_frame(hint).map(Some)).unwrap()
+            );
         }
         assert_eq!((t.pool.stats().reads, t.pool.readers.waiting()), (0, 5));
         t.pool.close_readers();
@@ -222,7 +265,7 @@ fn closing_reads_what_was_asked_for() {
 fn a_page_created_while_it_is_read_is_the_new_one_and_no_reader_is_waited_for() {
     with_readers(32, 0, |t, _| {
         let begin = |ticket: &Arc<Ticket>| {
-            t.pool.begin_load(PageId(5), ticket, &|hint| t.pool.take_frame(hint).map(Some)).unwrap()
+            t.pool.begin_load(PageId(5), By::Reader, ticket, &|hint| t.pool.take_frame(hint).map(Some)).unwrap()
         };
         let (first, second) = (Ticket::new(), Ticket::new());
         assert!(begin(&first));
