@@ -2,13 +2,16 @@
 //! the pool has frames, so redo evicts pages that it has changed, appends their images behind the log's end while it
 //! still reads, and reads back the evicted pages. Statements change many rows each, in any order of keys.
 //!
+//! In some cases the workload itself had room for all pages. Then the log has no images of pages, and the last piece
+//! that redo reads is full of changes: redo evicts pages after it has read the bytes behind the log's end.
+//!
 //! The restart is interrupted at a random call, and again, before one may complete: it must find every commit.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use storage::disk::{Crash, SimDisk};
-use storage::{Background, Database, Options, Table, Transaction, TxnError};
+use storage::{Background, Database, Extremes, Options, Table, Transaction, TxnError};
 
 use super::seeds::Tried;
 use crate::sim::caught::caught;
@@ -25,27 +28,35 @@ const TOGETHER: u64 = 12;
 /// How often each row was counted by commits.
 type Counts = Vec<u8>;
 
-/// One case of a seed.
+/// The cases of a seed: whether the workload has room for all pages.
+const ROOMY: [bool; 3] = [false, true, true];
+
+/// All cases of a seed.
 pub(super) fn one(seed: u64, tried: &mut Tried) {
-    tried.cases += 1;
-    let result = caught(|| survive(seed)).and_then(|r| r.unwrap_or_else(|| Err("stopped".into())));
-    if let Err(what) = result {
-        tried.fail("crash", Scheduler::Threads, seed, format!("in a small pool: {what}"));
+    let mut rng = Rng::new(seed ^ 0x0a22);
+    for roomy in ROOMY {
+        tried.cases += 1;
+        let survived =
+            caught(|| survive(seed, roomy, &mut rng)).and_then(|r| r.unwrap_or_else(|| Err("stopped".into())));
+        if let Err(what) = survived {
+            let pool = if roomy { "a pool smaller than before" } else { "a small pool" };
+            return tried.fail("crash", Scheduler::Threads, seed, format!("in {pool}: {what}"));
+        }
     }
 }
 
-fn survive(seed: u64) -> Result<(), String> {
-    let mut rng = Rng::new(seed ^ 0x0a22);
+fn survive(seed: u64, roomy: bool, rng: &mut Rng) -> Result<(), String> {
     let disk = SimDisk::new(seed);
-    let db = open(&disk, seed)?;
-    let expected = work(&db, &mut rng).map_err(|e| e.to_string())?;
+    let sizes = Sizes::draw(roomy, rng);
+    let db = open(&disk, seed, sizes.at_work, sizes)?;
+    let expected = work(&db, rng).map_err(|e| e.to_string())?;
     let how = if rng.once_in(2) { Crash::Nothing } else { Crash::Random(rng.next()) };
     let mut left = disk.crash(how);
     disk.power_off_after(0);
     drop(db);
     for _ in 0..rng.below(3) {
         left.power_off_after(rng.below(200));
-        let cut = open(&left, seed);
+        let cut = open(&left, seed, storage::MIN_POOL_BYTES, sizes);
         if let (Err(what), false) = (&cut, left.is_off()) {
             return Err(format!("restart: {what}"));
         }
@@ -54,7 +65,7 @@ fn survive(seed: u64) -> Result<(), String> {
         drop(cut);
         left = next;
     }
-    let db = open(&left, seed).map_err(|what| format!("restart: {what}"))?;
+    let db = open(&left, seed, storage::MIN_POOL_BYTES, sizes).map_err(|what| format!("restart: {what}"))?;
     let found = read(&db).map_err(|e| e.to_string())?;
     let wrong = found.iter().zip(&expected).position(|(found, expected)| found != expected);
     left.power_off_after(0);
@@ -101,11 +112,29 @@ fn read(db: &Database) -> Result<Counts, TxnError> {
     rows.map(|row| row.map(|(_, row)| row.first().copied().unwrap_or(u8::MAX))).collect()
 }
 
-fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// The pool of the workload; restarts have the smallest.
+    at_work: u64,
+    segment: u64,
+    /// What redo reads at once.
+    piece: usize,
+}
+
+impl Sizes {
+    fn draw(roomy: bool, rng: &mut Rng) -> Sizes {
+        let piece = rng.pick(&[20_000, 100_000, 512 << 10, 512 << 10]);
+        let (at_work, segment) = if roomy { (8 << 20, 4 << 20) } else { (storage::MIN_POOL_BYTES, 64 << 10) };
+        Sizes { at_work, segment, piece }
+    }
+}
+
+fn open(disk: &SimDisk, seed: u64, pool: u64, sizes: Sizes) -> Result<Database, String> {
+    let sizes =
+        Extremes { segment_bytes: sizes.segment, ring_bytes: 128 << 10, reader_bytes: sizes.piece, lock_buckets: 16 };
     let options = Options::new()
-        .buffer_pool(storage::MIN_POOL_BYTES)
-        .log_segment(64 << 10)
-        .log_buffer(64 << 10)
+        .buffer_pool(pool)
+        .sizes(sizes)
         .checkpoint_every(1 << 30)
         .transactions(3)
         .clock(Arc::new(AtomicU64::new(1)))
