@@ -150,22 +150,20 @@ impl Hook for Mates {
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 
 /// A disk with a thousand rows on some seventy pages.
-fn loaded() -> Door {
+fn loaded() -> Result<Door, Box<dyn std::error::Error>> {
     let door = Door::new();
-    let loading = Options::new().open_on(Arc::new(door.clone())).unwrap();
-    loading
-        .transact(|tx| {
-            (0..1000u64).try_for_each(|key| tx.insert(&ROWS, &key, &vec![key as u8; 500]))?;
-            Ok::<_, TxnError>(())
-        })
-        .unwrap();
-    loading.close().unwrap();
-    door
+    let loading = Options::new().open_on(Arc::new(door.clone()))?;
+    loading.transact(|tx| {
+        (0..1000u64).try_for_each(|key| tx.insert(&ROWS, &key, &vec![key as u8; 500]))?;
+        Ok::<_, TxnError>(())
+    })?;
+    loading.close()?;
+    Ok(door)
 }
 
 #[test]
 fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
-    let door = loaded();
+    let door = loaded().unwrap();
     let hook = Arc::new(Mates::default());
     let db: Arc<Database> = Arc::new(Options::new().hook(hook.clone()).open_on(Arc::new(door.clone())).unwrap());
     let get = |db: &Database, key: u64| -> Result<u8, TxnError> {
@@ -199,7 +197,7 @@ fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
 
 #[test]
 fn rows_that_a_thread_asks_for_in_advance_are_read_at_the_same_time() {
-    let door = loaded();
+    let door = loaded().unwrap();
     let db = Options::new().open_on(Arc::new(door.clone())).unwrap();
     let keys: Vec<u64> = (0..8).map(|i| 50 + 100 * i).collect();
     let mut tx = db.begin_at(Isolation::ReadCommitted).unwrap();
