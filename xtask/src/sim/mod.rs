@@ -19,6 +19,7 @@
 //! - [`model`]: the effect of the same statements on maps.
 //! - [`history`]: committed transactions in commit order, replayed on the model: what any state must look like.
 //! - [`beside`]: a table that is loaded while a reader relies on its being empty.
+//! - [`remodelled`]: a table that is created, given other indexes, emptied and dropped meanwhile.
 //! - [`work`]: the work of workers and servants in a run.
 //! - [`run`]: a database, its workers and its services, from begin to end.
 
@@ -28,6 +29,7 @@ pub(crate) mod caught;
 pub(crate) mod fibers;
 pub(crate) mod history;
 pub(crate) mod model;
+mod remodelled;
 pub(crate) mod rng;
 pub(crate) mod run;
 pub(crate) mod scheduler;

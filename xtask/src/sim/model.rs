@@ -20,10 +20,16 @@ pub(crate) enum Op {
     Count { table: usize, key: Vec<u8>, done: bool },
     /// A row deleted, if there was one.
     Delete { table: usize, key: Vec<u8>, done: bool },
+    /// All rows of a range deleted: how many there were.
+    DeleteRange { table: usize, from: Vec<u8>, to: Vec<u8>, done: u64 },
+    /// All rows of a table removed, by a call that is a transaction of its own.
+    Empty { table: usize },
     /// The first row of a range deleted.
     TakeFirst { table: usize, from: Vec<u8>, to: Vec<u8>, taken: Option<Vec<u8>> },
     /// All rows of a range read: how many, and the sum of their hashes.
     Scan { table: usize, from: Vec<u8>, to: Vec<u8>, found: (usize, u64) },
+    /// The rows of a range counted.
+    Number { table: usize, from: Vec<u8>, to: Vec<u8>, found: u64 },
     /// Ascending rows inserted, all or none.
     Run { table: usize, rows: Rows, done: bool },
     /// The heads of several rows counted up in one statement, one after the other in the order of the keys; shorter
@@ -105,6 +111,11 @@ impl State {
         true
     }
 
+    /// How many of them were there.
+    fn remove_all(&mut self, table: usize, keys: &[Vec<u8>]) -> u64 {
+        keys.iter().filter(|key| self.remove(table, key)).count() as u64
+    }
+
     /// Whether another row than `key`'s has the unique value of `row`.
     fn clashes(&self, table: usize, key: &[u8], row: &[u8]) -> bool {
         table == UNIQUE && name_of(row).and_then(|name| self.names.get(&name)).is_some_and(|other| other != key)
@@ -149,6 +160,16 @@ impl State {
                 can == *done
             }
             Op::Delete { table, key, done } => self.remove(*table, key) == *done,
+            Op::DeleteRange { table, from, to, done } => {
+                let keys: Vec<Vec<u8>> = self.range(*table, from, to).map(|(key, _)| key.clone()).collect();
+                self.remove_all(*table, &keys) == *done
+            }
+            Op::Empty { table } => {
+                let keys: Vec<Vec<u8>> = self.maps[*table].keys().cloned().collect();
+                self.remove_all(*table, &keys);
+                true
+            }
+            Op::Number { table, from, to, found } => self.range(*table, from, to).count() as u64 == *found,
             Op::TakeFirst { table, from, to, taken } => {
                 let first = self.range(*table, from, to).next().map(|(key, _)| key.clone());
                 if let Some(key) = &first {

@@ -10,6 +10,7 @@ use storage::{Background, Database, LatchKind, Lsn, OpenError, Options, Rule, St
 use super::beside;
 use super::caught::caught;
 use super::history::{History, Moment};
+use super::remodelled;
 use super::rng::Rng;
 use super::scheduler::{Role, Scheduler, Sim};
 use super::sizes;
@@ -133,7 +134,7 @@ fn settings(seed: u64, now_ns: Arc<AtomicU64>) -> Options {
         .checkpoint_every(rng.pick(&[64 << 10, 128 << 10, 1 << 20]))
         .latches(rng.pick(&[LatchKind::Optimistic, LatchKind::Plain]))
         .escalate_at(rng.pick(&[8, 5000]))
-        .transactions(8)
+        .transactions(12)
         .lock_name_bits(rng.pick(&[u32::MAX, u32::MAX, 1, 5]))
         .clock(now_ns)
         .database_id(seed)
@@ -168,10 +169,11 @@ impl Visit {
 
     /// Reads everything. A team does so twice at once, and both must find the same.
     fn read(self, db: &Database, sim: Option<&dyn Sim>, deep: bool) -> Result<[Rows; TABLES], String> {
-        let Some(sim) = sim else { return tables::contents(db, deep) };
+        let all = || tables::contents(db, deep).and_then(|rows| remodelled::check(db).map(|()| rows));
+        let Some(sim) = sim else { return all() };
         let found = [Mutex::new(None), Mutex::new(None)];
         let roles = found.iter().map(|found| {
-            let work = Box::new(move || *lock(found) = Some(tables::contents(db, deep)));
+            let work = Box::new(move || *lock(found) = Some(all()));
             Role { serves: false, work }
         });
         sim.run(roles.collect())?;
@@ -324,7 +326,7 @@ impl Notes {
 /// A panic, or a run in which no worker could go on.
 pub(crate) fn run(disk: &SimDisk, script: &Script) -> Result<Ran, String> {
     let now_ns = Arc::new(AtomicU64::new(1));
-    let actors = script.profile.workers + beside::ACTORS + SERVANTS;
+    let actors = script.profile.workers + beside::ACTORS + remodelled::ACTORS + SERVANTS;
     let sim = script.scheduler.sim(Rng::new(!script.seed).next(), actors, Arc::clone(&now_ns));
     run_with(disk, script, sim, now_ns)
 }

@@ -98,7 +98,8 @@ impl Hand<'_, '_> {
     fn read(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let indexed = tables::indexes(table) > 0;
         match self.rng.below(10) {
-            0 | 1 => self.scan(table, n),
+            0 => self.scan(table, n),
+            1 => self.number(table, n),
             2 => self.ends(table, n),
             3 if indexed => self.entries(table),
             4 if indexed => self.by_class(table),
@@ -124,6 +125,16 @@ impl Hand<'_, '_> {
             ControlFlow::Continue(())
         })?;
         Ok(Op::Scan { table, from, to, found })
+    }
+
+    fn number(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let (handle, from, to) = (&self.tables[table], key(n), key(n + self.rng.below(200)));
+        let found = if self.rng.once_in(2) {
+            self.tx.count_raw(handle, &from, &to)?
+        } else {
+            self.tx.count(handle, Bytes(from.clone())..=Bytes(to.clone()))?
+        };
+        Ok(Op::Number { table, from, to, found })
     }
 
     /// Rows from both ends of a range, more of them now and then than a cursor fetches at once.
@@ -168,13 +179,22 @@ impl Hand<'_, '_> {
 
     fn delete(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let (handle, key) = (&self.tables[table], key(n));
-        match self.rng.below(4) {
+        match self.rng.below(6) {
             0 => {
+                let to = super::workload::key(n + self.rng.below(16));
+                let done = if self.rng.once_in(2) {
+                    self.tx.delete_range_raw(handle, &key, &to)?
+                } else {
+                    self.tx.delete_range(handle, Bytes(key.clone())..=Bytes(to.clone()))?
+                };
+                Ok(Op::DeleteRange { table, from: key, to, done })
+            }
+            1 => {
                 let to = super::workload::key(n + 1 + self.rng.below(50));
                 let taken = self.tx.take_first_raw(handle, &key, &to)?;
                 Ok(Op::TakeFirst { table, from: key, to, taken })
             }
-            1 => {
+            2 => {
                 let done = self.tx.delete(handle, &Bytes(key.clone()))?;
                 Ok(Op::Delete { table, key, done })
             }

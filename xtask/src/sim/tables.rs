@@ -52,13 +52,18 @@ impl SecondaryIndex for ByClass {
     }
 }
 
+/// The name of a table.
+pub(crate) fn name(table: usize) -> &'static str {
+    ALL[table].name()
+}
+
 /// How many indexes a table has.
 pub(crate) fn indexes(table: usize) -> usize {
     INDEXES[table].len()
 }
 
 /// The function of an index: see [`storage::Table::with_raw_index`].
-type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
+pub(crate) type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
 
 /// The indexes of each table, in order: their functions, and whether they are unique.
 const INDEXES: [&[(Extract, bool)]; TABLES] = [&[], &[(by_class, false)], &[(by_class, false), (by_name, true)]];
@@ -156,6 +161,15 @@ fn own((key, row): (&Vec<u8>, &Vec<u8>)) -> (Vec<u8>, Vec<u8>) {
 /// The entries that an index must have, in its order.
 pub(crate) fn entries<'a>(table: usize, index: usize, rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Rows {
     let (extract, unique) = INDEXES[table][index];
+    entries_of(extract, unique, rows)
+}
+
+/// The entries of rows in an index of this function, in its order.
+pub(crate) fn entries_of<'a>(
+    extract: Extract,
+    unique: bool,
+    rows: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>,
+) -> Rows {
     let mut entries: Rows = rows.filter_map(|(key, row)| entry(extract, unique, key, row)).collect();
     entries.sort_unstable();
     entries

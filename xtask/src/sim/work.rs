@@ -10,6 +10,7 @@ use super::beside;
 use super::calls::Call as OtherCall;
 use super::caught::caught;
 use super::model::Op;
+use super::remodelled;
 use super::rng::Rng;
 use super::run::{Ending, Notes, RunError, Script, lock};
 use super::scheduler::{Role, Sim};
@@ -54,6 +55,9 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
     if !shared.alone && rng.once_in(3) {
         workers.extend(load_beside_reader(shared, &wrong, rng));
     }
+    if !shared.alone && rng.once_in(3) {
+        workers.push(remodel(shared, rng));
+    }
     together(shared, workers, rng)?;
     if let Some(what) = lock(&wrong).take() {
         return Err(what);
@@ -69,7 +73,7 @@ pub(super) fn all(shared: &Shared<'_>, rng: &mut Rng) -> Result<(), String> {
         }
         // A service's error may have closed the instance to readers too, and no worker got that error.
         if !closed && lock(&shared.notes.errors).is_empty() {
-            match tables::contents(shared.db, true) {
+            match tables::contents(shared.db, true).and_then(|rows| remodelled::check(shared.db).map(|()| rows)) {
                 Ok(rows) => *lock(&shared.notes.rows) = Some(rows),
                 Err(what) => *lock(&wrong) = Some(what),
             }
@@ -100,6 +104,15 @@ fn load_beside_reader<'a>(
             Err(error) => note(Err(error)),
         }),
     ]
+}
+
+/// A table of its own is created, filled, emptied, dropped, and given other indexes.
+fn remodel<'a>(shared: &'a Shared<'a>, rng: &mut Rng) -> Work<'a> {
+    let of_table = rng.split();
+    Box::new(move || match remodelled::work(shared.db, shared.sim, of_table) {
+        Ok(()) | Err(TxnError::Deadlock { .. }) => {}
+        Err(error) => shared.notes.error(RunError::Txn(error)),
+    })
 }
 
 /// Runs workers, and beside them the services, unless the worker does the services' work itself.
@@ -244,6 +257,9 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
                 }
             }
         }
+        if shared.script.profile.workers == 1 && rng.once_in(24) && !empty(shared, rng.index(tables.len())) {
+            return;
+        }
         if shared.alone {
             let served = match rng.below(8) {
                 0 => shared.db.checkpoint(),
@@ -257,6 +273,29 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
             shared.notes.acknowledge(shared.db.durable());
         }
         shared.sim.pause();
+    }
+}
+
+/// Removes all rows of a table. By the only worker: no other commit may come between the call and the look at the log's
+/// end. False if the worker cannot go on.
+fn empty(shared: &Shared<'_>, table: usize) -> bool {
+    let (db, notes) = (shared.db, shared.notes);
+    let number = notes.history.begin(vec![Op::Empty { table }]);
+    match db.truncate(tables::name(table)) {
+        Ok(_) => {
+            notes.history.committed(number, db.durable().0);
+            notes.acknowledge(db.durable());
+            true
+        }
+        Err(error) => {
+            notes.error(RunError::Txn(error));
+            // Nothing has been done, unless the instance is closed now: then the next restart tells.
+            let is_open = db.checkpoint().is_ok();
+            if is_open {
+                notes.history.withdraw(number);
+            }
+            is_open
+        }
     }
 }
 

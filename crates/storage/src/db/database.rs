@@ -224,7 +224,8 @@ impl Database {
     /// Begins a transaction at the database's isolation level. It is rolled back when dropped.
     ///
     /// # Errors
-    /// When too many are running, or the instance is closed to commits.
+    /// When too many are running, or the instance is closed to readers too. (One that is closed to commits alone can
+    /// still be read.)
     #[inline]
     pub fn begin(&self) -> Result<Transaction<'_>, TxnError> {
         self.begin_at(self.core.isolation)

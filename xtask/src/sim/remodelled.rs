@@ -1,0 +1,204 @@
+//! A table whose form changes: it is created, filled, given other indexes while it has rows, emptied, dropped. Rows of
+//! one generation are committed in one transaction, so a restart finds all rows of one generation, none, or no table;
+//! and indexes that agree with the rows, whichever they are. No other worker uses the table.
+
+use std::ops::ControlFlow;
+
+use storage::{Database, Isolation, OpenTable, Table, TxnError};
+
+use super::rng::Rng;
+use super::scheduler::Sim;
+use super::tables::{Bytes, Rows, entries_of};
+
+/// Whether an index has an entry for a row, and the entry: see [`storage::Table::with_raw_index`].
+type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
+
+/// The indexes of each declaration: their functions, and whether they are unique.
+const INDEXES: [&[(Extract, bool)]; 4] =
+    [&[], &[(by_class, false)], &[(by_class, false), (by_name, true)], &[(by_name, true)]];
+
+/// Its only worker.
+pub(super) const ACTORS: usize = 1;
+
+const NAME: &str = "remodelled";
+
+/// The declarations of the table, each with other indexes.
+const DECLARED: [Table<Bytes, Vec<u8>>; INDEXES.len()] = [
+    Table::new(NAME),
+    Table::new(NAME).with_raw_index("by_class", false, 0, by_class),
+    Table::new(NAME).with_raw_index("by_class", false, 0, by_class).with_raw_index("by_name", true, 0, by_name),
+    Table::new(NAME).with_raw_index("by_name", true, 0, by_name),
+];
+
+fn by_class(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+    out.extend(row.get(1).map(|byte| byte % 5));
+    row.len() > 1
+}
+
+fn by_name(_: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+    out.extend(row.get(1));
+    row.len() > 1
+}
+
+/// The rows of a generation: some of other lengths than the last one's, and in one of four two with the same name.
+fn generation(number: u8) -> Rows {
+    let rows = 3 + u32::from(number) * 7 % 50;
+    let row = |n: u32| {
+        let clashes = number.is_multiple_of(4) && n == 2;
+        let mut row = vec![number; 20 + (usize::from(number) * 37 + n as usize) % 300];
+        row[1] = if clashes { 1 } else { n as u8 };
+        (n.to_be_bytes().to_vec(), row)
+    };
+    (0..rows).map(row).collect()
+}
+
+fn clashes(rows: &Rows) -> bool {
+    rows.first().is_some_and(|(_, row)| row[0].is_multiple_of(4))
+}
+
+/// The table as it is.
+#[derive(Debug)]
+struct Found {
+    /// Its declaration.
+    declared: usize,
+    rows: Rows,
+}
+
+/// Changes the table's form and rows a few times.
+///
+/// # Errors
+/// Those of the engine.
+pub(super) fn work(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), TxnError> {
+    let mut found = find(db)?;
+    for _ in 0..2 + rng.below(8) {
+        sim.pause();
+        let next = rng.index(DECLARED.len());
+        match found.take() {
+            None => {
+                db.table(&DECLARED[next])?;
+                found = Some(Found { declared: next, rows: Rows::new() });
+            }
+            Some(mut now) => match rng.below(8) {
+                0 => {
+                    db.drop_table(NAME)?;
+                }
+                1 => {
+                    db.truncate(NAME)?;
+                    found = Some(Found { rows: Rows::new(), ..now });
+                }
+                2..5 => {
+                    let unique = INDEXES[next].iter().any(|(_, unique)| *unique);
+                    match db.alter_indexes(&DECLARED[next]) {
+                        Ok(_) => now.declared = next,
+                        Err(TxnError::NotUnique { .. }) if unique && clashes(&now.rows) => {}
+                        Err(error) => return Err(error),
+                    }
+                    found = Some(now);
+                }
+                _ => {
+                    let unique = INDEXES[now.declared].iter().any(|(_, unique)| *unique);
+                    let number = rng.next() as u8;
+                    let number = if unique && number.is_multiple_of(4) { number | 1 } else { number };
+                    now.rows = generation(number);
+                    replace(db, &DECLARED[now.declared], &now.rows, &mut rng)?;
+                    found = Some(now);
+                }
+            },
+        }
+    }
+    Ok(())
+}
+
+/// Puts the rows in the place of all others.
+fn replace(db: &Database, table: &Table<Bytes, Vec<u8>>, rows: &Rows, rng: &mut Rng) -> Result<(), TxnError> {
+    let table = db.table(table)?;
+    let mut tx = db.begin_at(rng.pick(&[Isolation::Serializable, Isolation::ReadCommitted]))?;
+    tx.delete_range_raw(&table, &[], &[0xff; 512])?;
+    for (key, row) in rows {
+        tx.insert_raw(&table, key, row)?;
+    }
+    if rng.once_in(2) { tx.commit() } else { tx.commit_async().map(drop) }
+}
+
+/// The table and its declaration; none if there is no table.
+fn find(db: &Database) -> Result<Option<Found>, TxnError> {
+    if !db.table_names().iter().any(|name| &**name == NAME) {
+        return Ok(None);
+    }
+    for (declared, table) in DECLARED.iter().enumerate() {
+        match db.table(table) {
+            Ok(table) => return read(db, &table).map(|rows| Some(Found { declared, rows })),
+            Err(TxnError::Schema { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    super::caught::find(format!("{NAME}: none of its declarations opens it"))
+}
+
+fn read(db: &Database, table: &OpenTable<Bytes, Vec<u8>>) -> Result<Rows, TxnError> {
+    let (mut rows, mut tx) = (Rows::new(), db.begin()?);
+    tx.scan_raw(table, &[], &[0xff; 512], |key, row| {
+        rows.push((key.to_vec(), row.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    tx.commit()?;
+    Ok(rows)
+}
+
+/// Checks that the table is as one of its commits left it, and that its indexes agree with its rows.
+///
+/// # Errors
+/// The disagreement, or an error of the engine.
+pub(super) fn check(db: &Database) -> Result<(), String> {
+    let engine = |error: TxnError| format!("{NAME}: {error}");
+    let Some(Found { declared, rows }) = find(db).map_err(engine)? else { return Ok(()) };
+    if let Some((_, row)) = rows.first()
+        && rows != generation(row[0])
+    {
+        return Err(format!("{NAME}: {} rows that no transaction has committed together", rows.len()));
+    }
+    let table = db.table(&DECLARED[declared]).map_err(engine)?;
+    let mut tx = db.begin().map_err(engine)?;
+    for (index, (extract, unique)) in INDEXES[declared].iter().enumerate() {
+        let mut found = Rows::new();
+        let visit = |entry: &[u8], key: &[u8]| {
+            found.push((entry.to_vec(), key.to_vec()));
+            ControlFlow::Continue(())
+        };
+        tx.scan_index_raw(&table, index, &[], &[0xff; 512], false, visit).map_err(engine)?;
+        if found != entries_of(*extract, *unique, rows.iter().map(|(key, row)| (key, row))) {
+            return Err(format!("{NAME}: index {index} of declaration {declared} differs from {} rows", rows.len()));
+        }
+    }
+    tx.commit().map_err(engine)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use storage::Options;
+    use storage::disk::MemDisk;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_two_generations_are_found() {
+        let db = Options::new().buffer_pool(1 << 20).open_on(Arc::new(MemDisk::new())).unwrap();
+        check(&db).unwrap();
+        for (declared, number) in [(0, 4), (1, 8), (2, 3), (3, 5)] {
+            db.drop_table(NAME).unwrap();
+            replace(&db, &DECLARED[declared], &generation(number), &mut Rng::new(7)).unwrap();
+            check(&db).unwrap();
+        }
+        let (key, row) = generation(9).swap_remove(1);
+        db.transact(|tx| tx.put(&DECLARED[3], &Bytes(key.clone()), &row)).unwrap();
+        assert!(check(&db).unwrap_err().contains("no transaction has committed together"));
+        // Two rows with one name: no unique index.
+        replace(&db, &DECLARED[3], &Rows::new(), &mut Rng::new(7)).unwrap();
+        db.alter_indexes(&DECLARED[1]).unwrap();
+        replace(&db, &DECLARED[1], &generation(8), &mut Rng::new(7)).unwrap();
+        assert!(matches!(db.alter_indexes(&DECLARED[2]), Err(TxnError::NotUnique { .. })));
+        check(&db).unwrap();
+    }
+}
