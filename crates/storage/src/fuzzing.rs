@@ -1,7 +1,7 @@
 //! Decoders that take bytes from a disk, for a fuzzer: each takes any bytes and panics if a property does not hold.
 
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId};
-use crate::btree::ops::{self, Section, Sections};
+use crate::btree::ops::{self, PageChange, PageChanges};
 use crate::log::decode_record;
 use crate::page::header::Kind;
 use crate::page::slotted::{Format, RECORD_HEAD};
@@ -91,9 +91,9 @@ fn sections(body: &[u8]) {
         right: PageId::NONE,
         upper: PageId::NONE,
     });
-    for section in Sections::new(body) {
-        let whole = matches!(section, Section::Image { .. } | Section::Free { .. });
-        if !whole && !ops::fits(&section, PageRef::of(&page)) || matches!(section, Section::Space { .. }) {
+    for section in PageChanges::new(body) {
+        let whole = matches!(section, PageChange::Image { .. } | PageChange::Free { .. });
+        if !whole && !ops::fits(&section, PageRef::of(&page)) || matches!(section, PageChange::Space { .. }) {
             continue;
         }
         let before = page.clone();

@@ -9,7 +9,7 @@ use std::ops::Range;
 use super::ops;
 use super::purge::try_latch;
 use super::space::{self, SPACE_PAGE};
-use super::{MAX_KEY, MAX_ROW, Pages, Tree};
+use super::{MAX_KEY, MAX_ROW, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::base::sync::yield_now;
@@ -54,35 +54,35 @@ struct Extent {
 
 impl Extent {
     /// Takes fresh pages from the end of the file.
-    fn take(pages: Pages<'_>, rec: &mut RecordBuf) -> Result<Extent, StorageError> {
+    fn take(change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<Extent, StorageError> {
         loop {
-            let wanted = space::first_unused(pages)? + EXTENT as u64;
-            pages.pool.ensure_file(wanted + pages.pool.kept_pages())?;
-            let Some(mut write) = space::latch_space(pages) else { continue };
+            let wanted = space::first_unused(change)? + EXTENT as u64;
+            change.pool.ensure_file(wanted + change.pool.kept_pages())?;
+            let Some(mut write) = space::latch_space(change) else { continue };
             let (first, free) = space::state(write.page());
             let end = first.saturating_add(EXTENT as u32);
-            if !pages.pool.file_holds(u64::from(end) + pages.pool.kept_pages()) {
+            if !change.pool.file_holds(u64::from(end) + change.pool.kept_pages()) {
                 write.release_unchanged();
                 continue;
             }
-            if let Some(page) = space::first_used(pages, first, EXTENT) {
+            if let Some(page) = space::first_used(change, first, EXTENT) {
                 write.release_unchanged();
-                return Err(space::called_unused(pages, page));
+                return Err(space::called_unused(change, page));
             }
             // They are written past the pool, where a refused change may have left a page of the same number.
-            if !(first..end).all(|page| pages.pool.discard(PageId(page))) {
+            if !(first..end).all(|page| change.pool.discard(PageId(page))) {
                 write.release_unchanged();
                 yield_now();
                 continue;
             }
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             ops::put_space(rec, SPACE_PAGE, end, free);
-            write.mark_dirty(pages.log.tail());
-            let lsn = match pages.log.append_redo_only(pages.slot, rec, write.page().lsn()) {
+            write.mark_dirty(change.log.tail());
+            let lsn = match change.log.append_redo_only(change.slot, rec, write.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
                     drop(write);
-                    refused.make_room(pages.log)?;
+                    refused.make_room(change.log)?;
                     continue;
                 }
             };
@@ -97,7 +97,7 @@ impl Extent {
 /// Pages that were taken for a tree and are not part of it yet. Dropped before they are, it gives them back, which is
 /// logged page by page and costs about as much as filling them.
 struct Owned<'a> {
-    pages: Pages<'a>,
+    change: StructureChange<'a>,
     ranges: Vec<Range<u32>>,
 }
 
@@ -114,7 +114,7 @@ impl Owned<'_> {
     fn give_back(&mut self, rec: &mut RecordBuf, from: u32) -> Result<(), StorageError> {
         let Some(last) = self.ranges.last_mut() else { return Ok(()) };
         while last.end > from.max(last.start) {
-            space::give_back(self.pages, rec, PageId(last.end - 1))?;
+            space::give_back(self.change, rec, PageId(last.end - 1))?;
             last.end -= 1;
         }
         Ok(())
@@ -130,7 +130,7 @@ impl Drop for Owned<'_> {
     fn drop(&mut self) {
         let mut rec = RecordBuf::new();
         // A panic of the engine's own closes the instance as well.
-        while !self.ranges.is_empty() && !self.pages.pool.is_closed() {
+        while !self.ranges.is_empty() && !self.change.pool.is_closed() {
             if self.give_back(&mut rec, 0).is_err() {
                 // The log takes no more records, say. The remaining pages are lost space, and no other harm.
                 return;
@@ -199,7 +199,7 @@ impl Open {
 }
 
 /// A tree whose pages are written but whose root is not in its place.
-pub(crate) struct Sealed<'a> {
+pub(crate) struct BuiltTree<'a> {
     tree: Tree,
     /// Rows in it.
     pub(crate) rows: u64,
@@ -213,32 +213,36 @@ pub(crate) struct Sealed<'a> {
 ///
 /// # Errors
 /// See [`BulkError`]; the trees are empty then.
-pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &mut [Sealed<'_>]) -> Result<(), BulkError> {
+pub(crate) fn install(
+    change: StructureChange<'_>,
+    rec: &mut RecordBuf,
+    trees: &mut [BuiltTree<'_>],
+) -> Result<(), BulkError> {
     let (trees, owned): (Vec<_>, Vec<_>) = trees.iter_mut().map(|t| ((t.tree, &t.root), &mut t.owned)).unzip();
     let roots: Vec<(PageId, &PageBytes)> =
         trees.into_iter().filter_map(|(tree, root)| Some((tree.root, &**root.as_ref()?))).collect();
     if roots.is_empty() {
         return Ok(());
     }
-    pages.pool.sync_file()?;
+    change.pool.sync_file()?;
     loop {
-        let mut latched = latch_roots(pages, &roots)?;
+        let mut latched = latch_roots(change, &roots)?;
         if latched.iter().any(|root| root.page().count() != 0 || !root.page().is_leaf()) {
             latched.into_iter().for_each(FrameWrite::release_unchanged);
             return Err(BulkError::NotEmpty);
         }
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        let (tail, mut after) = (pages.log.tail(), Lsn::ZERO);
+        let (tail, mut after) = (change.log.tail(), Lsn::ZERO);
         for (root, (id, bytes)) in latched.iter_mut().zip(&roots) {
             ops::put_image(rec, *id, bytes.as_bytes(), PageRef::of(bytes));
             after = after.max(root.page().lsn());
             root.mark_dirty(tail);
         }
-        let lsn = match pages.log.append_redo_only(pages.slot, rec, after) {
+        let lsn = match change.log.append_redo_only(change.slot, rec, after) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(latched);
-                refused.make_room(pages.log)?;
+                refused.make_room(change.log)?;
                 continue;
             }
         };
@@ -252,14 +256,17 @@ pub(crate) fn install(pages: Pages<'_>, rec: &mut RecordBuf, trees: &mut [Sealed
 }
 
 /// Latches the roots, all of them.
-fn latch_roots<'a>(pages: Pages<'a>, roots: &[(PageId, &PageBytes)]) -> Result<Vec<FrameWrite<'a>>, StorageError> {
+fn latch_roots<'a>(
+    change: StructureChange<'a>,
+    roots: &[(PageId, &PageBytes)],
+) -> Result<Vec<FrameWrite<'a>>, StorageError> {
     loop {
         // First loads all roots, then latches all: no latch is held during I/O.
         for (id, _) in roots {
-            pages.pool.get_or_load(*id)?;
+            change.pool.get_or_load(*id)?;
         }
         let mut latched = Vec::with_capacity(roots.len());
-        latched.extend(roots.iter().map_while(|(id, _)| try_latch(pages, *id)));
+        latched.extend(roots.iter().map_while(|(id, _)| try_latch(change, *id)));
         if latched.len() == roots.len() {
             return Ok(latched);
         }
@@ -271,7 +278,7 @@ fn latch_roots<'a>(pages: Pages<'a>, roots: &[(PageId, &PageBytes)]) -> Result<V
 /// Builds one tree.
 pub(crate) struct Builder<'a> {
     tree: Tree,
-    pages: Pages<'a>,
+    change: StructureChange<'a>,
     rec: RecordBuf,
     leaf: Open,
     inner: Vec<Open>,
@@ -295,22 +302,22 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// [`BulkError::NotEmpty`]; no space.
-    pub(crate) fn new(tree: Tree, pages: Pages<'a>) -> Result<Builder<'a>, BulkError> {
-        let root = pages.pool.get_or_load(tree.root)?.read(pages.pool.latches());
+    pub(crate) fn new(tree: Tree, change: StructureChange<'a>) -> Result<Builder<'a>, BulkError> {
+        let root = change.pool.get_or_load(tree.root)?.read(change.pool.latches());
         let empty = root.page().is_leaf() && root.page().count() == 0;
         if !root.is_valid() || !empty {
             return Err(BulkError::NotEmpty);
         }
         drop(root);
         let mut rec = RecordBuf::new();
-        let mut extent = Extent::take(pages, &mut rec)?;
+        let mut extent = Extent::take(change, &mut rec)?;
         let first = PageId(extent.first);
         extent.used = 1;
-        let mut owned = Owned { pages, ranges: Vec::new() };
+        let mut owned = Owned { change, ranges: Vec::new() };
         owned.add(&extent);
         Ok(Builder {
             tree,
-            pages,
+            change,
             rec,
             leaf: Open::new(first, None),
             inner: Vec::new(),
@@ -319,7 +326,7 @@ impl<'a> Builder<'a> {
             last_key: Vec::new(),
             rows: 0,
             scratch: PageBytes::boxed(),
-            lsn: pages.log.tail(),
+            lsn: change.log.tail(),
         })
     }
 
@@ -355,12 +362,12 @@ impl<'a> Builder<'a> {
     ///
     /// # Errors
     /// See [`BulkError`].
-    pub(crate) fn seal(mut self) -> Result<Sealed<'a>, BulkError> {
+    pub(crate) fn seal(mut self) -> Result<BuiltTree<'a>, BulkError> {
         let (tree, rows) = (self.tree, self.rows);
         if rows == 0 {
             self.extent.used = 0;
             self.write_extent()?;
-            return Ok(Sealed { tree, rows, root: None, owned: self.owned });
+            return Ok(BuiltTree { tree, rows, root: None, owned: self.owned });
         }
         self.close_leaf(None)?;
         let mut level = 0;
@@ -369,13 +376,13 @@ impl<'a> Builder<'a> {
             level += 1;
         }
         let Some(mut top) = self.inner.pop() else {
-            return Ok(Sealed { tree, rows, root: None, owned: self.owned });
+            return Ok(BuiltTree { tree, rows, root: None, owned: self.owned });
         };
         self.write_extent()?;
         top.id = tree.root;
         let mut root = PageBytes::boxed();
         top.build(tree, self.inner.len() as u8 + 1, None, PageId::NONE, self.lsn, &mut PageMut::of(&mut root));
-        Ok(Sealed { tree, rows, root: Some(root), owned: self.owned })
+        Ok(BuiltTree { tree, rows, root: Some(root), owned: self.owned })
     }
 
     /// The number of the next page.
@@ -438,7 +445,7 @@ impl<'a> Builder<'a> {
         if id.0 != u32::MAX {
             return Ok(id);
         }
-        let fresh = Extent::take(self.pages, &mut self.rec)?;
+        let fresh = Extent::take(self.change, &mut self.rec)?;
         self.owned.add(&fresh);
         let full = std::mem::replace(&mut self.extent, fresh);
         // One page of the full extent may still be open: it is written on its own later.
@@ -450,7 +457,7 @@ impl<'a> Builder<'a> {
         seal(self.scratch.as_bytes_mut());
         let at = id.0.wrapping_sub(self.extent.first) as usize;
         if at >= EXTENT {
-            return self.pages.pool.write_direct(id, self.scratch.as_bytes());
+            return self.change.pool.write_direct(id, self.scratch.as_bytes());
         }
         let end = (at + 1) * PAGE_SIZE;
         if self.extent.bytes.len() < end {
@@ -473,6 +480,6 @@ impl<'a> Builder<'a> {
         if extent.bytes.is_empty() {
             return Ok(());
         }
-        self.pages.pool.write_direct(PageId(extent.first), &extent.bytes)
+        self.change.pool.write_direct(PageId(extent.first), &extent.bytes)
     }
 }

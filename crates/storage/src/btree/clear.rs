@@ -6,10 +6,10 @@
 //! rules (levels and fences do not fit): the caller keeps all transactions away, and has noted, where a restart finds
 //! it, that the tree is to be emptied.
 
-use super::ops::{self, Section};
+use super::ops::{self, PageChange};
 use super::purge::try_latch;
 use super::space::{FreeOne, SPACE_PAGE};
-use super::{MAX_LEVELS, Pages, Tree, split};
+use super::{MAX_LEVELS, StructureChange, Tree, split};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::base::sync::yield_now;
@@ -35,14 +35,14 @@ impl Tree {
     ///
     /// # Errors
     /// A page that cannot be read, or a log that takes no more. Pages given back until then stay so.
-    pub(crate) fn clear(&self, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
+    pub(crate) fn clear(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
         loop {
-            match self.look(pages, self.root)? {
+            match self.look(change, self.root)? {
                 Seen::Other | Seen::Leaf(0) => return Ok(()),
-                Seen::Leaf(_) => self.empty_root(pages, rec)?,
+                Seen::Leaf(_) => self.empty_root(change, rec)?,
                 Seen::Inner(child) => {
-                    let (parent, leaf) = self.last_leaf(pages, child)?;
-                    self.take_leaf(pages, rec, parent, leaf)?;
+                    let (parent, leaf) = self.last_leaf(change, child)?;
+                    self.take_leaf(change, rec, parent, leaf)?;
                 }
             }
         }
@@ -52,24 +52,24 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::clear`].
-    pub(crate) fn give_root_back(&self, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
+    pub(crate) fn give_root_back(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
         loop {
-            if !matches!(self.look(pages, self.root)?, Seen::Leaf(0)) {
+            if !matches!(self.look(change, self.root)?, Seen::Leaf(0)) {
                 return Ok(());
             }
-            pages.pool.get_or_load(SPACE_PAGE)?;
-            let Some(mut root) = self.latch(pages, self.root)? else { continue };
+            change.pool.get_or_load(SPACE_PAGE)?;
+            let Some(mut root) = self.latch(change, self.root)? else { continue };
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-            let Some(free) = FreeOne::log(pages, self.root, rec) else {
+            let Some(free) = FreeOne::log(change, self.root, rec) else {
                 root.release_unchanged();
                 continue;
             };
-            root.mark_dirty(pages.log.tail());
-            let lsn = match pages.append(rec, root.page().lsn()) {
+            root.mark_dirty(change.log.tail());
+            let lsn = match change.append(rec, root.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
                     drop((free, root));
-                    refused.make_room(pages.log)?;
+                    refused.make_room(change.log)?;
                     continue;
                 }
             };
@@ -78,10 +78,10 @@ impl Tree {
         }
     }
 
-    fn look(&self, pages: Pages<'_>, id: PageId) -> Result<Seen, StorageError> {
+    fn look(&self, change: StructureChange<'_>, id: PageId) -> Result<Seen, StorageError> {
         loop {
-            let frame = pages.pool.get_or_load(id)?;
-            let read = frame.read(pages.pool.latches());
+            let frame = change.pool.get_or_load(id)?;
+            let read = frame.read(change.pool.latches());
             let page = read.page();
             let seen = match page.kind() {
                 Some(Kind::Leaf) if page.index() == self.index => Seen::Leaf(page.count()),
@@ -95,22 +95,22 @@ impl Tree {
     }
 
     /// The last leaf, below the root's last child, and its parent.
-    fn last_leaf(&self, pages: Pages<'_>, child: PageId) -> Result<(PageId, PageId), StorageError> {
+    fn last_leaf(&self, change: StructureChange<'_>, child: PageId) -> Result<(PageId, PageId), StorageError> {
         let (mut parent, mut at) = (self.root, child);
         for _ in 0..MAX_LEVELS {
-            match self.look(pages, at)? {
+            match self.look(change, at)? {
                 Seen::Leaf(_) => return Ok((parent, at)),
                 Seen::Inner(child) => (parent, at) = (at, child),
-                Seen::Other => return Err(self.damaged(pages.pool, at, "is not of the tree that leads to it")),
+                Seen::Other => return Err(self.damaged(change.pool, at, "is not of the tree that leads to it")),
             }
         }
-        Err(self.damaged(pages.pool, at, "is deeper than any tree"))
+        Err(self.damaged(change.pool, at, "is deeper than any tree"))
     }
 
     /// The page exclusively; `None` if it has left the pool or a thread that only reads it has its latch.
-    fn latch<'a>(&self, pages: Pages<'a>, id: PageId) -> Result<Option<FrameWrite<'a>>, StorageError> {
-        pages.pool.get_or_load(id)?;
-        let latched = try_latch(pages, id);
+    fn latch<'a>(&self, change: StructureChange<'a>, id: PageId) -> Result<Option<FrameWrite<'a>>, StorageError> {
+        change.pool.get_or_load(id)?;
+        let latched = try_latch(change, id);
         if latched.is_none() {
             yield_now();
         }
@@ -120,17 +120,17 @@ impl Tree {
     /// Takes the last leaf from its parent and gives it back. The caller checks whether this has happened.
     fn take_leaf(
         &self,
-        pages: Pages<'_>,
+        change: StructureChange<'_>,
         rec: &mut RecordBuf,
         parent: PageId,
         leaf: PageId,
     ) -> Result<(), StorageError> {
         // All in memory first: no latch is held while a page is read.
         for id in [leaf, SPACE_PAGE] {
-            pages.pool.get_or_load(id)?;
+            change.pool.get_or_load(id)?;
         }
-        let Some(mut above) = self.latch(pages, parent)? else { return Ok(()) };
-        let Some(mut last) = try_latch(pages, leaf) else {
+        let Some(mut above) = self.latch(change, parent)? else { return Ok(()) };
+        let Some(mut last) = try_latch(change, leaf) else {
             above.release_unchanged();
             return Ok(());
         };
@@ -143,25 +143,25 @@ impl Tree {
             (None, Some((position, left))) => ops::put_drop_child(rec, parent, position, left),
             (None, None) => unreachable!("a page without separators becomes an empty leaf"),
         }
-        let Some(free) = FreeOne::log(pages, leaf, rec) else {
+        let Some(free) = FreeOne::log(change, leaf, rec) else {
             last.release_unchanged();
             above.release_unchanged();
             return Ok(());
         };
-        let tail = pages.log.tail();
+        let tail = change.log.tail();
         above.mark_dirty(tail);
         last.mark_dirty(tail);
-        let lsn = match pages.append(rec, above.page().lsn().max(last.page().lsn())) {
+        let lsn = match change.append(rec, above.page().lsn().max(last.page().lsn())) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop((free, last, above));
-                return refused.make_room(pages.log);
+                return refused.make_room(change.log);
             }
         };
         if let Some(empty) = &empty {
             split::publish(&mut above, empty, lsn);
         } else if let Some((position, left)) = before {
-            let section = Section::DropChild { page: parent, position, child: left };
+            let section = PageChange::DropChild { page: parent, position, child: left };
             let done = ops::apply(&section, &mut above.page_mut());
             debug_assert!(done);
             above.page_mut().set_lsn(lsn);
@@ -171,17 +171,17 @@ impl Tree {
     }
 
     /// Takes all rows out of a root that is a leaf.
-    fn empty_root(&self, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
-        let Some(mut root) = self.latch(pages, self.root)? else { return Ok(()) };
+    fn empty_root(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
+        let Some(mut root) = self.latch(change, self.root)? else { return Ok(()) };
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         let empty = self.empty_leaf(&root);
         split::put_image(rec, self.root, &empty);
-        root.mark_dirty(pages.log.tail());
-        let lsn = match pages.append(rec, root.page().lsn()) {
+        root.mark_dirty(change.log.tail());
+        let lsn = match change.append(rec, root.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop(root);
-                return refused.make_room(pages.log);
+                return refused.make_room(change.log);
             }
         };
         split::publish(&mut root, &empty, lsn);

@@ -33,7 +33,7 @@ pub(crate) struct Tree {
 
 /// What a change of structure needs: pages, log, and the slot under which the log is written.
 #[derive(Clone, Copy)]
-pub(crate) struct Pages<'a> {
+pub(crate) struct StructureChange<'a> {
     pub(crate) pool: &'a BufferPool,
     pub(crate) log: &'a Log,
     pub(crate) slot: SlotId,
@@ -41,7 +41,7 @@ pub(crate) struct Pages<'a> {
     pub(crate) for_undo: bool,
 }
 
-impl Pages<'_> {
+impl StructureChange<'_> {
     /// Appends the record of a change of structure, with its pages latched.
     ///
     /// # Errors
@@ -74,14 +74,18 @@ impl Tree {
     ///
     /// # Errors
     /// No space, or a failed read of the allocator's page.
-    pub(crate) fn create(index: IndexId, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<Tree, StorageError> {
+    pub(crate) fn create(
+        index: IndexId,
+        change: StructureChange<'_>,
+        rec: &mut RecordBuf,
+    ) -> Result<Tree, StorageError> {
         loop {
-            let grant = space::Grant::prepare(pages, 1)?;
-            let Some(mut taken) = grant.take(pages) else { continue };
+            let grant = space::Grant::prepare(change, 1)?;
+            let Some(mut taken) = grant.take(change) else { continue };
             let root = taken.page(0);
             rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
             let mut frame = taken.create(0);
-            frame.mark_dirty(pages.log.tail());
+            frame.mark_dirty(change.log.tail());
             let mut empty = split::draft(&frame);
             PageMut::of(&mut empty).format(&Format {
                 id: root,
@@ -94,11 +98,11 @@ impl Tree {
             });
             split::put_image(rec, root, &empty);
             taken.log(rec);
-            let lsn = match pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO) {
+            let lsn = match change.log.append_redo_only(change.slot, rec, Lsn::ZERO) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
                     drop((frame, taken));
-                    refused.make_room(pages.log)?;
+                    refused.make_room(change.log)?;
                     continue;
                 }
             };

@@ -67,7 +67,7 @@ impl Op {
 
 /// Where a row is, according to a section.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct RowAt<'a> {
     pub(crate) page: PageId,
     /// Root included, so that undo needs no catalog.
     pub(crate) tree: Tree,
@@ -77,11 +77,11 @@ pub(crate) struct Place<'a> {
 
 /// A section, decoded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Section<'a> {
-    Insert { at: Place<'a>, value: &'a [u8] },
-    Patch { at: Place<'a>, offset: usize, before: &'a [u8], after: &'a [u8] },
-    Replace { at: Place<'a>, before: &'a [u8], was_ghost: bool, after: &'a [u8], is_ghost: bool },
-    Mark { at: Place<'a>, ghost: bool },
+pub(crate) enum PageChange<'a> {
+    Insert { at: RowAt<'a>, value: &'a [u8] },
+    Patch { at: RowAt<'a>, offset: usize, before: &'a [u8], after: &'a [u8] },
+    Replace { at: RowAt<'a>, before: &'a [u8], was_ghost: bool, after: &'a [u8], is_ghost: bool },
+    Mark { at: RowAt<'a>, ghost: bool },
     Image { page: PageId, hole: (usize, usize), bytes: &'a [u8] },
     Truncate { page: PageId, position: usize, right: PageId, high: &'a [u8] },
     AddChild { page: PageId, position: usize, key: &'a [u8], left: PageId, right: PageId },
@@ -91,21 +91,21 @@ pub(crate) enum Section<'a> {
     Free { page: PageId, next: PageId },
 }
 
-impl Section<'_> {
+impl PageChange<'_> {
     /// The page that it changes.
     pub(crate) fn page(&self) -> PageId {
         match *self {
-            Section::Insert { at, .. }
-            | Section::Patch { at, .. }
-            | Section::Replace { at, .. }
-            | Section::Mark { at, .. } => at.page,
-            Section::Image { page, .. }
-            | Section::Truncate { page, .. }
-            | Section::AddChild { page, .. }
-            | Section::DropChild { page, .. }
-            | Section::Purge { page, .. }
-            | Section::Space { page, .. }
-            | Section::Free { page, .. } => page,
+            PageChange::Insert { at, .. }
+            | PageChange::Patch { at, .. }
+            | PageChange::Replace { at, .. }
+            | PageChange::Mark { at, .. } => at.page,
+            PageChange::Image { page, .. }
+            | PageChange::Truncate { page, .. }
+            | PageChange::AddChild { page, .. }
+            | PageChange::DropChild { page, .. }
+            | PageChange::Purge { page, .. }
+            | PageChange::Space { page, .. }
+            | PageChange::Free { page, .. } => page,
         }
     }
 }
@@ -128,7 +128,7 @@ fn close(rec: &mut RecordBuf, at: usize) {
 
 /// Adds a section about one row: its head with the place and two numbers in one piece, then key, bytes, bytes.
 #[inline]
-fn put_row(rec: &mut RecordBuf, op: Op, at: &Place<'_>, numbers: [u16; 2], parts: [&[u8]; 2]) {
+fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, numbers: [u16; 2], parts: [&[u8]; 2]) {
     let used = ROW_HEAD + at.key.len() + parts[0].len() + parts[1].len();
     let pad = used.wrapping_neg() % 4;
     let mut head = [0; ROW_HEAD];
@@ -152,25 +152,25 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &Place<'_>, numbers: [u16; 2], parts
 const ROW_HEAD: usize = 24;
 
 /// Adds an insert of `value` under the place's key.
-pub(crate) fn put_insert(rec: &mut RecordBuf, at: &Place<'_>, value: &[u8]) {
+pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, value: &[u8]) {
     put_row(rec, Op::Insert, at, [value.len() as u16, 0], [value, &[]]);
 }
 
 /// Adds an overwrite of bytes within a row.
 #[inline]
-pub(crate) fn put_patch(rec: &mut RecordBuf, at: &Place<'_>, offset: usize, before: &[u8], after: &[u8]) {
+pub(crate) fn put_patch(rec: &mut RecordBuf, at: &RowAt<'_>, offset: usize, before: &[u8], after: &[u8]) {
     debug_assert_eq!(before.len(), after.len());
     put_row(rec, Op::Patch, at, [offset as u16, before.len() as u16], [before, after]);
 }
 
 /// Adds a replacement of a row's value and ghost mark.
-pub(crate) fn put_replace(rec: &mut RecordBuf, at: &Place<'_>, before: (&[u8], bool), after: (&[u8], bool)) {
+pub(crate) fn put_replace(rec: &mut RecordBuf, at: &RowAt<'_>, before: (&[u8], bool), after: (&[u8], bool)) {
     let number = |(value, ghost): (&[u8], bool)| value.len() as u16 | u16::from(ghost) << 15;
     put_row(rec, Op::Replace, at, [number(before), number(after)], [before.0, after.0]);
 }
 
 /// Adds the setting or clearing of a ghost mark.
-pub(crate) fn put_mark(rec: &mut RecordBuf, at: &Place<'_>, ghost: bool) {
+pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, ghost: bool) {
     put_row(rec, Op::Mark, at, [u16::from(ghost), 0], [&[], &[]]);
 }
 
@@ -256,16 +256,16 @@ pub(crate) fn put_free(rec: &mut RecordBuf, page: PageId, next: PageId) {
     close(rec, start);
 }
 
-/// Goes through the sections of a body. Ends early at bytes that make no sense; see [`Sections::is_whole`].
+/// Goes through the sections of a body. Ends early at bytes that make no sense; see [`PageChanges::is_whole`].
 #[derive(Clone, Debug)]
-pub(crate) struct Sections<'a> {
+pub(crate) struct PageChanges<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Sections<'a> {
+impl<'a> PageChanges<'a> {
     /// The sections of a body.
-    pub(crate) fn new(body: &'a [u8]) -> Sections<'a> {
-        Sections { rest: body }
+    pub(crate) fn new(body: &'a [u8]) -> PageChanges<'a> {
+        PageChanges { rest: body }
     }
 
     /// Bytes from here to the body's end: the position.
@@ -274,8 +274,8 @@ impl<'a> Sections<'a> {
     }
 
     /// The sections from `bytes` on, where one begins.
-    pub(crate) fn skip_bytes(self, bytes: usize) -> Sections<'a> {
-        Sections { rest: self.rest.get(bytes..).unwrap_or_default() }
+    pub(crate) fn skip_bytes(self, bytes: usize) -> PageChanges<'a> {
+        PageChanges { rest: self.rest.get(bytes..).unwrap_or_default() }
     }
 
     /// After the last section: whether every byte was understood.
@@ -300,10 +300,10 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl<'a> Iterator for Sections<'a> {
-    type Item = Section<'a>;
+impl<'a> Iterator for PageChanges<'a> {
+    type Item = PageChange<'a>;
 
-    fn next(&mut self) -> Option<Section<'a>> {
+    fn next(&mut self) -> Option<PageChange<'a>> {
         let mut head = Cursor(self.rest);
         let op = Op::from(*head.take(2)?.first()?)?;
         let bytes = usize::from(head.u16()?);
@@ -319,19 +319,19 @@ impl<'a> Iterator for Sections<'a> {
                 let (tree, position, key_len) = place(&mut c)?;
                 let value_len = c.u32()? as usize;
                 let key = c.take(key_len)?;
-                Section::Insert { at: Place { page, tree, position, key }, value: c.take(value_len)? }
+                PageChange::Insert { at: RowAt { page, tree, position, key }, value: c.take(value_len)? }
             }
             Op::Patch => {
                 let (tree, position, key_len) = place(&mut c)?;
                 let (offset, len) = (usize::from(c.u16()?), usize::from(c.u16()?));
-                let at = Place { page, tree, position, key: c.take(key_len)? };
-                Section::Patch { at, offset, before: c.take(len)?, after: c.take(len)? }
+                let at = RowAt { page, tree, position, key: c.take(key_len)? };
+                PageChange::Patch { at, offset, before: c.take(len)?, after: c.take(len)? }
             }
             Op::Replace => {
                 let (tree, position, key_len) = place(&mut c)?;
                 let (before, after) = (c.u16()?, c.u16()?);
-                let at = Place { page, tree, position, key: c.take(key_len)? };
-                Section::Replace {
+                let at = RowAt { page, tree, position, key: c.take(key_len)? };
+                PageChange::Replace {
                     at,
                     before: c.take(usize::from(before & 0x7FFF))?,
                     was_ghost: before >> 15 != 0,
@@ -342,31 +342,31 @@ impl<'a> Iterator for Sections<'a> {
             Op::Mark => {
                 let (tree, position, key_len) = place(&mut c)?;
                 let ghost = c.u32()? != 0;
-                Section::Mark { at: Place { page, tree, position, key: c.take(key_len)? }, ghost }
+                PageChange::Mark { at: RowAt { page, tree, position, key: c.take(key_len)? }, ghost }
             }
             Op::Image => {
                 let (from, to) = (usize::from(c.u16()?), usize::from(c.u16()?));
                 if from > to || to > PAGE_SIZE {
                     return None;
                 }
-                Section::Image { page, hole: (from, to), bytes: c.take(PAGE_SIZE - (to - from))? }
+                PageChange::Image { page, hole: (from, to), bytes: c.take(PAGE_SIZE - (to - from))? }
             }
             Op::Truncate => {
                 let (position, len) = (usize::from(c.u16()?), usize::from(c.u16()?));
-                Section::Truncate { page, position, right: PageId(c.u32()?), high: c.take(len)? }
+                PageChange::Truncate { page, position, right: PageId(c.u32()?), high: c.take(len)? }
             }
             Op::AddChild => {
                 let (position, len) = (usize::from(c.u16()?), usize::from(c.u16()?));
                 let (left, right) = (PageId(c.u32()?), PageId(c.u32()?));
-                Section::AddChild { page, position, key: c.take(len)?, left, right }
+                PageChange::AddChild { page, position, key: c.take(len)?, left, right }
             }
-            Op::DropChild => Section::DropChild { page, position: c.u32()? as usize, child: PageId(c.u32()?) },
+            Op::DropChild => PageChange::DropChild { page, position: c.u32()? as usize, child: PageId(c.u32()?) },
             Op::Purge => {
                 let n = c.u32()? as usize;
-                Section::Purge { page, positions: c.take(n.checked_mul(2)?)? }
+                PageChange::Purge { page, positions: c.take(n.checked_mul(2)?)? }
             }
-            Op::Space => Section::Space { page, end: c.u32()?, free: PageId(c.u32()?) },
-            Op::Free => Section::Free { page, next: PageId(c.u32()?) },
+            Op::Space => PageChange::Space { page, end: c.u32()?, free: PageId(c.u32()?) },
+            Op::Free => PageChange::Free { page, next: PageId(c.u32()?) },
         };
         self.rest = rest;
         Some(decoded)
@@ -376,61 +376,61 @@ impl<'a> Iterator for Sections<'a> {
 /// Applies the section to its page. False, and the page is untouched or partly changed, if the section does not fit the
 /// page: then the log and the page do not belong together.
 #[must_use]
-pub(crate) fn apply(section: &Section<'_>, page: &mut PageMut<'_>) -> bool {
+pub(crate) fn apply(section: &PageChange<'_>, page: &mut PageMut<'_>) -> bool {
     let count = page.read().count();
     match *section {
-        Section::Insert { at, value } => {
+        PageChange::Insert { at, value } => {
             if at.position > count || !page.read().has_room(at.key.len(), value.len()) {
                 return false;
             }
             page.insert(at.position, at.key, 0, value, 0);
             page.note_insert(at.position);
         }
-        Section::Patch { at, offset, after, .. } => {
+        PageChange::Patch { at, offset, after, .. } => {
             if at.position >= count || offset + after.len() > page.read().slot(at.position).value_len {
                 return false;
             }
             patch(page, at.position, offset, after);
         }
-        Section::Replace { at, after, is_ghost, .. } => {
+        PageChange::Replace { at, after, is_ghost, .. } => {
             if at.position >= count {
                 return false;
             }
             replace(page, at.position, after, is_ghost);
         }
-        Section::Mark { at, ghost } => {
+        PageChange::Mark { at, ghost } => {
             if at.position >= count {
                 return false;
             }
             mark(page, at.position, ghost);
         }
-        Section::Image { hole: (from, to), bytes, .. } => {
+        PageChange::Image { hole: (from, to), bytes, .. } => {
             let all = page.bytes();
             all[..from].copy_from_slice(&bytes[..from]);
             all[from..to].fill(0);
             all[to..].copy_from_slice(&bytes[from..]);
         }
-        Section::Truncate { position, right, high, .. } => {
+        PageChange::Truncate { position, right, high, .. } => {
             if position > count {
                 return false;
             }
             truncate(page, position, right, high);
         }
-        Section::AddChild { position, key, left, right, .. } => {
+        PageChange::AddChild { position, key, left, right, .. } => {
             if position > count || !page.read().has_room(key.len(), 0) {
                 return false;
             }
             page.insert(position, key, left.0, &[], 0);
             page.set_child(position + 1, right);
         }
-        Section::DropChild { position, child, .. } => {
+        PageChange::DropChild { position, child, .. } => {
             if position >= count {
                 return false;
             }
             page.remove(position);
             page.set_child(position, child);
         }
-        Section::Purge { positions, .. } => {
+        PageChange::Purge { positions, .. } => {
             for pair in positions.as_chunks::<2>().0 {
                 let position = usize::from(u16::from_le_bytes(*pair));
                 if position >= page.read().count() {
@@ -440,13 +440,13 @@ pub(crate) fn apply(section: &Section<'_>, page: &mut PageMut<'_>) -> bool {
             }
             page.bump_splits();
         }
-        Section::Space { page: id, end, free } => {
+        PageChange::Space { page: id, end, free } => {
             page.put_u32(ID, id.0);
             page.put_u8(KIND, Kind::Meta as u8);
             page.put_u32(space::END, end);
             page.put_u32(space::FREE, free.0);
         }
-        Section::Free { page: id, next } => {
+        PageChange::Free { page: id, next } => {
             let lsn = page.read().lsn();
             page.bytes().fill(0);
             page.set_lsn(lsn);
@@ -460,29 +460,29 @@ pub(crate) fn apply(section: &Section<'_>, page: &mut PageMut<'_>) -> bool {
 
 /// Whether a section read from a log fits the page as it is: its key lies, or would lie, at the position it names, and
 /// there is room. Restart checks this before it applies a section, so that no log, however wrong, breaks a page.
-pub(crate) fn fits(section: &Section<'_>, page: PageRef<'_>) -> bool {
+pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
     let kind = page.kind();
-    let is_row = |at: &Place<'_>, there: bool| {
+    let is_row = |at: &RowAt<'_>, there: bool| {
         kind == Some(Kind::Leaf)
             && at.key.len() <= MAX_KEY
             && page.covers(at.key)
             && page.lower_bound(at.key) == (at.position, there)
     };
     match *section {
-        Section::Insert { at, value } => {
+        PageChange::Insert { at, value } => {
             is_row(&at, false) && value.len() <= MAX_ROW && page.has_room(at.key.len(), value.len())
         }
-        Section::Patch { at, offset, after, .. } => {
+        PageChange::Patch { at, offset, after, .. } => {
             is_row(&at, true) && offset + after.len() <= page.slot(at.position).value_len
         }
-        Section::Replace { at, after, .. } => {
+        PageChange::Replace { at, after, .. } => {
             is_row(&at, true) && after.len() <= MAX_ROW && {
                 let grows = after.len().saturating_sub(page.slot(at.position).value_len);
                 grows == 0 || page.free_bytes() >= grows + RECORD_HEAD
             }
         }
-        Section::Mark { at, .. } => is_row(&at, true),
-        Section::Truncate { position, high, .. } => {
+        PageChange::Mark { at, .. } => is_row(&at, true),
+        PageChange::Truncate { position, high, .. } => {
             let kept = |i: usize| SLOT + RECORD_HEAD + page.entry(i).key_len + page.entry(i).value_len;
             let low = page.low_fence();
             matches!(kind, Some(Kind::Leaf | Kind::Inner))
@@ -494,15 +494,15 @@ pub(crate) fn fits(section: &Section<'_>, page: PageRef<'_>) -> bool {
                 && header::SLOTS + low.map_or(0, |low| low.len()) + high.len() + (0..position).map(kept).sum::<usize>()
                     <= PAGE_SIZE
         }
-        Section::AddChild { position, key, .. } => {
+        PageChange::AddChild { position, key, .. } => {
             kind == Some(Kind::Inner)
                 && key.len() <= MAX_KEY
                 && page.covers(key)
                 && page.lower_bound(key) == (position, false)
                 && page.has_room(key.len(), 0)
         }
-        Section::DropChild { position, .. } => kind == Some(Kind::Inner) && position < page.count(),
-        Section::Purge { positions, .. } => {
+        PageChange::DropChild { position, .. } => kind == Some(Kind::Inner) && position < page.count(),
+        PageChange::Purge { positions, .. } => {
             let mut end = page.count();
             kind == Some(Kind::Leaf)
                 && positions.as_chunks::<2>().0.iter().all(|pair| {
@@ -513,8 +513,8 @@ pub(crate) fn fits(section: &Section<'_>, page: PageRef<'_>) -> bool {
                 })
         }
         // They replace the page's content, whatever it was; the content of an image is checked afterwards.
-        Section::Image { .. } | Section::Free { .. } => true,
-        Section::Space { page, .. } => page == super::space::SPACE_PAGE,
+        PageChange::Image { .. } | PageChange::Free { .. } => true,
+        PageChange::Space { page, .. } => page == super::space::SPACE_PAGE,
     }
 }
 

@@ -4,9 +4,9 @@
 //! deleter may yet roll back. Once no lock refers to the key any more the ghost may go. The operations that come across
 //! ghosts and such leaves do both: an insert that needs room, a scan that meets many.
 
-use super::ops::{self, Section};
+use super::ops::{self, PageChange};
 use super::space::{FreeOne, SPACE_PAGE};
-use super::{Pages, Tree};
+use super::{StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
@@ -30,7 +30,7 @@ impl Tree {
     /// When the log cannot take the record; nothing was changed then.
     pub(crate) fn purge(
         &self,
-        pages: Pages<'_>,
+        change: StructureChange<'_>,
         rec: &mut RecordBuf,
         leaf: &mut FrameWrite<'_>,
         referenced: &mut dyn FnMut(&[u8]) -> bool,
@@ -47,15 +47,15 @@ impl Tree {
         }
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         ops::put_purge(rec, leaf.frame().page_id(), &gone);
-        leaf.mark_dirty(pages.log.tail());
-        let lsn = match pages.log.append_redo_only(pages.slot, rec, leaf.page().lsn()) {
+        leaf.mark_dirty(change.log.tail());
+        let lsn = match change.log.append_redo_only(change.slot, rec, leaf.page().lsn()) {
             Ok(lsn) => lsn,
             // The caller holds the leaf's latch. Operations that need room make the segment; the ghosts go another
             // time.
             Err(Unlogged::NoRoom { .. }) => return Ok(0),
             Err(Unlogged::Failed(error)) => return Err(error),
         };
-        for section in ops::Sections::new(rec.body()) {
+        for section in ops::PageChanges::new(rec.body()) {
             let done = ops::apply(&section, &mut leaf.page_mut());
             debug_assert!(done);
         }
@@ -70,12 +70,12 @@ impl Tree {
     /// A page that cannot be read, or a log that takes no more.
     pub(crate) fn try_merge(
         &self,
-        pages: Pages<'_>,
+        change: StructureChange<'_>,
         rec: &mut RecordBuf,
         key: &[u8],
         referenced: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<bool, StorageError> {
-        let (node, parent) = self.with_parent(pages.pool, key, 0)?;
+        let (node, parent) = self.with_parent(change.pool, key, 0)?;
         let Some(parent) = parent else { return Ok(false) };
         let used = node.page().used_bytes();
         let (count, at) = (parent.read.page().count(), parent.position);
@@ -92,16 +92,16 @@ impl Tree {
         // Under plain latches both are held, and loading may wait.
         drop((node, parent));
         for id in [left_id, right_id, SPACE_PAGE] {
-            pages.pool.get_or_load(id)?;
+            change.pool.get_or_load(id)?;
         }
         let Some(mut parent) = above.write_at(version) else { return Ok(false) };
-        let (Some(left), Some(right)) = (try_latch(pages, left_id), try_latch(pages, right_id)) else {
+        let (Some(left), Some(right)) = (try_latch(change, left_id), try_latch(change, right_id)) else {
             parent.release_unchanged();
             return Ok(false);
         };
         let (mut left, mut right) = (left, right);
         if let Some(page) = self.no_neighbours(&left, &right) {
-            let damaged = self.damaged(pages.pool, page, "is no neighbour of the leaf beside it");
+            let damaged = self.damaged(change.pool, page, "is no neighbour of the leaf beside it");
             right.release_unchanged();
             left.release_unchanged();
             parent.release_unchanged();
@@ -123,33 +123,33 @@ impl Tree {
         let mut merged = PageBytes::boxed();
         merge(left.page(), right.page(), &mut PageMut::of(&mut merged));
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        let tail = pages.log.tail();
+        let tail = change.log.tail();
         for frame in [&mut parent, &mut left, &mut right] {
             frame.mark_dirty(tail);
         }
         ops::put_image(rec, left_id, merged.as_bytes(), PageRef::of(&merged));
         ops::put_drop_child(rec, parent.frame().page_id(), position, left_id);
-        let Some(free) = FreeOne::log(pages, right_id, rec) else { return Ok(false) };
+        let Some(free) = FreeOne::log(change, right_id, rec) else { return Ok(false) };
         let after = parent.page().lsn().max(left.page().lsn()).max(right.page().lsn());
-        let lsn = match pages.log.append_redo_only(pages.slot, rec, after) {
+        let lsn = match change.log.append_redo_only(change.slot, rec, after) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop((free, left, right, parent));
-                refused.make_room(pages.log)?;
+                refused.make_room(change.log)?;
                 return Ok(false);
             }
         };
         left.page_mut().bytes().copy_from_slice(merged.as_bytes());
         left.page_mut().set_lsn(lsn);
         let done =
-            ops::apply(&Section::DropChild { page: self.root, position, child: left_id }, &mut parent.page_mut());
+            ops::apply(&PageChange::DropChild { page: self.root, position, child: left_id }, &mut parent.page_mut());
         debug_assert!(done);
         parent.page_mut().set_lsn(lsn);
         free.finish(&mut right, lsn);
         let lonely = parent.page().count() == 0 && parent.frame().page_id() == self.root;
         drop((left, right, parent));
         if lonely {
-            self.collapse(pages, rec)?;
+            self.collapse(change, rec)?;
         }
         Ok(true)
     }
@@ -164,23 +164,23 @@ impl Tree {
     }
 
     /// Takes the content of a root's only child into the root.
-    fn collapse(&self, pages: Pages<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
-        let root = pages.pool.get_or_load(self.root)?;
+    fn collapse(&self, change: StructureChange<'_>, rec: &mut RecordBuf) -> Result<(), StorageError> {
+        let root = change.pool.get_or_load(self.root)?;
         let only = PageId(root.bytes().u32(header::UPPER));
         if !only.is_none() {
-            pages.pool.get_or_load(only)?;
+            change.pool.get_or_load(only)?;
         }
-        let Some(mut root) = try_latch(pages, self.root) else { return Ok(()) };
+        let Some(mut root) = try_latch(change, self.root) else { return Ok(()) };
         if root.page().is_leaf() || root.page().count() > 0 || root.page().child(0) != only {
             root.release_unchanged();
             return Ok(());
         }
-        let Some(mut child) = try_latch(pages, only) else {
+        let Some(mut child) = try_latch(change, only) else {
             root.release_unchanged();
             return Ok(());
         };
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
-        let tail = pages.log.tail();
+        let tail = change.log.tail();
         root.mark_dirty(tail);
         child.mark_dirty(tail);
         let after = root.page().lsn().max(child.page().lsn());
@@ -188,12 +188,12 @@ impl Tree {
         image.as_bytes_mut().copy_from_slice(child.stable());
         PageMut::of(&mut image).put_u32(header::ID, self.root.0);
         ops::put_image(rec, self.root, image.as_bytes(), PageRef::of(&image));
-        let Some(free) = FreeOne::log(pages, only, rec) else { return Ok(()) };
-        let lsn = match pages.log.append_redo_only(pages.slot, rec, after) {
+        let Some(free) = FreeOne::log(change, only, rec) else { return Ok(()) };
+        let lsn = match change.log.append_redo_only(change.slot, rec, after) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop((free, child, root));
-                return refused.make_room(pages.log);
+                return refused.make_room(change.log);
             }
         };
         root.page_mut().bytes().copy_from_slice(image.as_bytes());
@@ -204,8 +204,8 @@ impl Tree {
 }
 
 /// The page exclusively, if it is in memory and free.
-pub(crate) fn try_latch(pages: Pages<'_>, id: PageId) -> Option<FrameWrite<'_>> {
-    let write = pages.pool.get(id)?.try_write()?;
+pub(crate) fn try_latch(change: StructureChange<'_>, id: PageId) -> Option<FrameWrite<'_>> {
+    let write = change.pool.get(id)?.try_write()?;
     if write.frame().page_id() == id {
         return Some(write);
     }

@@ -18,7 +18,7 @@ use crate::base::ids::PageId;
 use crate::base::point::{PointSite, site};
 use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
-use crate::buffer::shortcuts::Spot;
+use crate::buffer::shortcuts::ShortcutEntry;
 use crate::latch::Version;
 use crate::page::PageRef;
 use crate::page::header::Kind;
@@ -256,7 +256,7 @@ fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
 /// has exactly this key, or the gap that a missing key belongs into: a page that leaves its tree is emptied before its
 /// latch is released.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found<'p> {
+pub(crate) struct KeyHint<'p> {
     pub(crate) frame: &'p Frame,
     pub(crate) version: Version,
     pub(crate) position: usize,
@@ -264,7 +264,7 @@ pub(crate) struct Found<'p> {
 }
 
 /// A key of a group descent: its tree, itself, and how many bytes of its row are wanted.
-pub(crate) type Wanted<'k> = (Tree, &'k [u8], usize);
+pub(crate) type KeyQuery<'k> = (Tree, &'k [u8], usize);
 
 /// Most keys of one group descent.
 pub(crate) const GROUP: usize = 16;
@@ -275,13 +275,17 @@ impl Tree {
     /// works on the other keys. Prefetches the first bytes of each row and says where it is. The levels above are few
     /// pages, and in the cache. A key whose page is not in the pool is left out.
     #[inline(never)]
-    pub(crate) fn find_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], found: &mut [Option<Found<'p>>; GROUP]) {
+    pub(crate) fn find_group<'p>(
+        pool: &'p BufferPool,
+        keys: &[KeyQuery<'_>],
+        found: &mut [Option<KeyHint<'p>>; GROUP],
+    ) {
         if cfg!(any(miri, race_free)) {
             // It reads pages while they change. Its results are hints, which callers can do without.
             return;
         }
         debug_assert!(keys.len() <= GROUP);
-        let mut spots = [Spot::NONE; GROUP];
+        let mut spots = [ShortcutEntry::NONE; GROUP];
         for (spot, (tree, key, _)) in spots.iter_mut().zip(keys) {
             *spot = pool.shortcuts().spot(tree.index, key);
         }
@@ -342,7 +346,7 @@ impl Tree {
     /// level by level, and then finds the keys. For pools with readers: a device serves many reads in the time of one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn fetch_group<'p>(pool: &'p BufferPool, keys: &[Wanted<'_>], found: &mut [Option<Found<'p>>]) {
+    pub(crate) fn fetch_group<'p>(pool: &'p BufferPool, keys: &[KeyQuery<'_>], found: &mut [Option<KeyHint<'p>>]) {
         let mut missing = Vec::with_capacity(keys.len());
         let mut any = false;
         for _ in 0..MAX_LEVELS {
@@ -411,7 +415,7 @@ impl<'p> Hint<'p> {
 
     /// The leaf in which a key near this one was found last. Its first lines are prefetched.
     #[inline]
-    fn by_shortcut(pool: &'p BufferPool, spot: Spot) -> Option<Hint<'p>> {
+    fn by_shortcut(pool: &'p BufferPool, spot: ShortcutEntry) -> Option<Hint<'p>> {
         let id = pool.shortcuts().leaf(spot);
         if id.is_none() {
             return None;
@@ -431,7 +435,7 @@ impl<'p> Hint<'p> {
 
     /// The key's place, if this is a leaf of its tree and has not changed; its row is prefetched.
     #[inline]
-    fn settle(&self, (tree, key, row_bytes): &Wanted<'_>) -> Option<Found<'p>> {
+    fn settle(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
         let Hint { frame, id, version, .. } = *self;
         let page = frame.bytes();
         // A frame that has lost its page still shows it: only its number tells that it holds the page.
@@ -454,7 +458,7 @@ impl<'p> Hint<'p> {
             return None;
         }
         frame.touch();
-        Some(Found { frame, version, position, exact })
+        Some(KeyHint { frame, version, position, exact })
     }
 
     /// The number of the child in which a key lies, if this is its inner page and has not changed.
@@ -478,7 +482,7 @@ impl<'p> Hint<'p> {
 
 /// Reads the hint keys of pages, and prefetches the slots that they lead to.
 #[inline]
-fn narrow(hints: &mut [Option<Hint<'_>>; GROUP], keys: &[Wanted<'_>]) {
+fn narrow(hints: &mut [Option<Hint<'_>>; GROUP], keys: &[KeyQuery<'_>]) {
     for (hint, (_, key, _)) in hints.iter_mut().zip(keys) {
         if let Some(hint) = hint {
             hint.narrow(key);

@@ -26,7 +26,7 @@
 //! pages as well; they are not counted. At restart nothing is kept, and nothing needs to be: the file still has the
 //! room that was kept in it, and only undo takes pages.
 
-use super::Pages;
+use super::StructureChange;
 use super::ops;
 use super::purge::try_latch;
 use crate::base::error::StorageError;
@@ -50,8 +50,8 @@ pub(super) fn state(page: PageRef<'_>) -> (u32, PageId) {
 }
 
 /// The allocator's page, exclusively, if it is in memory: the caller may hold other latches.
-pub(super) fn latch_space(pages: Pages<'_>) -> Option<FrameWrite<'_>> {
-    let space = pages.pool.get(SPACE_PAGE)?.write();
+pub(super) fn latch_space(change: StructureChange<'_>) -> Option<FrameWrite<'_>> {
+    let space = change.pool.get(SPACE_PAGE)?.write();
     if space.frame().page_id() == SPACE_PAGE {
         return Some(space);
     }
@@ -71,8 +71,8 @@ enum Listed {
 }
 
 /// Looks at a page of the free list, and waits for nothing.
-fn listed(pages: Pages<'_>, id: PageId) -> Listed {
-    let Some(write) = try_latch(pages, id) else { return Listed::Unseen };
+fn listed(change: StructureChange<'_>, id: PageId) -> Listed {
+    let Some(write) = try_latch(change, id) else { return Listed::Unseen };
     let page = write.page();
     let listed = match page.kind() {
         Some(Kind::Free) => Listed::Free { next: page.right() },
@@ -116,12 +116,12 @@ impl Kept {
     ///
     /// # Errors
     /// No space on the device; nothing more is kept then.
-    pub(crate) fn keep(&mut self, pages: Pages<'_>) -> Result<(), StorageError> {
+    pub(crate) fn keep(&mut self, change: StructureChange<'_>) -> Result<(), StorageError> {
         let more = PAGES_PER_ROW + if self.pages == 0 { PAGES_ABOVE } else { 0 };
-        let kept = pages.pool.keep_pages(more);
-        let ensured = first_unused(pages).and_then(|end| pages.pool.ensure_file(end + kept));
+        let kept = change.pool.keep_pages(more);
+        let ensured = first_unused(change).and_then(|end| change.pool.ensure_file(end + kept));
         if let Err(error) = ensured {
-            pages.pool.release_pages(more);
+            change.pool.release_pages(more);
             return Err(error);
         }
         self.pages += more;
@@ -140,10 +140,10 @@ impl Kept {
 }
 
 /// The number of the first page never used.
-pub(super) fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
+pub(super) fn first_unused(change: StructureChange<'_>) -> Result<u64, StorageError> {
     loop {
-        let space = pages.pool.get_or_load(SPACE_PAGE)?;
-        let read = space.read(pages.pool.latches());
+        let space = change.pool.get_or_load(SPACE_PAGE)?;
+        let read = space.read(change.pool.latches());
         let (end, _) = state(read.page());
         if space.page_id() == SPACE_PAGE && read.is_valid() {
             return Ok(u64::from(end));
@@ -153,19 +153,19 @@ pub(super) fn first_unused(pages: Pages<'_>) -> Result<u64, StorageError> {
 
 /// Which of `n` pages from `end` on, none of which was ever used, is in memory as a page of a tree: then the allocator
 /// is wrong. To hand out such a page would overwrite it, or wait for ever for a latch that this thread holds.
-pub(super) fn first_used(pages: Pages<'_>, end: u32, n: usize) -> Option<PageId> {
+pub(super) fn first_used(change: StructureChange<'_>, end: u32, n: usize) -> Option<PageId> {
     (0..n as u32)
         .map(|i| PageId(end.saturating_add(i)))
-        .find(|id| pages.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
+        .find(|id| change.pool.get(*id).is_some_and(|frame| frame.page_id() == *id && is_of_tree(frame.bytes())))
 }
 
 /// The error for an allocator that calls a page unused although a tree uses it.
-pub(super) fn called_unused(pages: Pages<'_>, page: PageId) -> StorageError {
-    damaged(pages, format!("says that page {page} was never used, but it is"))
+pub(super) fn called_unused(change: StructureChange<'_>, page: PageId) -> StorageError {
+    damaged(change, format!("says that page {page} was never used, but it is"))
 }
 
-fn damaged(pages: Pages<'_>, what: String) -> StorageError {
-    StorageError::CorruptPage { file: pages.pool.file_name(), page: SPACE_PAGE, what }
+fn damaged(change: StructureChange<'_>, what: String) -> StorageError {
+    StorageError::CorruptPage { file: change.pool.file_name(), page: SPACE_PAGE, what }
 }
 
 /// Whether a tree uses a page. A page that was being made when the log refused the change has no LSN: it was never
@@ -185,60 +185,60 @@ impl<'a> Grant<'a> {
     ///
     /// # Errors
     /// No space on the device, no frames, a free page that cannot be read.
-    pub(crate) fn prepare(pages: Pages<'a>, n: usize) -> Result<Grant<'a>, StorageError> {
+    pub(crate) fn prepare(change: StructureChange<'a>, n: usize) -> Result<Grant<'a>, StorageError> {
         debug_assert!(n <= MOST);
         loop {
-            let space = pages.pool.get_or_load(SPACE_PAGE)?;
-            let read = space.read(pages.pool.latches());
+            let space = change.pool.get_or_load(SPACE_PAGE)?;
+            let read = space.read(change.pool.latches());
             let (end, mut free) = state(read.page());
-            let used = first_used(pages, end, n);
+            let used = first_used(change, end, n);
             if space.page_id() != SPACE_PAGE || !read.is_valid() {
                 continue;
             }
             let version = read.version();
             drop(read);
             if let Some(page) = used {
-                return Err(called_unused(pages, page));
+                return Err(called_unused(change, page));
             }
             let mut found = 0;
             while found < n && !free.is_none() {
-                pages.pool.get_or_load(free)?;
-                match listed(pages, free) {
+                change.pool.get_or_load(free)?;
+                match listed(change, free) {
                     Listed::Free { next } => (free, found) = (next, found + 1),
                     // No thread has taken it meanwhile: it was never free.
                     Listed::Used if space.is_still(version) => {
-                        return Err(damaged(pages, format!("says that page {free} is free, but it is in use")));
+                        return Err(damaged(change, format!("says that page {free} is free, but it is in use")));
                     }
                     // It has just been taken, or has left the pool again: the thread that takes pages will see.
                     Listed::Used | Listed::Unseen => break,
                 }
             }
             if found < n {
-                let least = u64::from(end) + n as u64 + pages.kept();
+                let least = u64::from(end) + n as u64 + change.kept();
                 // Other threads may take pages meanwhile: be generous where there is space.
-                match pages.pool.ensure_file(least + 15 * n as u64) {
-                    Err(StorageError::NoSpace { .. }) if pages.pool.file_holds(least) => {}
+                match change.pool.ensure_file(least + 15 * n as u64) {
+                    Err(StorageError::NoSpace { .. }) if change.pool.file_holds(least) => {}
                     ensured => ensured?,
                 }
             }
-            return Ok(Grant { frames: pages.pool.reserve(n)?, n });
+            return Ok(Grant { frames: change.pool.reserve(n)?, n });
         }
     }
 
     /// Takes the pages; the allocator stays latched until [`Taken::finish`].
     ///
     /// `None` when other threads have used up what was prepared: release all latches and prepare again.
-    pub(crate) fn take(self, pages: Pages<'a>) -> Option<Taken<'a>> {
-        let space = latch_space(pages)?;
+    pub(crate) fn take(self, change: StructureChange<'a>) -> Option<Taken<'a>> {
+        let space = latch_space(change)?;
         let (mut end, mut free) = state(space.page());
-        if first_used(pages, end, self.n).is_some() {
+        if first_used(change, end, self.n).is_some() {
             // The next thread that prepares will report it.
             space.release_unchanged();
             return None;
         }
         let mut ids = [PageId::NONE; MOST];
         for id in ids.iter_mut().take(self.n) {
-            if let Listed::Free { next } = listed(pages, free) {
+            if let Listed::Free { next } = listed(change, free) {
                 *id = free;
                 free = next;
             } else {
@@ -247,17 +247,17 @@ impl<'a> Grant<'a> {
                 end = end.saturating_add(1);
             }
         }
-        if !pages.pool.file_holds(u64::from(end) + pages.kept()) {
+        if !change.pool.file_holds(u64::from(end) + change.kept()) {
             space.release_unchanged();
             return None;
         }
-        Some(Taken { pages, space, frames: self.frames, ids, end, free })
+        Some(Taken { change, space, frames: self.frames, ids, end, free })
     }
 }
 
 /// Pages taken for a change of structure that is being built.
 pub(crate) struct Taken<'a> {
-    pages: Pages<'a>,
+    change: StructureChange<'a>,
     space: FrameWrite<'a>,
     frames: Reserved<'a>,
     ids: [PageId; MOST],
@@ -274,7 +274,7 @@ impl<'a> Taken<'a> {
     /// A latched frame for page `i`.
     pub(crate) fn create(&mut self, i: usize) -> FrameWrite<'a> {
         let id = self.ids[i];
-        match self.pages.pool.get(id) {
+        match self.change.pool.get(id) {
             // A page of the free list that is in memory keeps its frame.
             Some(frame) => {
                 let write = frame.write();
@@ -292,7 +292,7 @@ impl<'a> Taken<'a> {
     /// Adds the allocator's new state to the record.
     pub(crate) fn log(&mut self, rec: &mut RecordBuf) {
         ops::put_space(rec, SPACE_PAGE, self.end, self.free);
-        self.space.mark_dirty(self.pages.log.tail());
+        self.space.mark_dirty(self.change.log.tail());
     }
 
     /// Makes the new state that of the page, under the record's LSN, and releases it.
@@ -316,10 +316,10 @@ impl<'a> FreeOne<'a> {
     /// Latches the allocator and adds the return of `page` to the record.
     ///
     /// `None` if the allocator's page has left the pool: release all latches, load it, begin again.
-    pub(crate) fn log(pages: Pages<'a>, page: PageId, rec: &mut RecordBuf) -> Option<FreeOne<'a>> {
-        let mut space = latch_space(pages)?;
+    pub(crate) fn log(change: StructureChange<'a>, page: PageId, rec: &mut RecordBuf) -> Option<FreeOne<'a>> {
+        let mut space = latch_space(change)?;
         let (end, next) = state(space.page());
-        space.mark_dirty(pages.log.tail());
+        space.mark_dirty(change.log.tail());
         ops::put_space(rec, SPACE_PAGE, end, page);
         ops::put_free(rec, page, next);
         Some(FreeOne { space, page, next, end })
@@ -328,7 +328,7 @@ impl<'a> FreeOne<'a> {
     /// Makes the change under the record's LSN. `freed` is the page itself, latched.
     pub(crate) fn finish(mut self, freed: &mut FrameWrite<'_>, lsn: Lsn) {
         let mut page = freed.page_mut();
-        let applied = ops::apply(&ops::Section::Free { page: self.page, next: self.next }, &mut page);
+        let applied = ops::apply(&ops::PageChange::Free { page: self.page, next: self.next }, &mut page);
         debug_assert!(applied);
         page.set_lsn(lsn);
         let mut space = self.space.page_mut();
@@ -342,19 +342,19 @@ impl<'a> FreeOne<'a> {
 ///
 /// # Errors
 /// No frame, or a log that takes no more.
-pub(crate) fn give_back(pages: Pages<'_>, rec: &mut RecordBuf, page: PageId) -> Result<(), StorageError> {
+pub(crate) fn give_back(change: StructureChange<'_>, rec: &mut RecordBuf, page: PageId) -> Result<(), StorageError> {
     loop {
-        pages.pool.get_or_load(SPACE_PAGE)?;
-        let mut frames = pages.pool.reserve(1)?;
+        change.pool.get_or_load(SPACE_PAGE)?;
+        let mut frames = change.pool.reserve(1)?;
         rec.begin(RecordKind::System as u8, TxnId(0), Lsn::ZERO);
         let mut freed = frames.create(page);
-        let Some(free) = FreeOne::log(pages, page, rec) else { continue };
-        freed.mark_dirty(pages.log.tail());
-        let lsn = match pages.log.append_redo_only(pages.slot, rec, Lsn::ZERO) {
+        let Some(free) = FreeOne::log(change, page, rec) else { continue };
+        freed.mark_dirty(change.log.tail());
+        let lsn = match change.log.append_redo_only(change.slot, rec, Lsn::ZERO) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop((free, freed));
-                refused.make_room(pages.log)?;
+                refused.make_room(change.log)?;
                 continue;
             }
         };

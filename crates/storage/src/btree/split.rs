@@ -9,9 +9,9 @@
 //! gap before the left leaf's high fence: locks on gaps stay right without being moved. The one exception is a leaf
 //! with a single row that the new key follows: there the split first asks whether a transaction has locked the gap.
 
-use super::ops::{self, Section};
+use super::ops::{self, PageChange};
 use super::space::Grant;
-use super::{Pages, Tree};
+use super::{StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
@@ -62,7 +62,7 @@ impl Tree {
     /// No space, no frames, a page that cannot be read.
     pub(crate) fn split(
         &self,
-        pages: Pages<'_>,
+        change: StructureChange<'_>,
         rec: &mut RecordBuf,
         key: &[u8],
         level: u8,
@@ -70,8 +70,8 @@ impl Tree {
         gap_is_free: &mut dyn FnMut(PageRef<'_>) -> bool,
     ) -> Result<Made, StorageError> {
         loop {
-            let grant = Grant::prepare(pages, 1)?;
-            let (node, parent) = self.with_parent(pages.pool, key, level)?;
+            let grant = Grant::prepare(change, 1)?;
+            let (node, parent) = self.with_parent(change.pool, key, level)?;
             let fits = node.page().has_room(key.len(), value_len);
             if !node.is_valid() {
                 continue;
@@ -81,7 +81,7 @@ impl Tree {
             }
             let Some(parent) = parent else {
                 if let Some(root) = node.upgrade() {
-                    self.grow(pages, rec, root, grant)?;
+                    self.grow(change, rec, root, grant)?;
                 }
                 continue;
             };
@@ -94,7 +94,7 @@ impl Tree {
                 drop((node, parent, grant));
                 // The page needs room for the separator, which may be longer than the key that leads there.
                 let longer = cut.separator.len().saturating_sub(key.len());
-                self.split(pages, rec, key, level + 1, longer, gap_is_free)?;
+                self.split(change, rec, key, level + 1, longer, gap_is_free)?;
                 continue;
             }
             let position = parent.position;
@@ -107,12 +107,12 @@ impl Tree {
             if let Some((page, what)) = cut.wrong(&node, &parent, position) {
                 node.release_unchanged();
                 parent.release_unchanged();
-                return Err(self.damaged(pages.pool, page, &what));
+                return Err(self.damaged(change.pool, page, &what));
             }
-            let Some(mut taken) = grant.take(pages) else { continue };
+            let Some(mut taken) = grant.take(change) else { continue };
             let (left_id, right_id) = (node.frame().page_id(), taken.page(0));
             let mut right = taken.create(0);
-            let tail = pages.log.tail();
+            let tail = change.log.tail();
             for frame in [&mut parent, &mut node, &mut right] {
                 frame.mark_dirty(tail);
             }
@@ -130,18 +130,18 @@ impl Tree {
             ops::put_add_child(rec, parent.frame().page_id(), position, &cut.separator, left_id, right_id);
             taken.log(rec);
             let after = node.page().lsn().max(parent.page().lsn());
-            let lsn = match pages.append(rec, after) {
+            let lsn = match change.append(rec, after) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
                     drop((right, node, parent, taken));
-                    refused.make_room(pages.log)?;
+                    refused.make_room(change.log)?;
                     continue;
                 }
             };
-            for section in ops::Sections::new(rec.body()) {
+            for section in ops::PageChanges::new(rec.body()) {
                 let frame = match section {
-                    Section::Truncate { .. } => &mut node,
-                    Section::AddChild { .. } => &mut parent,
+                    PageChange::Truncate { .. } => &mut node,
+                    PageChange::AddChild { .. } => &mut parent,
                     _ => continue,
                 };
                 let done = ops::apply(&section, &mut frame.page_mut());
@@ -160,15 +160,15 @@ impl Tree {
     /// segment had to be prepared anew, nothing has happened, and the caller checks again.
     fn grow(
         &self,
-        pages: Pages<'_>,
+        change: StructureChange<'_>,
         rec: &mut RecordBuf,
         mut root: FrameWrite<'_>,
         grant: Grant<'_>,
     ) -> Result<(), StorageError> {
-        let Some(mut taken) = grant.take(pages) else { return Ok(()) };
+        let Some(mut taken) = grant.take(change) else { return Ok(()) };
         let id = taken.page(0);
         let mut child = taken.create(0);
-        let tail = pages.log.tail();
+        let tail = change.log.tail();
         root.mark_dirty(tail);
         child.mark_dirty(tail);
         let level = root.page().level();
@@ -187,11 +187,11 @@ impl Tree {
         put_image(rec, id, &below);
         put_image(rec, self.root, &above);
         taken.log(rec);
-        let lsn = match pages.append(rec, root.page().lsn()) {
+        let lsn = match change.append(rec, root.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
                 drop((child, root, taken));
-                return refused.make_room(pages.log);
+                return refused.make_room(change.log);
             }
         };
         publish(&mut child, &below, lsn);

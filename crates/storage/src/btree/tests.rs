@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ops::{self, Place};
+use super::ops::{self, RowAt};
 use super::purge::try_latch;
 use super::search::LeafAt;
 use super::split::Made;
-use super::{MAX_KEY, Pages, Tree};
+use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::config::LatchKind;
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::buffer::frame::FrameWrite;
@@ -43,7 +43,7 @@ enum Row {
 
 /// A tree, one thread's way to change it, and its expected content.
 struct Subject<'a> {
-    pages: Pages<'a>,
+    pages: StructureChange<'a>,
     tree: Tree,
     rec: RecordBuf,
     model: BTreeMap<Vec<u8>, Row>,
@@ -54,8 +54,8 @@ fn database(latches: LatchKind) -> Database {
 }
 
 /// Pages of a database, for changes under a slot of its own.
-fn pages(db: &Database, slot: u16) -> Pages<'_> {
-    Pages { pool: &db.core.pool, log: &db.core.log, slot: SlotId(slot), for_undo: false }
+fn pages(db: &Database, slot: u16) -> StructureChange<'_> {
+    StructureChange { pool: &db.core.pool, log: &db.core.log, slot: SlotId(slot), for_undo: false }
 }
 
 /// Kinds of keys: short numbers, texts with a long common beginning, or anything up to the longest.
@@ -123,7 +123,7 @@ impl<'a> Subject<'a> {
                 tree.split(self.pages, &mut self.rec, key, 0, value.len() + 64, &mut |_| true).expect(SOUND);
                 continue;
             }
-            let place = |page| Place { page, tree, position, key };
+            let place = |page| RowAt { page, tree, position, key };
             let logged = self.log(&mut leaf, |rec, page| ops::put_insert(rec, &place(page), value));
             let lsn = match logged {
                 Ok(lsn) => lsn,
@@ -155,7 +155,7 @@ impl<'a> Subject<'a> {
             if !exact {
                 return leaf.release_unchanged();
             }
-            let place = |page| Place { page, tree, position, key };
+            let place = |page| RowAt { page, tree, position, key };
             let logged = self.log(&mut leaf, |rec, page| ops::put_mark(rec, &place(page), true));
             let lsn = match logged {
                 Ok(lsn) => lsn,
@@ -205,7 +205,7 @@ impl<'a> Subject<'a> {
 
 /// Reads all pages of a tree that no thread changes.
 struct Walk<'a> {
-    pages: Pages<'a>,
+    pages: StructureChange<'a>,
     rows: BTreeMap<Vec<u8>, Row>,
     /// Leaves in order, each with the one that it names as the next.
     leaves: Vec<(PageId, PageId)>,

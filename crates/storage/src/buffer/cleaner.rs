@@ -50,7 +50,7 @@ pub(crate) struct CleanGoal {
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum StepResult {
+pub(crate) enum CleanStep {
     /// Nothing to do, or nothing that can be done at the moment: wait a little.
     Idle,
     /// The step did something; there may be more.
@@ -106,21 +106,21 @@ impl BufferPool {
     ///
     /// # Errors
     /// A failed write or sync closes the instance. [`StorageError::NoSpace`] leaves everything as it was.
-    pub(crate) fn clean_step(&self, now_ns: u64, goal: CleanGoal) -> Result<StepResult, StorageError> {
-        let Some(mut turn) = Turn::take(self) else { return Ok(StepResult::Idle) };
+    pub(crate) fn clean_step(&self, now_ns: u64, goal: CleanGoal) -> Result<CleanStep, StorageError> {
+        let Some(mut turn) = Turn::take(self) else { return Ok(CleanStep::Idle) };
         let cleaner = &mut turn.cleaner;
         self.poison.check()?;
         self.cleaner_called.store(false, Ordering::Release);
         if let Some(pages) = self.make_room()? {
-            return Ok(StepResult::Worked { pages });
+            return Ok(CleanStep::Worked { pages });
         }
         if self.populate_ahead(cleaner) {
-            return Ok(StepResult::Worked { pages: 0 });
+            return Ok(CleanStep::Worked { pages: 0 });
         }
         if goal.write_before > cleaner.none_below || !cleaner.plan.is_empty() {
             let pages = self.write_oldest(cleaner, now_ns, goal)?;
             if pages > 0 {
-                return Ok(StepResult::Worked { pages });
+                return Ok(CleanStep::Worked { pages });
             }
         }
         self.sync_if_due(cleaner, now_ns, goal.write_before)
@@ -214,19 +214,19 @@ impl BufferPool {
         }
     }
 
-    fn sync_if_due(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<StepResult, StorageError> {
+    fn sync_if_due(&self, cleaner: &mut Cleaner, now_ns: u64, before: Lsn) -> Result<CleanStep, StorageError> {
         let oldest = self.unsynced.lock().oldest();
         if oldest == Lsn::MAX {
             cleaner.unsynced_since = None;
-            return Ok(StepResult::Idle);
+            return Ok(CleanStep::Idle);
         }
         let since = *cleaner.unsynced_since.get_or_insert(now_ns);
         if oldest >= before && now_ns.saturating_sub(since) < SYNC_AFTER_NS {
-            return Ok(StepResult::Idle);
+            return Ok(CleanStep::Idle);
         }
         self.sync()?;
         cleaner.unsynced_since = None;
-        Ok(StepResult::Worked { pages: 0 })
+        Ok(CleanStep::Worked { pages: 0 })
     }
 
     /// Writes every page that is dirty now and syncs the file: afterwards all changes made before the

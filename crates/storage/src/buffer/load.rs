@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::BufferPool;
 use super::frame::{Frame, MAX_USES};
-use super::page_table::{Absent, Place};
+use super::page_table::{Absent, Residency};
 use super::readers::Job;
-use super::replace::{Entry, GHOST_PART, is_inner};
+use super::replace::{EntryQueue, GHOST_PART, is_inner};
 use super::room::FreeFrame;
 use super::stats::add;
 use crate::base::error::StorageError;
@@ -132,13 +132,13 @@ impl BufferPool {
     ) -> Result<bool, StorageError> {
         loop {
             match self.table.place(id) {
-                Some(Place::Frame(_)) => return Ok(true),
-                Some(Place::Loading(_)) => {
+                Some(Residency::Frame(_)) => return Ok(true),
+                Some(Residency::Loading(_)) => {
                     if self.join(id, ticket) {
                         return Ok(true);
                     }
                 }
-                Some(Place::Absent(seen)) if self.exists(id) => {
+                Some(Residency::Absent(seen)) if self.exists(id) => {
                     // The frame first: finding one may wait, and a thread that has claimed a page must not.
                     let Some(free) = room(self.shard_of_page(id))? else { return Ok(false) };
                     if let Some(claim) = self.claim(id, seen, free) {
@@ -151,7 +151,7 @@ impl BufferPool {
     }
 
     /// Reads a claimed page, or hands the read to a reader: that completes the ticket.
-    fn read(&self, mut claim: Claim<'_>, by: By, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
+    fn read(&self, mut claim: PageClaim<'_>, by: By, ticket: &Arc<Ticket>) -> Result<(), StorageError> {
         if matches!(by, By::Caller) || !self.reads_in_parallel() {
             return claim.read();
         }
@@ -196,30 +196,30 @@ impl BufferPool {
     }
 
     /// Claims an absent page for reading into a frame; none if it is no longer as `seen`.
-    pub(super) fn claim<'a>(&'a self, id: PageId, seen: Absent, free: FreeFrame<'a>) -> Option<Claim<'a>> {
-        self.table.claim(id, seen, free.index()).then(|| Claim { pool: self, id, seen, free: Some(free) })
+    pub(super) fn claim<'a>(&'a self, id: PageId, seen: Absent, free: FreeFrame<'a>) -> Option<PageClaim<'a>> {
+        self.table.claim(id, seen, free.index()).then(|| PageClaim { pool: self, id, seen, free: Some(free) })
     }
 
     /// The claim of a page whose read was in a queue as a job.
-    pub(super) fn take_up(&self, job: Job) -> Claim<'_> {
-        Claim { pool: self, id: job.id, seen: job.seen, free: Some(self.adopt(job.frame)) }
+    pub(super) fn take_up(&self, job: Job) -> PageClaim<'_> {
+        PageClaim { pool: self, id: job.id, seen: job.seen, free: Some(self.adopt(job.frame)) }
     }
 
     /// Fills in the head of a frame, whose latch is held, for a page just read; returns the queue that it enters.
-    fn settle(&self, frame: &Frame, id: PageId, seen: Absent) -> Entry {
+    fn settle(&self, frame: &Frame, id: PageId, seen: Absent) -> EntryQueue {
         frame.set_page_id(id);
         frame.recovery_lsn.store(0, Ordering::Relaxed);
         if is_inner(frame) {
             frame.uses.store(MAX_USES, Ordering::Relaxed);
-            return Entry::Proven;
+            return EntryQueue::Proven;
         }
         frame.uses.store(0, Ordering::Relaxed);
         let now = self.counters.evictions.load(Ordering::Relaxed) as u32;
         if seen.age(now).is_some_and(|age| (age as usize) < self.frame_count() / GHOST_PART) {
             add(&self.counters.ghost_hits, 1);
-            return Entry::Proven;
+            return EntryQueue::Proven;
         }
-        Entry::Probation
+        EntryQueue::Probation
     }
 
     /// Has the page's read, which is under way, complete the ticket too; false if it is over.
@@ -228,7 +228,7 @@ impl BufferPool {
         let mut waiters = self.waiters_for(id).lock();
         // The reader ends its claim before it takes this lock, so either it finds the ticket or this thread finds the
         // claim ended.
-        if !matches!(self.table.place(id), Some(Place::Loading(_))) {
+        if !matches!(self.table.place(id), Some(Residency::Loading(_))) {
             return false;
         }
         ticket.left.fetch_add(1, Ordering::Relaxed);
@@ -249,7 +249,7 @@ const GROUP_PART: usize = 64;
 
 /// The right to read a page into a frame. However it ends, all that wait for the page get the result.
 #[derive(Debug)]
-pub(super) struct Claim<'a> {
+pub(super) struct PageClaim<'a> {
     pool: &'a BufferPool,
     id: PageId,
     seen: Absent,
@@ -257,7 +257,7 @@ pub(super) struct Claim<'a> {
     free: Option<FreeFrame<'a>>,
 }
 
-impl Claim<'_> {
+impl PageClaim<'_> {
     pub(super) fn id(&self) -> PageId {
         self.id
     }
@@ -304,7 +304,7 @@ impl Claim<'_> {
                 self.bytes().copy_from_slice(content);
                 add(&pool.counters.reads, 1);
                 // The small queue is for pages that are loaded one by one.
-                self.end(Ok(()), Some(Entry::Proven)).is_ok()
+                self.end(Ok(()), Some(EntryQueue::Proven)).is_ok()
             }
             None => {
                 let _ = self.let_go(&Ok(()));
@@ -314,7 +314,7 @@ impl Claim<'_> {
     }
 
     /// The claim's end: the page is installed, unless it could not be read or was created anew meanwhile.
-    fn end(&mut self, read: Result<(), StorageError>, entry: Option<Entry>) -> Result<(), StorageError> {
+    fn end(&mut self, read: Result<(), StorageError>, entry: Option<EntryQueue>) -> Result<(), StorageError> {
         let (pool, id) = (self.pool, self.id);
         if let Err(error) = read {
             return self.let_go(&Err(error));
@@ -353,7 +353,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for PageClaim<'_> {
     /// A disk that panics leaves no caller waiting.
     fn drop(&mut self) {
         if self.free.is_some() {

@@ -28,7 +28,7 @@ mod tests {
     use loom::thread;
 
     use crate::base::ids::PageId;
-    use crate::buffer::page_table::{PageTable, Place};
+    use crate::buffer::page_table::{PageTable, Residency};
     use crate::latch::Latch;
 
     const PAGES: u32 = 3;
@@ -58,7 +58,7 @@ mod tests {
 
         /// As `BufferPool::load`: brings the page into a free frame; false if another thread does.
         fn load(&self, id: u32, frame: u32) -> bool {
-            let Some(Place::Absent(seen)) = self.table.place(PageId(id)) else { return false };
+            let Some(Residency::Absent(seen)) = self.table.place(PageId(id)) else { return false };
             if !self.table.claim(PageId(id), seen, frame) {
                 return false;
             }
@@ -77,7 +77,7 @@ mod tests {
         /// As `Reserved::create`: the page is new, whether it was absent or being read, and its word is one more.
         fn create(&self, id: u32, frame: u32) -> bool {
             loop {
-                let Some(Place::Absent(seen) | Place::Loading(seen)) = self.table.place(PageId(id)) else {
+                let Some(Residency::Absent(seen) | Residency::Loading(seen)) = self.table.place(PageId(id)) else {
                     return false;
                 };
                 let place = &self.frames[frame as usize];
@@ -196,8 +196,8 @@ mod tests {
             let evicted = pool.evict(1, 0);
             let loaded = loader.join().unwrap();
             match pool.table.place(PageId(1)) {
-                Some(Place::Frame(1)) => assert!(evicted && loaded),
-                Some(Place::Absent(_)) => assert!(evicted && !loaded),
+                Some(Residency::Frame(1)) => assert!(evicted && loaded),
+                Some(Residency::Absent(_)) => assert!(evicted && !loaded),
                 other => panic!("{other:?}"),
             }
         });

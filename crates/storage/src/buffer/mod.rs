@@ -45,7 +45,7 @@ use self::readers::Readers;
 use self::replace::Queues;
 use self::shortcuts::Shortcuts;
 use self::stats::Counters;
-use self::write::{BATCH, Batch};
+use self::write::{BATCH, WriteBatch};
 use crate::base::config::LatchKind;
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
@@ -54,7 +54,7 @@ use crate::base::point::Points;
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
 
-pub(crate) use self::cleaner::{CleanGoal, StepResult};
+pub(crate) use self::cleaner::{CleanGoal, CleanStep};
 pub(crate) use self::copying::CopyReader;
 pub(crate) use self::room::Reserved;
 pub(crate) use self::stats::PoolStats;
@@ -137,7 +137,7 @@ pub(crate) struct BufferPool {
     sync_lock: Mutex<()>,
     unsynced: Mutex<Unsynced>,
     direct: Mutex<DirectWrites>,
-    batches: Mutex<Vec<Batch>>,
+    batches: Mutex<Vec<WriteBatch>>,
     /// The cleaner's state; `None` while a step is under way, which may wait for the log.
     cleaner: Mutex<Option<Cleaner>>,
     counters: Counters,

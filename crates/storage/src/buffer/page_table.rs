@@ -44,7 +44,7 @@ pub(super) struct Absent(u32);
 
 /// Where a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum Residency {
     /// Not in memory.
     Absent(Absent),
     /// Being read from the file.
@@ -77,12 +77,12 @@ impl PageTable {
     }
 
     /// Where the page is; `None` for a number that no page can have.
-    pub(super) fn place(&self, id: PageId) -> Option<Place> {
+    pub(super) fn place(&self, id: PageId) -> Option<Residency> {
         let entry = self.entry(id)?.load(Ordering::Acquire);
         Some(match entry {
-            LOADING.. => Place::Loading(Absent(entry)),
-            0 | GHOST.. => Place::Absent(Absent(entry)),
-            _ => Place::Frame(entry - 1),
+            LOADING.. => Residency::Loading(Absent(entry)),
+            0 | GHOST.. => Residency::Absent(Absent(entry)),
+            _ => Residency::Frame(entry - 1),
         })
     }
 
@@ -137,7 +137,7 @@ mod tests {
 
     fn absent(table: &PageTable, id: PageId) -> Absent {
         match table.place(id) {
-            Some(Place::Absent(a)) => a,
+            Some(Residency::Absent(a)) => a,
             other => panic!("{other:?}"),
         }
     }
@@ -151,22 +151,22 @@ mod tests {
         assert!(table.frame_of(id) >= u32::MAX as usize);
         assert!(table.claim(id, seen, 0));
         assert!(!table.claim(id, seen, 1));
-        assert!(matches!(table.place(id), Some(Place::Loading(_))));
+        assert!(matches!(table.place(id), Some(Residency::Loading(_))));
         assert!(table.frame_of(id) >= (1 << 31) - 1);
         assert!(!table.publish(id, 1) && !table.give_up(id, seen, 1), "that is another reader's claim");
         assert!(table.publish(id, 0));
-        assert_eq!((table.place(id), table.frame_of(id)), (Some(Place::Frame(0)), 0));
+        assert_eq!((table.place(id), table.frame_of(id)), (Some(Residency::Frame(0)), 0));
         table.remove(id, 0, Some(STAMP - 1));
         assert!(table.frame_of(id) >= (1 << 31) - 1);
         let ghost = absent(&table, id);
         assert_eq!(ghost.age(3), Some(5), "stamps wrap around");
         assert!(!table.install(id, seen, 4));
         assert!(table.install(id, ghost, 4));
-        assert_eq!(table.place(id), Some(Place::Frame(4)));
+        assert_eq!(table.place(id), Some(Residency::Frame(4)));
         table.remove(id, 4, None);
         assert!(table.claim(id, seen, MAX_FRAMES as u32 - 1) && !table.give_up(id, seen, 0));
         assert!(table.give_up(id, seen, MAX_FRAMES as u32 - 1));
-        assert_eq!(table.place(id), Some(Place::Absent(seen)));
+        assert_eq!(table.place(id), Some(Residency::Absent(seen)));
         assert_eq!(table.place(PageId(1000)), None);
         assert_eq!(table.place(PageId::NONE), None);
     }

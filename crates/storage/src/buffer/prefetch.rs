@@ -1,8 +1,8 @@
 //! Prefetching: a page's first lines into the cache, a whole database into the pool.
 
 use super::BufferPool;
-use super::load::Claim;
-use super::page_table::Place;
+use super::load::PageClaim;
+use super::page_table::Residency;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::prefetch::prefetch_read;
@@ -62,9 +62,9 @@ impl BufferPool {
     }
 
     /// Claims the absent pages of a chunk, as far as there are free frames.
-    fn claim_chunk<'a>(&'a self, first: u32, count: u32, claimed: &mut Vec<Claim<'a>>) {
+    fn claim_chunk<'a>(&'a self, first: u32, count: u32, claimed: &mut Vec<PageClaim<'a>>) {
         for id in (first..first + count).map(PageId) {
-            if let Some(Place::Absent(seen)) = self.table.place(id) {
+            if let Some(Residency::Absent(seen)) = self.table.place(id) {
                 let Some(free) = self.free_frame(self.shard_of_page(id)) else { return };
                 claimed.extend(self.claim(id, seen, free));
             }

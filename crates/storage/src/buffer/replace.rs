@@ -50,7 +50,7 @@ pub(super) struct Queues {
 
 /// How a page enters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Entry {
+pub(super) enum EntryQueue {
     Probation,
     Proven,
 }
@@ -69,15 +69,15 @@ impl Queues {
     }
 
     /// A page has come into `frame`.
-    pub(super) fn enter(&mut self, frame: u32, entry: Entry) {
+    pub(super) fn enter(&mut self, frame: u32, entry: EntryQueue) {
         match entry {
-            Entry::Probation => self.small.push_back(frame),
-            Entry::Proven => self.main.push_back(frame),
+            EntryQueue::Probation => self.small.push_back(frame),
+            EntryQueue::Proven => self.main.push_back(frame),
         }
     }
 
     /// The next frame whose page should be evicted, and the queue it was in; looks at up to `limit` frames.
-    fn victim(&mut self, frames: &[Frame], limit: &mut usize) -> Option<(u32, Entry)> {
+    fn victim(&mut self, frames: &[Frame], limit: &mut usize) -> Option<(u32, EntryQueue)> {
         while *limit > 0 {
             *limit -= 1;
             if self.small.len() > self.small_target || self.main.is_empty() {
@@ -91,14 +91,14 @@ impl Queues {
                     frame.uses.store(MAX_USES, Ordering::Relaxed);
                     self.main.push_back(index);
                 } else {
-                    return Some((index, Entry::Probation));
+                    return Some((index, EntryQueue::Probation));
                 }
             } else {
                 let index = self.main.pop_front()?;
                 let frame = &frames[index as usize];
                 let uses = frame.uses.load(Ordering::Relaxed);
                 if uses == 0 {
-                    return Some((index, Entry::Proven));
+                    return Some((index, EntryQueue::Proven));
                 }
                 frame.uses.store(uses - 1, Ordering::Relaxed);
                 self.main.push_back(index);
@@ -142,7 +142,7 @@ impl BufferPool {
     }
 
     /// Takes the page out of a frame that is in no queue, if it is clean and no thread holds its latch.
-    pub(super) fn try_evict(&self, index: u32, from: Entry) -> Evicted {
+    pub(super) fn try_evict(&self, index: u32, from: EntryQueue) -> Evicted {
         let frame = &self.frames.as_slice()[index as usize];
         if frame.is_dirty() {
             return Evicted::Dirty;
@@ -163,7 +163,7 @@ impl BufferPool {
         let id = frame.page_id();
         if !id.is_none() {
             let number = self.counters.evictions.fetch_add(1, Ordering::Relaxed) as u32;
-            self.table.remove(id, index, (from == Entry::Probation).then_some(number));
+            self.table.remove(id, index, (from == EntryQueue::Probation).then_some(number));
             frame.set_page_id(PageId::NONE);
         }
         // The version moves on: a reader that read here, or found this frame and has not begun, will notice.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::BufferPool;
 use super::frame::{Frame, FrameWrite};
-use super::page_table::Place;
-use super::replace::{Entry, Evicted};
+use super::page_table::Residency;
+use super::replace::{EntryQueue, Evicted};
 use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
@@ -38,7 +38,7 @@ impl<'a> FreeFrame<'a> {
     }
 
     /// The frame has got a page: it joins the queues.
-    pub(super) fn enter(self, entry: Entry) {
+    pub(super) fn enter(self, entry: EntryQueue) {
         self.pool.shard_of_frame(self.index).lock().enter(self.index, entry);
         std::mem::forget(self);
     }
@@ -78,14 +78,14 @@ impl<'a> Reserved<'a> {
         loop {
             match pool.table.place(id) {
                 None => panic!("page {id} cannot be created: the table ends before it"),
-                Some(Place::Frame(index)) => {
+                Some(Residency::Frame(index)) => {
                     let write = pool.frames.as_slice()[index as usize].write();
                     if write.frame().page_id() == id {
                         return begin(write, id);
                     }
                     write.release_unchanged();
                 }
-                Some(Place::Absent(seen) | Place::Loading(seen)) => {
+                Some(Residency::Absent(seen) | Residency::Loading(seen)) => {
                     let free = self.frames.last().expect("a reservation of fewer pages than were created");
                     let write = free.frame().write();
                     if !pool.table.install(id, seen, free.index()) {
@@ -98,7 +98,7 @@ impl<'a> Reserved<'a> {
                     frame.uses.store(0, Ordering::Relaxed);
                     add(&pool.counters.creates, 1);
                     if let Some(free) = self.frames.pop() {
-                        free.enter(Entry::Probation);
+                        free.enter(EntryQueue::Probation);
                     }
                     return begin(write, id);
                 }
@@ -227,7 +227,7 @@ impl BufferPool {
         let mut freed = 0;
         for index in washed.drain(..) {
             let used = self.frames.as_slice()[index as usize].uses.load(Ordering::Relaxed) > 0;
-            let evicted = if used { Evicted::Busy } else { self.try_evict(index, Entry::Probation) };
+            let evicted = if used { Evicted::Busy } else { self.try_evict(index, EntryQueue::Probation) };
             let mut queues = self.shard_of_frame(index).lock();
             match evicted {
                 Evicted::Yes => {
@@ -235,7 +235,7 @@ impl BufferPool {
                     queues.free.push(index);
                 }
                 Evicted::Dirty => queues.washing.push_back(index),
-                Evicted::Busy => queues.enter(index, Entry::Proven),
+                Evicted::Busy => queues.enter(index, EntryQueue::Proven),
             }
         }
         self.keep(batch);

@@ -43,15 +43,15 @@ pub(crate) struct Shortcuts {
 
 /// The entry of a key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct ShortcutEntry {
     at: u32,
     /// The tag, in its place above the page's bits.
     tag: u32,
 }
 
-impl Spot {
+impl ShortcutEntry {
     /// For calls that look for no key.
-    pub(crate) const NONE: Spot = Spot { at: 0, tag: 0 };
+    pub(crate) const NONE: ShortcutEntry = ShortcutEntry { at: 0, tag: 0 };
 }
 
 /// Mixes the product's halves: each bit depends on all.
@@ -79,7 +79,7 @@ impl Shortcuts {
 
     /// The entry of a key, which is prefetched.
     #[inline]
-    pub(crate) fn spot(&self, index: IndexId, key: &[u8]) -> Spot {
+    pub(crate) fn spot(&self, index: IndexId, key: &[u8]) -> ShortcutEntry {
         let grain = u32::from(self.grain_of(index).load(Ordering::Relaxed)).saturating_sub(1);
         let (lead, last) = match (key.split_last_chunk::<8>(), key.split_last_chunk::<4>()) {
             (Some((lead, last)), _) => (lead, u64::from_be_bytes(*last)),
@@ -94,12 +94,12 @@ impl Shortcuts {
         if let Some(entry) = self.entries.as_slice().get(at) {
             prefetch_read(std::ptr::from_ref(entry).cast());
         }
-        Spot { at: at as u32, tag: (hash as u32) << PAGE_BITS }
+        ShortcutEntry { at: at as u32, tag: (hash as u32) << PAGE_BITS }
     }
 
     /// The leaf in which a key near this one was found; `None` if no entry tells.
     #[inline]
-    pub(crate) fn leaf(&self, spot: Spot) -> PageId {
+    pub(crate) fn leaf(&self, spot: ShortcutEntry) -> PageId {
         let entry = self.entries.as_slice().get(spot.at as usize).map_or(0, |entry| entry.load(Ordering::Relaxed));
         let page = entry ^ spot.tag;
         if page >> PAGE_BITS == 0 { PageId(page) } else { PageId::NONE }
@@ -107,7 +107,7 @@ impl Shortcuts {
 
     /// Notes where a key was found, in a leaf with so many rows.
     #[inline]
-    pub(crate) fn learn(&self, index: IndexId, spot: Spot, leaf: PageId, rows: usize) {
+    pub(crate) fn learn(&self, index: IndexId, spot: ShortcutEntry, leaf: PageId, rows: usize) {
         if leaf.0 >> PAGE_BITS == 0
             && let Some(entry) = self.entries.as_slice().get(spot.at as usize)
         {

@@ -25,7 +25,7 @@ pub(super) const BATCH: usize = 128;
 
 /// Frames to write, and room for the copies.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct WriteBatch {
     /// What to write; emptied by writing.
     pub(super) frames: Vec<u32>,
     order: Vec<(PageId, u32)>,
@@ -43,9 +43,9 @@ struct Copied {
     version: Version,
 }
 
-impl Batch {
-    pub(super) fn new() -> Batch {
-        Batch {
+impl WriteBatch {
+    pub(super) fn new() -> WriteBatch {
+        WriteBatch {
             frames: Vec::with_capacity(BATCH),
             order: Vec::with_capacity(BATCH),
             copies: Vec::with_capacity(BATCH),
@@ -56,12 +56,12 @@ impl Batch {
 
 impl BufferPool {
     /// An empty batch, to be given back with [`BufferPool::keep`].
-    pub(super) fn batch(&self) -> Batch {
-        self.batches.lock().pop().unwrap_or_else(Batch::new)
+    pub(super) fn batch(&self) -> WriteBatch {
+        self.batches.lock().pop().unwrap_or_else(WriteBatch::new)
     }
 
     /// Keeps a batch's memory for the next one.
-    pub(super) fn keep(&self, mut batch: Batch) {
+    pub(super) fn keep(&self, mut batch: WriteBatch) {
         batch.frames.clear();
         let mut kept = self.batches.lock();
         if kept.len() < 4 {
@@ -75,7 +75,7 @@ impl BufferPool {
     /// # Errors
     /// A failed write closes the instance. When the file cannot grow or the log refuses, the pages
     /// simply stay dirty.
-    pub(super) fn write_batch(&self, batch: &mut Batch) -> Result<usize, StorageError> {
+    pub(super) fn write_batch(&self, batch: &mut WriteBatch) -> Result<usize, StorageError> {
         self.copy_pages(batch);
         let result = if batch.copies.is_empty() { Ok(()) } else { self.write_copies(batch) };
         if result.is_ok() {
@@ -88,7 +88,7 @@ impl BufferPool {
     }
 
     /// Step 1.
-    fn copy_pages(&self, batch: &mut Batch) {
+    fn copy_pages(&self, batch: &mut WriteBatch) {
         let frames = self.frames.as_slice();
         batch.copies.clear();
         // Each number is read once: it may change, and a sort needs stable keys.
@@ -120,9 +120,9 @@ impl BufferPool {
     }
 
     /// Steps 2 and 3.
-    fn write_copies(&self, batch: &mut Batch) -> Result<(), StorageError> {
+    fn write_copies(&self, batch: &mut WriteBatch) -> Result<(), StorageError> {
         self.poison.check()?;
-        let Batch { copies, bytes, .. } = batch;
+        let WriteBatch { copies, bytes, .. } = batch;
         let last = copies.iter().map(|c| c.id).max().unwrap_or_default();
         self.grow_to_hold(last)?;
 
@@ -179,7 +179,7 @@ impl BufferPool {
     }
 
     /// Step 4.
-    fn mark_clean(&self, batch: &Batch) {
+    fn mark_clean(&self, batch: &WriteBatch) {
         let Some(oldest) = batch.copies.iter().map(|c| c.recovery).min() else { return };
         self.unsynced.lock().add(oldest, batch.copies.len());
         for copied in &batch.copies {

@@ -6,8 +6,8 @@ use super::database::Database;
 use super::table::OpenTable;
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::bulk::{self, Builder, BulkError, Sealed};
-use crate::btree::{MAX_KEY, MAX_ROW, Pages};
+use crate::btree::bulk::{self, Builder, BuiltTree, BulkError};
+use crate::btree::{MAX_KEY, MAX_ROW, StructureChange};
 use crate::lock::TableMode;
 use crate::log::RecordBuf;
 use crate::table::catalog::TableInfo;
@@ -73,8 +73,8 @@ impl Database {
         let info = table.info(self)?;
         let mut txn = self.core.begin(self.core.isolation, None)?;
         txn.lock_whole(info, TableMode::X)?;
-        let pages = self.core.pages(txn.claim.peek().slot);
-        let builder = Builder::new(info.primary.tree, pages).map_err(|e| bulk_error(e, info))?;
+        let change = self.core.structure_change(txn.claim.peek().slot);
+        let builder = Builder::new(info.primary.tree, change).map_err(|e| bulk_error(e, info))?;
         let entries = info.secondaries.iter().map(|_| Entries::default()).collect();
         Ok(BulkLoad {
             db: self,
@@ -109,8 +109,8 @@ impl Database {
         asking.lock_whole(info, TableMode::IX)?;
         asking.commit()?;
         let txn = self.core.begin(self.core.isolation, None)?;
-        let pages = self.core.pages(txn.claim.peek().slot);
-        let builder = Builder::new(tree, pages).map_err(|e| bulk_error(e, info))?;
+        let change = self.core.structure_change(txn.claim.peek().slot);
+        let builder = Builder::new(tree, change).map_err(|e| bulk_error(e, info))?;
         Ok(BulkPart { db: self, table: info, txn, builder })
     }
 }
@@ -134,8 +134,8 @@ impl BulkPart<'_> {
     pub fn finish(mut self) -> Result<u64, TxnError> {
         let mode = if is_mutant(Mutant::ShareBulkTable) { TableMode::IX } else { TableMode::X };
         self.txn.lock_whole(self.table, mode)?;
-        let pages = self.db.core.pages(self.txn.claim.peek().slot);
-        let rows = install(pages, [self.builder.seal()], self.table)?;
+        let change = self.db.core.structure_change(self.txn.claim.peek().slot);
+        let rows = install(change, [self.builder.seal()], self.table)?;
         self.txn.commit()?;
         self.db.core.make_durable(self.db.core.log.tail())?;
         Ok(rows)
@@ -172,12 +172,12 @@ impl<K, V> BulkLoad<'_, K, V> {
     /// [`TxnError::DuplicateKey`] if two rows have one value in a unique index; no space.
     pub fn finish(self) -> Result<u64, TxnError> {
         let BulkLoad { db, table, txn, builder, entries, .. } = self;
-        let pages = db.core.pages(txn.claim.peek().slot);
+        let change = db.core.structure_change(txn.claim.peek().slot);
         let mut trees = Vec::new();
         for (secondary, mut entries) in table.secondaries.iter().zip(entries) {
             let key = |p: &(u64, u32, u32)| &entries.bytes[p.0 as usize..p.0 as usize + p.1 as usize];
             entries.places.sort_unstable_by(|a, b| key(a).cmp(key(b)));
-            let mut tree = Builder::new(secondary.index.tree, pages).map_err(|e| bulk_error(e, table))?;
+            let mut tree = Builder::new(secondary.index.tree, change).map_err(|e| bulk_error(e, table))?;
             for (begin, key_len, len) in &entries.places {
                 let (begin, key_end) = (*begin as usize, *begin as usize + *key_len as usize);
                 let pushed = tree.push(&entries.bytes[begin..key_end], &entries.bytes[key_end..begin + *len as usize]);
@@ -191,7 +191,7 @@ impl<K, V> BulkLoad<'_, K, V> {
             }
             trees.push(tree);
         }
-        let rows = install(pages, std::iter::once(builder).chain(trees).map(Builder::seal), table)?;
+        let rows = install(change, std::iter::once(builder).chain(trees).map(Builder::seal), table)?;
         txn.commit()?;
         db.core.make_durable(db.core.log.tail())?;
         Ok(rows)
@@ -217,13 +217,13 @@ impl<K: Key, V: Row> BulkLoad<'_, K, V> {
 
 /// Puts finished trees in their places, together; returns the rows of the first.
 fn install<'p>(
-    pages: Pages<'p>,
-    trees: impl IntoIterator<Item = Result<Sealed<'p>, BulkError>>,
+    change: StructureChange<'p>,
+    trees: impl IntoIterator<Item = Result<BuiltTree<'p>, BulkError>>,
     table: &TableInfo,
 ) -> Result<u64, TxnError> {
     let trees = trees.into_iter().collect::<Result<Vec<_>, _>>();
     let installed = trees.and_then(|mut trees| {
-        bulk::install(pages, &mut RecordBuf::new(), &mut trees)?;
+        bulk::install(change, &mut RecordBuf::new(), &mut trees)?;
         Ok(trees.first().map_or(0, |tree| tree.rows))
     });
     installed.map_err(|e| bulk_error(e, table))

@@ -11,7 +11,7 @@ use crate::table::catalog::{Secondary, TableInfo};
 use crate::table::codec::{Key, Row};
 use crate::table::index::{Index, Want};
 use crate::table::indexed::entry_key;
-use crate::table::scan::{End, Wanted};
+use crate::table::scan::{ScanEnd, ScanSpec};
 
 /// Rows fetched at a time.
 const FETCH: usize = 64;
@@ -114,15 +114,15 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
             rows.push((key.to_vec(), row.to_vec()));
             if rows.len() < FETCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        let end = self.to.as_deref().map_or(End::Never, End::Before);
+        let end = self.to.as_deref().map_or(ScanEnd::Never, ScanEnd::Before);
         if self.to.as_ref().is_some_and(|to| *to <= self.from) {
             self.done = true;
             return Ok(());
         }
         if from_back {
-            self.tx.txn.scan_backward(index, end, End::With(&self.from), Want::Read, &mut visit)?;
+            self.tx.txn.scan_backward(index, end, ScanEnd::With(&self.from), Want::Read, &mut visit)?;
         } else {
-            let wanted = Wanted { from: &self.from, to: end, want: Want::Read, likely: FETCH };
+            let wanted = ScanSpec { from: &self.from, to: end, want: Want::Read, likely: FETCH };
             self.tx.txn.scan(index, wanted, &mut visit)?;
         }
         self.done = rows.len() < FETCH;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::files::{self, Found, LogFront};
+use super::files::{self, DirectoryContent, LogFront};
 use super::options::Options;
 use super::services::Services;
 use super::table::{OpenTable, Raw, Table};
@@ -73,7 +73,7 @@ impl Database {
             return Err(OpenError::Setting { setting: "buffer_pool", what });
         }
         let found = files::look(&*disk)?;
-        if found == Found::Nothing && !options.create {
+        if found == DirectoryContent::Nothing && !options.create {
             return Err(OpenError::Missing { directory });
         }
         let lock = disk.lock().map_err(files::not_locked)?;
@@ -95,7 +95,7 @@ impl Database {
         };
         let mut on_recovery = options.on_recovery.take();
         let mut report = Reporter::new(on_recovery.as_mut(), directory.clone());
-        let (file, control, log, analysis) = if found == Found::Nothing {
+        let (file, control, log, analysis) = if found == DirectoryContent::Nothing {
             let database = options.database_id.unwrap_or_else(new_id);
             let log =
                 Log::create(Arc::clone(&disk), log_options(database), Arc::clone(&poison), Arc::clone(&options.hook))?;

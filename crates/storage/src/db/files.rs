@@ -44,7 +44,7 @@ pub(crate) fn file_header(database: u64) -> Box<PageBytes> {
 
 /// The content of a directory.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum DirectoryContent {
     /// A database, or the rest of one.
     Database,
     /// Nothing, or files left by an interrupted creation.
@@ -71,7 +71,7 @@ pub(crate) fn not_locked(error: LockError) -> OpenError {
 /// # Errors
 /// `NotADatabase` if there are files that are not a database's, beside directories of other names; `CorruptFile` if
 /// there is a database whose control file is missing.
-pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
+pub(crate) fn look(disk: &dyn Disk) -> Result<DirectoryContent, OpenError> {
     let names = names(disk)?;
     let foreign = |why: String| Err(OpenError::NotADatabase { directory: directory(disk), why });
     if names.iter().any(|n| n == COPYING) {
@@ -82,7 +82,7 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
         return foreign(format!("'{name}' is a directory"));
     }
     if names.iter().any(|n| n == CONTROL) {
-        return Ok(Found::Database);
+        return Ok(DirectoryContent::Database);
     }
     let mut files = names.iter().filter(|name| !name.ends_with('/'));
     if let Some(other) = files.clone().find(|name| !is_ours(name)) {
@@ -96,7 +96,7 @@ pub(crate) fn look(disk: &dyn Disk) -> Result<Found, OpenError> {
             Err(StorageError::CorruptFile { file: disk.show(CONTROL), what }.into())
         }
         Some(More::Other(name)) => foreign(format!("'{name}' there is of no database")),
-        None => Ok(Found::Nothing),
+        None => Ok(DirectoryContent::Nothing),
     }
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn create(disk: &dyn Disk, database: u64) -> Result<(ControlFile, Con
 ///
 /// # Errors
 /// The file is missing, of another format or another database.
-pub(crate) fn open_pages(disk: &dyn Disk, database: u64) -> Result<Pages, StorageError> {
+pub(crate) fn open_pages(disk: &dyn Disk, database: u64) -> Result<DataFile, StorageError> {
     let show = disk.show(PAGES);
     let file = disk.open(PAGES, OpenMode::Existing).map_err(|e| StorageError::io("open", &*show, 0, e))?;
     let mut bytes = vec![0; 28];
@@ -225,18 +225,18 @@ pub(crate) fn open_pages(disk: &dyn Disk, database: u64) -> Result<Pages, Storag
     }
     let aside = Aside::open(disk)?;
     aside.mend(&*file)?;
-    Ok(Pages { file, aside, grown: Mutex::new(()) })
+    Ok(DataFile { file, aside, grown: Mutex::new(()) })
 }
 
 /// The data file as the pool sees it.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub(crate) struct DataFile {
     file: Arc<dyn DiskFile>,
     aside: Aside,
     grown: Mutex<()>,
 }
 
-impl PageFile for Pages {
+impl PageFile for DataFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), StorageError> {
         read_exact_at(&*self.file, buf, offset)
     }

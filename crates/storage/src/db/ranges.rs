@@ -9,7 +9,7 @@ use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::codec::{Key, Row};
 use crate::table::index::Want;
-use crate::table::scan::End;
+use crate::table::scan::ScanEnd;
 
 impl Transaction<'_> {
     /// Counts the rows of a range of keys.
@@ -81,7 +81,7 @@ impl Transaction<'_> {
     pub fn count_raw<K, V>(&mut self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<u64, TxnError> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(0) };
         self.enter(OperationKind::Scan, &info.primary);
-        let result = if from > to { Ok(0) } else { self.txn.count_rows(info, from, End::With(to)) };
+        let result = if from > to { Ok(0) } else { self.txn.count_rows(info, from, ScanEnd::With(to)) };
         self.noted(result)
     }
 
@@ -97,7 +97,7 @@ impl Transaction<'_> {
     ) -> Result<u64, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
         self.enter(OperationKind::Delete, &info.primary);
-        let result = if from > to { Ok(0) } else { self.txn.delete_rows(info, from, End::With(to)) };
+        let result = if from > to { Ok(0) } else { self.txn.delete_rows(info, from, ScanEnd::With(to)) };
         self.noted(result)
     }
 }
@@ -107,11 +107,11 @@ struct Bounds;
 
 impl Bounds {
     /// `None` for a range without keys.
-    fn of<'k>(from: &[u8], to: Option<&'k [u8]>) -> Option<End<'k>> {
+    fn of<'k>(from: &[u8], to: Option<&'k [u8]>) -> Option<ScanEnd<'k>> {
         match to {
             Some(to) if to <= from => None,
-            Some(to) => Some(End::Before(to)),
-            None => Some(End::Never),
+            Some(to) => Some(ScanEnd::Before(to)),
+            None => Some(ScanEnd::Never),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::base::fault::{Refusable, strikes};
 use crate::base::ids::Lsn;
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::buffer::{CleanGoal, StepResult};
+use crate::buffer::{CleanGoal, CleanStep};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::txn::core::Core;
 
@@ -69,7 +69,7 @@ impl Services {
             .core
             .pool
             .clean_step(self.core.clock.now_ns(), CleanGoal { write_before: goal, step: self.step_bytes() })?;
-        if step != StepResult::Idle {
+        if step != CleanStep::Idle {
             return Ok(true);
         }
         let now = self.core.clock.now_ns();

@@ -15,7 +15,7 @@ use crate::lock::TableMode;
 use crate::table::catalog::{Declared, TableInfo};
 use crate::table::codec::{BorrowedKey, Key, Row, key_from};
 use crate::table::index::{Index, Want};
-use crate::table::scan::{End, Wanted};
+use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::core::Txn;
 
 /// A transaction. Rolled back when dropped; ended by [`Transaction::commit`] or [`Transaction::rollback`].
@@ -564,7 +564,7 @@ impl Transaction<'_> {
     ) -> Result<(), TxnError> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
         self.enter(OperationKind::Scan, &info.primary);
-        let result = self.txn.scan_backward(&info.primary, End::With(to), End::With(from), Want::Read, visit);
+        let result = self.txn.scan_backward(&info.primary, ScanEnd::With(to), ScanEnd::With(from), Want::Read, visit);
         self.noted(result)
     }
 
@@ -606,7 +606,7 @@ impl Transaction<'_> {
     ) -> Result<Option<Vec<u8>>, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
         self.enter(OperationKind::Delete, &info.primary);
-        let result = self.txn.take_first_row(info, from, End::With(to));
+        let result = self.txn.take_first_row(info, from, ScanEnd::With(to));
         self.noted(result)
     }
 
@@ -623,7 +623,7 @@ impl Transaction<'_> {
     ) -> Result<(), TxnError> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
         self.enter(OperationKind::Scan, &info.primary);
-        let wanted = Wanted { from, to: End::With(to), want: Want::Read, likely: usize::MAX };
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: usize::MAX };
         let result = self.txn.scan(&info.primary, wanted, visit);
         self.noted(result)
     }
@@ -646,7 +646,7 @@ impl Transaction<'_> {
             let what = "has secondary indexes: update its rows one by one".into();
             return Err(TxnError::Schema { table: info.primary.table.clone(), what });
         }
-        let result = self.txn.update_rows(info, from, End::With(to), change);
+        let result = self.txn.update_rows(info, from, ScanEnd::With(to), change);
         self.noted(result)
     }
 
@@ -671,9 +671,9 @@ impl Transaction<'_> {
         };
         self.enter(OperationKind::Scan, &secondary.index);
         let result = if descending {
-            self.txn.scan_backward(&secondary.index, End::With(to), End::With(from), Want::Read, visit)
+            self.txn.scan_backward(&secondary.index, ScanEnd::With(to), ScanEnd::With(from), Want::Read, visit)
         } else {
-            let wanted = Wanted { from, to: End::With(to), want: Want::Read, likely: 8 };
+            let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 8 };
             self.txn.scan(&secondary.index, wanted, visit)
         };
         self.noted(result)

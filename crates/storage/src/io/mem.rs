@@ -21,7 +21,7 @@ pub struct MemDisk(Arc<Directory>);
 #[derive(Debug, Default)]
 struct Directory {
     files: Mutex<BTreeMap<String, Arc<MemFile>>>,
-    claim: Claim,
+    claim: InUse,
 }
 
 impl MemDisk {
@@ -179,9 +179,9 @@ impl DiskFile for MemFile {
 
 /// Exclusivity within this process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Claim(Arc<AtomicBool>);
+pub(super) struct InUse(Arc<AtomicBool>);
 
-impl Claim {
+impl InUse {
     pub(super) fn take(&self, dir: &str) -> Result<DiskLock, LockError> {
         if self.0.swap(true, Ordering::Acquire) {
             return Err(LockError::Held { dir: dir.to_owned(), pid: Some(process::id()) });
@@ -191,7 +191,7 @@ impl Claim {
 }
 
 #[derive(Debug)]
-struct Claimed(Claim);
+struct Claimed(InUse);
 
 impl Drop for Claimed {
     fn drop(&mut self) {

@@ -9,7 +9,7 @@
 //! be made under latches ([`LockOwner::try_acquire`]) therefore answers "would block" when escalation is due. Its
 //! caller releases all latches and calls the waiting variant, which escalates and mostly need not wait.
 
-use super::mode::{Claim, KeyMode, TableMode};
+use super::mode::{GapMode, KeyMode, TableMode};
 use super::owner::{Attempt, IfBlocked, LockOwner};
 use super::sync::Ordering;
 
@@ -46,7 +46,7 @@ impl LockOwner {
 
     /// Whether a claim needs no lock of its own, or has to be made without latches because escalation is due.
     #[inline]
-    pub(super) fn standing(&mut self, table: u32, claim: Claim, blocked: IfBlocked) -> Standing {
+    pub(super) fn standing(&mut self, table: u32, claim: GapMode, blocked: IfBlocked) -> Standing {
         let usage = self.usage(table);
         if usage.records < usage.limit {
             return Standing::Needed;
@@ -55,7 +55,7 @@ impl LockOwner {
     }
 
     #[cold]
-    fn at_limit(&mut self, table: u32, claim: Claim, blocked: IfBlocked) -> Standing {
+    fn at_limit(&mut self, table: u32, claim: GapMode, blocked: IfBlocked) -> Standing {
         let key = claim.mode.key();
         if self.covers(table, key, true) {
             return Standing::Covered;

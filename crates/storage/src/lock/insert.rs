@@ -6,8 +6,8 @@
 //! key queue behind it instead of taking the gap again before the inserter is back. They lose nothing, since they
 //! would have to wait for the new key itself.
 
-use super::LockError;
-use super::mode::{Claim, KeyMode, RecordMode};
+use super::LockRefusal;
+use super::mode::{GapMode, KeyMode, RecordMode};
 use super::name::{LockName, Prefix};
 use super::owner::{Attempt, IfBlocked, LockOwner, Pending};
 use super::queue::{self, Ask};
@@ -55,13 +55,13 @@ impl LockOwner {
     }
 
     fn insert_ask(&self, table: u32, next: LockName, key: Prefix) -> Ask<'static> {
-        let claim = Claim { mode: RecordMode::INSERT, low: key };
+        let claim = GapMode { mode: RecordMode::INSERT, low: key };
         Ask { owner: self.slot, table, name: next, claim, converting: false, queued: None }
     }
 
     /// Waits until a key with the prefix `key` may be inserted below `next`. The caller holds no latch, and looks for
     /// the place and calls [`LockOwner::check_insert`] again afterwards.
-    pub(crate) fn wait_insert(&mut self, table: u32, next: LockName, key: Prefix) -> Result<(), LockError> {
+    pub(crate) fn wait_insert(&mut self, table: u32, next: LockName, key: Prefix) -> Result<(), LockRefusal> {
         match self.attempt_insert(table, next, key, IfBlocked::Queue)? {
             Attempt::Done(()) | Attempt::Blocked => Ok(()),
             Attempt::Queued => self.finish_wait().map(|_| ()),
@@ -74,7 +74,7 @@ impl LockOwner {
         next: LockName,
         key: Prefix,
         blocked: IfBlocked,
-    ) -> Result<Attempt<()>, LockError> {
+    ) -> Result<Attempt<()>, LockRefusal> {
         if self.covers(table, KeyMode::X, true) {
             return Ok(Attempt::Done(()));
         }
@@ -88,7 +88,7 @@ impl LockOwner {
             return Ok(Attempt::Blocked);
         }
         let Some(request) = self.arena.take() else {
-            return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
+            return Err(LockRefusal::TooManyLocks { limit: self.locks.options.records_per_owner });
         };
         request.name.set(next);
         request.table.set(table);

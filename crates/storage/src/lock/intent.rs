@@ -1,7 +1,7 @@
 //! Table locks. Intention locks are granted without a queue.
 //!
 //! IS and IX are what every transaction takes on every table it touches, and they never exclude each other. So each
-//! is only a byte in the owner's own row ([`Slot::modes`]), and granted as long as the table's `strong` word is 0.
+//! is only a byte in the owner's own row ([`OwnerSlot::modes`]), and granted as long as the table's `strong` word is 0.
 //! An owner that asks for S, SIX or X takes the table's mutex, raises `strong`, and then sweeps the rows of all owners.
 //!
 //! **The handshake.** The owner that wants an intention writes its byte, changes its slot's `handshake`, reads
@@ -19,8 +19,8 @@ use super::mode::{KeyMode, TableMode};
 use super::owner::{Acquired, Attempt, IfBlocked, LockOwner, Pending};
 use super::stats::TableCounters;
 use super::sync::{Arc, AtomicU32, Mutex, Ordering};
-use super::wait::{Outcome, Slot, WaitsFor, Wakes};
-use super::{LockError, LockTable};
+use super::wait::{Outcome, OwnerSlot, WaitsFor, Wakes};
+use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
 
 /// The owner's own record of one table.
@@ -127,7 +127,7 @@ impl TableQueue {
         blocked
     }
 
-    fn give(&mut self, slot: &Slot, table: u32, ask: TableWaiter) {
+    fn give(&mut self, slot: &OwnerSlot, table: u32, ask: TableWaiter) {
         slot.set_mode(table, ask.want);
         if ask.want.is_strong() {
             self.granted.retain(|&(owner, _)| owner != ask.owner);
@@ -197,7 +197,7 @@ impl TableQueue {
 
 impl LockTable {
     /// The slots that may have a mode in some table, each after the sweep's half of the handshake.
-    fn swept_slots(&self) -> impl Iterator<Item = (SlotId, &Slot)> {
+    fn swept_slots(&self) -> impl Iterator<Item = (SlotId, &OwnerSlot)> {
         // The read-modify-write also orders an owner being attached: it sees `strong`, or the sweep sees it.
         let used = self.used.fetch_max(0, Ordering::AcqRel);
         self.slots[..used].iter().enumerate().map(|(i, slot)| {
@@ -214,13 +214,13 @@ impl LockOwner {
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
     #[inline]
-    pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+    pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         debug_assert!(!mode.is_strong());
         if self.mode(table).covers(mode) { Ok(()) } else { self.intent_first(table, mode) }
     }
 
     #[inline(never)]
-    fn intent_first(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+    fn intent_first(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         let held = self.mode(table);
         let want = held.union(mode);
         if want.is_strong() {
@@ -246,21 +246,21 @@ impl LockOwner {
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
-    pub(crate) fn lock_table(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+    pub(crate) fn lock_table(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         if self.mode(table).covers(mode) {
             return Ok(());
         }
         self.lock_slowly(table, mode)
     }
 
-    fn lock_slowly(&mut self, table: u32, mode: TableMode) -> Result<(), LockError> {
+    fn lock_slowly(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         match self.attempt_table(table, mode, IfBlocked::Queue) {
             Attempt::Done(_) | Attempt::Blocked => {}
             Attempt::Queued => drop(self.finish_wait()?),
         }
         // Also reached by a lock that was waited for while the table was dropped.
         if self.locks.tables.queues[table as usize].lock().gone {
-            return Err(LockError::Gone);
+            return Err(LockRefusal::Gone);
         }
         Ok(())
     }

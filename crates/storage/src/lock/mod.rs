@@ -35,7 +35,7 @@ use deadlock::Detector;
 use intent::Tables;
 use sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering};
 use table::Buckets;
-use wait::Slot;
+use wait::OwnerSlot;
 
 /// Sizes of a lock table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Default for LockOptions {
 /// Why a lock was not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum LockError {
+pub(crate) enum LockRefusal {
     /// The transaction was chosen to break a deadlock. It must roll back, and may then be run again.
     #[error("deadlock: rolled back so that others can go on; run the transaction again")]
     Deadlock {
@@ -111,7 +111,7 @@ pub(crate) struct LockTable {
     /// How its users name locks.
     pub(crate) names: Names,
     buckets: Buckets,
-    slots: Box<[Slot]>,
+    slots: Box<[OwnerSlot]>,
     /// Slots below this have been attached at some time.
     used: AtomicUsize,
     tables: Tables,
@@ -131,7 +131,7 @@ impl LockTable {
         Arc::new(LockTable {
             names: Names::new(options.seed, options.name_bits),
             buckets: Buckets::new(options.buckets),
-            slots: (0..options.slots).map(|_| Slot::new()).collect(),
+            slots: (0..options.slots).map(|_| OwnerSlot::new()).collect(),
             used: AtomicUsize::new(0),
             tables: Tables::new(options.tables),
             detector: Mutex::new(Detector::default()),
@@ -176,13 +176,13 @@ impl LockTable {
         !bucket.is_empty_now() && bucket.latch().iter().any(|r| r.name.get() == name && counts(r.owner))
     }
 
-    /// Refuses all locks on a table from now on with [`LockError::Gone`], also to those that wait. The caller has it in
+    /// Refuses all locks on a table from now on with [`LockRefusal::Gone`], also to those that wait. The caller has it in
     /// X.
     pub(crate) fn table_is_gone(&self, table: u32) {
         self.tables.gone(table);
     }
 
-    /// Ends all waits, now and from now on, with [`LockError::Closed`]. Locks that are held stay so.
+    /// Ends all waits, now and from now on, with [`LockRefusal::Closed`]. Locks that are held stay so.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.withdraw_all();
@@ -203,7 +203,7 @@ impl LockTable {
         self.tables.counters[table as usize].read()
     }
 
-    fn slot(&self, owner: SlotId) -> &Slot {
+    fn slot(&self, owner: SlotId) -> &OwnerSlot {
         &self.slots[usize::from(owner.0)]
     }
 }

@@ -109,15 +109,15 @@ impl std::fmt::Debug for RecordMode {
 /// A mode with the place in the gap that it is about: for a gap part the lowest prefix that was read, for an insert
 /// the prefix of the new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Claim {
+pub(super) struct GapMode {
     pub(super) mode: RecordMode,
     pub(super) low: Prefix,
 }
 
-impl Claim {
+impl GapMode {
     /// Whether `self`, held or queued ahead, keeps `later` of another owner waiting.
     #[inline]
-    pub(super) fn excludes(self, later: Claim) -> bool {
+    pub(super) fn excludes(self, later: GapMode) -> bool {
         // Bit r of entry h: key part h excludes a request for key part r.
         const EXCLUDES: [u8; 4] = [0b0000, 0b1000, 0b1110, 0b1110];
         let keys = EXCLUDES[usize::from(self.mode.0 & KEY)] >> (later.mode.0 & KEY) & 1 != 0;
@@ -127,13 +127,13 @@ impl Claim {
 
     /// Whether holding `self` makes asking for `other` unnecessary.
     #[inline]
-    pub(super) fn covers(self, other: Claim) -> bool {
+    pub(super) fn covers(self, other: GapMode) -> bool {
         self.mode.0 & KEY >= other.mode.0 & KEY && (!other.mode.gap() || (self.mode.gap() && self.low <= other.low))
     }
 
     /// What `self` asks for beyond `held`. A key part that is held already is not compared with others again: since
     /// then a U may have been granted beside this reader's S, and the reader would wait for it in vain.
-    pub(super) fn beyond(self, held: Claim) -> Claim {
+    pub(super) fn beyond(self, held: GapMode) -> GapMode {
         let mut mode = self.mode.0;
         if mode & KEY <= held.mode.0 & KEY {
             mode &= !KEY;
@@ -141,18 +141,18 @@ impl Claim {
         if self.mode.gap() && held.mode.gap() && held.low <= self.low {
             mode &= !GAP;
         }
-        Claim { mode: RecordMode(mode), low: self.low }
+        GapMode { mode: RecordMode(mode), low: self.low }
     }
 
     /// The weakest claim that covers both.
     #[inline]
-    pub(super) fn union(self, other: Claim) -> Claim {
+    pub(super) fn union(self, other: GapMode) -> GapMode {
         let low = match (self.mode.gap(), other.mode.gap()) {
             (true, true) => self.low.min(other.low),
             (true, false) => self.low,
             (false, _) => other.low,
         };
-        Claim { mode: self.mode.union(other.mode), low }
+        GapMode { mode: self.mode.union(other.mode), low }
     }
 }
 
@@ -235,8 +235,8 @@ mod tests {
 
     const KEYS: [KeyMode; 4] = [KeyMode::None, KeyMode::S, KeyMode::U, KeyMode::X];
 
-    fn claim(mode: RecordMode, low: u8) -> Claim {
-        Claim { mode, low: Prefix::of(&[low]) }
+    fn claim(mode: RecordMode, low: u8) -> GapMode {
+        GapMode { mode, low: Prefix::of(&[low]) }
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn union_is_the_weakest_cover() {
-        let all: Vec<Claim> = KEYS
+        let all: Vec<GapMode> = KEYS
             .iter()
             .flat_map(|&k| {
                 [

@@ -2,16 +2,16 @@
 
 use super::escalate::Standing;
 use super::intent::TableUse;
-use super::mode::{Claim, KeyMode, RecordMode, TableMode};
+use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
 use super::queue::{self, Ask};
-use super::request::{Arena, Request};
+use super::request::{Request, RequestArena};
 #[cfg(test)]
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
 use super::table::Latched;
-use super::wait::{Outcome, Slot, WaitsFor, Wakes};
-use super::{LockError, LockTable};
+use super::wait::{Outcome, OwnerSlot, WaitsFor, Wakes};
+use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
 use crate::base::mutant::{Mutant, is_mutant};
 
@@ -73,7 +73,7 @@ const RELEASE_AHEAD: usize = 4;
 ///
 /// Dropping it releases everything.
 pub(crate) struct LockOwner {
-    pub(super) arena: Arena,
+    pub(super) arena: RequestArena,
     pub(super) locks: Arc<LockTable>,
     pub(super) slot: SlotId,
     /// The slot's row of table modes.
@@ -90,7 +90,7 @@ pub(crate) struct LockOwner {
 impl LockOwner {
     pub(super) fn new(locks: Arc<LockTable>, slot: SlotId) -> LockOwner {
         LockOwner {
-            arena: Arena::new(slot, locks.options.records_per_owner),
+            arena: RequestArena::new(slot, locks.options.records_per_owner),
             modes: locks.slot(slot).modes(locks.options.tables).clone(),
             strong: locks.tables.strong.clone(),
             tables: Vec::new(),
@@ -114,7 +114,7 @@ impl LockOwner {
         self.shared().age.store(age, Ordering::Relaxed);
     }
 
-    /// Says which task runs the transaction; 0 if that may change. See [`Slot::task`].
+    /// Says which task runs the transaction; 0 if that may change. See [`OwnerSlot::task`].
     #[inline]
     pub(crate) fn run_by(&mut self, task: u64) {
         self.shared().task.store(task, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl LockOwner {
         mode: RecordMode,
         low: Prefix,
     ) -> Result<Acquired, Refused> {
-        let claim = Claim { mode, low };
+        let claim = GapMode { mode, low };
         if let Some(usage) = self.tables.get_mut(table as usize)
             && usage.records < usage.limit
         {
@@ -158,7 +158,7 @@ impl LockOwner {
     }
 
     #[inline(never)]
-    fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: Claim) -> Result<Acquired, Refused> {
+    fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, Refused> {
         match self.attempt(table, name, claim, IfBlocked::GiveUp) {
             Ok(Attempt::Done(acquired)) => Ok(acquired),
             Ok(Attempt::Blocked | Attempt::Queued) => Err(Refused::WouldBlock),
@@ -173,8 +173,8 @@ impl LockOwner {
         name: LockName,
         mode: RecordMode,
         low: Prefix,
-    ) -> Result<Acquired, LockError> {
-        match self.attempt(table, name, Claim { mode, low }, IfBlocked::Queue)? {
+    ) -> Result<Acquired, LockRefusal> {
+        match self.attempt(table, name, GapMode { mode, low }, IfBlocked::Queue)? {
             Attempt::Done(acquired) => Ok(acquired),
             Attempt::Blocked | Attempt::Queued => self.finish_wait(),
         }
@@ -193,7 +193,7 @@ impl LockOwner {
         if self.covers(table, KeyMode::S, false) {
             return true;
         }
-        let wish = Claim { mode: RecordMode::S, low: Prefix::MIN };
+        let wish = GapMode { mode: RecordMode::S, low: Prefix::MIN };
         let list = self.locks.buckets.of(name).latch();
         let free = list
             .iter()
@@ -206,7 +206,7 @@ impl LockOwner {
     /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Afterwards
     /// another owner may take the record first again: a reader that must not starve takes S with
     /// [`LockOwner::acquire_wait`], reads, and releases it with [`LockOwner::release_one`] if it was [`Acquired::New`].
-    pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockError> {
+    pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockRefusal> {
         if self.acquire_wait(table, name, RecordMode::S, Prefix::MIN)? == Acquired::New {
             self.release_one(table, name);
         }
@@ -303,7 +303,7 @@ impl LockOwner {
         self.shared().counters.read()
     }
 
-    pub(super) fn shared(&self) -> &Slot {
+    pub(super) fn shared(&self) -> &OwnerSlot {
         self.locks.slot(self.slot)
     }
 
@@ -318,9 +318,9 @@ impl LockOwner {
         &mut self,
         table: u32,
         name: LockName,
-        claim: Claim,
+        claim: GapMode,
         blocked: IfBlocked,
-    ) -> Result<Attempt<Acquired>, LockError> {
+    ) -> Result<Attempt<Acquired>, LockRefusal> {
         match self.standing(table, claim, blocked) {
             Standing::Covered => return Ok(Attempt::Done(Acquired::Covered)),
             Standing::Due => return Ok(Attempt::Blocked),
@@ -331,7 +331,7 @@ impl LockOwner {
         if list.iter().all(|other| !other.is_for(table, name)) {
             // No owner has it or waits for it: at most the bucket is shared, by chance.
             let Some(request) = self.arena.take() else {
-                return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
+                return Err(LockRefusal::TooManyLocks { limit: self.locks.options.records_per_owner });
             };
             fill(request, table, name, claim);
             list.push_held(request);
@@ -354,9 +354,9 @@ impl LockOwner {
             Some(request) => (request, Acquired::Converted),
             None => {
                 let Some(request) = self.arena.take() else {
-                    return Err(LockError::TooManyLocks { limit: self.locks.options.records_per_owner });
+                    return Err(LockRefusal::TooManyLocks { limit: self.locks.options.records_per_owner });
                 };
-                fill(request, table, name, Claim { mode: RecordMode::NONE, low: claim.low });
+                fill(request, table, name, GapMode { mode: RecordMode::NONE, low: claim.low });
                 if is_blocked {
                     list.push_waiter(request)
                 } else {
@@ -385,7 +385,7 @@ impl LockOwner {
 
     /// Waits for the pending request; returns how it ended.
     #[cold]
-    pub(super) fn finish_wait(&mut self) -> Result<Acquired, LockError> {
+    pub(super) fn finish_wait(&mut self) -> Result<Acquired, LockRefusal> {
         self.count_wait();
         if !is_mutant(Mutant::SkipDeadlockSearch) {
             self.locks.resolve_deadlocks(self.slot);
@@ -398,7 +398,7 @@ impl LockOwner {
             outcome = self.shared().block(&*self.locks.hook, None);
         }
         self.settle(outcome).map_err(|error| match error {
-            LockError::TimedOut { .. } => LockError::TimedOut { holder },
+            LockRefusal::TimedOut { .. } => LockRefusal::TimedOut { holder },
             other => other,
         })
     }
@@ -409,7 +409,7 @@ impl LockOwner {
     }
 
     /// Updates the owner's own records after a wait.
-    pub(super) fn settle(&mut self, outcome: Outcome) -> Result<Acquired, LockError> {
+    pub(super) fn settle(&mut self, outcome: Outcome) -> Result<Acquired, LockRefusal> {
         self.shared().end_wait();
         let table = self.pending_table();
         let acquired = match self.pending.take() {
@@ -427,13 +427,13 @@ impl LockOwner {
         };
         match outcome {
             Outcome::Waiting | Outcome::Granted => Ok(acquired),
-            Outcome::Closed => Err(LockError::Closed),
-            Outcome::OwnTask => Err(LockError::OwnTask),
-            Outcome::TimedOut => Err(LockError::TimedOut { holder: None }),
+            Outcome::Closed => Err(LockRefusal::Closed),
+            Outcome::OwnTask => Err(LockRefusal::OwnTask),
+            Outcome::TimedOut => Err(LockRefusal::TimedOut { holder: None }),
             Outcome::Deadlock => {
                 self.shared().counters.deadlocks.increment();
                 self.locks.tables.counters[table as usize].deadlocks.fetch_add(1, Ordering::Relaxed);
-                Err(LockError::Deadlock { table })
+                Err(LockRefusal::Deadlock { table })
             }
         }
     }
@@ -470,7 +470,7 @@ impl LockOwner {
 
 /// Sets the fields of a request when it is linked.
 #[inline]
-fn fill(request: &Request, table: u32, name: LockName, claim: Claim) {
+fn fill(request: &Request, table: u32, name: LockName, claim: GapMode) {
     request.name.set(name);
     request.table.set(table);
     request.set_held(claim);

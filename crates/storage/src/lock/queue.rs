@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use super::mode::{Claim, RecordMode};
+use super::mode::{GapMode, RecordMode};
 use super::name::LockName;
 use super::request::Request;
 use super::table::Latched;
@@ -16,7 +16,7 @@ pub(super) struct Ask<'a> {
     pub(super) table: u32,
     pub(super) name: LockName,
     /// What it asks for beyond what its owner holds.
-    pub(super) claim: Claim,
+    pub(super) claim: GapMode,
     /// The owner holds a weaker lock on the name: it goes before new requests.
     pub(super) converting: bool,
     /// The request itself if it is in the list; those behind it do not matter to it.

@@ -19,7 +19,7 @@
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use super::mode::{Claim, RecordMode};
+use super::mode::{GapMode, RecordMode};
 use super::name::{LockName, Prefix};
 use crate::base::ids::SlotId;
 
@@ -50,28 +50,28 @@ impl Request {
 
     /// The mode that its owner holds.
     #[inline]
-    pub(super) fn holds(&self) -> Claim {
-        Claim { mode: self.held.get(), low: self.low.get() }
+    pub(super) fn holds(&self) -> GapMode {
+        GapMode { mode: self.held.get(), low: self.low.get() }
     }
 
     /// The mode that its owner waits for; meaningful while `waiting`.
     #[inline]
-    pub(super) fn wants(&self) -> Claim {
-        Claim { mode: self.want.get(), low: self.want_low.get() }
+    pub(super) fn wants(&self) -> GapMode {
+        GapMode { mode: self.want.get(), low: self.want_low.get() }
     }
 
     /// What its owner waits for beyond what it holds.
-    pub(super) fn asks(&self) -> Claim {
+    pub(super) fn asks(&self) -> GapMode {
         self.wants().beyond(self.holds())
     }
 
     #[inline]
-    pub(super) fn set_held(&self, claim: Claim) {
+    pub(super) fn set_held(&self, claim: GapMode) {
         self.held.set(claim.mode);
         self.low.set(claim.low);
     }
 
-    pub(super) fn set_wanted(&self, claim: Claim) {
+    pub(super) fn set_wanted(&self, claim: GapMode) {
         self.want.set(claim.mode);
         self.want_low.set(claim.low);
         self.waiting.set(true);
@@ -136,9 +136,9 @@ impl Drop for Chunk {
     }
 }
 
-/// The requests of one owner. They are handed out in ascending order, which [`Arena::iter`] and [`Arena::reset`] rely
+/// The requests of one owner. They are handed out in ascending order, which [`RequestArena::iter`] and [`RequestArena::reset`] rely
 /// on: the end of a transaction walks memory in order.
-pub(super) struct Arena {
+pub(super) struct RequestArena {
     /// First unused request of the chunk in use, and its end.
     next: *const Request,
     end: *const Request,
@@ -153,19 +153,27 @@ pub(super) struct Arena {
 
 // SAFETY: the pointers lead only into `chunks`, which the arena owns; nothing in it is tied to a thread. Linked
 // requests are shared with other threads only through bucket lists, whose latches order all accesses.
-unsafe impl Send for Arena {}
+unsafe impl Send for RequestArena {}
 
-impl Arena {
+impl RequestArena {
     /// An arena for at most about `limit` requests (whole chunks).
-    pub(super) fn new(owner: SlotId, limit: usize) -> Arena {
-        Arena { next: ptr::null(), end: ptr::null(), chunks: Vec::new(), started: 0, free: ptr::null(), limit, owner }
+    pub(super) fn new(owner: SlotId, limit: usize) -> RequestArena {
+        RequestArena {
+            next: ptr::null(),
+            end: ptr::null(),
+            chunks: Vec::new(),
+            started: 0,
+            free: ptr::null(),
+            limit,
+            owner,
+        }
     }
 
     pub(super) fn owner(&self) -> SlotId {
         self.owner
     }
 
-    /// The request that [`Arena::take_next`] would hand out, if that needs no new chunk.
+    /// The request that [`RequestArena::take_next`] would hand out, if that needs no new chunk.
     #[inline]
     pub(super) fn peek_next(&self) -> Option<&Request> {
         // SAFETY: `next` lies below `end`, so it is a request of a chunk that `self` owns and that lives at least as
@@ -173,7 +181,7 @@ impl Arena {
         if self.next != self.end { Some(unsafe { &*self.next }) } else { None }
     }
 
-    /// Hands out the request that [`Arena::peek_next`] showed.
+    /// Hands out the request that [`RequestArena::peek_next`] showed.
     #[inline]
     pub(super) fn take_next(&mut self) {
         debug_assert!(self.next != self.end);
@@ -181,7 +189,7 @@ impl Arena {
         self.next = unsafe { self.next.add(1) };
     }
 
-    /// Makes sure that the next [`Arena::take`] allocates nothing.
+    /// Makes sure that the next [`RequestArena::take`] allocates nothing.
     #[inline]
     pub(super) fn reserve(&mut self) {
         if self.next == self.end && self.free.is_null() {
@@ -243,7 +251,7 @@ impl Arena {
         }
     }
 
-    /// Every request handed out since the last [`Arena::reset`], also those given back (they are free), chunk by chunk.
+    /// Every request handed out since the last [`RequestArena::reset`], also those given back (they are free), chunk by chunk.
     #[inline]
     pub(super) fn chunks(&self) -> impl Iterator<Item = &[Request]> {
         let last = self.started.wrapping_sub(1);
@@ -283,7 +291,7 @@ mod tests {
 
     #[test]
     fn hands_out_in_order_reuses_and_respects_the_limit() {
-        let mut arena = Arena::new(SlotId(3), CHUNK * 2);
+        let mut arena = RequestArena::new(SlotId(3), CHUNK * 2);
         for round in 0..3 {
             for i in 0..2 * CHUNK as u32 {
                 assert_eq!(arena.take().unwrap().position, i, "round {round}");
@@ -305,7 +313,7 @@ mod tests {
 
     #[test]
     fn an_idle_arena_keeps_little() {
-        let mut arena = Arena::new(SlotId(0), 1 << 20);
+        let mut arena = RequestArena::new(SlotId(0), 1 << 20);
         for _ in 0..10 * KEPT * CHUNK {
             arena.take().unwrap();
         }

@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::ptr;
 
 use super::name::LockName;
-use super::request::{Arena, Request};
+use super::request::{Request, RequestArena};
 use super::sync::{AtomicPtr, Backoff, Ordering};
 use crate::base::ids::SlotId;
 
@@ -139,7 +139,7 @@ impl Bucket {
     /// The first request, if it is `arena`'s owner's; no latch is taken. It is linked, and it does not wait, because
     /// its owner, which is calling, does not. Sees at least the owner's own last change.
     #[inline]
-    pub(super) fn own_head<'a>(&self, arena: &'a Arena) -> Option<&'a Request> {
+    pub(super) fn own_head<'a>(&self, arena: &'a RequestArena) -> Option<&'a Request> {
         let word = self.word.load(Ordering::Relaxed);
         if word.addr() & !(ADDRESS | FLAGS) != tag(arena.owner()) {
             return None;

@@ -48,7 +48,7 @@ const RECORD: u32 = u32::MAX - 1;
 
 /// What others see of one owner.
 #[repr(align(128))]
-pub(super) struct Slot {
+pub(super) struct OwnerSlot {
     /// Changed by the owner between writing its intentions and reading `strong`, and by the owner that raised `strong`
     /// before it reads the intentions: one of the two changes comes first, and the later owner sees what came before
     /// it.
@@ -72,9 +72,9 @@ pub(super) struct Slot {
     pub(super) counters: OwnerCounters,
 }
 
-impl Slot {
-    pub(super) fn new() -> Slot {
-        Slot {
+impl OwnerSlot {
+    pub(super) fn new() -> OwnerSlot {
+        OwnerSlot {
             handshake: AtomicU32::new(0),
             attached: AtomicBool::new(false),
             modes: OnceLock::new(),
@@ -169,7 +169,7 @@ impl Wakes {
     }
 
     /// Wakes the owners, in order. The caller holds no latch and no mutex.
-    pub(super) fn deliver(self, slots: &[Slot], hook: &dyn Hook) {
+    pub(super) fn deliver(self, slots: &[OwnerSlot], hook: &dyn Hook) {
         for (owner, outcome) in self.over {
             let slot = &slots[usize::from(owner.0)];
             slot.outcome.store(outcome as u8, Ordering::Release);

@@ -62,7 +62,7 @@ struct Making {
 }
 
 /// What `Segments::adopt` needs to know about the log.
-pub(super) struct End {
+pub(super) struct LogEnd {
     /// Records from here on may still be read.
     pub(super) keep_from: u64,
     /// Where the next record goes.
@@ -92,7 +92,12 @@ impl Segments {
     /// behind the end unreadable. Records that were written but not synced before a crash may lie there,
     /// whole and with their right LSN, and would be read as part of the log after the next crash if the
     /// records written in between happened to end where they begin.
-    pub(super) fn adopt(found: LogFiles, end: &End, zero: bool, spares_max: usize) -> Result<Segments, StorageError> {
+    pub(super) fn adopt(
+        found: LogFiles,
+        end: &LogEnd,
+        zero: bool,
+        spares_max: usize,
+    ) -> Result<Segments, StorageError> {
         let LogFiles { disk, geometry, files, .. } = found;
         let is_sound = |number: &u64| files.get(number).is_some_and(|found| found.valid);
         let last_used = geometry.number(end.at);
@@ -201,7 +206,7 @@ impl Segments {
     pub(super) fn found(&self) -> LogFiles {
         let ready = self.ready.read();
         let found =
-            ready.files.iter().map(|file| super::segment::Found { file: file.clone(), valid: true, ours: true });
+            ready.files.iter().map(|file| super::segment::SegmentFile { file: file.clone(), valid: true, ours: true });
         let files = (ready.first..).zip(found).collect();
         LogFiles { disk: self.disk.clone(), geometry: self.geometry, files, piece: PIECE }
     }

@@ -36,7 +36,7 @@ const MAKE_EVERY_NS: u64 = 50_000_000;
 
 /// What a step of a background service has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StepResult {
+pub(crate) struct ServiceStep {
     /// Something was done; there may be more.
     pub(crate) did_work: bool,
     /// Clock time of the next step at the latest.
@@ -107,19 +107,19 @@ impl Log {
 
     /// One step of the flusher: writes what is whole; syncs if a transaction asked or it is time. After it, if
     /// work was done, call again at once; else at `next_ns` or when asked.
-    pub(crate) fn step(&self, now_ns: u64) -> StepResult {
+    pub(crate) fn step(&self, now_ns: u64) -> ServiceStep {
         match self.try_step(now_ns) {
             Ok(result) => result,
             Err(_) => {
                 // Poisoned, here or elsewhere. No waiting thread will get what it waits for.
                 self.user_limit.store(0, Ordering::Relaxed);
                 self.waiters.wake(u64::MAX);
-                StepResult { did_work: false, next_ns: now_ns + IDLE_NS }
+                ServiceStep { did_work: false, next_ns: now_ns + IDLE_NS }
             }
         }
     }
 
-    fn try_step(&self, now_ns: u64) -> Result<StepResult, StorageError> {
+    fn try_step(&self, now_ns: u64) -> Result<ServiceStep, StorageError> {
         self.poison.check()?;
         let wrote = self.write_out(u64::MAX)?;
         if self.refresh_limit() && !self.disk_full.load(Ordering::Relaxed) {
@@ -128,16 +128,16 @@ impl Log {
         }
         if self.whole.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire) {
             self.syncer.lock().unsynced_since = None;
-            return Ok(StepResult { did_work: false, next_ns: now_ns + IDLE_NS });
+            return Ok(ServiceStep { did_work: false, next_ns: now_ns + IDLE_NS });
         }
         let since = *self.syncer.lock().unsynced_since.get_or_insert(now_ns);
         let due = since + SYNC_EVERY_NS;
         if self.asked() || now_ns >= due {
             self.sync()?;
-            return Ok(StepResult { did_work: true, next_ns: now_ns });
+            return Ok(ServiceStep { did_work: true, next_ns: now_ns });
         }
         let pause = if wrote { WRITE_EVERY_NS } else { IDLE_NS };
-        Ok(StepResult { did_work: false, next_ns: due.min(now_ns + pause) })
+        Ok(ServiceStep { did_work: false, next_ns: due.min(now_ns + pause) })
     }
 
     /// Drives the flusher until `stop` is set (then call [`Log::nudge`]); records appended before are durable when it
@@ -185,8 +185,8 @@ impl Log {
 
     /// One step of making segments ahead of need: at most 1 MiB of zeros and one sync. A full disk is no
     /// error here; it becomes one for the append that needs the space.
-    pub(crate) fn make_step(&self, now_ns: u64) -> StepResult {
-        let later = StepResult { did_work: false, next_ns: now_ns + MAKE_EVERY_NS };
+    pub(crate) fn make_step(&self, now_ns: u64) -> ServiceStep {
+        let later = ServiceStep { did_work: false, next_ns: now_ns + MAKE_EVERY_NS };
         if self.poison.is_closed() || !self.refresh_limit() {
             return later;
         }
@@ -194,7 +194,7 @@ impl Log {
         let no_room = made.as_ref().is_err_and(StorageError::is_want_of_room);
         self.disk_full.store(no_room, Ordering::Relaxed);
         match made {
-            Ok(()) => StepResult { did_work: true, next_ns: now_ns },
+            Ok(()) => ServiceStep { did_work: true, next_ns: now_ns },
             Err(_) if no_room => later,
             Err(e) => {
                 self.close(&e);

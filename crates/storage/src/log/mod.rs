@@ -33,7 +33,7 @@ use crate::io::{Disk, read_up_to_at};
 
 use bell::Bell;
 use blocks::BlockWriter;
-use files::{End, Segments};
+use files::{LogEnd, Segments};
 use flush::SyncState;
 use reserve::Reservations;
 use ring::Ring;
@@ -172,7 +172,7 @@ impl Log {
         hook: Arc<dyn Hook>,
     ) -> Result<Log, StorageError> {
         let (files, at, synced) = reader.into_end();
-        let end = End { keep_from: keep_from.0, at: at.0, synced: synced.0 };
+        let end = LogEnd { keep_from: keep_from.0, at: at.0, synced: synced.0 };
         let segments = Segments::adopt(files, &end, options.zero_segments, options.spare_segments)?;
         Log::with(segments, at.0, options, poison, hook)
     }

@@ -132,7 +132,7 @@ pub(super) fn list(disk: &dyn Disk) -> Result<Vec<(u64, String)>, StorageError> 
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct SegmentFile {
     pub(super) file: Arc<dyn DiskFile>,
     /// The header fits the name.
     pub(super) valid: bool,
@@ -145,7 +145,7 @@ pub(super) struct Found {
 pub(crate) struct LogFiles {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) geometry: Geometry,
-    pub(super) files: BTreeMap<u64, Found>,
+    pub(super) files: BTreeMap<u64, SegmentFile>,
     /// Bytes that a reader requests from a file at once.
     pub(super) piece: usize,
 }
@@ -216,7 +216,7 @@ impl LogFiles {
                 return Err(corrupt(&format!("is {len} bytes long, not {}; restore a copy", size.unwrap_or(0))));
             }
             let ours = valid || begins_like(&block[..got]);
-            files.insert(number, Found { file, valid, ours });
+            files.insert(number, SegmentFile { file, valid, ours });
         }
         let Some(segment_bytes) = size else {
             let what = "no segment with a sound header; restore a copy".to_owned();

@@ -13,8 +13,8 @@ use super::progress::{OnRecovery, Recovery, RecoveryPass};
 use crate::base::error::{OpenError, StorageError};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::Pages;
-use crate::btree::ops::{self, Section, Sections};
+use crate::btree::StructureChange;
+use crate::btree::ops::{self, PageChange, PageChanges};
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::BufferPool;
 use crate::io::Disk;
@@ -156,9 +156,9 @@ pub(crate) fn analyse(
 }
 
 /// The page sections of a record.
-fn sections<'a>(record: &RecordView<'a>) -> Sections<'a> {
+fn sections<'a>(record: &RecordView<'a>) -> PageChanges<'a> {
     let skip = if record.kind == RecordKind::Compensation as u8 { 8 } else { 0 };
-    Sections::new(record.body.get(skip..).unwrap_or_default())
+    PageChanges::new(record.body.get(skip..).unwrap_or_default())
 }
 
 /// Second pass: repeats the changes that pages lack. `reader` reads the same records as analysis, from its redo
@@ -217,7 +217,7 @@ struct Part {
 
 /// Sorts a record's sections by page; those of one page stay in their order. They need not be neighbours in the record:
 /// a statement on several rows writes them in its caller's order. False if the record does not decode.
-fn by_page(mut sections: Sections<'_>, parts: &mut Vec<Part>) -> bool {
+fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<Part>) -> bool {
     parts.clear();
     let bytes = sections.left();
     loop {
@@ -253,10 +253,10 @@ impl<'a> Repeater<'a> {
         &mut self,
         lsn: Lsn,
         id: PageId,
-        changes: impl Iterator<Item = Section<'s>>,
+        changes: impl Iterator<Item = PageChange<'s>>,
     ) -> Result<(), OpenError> {
         let mut changes = changes.peekable();
-        let makes_page = |change: &Section<'_>| matches!(change, Section::Image { .. } | Section::Free { .. });
+        let makes_page = |change: &PageChange<'_>| matches!(change, PageChange::Image { .. } | PageChange::Free { .. });
         let brought = match self.missing.contains_key(&id) {
             true => None,
             false => match bring(self.pool, self.log, self.images, id, self.extent.limit, &mut self.scratch) {
@@ -357,8 +357,9 @@ impl Extent {
     }
 
     /// Whether the sections name pages that can exist.
-    fn admits(&mut self, mut sections: Sections<'_>) -> bool {
-        let ends = sections.clone().filter_map(|s| if let Section::Space { end, .. } = s { Some(end) } else { None });
+    fn admits(&mut self, mut sections: PageChanges<'_>) -> bool {
+        let ends =
+            sections.clone().filter_map(|s| if let PageChange::Space { end, .. } = s { Some(end) } else { None });
         if let Some(end) = ends.max().map(u64::from) {
             if end > self.limit + Self::STEP {
                 return false;
@@ -416,7 +417,7 @@ fn bring(
     let Some(at) = images.get(&id).filter(|_| is_numbered(id, limit)) else { return Err(error) };
     let record = log.read_at(*at, scratch)?;
     let mut page = PageBytes::boxed();
-    let found = Sections::new(record.body).find(|s| s.page() == id);
+    let found = PageChanges::new(record.body).find(|s| s.page() == id);
     let Some(section) = found else { return Err(error) };
     if !ops::apply(&section, &mut PageMut::of(&mut page)) || !is_page(page.as_bytes(), id) {
         return Err(error);
@@ -451,7 +452,7 @@ pub(crate) fn undo(
     }
     for (last, txn) in order.into_iter().rev() {
         let mut victim = Victim { txn, last };
-        roll_back(Pages { pool, log, slot, for_undo: true }, &mut rec, &mut bytes, &mut victim, Lsn::ZERO)?;
+        roll_back(StructureChange { pool, log, slot, for_undo: true }, &mut rec, &mut bytes, &mut victim, Lsn::ZERO)?;
         rec.begin(RecordKind::End as u8, txn, victim.last);
         log.append_reserved(slot, &mut rec, Lsn::ZERO)?;
         log.end_txn(slot);
@@ -477,8 +478,8 @@ mod tests {
         let free = |page: u32| [&[22, 0, 12, 0], &page.to_le_bytes()[..], &[0; 4]].concat();
         let admits = |page| {
             let body = free(page);
-            assert_eq!(Sections::new(&body).map(|s| s.page()).collect::<Vec<_>>(), [PageId(page)]);
-            Extent { limit: 10, seen: 0 }.admits(Sections::new(&body))
+            assert_eq!(PageChanges::new(&body).map(|s| s.page()).collect::<Vec<_>>(), [PageId(page)]);
+            Extent { limit: 10, seen: 0 }.admits(PageChanges::new(&body))
         };
         assert_eq!([0, 1, 9, 10, u32::MAX].map(admits), [false, true, true, false, false]);
     }

@@ -21,9 +21,9 @@ use std::ops::ControlFlow;
 
 use super::catalog::{Catalog, Creator, Declared, IndexSpec, own_index};
 use super::dropping::{Fate, carry_out};
-use super::entry::{Entry, IndexEntry};
+use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
-use super::scan::{End, Wanted};
+use super::scan::{ScanEnd, ScanSpec};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
@@ -104,7 +104,7 @@ impl<'c> Change<'c> {
         for spec in new {
             self.index += 1;
             let cx = txn.claim.context();
-            let tree = Tree::create(IndexId(self.index), self.core.pages(cx.slot), &mut cx.rec)?;
+            let tree = Tree::create(IndexId(self.index), self.core.structure_change(cx.slot), &mut cx.rec)?;
             self.built.push(IndexEntry {
                 name: spec.name.to_owned(),
                 unique: spec.unique,
@@ -112,7 +112,7 @@ impl<'c> Change<'c> {
                 tree,
             });
         }
-        if let Some(trees) = Entry::of_trees(self.number, &self.built) {
+        if let Some(trees) = TableEntry::of_trees(self.number, &self.built) {
             txn.insert(&own_index(), &Fate::Dropped.mark(&trees), &trees.encode())?;
         }
         txn.commit()?;
@@ -120,12 +120,18 @@ impl<'c> Change<'c> {
     }
 
     /// Fills a new index from the table's rows, which `owner` has locked exclusively.
-    fn fill(&self, owner: &mut Txn<'_>, table: &Entry, spec: &IndexSpec, built: &IndexEntry) -> Result<(), TxnError> {
+    fn fill(
+        &self,
+        owner: &mut Txn<'_>,
+        table: &TableEntry,
+        spec: &IndexSpec,
+        built: &IndexEntry,
+    ) -> Result<(), TxnError> {
         let table = table.index(self.table);
         let name = built.name.as_str().into();
         let index = Index { tree: built.tree, lock_table: self.number, table: table.table.clone(), name };
         let mut run = Run::default();
-        let wanted = Wanted { from: &[], to: End::Never, want: Want::Read, likely: usize::MAX };
+        let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
         owner.scan_batches(&table, wanted, |_, batch, _| {
             for i in 0..batch.len() {
                 run.add(spec, batch.key(i), batch.value(i));
@@ -139,19 +145,19 @@ impl<'c> Change<'c> {
     }
 
     /// Gives the table the wanted indexes: those kept, and those built.
-    fn decide(&mut self, old: &Entry, wanted: &[(&IndexSpec, Option<&IndexEntry>)]) -> Result<(), TxnError> {
+    fn decide(&mut self, old: &TableEntry, wanted: &[(&IndexSpec, Option<&IndexEntry>)]) -> Result<(), TxnError> {
         let core = self.core;
         let mut built = self.built.iter();
         let secondaries: Vec<_> =
             wanted.iter().filter_map(|(_, kept)| kept.or_else(|| built.next())).cloned().collect();
         let stays: BTreeSet<u32> = secondaries.iter().map(|index| index.tree.index.0).collect();
         let gone: Vec<_> = old.secondaries.iter().filter(|i| !stays.contains(&i.tree.index.0)).cloned().collect();
-        let gone = Entry::of_trees(old.number, &gone);
-        let new = Entry { number: self.number, secondaries, ..old.clone() };
+        let gone = TableEntry::of_trees(old.number, &gone);
+        let new = TableEntry { number: self.number, secondaries, ..old.clone() };
 
         let _creator = Creator::wait(&self.catalog.creation, &*core.hook);
         let mut decision = core.begin_creating()?;
-        if let Some(built) = Entry::of_trees(self.number, &self.built) {
+        if let Some(built) = TableEntry::of_trees(self.number, &self.built) {
             decision.delete(&own_index(), &Fate::Dropped.mark(&built))?;
         }
         if let Some(gone) = &gone {
@@ -178,7 +184,7 @@ impl<'c> Change<'c> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        let built = Entry::of_trees(self.number, &self.built).filter(|_| !self.decided);
+        let built = TableEntry::of_trees(self.number, &self.built).filter(|_| !self.decided);
         if let Some(built) = built
             && self.core.poison.check().is_ok()
         {
@@ -260,7 +266,7 @@ fn not_unique(index: &Index, one: &[u8], other: &[u8]) -> TxnError {
     TxnError::NotUnique { table: index.table.clone(), index: index.name.clone(), rows }
 }
 
-impl Entry {
+impl TableEntry {
     /// The index that matches the declaration `spec`.
     fn kept(&self, spec: &IndexSpec) -> Option<&IndexEntry> {
         let is =
@@ -269,9 +275,9 @@ impl Entry {
     }
 
     /// Trees of indexes, to be marked; `None` for none.
-    fn of_trees(number: u32, indexes: &[IndexEntry]) -> Option<Entry> {
+    fn of_trees(number: u32, indexes: &[IndexEntry]) -> Option<TableEntry> {
         let (first, rest) = indexes.split_first()?;
         let (key, row) = (String::new(), String::new());
-        Some(Entry { number, primary: first.tree, key, row, secondaries: rest.to_vec() })
+        Some(TableEntry { number, primary: first.tree, key, row, secondaries: rest.to_vec() })
     }
 }

@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 use super::codec::Codec;
 use super::codec::name::RAW;
 use super::dropping::{Fate, Retired};
-use super::entry::{Entry, IndexEntry};
+use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
-use super::scan::{End, Wanted};
+use super::scan::{ScanEnd, ScanSpec};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
@@ -213,7 +213,7 @@ impl Drop for Creator<'_> {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     /// The content of the catalog's table.
-    entries: Mutex<BTreeMap<String, Entry>>,
+    entries: Mutex<BTreeMap<String, TableEntry>>,
     /// Tables are created one after the other. A fiber of the thread that creates one may wait for its turn, so the
     /// turn is no mutex that is held meanwhile.
     pub(super) creation: Mutex<Creation>,
@@ -255,13 +255,13 @@ impl Catalog {
         let mut damaged = false;
         let mut marks = Vec::new();
         let mut txn = core.begin(Isolation::Serializable, None)?;
-        let wanted = Wanted { from: &[], to: End::Never, want: Want::Read, likely: usize::MAX };
+        let wanted = ScanSpec { from: &[], to: ScanEnd::Never, want: Want::Read, likely: usize::MAX };
         txn.scan(&own_index(), wanted, |key, row| {
-            if let (Some(fate), Some(entry)) = (Fate::of_mark(key), Entry::decode(row)) {
+            if let (Some(fate), Some(entry)) = (Fate::of_mark(key), TableEntry::decode(row)) {
                 marks.push((fate, entry));
                 return ControlFlow::Continue(());
             }
-            match (String::from_utf8(key.to_vec()), Entry::decode(row)) {
+            match (String::from_utf8(key.to_vec()), TableEntry::decode(row)) {
                 (Ok(name), Some(entry)) if (entry.number as usize) < MAX_TABLES + 2 => {
                     drop(entries.insert(name, entry))
                 }
@@ -283,7 +283,7 @@ impl Catalog {
     }
 
     /// The catalog's entry for a table.
-    pub(super) fn entry(&self, name: &str) -> Option<Entry> {
+    pub(super) fn entry(&self, name: &str) -> Option<TableEntry> {
         self.entries.lock().get(name).cloned()
     }
 
@@ -294,7 +294,7 @@ impl Catalog {
     pub(super) fn free_numbers(&self, declared: &Declared<'_>) -> Result<(u32, u32), TxnError> {
         let (entries, retired) = (self.entries.lock(), self.retired.lock());
         let used: BTreeSet<u32> = entries.values().map(|e| e.number).chain(retired.tables.iter().copied()).collect();
-        let index = entries.values().flat_map(Entry::trees).map(|tree| tree.index.0).max();
+        let index = entries.values().flat_map(TableEntry::trees).map(|tree| tree.index.0).max();
         let index = index.unwrap_or(CATALOG.index.0).max(retired.index);
         let number = (CATALOG_NUMBER + 1..MAX_TABLES as u32 + 2).find(|number| !used.contains(number));
         number.map(|number| (number, index)).ok_or_else(|| {
@@ -307,14 +307,14 @@ impl Catalog {
     }
 
     /// Notes that the table has other indexes now, and with them another number.
-    pub(super) fn replace(&self, name: &str, old: &Entry, new: Entry) {
+    pub(super) fn replace(&self, name: &str, old: &TableEntry, new: TableEntry) {
         self.retire(old);
         self.entries.lock().insert(name.to_owned(), new);
         self.unnote(old.number);
     }
 
     /// Keeps the numbers of a table from being used again.
-    pub(super) fn retire(&self, entry: &Entry) {
+    pub(super) fn retire(&self, entry: &TableEntry) {
         let index = entry.trees().map(|tree| tree.index.0).max();
         self.retire_numbers(entry.number, index.unwrap_or(0));
     }
@@ -327,7 +327,7 @@ impl Catalog {
     }
 
     /// Notes that the table has been dropped.
-    pub(super) fn forget(&self, name: &str, entry: &Entry) {
+    pub(super) fn forget(&self, name: &str, entry: &TableEntry) {
         self.retire(entry);
         self.entries.lock().remove(name);
         self.unnote(entry.number);
@@ -367,7 +367,7 @@ impl Catalog {
 
     /// Every table by name, with its primary tree and those of its indexes by their names.
     pub(crate) fn named_trees(&self) -> Vec<NamedTrees> {
-        let indexes = |entry: &Entry| entry.secondaries.iter().map(|i| (i.name.clone(), i.tree)).collect();
+        let indexes = |entry: &TableEntry| entry.secondaries.iter().map(|i| (i.name.clone(), i.tree)).collect();
         self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.primary, indexes(entry))).collect()
     }
 
@@ -387,7 +387,7 @@ impl Catalog {
     /// Root pages of all trees.
     pub(crate) fn roots(&self) -> Vec<PageId> {
         let entries = self.entries.lock();
-        std::iter::once(CATALOG).chain(entries.values().flat_map(Entry::trees)).map(|tree| tree.root).collect()
+        std::iter::once(CATALOG).chain(entries.values().flat_map(TableEntry::trees)).map(|tree| tree.root).collect()
     }
 
     /// The number of the open table that a program declares so, if it is known to match: takes no lock and writes
@@ -466,10 +466,10 @@ impl Catalog {
         let (number, mut index) = self.free_numbers(declared)?;
         let core = txn.core;
         let cx = txn.claim.context();
-        let pages = core.pages(cx.slot);
+        let change = core.structure_change(cx.slot);
         let mut tree = |rec: &mut crate::log::RecordBuf| {
             index += 1;
-            Tree::create(IndexId(index), pages, rec)
+            Tree::create(IndexId(index), change, rec)
         };
         let primary = tree(&mut cx.rec)?;
         let mut secondaries = Vec::new();
@@ -479,7 +479,7 @@ impl Catalog {
         }
         let text = |codec: Option<&Codec>| codec.map_or_else(|| RAW.to_owned(), Codec::text);
         let (key, row) = (text(declared.codecs.map(|c| c.0)), text(declared.codecs.map(|c| c.1)));
-        let entry = Entry { number, primary, key, row, secondaries };
+        let entry = TableEntry { number, primary, key, row, secondaries };
         txn.insert(&own_index(), declared.name.as_bytes(), &entry.encode())?;
         let end = txn.commit()?;
         core.make_durable(end)?;

@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 
 use super::catalog::{Catalog, Creator, own_index};
-use super::entry::Entry;
+use super::entry::TableEntry;
 use super::index::Index;
 use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
@@ -44,7 +44,7 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    pub(super) fn mark(self, entry: &Entry) -> Vec<u8> {
+    pub(super) fn mark(self, entry: &TableEntry) -> Vec<u8> {
         let mut key = vec![MARK, self as u8];
         key.extend_from_slice(&entry.number.to_le_bytes());
         key
@@ -104,7 +104,7 @@ impl Catalog {
     ///
     /// # Errors
     /// A page that cannot be read; no space.
-    pub(super) fn finish(&self, core: &Core, marks: Vec<(Fate, Entry)>) -> Result<(), TxnError> {
+    pub(super) fn finish(&self, core: &Core, marks: Vec<(Fate, TableEntry)>) -> Result<(), TxnError> {
         for (fate, entry) in marks {
             match carry_out(core, &entry, fate) {
                 // Giving back a dropped table's pages can wait for a disk with some space.
@@ -119,14 +119,14 @@ impl Catalog {
 }
 
 /// Gives back the pages of a marked table, then deletes the mark. Can be restarted after any part of it.
-pub(super) fn carry_out(core: &Core, entry: &Entry, fate: Fate) -> Result<(), TxnError> {
+pub(super) fn carry_out(core: &Core, entry: &TableEntry, fate: Fate) -> Result<(), TxnError> {
     let mut txn = core.begin_creating()?;
     let cx = txn.claim.context();
-    let pages = core.pages(cx.slot);
+    let change = core.structure_change(cx.slot);
     for tree in entry.trees() {
-        tree.clear(pages, &mut cx.rec)?;
+        tree.clear(change, &mut cx.rec)?;
         if fate == Fate::Dropped {
-            tree.give_root_back(pages, &mut cx.rec)?;
+            tree.give_root_back(change, &mut cx.rec)?;
         }
     }
     txn.delete(&own_index(), &fate.mark(entry))?;
@@ -134,7 +134,7 @@ pub(super) fn carry_out(core: &Core, entry: &Entry, fate: Fate) -> Result<(), Tx
     Ok(core.make_durable(end)?)
 }
 
-impl Entry {
+impl TableEntry {
     /// The table's primary index, for locks.
     pub(super) fn index(&self, name: &str) -> Index {
         Index { tree: self.primary, lock_table: self.number, table: name.into(), name: name.into() }

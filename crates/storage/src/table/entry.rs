@@ -10,7 +10,7 @@ use crate::btree::Tree;
 
 /// A table as its catalog row describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     pub(super) number: u32,
     pub(super) primary: Tree,
     /// Codecs of key and row: [`Codec::text`](super::codec::Codec::text), or [`RAW`](super::codec::name::RAW).
@@ -29,7 +29,7 @@ pub(super) struct IndexEntry {
     pub(super) tree: Tree,
 }
 
-impl Entry {
+impl TableEntry {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let tree = |out: &mut Vec<u8>, tree: Tree| {
@@ -54,7 +54,7 @@ impl Entry {
         out
     }
 
-    pub(super) fn decode(mut bytes: &[u8]) -> Option<Entry> {
+    pub(super) fn decode(mut bytes: &[u8]) -> Option<TableEntry> {
         fn take<'a>(bytes: &mut &'a [u8], n: usize) -> Option<&'a [u8]> {
             let (head, tail) = bytes.split_at_checked(n)?;
             *bytes = tail;
@@ -76,7 +76,7 @@ impl Entry {
             let codec = text(&mut bytes)?;
             secondaries.push(IndexEntry { name, unique, codec, tree: tree(&mut bytes)? });
         }
-        bytes.is_empty().then_some(Entry { number, primary, key, row, secondaries })
+        bytes.is_empty().then_some(TableEntry { number, primary, key, row, secondaries })
     }
 
     /// All trees, the primary one first.

@@ -7,7 +7,7 @@ use crate::base::error::{StorageError, TxnError};
 use crate::base::fault::{Refusable, strikes};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
-use crate::lock::{LockError, LockName, Names, Prefix, RecordMode, Refused, TableMode};
+use crate::lock::{LockName, LockRefusal, Names, Prefix, RecordMode, Refused, TableMode};
 use crate::txn::core::Txn;
 
 /// A primary or secondary index.
@@ -80,8 +80,8 @@ impl Txn<'_> {
     /// The error for a table's lock that was refused. With a lock on a dropped table the transaction can only roll
     /// back.
     #[cold]
-    fn refused_table(&mut self, error: LockError, index: &Index) -> TxnError {
-        if error == LockError::Gone {
+    fn refused_table(&mut self, error: LockRefusal, index: &Index) -> TxnError {
+        if error == LockRefusal::Gone {
             self.give_up();
         }
         lock_error(error, index)
@@ -166,14 +166,14 @@ impl Txn<'_> {
 
 /// The error for a lock manager's refusal, with the table's name.
 #[cold]
-pub(crate) fn lock_error(error: LockError, index: &Index) -> TxnError {
+pub(crate) fn lock_error(error: LockRefusal, index: &Index) -> TxnError {
     let table = Arc::clone(&index.table);
     match error {
-        LockError::Deadlock { .. } => TxnError::Deadlock { table },
-        LockError::OwnTask => TxnError::OwnTask { table },
-        LockError::TimedOut { holder } => TxnError::LockTimeout { table, holder },
-        LockError::TooManyLocks { .. } => TxnError::TooManyLocks { table },
-        LockError::Closed => TxnError::Storage(StorageError::Closing),
-        LockError::Gone => TxnError::Dropped { table },
+        LockRefusal::Deadlock { .. } => TxnError::Deadlock { table },
+        LockRefusal::OwnTask => TxnError::OwnTask { table },
+        LockRefusal::TimedOut { holder } => TxnError::LockTimeout { table, holder },
+        LockRefusal::TooManyLocks { .. } => TxnError::TooManyLocks { table },
+        LockRefusal::Closed => TxnError::Storage(StorageError::Closing),
+        LockRefusal::Gone => TxnError::Dropped { table },
     }
 }

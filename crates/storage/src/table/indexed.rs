@@ -5,12 +5,12 @@ use std::ops::ControlFlow;
 
 use super::catalog::{Secondary, TableInfo};
 use super::index::Want;
-use super::scan::{End, Wanted};
+use super::scan::{ScanEnd, ScanSpec};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::lock::TableMode;
-use crate::txn::context::Spot;
+use crate::txn::context::LeafSpot;
 use crate::txn::core::Txn;
 
 /// Appends an index entry's key: the row's value in the index and, unless the index is unique, the primary key. False
@@ -121,7 +121,7 @@ impl Txn<'_> {
     }
 
     /// Stores `after` over `before`, which was read at `spot`, and moves the index entries that this changes.
-    fn store_indexed(&mut self, table: &TableInfo, key: &[u8], spot: Spot) -> Result<(), TxnError> {
+    fn store_indexed(&mut self, table: &TableInfo, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
         let mut moves = Vec::new();
         for (i, secondary) in table.secondaries.iter().enumerate() {
             let cx = self.claim.context();
@@ -193,10 +193,10 @@ impl Txn<'_> {
         &mut self,
         table: &TableInfo,
         from: &[u8],
-        to: End<'_>,
+        to: ScanEnd<'_>,
     ) -> Result<Option<Vec<u8>>, TxnError> {
         let mut first = None;
-        let wanted = Wanted { from, to, want: Want::Write, likely: 1 };
+        let wanted = ScanSpec { from, to, want: Want::Write, likely: 1 };
         self.scan(&table.primary, wanted, |key, _| {
             first = Some(key.to_vec());
             ControlFlow::Break(())
@@ -208,18 +208,18 @@ impl Txn<'_> {
     }
 
     /// Deletes the rows from `from` up to `to`; returns how many. On an error all of it is undone.
-    pub(crate) fn delete_rows(&mut self, table: &TableInfo, from: &[u8], to: End<'_>) -> Result<u64, TxnError> {
+    pub(crate) fn delete_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         self.atomically(|txn| txn.delete_each(table, from.to_vec(), to))
     }
 
-    fn delete_each(&mut self, table: &TableInfo, mut from: Vec<u8>, to: End<'_>) -> Result<u64, TxnError> {
+    fn delete_each(&mut self, table: &TableInfo, mut from: Vec<u8>, to: ScanEnd<'_>) -> Result<u64, TxnError> {
         /// Keys that are remembered at a time.
         const KEYS: usize = 128;
         let mut keys: Vec<Vec<u8>> = Vec::with_capacity(KEYS);
         let mut deleted = 0;
         loop {
             keys.clear();
-            let wanted = Wanted { from: &from, to, want: Want::Write, likely: KEYS };
+            let wanted = ScanSpec { from: &from, to, want: Want::Write, likely: KEYS };
             self.scan(&table.primary, wanted, |key, _| {
                 keys.push(key.to_vec());
                 if keys.len() < KEYS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
@@ -238,9 +238,9 @@ impl Txn<'_> {
     }
 
     /// Counts the rows from `from` up to `to`, locked as by reading them.
-    pub(crate) fn count_rows(&mut self, table: &TableInfo, from: &[u8], to: End<'_>) -> Result<u64, TxnError> {
+    pub(crate) fn count_rows(&mut self, table: &TableInfo, from: &[u8], to: ScanEnd<'_>) -> Result<u64, TxnError> {
         let mut rows = 0;
-        let wanted = Wanted { from, to, want: Want::Read, likely: usize::MAX };
+        let wanted = ScanSpec { from, to, want: Want::Read, likely: usize::MAX };
         self.scan(&table.primary, wanted, |_, _| {
             rows += 1;
             ControlFlow::Continue(())
@@ -254,7 +254,7 @@ impl Txn<'_> {
         &mut self,
         table: &TableInfo,
         from: &[u8],
-        to: End<'_>,
+        to: ScanEnd<'_>,
         change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
         self.atomically(|txn| txn.modify_run(&table.primary, from, to, change))

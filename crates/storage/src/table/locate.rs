@@ -9,10 +9,10 @@ use super::index::Index;
 use crate::base::error::StorageError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
-use crate::btree::search::{Found, GROUP, LeafAt, Wanted};
+use crate::btree::search::{GROUP, KeyHint, KeyQuery, LeafAt};
 use crate::lock::LockName;
 use crate::page::PageRef;
-use crate::txn::context::{Memo, Spot};
+use crate::txn::context::{LeafSpot, Memo};
 use crate::txn::core::Txn;
 
 impl<'db> Txn<'db> {
@@ -31,8 +31,8 @@ impl<'db> Txn<'db> {
 
     /// Where a leaf was read: its frame and version.
     #[inline]
-    pub(crate) fn spot(&self, leaf: &LeafAt<'db>) -> Spot {
-        Spot {
+    pub(crate) fn spot(&self, leaf: &LeafAt<'db>) -> LeafSpot {
+        LeafSpot {
             frame: self.core.pool.index_of(leaf.read.frame()),
             version: leaf.read.version(),
             position: leaf.position as u16,
@@ -41,9 +41,9 @@ impl<'db> Txn<'db> {
 
     /// Brings the rows of these keys, the pages above them and their lock buckets into the processor's
     /// caches, many at a time, and remembers the places.
-    pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = Wanted<'k>>) {
+    pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let core = self.core;
-        let mut group: [Wanted<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
+        let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
         let mut keys = keys.peekable();
@@ -62,7 +62,7 @@ impl<'db> Txn<'db> {
 
     /// Shared by all callers and not inlined: it is long, and the L1 instruction cache is small.
     #[inline(never)]
-    fn prefetch_group(&mut self, group: &[Wanted<'_>], names: &[LockName; GROUP]) {
+    fn prefetch_group(&mut self, group: &[KeyQuery<'_>], names: &[LockName; GROUP]) {
         let mut found = [None; GROUP];
         Tree::find_group(&self.core.pool, group, &mut found);
         let found = &mut found[..group.len()];
@@ -70,9 +70,9 @@ impl<'db> Txn<'db> {
             Tree::fetch_group(&self.core.pool, group, found);
         }
         for (found, name) in found.iter().zip(names) {
-            let Some(Found { frame, version, position, exact }) = *found else { continue };
+            let Some(KeyHint { frame, version, position, exact }) = *found else { continue };
             let frame = self.core.pool.index_of(frame);
-            let spot = Spot { frame, version, position: position as u16 };
+            let spot = LeafSpot { frame, version, position: position as u16 };
             self.claim.context().remember(Memo { name: *name, spot, exact });
         }
     }

@@ -5,7 +5,7 @@ use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::point::site;
 use crate::lock::{Prefix, RecordMode};
-use crate::txn::context::{Memo, Spot};
+use crate::txn::context::{LeafSpot, Memo};
 use crate::txn::core::Txn;
 
 impl Txn<'_> {
@@ -32,7 +32,7 @@ impl Txn<'_> {
         index: &Index,
         key: &[u8],
         want: Want,
-        f: impl FnOnce(&[u8], Spot) -> R,
+        f: impl FnOnce(&[u8], LeafSpot) -> R,
     ) -> Result<Option<R>, TxnError> {
         let names = &self.core.locks.names;
         self.intend(index, want)?;

@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::index::{Got, Index, Want};
-use super::scan::{End, Wanted};
+use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
 use crate::base::error::TxnError;
 use crate::base::ids::Lsn;
-use crate::btree::ops::{self, Place};
+use crate::btree::ops::{self, RowAt};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::slotted::{RECORD_HEAD, SLOT};
-use crate::txn::context::{Batch, Spot};
+use crate::txn::context::{LeafSpot, RowBatch};
 use crate::txn::core::Txn;
 
 /// Most rows of one record.
@@ -101,7 +101,7 @@ impl Txn<'_> {
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
         for (i, (key, row)) in rows[..n].iter().enumerate() {
-            let place = Place { page: id, tree: index.tree, position: position + i, key };
+            let place = RowAt { page: id, tree: index.tree, position: position + i, key };
             ops::put_insert(&mut self.claim.context().rec, &place, row);
         }
         let lsn = match self.append(leaf.page().lsn()) {
@@ -131,10 +131,10 @@ impl Txn<'_> {
         &mut self,
         index: &Index,
         from: &[u8],
-        to: End<'_>,
+        to: ScanEnd<'_>,
         mut change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
-        let wanted = Wanted { from, to, want: Want::Write, likely: usize::MAX / 16 };
+        let wanted = ScanSpec { from, to, want: Want::Write, likely: usize::MAX / 16 };
         let mut rows = 0;
         self.scan_batches(index, wanted, |txn, batch, place| {
             rows += batch.len();
@@ -151,7 +151,7 @@ impl Txn<'_> {
     fn modify_batch(
         &mut self,
         index: &Index,
-        batch: &Batch,
+        batch: &RowBatch,
         range: std::ops::Range<usize>,
         place: Option<(u32, crate::latch::Version)>,
         change: &mut impl FnMut(&[u8], &mut [u8]),
@@ -172,7 +172,7 @@ impl Txn<'_> {
     fn write_batch(
         &mut self,
         index: &Index,
-        batch: &Batch,
+        batch: &RowBatch,
         range: std::ops::Range<usize>,
         place: Option<(u32, crate::latch::Version)>,
         after: &[u8],
@@ -189,7 +189,7 @@ impl Txn<'_> {
                 cx.before.extend_from_slice(batch.value(i));
                 cx.after.clear();
                 cx.after.extend_from_slice(row);
-                self.store(index, batch.key(i), Spot::NONE)?;
+                self.store(index, batch.key(i), LeafSpot::NONE)?;
             }
             return Ok(());
         };
@@ -205,7 +205,7 @@ impl Txn<'_> {
             let (from, to) = difference(before, row);
             if from < to {
                 let position = batch.row(i).position;
-                let place = Place { page: id, tree: index.tree, position: usize::from(position), key: batch.key(i) };
+                let place = RowAt { page: id, tree: index.tree, position: usize::from(position), key: batch.key(i) };
                 ops::put_patch(&mut self.claim.context().rec, &place, from, &before[from..to], &row[from..to]);
                 patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
                 n += 1;
@@ -279,7 +279,7 @@ impl Txn<'_> {
         heads: &mut Vec<u8>,
         mut change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
-        let mut spots = [(0, Spot::NONE); TOGETHER];
+        let mut spots = [(0, LeafSpot::NONE); TOGETHER];
         let mut n = 0;
         for (i, key) in keys.iter().enumerate() {
             let Some(spot) = self.fetch_for_write(index, key)? else { continue };
@@ -301,7 +301,7 @@ impl Txn<'_> {
                 cx.before.extend_from_slice(before);
                 cx.after.clear();
                 cx.after.extend_from_slice(after);
-                self.store_head(index, keys[*i], Spot::NONE)?;
+                self.store_head(index, keys[*i], LeafSpot::NONE)?;
             }
         }
         Ok(n)
@@ -315,7 +315,7 @@ impl Txn<'_> {
         keys: &[&[u8]],
         len: usize,
         heads: &[u8],
-        spots: &[(usize, Spot)],
+        spots: &[(usize, LeafSpot)],
     ) -> Result<bool, TxnError> {
         let core = self.core;
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
@@ -356,7 +356,7 @@ impl Txn<'_> {
             if from < to {
                 changed = true;
                 let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
-                let place = Place { page, tree: index.tree, position, key: keys[*i] };
+                let place = RowAt { page, tree: index.tree, position, key: keys[*i] };
                 ops::put_patch(&mut self.claim.context().rec, &place, from, &old[from..to], &new[from..to]);
             }
         }

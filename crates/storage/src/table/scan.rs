@@ -12,13 +12,13 @@ use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PageId;
 use crate::lock::{LockName, Prefix, RecordMode};
 use crate::page::PageRef;
-use crate::txn::context::Batch;
+use crate::txn::context::RowBatch;
 use crate::txn::core::Txn;
 use crate::txn::ghosts;
 
 /// Where a range ends, in the direction of the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End<'k> {
+pub(crate) enum ScanEnd<'k> {
     /// With this key.
     With(&'k [u8]),
     /// Before this key.
@@ -27,14 +27,14 @@ pub(crate) enum End<'k> {
     Never,
 }
 
-impl End<'_> {
+impl ScanEnd<'_> {
     /// Whether a forward scan stops short of `key`.
     #[inline]
     fn stops_before(self, key: &[u8]) -> bool {
         match self {
-            End::With(end) => key > end,
-            End::Before(end) => key >= end,
-            End::Never => false,
+            ScanEnd::With(end) => key > end,
+            ScanEnd::Before(end) => key >= end,
+            ScanEnd::Never => false,
         }
     }
 
@@ -42,9 +42,9 @@ impl End<'_> {
     #[inline]
     fn stops_above(self, key: &[u8]) -> bool {
         match self {
-            End::With(end) => key < end,
-            End::Before(end) => key <= end,
-            End::Never => false,
+            ScanEnd::With(end) => key < end,
+            ScanEnd::Before(end) => key <= end,
+            ScanEnd::Never => false,
         }
     }
 }
@@ -63,7 +63,7 @@ fn wants_purge(page: PageRef<'_>) -> bool {
 #[derive(Debug)]
 enum Stop {
     /// The range is exhausted.
-    End,
+    ScanEnd,
     /// The leaf is exhausted: the scan goes on at the key left in `cursor`, and from here on the range reaches down
     /// into the gap below that key.
     Leaf(Prefix),
@@ -75,11 +75,11 @@ enum Stop {
 
 /// The parameters of a scan.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'k> {
+pub(crate) struct ScanSpec<'k> {
     /// First key of a forward scan. Ignored by a backward one.
     pub(crate) from: &'k [u8],
     /// Where it ends.
-    pub(crate) to: End<'k>,
+    pub(crate) to: ScanEnd<'k>,
     /// What the statement will do with the rows.
     pub(crate) want: Want,
     /// Rows that probably suffice.
@@ -94,7 +94,7 @@ impl Txn<'_> {
     pub(crate) fn scan(
         &mut self,
         index: &Index,
-        wanted: Wanted<'_>,
+        wanted: ScanSpec<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         self.scan_batches(index, wanted, |_, batch, _| {
@@ -111,8 +111,12 @@ impl Txn<'_> {
     pub(crate) fn scan_batches(
         &mut self,
         index: &Index,
-        wanted: Wanted<'_>,
-        mut visit: impl FnMut(&mut Self, &Batch, Option<(u32, crate::latch::Version)>) -> Result<ControlFlow<()>, TxnError>,
+        wanted: ScanSpec<'_>,
+        mut visit: impl FnMut(
+            &mut Self,
+            &RowBatch,
+            Option<(u32, crate::latch::Version)>,
+        ) -> Result<ControlFlow<()>, TxnError>,
     ) -> Result<(), TxnError> {
         self.intend(index, wanted.want)?;
         let cx = self.claim.context();
@@ -128,11 +132,15 @@ impl Txn<'_> {
     fn scan_with(
         &mut self,
         index: &Index,
-        wanted: Wanted<'_>,
-        batch: &mut Batch,
+        wanted: ScanSpec<'_>,
+        batch: &mut RowBatch,
         cursor: &mut Vec<u8>,
         next: &mut Vec<u8>,
-        visit: &mut impl FnMut(&mut Self, &Batch, Option<(u32, crate::latch::Version)>) -> Result<ControlFlow<()>, TxnError>,
+        visit: &mut impl FnMut(
+            &mut Self,
+            &RowBatch,
+            Option<(u32, crate::latch::Version)>,
+        ) -> Result<ControlFlow<()>, TxnError>,
     ) -> Result<(), TxnError> {
         let mut started = false;
         let mut likely = wanted.likely.max(1);
@@ -148,7 +156,7 @@ impl Txn<'_> {
             && self.locks_gaps()
             && let Some(end) = self.claim.peek().ghosts.end_of(index.tree.index, wanted.from)
         {
-            if wanted.to.stops_before(end) || wanted.to == End::Before(end) {
+            if wanted.to.stops_before(end) || wanted.to == ScanEnd::Before(end) {
                 return Ok(());
             }
             cursor.clear();
@@ -191,7 +199,7 @@ impl Txn<'_> {
                 return Ok(());
             }
             match stop {
-                Stop::End => return Ok(()),
+                Stop::ScanEnd => return Ok(()),
                 // The next key lies beyond the leaf: if a damaged tree led back, the scan would never end.
                 Stop::Leaf(below) if next.as_slice() > at => low = below,
                 Stop::Leaf(_) => return Err(index.tree.damaged(&self.core.pool, page, "ends before it begins").into()),
@@ -225,12 +233,12 @@ impl Txn<'_> {
     fn gather(
         &mut self,
         index: &Index,
-        wanted: &Wanted<'_>,
+        wanted: &ScanSpec<'_>,
         page: PageRef<'_>,
         position: usize,
         mut low: Prefix,
         likely: usize,
-        batch: &mut Batch,
+        batch: &mut RowBatch,
         next: &mut Vec<u8>,
     ) -> Result<Stop, TxnError> {
         let names = &self.core.locks.names;
@@ -261,14 +269,14 @@ impl Txn<'_> {
                 batch.ghosts += 1;
             }
             if beyond {
-                return Ok(Stop::End);
+                return Ok(Stop::ScanEnd);
             }
             if batch.len() >= likely {
                 return Ok(Stop::Full);
             }
         }
         let more = page.append_high(next);
-        let over = !more || wanted.to.stops_before(next) || wanted.to == End::Before(next);
+        let over = !more || wanted.to.stops_before(next) || wanted.to == ScanEnd::Before(next);
         if gaps {
             let name = if more { names.of(index.tree.index, next) } else { names.supremum(index.tree.index) };
             if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
@@ -276,7 +284,7 @@ impl Txn<'_> {
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }
         }
-        Ok(if over { Stop::End } else { Stop::Leaf(low) })
+        Ok(if over { Stop::ScanEnd } else { Stop::Leaf(low) })
     }
 
     /// Visits the rows of a range in descending order, from `from` (or the index's end) down, until `visit` breaks.
@@ -286,8 +294,8 @@ impl Txn<'_> {
     pub(crate) fn scan_backward(
         &mut self,
         index: &Index,
-        from: End<'_>,
-        to: End<'_>,
+        from: ScanEnd<'_>,
+        to: ScanEnd<'_>,
         want: Want,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
@@ -295,14 +303,14 @@ impl Txn<'_> {
         let names = &self.core.locks.names;
         let (gaps, mode) = (self.locks_gaps(), self.key_mode(want));
         let low = match to {
-            End::With(key) | End::Before(key) => Prefix::of(key),
-            End::Never => Prefix::MIN,
+            ScanEnd::With(key) | ScanEnd::Before(key) => Prefix::of(key),
+            ScanEnd::Never => Prefix::MIN,
         };
         // The upper end of the rest of the range.
         let mut above: Option<Vec<u8>> = match from {
-            End::With(key) => Some([key, &[0]].concat()),
-            End::Before(key) => Some(key.to_vec()),
-            End::Never => None,
+            ScanEnd::With(key) => Some([key, &[0]].concat()),
+            ScanEnd::Before(key) => Some(key.to_vec()),
+            ScanEnd::Never => None,
         };
         let (mut key, mut value) = (Vec::new(), Vec::new());
         let mut gap_above_locked = false;
@@ -357,8 +365,8 @@ impl Txn<'_> {
                     return Err(index.tree.damaged(&self.core.pool, here, "begins behind its end").into());
                 }
                 let nothing_below = match to {
-                    End::With(key) | End::Before(key) => key >= fence.as_slice(),
-                    End::Never => false,
+                    ScanEnd::With(key) | ScanEnd::Before(key) => key >= fence.as_slice(),
+                    ScanEnd::Never => false,
                 };
                 if nothing_below {
                     return Ok(());

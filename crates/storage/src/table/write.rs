@@ -11,7 +11,7 @@ use super::index::{Got, Index, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
 use crate::base::point::site;
-use crate::btree::ops::{self, Place};
+use crate::btree::ops::{self, RowAt};
 use crate::btree::split::Made;
 use crate::btree::{MAX_KEY, MAX_ROW};
 use crate::buffer::frame::FrameWrite;
@@ -20,7 +20,7 @@ use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::PageRef;
 use crate::page::slotted::RECORD_HEAD;
-use crate::txn::context::Spot;
+use crate::txn::context::LeafSpot;
 use crate::txn::core::Txn;
 
 /// The bytes in which two rows of equal length differ: first and behind the last. Empty when they are equal.
@@ -158,7 +158,7 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
         ops::put_insert(&mut self.claim.context().rec, &place, row);
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
@@ -215,7 +215,7 @@ impl<'db> Txn<'db> {
         }
         leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
-        let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
+        let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
         let cx = self.claim.context();
         ops::put_replace(&mut cx.rec, &place, (&cx.before, was_ghost), after);
         let lsn = match self.append(leaf.page().lsn()) {
@@ -244,7 +244,7 @@ impl<'db> Txn<'db> {
         let core = self.core;
         let prefix = Prefix::of(key);
         let cx = self.claim.context();
-        let pages = core.pages(cx.slot);
+        let change = core.structure_change(cx.slot);
         let name = core.locks.names.of(index.tree.index, key);
         let mut next = LockName::NONE;
         // The prefix from which on the transaction's own gap lock has to be renewed, if that was not possible at once.
@@ -264,7 +264,7 @@ impl<'db> Txn<'db> {
                 InsertCheck::Blocked => false,
             }
         };
-        let made = index.tree.split(pages, rec, key, 0, value_len, &mut gap_is_free)?;
+        let made = index.tree.split(change, rec, key, 0, value_len, &mut gap_is_free)?;
         match own_gap {
             _ if made != Made::GapLocked => Ok(()),
             Some(low) => self.wait_for(index, name, RecordMode::X_GAP, low),
@@ -277,7 +277,7 @@ impl<'db> Txn<'db> {
     pub(crate) fn purge_leaf(&mut self, index: &Index, key: &[u8]) -> Result<usize, TxnError> {
         let core = self.core;
         let cx = self.claim.context();
-        let pages = core.pages(cx.slot);
+        let change = core.structure_change(cx.slot);
         let mut referenced = |key: &[u8]| core.locks.is_referenced(core.locks.names.of(index.tree.index, key));
         let leaf = index.tree.leaf(&core.pool, key)?;
         let mut gone = 0;
@@ -287,7 +287,7 @@ impl<'db> Txn<'db> {
         let may_go = !cx.owner.writes_unnamed(index.lock_table);
         if leaf.page().ghosts() > 0 && may_go {
             let Some(mut leaf) = leaf.upgrade() else { return Ok(0) };
-            gone = index.tree.purge(pages, &mut cx.rec, &mut leaf, &mut referenced)?;
+            gone = index.tree.purge(change, &mut cx.rec, &mut leaf, &mut referenced)?;
             nearly_empty = leaf.page().used_bytes() < PAGE_SIZE / 8;
             if gone == 0 {
                 leaf.release_unchanged();
@@ -297,7 +297,7 @@ impl<'db> Txn<'db> {
             drop(leaf);
         }
         if nearly_empty {
-            index.tree.try_merge(pages, &mut cx.rec, key, &mut referenced)?;
+            index.tree.try_merge(change, &mut cx.rec, key, &mut referenced)?;
         }
         Ok(gone)
     }
@@ -307,7 +307,7 @@ impl<'db> Txn<'db> {
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<Option<Spot>, TxnError> {
+    pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<Option<LeafSpot>, TxnError> {
         // The callback ignores the row: it is in `before`.
         let found = self.read_at(index, key, Want::Write, |_, spot| spot)?;
         self.core.pool.points().at(&site::BEFORE_WRITE);
@@ -319,7 +319,7 @@ impl<'db> Txn<'db> {
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn store(&mut self, index: &Index, key: &[u8], spot: Spot) -> Result<(), TxnError> {
+    pub(crate) fn store(&mut self, index: &Index, key: &[u8], spot: LeafSpot) -> Result<(), TxnError> {
         let cx = self.claim.peek();
         if cx.before.len() != cx.after.len() {
             return self.store_resized(index, key);
@@ -334,10 +334,10 @@ impl<'db> Txn<'db> {
         &mut self,
         index: &Index,
         key: &[u8],
-        spot: &mut Spot,
+        spot: &mut LeafSpot,
     ) -> Result<Option<(FrameWrite<'db>, usize)>, TxnError> {
         let core = self.core;
-        let Spot { frame, version, position } = std::mem::replace(spot, Spot::NONE);
+        let LeafSpot { frame, version, position } = std::mem::replace(spot, LeafSpot::NONE);
         if version == Version::NEVER {
             return self.latch_row_anew(index, key);
         }
@@ -372,7 +372,7 @@ impl<'db> Txn<'db> {
         drop(leaf);
         if parts {
             // No row is as long as this, so the leaf is split once; between two rows no gap is divided.
-            index.tree.split(core.pages(cx.slot), &mut cx.rec, key, 0, PAGE_SIZE, &mut |_| false)?;
+            index.tree.split(core.structure_change(cx.slot), &mut cx.rec, key, 0, PAGE_SIZE, &mut |_| false)?;
         }
         Ok(())
     }
@@ -383,7 +383,7 @@ impl<'db> Txn<'db> {
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn store_head(&mut self, index: &Index, key: &[u8], mut spot: Spot) -> Result<(), TxnError> {
+    pub(crate) fn store_head(&mut self, index: &Index, key: &[u8], mut spot: LeafSpot) -> Result<(), TxnError> {
         let cx = self.claim.peek();
         let (from, to) = difference(&cx.before[..cx.after.len()], &cx.after);
         if from == to {
@@ -397,7 +397,7 @@ impl<'db> Txn<'db> {
             leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let cx = self.claim.context();
-            let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
             ops::put_patch(&mut cx.rec, &place, from, &cx.before[from..to], &cx.after[from..to]);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
@@ -450,12 +450,12 @@ impl<'db> Txn<'db> {
     }
 
     /// Marks a row deleted that is locked for writing and was read at `spot`.
-    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], mut spot: Spot) -> Result<(), TxnError> {
+    pub(crate) fn mark_deleted(&mut self, index: &Index, key: &[u8], mut spot: LeafSpot) -> Result<(), TxnError> {
         loop {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
-            let place = Place { page: leaf.frame().page_id(), tree: index.tree, position, key };
+            let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
             ops::put_mark(&mut self.claim.context().rec, &place, true);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,

@@ -35,7 +35,7 @@ struct Slot {
     context: UnsafeCell<Context>,
 }
 
-// SAFETY: `context` is touched only through a `Claim`, of which there is at most one per slot (`claimed`).
+// SAFETY: `context` is touched only through a `SlotGuard`, of which there is at most one per slot (`claimed`).
 unsafe impl Sync for Slot {}
 
 /// All places: those for transactions of users, and one more behind them for creating a table, so that a table may be
@@ -92,20 +92,20 @@ impl Slots {
     }
 
     /// Takes the place for creating a table; `None` if it is taken, so only one may create at a time.
-    pub(crate) fn claim_last(&self) -> Option<Claim<'_>> {
+    pub(crate) fn claim_last(&self) -> Option<SlotGuard<'_>> {
         let slot = self.slots.last()?;
-        Self::try_claim(slot).then_some(Claim { slot })
+        Self::try_claim(slot).then_some(SlotGuard { slot })
     }
 
     /// Takes a free place, preferably the one this thread had before; `None` when all are taken.
     #[inline]
-    pub(crate) fn claim(&self) -> Option<Claim<'_>> {
+    pub(crate) fn claim(&self) -> Option<SlotGuard<'_>> {
         let hint = if self.remembers { HINT.get() } else { 0 };
         let slots = &self.slots[..self.limit()];
         if let Some(slot) = slots.get(hint)
             && Self::try_claim(slot)
         {
-            return Some(Claim { slot });
+            return Some(SlotGuard { slot });
         }
         // Transactions of one thread's team begin one after the other.
         if self.remembers
@@ -113,14 +113,14 @@ impl Slots {
             && Self::try_claim(slot)
         {
             HINT.set(hint + 1);
-            return Some(Claim { slot });
+            return Some(SlotGuard { slot });
         }
         self.claim_slow(hint)
     }
 
     /// Takes a free place behind the hint, which has just been found taken.
     #[cold]
-    fn claim_slow(&self, hint: usize) -> Option<Claim<'_>> {
+    fn claim_slow(&self, hint: usize) -> Option<SlotGuard<'_>> {
         let slots = &self.slots[..self.limit()];
         let next = if hint < slots.len() { hint + 1 } else { 0 };
         let (before, behind) = slots.split_at(next);
@@ -133,7 +133,7 @@ impl Slots {
                     if self.remembers {
                         HINT.set(i);
                     }
-                    return Some(Claim { slot });
+                    return Some(SlotGuard { slot });
                 }
             }
         }
@@ -180,11 +180,11 @@ impl Slots {
 
 /// A claimed place; given back on drop.
 #[derive(Debug)]
-pub(crate) struct Claim<'a> {
+pub(crate) struct SlotGuard<'a> {
     slot: &'a Slot,
 }
 
-impl Claim<'_> {
+impl SlotGuard<'_> {
     /// The transaction's private state.
     #[inline]
     pub(crate) fn context(&mut self) -> &mut Context {
@@ -214,7 +214,7 @@ impl Claim<'_> {
         self.slot.last.store(last.0, Ordering::Release);
     }
 
-    /// Marks that the last record is about to be appended; [`Claim::ended`] must follow soon.
+    /// Marks that the last record is about to be appended; [`SlotGuard::ended`] must follow soon.
     #[inline]
     pub(crate) fn ending(&self, txn: TxnId) {
         self.slot.state.store(txn.0 << 1 | 1, Ordering::SeqCst);
@@ -228,7 +228,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for SlotGuard<'_> {
     #[inline]
     fn drop(&mut self) {
         let hits = &self.slot.hits;

@@ -12,27 +12,27 @@ const WAYS: usize = 4;
 
 /// A slot of a leaf, valid as long as the frame's version stays.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Spot {
+pub(crate) struct LeafSpot {
     pub(crate) frame: u32,
     pub(crate) version: Version,
     pub(crate) position: u16,
 }
 
-impl Spot {
+impl LeafSpot {
     /// No slot of any leaf.
-    pub(crate) const NONE: Spot = Spot { frame: 0, version: Version::NEVER, position: 0 };
+    pub(crate) const NONE: LeafSpot = LeafSpot { frame: 0, version: Version::NEVER, position: 0 };
 }
 
 /// Where a key of this name was found; several keys may share the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memo {
     pub(crate) name: LockName,
-    pub(crate) spot: Spot,
+    pub(crate) spot: LeafSpot,
     /// Whether the key existed; otherwise the spot is where it would lie.
     pub(crate) exact: bool,
 }
 
-const NO_MEMO: Memo = Memo { name: LockName::NONE, spot: Spot::NONE, exact: false };
+const NO_MEMO: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, exact: false };
 
 /// Buffers for what codecs write. They stay with the slot, so that only its first transactions allocate.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ pub(crate) struct Context {
     /// The row after the change.
     pub(crate) after: Vec<u8>,
     /// Rows of a scan, copied out of a leaf.
-    pub(crate) batch: Batch,
+    pub(crate) batch: RowBatch,
     /// The position of a scan, and where it goes on.
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
     /// First bytes of several rows, before and after.
@@ -87,7 +87,7 @@ impl Context {
             encoded: Encoded::default(),
             before: Vec::new(),
             after: Vec::new(),
-            batch: Batch::default(),
+            batch: RowBatch::default(),
             cursors: Default::default(),
             heads: Vec::new(),
             ghosts: GhostRuns::default(),
@@ -115,7 +115,7 @@ impl Context {
 
 /// Rows copied out of a leaf, one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
+pub(crate) struct RowBatch {
     bytes: Vec<u8>,
     rows: Vec<BatchRow>,
     /// Ghosts that the scan has visited so far.
@@ -131,7 +131,7 @@ pub(crate) struct BatchRow {
     pub(crate) position: u16,
 }
 
-impl Batch {
+impl RowBatch {
     /// Forgets all rows.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::active::{Claim, Slots};
+use super::active::{SlotGuard, Slots};
 use super::undo::{Victim, roll_back};
 use crate::base::clock::Clock;
 use crate::base::config::{Durability, Isolation, LatchKind};
@@ -12,7 +12,7 @@ use crate::base::hook::Hook;
 use crate::base::ids::{Age, Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::poison::Poison;
-use crate::btree::Pages;
+use crate::btree::StructureChange;
 use crate::btree::space::Kept;
 use crate::buffer::BufferPool;
 use crate::lock::LockTable;
@@ -41,7 +41,7 @@ pub(crate) struct Core {
 #[derive(Debug)]
 pub(crate) struct Txn<'db> {
     pub(crate) core: &'db Core,
-    pub(crate) claim: Claim<'db>,
+    pub(crate) claim: SlotGuard<'db>,
     pub(crate) age: Age,
     pub(crate) isolation: Isolation,
     ended: bool,
@@ -73,7 +73,7 @@ impl Core {
     }
 
     #[inline]
-    fn begin_in<'db>(&'db self, mut claim: Claim<'db>, isolation: Isolation, age: Option<Age>) -> Txn<'db> {
+    fn begin_in<'db>(&'db self, mut claim: SlotGuard<'db>, isolation: Isolation, age: Option<Age>) -> Txn<'db> {
         let cx = claim.context();
         cx.sequence += 1;
         cx.last = Lsn::ZERO;
@@ -110,8 +110,8 @@ impl Core {
 
     /// The parts that a change of structure needs.
     #[inline]
-    pub(crate) fn pages(&self, slot: SlotId) -> Pages<'_> {
-        Pages { pool: &self.pool, log: &self.log, slot, for_undo: false }
+    pub(crate) fn structure_change(&self, slot: SlotId) -> StructureChange<'_> {
+        StructureChange { pool: &self.pool, log: &self.log, slot, for_undo: false }
     }
 }
 
@@ -149,7 +149,7 @@ impl<'db> Txn<'db> {
     /// No space.
     #[cold]
     pub(crate) fn keep_for_one_shorter(&mut self) -> Result<(), StorageError> {
-        self.kept.keep(self.core.pages(self.claim.peek().slot))
+        self.kept.keep(self.core.structure_change(self.claim.peek().slot))
     }
 
     /// Whether a row may be made shorter.
@@ -237,8 +237,8 @@ impl<'db> Txn<'db> {
         cx.ghosts.clear();
         let mut victim = Victim { txn: cx.txn, last: cx.last };
         let mut bytes = std::mem::take(&mut cx.before);
-        let pages = Pages { for_undo: true, ..core.pages(cx.slot) };
-        let result = roll_back(pages, &mut cx.rec, &mut bytes, &mut victim, savepoint);
+        let change = StructureChange { for_undo: true, ..core.structure_change(cx.slot) };
+        let result = roll_back(change, &mut cx.rec, &mut bytes, &mut victim, savepoint);
         (cx.last, cx.before) = (victim.last, bytes);
         self.claim.advance(victim.last);
         self.broken |= result.is_err();

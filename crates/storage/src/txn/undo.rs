@@ -6,9 +6,9 @@
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::btree::ops::{self, Place, Section, Sections};
+use crate::btree::ops::{self, PageChange, PageChanges, RowAt};
 use crate::btree::search::LeafAt;
-use crate::btree::{MAX_KEY, MAX_ROW, Pages, Tree};
+use crate::btree::{MAX_KEY, MAX_ROW, StructureChange, Tree};
 use crate::buffer::frame::{Frame, FrameWrite};
 use crate::latch::Version;
 use crate::log::{ReadBack, RecordBuf, RecordKind, Unlogged};
@@ -26,14 +26,14 @@ pub(crate) struct Victim {
 /// # Errors
 /// When a page or the log cannot be read, or there is no space for a split. What was undone stays undone.
 pub(crate) fn roll_back(
-    pages: Pages<'_>,
+    change: StructureChange<'_>,
     rec: &mut RecordBuf,
     bytes: &mut Vec<u8>,
     victim: &mut Victim,
     savepoint: Lsn,
 ) -> Result<(), StorageError> {
-    let mut records = ReadBack::new(pages.log, bytes, savepoint);
-    let mut undo = Undo { pages, rec, victim, leaf: None };
+    let mut records = ReadBack::new(change.log, bytes, savepoint);
+    let mut undo = Undo { change, rec, victim, leaf: None };
     // Where the sections of a record begin, except the first one. Nearly all records have one section.
     let mut others = Vec::new();
     let mut at = undo.victim.last;
@@ -41,9 +41,9 @@ pub(crate) fn roll_back(
         let record = records.read(at)?;
         let next = match RecordKind::from(record.kind) {
             Some(RecordKind::Data) => {
-                let mut sections = Sections::new(record.body);
+                let mut sections = PageChanges::new(record.body);
                 let first = sections.next();
-                let begins = |sections: &Sections<'_>| record.body.len() - sections.left();
+                let begins = |sections: &PageChanges<'_>| record.body.len() - sections.left();
                 others.clear();
                 let mut begin = begins(&sections);
                 while sections.next().is_some() {
@@ -51,7 +51,7 @@ pub(crate) fn roll_back(
                     begin = begins(&sections);
                 }
                 for begin in others.iter().rev() {
-                    if let Some(section) = Sections::new(record.body).skip_bytes(*begin).next() {
+                    if let Some(section) = PageChanges::new(record.body).skip_bytes(*begin).next() {
                         undo.section(&section, at)?;
                     }
                 }
@@ -68,7 +68,7 @@ pub(crate) fn roll_back(
         };
         // Undo only goes back: without this check a damaged chain could make it loop.
         if next >= at {
-            return Err(pages.log.damaged_at(at, "names a later one as its transaction's record before"));
+            return Err(change.log.damaged_at(at, "names a later one as its transaction's record before"));
         }
         at = next;
     }
@@ -85,7 +85,7 @@ struct LastLeaf<'p> {
 
 /// A rollback on its way.
 struct Undo<'a> {
-    pages: Pages<'a>,
+    change: StructureChange<'a>,
     rec: &'a mut RecordBuf,
     victim: &'a mut Victim,
     leaf: Option<LastLeaf<'a>>,
@@ -98,25 +98,25 @@ impl<'a> Undo<'a> {
     ///
     /// # Errors
     /// When a page cannot be read, or there is no space for a split.
-    fn section(&mut self, section: &Section<'_>, next: Lsn) -> Result<(), StorageError> {
-        let pages = self.pages;
+    fn section(&mut self, section: &PageChange<'_>, next: Lsn) -> Result<(), StorageError> {
+        let change = self.change;
         let (tree, key) = match section {
-            Section::Insert { at, .. }
-            | Section::Patch { at, .. }
-            | Section::Replace { at, .. }
-            | Section::Mark { at, .. } => (at.tree, at.key),
+            PageChange::Insert { at, .. }
+            | PageChange::Patch { at, .. }
+            | PageChange::Replace { at, .. }
+            | PageChange::Mark { at, .. } => (at.tree, at.key),
             // The other sections are redo only.
             _ => return Ok(()),
         };
         let longest = match section {
-            Section::Replace { before, .. } => before.len(),
+            PageChange::Replace { before, .. } => before.len(),
             _ => 0,
         };
         if key.len() > MAX_KEY || longest > MAX_ROW {
-            return Err(pages.log.damaged_at(self.victim.last, "tells of a row that is too long"));
+            return Err(change.log.damaged_at(self.victim.last, "tells of a row that is too long"));
         }
         if is_mutant(Mutant::SkipIndexUndo)
-            && matches!(section, Section::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
+            && matches!(section, PageChange::Insert { value, .. } if !value.is_empty() && key.ends_with(value))
         {
             // An entry of an index ends with the row's key.
             return Ok(());
@@ -126,37 +126,37 @@ impl<'a> Undo<'a> {
             let (position, exact) = (leaf.position, leaf.exact);
             let Some(leaf) = leaf.read.upgrade() else { continue };
             let ghost = exact && leaf.page().slot(position).is_ghost();
-            let at = Place { page: leaf.frame().page_id(), tree, position, key };
+            let at = RowAt { page: leaf.frame().page_id(), tree, position, key };
             let back = match *section {
-                Section::Insert { .. } if exact && !ghost => Section::Mark { at, ghost: true },
+                PageChange::Insert { .. } if exact && !ghost => PageChange::Mark { at, ghost: true },
                 // Undone before the crash, and the ghost perhaps removed since.
-                Section::Insert { .. } => {
+                PageChange::Insert { .. } => {
                     leaf.release_unchanged();
                     return Ok(());
                 }
-                _ if !exact => return Err(missing(pages, tree, leaf)),
-                Section::Mark { ghost, .. } => Section::Mark { at, ghost: !ghost },
-                Section::Patch { offset, before, after, .. } => {
+                _ if !exact => return Err(missing(change, tree, leaf)),
+                PageChange::Mark { ghost, .. } => PageChange::Mark { at, ghost: !ghost },
+                PageChange::Patch { offset, before, after, .. } => {
                     if leaf.page().slot(position).value_len < offset + before.len() {
-                        return Err(missing(pages, tree, leaf));
+                        return Err(missing(change, tree, leaf));
                     }
-                    Section::Patch { at, offset, before: after, after: before }
+                    PageChange::Patch { at, offset, before: after, after: before }
                 }
-                Section::Replace { before, was_ghost, after, is_ghost, .. } => {
+                PageChange::Replace { before, was_ghost, after, is_ghost, .. } => {
                     let slot = leaf.page().slot(position);
                     let grows = before.len().saturating_sub(slot.value_len);
                     if grows > 0 && leaf.page().free_bytes() < grows + crate::page::slotted::RECORD_HEAD {
                         leaf.release_unchanged();
-                        tree.split(pages, self.rec, key, 0, before.len(), &mut |_| true)?;
+                        tree.split(change, self.rec, key, 0, before.len(), &mut |_| true)?;
                         continue;
                     }
-                    Section::Replace { at, before: after, was_ghost: is_ghost, after: before, is_ghost: was_ghost }
+                    PageChange::Replace { at, before: after, was_ghost: is_ghost, after: before, is_ghost: was_ghost }
                 }
                 _ => unreachable!("redo-only sections returned above"),
             };
             match self.write(tree, &back, next, leaf) {
                 Ok(()) => return Ok(()),
-                Err(refused) => refused.make_room(pages.log)?,
+                Err(refused) => refused.make_room(change.log)?,
             }
         }
     }
@@ -164,7 +164,7 @@ impl<'a> Undo<'a> {
     /// The leaf of a key and its place there. The caller validates the guard before it relies on them.
     #[inline]
     fn find(&mut self, tree: Tree, key: &[u8]) -> Result<LeafAt<'a>, StorageError> {
-        let pool = self.pages.pool;
+        let pool = self.change.pool;
         // Looked at once: where it does not help, what comes next leaves another.
         if let Some(last) = self.leaf.take()
             && last.tree == tree
@@ -180,14 +180,20 @@ impl<'a> Undo<'a> {
     }
 
     /// Appends the compensation record, makes its change and unlatches the leaf.
-    fn write(&mut self, tree: Tree, back: &Section<'_>, next: Lsn, mut leaf: FrameWrite<'a>) -> Result<(), Unlogged> {
-        let log = self.pages.log;
+    fn write(
+        &mut self,
+        tree: Tree,
+        back: &PageChange<'_>,
+        next: Lsn,
+        mut leaf: FrameWrite<'a>,
+    ) -> Result<(), Unlogged> {
+        let log = self.change.log;
         self.rec.begin(RecordKind::Compensation as u8, self.victim.txn, self.victim.last);
         self.rec.put_u64(next.0);
         match back {
-            Section::Mark { at, ghost } => ops::put_mark(self.rec, at, *ghost),
-            Section::Patch { at, offset, before, after } => ops::put_patch(self.rec, at, *offset, before, after),
-            Section::Replace { at, before, was_ghost, after, is_ghost } => {
+            PageChange::Mark { at, ghost } => ops::put_mark(self.rec, at, *ghost),
+            PageChange::Patch { at, offset, before, after } => ops::put_patch(self.rec, at, *offset, before, after),
+            PageChange::Replace { at, before, was_ghost, after, is_ghost } => {
                 ops::put_replace(self.rec, at, (before, *was_ghost), (after, *is_ghost));
             }
             _ => unreachable!("no other section compensates"),
@@ -196,7 +202,7 @@ impl<'a> Undo<'a> {
         let lsn = if is_mutant(Mutant::SkipCompensation) {
             leaf.page().lsn()
         } else {
-            self.victim.last = log.append_undo(self.pages.slot, self.rec, leaf.page().lsn())?;
+            self.victim.last = log.append_undo(self.change.slot, self.rec, leaf.page().lsn())?;
             self.victim.last
         };
         let done = ops::apply(back, &mut leaf.page_mut());
@@ -209,8 +215,8 @@ impl<'a> Undo<'a> {
 }
 
 #[cold]
-fn missing(pages: Pages<'_>, tree: Tree, leaf: FrameWrite<'_>) -> StorageError {
+fn missing(change: StructureChange<'_>, tree: Tree, leaf: FrameWrite<'_>) -> StorageError {
     let page = leaf.frame().page_id();
     leaf.release_unchanged();
-    tree.damaged(pages.pool, page, "lacks a row that the log says it has")
+    tree.damaged(change.pool, page, "lacks a row that the log says it has")
 }

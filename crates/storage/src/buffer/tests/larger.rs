@@ -265,7 +265,7 @@ fn a_database_larger_than_the_pool() {
             if background {
                 s.spawn(|| {
                     while !done.load(Ordering::Relaxed) {
-                        if pool.clean_step(clock.now_ns(), CleanGoal::default()).unwrap() == StepResult::Idle {
+                        if pool.clean_step(clock.now_ns(), CleanGoal::default()).unwrap() == CleanStep::Idle {
                             std::thread::sleep(Duration::from_micros(500));
                         }
                     }

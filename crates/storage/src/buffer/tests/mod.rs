@@ -247,7 +247,7 @@ fn the_cleaner_rests_when_all_fits() {
         t.make(id, 1);
     }
     for now in 0..100 {
-        assert_eq!(t.pool.clean_step(now, CleanGoal::default()).unwrap(), StepResult::Idle);
+        assert_eq!(t.pool.clean_step(now, CleanGoal::default()).unwrap(), CleanStep::Idle);
     }
     assert_eq!(t.pool.stats().writes, 0);
 }
@@ -261,7 +261,7 @@ fn the_cleaner_keeps_frames_free() {
     for id in 1..=3000 {
         t.make(id, 1);
         if wanted.swap(0, Ordering::Relaxed) > 0 {
-            while t.pool.clean_step(0, CleanGoal::default()).unwrap() != StepResult::Idle {}
+            while t.pool.clean_step(0, CleanGoal::default()).unwrap() != CleanStep::Idle {}
             assert!(t.pool.free_frames() >= t.pool.reserve_low);
         }
     }
@@ -285,8 +285,8 @@ fn the_cleaner_writes_the_oldest_first_and_then_syncs() {
     let mut last = before;
     loop {
         match t.pool.clean_step(0, goal).unwrap() {
-            StepResult::Idle => break,
-            StepResult::Worked { pages } => {
+            CleanStep::Idle => break,
+            CleanStep::Worked { pages } => {
                 steps += 1;
                 assert!(pages <= write::BATCH);
                 let now = t.pool.oldest_recovery_lsn();
@@ -301,7 +301,7 @@ fn the_cleaner_writes_the_oldest_first_and_then_syncs() {
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
     // Nothing is left to do for this goal, and the step that finds that out is cheap.
     t.set(5, 3);
-    assert_eq!(t.pool.clean_step(0, goal).unwrap(), StepResult::Idle);
+    assert_eq!(t.pool.clean_step(0, goal).unwrap(), CleanStep::Idle);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_goal_that_follows_the_log_is_not_chased() {
         }
         now += 1_000_000;
         let goal = CleanGoal { write_before: t.log.tail(), step: u64::MAX };
-        while t.pool.clean_step(now, goal).unwrap() != StepResult::Idle {}
+        while t.pool.clean_step(now, goal).unwrap() != CleanStep::Idle {}
     }
     // A second in all: five plans, each of the pages that had become dirty meanwhile.
     let stats = t.pool.stats();
@@ -331,10 +331,10 @@ fn an_idle_database_is_synced_in_the_end() {
     for id in 1..100 {
         t.make(id, 1);
     }
-    while t.pool.clean_step(5, CleanGoal::default()).unwrap() != StepResult::Idle {}
+    while t.pool.clean_step(5, CleanGoal::default()).unwrap() != CleanStep::Idle {}
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 0);
     let late = 40_000_000_000;
-    while t.pool.clean_step(late, CleanGoal::default()).unwrap() != StepResult::Idle {}
+    while t.pool.clean_step(late, CleanGoal::default()).unwrap() != CleanStep::Idle {}
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use proptest::prelude::*;
 
 use super::super::load::{By, Ticket};
-use super::super::page_table::Place;
+use super::super::page_table::Residency;
 use super::*;
 
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ impl TestPool {
 
     /// Ends the read of a page that a caller is about to wait for.
     fn end_read_of(&self, id: u32) {
-        while matches!(self.pool.table.place(PageId(id)), Some(Place::Loading(_))) {
+        while matches!(self.pool.table.place(PageId(id)), Some(Residency::Loading(_))) {
             assert!(self.pool.step_reader(), "no reader has the job for page {id}");
         }
     }

@@ -140,7 +140,7 @@ fn run(latches: LatchKind, seed: u64, rounds: u32, readers: usize) {
                 let old = rng.random_bool(0.3);
                 let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO }, step: u64::MAX };
                 now += 50_000_000;
-                if t.pool.clean_step(now, goal).unwrap() == StepResult::Idle {
+                if t.pool.clean_step(now, goal).unwrap() == CleanStep::Idle {
                     std::thread::yield_now();
                 }
                 if rng.random_bool(0.01) {

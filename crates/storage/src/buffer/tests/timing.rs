@@ -97,7 +97,7 @@ fn a_miss() {
                 page.page_mut().put_u64(200, u64::from(i));
             }
             if clean && i % 64 == 0 {
-                while pool.clean_step(0, CleanGoal::default()).unwrap() != StepResult::Idle {}
+                while pool.clean_step(0, CleanGoal::default()).unwrap() != CleanStep::Idle {}
             }
         }
         let (ns, after) = (clock.now_ns() - start, pool.stats());

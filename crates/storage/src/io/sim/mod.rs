@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::mem::Claim;
+use super::mem::InUse;
 use super::{Disk, DiskFile, DiskLock, LockError, OpenMode};
 use crate::base::checksum::Crc;
 use inode::{Inode, Keep};
@@ -89,7 +89,7 @@ pub struct SimDisk(Arc<Machine>);
 #[derive(Debug)]
 struct Machine {
     state: Mutex<State>,
-    claim: Claim,
+    claim: InUse,
 }
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl SimDisk {
             power: None,
             trace: Crc::new(),
         };
-        SimDisk(Arc::new(Machine { state: Mutex::new(state), claim: Claim::default() }))
+        SimDisk(Arc::new(Machine { state: Mutex::new(state), claim: InUse::default() }))
     }
 
     /// Plans a fault for calls of one kind, or of any kind with `None`. Of several that hit the same call

@@ -3,8 +3,8 @@
 use super::*;
 use TableMode::{IS, IX, S, X};
 
-fn deadlock(table: u32) -> Option<Result<Acquired, LockError>> {
-    Some(Err(LockError::Deadlock { table }))
+fn deadlock(table: u32) -> Option<Result<Acquired, LockRefusal>> {
+    Some(Err(LockRefusal::Deadlock { table }))
 }
 
 fn waits(o: &mut LockOwner, k: u8, mode: RecordMode) {

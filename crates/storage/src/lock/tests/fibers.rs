@@ -174,12 +174,12 @@ fn random_transactions_of_fibers_all_end() {
                             }
                         }
                     }
-                    Ok::<_, LockError>(())
+                    Ok::<_, LockRefusal>(())
                 })();
                 owner.release_all();
                 match result {
                     Ok(()) => done += 1,
-                    Err(LockError::Deadlock { .. }) => {}
+                    Err(LockRefusal::Deadlock { .. }) => {}
                     Err(other) => panic!("seed {seed}: {other}"),
                 }
             }

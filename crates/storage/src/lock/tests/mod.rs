@@ -21,7 +21,7 @@ use super::name::{LockName, Prefix};
 use super::owner::{Acquired, Attempt, IfBlocked, LockOwner};
 use super::sync::Arc;
 use super::wait::Outcome;
-use super::{LockError, LockOptions, LockTable, RecordMode, TableMode};
+use super::{LockOptions, LockRefusal, LockTable, RecordMode, TableMode};
 use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 use crate::base::ids::{IndexId, SlotId};
 
@@ -91,8 +91,8 @@ fn at(key: u8) -> Prefix {
 
 impl LockOwner {
     /// Starts to acquire; `None` if that waits.
-    fn start(&mut self, name: LockName, mode: RecordMode, low: Prefix) -> Option<Result<Acquired, LockError>> {
-        let claim = super::mode::Claim { mode, low };
+    fn start(&mut self, name: LockName, mode: RecordMode, low: Prefix) -> Option<Result<Acquired, LockRefusal>> {
+        let claim = super::mode::GapMode { mode, low };
         match self.attempt(TABLE, name, claim, IfBlocked::Queue) {
             Ok(Attempt::Done(acquired)) => Some(Ok(acquired)),
             Ok(_) => self.queued(),
@@ -101,7 +101,7 @@ impl LockOwner {
     }
 
     /// Starts to wait for a place to insert; `None` if that waits.
-    fn start_insert(&mut self, next: LockName, at: Prefix) -> Option<Result<Acquired, LockError>> {
+    fn start_insert(&mut self, next: LockName, at: Prefix) -> Option<Result<Acquired, LockRefusal>> {
         match self.attempt_insert(TABLE, next, at, IfBlocked::Queue) {
             Ok(Attempt::Done(())) => Some(Ok(Acquired::Already)),
             Ok(_) => self.queued(),
@@ -110,20 +110,20 @@ impl LockOwner {
     }
 
     /// Starts to lock a table; `None` if that waits.
-    fn start_table(&mut self, table: u32, mode: TableMode) -> Option<Result<Acquired, LockError>> {
+    fn start_table(&mut self, table: u32, mode: TableMode) -> Option<Result<Acquired, LockRefusal>> {
         match self.attempt_table(table, mode, IfBlocked::Queue) {
             Attempt::Done(acquired) => Some(Ok(acquired)),
             _ => self.queued(),
         }
     }
 
-    fn queued(&mut self) -> Option<Result<Acquired, LockError>> {
+    fn queued(&mut self) -> Option<Result<Acquired, LockRefusal>> {
         self.locks.resolve_deadlocks(self.slot);
         self.poll()
     }
 
     /// How the wait ended; `None` while it goes on.
-    fn poll(&mut self) -> Option<Result<Acquired, LockError>> {
+    fn poll(&mut self) -> Option<Result<Acquired, LockRefusal>> {
         assert!(self.pending.is_some(), "does not wait");
         match self.shared().outcome() {
             Outcome::Waiting => None,

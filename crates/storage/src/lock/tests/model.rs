@@ -237,7 +237,7 @@ impl Model {
 /// The real locks of one name, in the model's terms and sorted.
 fn real(locks: &LockTable, name: LockName) -> Vec<String> {
     let list = locks.buckets.of(name).latch();
-    let want = |claim: crate::lock::mode::Claim| {
+    let want = |claim: crate::lock::mode::GapMode| {
         let byte = claim.low.to_bytes()[0];
         Want {
             key: claim.mode.key() as u8,
@@ -292,7 +292,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
                 let expected = model.acquire(name, owner, Want { key: k, low, at: None }, true);
                 let got = owners[owner].start(key(name), mode, prefix);
                 match got {
-                    Some(Err(LockError::Deadlock { .. })) => refused = Some(owner),
+                    Some(Err(LockRefusal::Deadlock { .. })) => refused = Some(owner),
                     // Queued first, then granted because a victim ahead of it was aborted.
                     Some(Ok(_)) if expected.is_none() => {}
                     got => assert_eq!(got.map(Result::unwrap), expected, "{op:?}"),
@@ -310,7 +310,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
             Op::Insert { name, at: place, .. } => {
                 let expected = model.insert(name, owner, place, true);
                 match owners[owner].start_insert(key(name), at(place)) {
-                    Some(Err(LockError::Deadlock { .. })) => refused = Some(owner),
+                    Some(Err(LockRefusal::Deadlock { .. })) => refused = Some(owner),
                     Some(Ok(_)) if !expected => {}
                     got => assert_eq!(got.is_some(), expected, "{op:?}"),
                 }
@@ -351,7 +351,7 @@ fn run(ops: Vec<Op>, buckets: usize) {
         let mut ended: Vec<usize> = refused.into_iter().collect();
         for (other, o) in owners.iter_mut().enumerate() {
             if o.pending.is_some() && matches!(o.shared().outcome(), Outcome::Deadlock) {
-                assert!(matches!(o.poll(), Some(Err(LockError::Deadlock { .. }))));
+                assert!(matches!(o.poll(), Some(Err(LockRefusal::Deadlock { .. }))));
                 ended.push(other);
             }
         }

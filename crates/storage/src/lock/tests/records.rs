@@ -190,7 +190,7 @@ fn the_number_of_locks_is_bounded() {
     assert_eq!(o[0].try_acquire(TABLE, name(128), RecordMode::S, Prefix::MIN), Err(Refused::TooManyLocks));
     assert_eq!(
         o[0].acquire_wait(TABLE, name(128), RecordMode::S, Prefix::MIN),
-        Err(LockError::TooManyLocks { limit: 128 })
+        Err(LockRefusal::TooManyLocks { limit: 128 })
     );
     assert_eq!(o[0].try_acquire(TABLE, name(3), RecordMode::X, Prefix::MIN), Ok(Acquired::Converted));
     assert!(o[0].release_one(TABLE, name(7)));
@@ -207,9 +207,9 @@ fn closing_ends_waits() {
     assert_eq!(o[1].start(key(1), RecordMode::S, Prefix::MIN), None);
     assert_eq!(o[2].start_table(3, TableMode::X), None);
     o[0].locks.close();
-    assert_eq!(o[1].poll(), Some(Err(LockError::Closed)));
-    assert_eq!(o[2].poll(), Some(Err(LockError::Closed)));
-    assert_eq!(o[3].acquire_wait(TABLE, key(1), RecordMode::S, Prefix::MIN), Err(LockError::Closed));
+    assert_eq!(o[1].poll(), Some(Err(LockRefusal::Closed)));
+    assert_eq!(o[2].poll(), Some(Err(LockRefusal::Closed)));
+    assert_eq!(o[3].acquire_wait(TABLE, key(1), RecordMode::S, Prefix::MIN), Err(LockRefusal::Closed));
     assert_eq!(o[3].wait_insert(TABLE, key(1), at(1)), Ok(()), "what is free is still granted");
     assert_eq!(o[3].check_insert(TABLE, key(1), at(1)), InsertCheck::Granted);
     o[0].release_all();

@@ -58,7 +58,7 @@ fn shuttle_locks_exclude_and_nobody_is_forgotten() {
                 [(RecordMode::S, 1), (RecordMode::S_GAP, 1), (RecordMode::U, 50), (RecordMode::X, 1000)][below(4)];
             match owner.acquire_wait(TABLE, key(name as u8), mode, Prefix::MIN) {
                 Ok(_) => {}
-                Err(LockError::Deadlock { .. }) => {
+                Err(LockRefusal::Deadlock { .. }) => {
                     whole = false;
                     break;
                 }
@@ -96,7 +96,7 @@ fn shuttle_a_ring_has_one_victim() {
             let wanted = key(((slot + 1) % n) as u8);
             match owner.acquire_wait(TABLE, wanted, RecordMode::X, Prefix::MIN) {
                 Ok(_) => {}
-                Err(LockError::Deadlock { .. }) => {
+                Err(LockRefusal::Deadlock { .. }) => {
                     assert_eq!(slot, n - 1, "the victim is not the youngest");
                     counted.fetch_add(1, Ordering::SeqCst);
                 }

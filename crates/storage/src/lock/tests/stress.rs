@@ -89,7 +89,7 @@ fn records_exclude_as_their_modes_say() {
                         (RecordMode::U, Inside::ANNOUNCED),
                         (RecordMode::X, Inside::WRITE),
                     ][random.random_range(0..4)];
-                    let mut got = owner.try_acquire(TABLE, key(name), mode, at(name)).map_err(|_| LockError::Closed);
+                    let mut got = owner.try_acquire(TABLE, key(name), mode, at(name)).map_err(|_| LockRefusal::Closed);
                     if got.is_err() && random.random_bool(0.8) {
                         got = owner.acquire_wait(TABLE, key(name), mode, at(name));
                         if got.is_err() {

@@ -114,7 +114,7 @@ fn run(ops: Vec<Op>) {
             Op::Lock { table, mode, .. } => {
                 let granted = model.lock(table, owner, mode);
                 match owners[owner].start_table(table, mode) {
-                    Some(Err(LockError::Deadlock { .. })) => ended.push(owner),
+                    Some(Err(LockRefusal::Deadlock { .. })) => ended.push(owner),
                     // Queued first, then granted because a victim ahead of it was aborted.
                     Some(Ok(_)) if !granted => {}
                     got => assert_eq!(got.is_some(), granted, "{op:?}"),

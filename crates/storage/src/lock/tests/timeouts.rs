@@ -39,7 +39,7 @@ fn the_holder_is_named_and_the_wait_is_gone() {
     a.run_by(5);
     a.take(key(1), RecordMode::X);
     match b.acquire_wait(TABLE, key(1), RecordMode::S, Prefix::MIN) {
-        Err(LockError::TimedOut { holder: Some(holder) }) => {
+        Err(LockRefusal::TimedOut { holder: Some(holder) }) => {
             assert_eq!((holder.age, holder.waits, holder.task), (crate::base::ids::Age(0), false, 5));
         }
         other => panic!("{other:?}"),
@@ -100,7 +100,7 @@ proptest! {
             };
             match result {
                 Ok(()) => {}
-                Err(LockError::TimedOut { holder }) => {
+                Err(LockRefusal::TimedOut { holder }) => {
                     prop_assert!(holder.is_some_and(|holder| holder.age != crate::base::ids::Age(u64::from(at))));
                     prop_assert_eq!(state(owner), before, "{:?}", op);
                 }
