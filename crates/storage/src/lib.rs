@@ -175,7 +175,7 @@ pub use base::config::{Background, Durability, Isolation, LatchKind, Service};
 pub use base::error::{CopyError, LockHolder, OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken, thread_number};
 pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
-pub use base::point::{PointKind, PointSite, points};
+pub use base::sites::{PointKind, PointSite, points};
 pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::copy::{Copied, Copying};
 pub use db::cursor::Cursor;

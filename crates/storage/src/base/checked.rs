@@ -21,7 +21,7 @@ mod asserting {
     use std::time::Duration;
 
     use crate::base::hook::{BlockReason, Hook, Operation, WaitToken};
-    use crate::base::point::PointSite;
+    use crate::base::sites::PointSite;
     use crate::base::sync::assert_none_locked;
 
     #[derive(Debug)]

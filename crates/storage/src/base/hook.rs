@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::clock::Clock;
-use super::point::PointSite;
+use super::sites::PointSite;
 
 /// Why a transaction has to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,186 +1,12 @@
 //! Points: the places where a cooperative scheduler may run another fiber.
 //!
-//! Each place is a [`PointSite`] that the linker gathers in a section of its own, so that no list is kept by hand and a
-//! tool can enumerate them ([`points`]). A site's number is its place in that section: it holds for one build.
-//!
 //! A point is `if cooperative { hook.point(number) }`: with plain threads one branch that is never taken.
-
-#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
 use super::config::LatchKind;
 use super::hook::{Hook, Operation};
-
-/// The purpose of a point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum PointKind {
-    /// It ends a stretch of code: the next fiber finds the instructions of that stretch in the cache.
-    Instruction,
-    /// Lines have just been prefetched: running another fiber gives them time to arrive.
-    Data,
-}
-
-/// A place in the code where a cooperative scheduler may run another fiber.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct PointSite {
-    name: &'static str,
-    file: &'static str,
-    line: u32,
-    kind: PointKind,
-}
-
-/// One size, so that the sites of a section are an array.
-const SITE_BYTES: usize = 64;
-const _: () = assert!(size_of::<PointSite>() == SITE_BYTES && align_of::<PointSite>() == SITE_BYTES);
-
-impl PointSite {
-    #[doc(hidden)]
-    pub const fn new(name: &'static str, kind: PointKind, file: &'static str, line: u32) -> PointSite {
-        PointSite { name, file, line, kind }
-    }
-
-    /// Its name, the same in every build that has it: `btree/leaf-head`.
-    pub fn name(&self) -> &'static str {
-        self.name
-    }
-
-    /// Its purpose.
-    pub fn kind(&self) -> PointKind {
-        self.kind
-    }
-
-    /// The source file it lies in.
-    pub fn file(&self) -> &'static str {
-        self.file
-    }
-
-    /// The line it lies in.
-    pub fn line(&self) -> u32 {
-        self.line
-    }
-
-    /// Its number: the place among [`points`] of this build.
-    #[inline(always)]
-    pub fn number(&'static self) -> u32 {
-        ((std::ptr::from_ref(self).addr() - section::start().addr()) / SITE_BYTES) as u32
-    }
-}
-
-/// Where the linker puts the sites.
-#[cfg(all(target_os = "linux", not(miri)))]
-mod section {
-    use super::PointSite;
-
-    // Linkers of ELF targets define these for every section whose name could be a name in C.
-    unsafe extern "C" {
-        #[link_name = "__start_lockstep_points"]
-        static START: [u64; 0];
-        #[link_name = "__stop_lockstep_points"]
-        static STOP: [u64; 0];
-    }
-
-    #[inline(always)]
-    pub(super) fn start() -> *const PointSite {
-        (&raw const START).cast()
-    }
-
-    pub(super) fn all() -> &'static [PointSite] {
-        let (start, stop) = (start(), &raw const STOP);
-        let sites = (stop.addr() - start.addr()) / super::SITE_BYTES;
-        // SAFETY: between the two symbols lie the statics that `point_site!` put into the section and nothing else; all
-        // have the size and the alignment of a site, so the linker leaves no gap between them, and none is ever
-        // written.
-        unsafe { std::slice::from_raw_parts(start, sites) }
-    }
-}
-
-/// On macOS, and under Miri, sites have no numbers and no list; points do nothing.
-#[cfg(not(all(target_os = "linux", not(miri))))]
-mod section {
-    use super::PointSite;
-
-    pub(super) fn start() -> *const PointSite {
-        std::ptr::null()
-    }
-
-    pub(super) fn all() -> &'static [PointSite] {
-        &[]
-    }
-}
-
-/// Whether sites have numbers on this target.
-const NUMBERED: bool = cfg!(all(target_os = "linux", not(miri)));
-
-/// Every point of this build, in the order of their numbers.
-///
-/// There are at most 64.
-pub fn points() -> &'static [PointSite] {
-    // The section exists only if it contains a site.
-    std::hint::black_box(&site::LEAF_HEAD);
-    section::all()
-}
-
-macro_rules! point_sites {
-    ($($(#[$doc:meta])* $name:ident = $kind:ident $text:literal;)*) => {
-        /// The sites. Declared in one place, so that one file tells where a transaction may be left.
-        pub(crate) mod site {
-            use super::{PointKind, PointSite};
-            $(
-                $(#[$doc])*
-                #[used]
-                #[cfg_attr(
-                    all(target_os = "linux", not(miri)),
-                    unsafe(link_section = "lockstep_points")
-                )]
-                pub(crate) static $name: PointSite = PointSite::new($text, PointKind::$kind, file!(), line!());
-            )*
-        }
-    };
-}
-
-point_sites! {
-    /// A descent has asked for the first lines of an inner page below the root.
-    INNER_HEAD = Data "btree/inner-head";
-    /// A descent has asked for the part of an inner page's slots where its key lies.
-    INNER_SEGMENT = Data "btree/inner-segment";
-    /// A descent has prefetched the entry that says where the leaf lies.
-    LEAF_ENTRY = Data "btree/leaf-entry";
-    /// A descent has asked for the first lines of the leaf.
-    LEAF_HEAD = Data "btree/leaf-head";
-    /// A descent has asked for the part of the leaf's slots where its key lies.
-    LEAF_SEGMENT = Data "btree/leaf-segment";
-    /// A descent has asked for the row, or for the place where one will be put.
-    ROW = Data "btree/row";
-    /// A group descent has asked for the first lines of the pages above the leaves.
-    GROUP_INNER = Data "btree/group-inner";
-    /// A group descent has asked for segments of the pages above the leaves.
-    GROUP_INNER_SEGMENT = Data "btree/group-inner-segment";
-    /// A group descent has prefetched the entries that say where leaves lie.
-    GROUP_ENTRY = Data "btree/group-entry";
-    /// A group descent has asked for the first lines of leaves.
-    GROUP_LEAF = Data "btree/group-leaf";
-    /// A group descent has asked for segments of leaves.
-    GROUP_SEGMENT = Data "btree/group-segment";
-    /// A group descent has asked for the rows.
-    GROUP_ROW = Data "btree/group-row";
-    /// A row is about to be looked for: its table has been found and locked.
-    BEFORE_READ = Instruction "table/before-read";
-    /// A descent is about to search the root.
-    BEFORE_ROOT = Instruction "btree/before-root";
-    /// A descent knows the part of the root's slots where its key lies.
-    ROOT_SEGMENT = Instruction "btree/root-segment";
-    /// A descent has arrived at its leaf, and has not searched it yet.
-    BEFORE_LEAF = Instruction "btree/before-leaf";
-    /// A row has been copied, and has not been read yet.
-    AFTER_COPY = Instruction "table/after-copy";
-    /// A row has been found and locked, and has not been copied yet.
-    BEFORE_COPY = Instruction "table/before-copy";
-    /// A row has been found and locked, and nothing has been written yet.
-    BEFORE_WRITE = Instruction "table/before-write";
-}
+use super::sites::{NUMBERED, PointSite, points, site};
 
 /// The points in the descent of a single key.
 const OF_DESCENTS: [&PointSite; 9] = [
@@ -240,8 +66,8 @@ impl Points {
     /// Cold and shared by all points, so that the code between two points fits the L1 instruction cache.
     #[inline(never)]
     fn stop(&self, site: &'static PointSite) {
-        crate::base::latches::assert_none_held(site.name);
-        super::sync::assert_none_locked(site.name);
+        crate::base::latches::assert_none_held(site.name());
+        super::sync::assert_none_locked(site.name());
         self.hook.point(site.number());
     }
 
@@ -261,6 +87,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::hook::{BlockReason, WaitToken};
+    use super::super::sites::PointKind;
     use super::*;
 
     #[test]

@@ -7,7 +7,6 @@
 use std::ops::Range;
 
 use super::ops;
-use super::purge::try_latch;
 use super::space::{self, SPACE_PAGE};
 use super::{MAX_KEY, MAX_ROW, StructureChange, Tree};
 use crate::base::error::StorageError;
@@ -16,7 +15,8 @@ use crate::base::sync::yield_now;
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{SLOTS, seal};
-use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
+use crate::page::layout::{RECORD_HEAD, SLOT};
+use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef};
 
 /// Pages taken from the allocator and written at a time.
@@ -266,7 +266,7 @@ fn latch_roots<'a>(
             change.pool.get_or_load(*id)?;
         }
         let mut latched = Vec::with_capacity(roots.len());
-        latched.extend(roots.iter().map_while(|(id, _)| try_latch(change, *id)));
+        latched.extend(roots.iter().map_while(|(id, _)| change.try_latch(*id)));
         if latched.len() == roots.len() {
             return Ok(latched);
         }

@@ -7,7 +7,6 @@
 //! it, that the tree is to be emptied.
 
 use super::ops::{self, PageChange};
-use super::purge::try_latch;
 use super::space::{FreeOne, SPACE_PAGE};
 use super::{MAX_LEVELS, StructureChange, Tree, split};
 use crate::base::error::StorageError;
@@ -110,7 +109,7 @@ impl Tree {
     /// The page exclusively; `None` if it has left the pool or a thread that only reads it has its latch.
     fn latch<'a>(&self, change: StructureChange<'a>, id: PageId) -> Result<Option<FrameWrite<'a>>, StorageError> {
         change.pool.get_or_load(id)?;
-        let latched = try_latch(change, id);
+        let latched = change.try_latch(id);
         if latched.is_none() {
             yield_now();
         }
@@ -130,7 +129,7 @@ impl Tree {
             change.pool.get_or_load(id)?;
         }
         let Some(mut above) = self.latch(change, parent)? else { return Ok(()) };
-        let Some(mut last) = try_latch(change, leaf) else {
+        let Some(mut last) = change.try_latch(leaf) else {
             above.release_unchanged();
             return Ok(());
         };

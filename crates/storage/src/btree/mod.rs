@@ -13,6 +13,7 @@ mod tests;
 use crate::base::error::StorageError;
 use crate::base::ids::{IndexId, Lsn, PageId, SlotId, TxnId};
 use crate::buffer::BufferPool;
+use crate::buffer::frame::FrameWrite;
 use crate::log::{Log, RecordBuf, RecordKind, Unlogged};
 use crate::page::PageMut;
 use crate::page::slotted::Format;
@@ -21,6 +22,9 @@ pub(crate) use crate::page::{MAX_KEY, MAX_ROW};
 
 /// More levels than any tree can have: a longer descent means damaged pages.
 pub(crate) const MAX_LEVELS: usize = 24;
+
+/// The allocator's page.
+pub(crate) const SPACE_PAGE: PageId = PageId(1);
 
 /// A tree. Its root page never changes its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +45,17 @@ pub(crate) struct StructureChange<'a> {
     pub(crate) for_undo: bool,
 }
 
-impl StructureChange<'_> {
+impl<'a> StructureChange<'a> {
+    /// The page exclusively, if it is in memory and free.
+    pub(crate) fn try_latch(self, id: PageId) -> Option<FrameWrite<'a>> {
+        let write = self.pool.get(id)?.try_write()?;
+        if write.frame().page_id() == id {
+            return Some(write);
+        }
+        write.release_unchanged();
+        None
+    }
+
     /// Appends the record of a change of structure, with its pages latched.
     ///
     /// # Errors

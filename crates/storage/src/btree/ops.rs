@@ -15,7 +15,8 @@ use super::{MAX_KEY, MAX_ROW, Tree};
 use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
 use crate::log::RecordBuf;
 use crate::page::header::{COUNT, HEAP_START, ID, KIND, Kind, RIGHT};
-use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
+use crate::page::layout::{RECORD_HEAD, SLOT};
+use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef, header};
 
 /// Which operation a section holds.
@@ -514,7 +515,7 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
         }
         // They replace the page's content, whatever it was; the content of an image is checked afterwards.
         PageChange::Image { .. } | PageChange::Free { .. } => true,
-        PageChange::Space { page, .. } => page == super::space::SPACE_PAGE,
+        PageChange::Space { page, .. } => page == super::SPACE_PAGE,
     }
 }
 

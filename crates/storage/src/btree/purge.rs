@@ -95,7 +95,7 @@ impl Tree {
             change.pool.get_or_load(id)?;
         }
         let Some(mut parent) = above.write_at(version) else { return Ok(false) };
-        let (Some(left), Some(right)) = (try_latch(change, left_id), try_latch(change, right_id)) else {
+        let (Some(left), Some(right)) = (change.try_latch(left_id), change.try_latch(right_id)) else {
             parent.release_unchanged();
             return Ok(false);
         };
@@ -170,12 +170,12 @@ impl Tree {
         if !only.is_none() {
             change.pool.get_or_load(only)?;
         }
-        let Some(mut root) = try_latch(change, self.root) else { return Ok(()) };
+        let Some(mut root) = change.try_latch(self.root) else { return Ok(()) };
         if root.page().is_leaf() || root.page().count() > 0 || root.page().child(0) != only {
             root.release_unchanged();
             return Ok(());
         }
-        let Some(mut child) = try_latch(change, only) else {
+        let Some(mut child) = change.try_latch(only) else {
             root.release_unchanged();
             return Ok(());
         };
@@ -201,16 +201,6 @@ impl Tree {
         free.finish(&mut child, lsn);
         Ok(())
     }
-}
-
-/// The page exclusively, if it is in memory and free.
-pub(crate) fn try_latch(change: StructureChange<'_>, id: PageId) -> Option<FrameWrite<'_>> {
-    let write = change.pool.get(id)?.try_write()?;
-    if write.frame().page_id() == id {
-        return Some(write);
-    }
-    write.release_unchanged();
-    None
 }
 
 /// Bytes that the rows and fences of both would take on one page: its keys share a shorter prefix than theirs did.

@@ -15,7 +15,7 @@
 use super::{MAX_LEVELS, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::PageId;
-use crate::base::point::{PointSite, site};
+use crate::base::sites::{PointSite, site};
 use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
 use crate::buffer::shortcuts::ShortcutEntry;

@@ -26,9 +26,9 @@
 //! pages as well; they are not counted. At restart nothing is kept, and nothing needs to be: the file still has the
 //! room that was kept in it, and only undo takes pages.
 
+pub(crate) use super::SPACE_PAGE;
 use super::StructureChange;
 use super::ops;
-use super::purge::try_latch;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
@@ -37,8 +37,6 @@ use crate::log::{RecordBuf, RecordKind};
 use crate::page::PageRef;
 use crate::page::header::Kind;
 
-/// The allocator's page.
-pub(crate) const SPACE_PAGE: PageId = PageId(1);
 /// First page that the allocator hands out.
 pub(crate) const FIRST_PAGE: u32 = 2;
 /// Most pages of one change.
@@ -72,7 +70,7 @@ enum Listed {
 
 /// Looks at a page of the free list, and waits for nothing.
 fn listed(change: StructureChange<'_>, id: PageId) -> Listed {
-    let Some(write) = try_latch(change, id) else { return Listed::Unseen };
+    let Some(write) = change.try_latch(id) else { return Listed::Unseen };
     let page = write.page();
     let listed = match page.kind() {
         Some(Kind::Free) => Listed::Free { next: page.right() },

@@ -17,7 +17,8 @@ use crate::base::ids::{Lsn, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
-use crate::page::slotted::{Format, RECORD_HEAD, SLOT};
+use crate::page::layout::{RECORD_HEAD, SLOT};
+use crate::page::slotted::Format;
 use crate::page::{PageBytes, PageMut, PageRef, sound};
 
 /// Ascending inserts in a row that make a page split at the insertion point.

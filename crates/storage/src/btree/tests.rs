@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ops::{self, RowAt};
-use super::purge::try_latch;
 use super::search::LeafAt;
 use super::split::Made;
 use super::{MAX_KEY, StructureChange, Tree};
@@ -215,7 +214,7 @@ impl Walk<'_> {
     /// Checks a page and all below it; returns its level.
     fn page(&mut self, id: PageId, level: Option<u8>, low: Option<&[u8]>, high: Option<&[u8]>) -> u8 {
         self.pages.pool.get_or_load(id).expect(SOUND);
-        let frame = try_latch(self.pages, id).expect("nothing else is at work");
+        let frame = self.pages.try_latch(id).expect("nothing else is at work");
         let bytes = Box::new(*frame.stable());
         frame.release_unchanged();
         assert_eq!(sound::flaw(&bytes, id).map(|flaw| flaw.to_string()), None, "page {id}");

@@ -240,7 +240,7 @@ impl Drop for FrameWrite<'_> {
     #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() && !self.unwinding {
-            super::halfway::left(self.frame);
+            super::halfway::left(self.frame.page_id(), std::ptr::from_ref(self.frame).addr());
         }
         self.frame.latch.unlock_exclusive();
     }

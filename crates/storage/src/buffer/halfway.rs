@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::file::WriteAhead;
-use super::frame::Frame;
+use crate::base::ids::PageId;
 use crate::base::poison::Poison;
 
 struct Pool {
@@ -29,9 +29,8 @@ pub(super) struct Noted {
 }
 
 impl Noted {
-    pub(super) fn new(frames: &[Frame], poison: &Arc<Poison>, wal: &Arc<dyn WriteAhead>) -> Noted {
-        let addresses = frames.as_ptr_range();
-        let frames = addresses.start.addr()..addresses.end.addr();
+    /// The addresses of the pool's frames.
+    pub(super) fn new(frames: Range<usize>, poison: &Arc<Poison>, wal: &Arc<dyn WriteAhead>) -> Noted {
         let pool = Pool { frames: frames.clone(), poison: Arc::downgrade(poison), wal: Arc::downgrade(wal) };
         POOLS.lock().push(pool);
         Noted { frames }
@@ -44,16 +43,15 @@ impl Drop for Noted {
     }
 }
 
-/// Called when a writer of this frame unwinds: closes the instance.
+/// Called when a writer of this page unwinds: closes the instance of the pool that has a frame at the address.
 #[cold]
 #[inline(never)]
-pub(super) fn left(frame: &Frame) {
-    let address = std::ptr::from_ref(frame).addr();
+pub(super) fn left(page: PageId, address: usize) {
     let pools = POOLS.lock();
     let found = pools.iter().find(|pool| pool.frames.contains(&address));
     let found = found.and_then(|pool| Some((pool.poison.upgrade()?, pool.wal.upgrade()?)));
     drop(pools);
     if let Some((poison, wal)) = found {
-        poison.distrust(&format!("a panic while page {} was being changed", frame.page_id()), wal.durable());
+        poison.distrust(&format!("a panic while page {page} was being changed"), wal.durable());
     }
 }

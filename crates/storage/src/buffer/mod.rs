@@ -168,7 +168,7 @@ impl BufferPool {
     ) -> Result<BufferPool, StorageError> {
         let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES);
         let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
-        let frames = Arena::new(count, true).map_err(reserve)?;
+        let frames = Arena::<Frame>::new(count, true).map_err(reserve)?;
         let table = PageTable::new(options.max_pages).map_err(reserve)?;
         let shortcuts = Shortcuts::new(count).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
@@ -176,7 +176,8 @@ impl BufferPool {
         let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
         let per_shard = count / shards;
         let reserve_high = (per_shard / 32).clamp(2, 256);
-        let noted = Noted::new(frames.as_slice(), &poison, &wal);
+        let addresses = frames.as_slice().as_ptr_range();
+        let noted = Noted::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
         Ok(BufferPool {
             table,
             frames,

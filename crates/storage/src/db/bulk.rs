@@ -10,8 +10,8 @@ use crate::btree::bulk::{self, Builder, BuiltTree, BulkError};
 use crate::btree::{MAX_KEY, MAX_ROW, StructureChange};
 use crate::lock::TableMode;
 use crate::log::RecordBuf;
-use crate::table::catalog::TableInfo;
 use crate::table::codec::{Key, Row};
+use crate::table::info::TableInfo;
 use crate::txn::core::Txn;
 
 /// Loads rows, in the order of their keys, into an empty table: fills pages one after the other and writes

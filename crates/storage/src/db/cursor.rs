@@ -4,13 +4,15 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow, RangeBounds};
 
+use super::table::{AsTable, SecondaryIndex};
 use super::transaction::{Transaction, decoded_key, undecodable};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
-use crate::table::catalog::{Secondary, TableInfo};
+use crate::base::hook::OperationKind;
 use crate::table::codec::{Key, Row};
 use crate::table::index::{Index, Want};
 use crate::table::indexed::entry_key;
+use crate::table::info::{Secondary, TableInfo};
 use crate::table::scan::{ScanEnd, ScanSpec};
 
 /// Rows fetched at a time.
@@ -34,6 +36,39 @@ pub struct Cursor<'tx, 'db, K, V> {
     back: VecDeque<(Vec<u8>, Vec<u8>)>,
     done: bool,
     types: PhantomData<fn() -> (K, V)>,
+}
+
+impl<'db> Transaction<'db> {
+    /// The rows of a range of keys, from both ends as the caller chooses.
+    ///
+    /// # Errors
+    /// The items of the cursor are results: see [`TxnError`].
+    pub fn range<'tx, K: Key, V: Row>(
+        &'tx mut self,
+        table: &impl AsTable<K, V>,
+        range: impl RangeBounds<K>,
+    ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
+        self.enter(OperationKind::Scan, &info.primary);
+        let (from, to) = bounds_of(&range);
+        Ok(Cursor::primary(self, info, from, to))
+    }
+
+    /// The rows whose value in a secondary index lies in a range, in the index's order.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the table has no such index, or another type declares the index of this name.
+    pub fn range_by<'tx, I: SecondaryIndex>(
+        &'tx mut self,
+        table: &impl AsTable<I::Key, I::Row>,
+        range: impl RangeBounds<I::By>,
+    ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
+        let secondary = info.secondary::<I>()?;
+        self.enter(OperationKind::Scan, &secondary.index);
+        let (from, to) = bounds_of(&range);
+        Ok(Cursor::secondary(self, info, secondary, from, to))
+    }
 }
 
 /// A range of keys as bytes: first key, and the first key behind it (`None`: to the end).

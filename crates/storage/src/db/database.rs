@@ -1,32 +1,31 @@
-//! Opening and closing a database, and running transactions on it.
+//! Opening and closing a database, and what it does as a whole.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::files::{self, DirectoryContent, LogFront};
 use super::options::Options;
 use super::services::Services;
-use super::table::{OpenTable, Raw, Table};
-use super::transaction::Transaction;
 use crate::base::checked::checked;
 use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
-use crate::base::hook::{Operation, OperationKind};
-use crate::base::ids::{Age, Lsn, PAGE_SIZE, SlotId};
+use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::{BufferPool, PoolOptions};
-use crate::io::{Disk, DiskLock};
+use crate::io::{Disk, DiskLock, FileDisk};
 use crate::lock::{LockOptions, LockTable};
 use crate::log::{Log, LogOptions, RecordBuf};
 use crate::recovery::checkpoint::Checkpointer;
 use crate::recovery::control::ControlFile;
 use crate::recovery::restart::{self, Reporter};
-use crate::table::catalog::{Catalog, Declared, MAX_TABLES, TableInfo};
-use crate::table::codec::{Key, Row};
+use crate::table::catalog::{Catalog, MAX_TABLES};
+use crate::table::declared::Declared;
 use crate::table::index::Want;
+use crate::table::info::TableInfo;
 use crate::txn::active::Slots;
 use crate::txn::core::Core;
 
@@ -35,10 +34,31 @@ pub struct Database {
     pub(crate) core: Arc<Core>,
     pub(crate) catalog: Catalog,
     pub(super) services: Arc<Services>,
-    reruns: u32,
+    pub(super) reruns: u32,
     closed: Mutex<bool>,
     directory: String,
     _lock: DiskLock,
+}
+
+impl Options {
+    /// Opens the database in a directory of files.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<Database, OpenError> {
+        let directory = directory.as_ref();
+        let disk = if self.create { FileDisk::create(directory) } else { FileDisk::open(directory) };
+        let disk = disk.map_err(|source| OpenError::directory(directory, source))?;
+        self.open_on(Arc::new(disk))
+    }
+
+    /// Opens the database on any disk: in memory, or simulated.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<Database, OpenError> {
+        Database::open_with(disk, self)
+    }
 }
 
 impl std::fmt::Debug for Database {
@@ -61,7 +81,7 @@ impl Database {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn open(directory: impl AsRef<std::path::Path>, options: Options) -> Result<Database, OpenError> {
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database, OpenError> {
         options.open(directory)
     }
 
@@ -219,126 +239,6 @@ impl Database {
             latches: options.latches,
             driven,
         })
-    }
-
-    /// Begins a transaction at the database's isolation level. It is rolled back when dropped.
-    ///
-    /// # Errors
-    /// When too many are running, or the instance is closed to readers too. (One that is closed to commits alone can
-    /// still be read.)
-    #[inline]
-    pub fn begin(&self) -> Result<Transaction<'_>, TxnError> {
-        self.begin_at(self.core.isolation)
-    }
-
-    /// Begins a transaction at an isolation level of its own.
-    ///
-    /// # Errors
-    /// As [`Database::begin`].
-    #[inline]
-    pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
-        self.begin_with(isolation, None)
-    }
-
-    /// Begins a transaction anew that was rolled back as a deadlock's victim: it keeps its age, so in the next deadlock
-    /// a younger transaction is the victim. Begun with [`Database::begin`], it could be the youngest again and again.
-    ///
-    /// ```
-    /// # use storage::{Database, Isolation, Options, Table, TxnError};
-    /// # let directory = std::env::temp_dir().join(format!("lockstep-again-{}", std::process::id()));
-    /// # let db = Database::open(&directory, Options::new())?;
-    /// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
-    /// let mut tx = db.begin()?;
-    /// let age = tx.age();
-    /// while let Err(TxnError::Deadlock { .. }) = tx.put(&ACCOUNTS, &1, &100) {
-    ///     tx.rollback()?;
-    ///     tx = db.begin_again(Isolation::Serializable, age)?;
-    /// }
-    /// tx.commit()?;
-    /// # drop(db); std::fs::remove_dir_all(directory)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::begin`].
-    #[inline]
-    pub fn begin_again(&self, isolation: Isolation, age: Age) -> Result<Transaction<'_>, TxnError> {
-        self.begin_with(isolation, Some(age))
-    }
-
-    #[inline]
-    fn begin_with(&self, isolation: Isolation, age: Option<Age>) -> Result<Transaction<'_>, TxnError> {
-        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
-        Ok(Transaction::new(self, self.core.begin(isolation, age)?))
-    }
-
-    /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through
-    /// the transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`,
-    /// when everything that the transaction read is on disk.
-    ///
-    /// # Errors
-    /// The errors of `work` and of commit, and [`TxnError::Deadlock`] when the last run was a victim although `work`
-    /// succeeded.
-    pub fn transact<T, E: From<TxnError>>(
-        &self,
-        work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.transact_at(self.core.isolation, work)
-    }
-
-    /// As [`Database::transact`], at an isolation level of its own.
-    ///
-    /// # Errors
-    /// As [`Database::transact`].
-    pub fn transact_at<T, E: From<TxnError>>(
-        &self,
-        isolation: Isolation,
-        mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        // A victim that runs again keeps its age: sooner or later it is the oldest and is never a victim.
-        let age = Age(self.core.clock.age());
-        let mut runs = 0;
-        loop {
-            let mut transaction = self.begin_again(isolation, age)?;
-            let result = work(&mut transaction);
-            if transaction.is_victim() && runs < self.reruns {
-                runs += 1;
-                continue;
-            }
-            match result {
-                Ok(value) => {
-                    transaction.commit_all()?;
-                    return Ok(value);
-                }
-                Err(error) => {
-                    transaction.give_up()?;
-                    return Err(error);
-                }
-            }
-        }
-    }
-
-    /// The handle of a table, which is created if there is none of its name. Waits for transactions that have relied on
-    /// the table's absence.
-    ///
-    /// # Errors
-    /// [`TxnError::Schema`] if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was
-    /// declared with others in this process; [`TxnError::OtherCodec`] if it was created with other types of keys or
-    /// rows.
-    pub fn table<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
-        let number = self.open_or_create(&table.typed())?;
-        Ok(OpenTable::new(self.core.instance, number))
-    }
-
-    /// As [`Database::table`], for statements on bytes: the types are not compared with those that the table was
-    /// created with, and need no codecs. A table that is created so has no types and cannot be opened with any.
-    ///
-    /// # Errors
-    /// As [`Database::table`].
-    pub fn raw_table<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
-        let number = self.open_or_create(&table.raw())?;
-        Ok(OpenTable::new(self.core.instance, number))
     }
 
     /// The table with this declaration; `None` if there is none of its name.

@@ -2,21 +2,17 @@
 
 use std::fmt::{Debug, Formatter};
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use super::database::Database;
 use crate::base::clock::Clock;
 use crate::base::config::{Background, Durability, Isolation, LatchKind};
-use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
-use crate::io::{Disk, FileDisk};
 use crate::lock::NAME_BITS;
 use crate::recovery::progress::{OnRecovery, Recovery};
-use crate::table::catalog::MAX_INDEXES;
+use crate::table::declared::MAX_INDEXES;
 
 /// Settings of a database. Every method returns the settings, changed.
 ///
@@ -242,25 +238,6 @@ impl Options {
     pub fn on_recovery(mut self, hear: impl FnMut(&Recovery) -> ControlFlow<()> + Send + 'static) -> Options {
         self.on_recovery = Some(Box::new(hear));
         self
-    }
-
-    /// Opens the database in a directory of files.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub fn open(self, directory: impl AsRef<Path>) -> Result<Database, OpenError> {
-        let directory = directory.as_ref();
-        let disk = if self.create { FileDisk::create(directory) } else { FileDisk::open(directory) };
-        let disk = disk.map_err(|source| OpenError::directory(directory, source))?;
-        self.open_on(Arc::new(disk))
-    }
-
-    /// Opens the database on any disk: in memory, or simulated.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<Database, OpenError> {
-        Database::open_with(disk, self)
     }
 }
 

@@ -17,13 +17,6 @@ pub struct Savepoint {
 /// own before it writes.)
 type Began = (u64, SlotId, u64);
 
-/// The savepoints of a transaction that it can still go back to, oldest first.
-#[derive(Debug, Default)]
-pub(super) struct Savepoints {
-    made: u64,
-    numbers: Vec<u64>,
-}
-
 impl Transaction<'_> {
     fn began(&self) -> Began {
         let cx = self.txn.claim.peek();

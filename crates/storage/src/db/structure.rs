@@ -17,8 +17,9 @@ use crate::btree::space::{FIRST_PAGE, SPACE_PAGE};
 use crate::page::header::{self, Kind};
 use crate::page::sound::{self, Flaw};
 use crate::page::{PageBytes, PageRef};
-use crate::table::catalog::{Secondary, TableTrees};
+use crate::table::catalog::TableTrees;
 use crate::table::indexed::entry_key;
+use crate::table::info::Secondary;
 use crate::txn::core::Core;
 
 /// Progress is reported at the first of so many pages.

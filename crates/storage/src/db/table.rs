@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 
 use super::database::Database;
 use crate::base::error::TxnError;
-use crate::table::catalog::{Declared, IndexSpec, MAX_INDEXES, Secondary, TableInfo};
 use crate::table::codec::{Codec, Key, Row, key_from};
+use crate::table::declared::{Declared, IndexSpec, MAX_INDEXES};
+use crate::table::info::{Secondary, TableInfo};
 
 /// A table as a program declares it: a name, the types of key and row, and its secondary indexes.
 ///

@@ -1,4 +1,4 @@
-//! Operations on whole tables: dropping, emptying, changing their indexes, measuring.
+//! Operations on whole tables: opening, dropping, emptying, changing their indexes, measuring.
 
 use super::database::Database;
 use super::table::{OpenTable, Raw, Table};
@@ -6,8 +6,8 @@ use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::btree::Tree;
 use crate::page::header::Kind;
-use crate::table::catalog::Declared;
 use crate::table::codec::{Key, Row};
+use crate::table::declared::Declared;
 
 /// The space that a database takes on disk, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,6 +34,28 @@ pub struct TableSize {
 }
 
 impl Database {
+    /// The handle of a table, which is created if there is none of its name. Waits for transactions that have relied on
+    /// the table's absence.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if the table exists with other indexes ([`Database::alter_indexes`] changes them), or was
+    /// declared with others in this process; [`TxnError::OtherCodec`] if it was created with other types of keys or
+    /// rows.
+    pub fn table<K: Key, V: Row>(&self, table: &Table<K, V>) -> Result<OpenTable<K, V>, TxnError> {
+        let number = self.open_or_create(&table.typed())?;
+        Ok(OpenTable::new(self.core.instance, number))
+    }
+
+    /// As [`Database::table`], for statements on bytes: the types are not compared with those that the table was
+    /// created with, and need no codecs. A table that is created so has no types and cannot be opened with any.
+    ///
+    /// # Errors
+    /// As [`Database::table`].
+    pub fn raw_table<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
+        let number = self.open_or_create(&table.raw())?;
+        Ok(OpenTable::new(self.core.instance, number))
+    }
+
     /// Drops a table with its indexes; false if there is none of this name.
     ///
     /// A transaction of its own: it waits for the exclusive lock on the table, so for every transaction that has used

@@ -1,21 +1,18 @@
-//! The transactions of the public interface.
+//! The transactions of the public interface, and their statements on types.
 
-use std::ops::{ControlFlow, RangeBounds};
 use std::sync::Arc;
 
-use super::cursor::{Cursor, bounds_of};
 use super::database::Database;
-use super::savepoint::Savepoints;
-use super::table::{AsTable, OpenTable, SecondaryIndex};
+use super::table::AsTable;
 use crate::base::config::{Durability, Isolation};
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Age, Lsn};
 use crate::lock::TableMode;
-use crate::table::catalog::{Declared, TableInfo};
 use crate::table::codec::{BorrowedKey, Key, Row, key_from};
+use crate::table::declared::Declared;
 use crate::table::index::{Index, Want};
-use crate::table::scan::{ScanEnd, ScanSpec};
+use crate::table::info::TableInfo;
 use crate::txn::core::Txn;
 
 /// A transaction. Rolled back when dropped; ended by [`Transaction::commit`] or [`Transaction::rollback`].
@@ -39,11 +36,18 @@ use crate::txn::core::Txn;
 /// ```
 #[derive(Debug)]
 pub struct Transaction<'db> {
-    db: &'db Database,
+    pub(super) db: &'db Database,
     pub(crate) txn: Txn<'db>,
     /// It was chosen as a deadlock's victim, in this table: it can only be rolled back.
     victim: Option<Arc<str>>,
     pub(super) savepoints: Savepoints,
+}
+
+/// The savepoints of a transaction that it can still go back to, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Savepoints {
+    pub(super) made: u64,
+    pub(super) numbers: Vec<u64>,
 }
 
 /// A lock on a whole table.
@@ -105,7 +109,7 @@ impl<'db> Transaction<'db> {
 
     /// The table of a statement that writes it, created if it does not exist.
     #[inline]
-    fn made<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
+    pub(super) fn made<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
         self.is_open()?;
         match table.find(self.db)? {
             Some(info) => Ok(info),
@@ -286,37 +290,6 @@ impl<'db> Transaction<'db> {
         self.with_key(key, |tx, key| tx.txn.delete_row(info, key))
     }
 
-    /// The rows of a range of keys, from both ends as the caller chooses.
-    ///
-    /// # Errors
-    /// The items of the cursor are results: see [`TxnError`].
-    pub fn range<'tx, K: Key, V: Row>(
-        &'tx mut self,
-        table: &impl AsTable<K, V>,
-        range: impl RangeBounds<K>,
-    ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
-        self.enter(OperationKind::Scan, &info.primary);
-        let (from, to) = bounds_of(&range);
-        Ok(Cursor::primary(self, info, from, to))
-    }
-
-    /// The rows whose value in a secondary index lies in a range, in the index's order.
-    ///
-    /// # Errors
-    /// [`TxnError::Schema`] if the table has no such index, or another type declares the index of this name.
-    pub fn range_by<'tx, I: SecondaryIndex>(
-        &'tx mut self,
-        table: &impl AsTable<I::Key, I::Row>,
-        range: impl RangeBounds<I::By>,
-    ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(Cursor::empty(self)) };
-        let secondary = info.secondary::<I>()?;
-        self.enter(OperationKind::Scan, &secondary.index);
-        let (from, to) = bounds_of(&range);
-        Ok(Cursor::secondary(self, info, secondary, from, to))
-    }
-
     /// Locks a whole table until the end of the transaction.
     ///
     /// # Errors
@@ -423,289 +396,8 @@ impl<'db> Transaction<'db> {
     }
 }
 
-/// Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
-impl Transaction<'_> {
-    /// Shows the bytes of a row to `f`.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    #[inline]
-    pub fn read_raw<K, V, R>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        self.read_raw_for(table, key, Want::Read, f)
-    }
-
-    #[inline]
-    fn read_raw_for<K, V, R>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        want: Want,
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen(table, want)? else { return Ok(None) };
-        self.enter(OperationKind::Fetch, &info.primary);
-        let result = self.txn.read(&info.primary, key, want, f);
-        self.noted(result)
-    }
-
-    /// Lets `change` edit the bytes of a row, locked for writing; `None` if there is no row.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    #[inline]
-    pub fn update_raw<K, V, R>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        change: impl FnOnce(&mut Vec<u8>) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
-        self.enter(OperationKind::Update, &info.primary);
-        let result = self.txn.update_row(info, key, change);
-        self.noted(result)
-    }
-
-    /// Lets `change` edit the first `len` bytes of a row, locked for writing, and see the rest; `None` if there is no
-    /// row, or a shorter one. Cheaper than [`Transaction::update_raw`] where the columns that change lie first. No
-    /// index of the table may depend on those bytes: see [`Table::with_raw_index`](crate::Table::with_raw_index).
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    #[inline]
-    pub fn update_head_raw<K, V, R>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        len: usize,
-        change: impl FnOnce(&mut [u8], &[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
-        self.enter(OperationKind::Update, &info.primary);
-        if info.secondaries.iter().any(|s| s.columns_from < len) {
-            return Err(depends_on_head(info, len));
-        }
-        let result = self.txn.update_head(info, key, len, change);
-        self.noted(result)
-    }
-
-    /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
-    /// written, and up to sixteen that differ are written under one log record. `change` gets the number of the key
-    /// that it is called for; for a key that occurs again it sees its own result for the row. A key without a row is
-    /// skipped; returns how many keys had one. On an error, or when `change` panics, no row is changed.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn update_heads_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        keys: &[&[u8]],
-        len: usize,
-        change: impl FnMut(usize, &mut [u8], &[u8]),
-    ) -> Result<usize, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
-        self.enter(OperationKind::Update, &info.primary);
-        if info.secondaries.iter().any(|s| s.columns_from < len) {
-            return Err(depends_on_head(info, len));
-        }
-        let result = self.txn.update_row_heads(info, keys, len, change);
-        self.noted(result)
-    }
-
-    /// Inserts a row under a key that must be new.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        let info = self.made(table)?;
-        self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.insert_row(info, key, row);
-        self.noted(result)
-    }
-
-    /// Inserts a row or replaces the existing one.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn put_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        let info = self.made(table)?;
-        self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.put_row(info, key, row);
-        self.noted(result)
-    }
-
-    /// Shows the bytes of a row that will probably be written to `f`, locked as [`Transaction::get_for_update`] does.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn read_for_update_raw<K, V, R>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &[u8],
-        f: impl FnOnce(&[u8]) -> R,
-    ) -> Result<Option<R>, TxnError> {
-        self.read_raw_for(table, key, Want::Update, f)
-    }
-
-    /// Shows the rows of `[from, to]` to `visit` in descending order until it breaks.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn scan_backward_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
-        self.enter(OperationKind::Scan, &info.primary);
-        let result = self.txn.scan_backward(&info.primary, ScanEnd::With(to), ScanEnd::With(from), Want::Read, visit);
-        self.noted(result)
-    }
-
-    /// Inserts rows whose keys ascend; neighbours are placed in one descent. On an error none of them stays.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn insert_run_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        rows: &[(&[u8], &[u8])],
-    ) -> Result<(), TxnError> {
-        let info = self.made(table)?;
-        self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.insert_rows(info, rows);
-        self.noted(result)
-    }
-
-    /// Deletes a row; false if there is none.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
-        self.enter(OperationKind::Delete, &info.primary);
-        let result = self.txn.delete_row(info, key);
-        self.noted(result)
-    }
-
-    /// Deletes the first row of `[from, to]` and returns its key.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn take_first_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-    ) -> Result<Option<Vec<u8>>, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
-        self.enter(OperationKind::Delete, &info.primary);
-        let result = self.txn.take_first_row(info, from, ScanEnd::With(to));
-        self.noted(result)
-    }
-
-    /// Shows the rows of `[from, to]` to `visit` in ascending order until it breaks.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn scan_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
-        self.enter(OperationKind::Scan, &info.primary);
-        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: usize::MAX };
-        let result = self.txn.scan(&info.primary, wanted, visit);
-        self.noted(result)
-    }
-
-    /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns how many there were.
-    /// For tables without secondary indexes; rows keep their length.
-    ///
-    /// # Errors
-    /// See [`TxnError`].
-    pub fn update_run_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        from: &[u8],
-        to: &[u8],
-        change: impl FnMut(&[u8], &mut [u8]),
-    ) -> Result<usize, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
-        self.enter(OperationKind::Update, &info.primary);
-        if !info.secondaries.is_empty() {
-            let what = "has secondary indexes: update its rows one by one".into();
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what });
-        }
-        let result = self.txn.update_rows(info, from, ScanEnd::With(to), change);
-        self.noted(result)
-    }
-
-    /// Shows the entries of a secondary index, as (value in the index, primary key), from `from` up to `to`, until
-    /// `visit` breaks. `index` counts the table's indexes in the order of their declaration. Under read committed the
-    /// row may have another value, or be gone, by the time it is read.
-    ///
-    /// # Errors
-    /// [`TxnError::Schema`] if there is no such index.
-    pub fn scan_index_raw<K, V>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        index: usize,
-        from: &[u8],
-        to: &[u8],
-        descending: bool,
-        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), TxnError> {
-        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
-        let Some(secondary) = info.secondaries.get(index) else {
-            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
-        };
-        self.enter(OperationKind::Scan, &secondary.index);
-        let result = if descending {
-            self.txn.scan_backward(&secondary.index, ScanEnd::With(to), ScanEnd::With(from), Want::Read, visit)
-        } else {
-            let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 8 };
-            self.txn.scan(&secondary.index, wanted, visit)
-        };
-        self.noted(result)
-    }
-
-    /// Brings rows, perhaps of several tables, into the processor's caches, many at a time: the first so many bytes of
-    /// each. Changes and locks nothing; skips a table that cannot be found.
-    pub fn prefetch_raw<'k, K, V>(&mut self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
-        let db = self.db;
-        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
-        self.txn.prefetch(rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes))));
-    }
-
-    /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if
-    /// this thread has inserted such rows before, the lines that the insert will need are prefetched. Changes and locks
-    /// nothing.
-    pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
-        if let Ok(info) = table.info(self.db) {
-            self.txn.prefetch_insert(&info.primary, key);
-        }
-    }
-}
-
 /// Bytes of each row that [`Transaction::prefetch`] brings into the caches.
 const ROW_BYTES: usize = 256;
-
-/// The error for an update in place of bytes that an index depends on.
-#[cold]
-fn depends_on_head(info: &TableInfo, len: usize) -> TxnError {
-    let what = format!("has an index that depends on its first {len} bytes");
-    TxnError::Schema { table: info.primary.table.clone(), what }
-}
 
 /// The error for bytes that are no row of this type.
 #[cold]

@@ -10,18 +10,8 @@
 //! caller releases all latches and calls the waiting variant, which escalates and mostly need not wait.
 
 use super::mode::{GapMode, KeyMode, TableMode};
-use super::owner::{Attempt, IfBlocked, LockOwner};
+use super::owner::{Attempt, IfBlocked, LockOwner, Standing};
 use super::sync::Ordering;
-
-/// What the owner's table lock means for a claim on a record.
-pub(super) enum Standing {
-    /// The table lock makes it unnecessary.
-    Covered,
-    /// It needs a lock of its own.
-    Needed,
-    /// Escalation comes first, and latches may be held.
-    Due,
-}
 
 impl LockOwner {
     /// Whether the owner's locks on `table` make a record lock on `key`, and on the gap below it if `gap`,

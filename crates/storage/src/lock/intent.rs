@@ -16,24 +16,12 @@
 use std::ops::ControlFlow;
 
 use super::mode::{KeyMode, TableMode};
-use super::owner::{Acquired, Attempt, IfBlocked, LockOwner, Pending};
+use super::owner::{Acquired, Attempt, IfBlocked, LockOwner, Pending, TableUse};
 use super::stats::TableCounters;
 use super::sync::{Arc, AtomicU32, Mutex, Ordering};
 use super::wait::{Outcome, OwnerSlot, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
-
-/// The owner's own record of one table.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TableUse {
-    /// Record locks held there.
-    pub(super) records: u32,
-    /// Below this count a record lock needs no further check: `escalate_at`, or 0 while a table lock covers record
-    /// locks.
-    pub(super) limit: u32,
-    /// Record locks at which the next attempt to escalate is due.
-    pub(super) escalate_at: u32,
-}
 
 /// What all owners share about tables.
 pub(super) struct Tables {

@@ -1,7 +1,5 @@
 //! The record locks of one transaction after another: acquire, wait, release.
 
-use super::escalate::Standing;
-use super::intent::TableUse;
 use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
 use super::queue::{self, Ask};
@@ -64,6 +62,28 @@ pub(super) enum Pending {
     Conversion(u32),
     /// For this table.
     Table(u32),
+}
+
+/// What the owner's table lock means for a claim on a record.
+pub(super) enum Standing {
+    /// The table lock makes it unnecessary.
+    Covered,
+    /// It needs a lock of its own.
+    Needed,
+    /// Escalation comes first, and latches may be held.
+    Due,
+}
+
+/// The owner's own record of one table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableUse {
+    /// Record locks held there.
+    pub(super) records: u32,
+    /// Below this count a record lock needs no further check: `escalate_at`, or 0 while a table lock covers record
+    /// locks.
+    pub(super) limit: u32,
+    /// Record locks at which the next attempt to escalate is due.
+    pub(super) escalate_at: u32,
 }
 
 /// While locks are released, the bucket of the request this many places further is fetched.

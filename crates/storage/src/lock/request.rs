@@ -23,6 +23,9 @@ use super::mode::{GapMode, RecordMode};
 use super::name::{LockName, Prefix};
 use crate::base::ids::SlotId;
 
+/// Bits of the address of a request: a bucket word has the owner's slot above them.
+pub(super) const ADDRESS_BITS: u32 = 48;
+
 /// One owner's lock on one name, or its wish for one.
 #[repr(C, align(64))]
 pub(super) struct Request {
@@ -114,11 +117,8 @@ impl Chunk {
             waiting: Cell::new(false),
         }));
         let chunk = NonNull::from(Box::leak(requests));
-        // The bucket words keep the owner's slot in the bits above (see `table`).
-        assert!(
-            chunk.addr().get() >> super::table::TAG_SHIFT == 0,
-            "memory above the 48 bits that a bucket word has room for"
-        );
+        // Bucket words keep the owner's slot in the bits above.
+        assert!(chunk.addr().get() >> ADDRESS_BITS == 0, "memory above the 48 bits that a bucket word has room for");
         Chunk(chunk)
     }
 

@@ -21,7 +21,7 @@ use std::cell::Cell;
 use std::ptr;
 
 use super::name::LockName;
-use super::request::{Request, RequestArena};
+use super::request::{ADDRESS_BITS, Request, RequestArena};
 use super::sync::{AtomicPtr, Backoff, Ordering};
 use crate::base::ids::SlotId;
 
@@ -29,10 +29,7 @@ const LATCH: usize = 1;
 const MANY: usize = 2;
 const FLAGS: usize = LATCH | MANY;
 
-/// Where the owner's slot begins in a bucket word; user addresses end below.
-pub(super) const TAG_SHIFT: u32 = 48;
-
-const ADDRESS: usize = (1 << TAG_SHIFT) - 1 - FLAGS;
+const ADDRESS: usize = (1 << ADDRESS_BITS) - 1 - FLAGS;
 
 /// The word of a list that is exactly this request, held and not waiting.
 #[inline]
@@ -42,7 +39,7 @@ fn word_of(request: *const Request, owner: SlotId) -> *mut Request {
 
 #[inline]
 fn tag(owner: SlotId) -> usize {
-    (usize::from(owner.0) + 1) << TAG_SHIFT
+    (usize::from(owner.0) + 1) << ADDRESS_BITS
 }
 
 #[inline]

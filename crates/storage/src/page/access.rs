@@ -14,8 +14,7 @@
 use std::cmp::Ordering;
 use std::marker::PhantomData;
 
-use super::header::SLOTS;
-use super::slotted::{MAX_SLOTS, SLOT};
+use super::layout::{MAX_SLOTS, SLOT, SLOTS};
 use crate::base::ids::PAGE_SIZE;
 use crate::base::prefetch::prefetch_read;
 

@@ -1,60 +1,10 @@
-//! The page header: field offsets, and the checksum. See `FORMAT.md`.
+//! The page header: the fields of every page, and the checksum.
 
 use super::access::{PageMut, PageRef};
+pub(crate) use super::layout::*;
 use crate::base::checksum::crc32c;
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
-
-/// CRC-32C of all bytes after this field.
-pub(crate) const CRC: usize = 0;
-/// The page's own number: a page read from the wrong place is noticed.
-pub(crate) const ID: usize = 4;
-/// LSN of the last change.
-pub(crate) const LSN: usize = 8;
-/// What the page is: see [`Kind`].
-pub(crate) const KIND: usize = 16;
-/// Distance from the leaves.
-pub(crate) const LEVEL: usize = 17;
-/// See `slotted::flags`.
-pub(crate) const FLAGS: usize = 18;
-/// The index that the page belongs to.
-pub(crate) const INDEX: usize = 20;
-/// Slots in use.
-pub(crate) const COUNT: usize = 24;
-/// Lowest byte of the heap, which grows down from the page's end.
-pub(crate) const HEAP_START: usize = 26;
-/// Bytes of the heap that no slot and no fence refers to.
-pub(crate) const HEAP_FREE: usize = 28;
-/// Bytes that all keys of the page share.
-pub(crate) const PREFIX_LEN: usize = 30;
-/// Where the low fence lies.
-pub(crate) const LOW_OFFSET: usize = 32;
-/// Bytes of the low fence.
-pub(crate) const LOW_LEN: usize = 34;
-/// Where the high fence lies.
-pub(crate) const HIGH_OFFSET: usize = 36;
-/// Bytes of the high fence.
-pub(crate) const HIGH_LEN: usize = 38;
-/// A leaf's right neighbour.
-pub(crate) const RIGHT: usize = 40;
-/// An inner page's last child.
-pub(crate) const UPPER: usize = 44;
-/// How often rows have left the page by split, merge or purge: a version for optimistic access.
-pub(crate) const SPLITS: usize = 48;
-/// Ghost slots.
-pub(crate) const GHOSTS: usize = 52;
-/// Slot of the last insert.
-pub(crate) const LAST_INSERT: usize = 54;
-/// Length of the run of ascending inserts that ended there.
-pub(crate) const RUN: usize = 56;
-/// Bytes behind the prefix that all keys on this page share by chance, at most 4: heads begin behind them.
-pub(crate) const SKIP: usize = 58;
-/// Those bytes, like a head.
-pub(crate) const SHARED: usize = 60;
-/// The hint keys: 16 times 4 bytes, a cache line of their own.
-pub(crate) const HINTS: usize = 64;
-/// The slots.
-pub(crate) const SLOTS: usize = 128;
 
 /// What a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

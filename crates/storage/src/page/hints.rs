@@ -3,10 +3,7 @@
 #![allow(unsafe_code)]
 
 use super::access::PageRef;
-use super::header::HINTS;
-
-/// Hint keys of a page.
-pub(crate) const HINT_COUNT: usize = 16;
+use super::layout::{HINT_COUNT, HINTS};
 
 /// How many hints are below `head`, and how many are not above it. Hints ascend.
 #[inline]

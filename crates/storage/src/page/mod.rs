@@ -5,6 +5,7 @@
 pub(crate) mod access;
 pub(crate) mod header;
 pub(crate) mod hints;
+pub(crate) mod layout;
 pub(crate) mod slotted;
 pub(crate) mod sound;
 

@@ -11,8 +11,7 @@
 use std::fmt::{Display, Formatter};
 
 use super::header::*;
-use super::hints::HINT_COUNT;
-use super::slotted::{GHOST, HINTS_FROM, MAX_SLOTS, RECORD_HEAD, SHARED_MASK, SLOT, flags, head_of};
+use super::slotted::head_of;
 use super::{MAX_KEY, MAX_ROW};
 use crate::base::ids::{PAGE_SIZE, PageId};
 

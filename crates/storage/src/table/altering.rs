@@ -19,10 +19,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use super::catalog::{Catalog, Creator, Declared, IndexSpec, own_index};
-use super::dropping::{Fate, carry_out};
+use super::catalog::{Catalog, own_index};
+use super::creation::Creator;
+use super::declared::{Declared, IndexSpec};
+use super::dropping::carry_out;
 use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
+use super::mark::Fate;
 use super::scan::{ScanEnd, ScanSpec};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;

@@ -1,159 +1,33 @@
 //! The catalog: which tables and indexes exist, kept in a table of its own; and the tables that are open.
 
-use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use super::codec::Codec;
 use super::codec::name::RAW;
-use super::dropping::{Fate, Retired};
+use super::creation::{Creation, Creator};
+use super::declared::Declared;
 use super::entry::{IndexEntry, TableEntry};
 use super::index::{Index, Want};
+use super::info::TableInfo;
+use super::mark::{Fate, Retired};
 use super::scan::{ScanEnd, ScanSpec};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
-use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::{IndexId, PageId};
-use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 use crate::btree::Tree;
 use crate::txn::core::{Core, Txn};
 
 /// Most tables of a database.
 pub(crate) const MAX_TABLES: usize = 1000;
-/// Most secondary indexes of a table.
-pub(crate) const MAX_INDEXES: usize = 8;
 
 /// The catalog's own tree.
 pub(crate) const CATALOG: Tree = Tree { index: IndexId(1), root: PageId(2) };
 /// The catalog's number among the tables; real tables count from here on.
 pub(crate) const CATALOG_NUMBER: u32 = 1;
-
-/// How a secondary index gets its key: appends it and says true, or says false for a row that is not indexed.
-/// The arguments are the primary key's and the row's bytes.
-pub(crate) type Extract = fn(&[u8], &[u8], &mut Vec<u8>) -> bool;
-
-/// A secondary index as it is declared.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct IndexSpec {
-    pub(crate) name: &'static str,
-    pub(crate) unique: bool,
-    /// Bytes of the row before this one do not matter to the index.
-    pub(crate) columns_from: usize,
-    pub(crate) extract: Extract,
-    /// The type that declares it, if a type does.
-    pub(crate) declared_by: Option<fn() -> TypeId>,
-    /// The codec of its keys, if a type names it.
-    pub(crate) codec: Option<Codec>,
-}
-
-impl IndexSpec {
-    /// Whether two declarations give every row the same entry. One function may have several addresses (one for each
-    /// crate that uses it, say), so types are compared as well where there are any.
-    #[inline]
-    pub(crate) fn is(&self, other: &IndexSpec) -> bool {
-        self.unique == other.unique
-            && self.columns_from == other.columns_from
-            && (std::ptr::fn_addr_eq(self.extract, other.extract)
-                || matches!((self.declared_by, other.declared_by), (Some(a), Some(b)) if a() == b()))
-            && same_name(self.name, other.name)
-    }
-
-    /// The text of its codec.
-    pub(super) fn codec_text(&self) -> String {
-        self.codec.map_or_else(|| RAW.to_owned(), |codec| codec.text())
-    }
-}
-
-/// Whether two names are equal; equal constants mostly share one address.
-#[inline]
-fn same_name(a: &'static str, b: &'static str) -> bool {
-    std::ptr::eq(a, b) || a == b
-}
-
-/// A table as a program declares it.
-#[derive(Clone, Copy, Debug)]
-pub struct Declared<'a> {
-    pub(crate) name: &'static str,
-    /// Codecs of key and row; `None` for statements on bytes, which need none.
-    pub(crate) codecs: Option<(&'static Codec, &'static Codec)>,
-    pub(crate) specs: &'a [Option<IndexSpec>],
-}
-
-impl<'a> Declared<'a> {
-    pub(super) fn specs(&self) -> impl Iterator<Item = &'a IndexSpec> + Clone + use<'a> {
-        self.specs.iter().map_while(Option::as_ref)
-    }
-
-    pub(super) fn schema(&self, what: String) -> TxnError {
-        TxnError::Schema { table: self.name.into(), what }
-    }
-
-    /// Compares a codec with the one in the catalog.
-    pub(super) fn compare(&self, part: &str, stored: &str, asked: String) -> Result<(), TxnError> {
-        if stored == asked || is_mutant(Mutant::SkipCodecCheck) {
-            return Ok(());
-        }
-        let (table, part, stored, asked) = (self.name.into(), part.into(), stored.into(), asked.into());
-        Err(TxnError::OtherCodec { table, part, stored, asked })
-    }
-
-    /// Checks that a table can have these names.
-    pub(super) fn check_names(&self) -> Result<(), TxnError> {
-        let is_name = |name: &str| !name.is_empty() && name.len() <= 200;
-        if !is_name(self.name) || !self.specs().all(|s| is_name(s.name)) {
-            return Err(self.schema("names have 1 to 200 bytes".into()));
-        }
-        let names: BTreeSet<&str> = self.specs().map(|s| s.name).collect();
-        if names.len() < self.specs().count() {
-            return Err(self.schema("two of the declared indexes have one name".into()));
-        }
-        Ok(())
-    }
-}
-
-/// A secondary index of an open table.
-#[derive(Clone, Debug)]
-pub(crate) struct Secondary {
-    pub(crate) index: Index,
-    pub(crate) unique: bool,
-    /// See [`IndexSpec::columns_from`].
-    pub(crate) columns_from: usize,
-    pub(crate) extract: Extract,
-    /// The declaration with which the table was opened first.
-    pub(crate) spec: IndexSpec,
-}
-
-/// An open table.
-#[derive(Clone, Debug)]
-pub struct TableInfo {
-    pub(crate) primary: Index,
-    pub(crate) secondaries: Vec<Secondary>,
-    /// Its declared name and codecs, once they have been found equal to those in the catalog.
-    pub(super) verified: OnceLock<Verified>,
-}
-
-type Verified = (&'static str, &'static Codec, &'static Codec);
-
-impl TableInfo {
-    /// Whether the table is known to match the declaration. False means unknown.
-    #[inline]
-    fn fits(&self, declared: &Declared<'_>) -> bool {
-        let (Some((name, key, row)), Some(codecs)) = (self.verified.get(), declared.codecs) else { return false };
-        same_name(name, declared.name) && key.is(codecs.0) && row.is(codecs.1) && self.has_indexes(declared)
-    }
-
-    #[inline]
-    fn has_indexes(&self, declared: &Declared<'_>) -> bool {
-        if self.secondaries.is_empty() {
-            return declared.specs.first().is_none_or(Option::is_none);
-        }
-        let mut specs = declared.specs();
-        self.secondaries.iter().all(|s| specs.next().is_some_and(|spec| s.spec.is(spec))) && specs.next().is_none()
-    }
-}
 
 /// A table's name, its primary tree, and the trees of its indexes with their names.
 pub(crate) type NamedTrees = (String, Tree, Vec<(String, Tree)>);
@@ -165,48 +39,6 @@ pub(crate) struct TableTrees {
     pub(crate) primary: Tree,
     /// Each with whether it is unique.
     pub(crate) secondaries: Vec<(Tree, bool)>,
-}
-
-/// Whether a transaction creates a table, and the transactions that wait for their turn.
-#[derive(Debug, Default)]
-pub(super) struct Creation {
-    underway: bool,
-    waiting: Vec<Arc<WaitToken>>,
-}
-
-/// The right to create a table, until dropped.
-pub(super) struct Creator<'c> {
-    creation: &'c Mutex<Creation>,
-    hook: &'c dyn Hook,
-}
-
-impl<'c> Creator<'c> {
-    pub(super) fn wait(creation: &'c Mutex<Creation>, hook: &'c dyn Hook) -> Creator<'c> {
-        let token = Arc::new(WaitToken::new());
-        loop {
-            {
-                let mut creation = creation.lock();
-                if !creation.underway {
-                    creation.underway = true;
-                    break;
-                }
-                creation.waiting.push(Arc::clone(&token));
-            }
-            hook.block(&token, BlockReason::Lock);
-        }
-        Creator { creation, hook }
-    }
-}
-
-impl Drop for Creator<'_> {
-    fn drop(&mut self) {
-        let waiting = {
-            let mut creation = self.creation.lock();
-            creation.underway = false;
-            std::mem::take(&mut creation.waiting)
-        };
-        waiting.iter().for_each(|token| self.hook.wake(token));
-    }
 }
 
 /// The catalog in memory.

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::catalog::{Declared, IndexSpec, Secondary, TableInfo};
+use super::declared::{Declared, IndexSpec};
 use super::index::Index;
+use super::info::{Secondary, TableInfo};
 use crate::base::error::TxnError;
 use crate::base::ids::{IndexId, PageId};
 use crate::btree::Tree;

@@ -3,8 +3,8 @@
 
 use std::ops::ControlFlow;
 
-use super::catalog::{Secondary, TableInfo};
 use super::index::Want;
+use super::info::{Secondary, TableInfo};
 use super::scan::{ScanEnd, ScanSpec};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;

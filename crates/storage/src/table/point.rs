@@ -3,7 +3,7 @@
 use super::index::{Got, Index, Want};
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::base::point::site;
+use crate::base::sites::site;
 use crate::lock::{Prefix, RecordMode};
 use crate::txn::context::{LeafSpot, Memo};
 use crate::txn::core::Txn;

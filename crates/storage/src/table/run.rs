@@ -13,7 +13,7 @@ use crate::btree::ops::{self, RowAt};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, Prefix, RecordMode};
 use crate::log::RecordKind;
-use crate::page::slotted::{RECORD_HEAD, SLOT};
+use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::txn::context::{LeafSpot, RowBatch};
 use crate::txn::core::Txn;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::index::{Got, Index, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
-use crate::base::point::site;
+use crate::base::sites::site;
 use crate::btree::ops::{self, RowAt};
 use crate::btree::split::Made;
 use crate::btree::{MAX_KEY, MAX_ROW};
@@ -19,7 +19,7 @@ use crate::latch::Version;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::PageRef;
-use crate::page::slotted::RECORD_HEAD;
+use crate::page::layout::RECORD_HEAD;
 use crate::txn::context::LeafSpot;
 use crate::txn::core::Txn;
 

@@ -145,7 +145,7 @@ impl<'a> Undo<'a> {
                 PageChange::Replace { before, was_ghost, after, is_ghost, .. } => {
                     let slot = leaf.page().slot(position);
                     let grows = before.len().saturating_sub(slot.value_len);
-                    if grows > 0 && leaf.page().free_bytes() < grows + crate::page::slotted::RECORD_HEAD {
+                    if grows > 0 && leaf.page().free_bytes() < grows + crate::page::layout::RECORD_HEAD {
                         leaf.release_unchanged();
                         tree.split(change, self.rec, key, 0, before.len(), &mut |_| true)?;
                         continue;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::inode::{SECTOR, Sector, bytes, pack};
+use super::sector::{SECTOR, Sector, bytes, pack};
 
 /// Sectors that are shared or copied together: a page.
 const CHUNK: u64 = 16;

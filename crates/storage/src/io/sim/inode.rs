@@ -1,19 +1,14 @@
 //! One simulated file: what is durable, and what has been written since, sector by sector.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::Rng;
 use super::image::Image;
-
-/// The unit a disk writes whole, or tears.
-pub(super) const SECTOR: u64 = 512;
+use super::sector::{SECTOR, Sector, bytes, pack};
 
 /// Versions of one sector that wait for a sync; older ones are forgotten (a disk has seen them replaced).
 const VERSIONS_MAX: usize = 4;
 
-/// Contents of a sector; `None` is all zeros, so that empty space takes no memory.
-pub(super) type Sector = Option<Arc<[u8; SECTOR as usize]>>;
 type Versions = BTreeMap<u64, Vec<Sector>>;
 
 /// What a read finds is the newest of `pending`, `adrift`, `durable`.
@@ -30,14 +25,6 @@ pub(super) struct Inode {
     lens: Vec<u64>,
     /// Open handles.
     pub(super) open: usize,
-}
-
-pub(super) fn bytes(sector: &Sector) -> [u8; SECTOR as usize] {
-    sector.as_ref().map_or([0; SECTOR as usize], |bytes| **bytes)
-}
-
-pub(super) fn pack(bytes: [u8; SECTOR as usize]) -> Sector {
-    if bytes == [0; SECTOR as usize] { None } else { Some(Arc::new(bytes)) }
 }
 
 impl Inode {

@@ -11,6 +11,7 @@
 
 mod image;
 mod inode;
+mod sector;
 
 use std::collections::BTreeMap;
 use std::io;

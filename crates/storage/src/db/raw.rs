@@ -1,0 +1,292 @@
+//! Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
+
+use std::ops::ControlFlow;
+
+use super::table::{AsTable, OpenTable};
+use super::transaction::Transaction;
+use crate::base::error::TxnError;
+use crate::base::hook::{Operation, OperationKind};
+use crate::table::index::Want;
+use crate::table::info::TableInfo;
+use crate::table::scan::{ScanEnd, ScanSpec};
+
+/// Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
+impl Transaction<'_> {
+    /// Shows the bytes of a row to `f`.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn read_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        self.read_raw_for(table, key, Want::Read, f)
+    }
+
+    #[inline]
+    fn read_raw_for<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        want: Want,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let Some(info) = self.seen(table, want)? else { return Ok(None) };
+        self.enter(OperationKind::Fetch, &info.primary);
+        let result = self.txn.read(&info.primary, key, want, f);
+        self.noted(result)
+    }
+
+    /// Lets `change` edit the bytes of a row, locked for writing; `None` if there is no row.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn update_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        change: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
+        self.enter(OperationKind::Update, &info.primary);
+        let result = self.txn.update_row(info, key, change);
+        self.noted(result)
+    }
+
+    /// Lets `change` edit the first `len` bytes of a row, locked for writing, and see the rest; `None` if there is no
+    /// row, or a shorter one. Cheaper than [`Transaction::update_raw`] where the columns that change lie first. No
+    /// index of the table may depend on those bytes: see [`Table::with_raw_index`](crate::Table::with_raw_index).
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn update_head_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        len: usize,
+        change: impl FnOnce(&mut [u8], &[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
+        self.enter(OperationKind::Update, &info.primary);
+        if info.secondaries.iter().any(|s| s.columns_from < len) {
+            return Err(depends_on_head(info, len));
+        }
+        let result = self.txn.update_head(info, key, len, change);
+        self.noted(result)
+    }
+
+    /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
+    /// written, and up to sixteen that differ are written under one log record. `change` gets the number of the key
+    /// that it is called for; for a key that occurs again it sees its own result for the row. A key without a row is
+    /// skipped; returns how many keys had one. On an error, or when `change` panics, no row is changed.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn update_heads_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        keys: &[&[u8]],
+        len: usize,
+        change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
+        self.enter(OperationKind::Update, &info.primary);
+        if info.secondaries.iter().any(|s| s.columns_from < len) {
+            return Err(depends_on_head(info, len));
+        }
+        let result = self.txn.update_row_heads(info, keys, len, change);
+        self.noted(result)
+    }
+
+    /// Inserts a row under a key that must be new.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
+        let info = self.made(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
+        let result = self.txn.insert_row(info, key, row);
+        self.noted(result)
+    }
+
+    /// Inserts a row or replaces the existing one.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn put_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
+        let info = self.made(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
+        let result = self.txn.put_row(info, key, row);
+        self.noted(result)
+    }
+
+    /// Shows the bytes of a row that will probably be written to `f`, locked as [`Transaction::get_for_update`] does.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn read_for_update_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        self.read_raw_for(table, key, Want::Update, f)
+    }
+
+    /// Shows the rows of `[from, to]` to `visit` in descending order until it breaks.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn scan_backward_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
+        self.enter(OperationKind::Scan, &info.primary);
+        let result = self.txn.scan_backward(&info.primary, ScanEnd::With(to), ScanEnd::With(from), Want::Read, visit);
+        self.noted(result)
+    }
+
+    /// Inserts rows whose keys ascend; neighbours are placed in one descent. On an error none of them stays.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn insert_run_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        rows: &[(&[u8], &[u8])],
+    ) -> Result<(), TxnError> {
+        let info = self.made(table)?;
+        self.enter(OperationKind::Insert, &info.primary);
+        let result = self.txn.insert_rows(info, rows);
+        self.noted(result)
+    }
+
+    /// Deletes a row; false if there is none.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
+        self.enter(OperationKind::Delete, &info.primary);
+        let result = self.txn.delete_row(info, key);
+        self.noted(result)
+    }
+
+    /// Deletes the first row of `[from, to]` and returns its key.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn take_first_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<Option<Vec<u8>>, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
+        self.enter(OperationKind::Delete, &info.primary);
+        let result = self.txn.take_first_row(info, from, ScanEnd::With(to));
+        self.noted(result)
+    }
+
+    /// Shows the rows of `[from, to]` to `visit` in ascending order until it breaks.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn scan_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
+        self.enter(OperationKind::Scan, &info.primary);
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: usize::MAX };
+        let result = self.txn.scan(&info.primary, wanted, visit);
+        self.noted(result)
+    }
+
+    /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns how many there were.
+    /// For tables without secondary indexes; rows keep their length.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn update_run_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        change: impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<usize, TxnError> {
+        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
+        self.enter(OperationKind::Update, &info.primary);
+        if !info.secondaries.is_empty() {
+            let what = "has secondary indexes: update its rows one by one".into();
+            return Err(TxnError::Schema { table: info.primary.table.clone(), what });
+        }
+        let result = self.txn.update_rows(info, from, ScanEnd::With(to), change);
+        self.noted(result)
+    }
+
+    /// Shows the entries of a secondary index, as (value in the index, primary key), from `from` up to `to`, until
+    /// `visit` breaks. `index` counts the table's indexes in the order of their declaration. Under read committed the
+    /// row may have another value, or be gone, by the time it is read.
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if there is no such index.
+    pub fn scan_index_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        index: usize,
+        from: &[u8],
+        to: &[u8],
+        descending: bool,
+        visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
+        let Some(secondary) = info.secondaries.get(index) else {
+            return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
+        };
+        self.enter(OperationKind::Scan, &secondary.index);
+        let result = if descending {
+            self.txn.scan_backward(&secondary.index, ScanEnd::With(to), ScanEnd::With(from), Want::Read, visit)
+        } else {
+            let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 8 };
+            self.txn.scan(&secondary.index, wanted, visit)
+        };
+        self.noted(result)
+    }
+
+    /// Brings rows, perhaps of several tables, into the processor's caches, many at a time: the first so many bytes of
+    /// each. Changes and locks nothing; skips a table that cannot be found.
+    pub fn prefetch_raw<'k, K, V>(&mut self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
+        let db = self.db;
+        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
+        self.txn.prefetch(rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes))));
+    }
+
+    /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if
+    /// this thread has inserted such rows before, the lines that the insert will need are prefetched. Changes and locks
+    /// nothing.
+    pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
+        if let Ok(info) = table.info(self.db) {
+            self.txn.prefetch_insert(&info.primary, key);
+        }
+    }
+}
+
+/// The error for an update in place of bytes that an index depends on.
+#[cold]
+fn depends_on_head(info: &TableInfo, len: usize) -> TxnError {
+    let what = format!("has an index that depends on its first {len} bytes");
+    TxnError::Schema { table: info.primary.table.clone(), what }
+}

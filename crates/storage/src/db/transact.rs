@@ -1,0 +1,108 @@
+//! Running transactions on a database.
+
+use super::database::Database;
+use super::transaction::Transaction;
+use crate::base::config::Isolation;
+use crate::base::error::TxnError;
+use crate::base::hook::{Operation, OperationKind};
+use crate::base::ids::Age;
+
+impl Database {
+    /// Begins a transaction at the database's isolation level. It is rolled back when dropped.
+    ///
+    /// # Errors
+    /// When too many are running, or the instance is closed to readers too. (One that is closed to commits alone can
+    /// still be read.)
+    #[inline]
+    pub fn begin(&self) -> Result<Transaction<'_>, TxnError> {
+        self.begin_at(self.core.isolation)
+    }
+
+    /// Begins a transaction at an isolation level of its own.
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    #[inline]
+    pub fn begin_at(&self, isolation: Isolation) -> Result<Transaction<'_>, TxnError> {
+        self.begin_with(isolation, None)
+    }
+
+    /// Begins a transaction anew that was rolled back as a deadlock's victim: it keeps its age, so in the next deadlock
+    /// a younger transaction is the victim. Begun with [`Database::begin`], it could be the youngest again and again.
+    ///
+    /// ```
+    /// # use storage::{Database, Isolation, Options, Table, TxnError};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-again-{}", std::process::id()));
+    /// # let db = Database::open(&directory, Options::new())?;
+    /// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+    /// let mut tx = db.begin()?;
+    /// let age = tx.age();
+    /// while let Err(TxnError::Deadlock { .. }) = tx.put(&ACCOUNTS, &1, &100) {
+    ///     tx.rollback()?;
+    ///     tx = db.begin_again(Isolation::Serializable, age)?;
+    /// }
+    /// tx.commit()?;
+    /// # drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    #[inline]
+    pub fn begin_again(&self, isolation: Isolation, age: Age) -> Result<Transaction<'_>, TxnError> {
+        self.begin_with(isolation, Some(age))
+    }
+
+    #[inline]
+    fn begin_with(&self, isolation: Isolation, age: Option<Age>) -> Result<Transaction<'_>, TxnError> {
+        self.core.pool.points().enter(Operation::of_transaction(OperationKind::Begin));
+        Ok(Transaction::new(self, self.core.begin(isolation, age)?))
+    }
+
+    /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
+    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through
+    /// the transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`,
+    /// when everything that the transaction read is on disk.
+    ///
+    /// # Errors
+    /// The errors of `work` and of commit, and [`TxnError::Deadlock`] when the last run was a victim although `work`
+    /// succeeded.
+    pub fn transact<T, E: From<TxnError>>(
+        &self,
+        work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact_at(self.core.isolation, work)
+    }
+
+    /// As [`Database::transact`], at an isolation level of its own.
+    ///
+    /// # Errors
+    /// As [`Database::transact`].
+    pub fn transact_at<T, E: From<TxnError>>(
+        &self,
+        isolation: Isolation,
+        mut work: impl FnMut(&mut Transaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        // A victim that runs again keeps its age: sooner or later it is the oldest and is never a victim.
+        let age = Age(self.core.clock.age());
+        let mut runs = 0;
+        loop {
+            let mut transaction = self.begin_again(isolation, age)?;
+            let result = work(&mut transaction);
+            if transaction.is_victim() && runs < self.reruns {
+                runs += 1;
+                continue;
+            }
+            match result {
+                Ok(value) => {
+                    transaction.commit_all()?;
+                    return Ok(value);
+                }
+                Err(error) => {
+                    transaction.give_up()?;
+                    return Err(error);
+                }
+            }
+        }
+    }
+}

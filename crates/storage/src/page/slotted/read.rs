@@ -1,0 +1,456 @@
+//! Reading slotted pages: finding slots by key, and what lies in them. Safe for any bytes; the results mean something only
+//! if the bytes were stable.
+
+use std::cmp::Ordering;
+
+use super::super::access::PageRef;
+use super::super::header::*;
+use super::super::hints;
+use crate::base::ids::{PAGE_SIZE, PageId};
+
+/// A slot, decoded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    /// Where the record begins.
+    pub(crate) offset: usize,
+    /// Bytes of the key after the prefix.
+    pub(crate) key_len: usize,
+    /// Bytes of the value.
+    pub(crate) value_len: usize,
+    /// See [`GHOST`].
+    pub(crate) flags: u16,
+}
+
+impl Slot {
+    /// Where the value begins.
+    #[inline]
+    pub(crate) fn value_at(self) -> usize {
+        self.offset + RECORD_HEAD + self.key_len
+    }
+
+    /// Whether the row is deleted.
+    #[inline]
+    pub(crate) fn is_ghost(self) -> bool {
+        self.flags & GHOST != 0
+    }
+
+    pub(super) fn record_len(self) -> usize {
+        RECORD_HEAD + self.key_len + self.value_len
+    }
+}
+
+/// The head of a key's rest, which begins behind `prefix` bytes.
+#[inline]
+pub(in crate::page) fn head_of(key: &[u8], prefix: usize) -> u32 {
+    let Some(last) = key.len().checked_sub(4) else { return head_of_few(key, prefix) };
+    // A rest shorter than a head is the key's last bytes, padded with zeros. No branch: keys of many lengths are mixed.
+    let at = prefix.min(last);
+    let word =
+        key.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>()).map_or(0, |word| u32::from_be_bytes(*word));
+    (u64::from(word) << (8 * (prefix - at).min(4))) as u32
+}
+
+/// For a key of less than four bytes.
+#[cold]
+fn head_of_few(key: &[u8], prefix: usize) -> u32 {
+    let rest = key.get(prefix..).unwrap_or(&[]);
+    rest.iter().chain(&[0; 4]).take(4).fold(0, |head, byte| head << 8 | u32::from(*byte))
+}
+
+pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+/// The slots between which a key can lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Narrowed {
+    head: u32,
+    from: u16,
+    to: u16,
+    /// All keys of the page are above the key looked for, or all below: its place is `from`.
+    is_outside: bool,
+}
+
+impl Narrowed {
+    /// For a page that has not been looked at yet.
+    pub(crate) const NONE: Narrowed = Narrowed { head: 0, from: 0, to: 0, is_outside: true };
+}
+
+/// Reading. Safe for any bytes; the results mean something only if the bytes were stable.
+impl<'a> PageRef<'a> {
+    /// Slots in use.
+    #[inline]
+    pub(crate) fn count(self) -> usize {
+        usize::from(self.u16(COUNT)).min(MAX_SLOTS)
+    }
+
+    /// Distance from the leaves.
+    #[inline]
+    pub(crate) fn level(self) -> u8 {
+        self.u8(LEVEL)
+    }
+
+    /// Whether this is a leaf of a tree.
+    #[inline]
+    pub(crate) fn is_leaf(self) -> bool {
+        self.u8(LEVEL) == 0
+    }
+
+    /// The slot at `i`; an arbitrary slot if `i` is beyond what a page can have.
+    #[inline]
+    pub(crate) fn slot(self, i: usize) -> Slot {
+        let (place, lens) = (self.slot_word(i, 4), self.slot_word(i, 8));
+        Slot {
+            offset: (place & 0xFFFF) as usize,
+            key_len: (place >> 16) as usize,
+            value_len: (lens & 0xFFFF) as usize,
+            flags: (lens >> 16) as u16,
+        }
+    }
+
+    /// The slot at `i` of a page of any level; an inner page's has no value and no flags.
+    #[inline]
+    pub(crate) fn entry(self, i: usize) -> Slot {
+        let slot = self.slot(i);
+        if self.is_leaf() { slot } else { Slot { value_len: 0, flags: 0, ..slot } }
+    }
+
+    /// The four bytes kept beside key and value: the row's version, or the child.
+    pub(super) fn word(self, i: usize) -> u32 {
+        if self.is_leaf() { self.row_version(self.slot(i)) } else { self.slot_word(i, 8) }
+    }
+
+    #[inline]
+    pub(super) fn head(self, i: usize) -> u32 {
+        self.slot_word(i, 0)
+    }
+
+    #[inline]
+    pub(super) fn prefix_len(self) -> usize {
+        usize::from(self.u16(PREFIX_LEN))
+    }
+
+    /// Compares the key of slot `i` with one whose head is equal.
+    #[inline]
+    pub(super) fn compare_rest(self, i: usize, rest: &[u8]) -> Ordering {
+        let slot = self.slot(i);
+        if slot.key_len <= 4 && rest.len() <= 4 {
+            return slot.key_len.cmp(&rest.len());
+        }
+        self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
+    }
+
+    /// The slots between which a head can lie, by the hints.
+    #[inline]
+    pub(super) fn segment(self, head: u32, count: usize) -> (usize, usize) {
+        if count < HINTS_FROM {
+            return (0, count);
+        }
+        let (below, upto) = hints::ranks(self, head);
+        let step = count / (HINT_COUNT + 1);
+        let to = if upto == HINT_COUNT { count } else { ((upto + 1) * step).min(count) };
+        (below * step, to)
+    }
+
+    /// Prefetches the lines of the slots `from..to` together: a search looks at them one after the other, where each
+    /// determines the next.
+    #[inline]
+    pub(super) fn prefetch_slots(self, from: usize, to: usize) {
+        let mut at = SLOTS + from * SLOT;
+        let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
+        while at <= end {
+            self.prefetch(at);
+            at += 64;
+        }
+    }
+
+    /// Asks the processor for the record of slot `i`, if there is such a slot.
+    #[inline]
+    pub(crate) fn prefetch_row(self, i: usize) {
+        if i >= self.count() {
+            return;
+        }
+        let slot = self.slot(i);
+        let end = (slot.offset + slot.record_len()).min(PAGE_SIZE);
+        let mut at = slot.offset & !63;
+        while at < end {
+            self.prefetch(at);
+            at += 64;
+        }
+    }
+
+    /// Asks the processor for what an insert at slot `i` will write: the end of the slots and of the heap.
+    #[inline]
+    pub(crate) fn prefetch_room(self, i: usize) {
+        self.prefetch_room_at(i, self.heap_start());
+    }
+
+    /// How many consecutive inserts each came right behind the one before; see [`PageMut::note_insert`].
+    #[inline]
+    pub(crate) fn insert_run(self) -> u16 {
+        self.u16(RUN)
+    }
+
+    /// Where the heap of records begins, which grows downwards.
+    #[inline]
+    pub(crate) fn heap_start(self) -> usize {
+        usize::from(self.u16(HEAP_START))
+    }
+
+    /// As [`PageRef::prefetch_room`], for a caller that knows where the heap begins: reads nothing of the page.
+    #[inline]
+    pub(crate) fn prefetch_room_at(self, i: usize, heap: usize) {
+        self.prefetch(heap.saturating_sub(1));
+        self.prefetch(heap.saturating_sub(65));
+        self.prefetch(SLOTS + i.min(MAX_SLOTS) * SLOT);
+    }
+
+    /// The first slot whose key is not below `key`, and whether it is equal.
+    #[inline]
+    pub(crate) fn lower_bound(self, key: &[u8]) -> (usize, bool) {
+        self.finish(self.narrow(key), key)
+    }
+
+    /// The first half of [`PageRef::lower_bound`]: prefetches the slots between which the key can lie. Inlined into its
+    /// caller, because the second half must be near it in the instruction cache.
+    #[inline(always)]
+    pub(crate) fn narrow(self, key: &[u8]) -> Narrowed {
+        let narrowed = self.narrow_near(key);
+        self.prefetch_slots(usize::from(narrowed.from), usize::from(narrowed.to));
+        narrowed
+    }
+
+    /// As [`PageRef::narrow`], of a page that is in the cache.
+    #[inline(always)]
+    pub(crate) fn narrow_near(self, key: &[u8]) -> Narrowed {
+        let prefix = self.prefix_len();
+        let skip = usize::from(self.u16(SKIP)).min(4);
+        let count = self.count();
+        if skip > 0 {
+            // The shared bytes as a number: a key that differs there is above or below all keys of the page.
+            let (shared, same) = (self.u32(SHARED), head_of(key, prefix) & SHARED_MASK[skip]);
+            if shared != same {
+                let at = if shared < same { count as u16 } else { 0 };
+                return Narrowed { head: 0, from: at, to: at, is_outside: true };
+            }
+        }
+        let head = head_of(key, prefix + skip);
+        let (from, to) = self.segment(head, count);
+        Narrowed { head, from: from as u16, to: to as u16, is_outside: false }
+    }
+
+    /// The second half of [`PageRef::lower_bound`].
+    #[inline]
+    pub(crate) fn finish(self, narrowed: Narrowed, key: &[u8]) -> (usize, bool) {
+        let Narrowed { head, from, to, is_outside } = narrowed;
+        let from = self.heads_below(head, from.into(), to.into());
+        let count = self.count();
+        if is_outside || from >= count || self.head(from) != head {
+            return (from, false);
+        }
+        let rest = key.get(self.prefix_len()..).unwrap_or(&[]);
+        // The head of a short key is the whole key.
+        if rest.len() <= 4 && rest.len() == self.slot(from).key_len {
+            return (from, true);
+        }
+        self.lower_bound_among_equals(from, count, head, rest)
+    }
+
+    /// The rest of [`PageRef::lower_bound`]: slot `from` is the first with this head.
+    #[inline(never)]
+    pub(super) fn lower_bound_among_equals(
+        self,
+        mut from: usize,
+        count: usize,
+        head: u32,
+        rest: &[u8],
+    ) -> (usize, bool) {
+        match self.compare_rest(from, rest) {
+            Ordering::Equal => return (from, true),
+            Ordering::Greater => return (from, false),
+            Ordering::Less => from += 1,
+        }
+        let mut to = count;
+        while from < to {
+            let middle = (from + to) / 2;
+            let order = if self.head(middle) != head { Ordering::Greater } else { self.compare_rest(middle, rest) };
+            match order {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return (middle, true),
+            }
+        }
+        (from, false)
+    }
+
+    /// Position of the child of an inner page in which `key` lies; `count()` stands for the upper child.
+    #[inline]
+    pub(crate) fn child_position(self, key: &[u8]) -> usize {
+        let (position, equal) = self.lower_bound(key);
+        position + usize::from(equal)
+    }
+
+    /// The child at a position.
+    #[inline]
+    pub(crate) fn child(self, position: usize) -> PageId {
+        if position >= self.count() {
+            return PageId(self.u32(UPPER));
+        }
+        PageId(self.slot_word(position, 8))
+    }
+
+    /// Appends the whole key of slot `i` to `out`.
+    #[inline]
+    #[must_use]
+    pub(crate) fn append_key(self, i: usize, out: &mut Vec<u8>) -> bool {
+        let slot = self.slot(i);
+        let prefix = usize::from(self.u16(PREFIX_LEN));
+        self.append_to(usize::from(self.u16(LOW_OFFSET)), prefix, out)
+            && self.append_to(slot.offset + RECORD_HEAD, slot.key_len, out)
+    }
+
+    /// The whole key of slot `i`.
+    pub(crate) fn key(self, i: usize) -> Vec<u8> {
+        let mut key = Vec::new();
+        let _ = self.append_key(i, &mut key);
+        key
+    }
+
+    /// Appends the value of slot `i` to `out`.
+    #[inline]
+    #[must_use]
+    pub(crate) fn append_value(self, slot: Slot, out: &mut Vec<u8>) -> bool {
+        self.append_to(slot.value_at(), slot.value_len, out)
+    }
+
+    /// The version of the row in a slot.
+    #[inline]
+    pub(crate) fn row_version(self, slot: Slot) -> u32 {
+        self.u32_unaligned(slot.offset)
+    }
+
+    /// The low fence, appended to `out`; false when it is infinite.
+    pub(crate) fn append_low(self, out: &mut Vec<u8>) -> bool {
+        self.u16(FLAGS) & flags::LOW_INFINITE == 0
+            && self.append_to(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), out)
+    }
+
+    /// The high fence, appended to `out`; false when it is infinite.
+    #[inline]
+    pub(crate) fn append_high(self, out: &mut Vec<u8>) -> bool {
+        self.u16(FLAGS) & flags::HIGH_INFINITE == 0
+            && self.append_to(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), out)
+    }
+
+    /// The low fence, `None` when infinite.
+    pub(crate) fn low_fence(self) -> Option<Vec<u8>> {
+        let mut fence = Vec::new();
+        self.append_low(&mut fence).then_some(fence)
+    }
+
+    /// The high fence, `None` when infinite.
+    pub(crate) fn high_fence(self) -> Option<Vec<u8>> {
+        let mut fence = Vec::new();
+        self.append_high(&mut fence).then_some(fence)
+    }
+
+    /// Whether `key` is long enough to begin with the page's prefix: cheaper than [`PageRef::covers`].
+    #[inline]
+    pub(crate) fn may_share_prefix(self, key: &[u8]) -> bool {
+        key.len() >= self.prefix_len()
+    }
+
+    /// Whether `key` begins with the page's prefix: must hold for a search that did not come here through the tree.
+    #[inline]
+    pub(crate) fn shares_prefix(self, key: &[u8]) -> bool {
+        key.get(..self.prefix_len()).is_some_and(|lead| self.has_prefix(lead))
+    }
+
+    /// Whether `lead`, of the prefix's length, is the prefix.
+    #[inline]
+    pub(super) fn has_prefix(self, lead: &[u8]) -> bool {
+        self.has_bytes(usize::from(self.u16(LOW_OFFSET)), lead)
+    }
+
+    /// Whether slot `i` has this very key.
+    #[inline]
+    pub(crate) fn has_key(self, i: usize, key: &[u8]) -> bool {
+        let Some((lead, rest)) = key.split_at_checked(self.prefix_len()) else { return false };
+        let place = self.slot_word(i, 4) as usize;
+        let (offset, key_len) = (place & 0xFFFF, place >> 16);
+        i < self.count() && key_len == rest.len() && self.has_bytes(offset + RECORD_HEAD, rest) && self.has_prefix(lead)
+    }
+
+    /// Whether `key` may lie here, has no slot, and would come before slot `i`.
+    #[inline(never)]
+    pub(crate) fn lacks_key(self, i: usize, key: &[u8]) -> bool {
+        let Some((lead, rest)) = key.split_at_checked(self.prefix_len()) else { return false };
+        let count = self.count();
+        // Keys of the page lie between the fences, so a fence is compared only where there is no neighbouring key.
+        i <= count
+            && self.has_prefix(lead)
+            && (if i == 0 { self.is_from_low(key) } else { self.compare_whole_rest(i - 1, rest).is_lt() })
+            && (if i == count { self.is_below_high(key) } else { self.compare_whole_rest(i, rest).is_gt() })
+    }
+
+    /// Compares the key of slot `i` with one that begins with the page's prefix, given without it.
+    #[inline]
+    pub(super) fn compare_whole_rest(self, i: usize, rest: &[u8]) -> Ordering {
+        let slot = self.slot(i);
+        self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
+    }
+
+    /// Asks the processor for what [`PageRef::shares_prefix`] will look at, which lies at the page's end.
+    #[inline]
+    pub(crate) fn prefetch_prefix(self) {
+        self.prefetch(PAGE_SIZE - 1);
+    }
+
+    /// Whether `key` may lie here.
+    #[inline]
+    pub(crate) fn covers(self, key: &[u8]) -> bool {
+        self.is_from_low(key) && self.is_below_high(key)
+    }
+
+    #[inline]
+    pub(super) fn is_from_low(self, key: &[u8]) -> bool {
+        self.u16(FLAGS) & flags::LOW_INFINITE != 0
+            || self.compare(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), key).is_le()
+    }
+
+    #[inline]
+    pub(super) fn is_below_high(self, key: &[u8]) -> bool {
+        self.u16(FLAGS) & flags::HIGH_INFINITE != 0
+            || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt()
+    }
+
+    /// A leaf's right neighbour.
+    pub(crate) fn right(self) -> PageId {
+        PageId(self.u32(RIGHT))
+    }
+
+    /// Ghosts on the page.
+    #[inline]
+    pub(crate) fn ghosts(self) -> usize {
+        usize::from(self.u16(GHOSTS))
+    }
+
+    /// Free bytes, holes in the heap included.
+    #[inline]
+    pub(crate) fn free_bytes(self) -> usize {
+        let gap = usize::from(self.u16(HEAP_START)).saturating_sub(SLOTS + self.count() * SLOT);
+        gap + usize::from(self.u16(HEAP_FREE))
+    }
+
+    /// Bytes in use by slots, records and fences.
+    pub(crate) fn used_bytes(self) -> usize {
+        PAGE_SIZE - SLOTS - self.free_bytes()
+    }
+
+    /// Whether a record with this whole key and value length fits.
+    #[inline]
+    pub(crate) fn has_room(self, key_len: usize, value_len: usize) -> bool {
+        let rest = key_len.saturating_sub(usize::from(self.u16(PREFIX_LEN)));
+        SLOT + RECORD_HEAD + rest + value_len <= self.free_bytes() && self.count() < MAX_SLOTS
+    }
+}

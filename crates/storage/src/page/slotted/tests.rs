@@ -1,0 +1,232 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::super::access::{PageBytes, PageMut, PageRef};
+use super::super::header::*;
+use super::*;
+use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
+
+fn page(low: Option<&[u8]>, high: Option<&[u8]>) -> Box<PageBytes> {
+    let mut bytes = PageBytes::boxed();
+    PageMut::of(&mut bytes).format(&Format {
+        id: PageId(7),
+        index: IndexId(1),
+        level: 0,
+        low,
+        high,
+        right: PageId::NONE,
+        upper: PageId::NONE,
+    });
+    bytes
+}
+
+#[test]
+fn a_head_is_the_first_four_bytes_padded_with_zeros() {
+    for len in 0..12 {
+        let key: Vec<u8> = (0..len).map(|i| 0xF1 - 7 * i as u8).collect();
+        for prefix in 0..16 {
+            let mut head = [0; 4];
+            head.iter_mut().zip(key.iter().skip(prefix)).for_each(|(to, from)| *to = *from);
+            assert_eq!(head_of(&key, prefix), u32::from_be_bytes(head), "{len} bytes, {prefix} left out");
+        }
+    }
+}
+
+fn check(page: PageRef<'_>, model: &BTreeMap<Vec<u8>, (Vec<u8>, bool)>) {
+    assert_eq!(page.count(), model.len());
+    assert_eq!(page.ghosts(), model.values().filter(|v| v.1).count());
+    let mut used = usize::from(page.u16(LOW_LEN)) + usize::from(page.u16(HIGH_LEN));
+    for (i, (key, (value, ghost))) in model.iter().enumerate() {
+        assert_eq!(&page.key(i), key);
+        let mut found = Vec::new();
+        assert!(page.append_value(page.slot(i), &mut found));
+        assert_eq!(&found, value);
+        assert_eq!(page.slot(i).is_ghost(), *ghost);
+        assert_eq!(page.lower_bound(key), (i, true), "key {key:?}");
+        let mut after = key.clone();
+        after.push(0);
+        assert_eq!(page.lower_bound(&after), (i + 1, model.contains_key(&after)));
+        used += SLOT + page.slot(i).record_len();
+    }
+    assert_eq!(page.used_bytes(), used);
+    let mut copy = [0; PAGE_SIZE];
+    assert!(page.copy_to(0, &mut copy));
+    assert_eq!(crate::page::sound::flaw(&copy, PageId(7)), None);
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Insert(Vec<u8>, usize),
+    Remove(usize),
+    Resize(usize, usize),
+    Ghost(usize, bool),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        8 => (prop::collection::vec(0u8..4, 0..9), 0usize..300).prop_map(|(k, v)| Op::Insert(k, v)),
+        2 => any::<usize>().prop_map(Op::Remove),
+        2 => (any::<usize>(), 0usize..600).prop_map(|(i, n)| Op::Resize(i, n)),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(i, g)| Op::Ghost(i, g)),
+    ];
+    prop::collection::vec(op, 0..if cfg!(miri) { 20 } else { 200 })
+}
+
+/// Names: hundreds of keys with few heads, of lengths around the words in which they are compared.
+#[test]
+fn keys_with_equal_heads_are_found_among_each_other() {
+    let tail = |n: u16| [&b"-abcdefgh"[..usize::from(n % 10)], &n.to_be_bytes()].concat();
+    let mut keys: Vec<Vec<u8>> = (0..if cfg!(miri) { 40 } else { 260 })
+        .map(|n| [&[b"BARB", b"BARC", b"\xff\xff\xff\xff"][usize::from(n % 7 / 3)][..], &tail(n)].concat())
+        .chain([b"BAR".to_vec(), b"BARB".to_vec(), b"BAR\0".to_vec()])
+        .collect();
+    keys.sort();
+    let mut bytes = page(None, None);
+    let mut page = PageMut::of(&mut bytes);
+    // Every other key exists.
+    let there: Vec<&Vec<u8>> = keys.iter().step_by(2).collect();
+    for (at, key) in there.iter().enumerate() {
+        page.insert(at, key, 0, b"", 0);
+    }
+    let near = |key: &Vec<u8>| [key.clone(), key[..key.len() - 1].to_vec(), [&key[..], b"\0"].concat()];
+    for key in keys.iter().flat_map(near) {
+        let expected = match there.binary_search(&&key) {
+            Ok(at) => (at, true),
+            Err(at) => (at, false),
+        };
+        assert_eq!(page.read().lower_bound(&key), expected, "{key:?}");
+    }
+}
+
+/// What a remembered place relies on: exactly one slot has the key, and exactly one gap fits a key that is missing.
+#[test]
+fn a_slot_is_that_of_its_whole_key_alone() {
+    let rests: Vec<&[u8]> =
+        vec![b"", b"a", b"ab", b"abc", b"abcd", b"abcde", b"abcdefg", b"abcdefgh", b"abcdefghi", b"abcdefghijklmnop"];
+    let (low, high) = (b"k-k".as_slice(), b"k-m".as_slice());
+    for (fences, leads) in [((None, None), [b"".as_slice(), b"k-"]), ((Some(low), Some(high)), [b"k-l", b"k-k"])] {
+        let keys = |leads: &[&[u8]]| -> BTreeSet<Vec<u8>> {
+            leads.iter().flat_map(|lead| rests.iter().map(move |rest| [*lead, *rest].concat())).collect()
+        };
+        let there: Vec<Vec<u8>> = keys(&leads).into_iter().step_by(2).collect();
+        let mut bytes = page(fences.0, fences.1);
+        for (at, key) in there.iter().enumerate() {
+            PageMut::of(&mut bytes).insert(at, key, 0, b"row", 0);
+        }
+        let page = PageRef::of(&bytes);
+        // Keys that differ in one byte, and those whose rest is on the page behind another prefix.
+        let others = keys(&[b"", b"k-", b"k-l", b"k-k", b"k-j", b"k-m", b"j-l", b"k+l", b"k"]);
+        let changed = others.iter().flat_map(|key| {
+            (0..key.len()).map(|at| {
+                let mut key = key.clone();
+                key[at] ^= 1;
+                key
+            })
+        });
+        for key in others.iter().cloned().chain(changed) {
+            let lies_here = fences.0.is_none_or(|low| low <= &key[..]) && fences.1.is_none_or(|high| &key[..] < high);
+            let expected = there.binary_search(&key);
+            for i in 0..there.len() + 2 {
+                assert_eq!(page.has_key(i, &key), expected == Ok(i), "slot {i}, {key:?}");
+                assert_eq!(page.lacks_key(i, &key), lies_here && expected == Err(i), "slot {i}, {key:?}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 256 }, failure_persistence: None, ..Default::default() })]
+    #[test]
+    fn behaves_like_a_sorted_map(ops in ops(), fenced in any::<bool>()) {
+        let (low, high): (Option<&[u8]>, Option<&[u8]>) = if fenced { (Some(b"ab"), Some(b"abz")) } else { (None, None) };
+        let mut bytes = page(low, high);
+        let mut model: BTreeMap<Vec<u8>, (Vec<u8>, bool)> = BTreeMap::new();
+        for (n, op) in ops.into_iter().enumerate() {
+            let mut p = PageMut::of(&mut bytes);
+            let nth = |model: &BTreeMap<Vec<u8>, (Vec<u8>, bool)>, i: usize| (!model.is_empty()).then(|| {
+                let i = i % model.len();
+                (i, model.keys().nth(i).cloned().unwrap())
+            });
+            match op {
+                Op::Insert(rest, len) => {
+                    let key = if fenced { [b"ab".as_slice(), &rest].concat() } else { rest };
+                    let (at, found) = p.read().lower_bound(&key);
+                    prop_assert_eq!(found, model.contains_key(&key));
+                    if !found && p.read().has_room(key.len(), len) {
+                        let value = vec![n as u8; len];
+                        p.insert(at, &key, n as u32, &value, 0);
+                        p.note_insert(at);
+                        model.insert(key, (value, false));
+                    }
+                }
+                Op::Remove(i) => if let Some((i, key)) = nth(&model, i) {
+                    p.remove(i);
+                    model.remove(&key);
+                },
+                Op::Resize(i, len) => if let Some((i, key)) = nth(&model, i) {
+                    let slot = p.read().slot(i);
+                    if len <= slot.value_len || p.read().free_bytes() >= len - slot.value_len + RECORD_HEAD {
+                        let value = vec![n as u8; len];
+                        p.set_value(i, &value);
+                        model.get_mut(&key).unwrap().0 = value;
+                    }
+                },
+                Op::Ghost(i, ghost) => if let Some((i, key)) = nth(&model, i) {
+                    p.set_ghost(i, ghost);
+                    model.get_mut(&key).unwrap().1 = ghost;
+                },
+            }
+            check(p.read(), &model);
+        }
+    }
+}
+
+/// A page at the edge that takes the records of two: the first come with bytes in common, the second without.
+#[test]
+fn records_of_two_pages_are_found_on_one() {
+    let mut model = BTreeMap::new();
+    let mut halves = [page(None, Some(b"b")), page(Some(b"b"), None)];
+    for (half, start) in halves.iter_mut().zip([b"aaaa", b"bcde"]) {
+        for i in 0..20u8 {
+            let key = [start.as_slice(), &[i]].concat();
+            PageMut::of(half).insert(usize::from(i), &key, 0, &[i], 0);
+            model.insert(key, (vec![i], false));
+        }
+    }
+    let mut both = page(None, None);
+    let mut to = PageMut::of(&mut both);
+    for half in &halves {
+        to.append_all(PageRef::of(half), 0..20);
+    }
+    check(to.read(), &model);
+}
+
+#[test]
+fn ascending_inserts_are_recognised() {
+    let mut bytes = page(None, None);
+    let mut p = PageMut::of(&mut bytes);
+    for i in 0..40u32 {
+        let (at, _) = p.read().lower_bound(&i.to_be_bytes());
+        p.insert(at, &i.to_be_bytes(), 0, b"row", 0);
+        p.note_insert(at);
+    }
+    assert_eq!(p.read().u16(RUN), 39);
+}
+
+#[test]
+fn any_bytes_can_be_searched() {
+    let mut bytes = PageBytes::boxed();
+    for seed in 0u32..if cfg!(miri) { 3 } else { 2000 } {
+        let mut x = seed.wrapping_mul(0x9E37_79B9) | 1;
+        for b in bytes.as_bytes_mut().iter_mut() {
+            x ^= x << 13;
+            x ^= x >> 17;
+            x ^= x << 5;
+            *b = x as u8;
+        }
+        let p = PageRef::of(&bytes);
+        let (at, _) = p.lower_bound(b"some key");
+        let _ = (p.key(at.min(600)), p.child(at), p.high_fence(), p.free_bytes());
+    }
+}

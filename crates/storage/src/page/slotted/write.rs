@@ -1,0 +1,327 @@
+//! Writing slotted pages: formatting, inserting, removing, and keeping hints and shared bytes right.
+
+use super::super::access::{PageBytes, PageMut, PageRef};
+use super::super::header::*;
+use super::read::{Slot, common_prefix, head_of};
+use crate::base::ids::{IndexId, PAGE_SIZE, PageId};
+
+/// Everything a page of a tree is formatted with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format<'a> {
+    pub(crate) id: PageId,
+    pub(crate) index: IndexId,
+    /// 0 for a leaf.
+    pub(crate) level: u8,
+    /// `None`: minus infinity.
+    pub(crate) low: Option<&'a [u8]>,
+    /// `None`: plus infinity.
+    pub(crate) high: Option<&'a [u8]>,
+    /// A leaf's right neighbour; none for inner pages.
+    pub(crate) right: PageId,
+    /// An inner page's last child; none for leaves.
+    pub(crate) upper: PageId,
+}
+
+impl PageMut<'_> {
+    /// Makes this an empty page of a tree. The LSN is kept.
+    pub(crate) fn format(&mut self, f: &Format<'_>) {
+        let lsn = self.read().lsn();
+        self.bytes()[..SLOTS].fill(0);
+        self.set_lsn(lsn);
+        self.put_u32(ID, f.id.0);
+        self.put_u8(KIND, if f.level == 0 { Kind::Leaf as u8 } else { Kind::Inner as u8 });
+        self.put_u8(LEVEL, f.level);
+        self.put_u32(INDEX, f.index.0);
+        self.put_u32(RIGHT, f.right.0);
+        self.put_u32(UPPER, f.upper.0);
+        let mut bits = 0;
+        let mut heap = PAGE_SIZE;
+        for (fence, infinite, at, len) in
+            [(f.low, flags::LOW_INFINITE, LOW_OFFSET, LOW_LEN), (f.high, flags::HIGH_INFINITE, HIGH_OFFSET, HIGH_LEN)]
+        {
+            let bytes = fence.unwrap_or(&[]);
+            heap -= bytes.len();
+            self.put(heap, bytes);
+            self.put_u16(at, heap as u16);
+            self.put_u16(len, bytes.len() as u16);
+            bits |= if fence.is_none() { infinite } else { 0 };
+        }
+        if let (Some(low), Some(high)) = (f.low, f.high) {
+            self.put_u16(PREFIX_LEN, common_prefix(low, high) as u16);
+        }
+        self.put_u16(FLAGS, bits);
+        self.put_u16(HEAP_START, heap as u16);
+    }
+
+    /// Inserts a record at `position`, compacting the heap if need be. There must be room (`has_room`).
+    ///
+    /// `word` is the row's version or the child.
+    pub(crate) fn insert(&mut self, position: usize, key: &[u8], word: u32, value: &[u8], flags: u16) {
+        let rest_from = usize::from(self.read().u16(PREFIX_LEN));
+        let rest = &key[rest_from..];
+        self.share_less(rest);
+        let offset = self.claim(SLOT + RECORD_HEAD + rest.len() + value.len(), SLOT);
+        let leaf = self.read().is_leaf();
+        self.put_u32(offset, if leaf { word } else { 0 });
+        self.put(offset + RECORD_HEAD, rest);
+        self.put(offset + RECORD_HEAD + rest.len(), value);
+        let count = self.read().count();
+        let at = SLOTS + position * SLOT;
+        self.shift(at, (count - position) * SLOT, at + SLOT);
+        let skip = usize::from(self.read().u16(SKIP));
+        self.put_u32(at, head_of(rest, skip));
+        self.put_u16(at + 4, offset as u16);
+        self.put_u16(at + 6, rest.len() as u16);
+        self.put_u32(at + 8, if leaf { value.len() as u32 | u32::from(flags) << 16 } else { word });
+        self.put_u16(COUNT, count as u16 + 1);
+        if flags & GHOST != 0 {
+            self.add_ghosts(1);
+        }
+        self.update_hints(position, count);
+        if matches!(count + 1, 16 | 64 | 256) {
+            self.share_more();
+        }
+    }
+
+    /// Lets heads begin earlier if a new key does not share the bytes that the other keys share.
+    #[inline]
+    fn share_less(&mut self, rest: &[u8]) {
+        let skip = usize::from(self.read().u16(SKIP));
+        if skip > 0 && (rest.len() < skip || head_of(rest, 0) & SHARED_MASK[skip.min(4)] != self.read().u32(SHARED)) {
+            let first = self.rest_of(0);
+            self.set_skip(common_prefix(&first, rest).min(skip));
+        }
+    }
+
+    /// Lets heads begin behind what the keys share, on a page at the edge of its tree.
+    pub(crate) fn share_more(&mut self) {
+        let count = self.read().count();
+        let edge = self.read().u16(FLAGS) & (flags::LOW_INFINITE | flags::HIGH_INFINITE) != 0;
+        if edge && count > 1 {
+            let shared = common_prefix(&self.rest_of(0), &self.rest_of(count - 1)).min(4);
+            if shared != usize::from(self.read().u16(SKIP)) {
+                self.set_skip(shared);
+            }
+        }
+    }
+
+    /// The key of a slot behind the prefix.
+    fn rest_of(&self, i: usize) -> Vec<u8> {
+        let slot = self.read().slot(i);
+        let mut rest = Vec::with_capacity(slot.key_len);
+        let _ = self.read().append_to(slot.offset + RECORD_HEAD, slot.key_len, &mut rest);
+        rest
+    }
+
+    /// Lets heads begin behind `skip` bytes that all keys share.
+    fn set_skip(&mut self, skip: usize) {
+        let shared = head_of(&self.rest_of(0), 0) & SHARED_MASK[skip];
+        self.put_u16(SKIP, skip as u16);
+        self.put_u32(SHARED, shared);
+        for i in 0..self.read().count() {
+            let head = head_of(&self.rest_of(i), skip);
+            self.put_u32(SLOTS + i * SLOT, head);
+        }
+        self.rebuild_hints();
+    }
+
+    /// Takes `bytes - slots` bytes from the heap, so that `slots` bytes stay free beyond the slots.
+    fn claim(&mut self, bytes: usize, slots: usize) -> usize {
+        let gap = |p: PageRef<'_>| usize::from(p.u16(HEAP_START)) - (SLOTS + p.count() * SLOT);
+        if gap(self.read()) < bytes {
+            self.compact();
+        }
+        debug_assert!(gap(self.read()) >= bytes, "the caller checked for room");
+        let offset = usize::from(self.read().u16(HEAP_START)) - (bytes - slots);
+        self.put_u16(HEAP_START, offset as u16);
+        offset
+    }
+
+    /// Gathers all free bytes between slots and heap.
+    fn compact(&mut self) {
+        let mut copy = PageBytes::boxed();
+        copy.as_bytes_mut().copy_from_slice(self.bytes());
+        let old = PageRef::of(&copy);
+        let mut heap = PAGE_SIZE;
+        let mut keep = |page: &mut Self, from: usize, len: usize| {
+            heap -= len;
+            page.put(heap, &copy.as_bytes()[from..from + len]);
+            heap as u16
+        };
+        for (at, len) in [(LOW_OFFSET, LOW_LEN), (HIGH_OFFSET, HIGH_LEN)] {
+            let place = keep(self, usize::from(old.u16(at)), usize::from(old.u16(len)));
+            self.put_u16(at, place);
+        }
+        for i in 0..old.count() {
+            let slot = old.entry(i);
+            let place = keep(self, slot.offset, slot.record_len());
+            self.put_u16(SLOTS + i * SLOT + 4, place);
+        }
+        self.put_u16(HEAP_START, heap as u16);
+        self.put_u16(HEAP_FREE, 0);
+    }
+
+    /// Removes the slot at `position`.
+    pub(crate) fn remove(&mut self, position: usize) {
+        let slot = self.read().entry(position);
+        let count = self.read().count();
+        let at = SLOTS + position * SLOT;
+        self.shift(at + SLOT, (count - position - 1) * SLOT, at);
+        self.put_u16(COUNT, count as u16 - 1);
+        self.add_heap_free(slot.record_len());
+        if slot.is_ghost() {
+            self.add_ghosts(-1);
+        }
+        self.rebuild_hints();
+    }
+
+    /// Replaces the value in a slot by one of any length. If it grows, the growth and `RECORD_HEAD` must be free.
+    pub(crate) fn set_value(&mut self, position: usize, value: &[u8]) {
+        let slot = self.read().slot(position);
+        let at = SLOTS + position * SLOT;
+        if value.len() <= slot.value_len {
+            self.put(slot.value_at(), value);
+            self.add_heap_free(slot.value_len - value.len());
+        } else {
+            let rest_at = slot.offset + RECORD_HEAD;
+            let rest = self.bytes()[rest_at..rest_at + slot.key_len].to_vec();
+            let version = self.read().row_version(slot);
+            // Shrunk to an empty value first, so that the old bytes count as free when the heap is compacted.
+            self.put_u16(at + 6, 0);
+            self.put_u16(at + 8, 0);
+            self.add_heap_free(slot.record_len() - RECORD_HEAD);
+            let offset = self.claim(RECORD_HEAD + rest.len() + value.len(), 0);
+            self.add_heap_free(RECORD_HEAD);
+            self.put_u32(offset, version);
+            self.put(offset + RECORD_HEAD, &rest);
+            self.put(offset + RECORD_HEAD + rest.len(), value);
+            self.put_u16(at + 4, offset as u16);
+            self.put_u16(at + 6, rest.len() as u16);
+        }
+        self.put_u16(at + 8, value.len() as u16);
+    }
+
+    /// Marks a slot as deleted or not.
+    pub(crate) fn set_ghost(&mut self, position: usize, ghost: bool) {
+        let slot = self.read().slot(position);
+        if slot.is_ghost() != ghost {
+            self.put_u16(SLOTS + position * SLOT + 10, if ghost { slot.flags | GHOST } else { slot.flags & !GHOST });
+            self.add_ghosts(if ghost { 1 } else { -1 });
+        }
+    }
+
+    /// Adds one change to the version of the row in a slot. Versions go up by 4 a change.
+    #[inline]
+    pub(crate) fn bump_row_version(&mut self, slot: Slot) {
+        let version = self.read().row_version(slot).wrapping_add(4);
+        self.put_u32(slot.offset, version);
+    }
+
+    /// Notes that rows have left the page or changed place between pages.
+    pub(crate) fn bump_splits(&mut self) {
+        let splits = self.read().u32(SPLITS).wrapping_add(1);
+        self.put_u32(SPLITS, splits);
+    }
+
+    /// Sets the child at a position of an inner page.
+    pub(crate) fn set_child(&mut self, position: usize, child: PageId) {
+        if position >= self.read().count() {
+            self.put_u32(UPPER, child.0);
+        } else {
+            self.put_u32(SLOTS + position * SLOT + 8, child.0);
+        }
+    }
+
+    /// Appends records of `from`, whose keys all follow those here and lie within the fences.
+    pub(crate) fn append_all(&mut self, from: PageRef<'_>, range: std::ops::Range<usize>) {
+        if self.read().u16(SKIP) > 0 {
+            // Heads of the records already here (the left leaf of a merge) begin anew, as do those of the added
+            // records.
+            self.set_skip(0);
+        }
+        let (old, new) = (from.prefix_len(), self.read().prefix_len());
+        // The bytes of the old prefix that are not in the new one precede every key.
+        let mut lead = Vec::new();
+        if old > new {
+            let _ = from.append_to(usize::from(from.u16(LOW_OFFSET)) + new, old - new, &mut lead);
+        }
+        let dropped = new.saturating_sub(old);
+        let leaf = from.is_leaf();
+        let mut heap = usize::from(self.read().u16(HEAP_START));
+        let mut at = SLOTS + self.read().count() * SLOT;
+        let mut ghosts = 0;
+        for i in range.clone() {
+            let slot = from.entry(i);
+            let key_len = slot.key_len + lead.len() - dropped;
+            let rest = slot.key_len - dropped + slot.value_len;
+            heap -= RECORD_HEAD + key_len + slot.value_len;
+            debug_assert!(heap >= at + SLOT, "the caller checked for room");
+            self.put_u32(heap, if leaf { from.row_version(slot) } else { 0 });
+            self.put(heap + RECORD_HEAD, &lead);
+            let tail = heap + RECORD_HEAD + lead.len();
+            let _ = from.copy_to(slot.offset + RECORD_HEAD + dropped, &mut self.bytes()[tail..tail + rest]);
+            let head = head_of(&self.bytes()[heap + RECORD_HEAD..heap + RECORD_HEAD + key_len], 0);
+            self.put_u32(at, head);
+            self.put_u16(at + 4, heap as u16);
+            self.put_u16(at + 6, key_len as u16);
+            let tail = if leaf { slot.value_len as u32 | u32::from(slot.flags) << 16 } else { from.word(i) };
+            self.put_u32(at + 8, tail);
+            at += SLOT;
+            ghosts += i32::from(slot.is_ghost());
+        }
+        self.put_u16(HEAP_START, heap as u16);
+        let count = self.read().count() + range.len();
+        self.put_u16(COUNT, count as u16);
+        self.add_ghosts(ghosts);
+        self.put_u16(SKIP, 0);
+        self.rebuild_hints();
+        self.share_more();
+    }
+
+    fn add_heap_free(&mut self, bytes: usize) {
+        let free = usize::from(self.read().u16(HEAP_FREE)) + bytes;
+        self.put_u16(HEAP_FREE, free as u16);
+    }
+
+    fn add_ghosts(&mut self, n: i32) {
+        let ghosts = i32::from(self.read().u16(GHOSTS)) + n;
+        self.put_u16(GHOSTS, ghosts as u16);
+    }
+
+    /// Keeps the hints right after an insert at `position` into a page that had `before` slots.
+    fn update_hints(&mut self, position: usize, before: usize) {
+        let step_before = before / (HINT_COUNT + 1);
+        let step = (before + 1) / (HINT_COUNT + 1);
+        if step != step_before || before + 1 == HINTS_FROM {
+            return self.rebuild_hints();
+        }
+        if let Some(first) = position.checked_div(step) {
+            // Hints of slots before the position have not moved.
+            self.fill_hints(first, step);
+        }
+    }
+
+    fn rebuild_hints(&mut self) {
+        let step = self.read().count() / (HINT_COUNT + 1);
+        if step > 0 {
+            self.fill_hints(0, step);
+        }
+    }
+
+    fn fill_hints(&mut self, from: usize, step: usize) {
+        // Hint `i` is the head of slot `(i + 1) * step`.
+        for i in from.saturating_sub(1)..HINT_COUNT {
+            let head = self.read().head((i + 1) * step);
+            self.put_u32(HINTS + 4 * i, head);
+        }
+    }
+
+    /// Notes an insert for the choice of split points: runs of ascending inserts are recognised.
+    #[inline]
+    pub(crate) fn note_insert(&mut self, position: usize) {
+        let page = self.read();
+        let run = if usize::from(page.u16(LAST_INSERT)) + 1 == position { page.u16(RUN).saturating_add(1) } else { 0 };
+        self.put_u16(LAST_INSERT, position as u16);
+        self.put_u16(RUN, run);
+    }
+}
