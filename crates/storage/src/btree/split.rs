@@ -26,7 +26,7 @@ const ASCENDING: u16 = 3;
 
 /// How a split ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum SplitOutcome {
     /// There may be room now.
     Room,
     /// A transaction has locked the gap that would have to be divided: wait as for an insert into it.
@@ -69,7 +69,7 @@ impl Tree {
         level: u8,
         value_len: usize,
         gap_is_free: &mut dyn FnMut(PageRef<'_>) -> bool,
-    ) -> Result<Made, StorageError> {
+    ) -> Result<SplitOutcome, StorageError> {
         loop {
             let grant = Grant::prepare(change, 1)?;
             let (node, parent) = self.with_parent(change.pool, key, level)?;
@@ -78,7 +78,7 @@ impl Tree {
                 continue;
             }
             if fits {
-                return Ok(Made::Room);
+                return Ok(SplitOutcome::Room);
             }
             let Some(parent) = parent else {
                 if let Some(root) = node.upgrade() {
@@ -103,7 +103,7 @@ impl Tree {
             if cut.parts_a_gap && !gap_is_free(node.page()) {
                 node.release_unchanged();
                 parent.release_unchanged();
-                return Ok(Made::GapLocked);
+                return Ok(SplitOutcome::GapLocked);
             }
             if let Some((page, what)) = cut.wrong(&node, &parent, position) {
                 node.release_unchanged();
@@ -153,7 +153,7 @@ impl Tree {
                 frame.page_mut().set_lsn(lsn);
             }
             taken.finish(lsn);
-            return Ok(Made::Room);
+            return Ok(SplitOutcome::Room);
         }
     }
 

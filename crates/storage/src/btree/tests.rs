@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::ops::{self, RowAt};
 use super::search::LeafAt;
-use super::split::Made;
+use super::split::SplitOutcome;
 use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::config::LatchKind;
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
@@ -319,7 +319,7 @@ fn a_gap_is_not_parted_against_its_readers() {
         made
     };
     // Between two rows no gap is divided. The remaining leaf has one row, and the key belongs behind it.
-    while split(&mut subject) == Made::Room {}
+    while split(&mut subject) == SplitOutcome::Room {}
     assert_eq!(asked, 1);
 }
 

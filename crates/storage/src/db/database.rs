@@ -277,12 +277,12 @@ impl Database {
     }
 
     /// Every index by its number, with the table's name and its own (the table's again for the primary index): the
-    /// meaning of [`Operation::index`].
+    /// meaning of [`Operation::index`](crate::Operation::index).
     pub fn indexes(&self) -> Vec<(u32, String, String)> {
         self.catalog.indexes()
     }
 
-    /// Everything committed before this position is on disk. See [`Transaction::commit_async`].
+    /// Everything committed before this position is on disk. See [`Transaction::commit_async`](crate::Transaction::commit_async).
     #[inline]
     pub fn durable(&self) -> Lsn {
         self.core.log.durable()

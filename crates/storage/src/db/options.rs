@@ -176,13 +176,13 @@ impl Options {
         self
     }
 
-    /// Whether a database is created where there is none; otherwise that is [`OpenError::Missing`].
+    /// Whether a database is created where there is none; otherwise that is [`OpenError::Missing`](crate::OpenError::Missing).
     pub fn create(mut self, create: bool) -> Options {
         self.create = create;
         self
     }
 
-    /// How often [`Database::transact`] runs a deadlock's victim again before it gives up.
+    /// How often [`Database::transact`](crate::Database::transact) runs a deadlock's victim again before it gives up.
     pub fn reruns(mut self, times: u32) -> Options {
         self.reruns = times;
         self

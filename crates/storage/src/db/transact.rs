@@ -60,7 +60,7 @@ impl Database {
     }
 
     /// Runs a transaction: commits if `work` succeeds, rolls back if it fails. A deadlock's victim is run
-    /// again, whatever `work` returned, as often as [`Options::reruns`] says; so `work` must have no effect but through
+    /// again, whatever `work` returned, as often as [`Options::reruns`](crate::Options::reruns) says; so `work` must have no effect but through
     /// the transaction. With [`Durability::Sync`](crate::Durability::Sync) it returns, also with an error of `work`,
     /// when everything that the transaction read is on disk.
     ///

@@ -8,11 +8,11 @@ pub(crate) const CRC: usize = 0;
 pub(crate) const ID: usize = 4;
 /// LSN of the last change.
 pub(crate) const LSN: usize = 8;
-/// What the page is: see [`Kind`].
+/// What the page is: see [`Kind`](super::header::Kind).
 pub(crate) const KIND: usize = 16;
 /// Distance from the leaves.
 pub(crate) const LEVEL: usize = 17;
-/// See `slotted::flags`.
+/// See [`flags`].
 pub(crate) const FLAGS: usize = 18;
 /// The index that the page belongs to.
 pub(crate) const INDEX: usize = 20;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::catalog::CATALOG;
-use super::index::{Got, Index, Want, lock_error};
+use super::index::{Index, LockAttempt, Want, lock_error};
 use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::ids::IndexId;
@@ -58,7 +58,7 @@ impl Txn<'_> {
         self.intend(&index, Want::Write)?;
         self.claim.context().owner.escalate_if_due(index.lock_table);
         let got = self.try_lock(&index, self.absence_name(table), self.key_mode(Want::Write), Prefix::MIN)?;
-        Ok(got == Got::Lock)
+        Ok(got == LockAttempt::Lock)
     }
 
     /// Releases the lock on the absence of a table that exists now, unless another lock under its name was held before

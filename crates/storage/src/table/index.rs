@@ -35,7 +35,7 @@ pub(crate) enum Want {
 
 /// The result of trying a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Got {
+pub(crate) enum LockAttempt {
     /// It is held now (or not needed).
     Lock,
     /// Another transaction is in the way: release all latches, then [`Txn::wait_for`].
@@ -118,7 +118,7 @@ impl Txn<'_> {
         name: LockName,
         mode: RecordMode,
         low: Prefix,
-    ) -> Result<Got, TxnError> {
+    ) -> Result<LockAttempt, TxnError> {
         if strikes(Refusable::Lock) {
             return Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) });
         }
@@ -128,11 +128,15 @@ impl Txn<'_> {
         let instant = mode == RecordMode::S && self.reads_instantly();
         let owner = &mut self.claim.context().owner;
         if instant {
-            return Ok(if owner.try_instant_s(index.lock_table, name) { Got::Lock } else { Got::MustWait });
+            return Ok(if owner.try_instant_s(index.lock_table, name) {
+                LockAttempt::Lock
+            } else {
+                LockAttempt::MustWait
+            });
         }
         match owner.try_acquire(index.lock_table, name, mode, low) {
-            Ok(_) => Ok(Got::Lock),
-            Err(Refused::WouldBlock) => Ok(Got::MustWait),
+            Ok(_) => Ok(LockAttempt::Lock),
+            Err(Refused::WouldBlock) => Ok(LockAttempt::MustWait),
             Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) }),
         }
     }

@@ -1,6 +1,6 @@
 //! Reading one row by its key.
 
-use super::index::{Got, Index, Want};
+use super::index::{Index, LockAttempt, Want};
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
@@ -58,7 +58,7 @@ impl Txn<'_> {
                     continue;
                 }
                 let low = Prefix::of(key);
-                if self.try_lock(index, next, RecordMode::GAP, low)? == Got::MustWait {
+                if self.try_lock(index, next, RecordMode::GAP, low)? == LockAttempt::MustWait {
                     drop(leaf);
                     self.wait_for(index, next, RecordMode::GAP, low)?;
                 } else if leaf.read.is_valid() {
@@ -66,7 +66,7 @@ impl Txn<'_> {
                 }
                 continue;
             }
-            if self.try_lock(index, name, mode, Prefix::MIN)? == Got::MustWait {
+            if self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
                 self.wait_for(index, name, mode, Prefix::MIN)?;
                 continue;

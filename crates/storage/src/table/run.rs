@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::index::{Got, Index, Want};
+use super::index::{Index, LockAttempt, Want};
 use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
 use crate::base::error::TxnError;
@@ -86,7 +86,7 @@ impl Txn<'_> {
         }
         for (key, _) in &rows[..n] {
             let name = names.of(index.tree.index, key);
-            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == Got::MustWait {
+            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
                 return Ok(0);
             }
         }

@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use super::index::{Got, Index, Want};
+use super::index::{Index, LockAttempt, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PageId;
 use crate::lock::{LockName, Prefix, RecordMode};
@@ -258,7 +258,7 @@ impl Txn<'_> {
             let mode = if beyond { RecordMode::GAP } else { both };
             if !beyond || gaps {
                 let name = names.of(index.tree.index, key);
-                if self.try_lock(index, name, mode, low)? == Got::MustWait {
+                if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
                     batch.truncate(row);
                     return Ok(Stop::Wait(name, mode, low));
                 }
@@ -279,7 +279,7 @@ impl Txn<'_> {
         let over = !more || wanted.to.stops_before(next) || wanted.to == ScanEnd::Before(next);
         if gaps {
             let name = if more { names.of(index.tree.index, next) } else { names.supremum(index.tree.index) };
-            if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
+            if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
                 // Gap locks never exclude each other; a waiting insert may be ahead in the queue.
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }
@@ -324,7 +324,7 @@ impl Txn<'_> {
             let mut ghost = false;
             if gaps && !gap_above_locked {
                 let name = index.name_at(names, page, position, &mut key);
-                if self.try_lock(index, name, RecordMode::GAP, low)? == Got::MustWait {
+                if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
                     waits = Some((name, RecordMode::GAP));
                 }
             }
@@ -339,7 +339,7 @@ impl Txn<'_> {
                 if found && !beyond {
                     let mode = if gaps { mode.union(RecordMode::GAP) } else { mode };
                     let name = names.of(index.tree.index, &key);
-                    if self.try_lock(index, name, mode, low)? == Got::MustWait {
+                    if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
                         waits = Some((name, mode));
                     }
                 }

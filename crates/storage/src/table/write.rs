@@ -7,12 +7,12 @@
 
 use std::sync::Arc;
 
-use super::index::{Got, Index, Want};
+use super::index::{Index, LockAttempt, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
 use crate::base::sites::site;
 use crate::btree::ops::{self, RowAt};
-use crate::btree::split::Made;
+use crate::btree::split::SplitOutcome;
 use crate::btree::{MAX_KEY, MAX_ROW};
 use crate::buffer::frame::FrameWrite;
 use crate::latch::Version;
@@ -46,7 +46,7 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
 const CONTENTION: u32 = 64;
 
 /// The result of an attempt to place something in a leaf.
-enum Placed {
+enum LeafAttempt {
     Done,
     /// Look for the place again.
     Again,
@@ -89,7 +89,7 @@ impl<'db> Txn<'db> {
                 Some(leaf) => leaf,
                 None => self.locate(index, name, key)?,
             };
-            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == Got::MustWait {
+            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
                 self.wait_for(index, name, RecordMode::X, Prefix::MIN)?;
                 continue;
@@ -111,9 +111,9 @@ impl<'db> Txn<'db> {
                 self.place(index, key, row, position, leaf)?
             };
             match placed {
-                Placed::Done => return Ok(()),
-                Placed::Again => {}
-                Placed::Full => self.make_room(index, key, row.len())?,
+                LeafAttempt::Done => return Ok(()),
+                LeafAttempt::Again => {}
+                LeafAttempt::Full => self.make_room(index, key, row.len())?,
             }
         }
     }
@@ -126,7 +126,7 @@ impl<'db> Txn<'db> {
         row: &[u8],
         position: usize,
         mut leaf: FrameWrite<'_>,
-    ) -> Result<Placed, TxnError> {
+    ) -> Result<LeafAttempt, TxnError> {
         let prefix = Prefix::of(key);
         let names = &self.core.locks.names;
         let cx = self.claim.context();
@@ -137,21 +137,21 @@ impl<'db> Txn<'db> {
             InsertCheck::Blocked => {
                 leaf.release_unchanged();
                 self.wait_to_insert(index, next, prefix)?;
-                return Ok(Placed::Again);
+                return Ok(LeafAttempt::Again);
             }
         };
         if let Some(low) = own_gap {
             // The new key divides a gap that this transaction has read: both halves stay locked.
             let name = names.of(index.tree.index, key);
-            if self.try_lock(index, name, RecordMode::X_GAP, low)? == Got::MustWait {
+            if self.try_lock(index, name, RecordMode::X_GAP, low)? == LockAttempt::MustWait {
                 leaf.release_unchanged();
                 self.wait_for(index, name, RecordMode::X_GAP, low)?;
-                return Ok(Placed::Again);
+                return Ok(LeafAttempt::Again);
             }
         }
         if !leaf.page().has_room(key.len(), row.len()) {
             leaf.release_unchanged();
-            return Ok(Placed::Full);
+            return Ok(LeafAttempt::Full);
         }
         if !leaf.page().may_share_prefix(key) {
             return Err(self.misplaced(index, leaf));
@@ -165,7 +165,7 @@ impl<'db> Txn<'db> {
             Err(refused) => {
                 drop(leaf);
                 refused.make_room(&self.core.log)?;
-                return Ok(Placed::Again);
+                return Ok(LeafAttempt::Again);
             }
         };
         let mut page = leaf.page_mut();
@@ -173,7 +173,7 @@ impl<'db> Txn<'db> {
         page.note_insert(position);
         page.set_lsn(lsn);
         self.release_inserted(index, key, position, leaf);
-        Ok(Placed::Done)
+        Ok(LeafAttempt::Done)
     }
 
     /// Gives a ghost a new row. Its key separates the same gaps as before, so no gap lock is needed.
@@ -184,7 +184,7 @@ impl<'db> Txn<'db> {
         row: &[u8],
         position: usize,
         leaf: FrameWrite<'_>,
-    ) -> Result<Placed, TxnError> {
+    ) -> Result<LeafAttempt, TxnError> {
         let slot = leaf.page().slot(position);
         let cx = self.claim.context();
         cx.before.clear();
@@ -201,17 +201,17 @@ impl<'db> Txn<'db> {
         was_ghost: bool,
         position: usize,
         mut leaf: FrameWrite<'_>,
-    ) -> Result<Placed, TxnError> {
+    ) -> Result<LeafAttempt, TxnError> {
         let slot = leaf.page().slot(position);
         let shorter = after.0.len() < slot.value_len;
         if shorter && !self.may_shorten() {
             leaf.release_unchanged();
             self.keep_for_one_shorter()?;
-            return Ok(Placed::Again);
+            return Ok(LeafAttempt::Again);
         }
         if after.0.len() > slot.value_len && leaf.page().free_bytes() < after.0.len() - slot.value_len + RECORD_HEAD {
             leaf.release_unchanged();
-            return Ok(Placed::Full);
+            return Ok(LeafAttempt::Full);
         }
         leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
@@ -223,7 +223,7 @@ impl<'db> Txn<'db> {
             Err(refused) => {
                 drop(leaf);
                 refused.make_room(&self.core.log)?;
-                return Ok(Placed::Again);
+                return Ok(LeafAttempt::Again);
             }
         };
         let mut page = leaf.page_mut();
@@ -232,7 +232,7 @@ impl<'db> Txn<'db> {
         if shorter {
             self.has_shortened();
         }
-        Ok(Placed::Done)
+        Ok(LeafAttempt::Done)
     }
 
     /// Takes unneeded ghosts out of the leaf of `key`, or splits it.
@@ -266,7 +266,7 @@ impl<'db> Txn<'db> {
         };
         let made = index.tree.split(change, rec, key, 0, value_len, &mut gap_is_free)?;
         match own_gap {
-            _ if made != Made::GapLocked => Ok(()),
+            _ if made != SplitOutcome::GapLocked => Ok(()),
             Some(low) => self.wait_for(index, name, RecordMode::X_GAP, low),
             None => self.wait_to_insert(index, next, prefix),
         }
@@ -432,9 +432,9 @@ impl<'db> Txn<'db> {
                 return Err(self.vanished(index, leaf));
             }
             match self.replace(index, key, (after, false), false, position, leaf)? {
-                Placed::Done => return Ok(()),
-                Placed::Again => {}
-                Placed::Full => self.make_room(index, key, after.len())?,
+                LeafAttempt::Done => return Ok(()),
+                LeafAttempt::Again => {}
+                LeafAttempt::Full => self.make_room(index, key, after.len())?,
             }
         }
     }

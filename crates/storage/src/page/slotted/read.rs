@@ -185,7 +185,7 @@ impl<'a> PageRef<'a> {
         self.prefetch_room_at(i, self.heap_start());
     }
 
-    /// How many consecutive inserts each came right behind the one before; see [`PageMut::note_insert`].
+    /// How many consecutive inserts each came right behind the one before; see [`PageMut::note_insert`](super::super::PageMut::note_insert).
     #[inline]
     pub(crate) fn insert_run(self) -> u16 {
         self.u16(RUN)
