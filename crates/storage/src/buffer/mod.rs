@@ -11,7 +11,7 @@ pub(crate) mod frame;
 mod halfway;
 mod load;
 mod page_table;
-mod prefetch;
+mod preload;
 mod readers;
 mod replace;
 mod room;

@@ -22,7 +22,6 @@ use std::sync::atomic::Ordering;
 
 use super::BufferPool;
 use super::frame::{Frame, MAX_USES};
-use super::stats::add;
 use crate::base::ids::PageId;
 use crate::page::header::{KIND, Kind};
 
@@ -192,23 +191,5 @@ impl BufferPool {
     fn take_out(&self, frame: &Frame) {
         self.table.remove(frame.page_id(), self.index_of(frame), None);
         frame.set_page_id(PageId::NONE);
-    }
-
-    /// The page is being freed: evicts it if the page is as it is on disk. Changes that are not on disk stay: restart
-    /// may need them, because it repeats history up to the freeing.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "a freed page leaves by itself; this is for when it should at once")
-    )]
-    pub(crate) fn forget(&self, id: PageId) {
-        let Some(frame) = self.get(id) else { return };
-        frame.uses.store(0, Ordering::Relaxed);
-        let Some(write) = frame.try_write() else { return };
-        if frame.page_id() != id || frame.is_dirty() || frame.writing.load(Ordering::Acquire) {
-            write.release_unchanged();
-            return;
-        }
-        add(&self.counters.evictions, 1);
-        self.take_out(frame);
     }
 }

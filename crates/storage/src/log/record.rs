@@ -82,13 +82,6 @@ impl RecordBuf {
         self.bytes[25] = flags;
     }
 
-    /// Changes the undo chain; allowed after [`RecordBuf::prepare`] too.
-    #[inline]
-    #[cfg_attr(not(test), expect(dead_code, reason = "for records prepared before their place in the chain is known"))]
-    pub(crate) fn set_prev(&mut self, prev: Lsn) {
-        self.prev = prev;
-    }
-
     /// Adds bytes to the body.
     #[inline]
     pub(crate) fn put(&mut self, bytes: &[u8]) {

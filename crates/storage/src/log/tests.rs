@@ -157,7 +157,7 @@ fn every_field_of_a_record_is_kept() {
     let log = create(&disk, small());
     let first = append(&log, 0, 1, Lsn::ZERO, 0, 3).unwrap();
     let mut rec = RecordBuf::new();
-    rec.begin(9, TxnId(u64::MAX - 1), Lsn(1));
+    rec.begin(9, TxnId(u64::MAX - 1), first.lsn);
     rec.set_flags(0xA5);
     rec.put(b"abc");
     rec.put_u8(1);
@@ -171,7 +171,6 @@ fn every_field_of_a_record_is_kept() {
     assert_eq!(body[at..at + 2], 0xBEEF_u16.to_le_bytes());
     rec.prepare(log.durable());
     assert_eq!(rec.body(), body, "padding is not body");
-    rec.set_prev(first.lsn);
     let lsn = log.append_reserved(SlotId(1), &mut rec, first.lsn).unwrap();
     assert_eq!(lsn, first.end);
     let mut out = Vec::new();

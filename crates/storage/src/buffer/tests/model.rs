@@ -17,7 +17,7 @@ enum Op {
     /// Another caller wants the page, which a reader will read.
     Begin(u32),
     Read,
-    Forget(u32),
+    Discard(u32),
     Reserve(usize),
     Step {
         old: bool,
@@ -36,7 +36,7 @@ fn op() -> impl Strategy<Value = Op> {
         8 => id.clone().prop_map(Op::Get),
         4 => id.clone().prop_map(Op::Begin),
         3 => Just(Op::Read),
-        1 => id.prop_map(Op::Forget),
+        1 => id.prop_map(Op::Discard),
         1 => (0..12usize).prop_map(Op::Reserve),
         2 => any::<bool>().prop_map(|old| Op::Step { old }),
         1 => Just(Op::Flush),
@@ -108,7 +108,11 @@ proptest! {
                     (Err(StorageError::CorruptPage { .. }), None) => {}
                     (got, expected) => prop_assert!(false, "page {}: {:?} instead of {:?}", id, got, expected),
                 },
-                Op::Forget(id) => t.pool.forget(PageId(id)),
+                Op::Discard(id) => {
+                    if t.pool.get(PageId(id)).is_some_and(|frame| !frame.is_dirty()) {
+                        prop_assert!(t.pool.discard(PageId(id)));
+                    }
+                }
                 Op::Reserve(n) => prop_assert!(full || t.pool.reserve(n).unwrap().len() == n),
                 Op::Step { old } => {
                     let goal = CleanGoal { write_before: if old { t.log.tail() } else { Lsn::ZERO }, step: u64::MAX };

@@ -125,8 +125,6 @@ fn run(latches: LatchKind, seed: u64, rounds: u32, readers: usize) {
                             0..50 => read(t, shadow, id),
                             50..96 => update(t, shadow, id),
                             96 => drop(t.pool.reserve(rng.random_range(1..4)).unwrap()),
-                            97 => t.pool.forget(PageId(id)),
-                            98 => t.pool.prefetch_page(PageId(id)),
                             _ => drop(t.pool.load(PageId(id))),
                         }
                     }

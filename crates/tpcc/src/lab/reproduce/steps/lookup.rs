@@ -10,6 +10,7 @@ use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Lab, SEED};
 use crate::lab::reproduce::report::{Series, Spread};
 use crate::workload::error::Error;
+use crate::workload::generate::spread;
 use crate::workload::interrupt;
 
 const ROW: usize = 100;
@@ -125,11 +126,9 @@ fn transaction(
 
 /// The next number below `n` of a sequence without order (splitmix64).
 fn below(state: &mut u64, n: u64) -> u64 {
+    let drawn = spread(*state);
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    ((u128::from(z ^ z >> 31) * u128::from(n)) >> 64) as u64
+    ((u128::from(drawn) * u128::from(n)) >> 64) as u64
 }
 
 /// Bytes that the system could give, as far as it says.

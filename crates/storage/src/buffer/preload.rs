@@ -1,33 +1,15 @@
-//! Prefetching: a page's first lines into the cache, a whole database into the pool.
+//! Preloading: a whole database into the pool.
 
 use super::BufferPool;
 use super::load::PageClaim;
 use super::page_table::Residency;
 use crate::base::error::StorageError;
 use crate::base::ids::{PAGE_SIZE, PageId};
-use crate::base::prefetch::prefetch_read;
-use crate::page::header;
 
 /// Pages that `preload` reads at once.
 const CHUNK: u32 = 128;
 
 impl BufferPool {
-    /// A hint that the page is about to be searched: asks for the frame's head and the page's first three
-    /// lines (header, hints, first slots) if the page is in memory. Looks at the page table only.
-    #[inline]
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "for schedulers that prefetch a page and run another fiber meanwhile")
-    )]
-    pub(crate) fn prefetch_page(&self, id: PageId) {
-        if let Some(frame) = self.get(id) {
-            prefetch_read(std::ptr::from_ref(frame).cast());
-            frame.bytes().prefetch(0);
-            frame.bytes().prefetch(header::HINTS);
-            frame.bytes().prefetch(header::SLOTS);
-        }
-    }
-
     /// Reads pages 1 to `pages` - 1 into free frames with large reads, in order, until the pool is nearly full; evicts
     /// nothing. Returns how many pages came in. Damaged pages are left out: a transaction that needs one gets the
     /// error. The caller holds no latch.
