@@ -1,4 +1,4 @@
-//! Finding a key's place: remembered, or by a descent. And `prefetch`, which remembers places in advance.
+//! Finding a key's place: remembered since the key was announced, or by a descent. And `prefetch`, which announces keys.
 //!
 //! Places are remembered by lock name, which several keys may share. So a remembered place must be checked: it counts
 //! if the page has exactly the key there, or, for a key that was missing, if its neighbours leave no other place for

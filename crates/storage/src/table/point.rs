@@ -5,7 +5,7 @@ use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::lock::{Prefix, RecordMode};
-use crate::txn::context::{LeafSpot, Memo};
+use crate::txn::context::LeafSpot;
 use crate::txn::core::Txn;
 
 impl Txn<'_> {
@@ -84,7 +84,6 @@ impl Txn<'_> {
                 return Ok(None);
             }
             let spot = self.spot(&leaf);
-            self.claim.context().remember(Memo { name, spot, exact: true });
             drop(leaf);
             self.core.pool.points().at(&site::AFTER_COPY);
             return Ok(Some(f(&self.claim.peek().before, spot)));

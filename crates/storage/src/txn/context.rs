@@ -6,7 +6,7 @@ use crate::latch::Version;
 use crate::lock::{LockName, LockOwner};
 use crate::log::RecordBuf;
 
-/// Remembered positions, where keys were last found: so many sets of so many.
+/// Remembered positions, where announced keys were found: so many sets of so many.
 const MEMOS: usize = 16;
 const WAYS: usize = 4;
 
