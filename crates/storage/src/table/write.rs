@@ -42,9 +42,6 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
     (from, to)
 }
 
-/// Times that another writer comes first before this one splits the leaf.
-const CONTENTION: u32 = 64;
-
 /// The result of an attempt to place something in a leaf.
 enum LeafAttempt {
     Done,
@@ -356,27 +353,6 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Called when another writer of the same leaf came first. Once in many times this splits the leaf though it is not
-    /// full: rows that different workers update all the time then come to lie on different pages (contention split:
-    /// Alhomssi and Leis, "Contention and Space Management in B-Trees", CIDR 2021, section 3).
-    #[cold]
-    fn contended(&mut self, index: &Index, key: &[u8]) -> Result<(), TxnError> {
-        let core = self.core;
-        let cx = self.claim.context();
-        cx.contention += 1;
-        if !cx.contention.is_multiple_of(CONTENTION) {
-            return Ok(());
-        }
-        let leaf = index.tree.leaf(&core.pool, key)?;
-        let parts = leaf.page().count() >= 2 && leaf.is_valid();
-        drop(leaf);
-        if parts {
-            // No row is as long as this, so the leaf is split once; between two rows no gap is divided.
-            index.tree.split(core.structure_change(cx.slot), &mut cx.rec, key, 0, PAGE_SIZE, &mut |_| false)?;
-        }
-        Ok(())
-    }
-
     /// Writes `after` over the first bytes of the row of `key`, which is locked for writing, equal to `before`, and was
     /// read at `spot`.
     ///
@@ -390,10 +366,7 @@ impl<'db> Txn<'db> {
             return Ok(());
         }
         loop {
-            let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else {
-                self.contended(index, key)?;
-                continue;
-            };
+            let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let cx = self.claim.context();

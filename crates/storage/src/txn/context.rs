@@ -69,8 +69,6 @@ pub(crate) struct Context {
     pub(crate) heads: Vec<u8>,
     /// Where its scans can skip ghosts.
     pub(crate) ghosts: GhostRuns,
-    /// Times that another writer of a leaf came first.
-    pub(crate) contention: u32,
     memos: Box<[[Memo; WAYS]; MEMOS]>,
 }
 
@@ -91,7 +89,6 @@ impl Context {
             cursors: Default::default(),
             heads: Vec::new(),
             ghosts: GhostRuns::default(),
-            contention: 0,
             memos: Box::new([[NO_MEMO; WAYS]; MEMOS]),
         }
     }
