@@ -14,4 +14,5 @@ pub(crate) mod point;
 pub(crate) mod poison;
 pub(crate) mod prefetch;
 pub(crate) mod sites;
+pub(crate) mod rng;
 pub(crate) mod sync;

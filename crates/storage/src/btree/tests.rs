@@ -10,6 +10,7 @@ use super::split::SplitOutcome;
 use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::config::LatchKind;
 use crate::base::ids::{IndexId, Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
+use crate::base::rng::Rng;
 use crate::buffer::frame::FrameWrite;
 use crate::io::MemDisk;
 use crate::log::{RecordBuf, RecordKind, Unlogged};
@@ -19,19 +20,6 @@ use crate::{Database, Options};
 const INDEX: IndexId = IndexId(900);
 /// Why nothing here fails.
 const SOUND: &str = "the disk is sound and has room";
-
-/// A generator whose whole state is its seed.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (x ^ x >> 31) % n
-    }
-}
 
 /// The content of a slot of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]

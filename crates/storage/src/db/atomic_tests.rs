@@ -15,6 +15,7 @@ use super::transaction::Transaction;
 use crate::base::config::Background;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::fault::{self, Refusable};
+use crate::base::rng::Rng;
 use crate::io::{Call, Crash, Fault, SimDisk, When};
 
 type Raw = OpenTable<crate::Raw, crate::Raw>;
@@ -43,18 +44,7 @@ fn closure() {
     assert!(!fault::strikes(Refusable::Closure), "a fault of a test");
 }
 
-/// Numbers from a seed (splitmix64).
-struct Rng(u64);
-
 impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % n
-    }
-
     fn bytes(&mut self, n: usize) -> Vec<u8> {
         (0..n).map(|_| self.below(256) as u8).collect()
     }

@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use super::mem::InUse;
 use super::{Disk, DiskFile, DiskLock, LockError, OpenMode};
 use crate::base::checksum::Crc;
+use crate::base::rng::Rng;
 use inode::{Inode, Keep};
 
 /// Kinds of calls, for counting and for planning faults.
@@ -510,24 +511,5 @@ impl DiskFile for SimFile {
 
     fn name(&self) -> &str {
         &self.name
-    }
-}
-
-/// SplitMix64: short, and the same on every machine.
-#[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
-
-impl Rng {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Less than `limit`; 0 if that is 0.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        if limit == 0 { 0 } else { self.next() % limit }
     }
 }
