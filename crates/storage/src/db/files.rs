@@ -1,7 +1,7 @@
 //! The files of a database: making new ones, and the interfaces by which the pool uses them.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::aside::Aside;
 use crate::base::checksum::crc32c;
@@ -300,7 +300,7 @@ impl WriteAhead for LogFront {
     }
 
     fn make_durable(&self, lsn: Lsn) -> Result<(), StorageError> {
-        self.log.make_durable(lsn, &self.driven, &*self.hook)
+        self.log.make_durable(lsn, self.driven.load(Ordering::Acquire), &*self.hook)
     }
 
     fn log_images<'a>(&self, images: &mut dyn Iterator<Item = PageImage<'a>>) -> Result<Lsn, StorageError> {

@@ -105,6 +105,15 @@ impl Log {
         Ok(())
     }
 
+    /// Returns when everything before `end` is on disk. `driven` says whether a thread drives the flusher; if not, the
+    /// caller does. No latch may be held.
+    ///
+    /// # Errors
+    /// `Poisoned` if that will never happen.
+    pub(crate) fn make_durable(&self, end: Lsn, driven: bool, hook: &dyn Hook) -> Result<(), StorageError> {
+        if driven { self.wait_durable(end, &WaitToken::new(), hook) } else { self.wait_durable_inline(end) }
+    }
+
     /// One step of the flusher: writes what is whole; syncs if a transaction asked or it is time. After it, if
     /// work was done, call again at once; else at `next_ns` or when asked.
     pub(crate) fn step(&self, now_ns: u64) -> ServiceStep {

@@ -4,7 +4,6 @@ mod back;
 mod bell;
 mod blocks;
 mod copying;
-mod driven;
 mod files;
 mod flush;
 mod kind;

@@ -1,7 +1,7 @@
 //! The state that all transactions of a database share, and the steps of one: begin, commit, roll back.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::active::{SlotGuard, Slots};
 use super::undo::{Victim, roll_back};
@@ -89,7 +89,7 @@ impl Core {
     /// # Errors
     /// When the instance is closed to commits.
     pub(crate) fn make_durable(&self, end: Lsn) -> Result<(), StorageError> {
-        self.log.make_durable(end, &self.driven, &*self.hook)
+        self.log.make_durable(end, self.driven.load(Ordering::Acquire), &*self.hook)
     }
 
     /// Returns when the transaction's result may be reported: everything before its end is on disk.
