@@ -13,6 +13,6 @@ pub(crate) mod mutant;
 pub(crate) mod point;
 pub(crate) mod poison;
 pub(crate) mod prefetch;
-pub(crate) mod sites;
 pub(crate) mod rng;
+pub(crate) mod sites;
 pub(crate) mod sync;

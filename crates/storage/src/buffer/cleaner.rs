@@ -2,7 +2,7 @@
 //!
 //! It works for three goals, in this order:
 //! * *Room*: when a shard's free frames fall below its low mark, all are filled to the high mark by evicting what
-//!   `replace` names next, and dirty pages among that are written, so that a miss finds a free frame and does not
+//!   the replacement policy names next, and dirty pages among that are written, so that a miss finds a free frame and does not
 //!   write. Frames that have never been used count as free.
 //! * *Memory*: the next frames that will be used for the first time get their memory from the system in advance, so
 //!   that a worker whose database grows does not wait for pages to be zeroed (8% of its time on a virtual machine).
@@ -133,14 +133,13 @@ impl BufferPool {
         if enough {
             return Ok(None);
         }
-        let (mut washing, mut short, mut moved) = (0, false, false);
+        let (mut short, mut moved) = (false, false);
         for shard in &self.shards {
-            let mut queues = shard.lock();
-            moved |= self.evict_clean(&mut queues, self.reserve_high, self.washing_limit, LOOKED_AT);
-            washing += queues.washing.len();
-            short |= queues.free.len() < self.reserve_high;
+            let mut shard = shard.lock();
+            moved |= self.evict_clean(&mut shard, self.reserve_high, LOOKED_AT);
+            short |= shard.free.len() < self.reserve_high;
         }
-        let pages = if washing > 0 && short { self.wash(0, BATCH)? } else { 0 };
+        let pages = if short { self.write_victims(0, BATCH)? } else { 0 };
         // If other threads hold all pages, nothing can be done now.
         Ok((moved || pages > 0).then_some(pages))
     }

@@ -40,8 +40,28 @@ impl BufferPool {
         CopyReader { pool: self, seen: direct.writes.len() }
     }
 
+    /// Writes sealed pages that were never in a frame, from page `first` on. Not durable before
+    /// [`BufferPool::sync_file`].
+    ///
+    /// # Errors
+    /// A failed write closes the instance, because the space was there.
+    pub(crate) fn write_direct(&self, first: PageId, pages: &[u8]) -> Result<(), StorageError> {
+        debug_assert!(pages.len().is_multiple_of(PAGE_SIZE));
+        self.file.write_all_at(pages, first.offset()).inspect_err(|e| self.poison.close(e, self.wal.durable()))?;
+        self.note_direct(first, pages.len() / PAGE_SIZE);
+        Ok(())
+    }
+
+    /// Reads a page from the file, past the pool, without checking it.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(crate) fn read_unproved(&self, id: PageId, bytes: &mut [u8; PAGE_SIZE]) -> Result<(), StorageError> {
+        self.file.read_exact_at(bytes, id.offset())
+    }
+
     /// Reports to copies under way that pages were written past the log.
-    pub(super) fn note_direct(&self, first: PageId, pages: usize) {
+    fn note_direct(&self, first: PageId, pages: usize) {
         let mut direct = self.direct.lock();
         if direct.copies > 0 {
             direct.writes.push((first, pages as u32));

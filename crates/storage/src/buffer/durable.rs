@@ -61,6 +61,18 @@ impl BufferPool {
         Ok(())
     }
 
+    /// Syncs the file, whatever the pool has written.
+    ///
+    /// # Errors
+    /// A failed sync closes the instance.
+    pub(crate) fn sync_file(&self) -> Result<(), StorageError> {
+        // One sync at a time: the system reports a failure once, and the thread that gets it closes the instance before
+        // another thread could take its own, successful, sync for proof.
+        let _one_at_a_time = self.sync_lock.lock();
+        self.poison.check()?;
+        self.file.sync().inspect_err(|e| self.poison.close(e, self.wal.durable()))
+    }
+
     /// A lower bound of the LSNs of all changes that are not on the disk; `None` if there are none.
     ///
     /// Changes made while this runs may be missed: the caller reads the log's tail first and takes the
@@ -120,5 +132,36 @@ impl BufferPool {
     /// Pages in the file.
     pub(crate) fn file_pages(&self) -> u32 {
         self.file_pages.load(Ordering::Acquire)
+    }
+    /// Makes sure the file holds the pages below `end`; see [`BufferPool::grow_to_hold`].
+    ///
+    /// # Errors
+    /// No space.
+    pub(crate) fn ensure_file(&self, end: u64) -> Result<(), StorageError> {
+        match u32::try_from(end.saturating_sub(1)) {
+            Ok(last) => self.grow_to_hold(PageId(last)),
+            Err(_) => Err(StorageError::NoSpace { file: self.file.show() }),
+        }
+    }
+
+    /// Whether the file holds the pages below `end`.
+    pub(crate) fn file_holds(&self, end: u64) -> bool {
+        u64::from(self.file_pages()) >= end
+    }
+
+    /// Keeps `pages` more pages at the file's end for undo; returns how many are kept in all.
+    pub(crate) fn keep_pages(&self, pages: u64) -> u64 {
+        self.kept_pages.fetch_add(pages, Ordering::SeqCst) + pages
+    }
+
+    /// Keeps them no more.
+    pub(crate) fn release_pages(&self, pages: u64) {
+        self.kept_pages.fetch_sub(pages, Ordering::SeqCst);
+    }
+
+    /// Pages at the file's end that are kept for undo.
+    #[inline]
+    pub(crate) fn kept_pages(&self) -> u64 {
+        self.kept_pages.load(Ordering::SeqCst)
     }
 }

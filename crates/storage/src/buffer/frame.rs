@@ -3,12 +3,13 @@
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+use super::replacement::Uses;
 use crate::base::config::LatchKind;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::latch::{Latch, ReadGuard};
+use crate::latch::{Latch, ReadGuard, Version};
 use crate::page::{PageMut, PageRef};
 
 /// A page in memory and the pool's data about it.
@@ -26,8 +27,8 @@ use crate::page::{PageMut, PageRef};
 pub(crate) struct Frame {
     pub(super) latch: Latch,
     page_id: AtomicU32,
-    /// Saturating count of recent uses; see `replace`.
-    pub(super) uses: AtomicU8,
+    /// See [`super::replacement`].
+    pub(super) uses: Uses,
     /// A copy of the page is on its way to the disk. Such a frame keeps its page.
     pub(super) writing: AtomicBool,
     /// LSN at or before the first change that is not on disk; 0 when the page is clean.
@@ -40,9 +41,6 @@ pub(crate) struct Frame {
 unsafe impl Sync for Frame {}
 // SAFETY: nothing in a frame belongs to a thread.
 unsafe impl Send for Frame {}
-
-/// Uses are counted up to this.
-pub(super) const MAX_USES: u8 = 3;
 
 impl Frame {
     /// The page that lies here, or none.
@@ -75,24 +73,20 @@ impl Frame {
 
     /// The exclusive latch, if nothing has been written since `version`.
     #[inline]
-    pub(crate) fn write_at(&self, version: crate::latch::Version) -> Option<FrameWrite<'_>> {
+    pub(crate) fn write_at(&self, version: Version) -> Option<FrameWrite<'_>> {
         self.latch.upgrade(version).then(|| FrameWrite::new(self))
     }
 
     /// As [`Frame::write_at`], but gives up when there are readers too: for callers that hold other latches.
     #[inline]
-    pub(crate) fn try_write_at(&self, version: crate::latch::Version) -> Option<FrameWrite<'_>> {
+    pub(crate) fn try_write_at(&self, version: Version) -> Option<FrameWrite<'_>> {
         self.latch.try_upgrade(version).then(|| FrameWrite::new(self))
     }
 
-    /// Counts a use for the replacement policy. Writes only when that changes something, because the
-    /// line is shared by all workers.
+    /// Counts a use for the replacement policy.
     #[inline]
     pub(crate) fn touch(&self) {
-        let uses = self.uses.load(Ordering::Relaxed);
-        if uses < MAX_USES {
-            self.uses.store(uses + 1, Ordering::Relaxed);
-        }
+        self.uses.touch();
     }
 
     /// The bytes as an optimistic reader sees them.
@@ -114,6 +108,44 @@ impl Frame {
         // SAFETY: the pointer is to this frame's page, which lives as long as `self` and has `PAGE_SIZE` bytes; the
         // caller promises to be the only writer.
         unsafe { &mut *self.page.get().cast() }
+    }
+
+    /// The version, to read under; see [`crate::latch`].
+    #[inline]
+    pub(crate) fn latch_version(&self) -> Version {
+        self.latch.optimistic()
+    }
+
+    /// Asks for the lines that a search looks at first: the latch, the page's header, its hints.
+    #[inline]
+    pub(crate) fn prefetch_head(&self) {
+        crate::base::prefetch::prefetch_read(std::ptr::from_ref(self).cast());
+        let page = self.bytes();
+        page.prefetch(0);
+        page.prefetch(64);
+        page.prefetch(128);
+    }
+
+    /// As [`Frame::prefetch_head`], for a caller that prefetches the right part of the slots itself.
+    #[inline]
+    pub(crate) fn prefetch_search(&self) {
+        crate::base::prefetch::prefetch_read(std::ptr::from_ref(self).cast());
+        let page = self.bytes();
+        page.prefetch(0);
+        page.prefetch(64);
+    }
+
+    /// Asks for what an insert at slot `i` of a page whose heap begins at `heap` will look at and write.
+    #[inline]
+    pub(crate) fn prefetch_insert(&self, i: usize, heap: usize) {
+        self.prefetch_search();
+        self.bytes().prefetch_room_at(i, heap);
+    }
+
+    /// Whether nothing has been written since the version was noted.
+    #[inline]
+    pub(crate) fn is_still(&self, version: Version) -> bool {
+        self.latch.validate(version)
     }
 
     /// Whether the page has changes that are not on disk.
@@ -156,7 +188,7 @@ impl<'a> FrameRead<'a> {
 
     /// The version noted.
     #[inline]
-    pub(crate) fn version(&self) -> crate::latch::Version {
+    pub(crate) fn version(&self) -> Version {
         self.guard.version()
     }
 
@@ -195,6 +227,12 @@ impl<'a> FrameWrite<'a> {
         self.frame.bytes()
     }
 
+    /// The bytes as a slice.
+    pub(crate) fn stable(&self) -> &[u8; PAGE_SIZE] {
+        // SAFETY: the exclusive latch is held.
+        unsafe { self.page().stable() }
+    }
+
     /// The bytes, to change. Mark the page dirty first.
     #[inline]
     pub(crate) fn page_mut(&mut self) -> PageMut<'_> {
@@ -223,7 +261,7 @@ impl<'a> FrameWrite<'a> {
 
     /// Releases a page; returns the version under which it was left.
     #[inline]
-    pub(crate) fn release(self) -> crate::latch::Version {
+    pub(crate) fn release(self) -> Version {
         let version = self.frame.latch.unlock_exclusive();
         std::mem::forget(self);
         version

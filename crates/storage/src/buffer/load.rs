@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::BufferPool;
-use super::frame::{Frame, MAX_USES};
+use super::frame::Frame;
 use super::page_table::{Absent, Residency};
 use super::readers::Job;
-use super::replace::{EntryQueue, GHOST_PART, is_inner};
+use super::replacement::Arrival;
 use super::room::FreeFrame;
 use super::stats::add;
 use crate::base::error::StorageError;
@@ -205,23 +205,6 @@ impl BufferPool {
         PageClaim { pool: self, id: job.id, seen: job.seen, free: Some(self.adopt(job.frame)) }
     }
 
-    /// Fills in the head of a frame, whose latch is held, for a page just read; returns the queue that it enters.
-    fn settle(&self, frame: &Frame, id: PageId, seen: Absent) -> EntryQueue {
-        frame.set_page_id(id);
-        frame.recovery_lsn.store(0, Ordering::Relaxed);
-        if is_inner(frame) {
-            frame.uses.store(MAX_USES, Ordering::Relaxed);
-            return EntryQueue::Proven;
-        }
-        frame.uses.store(0, Ordering::Relaxed);
-        let now = self.counters.evictions.load(Ordering::Relaxed) as u32;
-        if seen.age(now).is_some_and(|age| (age as usize) < self.frame_count() / GHOST_PART) {
-            add(&self.counters.ghost_hits, 1);
-            return EntryQueue::Proven;
-        }
-        EntryQueue::Probation
-    }
-
     /// Has the page's read, which is under way, complete the ticket too; false if it is over.
     #[cold]
     fn join(&self, id: PageId, ticket: &Arc<Ticket>) -> bool {
@@ -291,7 +274,8 @@ impl PageClaim<'_> {
         if read.is_ok() {
             add(&pool.counters.reads, 1);
         }
-        self.end(read, None)
+        let now = pool.counters.evictions.load(Ordering::Relaxed) as u32;
+        self.end(read, Arrival::Read { absence: self.seen.age(now) })
     }
 
     /// Installs a page that was read with its neighbours, unless it is damaged or was never written; true if it was
@@ -303,8 +287,7 @@ impl PageClaim<'_> {
             Some(content) => {
                 self.bytes().copy_from_slice(content);
                 add(&pool.counters.reads, 1);
-                // The small queue is for pages that are loaded one by one.
-                self.end(Ok(()), Some(EntryQueue::Proven)).is_ok()
+                self.end(Ok(()), Arrival::Preloaded).is_ok()
             }
             None => {
                 let _ = self.let_go(&Ok(()));
@@ -314,7 +297,7 @@ impl PageClaim<'_> {
     }
 
     /// The claim's end: the page is installed, unless it could not be read or was created anew meanwhile.
-    fn end(&mut self, read: Result<(), StorageError>, entry: Option<EntryQueue>) -> Result<(), StorageError> {
+    fn end(&mut self, read: Result<(), StorageError>, how: Arrival) -> Result<(), StorageError> {
         let (pool, id) = (self.pool, self.id);
         if let Err(error) = read {
             return self.let_go(&Err(error));
@@ -323,12 +306,12 @@ impl PageClaim<'_> {
             // Only threads that found this frame while it held another page can be waiting for this latch.
             let write = free.frame().write();
             if pool.table.publish(id, free.index()) {
-                let settled = pool.settle(free.frame(), id, self.seen);
-                drop(write);
-                free.enter(entry.unwrap_or(settled));
-            } else {
-                drop(write);
+                let frame = free.frame();
+                frame.set_page_id(id);
+                frame.recovery_lsn.store(0, Ordering::Relaxed);
+                free.enter(how);
             }
+            drop(write);
         }
         pool.tell(id, &Ok(()));
         Ok(())

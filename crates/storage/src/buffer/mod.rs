@@ -4,8 +4,8 @@
 pub(crate) mod arena;
 mod cleaner;
 mod copying;
-mod direct;
 mod durable;
+mod evict;
 pub(crate) mod file;
 pub(crate) mod frame;
 mod halfway;
@@ -13,7 +13,7 @@ mod load;
 mod page_table;
 mod preload;
 mod readers;
-mod replace;
+mod replacement;
 mod room;
 pub(crate) mod shortcuts;
 mod stats;
@@ -36,13 +36,14 @@ use self::arena::Arena;
 use self::cleaner::Cleaner;
 use self::copying::DirectWrites;
 use self::durable::Unsynced;
+use self::evict::Shard;
 use self::file::{PageFile, WriteAhead};
 use self::frame::Frame;
 use self::halfway::Noted;
 use self::load::Waiter;
 use self::page_table::{MAX_FRAMES, PageTable};
 use self::readers::Readers;
-use self::replace::Queues;
+use self::replacement::Replacement;
 use self::shortcuts::Shortcuts;
 use self::stats::Counters;
 use self::write::{BATCH, WriteBatch};
@@ -111,9 +112,6 @@ pub(crate) struct BufferPool {
     /// Free frames per shard below which the cleaner is called, and up to which it fills.
     reserve_low: usize,
     reserve_high: usize,
-    /// Pages per shard that may wait to be written before no more are put aside for it. Without a bound clean pages,
-    /// however hot, would be evicted in place of the dirty ones.
-    washing_limit: usize,
     options: PoolOptions,
     file: Arc<dyn PageFile>,
     wal: Arc<dyn WriteAhead>,
@@ -121,7 +119,7 @@ pub(crate) struct BufferPool {
     hook: Arc<dyn Hook>,
     cleaner_wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 
-    shards: Box<[CachePadded<Mutex<Queues>>]>,
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
     waiters: [CachePadded<Mutex<Vec<Waiter>>>; WAITER_SHARDS],
     readers: Readers,
     /// Frames from this one on have never had a page; they are in no queue and their memory is untouched.
@@ -178,6 +176,8 @@ impl BufferPool {
         let reserve_high = (per_shard / 32).clamp(2, 256);
         let addresses = frames.as_slice().as_ptr_range();
         let noted = Noted::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
+        let dirty_most = (per_shard / 8).clamp(1, 2 * BATCH / shards);
+        let shard = || Shard { free: Vec::new(), policy: Replacement::new(per_shard, count, dirty_most) };
         Ok(BufferPool {
             table,
             frames,
@@ -186,14 +186,13 @@ impl BufferPool {
             points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
             reserve_high,
-            washing_limit: (per_shard / 8).clamp(1, 2 * BATCH / shards),
             options,
             file,
             wal,
             poison,
             hook,
             cleaner_wake: OnceLock::new(),
-            shards: (0..shards).map(|_| CachePadded::new(Mutex::new(Queues::new(per_shard)))).collect(),
+            shards: (0..shards).map(|_| CachePadded::new(Mutex::new(shard()))).collect(),
             waiters: Default::default(),
             readers: Readers::default(),
             never_used: CachePadded::default(),
@@ -225,6 +224,21 @@ impl BufferPool {
         frame
     }
 
+    /// How readers exclude writers.
+    #[inline]
+    pub(crate) fn latches(&self) -> LatchKind {
+        self.kind
+    }
+
+    /// The frame of this number, whatever page it holds now.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    #[inline]
+    pub(crate) fn frame(&self, number: u32) -> &Frame {
+        &self.frames.as_slice()[number as usize]
+    }
+
     /// Asks the processor for what [`BufferPool::get`] will look at.
     #[inline]
     pub(crate) fn prefetch_entry(&self, id: PageId) {
@@ -253,6 +267,16 @@ impl BufferPool {
         self.counters.read()
     }
 
+    /// Whether the instance is closed to commits.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.poison.is_closed()
+    }
+
+    /// The file's path, for messages.
+    pub(crate) fn file_name(&self) -> String {
+        self.file.show()
+    }
+
     /// Sets what to call when free frames run low: it wakes the thread that drives [`BufferPool::clean_step`]. Called
     /// on miss paths, at most once until the next step. Can be set once.
     pub(crate) fn on_cleaner_wanted(&self, wake: Box<dyn Fn() + Send + Sync>) {
@@ -274,7 +298,7 @@ impl BufferPool {
         &self.frames.as_slice()[..used.min(self.frame_count())]
     }
 
-    fn shard_of_frame(&self, index: u32) -> &Mutex<Queues> {
+    fn shard_of_frame(&self, index: u32) -> &Mutex<Shard> {
         &self.shards[index as usize % self.shards.len()]
     }
 

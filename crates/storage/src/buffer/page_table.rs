@@ -13,7 +13,7 @@
 //! The frame in the last kind distinguishes two reads of a page: no other read has the frame, so a reader that ends
 //! late, after the page was created anew and evicted and claimed again, does not take the other's claim for its own.
 //!
-//! The stamps are the ghost list of the replacement policy (see `replace`): they cost no memory of
+//! The stamps are the ghost list of the replacement policy (see `replacement`): they cost no memory of
 //! their own and no lookup.
 
 use std::io;

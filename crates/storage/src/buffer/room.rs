@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::BufferPool;
 use super::frame::{Frame, FrameWrite};
 use super::page_table::Residency;
-use super::replace::{EntryQueue, Evicted};
+use super::replacement::{Arrival, NotEvicted};
 use super::stats::add;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
@@ -17,7 +17,7 @@ use crate::page::header;
 /// Frames of one shard that a worker looks at for a clean one at a time.
 const LOOKED_AT: usize = 256;
 /// Pages that a worker writes at once when it has to.
-const WASH: usize = 32;
+const WRITTEN: usize = 32;
 /// Rounds without progress, a wait of up to 5 ms apart, before the pool counts as exhausted.
 const ROUNDS: u32 = 200;
 
@@ -37,9 +37,12 @@ impl<'a> FreeFrame<'a> {
         &self.pool.frames.as_slice()[self.index as usize]
     }
 
-    /// The frame has got a page: it joins the queues.
-    pub(super) fn enter(self, entry: EntryQueue) {
-        self.pool.shard_of_frame(self.index).lock().enter(self.index, entry);
+    /// The frame has got a page, and its latch is held: it joins the queues.
+    pub(super) fn enter(self, how: Arrival) {
+        let (pool, frames) = (self.pool, self.pool.frames.as_slice());
+        if pool.shard_of_frame(self.index).lock().policy.arrived(frames, self.index, how) {
+            add(&pool.counters.ghost_hits, 1);
+        }
         std::mem::forget(self);
     }
 }
@@ -95,10 +98,9 @@ impl<'a> Reserved<'a> {
                     let frame = write.frame();
                     frame.set_page_id(id);
                     frame.recovery_lsn.store(0, Ordering::Relaxed);
-                    frame.uses.store(0, Ordering::Relaxed);
                     add(&pool.counters.creates, 1);
                     if let Some(free) = self.frames.pop() {
-                        free.enter(EntryQueue::Probation);
+                        free.enter(Arrival::Created);
                     }
                     return begin(write, id);
                 }
@@ -155,7 +157,7 @@ impl BufferPool {
                 return Ok(free);
             }
             self.poison.check()?;
-            if self.wash(hint, WASH)? > 0 {
+            if self.write_victims(hint, WRITTEN)? > 0 {
                 add(&self.counters.writes_by_workers, 1);
             } else if !moved {
                 // All pages are latched or being written by other threads, which finish without this one's help.
@@ -170,10 +172,10 @@ impl BufferPool {
     /// A frame that is free already.
     pub(super) fn free_frame(&self, hint: usize) -> Option<FreeFrame<'_>> {
         let shard = &self.shards[hint % self.shards.len()];
-        let mut queues = shard.lock();
-        let popped = queues.free.pop();
-        let left = queues.free.len();
-        drop(queues);
+        let mut shard = shard.lock();
+        let popped = shard.free.pop();
+        let left = shard.free.len();
+        drop(shard);
         let unused = self.unused_frames();
         if left < self.reserve_low && unused < self.reserve_low * self.shards.len() {
             self.call_cleaner();
@@ -201,9 +203,9 @@ impl BufferPool {
     pub(super) fn evict_one(&self, hint: usize, moved: &mut bool) -> Option<FreeFrame<'_>> {
         for i in 0..self.shards.len() {
             let shard = &self.shards[(hint + i) % self.shards.len()];
-            let mut queues = shard.lock();
-            *moved |= self.evict_clean(&mut queues, 1, self.washing_limit, LOOKED_AT);
-            if let Some(index) = queues.free.pop() {
+            let mut shard = shard.lock();
+            *moved |= self.evict_clean(&mut shard, 1, LOOKED_AT);
+            if let Some(index) = shard.free.pop() {
                 return Some(FreeFrame { pool: self, index });
             }
         }
@@ -212,33 +214,35 @@ impl BufferPool {
 
     /// Writes up to `n` pages that wait to be written so that they can be evicted, and evicts those that no thread has
     /// used meanwhile. Returns how many pages were written or evicted, whichever is more.
-    pub(super) fn wash(&self, hint: usize, n: usize) -> Result<usize, StorageError> {
-        let mut batch = self.batch();
+    pub(super) fn write_victims(&self, hint: usize, n: usize) -> Result<usize, StorageError> {
+        let frames = self.frames.as_slice();
+        let mut victims = Vec::new();
         for i in 0..self.shards.len() {
-            let mut queues = self.shards[(hint + i) % self.shards.len()].lock();
-            while batch.frames.len() < n {
-                let Some(index) = queues.washing.pop_front() else { break };
-                batch.frames.push(index);
+            let mut shard = self.shards[(hint + i) % self.shards.len()].lock();
+            while victims.len() < n {
+                let Some(victim) = shard.policy.next_to_write() else { break };
+                victims.push(victim);
             }
         }
-        let mut washed = std::mem::take(&mut batch.frames);
-        batch.frames.extend_from_slice(&washed);
-        let result = if washed.is_empty() { Ok(0) } else { self.write_batch(&mut batch) };
-        let mut freed = 0;
-        for index in washed.drain(..) {
-            let used = self.frames.as_slice()[index as usize].uses.load(Ordering::Relaxed) > 0;
-            let evicted = if used { Evicted::Busy } else { self.try_evict(index, EntryQueue::Probation) };
-            let mut queues = self.shard_of_frame(index).lock();
-            match evicted {
-                Evicted::Yes => {
-                    freed += 1;
-                    queues.free.push(index);
-                }
-                Evicted::Dirty => queues.washing.push_back(index),
-                Evicted::Busy => queues.enter(index, EntryQueue::Proven),
-            }
+        if victims.is_empty() {
+            return Ok(0);
         }
+        let mut batch = self.batch();
+        batch.frames.extend(victims.iter().map(|victim| victim.frame));
+        let result = self.write_batch(&mut batch);
         self.keep(batch);
+        let mut freed = 0;
+        for victim in victims {
+            let evicted = if victim.is_wanted_again(frames) { Err(NotEvicted::Busy) } else { self.try_evict(&victim) };
+            let mut shard = self.shard_of_frame(victim.frame).lock();
+            match evicted {
+                Ok(()) => {
+                    freed += 1;
+                    shard.free.push(victim.frame);
+                }
+                Err(why) => shard.policy.put_back(frames, victim, why),
+            }
+        }
         result.map(|written| written.max(freed))
     }
 

@@ -1,0 +1,106 @@
+//! Emptying frames: what the [replacement policy](super::replacement) names goes, if it is clean and not in use.
+
+use std::sync::atomic::Ordering;
+
+use super::BufferPool;
+use super::frame::Frame;
+use super::replacement::{Candidate, NotEvicted, Replacement, ResidentPages, Uses};
+use crate::base::ids::PageId;
+use crate::page::header::{KIND, Kind};
+
+/// One shard's frames but those never used: in the policy's hands with a page, else free.
+#[derive(Debug)]
+pub(super) struct Shard {
+    /// Frames without a page.
+    pub(super) free: Vec<u32>,
+    pub(super) policy: Replacement,
+}
+
+impl ResidentPages for [Frame] {
+    fn uses(&self, frame: u32) -> &Uses {
+        &self[frame as usize].uses
+    }
+
+    fn is_inner(&self, frame: u32) -> bool {
+        self[frame as usize].bytes().u8(KIND) == Kind::Inner as u8
+    }
+}
+
+impl BufferPool {
+    /// Empties frames of a shard into its free list until it has `want`, as many pages as may wait to be written do, or
+    /// `looks` frames have been looked at. False without any progress: no page was evicted, queued for writing or aged.
+    pub(super) fn evict_clean(&self, shard: &mut Shard, want: usize, mut looks: usize) -> bool {
+        let frames = self.frames.as_slice();
+        let mut moved = false;
+        while shard.free.len() < want {
+            let before = looks;
+            let victim = shard.policy.victim(frames, &mut looks);
+            moved |= before - looks > 1;
+            let Some(victim) = victim else { break };
+            match self.try_evict(&victim) {
+                Ok(()) => {
+                    moved = true;
+                    shard.free.push(victim.frame);
+                }
+                Err(why) => {
+                    moved |= why == NotEvicted::Dirty;
+                    shard.policy.put_back(frames, victim, why);
+                }
+            }
+        }
+        moved
+    }
+
+    /// Takes the page out of a frame that is in no queue, if it is clean and no thread holds its latch.
+    pub(super) fn try_evict(&self, victim: &Candidate) -> Result<(), NotEvicted> {
+        let frame = &self.frames.as_slice()[victim.frame as usize];
+        if frame.is_dirty() {
+            return Err(NotEvicted::Dirty);
+        }
+        if frame.writing.load(Ordering::Acquire) {
+            return Err(NotEvicted::Busy);
+        }
+        let Some(write) = frame.try_write() else { return Err(NotEvicted::Busy) };
+        // Checked again, now that no other thread can change it.
+        if frame.is_dirty() {
+            write.release_unchanged();
+            return Err(NotEvicted::Dirty);
+        }
+        if frame.writing.load(Ordering::Acquire) {
+            write.release_unchanged();
+            return Err(NotEvicted::Busy);
+        }
+        let id = frame.page_id();
+        if !id.is_none() {
+            let number = self.counters.evictions.fetch_add(1, Ordering::Relaxed) as u32;
+            self.table.remove(id, victim.frame, victim.leaves_ghost().then_some(number));
+            frame.set_page_id(PageId::NONE);
+        }
+        // The version moves on: a reader that read here, or found this frame and has not begun, will notice.
+        drop(write);
+        Ok(())
+    }
+
+    /// Takes a page that no tree has ever used out of the pool: its frame holds what a refused change left there, which
+    /// must not be written. False if another thread holds its latch at the moment; the caller releases its latches
+    /// before it tries again.
+    pub(crate) fn discard(&self, id: PageId) -> bool {
+        let Some(frame) = self.get(id) else { return true };
+        let Some(write) = frame.try_write() else { return false };
+        if frame.page_id() != id || frame.writing.load(Ordering::Acquire) {
+            write.release_unchanged();
+            return false;
+        }
+        frame.uses.clear();
+        frame.recovery_lsn.store(0, Ordering::Release);
+        self.take_out(frame);
+        true
+    }
+
+    /// Takes the page out of a frame whose latch the caller holds. The frame stays in its queue; when it comes out
+    /// without a page it becomes free.
+    fn take_out(&self, frame: &Frame) {
+        self.table.remove(frame.page_id(), self.index_of(frame), None);
+        frame.set_page_id(PageId::NONE);
+    }
+}
