@@ -8,10 +8,13 @@ mod lab;
 mod report;
 mod workload;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::Parser;
 use cli::cmd::{self, Ended};
-use cli::flags::{self, Command, Parsed};
+use cli::error::in_our_words;
+use cli::flags::{Cli, Command};
 use cli::interrupt;
 use workload::error::Error;
 
@@ -26,33 +29,42 @@ const FAILED: u8 = 1;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod fuzzing {
-    use crate::cli::flags::{self, Command, Parsed};
-    use crate::cli::resolve;
+    use clap::{CommandFactory, Parser};
+
+    use crate::cli::error::in_our_words;
+    use crate::cli::flags::{Cli, Command};
+    use crate::cli::resolve::{self, on_disk};
     use crate::workload::error::Error;
 
     /// The command line, for those who hold its words against it.
     pub fn command() -> clap::Command {
-        <flags::Cli as clap::CommandFactory>::command()
+        Cli::command()
     }
 
     /// Parses words as the command line and resolves what it says; an error must say something.
     pub fn command_line(words: &[String]) {
-        let parsed = flags::parse_from(std::iter::once("tpcc".to_owned()).chain(words.iter().cloned()).map(Into::into));
-        let resolved: Result<(), Error> = match parsed {
-            Ok(Parsed::Command(command)) => match *command {
-                Command::Run(flags) => resolve::run(flags).map(drop),
-                Command::Load(flags) => resolve::load(flags).map(drop),
-                Command::Check(flags) => resolve::check(flags).map(drop),
-                Command::Copy(flags) => resolve::copy(flags).map(drop),
-                Command::Verify(flags) => resolve::verify(flags).map(drop),
-                Command::Shell(flags) => resolve::shell(flags).map(drop),
-                // A file of points would be read.
-                Command::History(flags) if flags.scheduling.ctx_points.is_none() => resolve::history(flags).map(drop),
-                _ => Ok(()),
-            },
-            Ok(Parsed::Text(_)) => Ok(()),
-            Err(error) => Err(error),
-        };
+        let resolved: Result<(), Error> =
+            match Cli::try_parse_from(std::iter::once("tpcc").chain(words.iter().map(String::as_str))) {
+                Ok(cli) => match cli.command {
+                    Command::Run(f) => resolve::run(f).map(drop),
+                    Command::Load(f) => {
+                        on_disk("load", f.directory.data.as_deref(), &f.engine, f.machine.workers).map(drop)
+                    }
+                    Command::Check(f) => {
+                        on_disk("check", f.directory.data.as_deref(), &f.engine, f.machine.workers).map(drop)
+                    }
+                    Command::Copy(f) => on_disk("copy", f.directory.data.as_deref(), &f.engine, Some(1)).map(drop),
+                    Command::Verify(f) => {
+                        on_disk("verify", f.directory.data.as_deref(), &f.engine, f.machine.workers).map(drop)
+                    }
+                    Command::Shell(f) => on_disk("shell", f.data.as_deref(), &f.engine, Some(1)).map(drop),
+                    // A file of points would be read.
+                    Command::History(f) if f.scheduling.ctx_points.is_none() => resolve::history(f).map(drop),
+                    _ => Ok(()),
+                },
+                Err(error) if error.use_stderr() => Err(in_our_words(&error, words.first().map_or("", String::as_str))),
+                Err(_) => Ok(()),
+            };
         if let Err(error) = resolved {
             assert!(!error.to_string().trim().is_empty(), "an error says what is wrong");
             assert_eq!(error.status(), 2, "what is wrong with the command line is a usage error");
@@ -62,23 +74,19 @@ pub mod fuzzing {
 
 /// The command: parses the command line, does what it says, gives the exit status.
 pub fn main() -> ExitCode {
-    let command = match flags::parse() {
-        Ok(Parsed::Command(command)) => command,
-        Ok(Parsed::Text(text)) => {
-            // A reader who has gone away is no failure.
-            let _ = text.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => return fail(&error),
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let command = match Cli::try_parse_from(&words) {
+        Ok(cli) => cli.command,
+        Err(error) => return told(&error, &words),
     };
     interrupt::install();
-    let ended = match *command {
+    let ended = match command {
         Command::Run(flags) => cmd::run::run(flags),
-        Command::Load(flags) => cmd::load::run(flags),
-        Command::Check(flags) => cmd::check::run(flags),
-        Command::Copy(flags) => cmd::copy::run(flags),
+        Command::Load(flags) => cmd::load::run(&flags),
+        Command::Check(flags) => cmd::check::run(&flags),
+        Command::Copy(flags) => cmd::copy::run(&flags),
         Command::History(flags) => cmd::history::run(flags),
-        Command::Verify(flags) => cmd::verify::run(flags),
+        Command::Verify(flags) => cmd::verify::run(&flags),
         Command::Shell(flags) => cmd::shell::run(flags),
         Command::Footprint(flags) => cmd::footprint::run(flags),
         Command::Reproduce(flags) => cmd::reproduce::run(flags),
@@ -89,6 +97,16 @@ pub fn main() -> ExitCode {
         Ok(Ended::CheckFailed) => ExitCode::from(FAILED),
         Err(error) => fail(&error),
     }
+}
+
+/// Prints a help text or the version, or what is wrong with the words.
+fn told(error: &clap::Error, words: &[OsString]) -> ExitCode {
+    if error.use_stderr() {
+        return fail(&in_our_words(error, words.get(1).and_then(|word| word.to_str()).unwrap_or_default()));
+    }
+    // A reader that has gone away is no failure.
+    let _ = error.print();
+    ExitCode::SUCCESS
 }
 
 fn fail(error: &Error) -> ExitCode {

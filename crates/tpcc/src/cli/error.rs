@@ -1,11 +1,14 @@
 //! What is wrong with a command line, in the command's words: the flag first, what to do second.
 
+use std::error::Error as _;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::values::Refused;
 use crate::workload::error::Error;
 
-/// The message of a parser, as this command says it.
-pub(super) fn in_our_words(error: &clap::Error) -> Error {
+/// The message of a parser for the words of `command`, as this command says it.
+pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
     let text = |kind: ContextKind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         Some(ContextValue::Strings(texts)) => Some(texts.join(", ")),
@@ -24,7 +27,14 @@ pub(super) fn in_our_words(error: &clap::Error) -> Error {
                 .help(one_of(choices, &flag))
         }
         (ErrorKind::ValueValidation, Some(flag), Some(value)) => {
-            Error::usage(format!("{flag} {value}: not a number in its range")).help("'tpcc run --help' gives the units")
+            let Some(refused) = error.source().and_then(|source| source.downcast_ref::<Refused>()) else {
+                return Error::usage(format!("{flag} {value}: not a number in its range"))
+                    .help("'tpcc run --help' gives the units");
+            };
+            // `run` has the flags of all others but one.
+            let of = if command == "history" { command } else { "run" };
+            let help = refused.help.map_or_else(|| format!("'tpcc {of} --help' explains {flag}"), str::to_owned);
+            Error::usage(format!("{flag}{}", refused.said)).help(help)
         }
         (ErrorKind::UnknownArgument, Some(flag), _) => Error::usage(format!("{flag}: no such flag"))
             .help(match text(ContextKind::SuggestedArg) {
@@ -35,11 +45,6 @@ pub(super) fn in_our_words(error: &clap::Error) -> Error {
             let flag = match error.get(ContextKind::InvalidArg) {
                 Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
                 _ => String::new(),
-            };
-            let command = match flag.split(' ').next() {
-                Some("--to") => "copy",
-                Some("--out") => "history",
-                _ => "verify",
             };
             Error::usage(format!("{flag}: missing")).help(format!("'tpcc {command} -h' shows how to call it"))
         }

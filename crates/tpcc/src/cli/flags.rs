@@ -1,16 +1,18 @@
-//! The command line, as typed. [`crate::cli::resolve`] resolves it.
+//! The command line: each flag once, with the type, the range and the default of its value. What depends on several flags
+//! or on the machine is for [`super::resolve`].
 
-use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
-use super::error::in_our_words;
-use crate::workload::error::Error;
+use super::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, geometry, number, seconds, table, up_to};
+use crate::doors::history::Params;
+use crate::lab::footprint::geometry::Geometry;
 use crate::workload::generate::deck::Mix;
+use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
-    Admission, Background, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch, TeamsOf,
+    Admission, Background, CtxPoints, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch, TeamsOf,
 };
 use crate::workload::txn::Steps;
 
@@ -29,52 +31,54 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Load if needed, run the mix, check, and print what was measured
-    Run(Run),
+    Run(RunFlags),
     /// Fill a directory with warehouses
-    Load(Load),
+    Load(LoadFlags),
     /// Check the twelve consistency conditions
-    Check(Check),
+    Check(CheckFlags),
     /// Copy a database into another directory
-    Copy(Copy),
+    Copy(CopyFlags),
     /// Show what operations need of an instruction cache, and where to part them
-    Footprint(Footprint),
+    Footprint(FootprintFlags),
     /// Rerun an experiment of a paper
-    Reproduce(Reproduce),
+    Reproduce(ReproduceFlags),
     /// Run the index fetches of the STEPS paper's microbenchmark
-    IndexFetch(IndexFetch),
+    IndexFetch(IndexFetchFlags),
     /// Record a random concurrent workload, so that its isolation can be judged
-    History(History),
+    History(HistoryFlags),
     /// Recover if needed, then prove that every acknowledged transaction is there
-    Verify(Verify),
+    Verify(VerifyFlags),
     /// Drive several transactions by hand or by script, a line at a time
-    Shell(Shell),
+    Shell(ShellFlags),
 }
 
 /// `tpcc run`.
 #[derive(Args, Debug)]
 #[command(after_help = "Derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md).")]
-pub(crate) struct Run {
+pub(crate) struct RunFlags {
     #[command(flatten)]
-    pub(crate) data: Data,
+    pub(crate) directory: DirectoryFlag,
     #[command(flatten)]
-    pub(crate) work: Work,
+    pub(crate) loaded: WarehousesFlag,
     #[command(flatten)]
-    pub(crate) engine: Engine,
+    pub(crate) work: WorkFlags,
     #[command(flatten)]
-    pub(crate) transactions: Transactions,
+    pub(crate) engine: EngineFlags,
     #[command(flatten)]
-    pub(crate) scheduling: Scheduling,
+    pub(crate) transactions: TransactionFlags,
+    #[command(flatten)]
+    pub(crate) scheduling: SchedulingFlags,
     /// In which order a worker admits its terminals' transactions: fifo, as they arrive; batched, cards dealt ahead, so
     /// that those of a kind come together [default: fifo with threads, batched with steps]
     ///
     /// A batch is as large as a team, or 16 with threads. From 8 warehouses a worker on, those of a batch that are under
     /// way together are of different ones. To compare schedulers like for like, give both the same.
-    #[arg(long, value_enum, value_name = "fifo|batched", hide_possible_values = true, help_heading = "Scheduling")]
+    #[arg(long, value_name = "fifo|batched", hide_possible_values = true, help_heading = "Scheduling")]
     pub(crate) admission: Option<Admission>,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) machine: WorkersFlag,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: JsonFlag,
     /// Check the consistency conditions after the run
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, help_heading = "Output")]
     pub(crate) check: Switch,
@@ -88,67 +92,69 @@ pub(crate) struct Run {
 
 /// `tpcc load`.
 #[derive(Args, Debug)]
-pub(crate) struct Load {
+#[command(next_help_heading = "Data")]
+pub(crate) struct LoadFlags {
     #[command(flatten)]
-    pub(crate) data: Data,
+    pub(crate) directory: DirectoryFlag,
+    #[command(flatten)]
+    pub(crate) loaded: WarehousesFlag,
     /// Delete the database that the directory holds, then load
     ///
     /// Says what goes and asks first, unless that is only an incomplete load. Beside files that are not the database's it
     /// deletes nothing.
-    #[arg(long, help_heading = "Data")]
+    #[arg(long)]
     pub(crate) replace: bool,
     /// With --replace: do not ask
-    #[arg(long, requires = "replace", help_heading = "Data")]
+    #[arg(long, requires = "replace")]
     pub(crate) yes: bool,
     #[command(flatten)]
-    pub(crate) engine: Engine,
+    pub(crate) engine: EngineFlags,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) machine: WorkersFlag,
     #[command(flatten)]
-    pub(crate) output: Output,
-    /// Seed of everything random [default: a new one, printed]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
-    pub(crate) seed: Option<u64>,
+    pub(crate) output: JsonFlag,
+    #[command(flatten)]
+    pub(crate) random: SeedFlag,
 }
 
 /// `tpcc check`.
 #[derive(Args, Debug)]
-pub(crate) struct Check {
-    /// Directory of the database [default: tpcc-data]
-    #[arg(long, value_name = "DIR", help_heading = "Data")]
-    pub(crate) data: Option<PathBuf>,
+#[command(next_help_heading = "Data")]
+pub(crate) struct CheckFlags {
+    #[command(flatten)]
+    pub(crate) directory: DirectoryFlag,
     /// Also prove the structure of trees, indexes and free pages
-    #[arg(long, help_heading = "Data")]
+    #[arg(long)]
     pub(crate) structure: bool,
     /// Also print one digest of all rows, by which databases can be compared
     ///
     /// SHA-256 over all tables by name, each in key order. Where rows lie and what was deleted makes no difference.
-    #[arg(long, help_heading = "Data")]
+    #[arg(long)]
     pub(crate) fingerprint: bool,
     #[command(flatten)]
-    pub(crate) engine: Engine,
+    pub(crate) engine: EngineFlags,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) machine: WorkersFlag,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: JsonFlag,
 }
 
 /// `tpcc copy`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Data")]
 #[command(
     after_help = "The copy is a database of its own: 'tpcc check --data DIR' and 'tpcc run --data DIR' work on it."
 )]
-pub(crate) struct Copy {
-    /// Directory of the database [default: tpcc-data]
-    #[arg(long, value_name = "DIR", help_heading = "Data")]
-    pub(crate) data: Option<PathBuf>,
+pub(crate) struct CopyFlags {
+    #[command(flatten)]
+    pub(crate) directory: DirectoryFlag,
     /// Directory of the copy; it must not exist, or be empty
-    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) to: PathBuf,
     #[command(flatten)]
-    pub(crate) engine: Engine,
+    pub(crate) engine: EngineFlags,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: JsonFlag,
 }
 
 /// `tpcc footprint`.
@@ -156,33 +162,26 @@ pub(crate) struct Copy {
 #[command(
     after_help = "Runs transactions step by step (ptrace) and their trace through a simulated cache. Needs Linux on x86-64."
 )]
-pub(crate) struct Footprint {
+pub(crate) struct FootprintFlags {
     /// Directory of the database [default: a temporary one with one warehouse]
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub(crate) data: Option<PathBuf>,
     /// Transactions to trace: those of a mix
-    #[arg(long, value_enum, default_value = "standard", value_name = "MIX", help_heading = "Load")]
+    #[arg(long, default_value = "standard", value_name = "MIX", help_heading = "Load")]
     pub(crate) mix: Mix,
-    /// Seed of everything random [default: a new one, printed]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
-    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) random: SeedFlag,
     /// Only operations whose name begins with this: 'fetch', 'update stock', 'commit'
     #[arg(long, value_name = "NAME", help_heading = "Output")]
     pub(crate) operation: Option<String>,
     /// The instruction cache: bytes, ways, bytes of a line; powers of two
     ///
     /// A point is proposed where a stretch of code is about to outgrow it (STEPS, VLDB 2004, 3.1.2).
-    #[arg(long, value_name = "SIZE,WAYS,LINE", default_value = "32768,8,64", help_heading = "Machine")]
-    pub(crate) geometry: String,
+    #[arg(long, value_name = "SIZE,WAYS,LINE", default_value = "32768,8,64", value_parser = geometry)]
+    #[arg(help_heading = "Machine")]
+    pub(crate) geometry: Geometry,
     /// Announce groups of rows, as 'tpcc run --prefetch'
-    #[arg(
-        long,
-        value_enum,
-        value_name = "on|off",
-        default_value = "on",
-        hide_possible_values = true,
-        help_heading = "Engine"
-    )]
+    #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, help_heading = "Engine")]
     pub(crate) prefetch: Switch,
     /// Write the proposed points to FILE, for 'tpcc run --ctx-points FILE'
     #[arg(long, value_name = "FILE", help_heading = "Output")]
@@ -195,27 +194,28 @@ pub(crate) struct Footprint {
 /// `tpcc index-fetch`.
 #[derive(Args, Debug)]
 #[command(after_help = "Fibers of one thread read rows by their keys on a table in memory (STEPS, VLDB 2004, 3.2).")]
-pub(crate) struct IndexFetch {
+pub(crate) struct IndexFetchFlags {
     /// Fibers
-    #[arg(long, value_name = "N", default_value_t = 10, allow_negative_numbers = true)]
-    pub(crate) threads: i64,
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = up_to::<256>, allow_negative_numbers = true)]
+    pub(crate) threads: u64,
     /// Fetches of each
-    #[arg(long, value_name = "N", default_value_t = 100_000, allow_negative_numbers = true)]
-    pub(crate) fetches: i64,
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = up_to::<1_000_000_000>)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) fetches: u64,
     /// Points where they switch: as 'tpcc run --ctx-points'
-    #[arg(long, value_name = "FILE|all|none", default_value = "all")]
-    pub(crate) ctx_points: String,
+    #[arg(long, value_name = "FILE|all|none", default_value = "all", value_parser = ctx_points)]
+    pub(crate) ctx_points: CtxPoints,
     /// Run other code before each round, so that the instruction cache is cold
     #[arg(long)]
     pub(crate) cold: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: JsonFlag,
 }
 
 /// `tpcc reproduce`.
 #[derive(Args, Debug)]
 #[command(after_help = "Counts come from Cachegrind (valgrind), times from interleaved runs without it.")]
-pub(crate) struct Reproduce {
+pub(crate) struct ReproduceFlags {
     /// The experiment, or its paper for all of them; see --list
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
@@ -229,7 +229,7 @@ pub(crate) struct Reproduce {
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub(crate) data: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: JsonFlag,
 }
 
 /// `tpcc history`.
@@ -245,55 +245,57 @@ ops       [\"a\",row,number] appended; [\"r\",row,[numbers]] read, [] if there i
 start end nanoseconds on one clock, taken before begin and after the answer
 A row whose list is full (128 numbers) is replaced by the row N numbers further. The last transaction of session 0
 reads all rows when everybody else is done.")]
-pub(crate) struct History {
+#[command(next_help_heading = "Load")]
+pub(crate) struct HistoryFlags {
     /// Directory of the database, created if there is none; what another history left in it is deleted
     #[arg(long, value_name = "DIR", default_value = "tpcc-history", help_heading = "Data")]
     pub(crate) data: PathBuf,
     /// Sessions at once, 1 to 100
-    #[arg(long, value_name = "N", default_value = "8", allow_negative_numbers = true, help_heading = "Load")]
-    pub(crate) sessions: i64,
+    #[arg(long, value_name = "N", default_value = "8", value_parser = number::<u32, 1, { Params::MOST_SESSIONS as i64 }>)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) sessions: u32,
     /// Transactions of each session
-    #[arg(long, value_name = "N", default_value = "500", allow_negative_numbers = true, help_heading = "Load")]
-    pub(crate) transactions: i64,
+    #[arg(long, value_name = "N", default_value = "500", value_parser = number::<u64, 1, { i64::MAX }>)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) transactions: u64,
     /// Rows in use at a time; a tenth of them gets almost half of the work
-    #[arg(long, value_name = "N", default_value = "20", allow_negative_numbers = true, help_heading = "Load")]
-    pub(crate) keys: i64,
+    #[arg(long, value_name = "N", default_value = "20", value_parser = number::<u64, 1, { Params::MOST_KEYS as i64 }>)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) keys: u64,
     /// What transactions do: append to lists, or write and delete versions
-    #[arg(long, value_enum, default_value = "list-append", value_name = "FORM", help_heading = "Load")]
+    #[arg(long, default_value = "list-append", value_name = "FORM")]
     pub(crate) form: Form,
     /// Of a hundred transactions, how many roll back by their own wish
-    #[arg(long, value_name = "P", default_value = "5", allow_negative_numbers = true, help_heading = "Load")]
-    pub(crate) abort_percent: i64,
+    #[arg(long, value_name = "P", default_value = "5", value_parser = number::<u32, 0, 100>)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) abort_percent: u32,
     /// Seed of what transactions do [default: a new one, printed]
     ///
     /// In which order sessions come to run is the machine's choice: a seed repeats the work, not the history.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Load")]
-    pub(crate) seed: Option<u64>,
+    #[arg(long, value_name = "N", default_value_t = fresh_seed(), hide_default_value = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) seed: u64,
     /// Isolation of all transactions
-    #[arg(long, value_enum, default_value = "serializable", value_name = "LEVEL", help_heading = "Engine")]
+    #[arg(long, default_value = "serializable", value_name = "LEVEL", help_heading = "Engine")]
     pub(crate) isolation: Isolation,
     /// When a commit is answered: sync, when it is on disk; async, at once
-    #[arg(long, value_enum, default_value = "async", value_name = "sync|async", hide_possible_values = true)]
+    #[arg(long, default_value = "async", value_name = "sync|async", hide_possible_values = true)]
     #[arg(help_heading = "Engine")]
     pub(crate) durability: Durability,
     /// How readers of a page keep writers away
-    #[arg(
-        long,
-        value_enum,
-        default_value = "optimistic",
-        value_name = "optimistic|plain",
-        hide_possible_values = true
-    )]
+    #[arg(long, default_value = "optimistic", value_name = "optimistic|plain", hide_possible_values = true)]
     #[arg(help_heading = "Engine")]
     pub(crate) latches: Latches,
     /// MiB of the buffer pool, at least 16
-    #[arg(long, value_name = "MIB", default_value = "64", allow_negative_numbers = true, help_heading = "Engine")]
-    pub(crate) buffer_pool: i64,
+    #[arg(long, value_name = "MIB", default_value = "64", value_parser = number::<u64, LEAST_POOL_MIB, MOST_MIB>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Engine")]
+    pub(crate) buffer_pool: u64,
     #[command(flatten)]
-    pub(crate) scheduling: Scheduling,
+    pub(crate) scheduling: SchedulingFlags,
     /// Threads that share the sessions, with --scheduler steps [default: cores]; without it every session has its own
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = "Scheduling")]
-    pub(crate) workers: Option<i64>,
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, { i64::MAX }>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Scheduling")]
+    pub(crate) workers: Option<u64>,
     /// Write the history to FILE
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) out: PathBuf,
@@ -301,34 +303,35 @@ pub(crate) struct History {
 
 /// `tpcc verify`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Data")]
 #[command(after_help = "Exit status 0: everything acknowledged is there, and the database is whole. 1: not so.")]
-pub(crate) struct Verify {
-    /// Directory of the database [default: tpcc-data]
-    #[arg(long, value_name = "DIR", help_heading = "Data")]
-    pub(crate) data: Option<PathBuf>,
+pub(crate) struct VerifyFlags {
+    #[command(flatten)]
+    pub(crate) directory: DirectoryFlag,
     /// What 'tpcc run --ack-stdout' printed; a last line without its end is passed over
-    #[arg(long, value_name = "FILE", help_heading = "Data")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) acks: PathBuf,
     #[command(flatten)]
-    pub(crate) engine: Engine,
+    pub(crate) engine: EngineFlags,
     #[command(flatten)]
-    pub(crate) machine: Machine,
+    pub(crate) machine: WorkersFlag,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: JsonFlag,
 }
 
 /// `tpcc shell`.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Data")]
 #[command(after_long_help = SHELL_HELP)]
-pub(crate) struct Shell {
+pub(crate) struct ShellFlags {
     /// Directory of the database, created if there is none [default: tpcc-data]
-    #[arg(long, value_name = "DIR", help_heading = "Data")]
+    #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Table that the requests are about, created if absent
-    #[arg(long, value_name = "NAME", default_value = "shell", help_heading = "Data")]
+    #[arg(long, value_name = "NAME", default_value = "shell", value_parser = table)]
     pub(crate) table: String,
     #[command(flatten)]
-    pub(crate) engine: Engine,
+    pub(crate) engine: EngineFlags,
 }
 
 /// The protocol of the shell, in short.
@@ -342,182 +345,165 @@ Requests, a line each, S being any word that names a session:
 Replies, a line each: S ok [VALUES], S none, S deadlock, S error KIND TEXT;
 S blocked at once when a lock has to be waited for, the real reply when it is granted.";
 
-/// Where the data is, and how much.
+/// Where the data is.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Data")]
-pub(crate) struct Data {
+pub(crate) struct DirectoryFlag {
     /// Directory of the database [default: tpcc-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+}
+
+/// How much data there is.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Data")]
+pub(crate) struct WarehousesFlag {
     /// Warehouses [default: what is loaded, or 1]
     ///
     /// One warehouse is about 100 MB. A run may use fewer than are loaded.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) warehouses: Option<i64>,
+    #[arg(long, value_name = "N", value_parser = number::<u32, 1, 1_000_000>, allow_negative_numbers = true)]
+    pub(crate) warehouses: Option<u32>,
+}
+
+/// What random numbers begin with.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Load")]
+pub(crate) struct SeedFlag {
+    /// Seed of everything random [default: a new one, printed]
+    #[arg(long, value_name = "N", default_value_t = fresh_seed(), hide_default_value = true)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) seed: u64,
 }
 
 /// What is asked of the engine.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Load")]
-pub(crate) struct Work {
+pub(crate) struct WorkFlags {
     /// Terminals in all [default: 10 per warehouse]
     ///
     /// No keying or think time: a terminal asks again as soon as it has its answer. Each has a home warehouse, served by
     /// worker (warehouse mod workers).
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) terminals: Option<i64>,
+    #[arg(long, value_name = "N", value_parser = number::<u32, 1, 10_000_000>, allow_negative_numbers = true)]
+    pub(crate) terminals: Option<u32>,
     /// Seconds measured [default: 10, or no limit with --transactions]
-    #[arg(long, value_name = "S", allow_negative_numbers = true)]
-    pub(crate) duration: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = seconds::<1>, allow_negative_numbers = true)]
+    pub(crate) duration: Option<Duration>,
     /// Seconds before that are not counted [default: 2, or 0 with --transactions]
-    #[arg(long, value_name = "S", allow_negative_numbers = true)]
-    pub(crate) warmup: Option<f64>,
+    #[arg(long, value_name = "S", value_parser = seconds::<0>, allow_negative_numbers = true)]
+    pub(crate) warmup: Option<Duration>,
     /// Measure exactly N completed transactions of all terminals together
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) transactions: Option<i64>,
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, { i64::MAX }>, allow_negative_numbers = true)]
+    pub(crate) transactions: Option<u64>,
     /// Shares of the five transactions
     ///
     /// Dealt from a deck of 200 cards per terminal, so that the shares are exact.
-    #[arg(long, value_enum, default_value = "standard", value_name = "MIX")]
+    #[arg(long, default_value = "standard", value_name = "MIX")]
     pub(crate) mix: Mix,
-    /// Seed of everything random [default: a new one, printed]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) random: SeedFlag,
 }
 
 /// The engine and what it promises.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Engine")]
-pub(crate) struct Engine {
+pub(crate) struct EngineFlags {
     /// storage, or floor: ordered maps without any service, the yardstick
-    #[arg(long, value_enum, default_value = "storage", value_name = "ENGINE", hide_possible_values = true)]
+    #[arg(long, default_value = "storage", value_name = "ENGINE", hide_possible_values = true)]
     pub(crate) engine: EngineKind,
     /// MiB of the buffer pool, at least 16 [default: 1024]
-    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
+    #[arg(long, value_name = "MIB", value_parser = number::<i64, { i64::MIN }, MOST_MIB>)]
+    #[arg(allow_negative_numbers = true)]
     pub(crate) buffer_pool: Option<i64>,
     /// Who flushes, cleans and checkpoints: threads of their own, or the workers (inline) [default: threads]
     ///
     /// `inline` makes a run under Valgrind deterministic.
-    #[arg(long, value_enum, value_name = "threads|inline", hide_possible_values = true)]
+    #[arg(long, value_name = "threads|inline", hide_possible_values = true)]
     pub(crate) background: Option<Background>,
     /// MiB of log between checkpoints [default: 2048]
-    #[arg(long, value_name = "MIB", allow_negative_numbers = true)]
-    pub(crate) checkpoint_mib: Option<i64>,
+    #[arg(long, value_name = "MIB", value_parser = number::<u64, 1, MOST_MIB>, allow_negative_numbers = true)]
+    pub(crate) checkpoint_mib: Option<u64>,
     /// Checksums of pages; off for measurement only [default: on]
-    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
+    #[arg(long, value_name = "on|off", hide_possible_values = true)]
     pub(crate) page_checksums: Option<Switch>,
 }
 
 /// How transactions are run.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Engine")]
-pub(crate) struct Transactions {
+pub(crate) struct TransactionFlags {
     /// When an answer leaves: sync, when it is on disk; async, at once [default: sync]
     ///
     /// With async a crash may lose the last commits, never consistency.
-    #[arg(long, value_enum, value_name = "sync|async", hide_possible_values = true)]
+    #[arg(long, value_name = "sync|async", hide_possible_values = true)]
     pub(crate) durability: Option<Durability>,
     /// Isolation of all five transactions [default: serializable]
-    #[arg(long, value_enum, value_name = "LEVEL")]
+    #[arg(long, value_name = "LEVEL")]
     pub(crate) isolation: Option<Isolation>,
     /// How readers of a page keep writers away [default: optimistic]
-    #[arg(long, value_enum, value_name = "optimistic|plain", hide_possible_values = true)]
+    #[arg(long, value_name = "optimistic|plain", hide_possible_values = true)]
     pub(crate) latches: Option<Latches>,
     /// Announce groups of rows, so that their cache misses overlap [default: on]
-    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
+    #[arg(long, value_name = "on|off", hide_possible_values = true)]
     pub(crate) prefetch: Option<Switch>,
     /// Read the database into the pool before the warm-up, if it fits [default: on]
-    #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
+    #[arg(long, value_name = "on|off", hide_possible_values = true)]
     pub(crate) preload: Option<Switch>,
     /// Delay each read of pages by so many microseconds, at least; for measurement only [default: 0]
     ///
     /// The thread that reads sleeps: what a device with latency would cost, on a machine that reads from memory.
-    #[arg(long, value_name = "US", allow_negative_numbers = true)]
-    pub(crate) read_delay_us: Option<i64>,
+    #[arg(long, value_name = "US", value_parser = number::<u64, 0, 10_000_000>, allow_negative_numbers = true)]
+    pub(crate) read_delay_us: Option<u64>,
     /// Order of steps in a transaction: hot-last, contended rows late; spec, as written
-    #[arg(long, value_enum, default_value = "hot-last", value_name = "hot-last|spec", hide_possible_values = true)]
+    #[arg(long, default_value = "hot-last", value_name = "hot-last|spec", hide_possible_values = true)]
     pub(crate) order: Steps,
 }
 
 /// Who runs next.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scheduling")]
-pub(crate) struct Scheduling {
+pub(crate) struct SchedulingFlags {
     /// How transactions share a worker: threads, one after the other; steps, as a team of fibers
     ///
     /// A team goes through the same code together: at points each member lets the next one run, so that one pays for
     /// fetching instructions, and data arrives while others work (STEPS, VLDB 2004).
-    #[arg(long, value_enum, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
+    #[arg(long, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
     /// Transactions of a worker under way at once, with --scheduler steps [default: 16]
     ///
     /// With 1 nothing is ever switched. At most as many as the worker has terminals, and from 8 warehouses a worker on at
     /// most as many as it has warehouses: then those of a team are of different ones.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) team_size: Option<i64>,
+    #[arg(long, value_name = "N", value_parser = number::<usize, 1, 256>, allow_negative_numbers = true)]
+    pub(crate) team_size: Option<usize>,
     /// What a team does together, with --scheduler steps: transaction, whole ones of a kind, in step; operation, a
     /// statement at a time, with a team for each [default: transaction]
     ///
     /// Means nothing with --ctx-points none.
-    #[arg(long, value_enum, value_name = "transaction|operation", hide_possible_values = true)]
+    #[arg(long, value_name = "transaction|operation", hide_possible_values = true)]
     pub(crate) teams: Option<TeamsOf>,
     /// Points where a team switches, with --scheduler steps: a file that 'tpcc footprint --place' wrote, all, or none
     /// [default: built-in placement]
-    #[arg(long, value_name = "FILE|all|none")]
-    pub(crate) ctx_points: Option<String>,
+    #[arg(long, value_name = "FILE|all|none", value_parser = ctx_points)]
+    pub(crate) ctx_points: Option<CtxPoints>,
 }
 
 /// What of the machine is used.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Machine")]
-pub(crate) struct Machine {
+pub(crate) struct WorkersFlag {
     /// Threads [default: cores]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) workers: Option<i64>,
+    #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_024>, allow_negative_numbers = true)]
+    pub(crate) workers: Option<usize>,
 }
 
 /// Where figures go.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct Output {
+pub(crate) struct JsonFlag {
     /// Write everything to FILE as one JSON object; - for stdout, where nothing else goes then
     ///
     /// With - the summary goes to stderr. The schemas are in crates/tpcc/schema; the object's `schema` is its schema's `$id`.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-}
-
-/// What the command line comes to.
-pub(crate) enum Parsed {
-    /// A command to carry out.
-    Command(Box<Command>),
-    /// Help or version, to print.
-    Text(clap::Error),
-}
-
-/// Parses the command line.
-pub(crate) fn parse() -> Result<Parsed, Error> {
-    parse_from(std::env::args_os())
-}
-
-/// Parses words, the first of which is the program's name.
-pub(crate) fn parse_from(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Error> {
-    match Cli::try_parse_from(words) {
-        Ok(cli) => Ok(Parsed::Command(Box::new(cli.command))),
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
-            Ok(Parsed::Text(error))
-        }
-        Err(error) => Err(in_our_words(&error)),
-    }
-}
-
-/// The flags of a `tpcc load`.
-#[cfg(test)]
-pub(crate) fn load_of(words: &[&str]) -> Load {
-    match Cli::parse_from(["tpcc", "load"].iter().chain(words)).command {
-        Command::Load(load) => load,
-        other => panic!("{other:?}"),
-    }
 }
 
 #[cfg(test)]

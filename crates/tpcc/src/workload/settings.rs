@@ -1,6 +1,6 @@
 //! Settings: the values that a user chooses among, and what a command is to do once every default is filled in.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -184,6 +184,25 @@ impl CtxPoints {
 }
 
 impl StoreConfig {
+    /// Every default, for the database in `data` and so many threads.
+    pub(crate) fn usual(data: &Path, workers: usize) -> StoreConfig {
+        StoreConfig {
+            data: data.to_owned(),
+            workers,
+            buffer_pool_mib: 1_024,
+            durability: Durability::Sync,
+            isolation: Isolation::Serializable,
+            latches: Latches::Optimistic,
+            prefetch: true,
+            preload: false,
+            background: Background::Threads,
+            checkpoint_mib: 2_048,
+            page_checksums: true,
+            read_delay_us: 0,
+            team_size: 1,
+        }
+    }
+
     /// The directory as the user named it.
     pub(crate) fn shown(&self) -> String {
         self.data.display().to_string()

@@ -3,9 +3,8 @@
 use std::ops::ControlFlow;
 
 use super::{Ended, check};
-use crate::cli::flags;
-use crate::cli::resolve;
-use crate::cli::resolve::CheckConfig;
+use crate::cli::flags::CheckFlags;
+use crate::cli::resolve::on_disk;
 use crate::doors::structure;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
@@ -19,30 +18,26 @@ use crate::workload::interrupt;
 use crate::workload::words::grouped;
 
 /// Carries the command out.
-pub(crate) fn run(flags: flags::Check) -> Result<Ended, Error> {
-    let config = resolve::check(flags)?;
-    check_in::<Store>(&config)
-}
-
-fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
-    let json = JsonOut::open(config.json.as_deref())?;
+pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
+    let config = on_disk("check", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
+    let json = JsonOut::open(flags.output.json.as_deref())?;
     let cpu = CpuTime::now();
-    let Some((database, loaded)) = D::open(&config.store, None)? else {
-        let shown = config.store.shown();
+    let Some((database, loaded)) = Store::open(&config, None)? else {
+        let shown = config.shown();
         return Err(Error::failed(format!("{shown}: no database there"))
             .help(format!("{} makes one; or name another directory with --data", command("load", &shown, ""))));
     };
-    let structure = config.structure.then(|| structure::check(&database)).transpose()?;
+    let structure = flags.structure.then(|| structure::check(&database)).transpose()?;
     // Rows of a broken tree prove nothing, whatever they say.
     let broken = structure.as_ref().is_some_and(|structure| !structure.passed());
     let checked = if broken {
         None
     } else {
         database.verify()?;
-        Some(check(&database, &loaded, config.store.workers)?)
+        Some(check(&database, &loaded, config.workers)?)
     };
-    let digest = if config.fingerprint && !broken { Some(fingerprint(&database)?) } else { None };
-    let closed = database.close();
+    let digest = if flags.fingerprint && !broken { Some(fingerprint(&database)?) } else { None };
+    let closed = Database::close(database);
     if !broken {
         closed?;
     }
@@ -54,7 +49,7 @@ fn check_in<D: Database>(config: &CheckConfig) -> Result<Ended, Error> {
         warehouses_loaded: Some(loaded.warehouses),
         load_seed: Some(loaded.seed),
         c_load: Some(loaded.c_load),
-        ..report::store_config("check", &config.store)
+        ..report::store_config("check", &config)
     };
     let rows = checked.as_ref().and_then(report::rows);
     let report = model::Checked {

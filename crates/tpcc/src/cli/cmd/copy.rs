@@ -4,9 +4,8 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use super::{Ended, watch};
-use crate::cli::flags;
-use crate::cli::resolve;
-use crate::cli::resolve::CopyConfig;
+use crate::cli::flags::CopyFlags;
+use crate::cli::resolve::on_disk;
 use crate::engines::storage::copying::Progress as Done;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
@@ -19,23 +18,19 @@ use crate::workload::interrupt;
 use crate::workload::words::counted;
 
 /// Carries the command out.
-pub(crate) fn run(flags: flags::Copy) -> Result<Ended, Error> {
-    let config = resolve::copy(flags)?;
-    copy(&config)
-}
-
-fn copy(config: &CopyConfig) -> Result<Ended, Error> {
-    let json = JsonOut::open(config.json.as_deref())?;
+pub(crate) fn run(flags: &CopyFlags) -> Result<Ended, Error> {
+    let config = on_disk("copy", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
+    let json = JsonOut::open(flags.output.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
-    let Some((store, loaded)) = Store::open(&config.store, None)? else {
-        let shown = config.store.shown();
+    let Some((store, loaded)) = Store::open(&config, None)? else {
+        let shown = config.shown();
         return Err(Error::failed(format!("{shown}: no database there"))
             .help("--data names the directory of the database to copy"));
     };
     let (done, mut shown) = (Done::default(), Progress::start());
     let copied = watch(
         || {
-            store.copy_to(&config.store.shown(), &config.to, &done, || match interrupt::requested() {
+            store.copy_to(&config.shown(), &flags.to, &done, || match interrupt::requested() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             })
@@ -52,7 +47,7 @@ fn copy(config: &CopyConfig) -> Result<Ended, Error> {
     let closed = Database::close(store);
     let copied = copied?;
     closed?;
-    let to = config.to.display().to_string();
+    let to = flags.to.display().to_string();
     let Some(copied) = copied else {
         return Err(Error::failed(format!("{to}: interrupted; nothing was left there")).help("let it run to its end"));
     };
@@ -66,7 +61,7 @@ fn copy(config: &CopyConfig) -> Result<Ended, Error> {
             warehouses_loaded: Some(loaded.warehouses),
             load_seed: Some(loaded.seed),
             c_load: Some(loaded.c_load),
-            ..report::store_config("copy", &config.store)
+            ..report::store_config("copy", &config)
         },
         to: to.clone(),
         copy_s: seconds,
@@ -81,7 +76,7 @@ fn copy(config: &CopyConfig) -> Result<Ended, Error> {
         counted(u64::from(loaded.warehouses), "warehouse"),
         (copied.pages * storage::PAGE_SIZE as u64) >> 20,
         copied.log_bytes >> 10,
-        config.store.shown(),
+        config.shown(),
     );
     conclude(json, &report, text, false)?;
     Ok(Ended::Well)

@@ -1,32 +1,28 @@
 //! `tpcc footprint`: what operations need of an instruction cache, and where to part them.
 
 use super::Ended;
-use crate::cli::flags;
+use crate::cli::flags::FootprintFlags;
 use crate::cli::resolve;
-use crate::lab::footprint::{self, Wanted, child, geometry::Geometry, place};
+use crate::lab::footprint::{self, Wanted, child, place};
 use crate::lab::reproduce::lab::Lab;
 use crate::report;
 use crate::report::json::print;
 use crate::workload::error::Error;
 
 /// Carries the command out.
-pub(crate) fn run(flags: flags::Footprint) -> Result<Ended, Error> {
-    let geometry: Geometry = flags.geometry.parse().map_err(|why| {
-        Error::usage(format!("--geometry {}: {why}", flags.geometry))
-            .help("bytes, ways and bytes of a line, each a power of two: 32768,8,64")
-    })?;
+pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {
     if flags.traced {
-        let (store, plan) = resolve::traced(&flags)?;
+        let (store, plan) = resolve::traced(&flags);
         child::run(&store, &plan)?;
         return Ok(Ended::Well);
     }
-    let wanted = Wanted { mix: flags.mix, geometry, operation: flags.operation.clone() };
+    let wanted = Wanted { mix: flags.mix, geometry: flags.geometry, operation: flags.operation.clone() };
     let mut lab = Lab::open(None, true)?;
     let data = match &flags.data {
         Some(data) => data.clone(),
         None => lab.database(1)?,
     };
-    let seed = flags.seed.unwrap_or_else(crate::workload::generate::fresh_seed);
+    let seed = flags.random.seed;
     let mut command = footprint::command(lab.program(), &data, flags.mix);
     command.args(["--seed", &seed.to_string(), "--prefetch", if flags.prefetch.is_on() { "on" } else { "off" }]);
     let traces = footprint::trace(command, flags.mix)?;

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::Ended;
-use crate::cli::resolve;
-use crate::cli::resolve::HistoryConfig;
+use crate::cli::flags::HistoryFlags;
+use crate::cli::resolve::{self, HistoryConfig};
 use crate::doors::history::{self, Outcome, Run, RunError, World};
 use crate::engines::storage::advice::{cannot_open, failed_transaction};
 use crate::engines::storage::database::{announce, options};
@@ -17,7 +17,7 @@ use crate::workload::interrupt;
 use crate::workload::words::grouped;
 
 /// Carries the command out.
-pub(crate) fn run(flags: crate::cli::flags::History) -> Result<Ended, Error> {
+pub(crate) fn run(flags: HistoryFlags) -> Result<Ended, Error> {
     let config = resolve::history(flags)?;
     let is_new = !config.out.exists();
     let file = open_out(&config.out)?;

@@ -4,9 +4,8 @@ use std::io::{BufRead, IsTerminal, StdinLock};
 use std::time::Instant;
 
 use super::{Ended, load};
-use crate::cli::flags;
-use crate::cli::resolve;
-use crate::cli::resolve::LoadConfig;
+use crate::cli::flags::LoadFlags;
+use crate::cli::resolve::on_disk;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
@@ -20,19 +19,20 @@ use crate::workload::words::{counted, grouped};
 const MOST_ANSWER: u64 = 64;
 
 /// Carries the command out.
-pub(crate) fn run(flags: flags::Load) -> Result<Ended, Error> {
-    let config = resolve::load(flags)?;
-    load_into::<Store>(&config)
-}
-
-fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {
-    let json = JsonOut::open(config.json.as_deref())?;
+pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
+    let config = on_disk("load", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
+    let warehouses = flags.loaded.warehouses.unwrap_or(1);
+    let json = JsonOut::open(flags.output.json.as_deref())?;
     let (cpu, start) = (CpuTime::now(), Instant::now());
-    if config.replace {
-        D::clear(&config.store, config.warehouses, &mut |goes| consent(config, goes, terminal()))?;
+    if flags.replace {
+        let shown = config.shown();
+        Store::clear(&config, warehouses, &mut |goes| match flags.yes {
+            true => Ok(()),
+            false => consent(&shown, warehouses, goes, terminal()),
+        })?;
     }
-    let (database, loaded, rows) = load::<D>(&config.store, None, config.warehouses, config.seed)?;
-    database.close()?;
+    let (database, loaded, rows) = load::<Store>(&config, None, warehouses, flags.random.seed)?;
+    Database::close(database)?;
     let seconds = start.elapsed().as_secs_f64();
     let settings = model::Config {
         warehouses: Some(loaded.warehouses),
@@ -40,7 +40,7 @@ fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {
         seed: Some(loaded.seed),
         load_seed: Some(loaded.seed),
         c_load: Some(loaded.c_load),
-        ..report::store_config("load", &config.store)
+        ..report::store_config("load", &config)
     };
     let report = model::Load {
         schema: model::schema_of("load"),
@@ -58,7 +58,7 @@ fn load_into<D: Database>(config: &LoadConfig) -> Result<Ended, Error> {
         report::NOTICE,
         counted(u64::from(loaded.warehouses), "warehouse"),
         grouped(rows),
-        config.store.shown(),
+        config.shown(),
         loaded.seed,
     );
     conclude(json, &report, text, false)?;
@@ -71,18 +71,14 @@ fn terminal() -> Option<StdinLock<'static>> {
     (stdin.is_terminal() && stderr.is_terminal()).then(|| stdin.lock())
 }
 
-/// Whether what `goes` describes may be deleted: `--yes` says so, or the user.
-fn consent(config: &LoadConfig, goes: &str, user: Option<impl BufRead>) -> Result<(), Error> {
-    if config.yes {
-        return Ok(());
-    }
-    let shown = config.store.shown();
-    let again = command("load", &shown, &format!("--warehouses {} --replace --yes", config.warehouses));
+/// Asks the user whether what `goes` describes, in the directory `shown`, may be deleted for so many warehouses.
+fn consent(shown: &str, warehouses: u32, goes: &str, user: Option<impl BufRead>) -> Result<(), Error> {
+    let again = command("load", shown, &format!("--warehouses {warehouses} --replace --yes"));
     let Some(user) = user else {
         return Err(Error::usage(format!("--replace: {goes}, which would be deleted; nothing was"))
             .help(format!("{again} deletes it; or choose another directory with --data")));
     };
-    eprint!("{goes}. Delete it and load {} anew? [y/N] ", counted(config.warehouses.into(), "warehouse"));
+    eprint!("{goes}. Delete it and load {} anew? [y/N] ", counted(warehouses.into(), "warehouse"));
     let mut answer = String::new();
     let read = user.take(MOST_ANSWER).read_line(&mut answer);
     if read.is_ok() && matches!(answer.trim().to_lowercase().as_str(), "y" | "yes") && !interrupt::requested() {
@@ -97,23 +93,18 @@ mod tests {
 
     #[test]
     fn only_a_yes_is_a_yes() {
-        let mut config = resolve::load(flags::load_of(&["--data", "d", "--replace", "--warehouses", "2"])).unwrap();
-        let ask = |config: &LoadConfig, answer: Option<&str>| {
-            consent(config, "d holds 1 warehouse, 120 MiB", answer.map(str::as_bytes))
-        };
+        let ask = |answer: Option<&str>| consent("d", 2, "d holds 1 warehouse, 120 MiB", answer.map(str::as_bytes));
         for yes in ["y\n", "yes\n", " Y \n", "YES"] {
-            assert!(ask(&config, Some(yes)).is_ok(), "{yes:?}");
+            assert!(ask(Some(yes)).is_ok(), "{yes:?}");
         }
         for no in ["", "\n", "n\n", "no\n", "yess\n", "ye\n", &"y".repeat(10_000)] {
-            let refused = ask(&config, Some(no)).unwrap_err();
+            let refused = ask(Some(no)).unwrap_err();
             assert!(refused.status() == 1 && refused.to_string().contains("nothing was deleted"), "{refused}");
         }
-        let refused = ask(&config, None).unwrap_err();
+        let refused = ask(None).unwrap_err();
         assert_eq!(refused.status(), 2);
         let text = refused.to_string();
         assert!(text.contains("1 warehouse, 120 MiB"), "{text}");
         assert!(text.contains("'tpcc load --data d --warehouses 2 --replace --yes'"), "{text}");
-        config.yes = true;
-        assert!(ask(&config, None).is_ok());
     }
 }

@@ -1,13 +1,13 @@
 //! `tpcc reproduce`: rerun an experiment of a paper.
 
 use super::Ended;
-use crate::cli::flags;
+use crate::cli::flags::ReproduceFlags;
 use crate::lab::reproduce;
 use crate::report::json::{JsonOut, conclude, print};
 use crate::workload::error::Error;
 
 /// Carries the command out.
-pub(crate) fn run(flags: flags::Reproduce) -> Result<Ended, Error> {
+pub(crate) fn run(flags: ReproduceFlags) -> Result<Ended, Error> {
     if flags.list {
         print(&reproduce::list());
         return Ok(Ended::Well);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Ended, check, load};
-use crate::cli::flags;
+use crate::cli::flags::RunFlags;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
 use crate::driver::runner::Runner;
@@ -24,7 +24,7 @@ use crate::workload::settings::RunConfig;
 use crate::workload::settings::{EngineKind, Scheduling};
 
 /// Carries the command out.
-pub(crate) fn run(flags: flags::Run) -> Result<Ended, Error> {
+pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
     let config = resolve::run(flags)?;
     match (config.engine, &config.scheduling) {
         (EngineKind::Floor, _) => run_on::<Floor>(&config, &ThreadsRunner, None),

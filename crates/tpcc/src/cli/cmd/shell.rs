@@ -1,8 +1,8 @@
 //! `tpcc shell`: transactions by hand.
 
 use super::Ended;
-use crate::cli::flags;
-use crate::cli::resolve;
+use crate::cli::flags::ShellFlags;
+use crate::cli::resolve::on_disk;
 use crate::doors::shell::{End, MOST_SESSIONS, Shell};
 use crate::engines::storage::advice::below;
 use crate::engines::storage::database::open_for_shell;
@@ -10,13 +10,13 @@ use crate::workload::error::Error;
 use crate::workload::settings::Background;
 
 /// Carries the command out.
-pub(crate) fn run(flags: flags::Shell) -> Result<Ended, Error> {
-    let config = resolve::shell(flags)?;
+pub(crate) fn run(flags: ShellFlags) -> Result<Ended, Error> {
+    let config = on_disk("shell", flags.data.as_deref(), &flags.engine, Some(1))?;
     let shell = Shell::new(Box::new(std::io::stdout()));
     // The engine wants names that stay; this one does, to the end of the process.
-    let name: &'static str = config.table.leak();
-    let (db, table) = open_for_shell(&config.store, shell.hook(), MOST_SESSIONS, name)?;
-    let inline = config.store.background == Background::Inline;
+    let name: &'static str = flags.table.leak();
+    let (db, table) = open_for_shell(&config, shell.hook(), MOST_SESSIONS, name)?;
+    let inline = config.background == Background::Inline;
     let end = shell.serve(&db, table, std::io::stdin(), || {
         if inline {
             // What fails here fails again where it matters: at the next commit.
@@ -32,5 +32,5 @@ pub(crate) fn run(flags: flags::Shell) -> Result<Ended, Error> {
                 .help("what was open is rolled back; what was committed is there"));
         }
     }
-    closed.map(|()| Ended::Well).map_err(|error| below(&error, &config.store.shown()))
+    closed.map(|()| Ended::Well).map_err(|error| below(&error, &config.shown()))
 }

@@ -5,9 +5,8 @@ use std::io::BufReader;
 use std::path::Path;
 
 use super::{Ended, check};
-use crate::cli::flags;
-use crate::cli::resolve;
-use crate::cli::resolve::VerifyConfig;
+use crate::cli::flags::VerifyFlags;
+use crate::cli::resolve::on_disk;
 use crate::doors::ack::{CannotCompare, Compared, compare};
 use crate::doors::structure;
 use crate::engines::storage::store::Store;
@@ -17,28 +16,25 @@ use crate::report::text::{broken_rules, check_line};
 use crate::report::{self, model};
 use crate::workload::check::Checked;
 use crate::workload::database::Database;
+use crate::workload::engine::Engine;
 use crate::workload::error::Error;
 use crate::workload::words::{counted, grouped};
 
 /// Carries the command out.
-pub(crate) fn run(flags: flags::Verify) -> Result<Ended, Error> {
-    let config = resolve::verify(flags)?;
-    verify_in::<Store>(&config)
-}
-
-fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
-    let json = JsonOut::open(config.json.as_deref())?;
+pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
+    let config = on_disk("verify", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
+    let json = JsonOut::open(flags.output.json.as_deref())?;
     let cpu = CpuTime::now();
-    let shown = config.acks.display().to_string();
-    let acks = File::open(&config.acks).map_err(|error| unreadable(&shown, &error))?;
-    let Some((database, loaded)) = D::open(&config.store, None)? else {
-        return Err(Error::failed(format!("{}: no database there", config.store.shown()))
+    let shown = flags.acks.display().to_string();
+    let acks = File::open(&flags.acks).map_err(|error| unreadable(&shown, &error))?;
+    let Some((database, loaded)) = Store::open(&config, None)? else {
+        return Err(Error::failed(format!("{}: no database there", config.shown()))
             .help("--data names the directory of the run whose acknowledgements these are"));
     };
     let mut reader = database.reader().map_err(|error| Error::failed(error.to_string()))?;
     let compared = compare(&mut reader, BufReader::new(acks)).map_err(|error| match error {
         CannotCompare::File(error) => unreadable(&shown, &error),
-        CannotCompare::Line(number, line) => not_an_ack(&config.acks, number, &line),
+        CannotCompare::Line(number, line) => not_an_ack(&flags.acks, number, &line),
         CannotCompare::Endless(number) => Error::failed(format!(
             "{shown}: broken off at line {number}, by Ctrl-C or for too many runs; nothing is proved"
         ))
@@ -50,8 +46,8 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
     // Rows of a broken tree prove nothing, whatever they say.
     let checked = if structure.passed() {
         database.verify()?;
-        let checked = check(&database, &loaded, config.store.workers)?;
-        database.close()?;
+        let checked = check(&database, &loaded, config.workers)?;
+        Database::close(database)?;
         if checked.interrupted {
             return Err(Error::failed("verify: interrupted; nothing is proved").help("let it run to its end"));
         }
@@ -71,7 +67,7 @@ fn verify_in<D: Database>(config: &VerifyConfig) -> Result<Ended, Error> {
             warehouses_loaded: Some(loaded.warehouses),
             load_seed: Some(loaded.seed),
             c_load: Some(loaded.c_load),
-            ..report::store_config("verify", &config.store)
+            ..report::store_config("verify", &config)
         },
         passed,
         acks: model::Acks {
