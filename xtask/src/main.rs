@@ -20,15 +20,15 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs a campaign that tries to make the engine lose or invent something.
-    Torture(torture::Flags),
+    Torture(torture::TortureFlags),
     /// Tries inputs that no test contains on all code that takes bytes from outside.
-    Fuzz(fuzz::Flags),
+    Fuzz(fuzz::FuzzFlags),
     /// The part of `fuzz` that it builds for itself.
     #[cfg(feature = "guided")]
     #[command(hide = true)]
-    Guided(fuzz::guided::Flags),
+    Guided(fuzz::guided::GuidedFlags),
     /// Rules of the house that no compiler knows: order of modules, circles, dead files, names, links, commands.
-    Tidy(tidy::Flags),
+    Tidy(tidy::TidyFlags),
     /// Latches, translation table and log reservations under every order of steps.
     Loom(checkers::Loom),
     /// Lock table, group commit and checkpoints under many random schedules.

@@ -50,7 +50,7 @@ fn payment(commits: bool) {
         end.unwrap();
         let want = if commits { paid(before) } else { before };
         assert_eq!(figures(&shop), want);
-        // What was answered is on disk. An answer waits for that; here nobody has asked yet.
+        // What was answered is on disk. An answer waits for that; here no client has asked yet.
         shop.database().wait_durable(shop.database().begin().unwrap().commit_async().unwrap()).unwrap();
         for how in [Crash::All, Crash::Nothing, Crash::Random(3), Crash::Random(4)] {
             let crashed = disk.crash(how);

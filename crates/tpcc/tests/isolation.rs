@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use tpcc::history::{Trial, check::Kind};
+use tpcc::history::{Trial, check::Phenomenon};
 
 /// Histories, and transactions of each.
 const HISTORIES: u64 = 50;
@@ -33,7 +33,7 @@ fn histories(first: u64, how: impl Fn(Trial) -> Trial) {
         permitted.extend(tried.findings.anomalies.iter().map(|a| a.kind));
     }
     // Who never sees what is permitted would not see what is forbidden.
-    for kind in [Kind::LostUpdate, Kind::GSingle, Kind::G2] {
+    for kind in [Phenomenon::LostUpdate, Phenomenon::GSingle, Phenomenon::G2] {
         assert!(permitted.contains(&kind), "no {kind} at any weaker level: {permitted:?}");
     }
 }

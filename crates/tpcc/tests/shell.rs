@@ -1,4 +1,4 @@
-//! `tpcc shell` as scripts meet it: what each request is answered, what waits, who is a victim.
+//! `tpcc shell` as scripts meet it: what each request is answered, what waits, which session is a victim.
 
 #![allow(clippy::unwrap_used)]
 

@@ -56,7 +56,7 @@ const TARGETS: &[Target] = &[
 
 /// The flags of `cargo xtask fuzz`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {
+pub(crate) struct FuzzFlags {
     /// What to fuzz; all targets by default.
     #[arg(value_parser = PossibleValuesParser::new(TARGETS.iter().map(|t| t.name)))]
     target: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) struct Flags {
 }
 
 /// Carries the command out; fails if an input failed.
-pub(crate) fn run(flags: &Flags) -> ExitCode {
+pub(crate) fn run(flags: &FuzzFlags) -> ExitCode {
     let wanted = TARGETS.iter().filter(|t| flags.target.as_deref().is_none_or(|name| name == t.name));
     if let Some(path) = &flags.input {
         return wanted.map(|target| repeat(target, path)).next_back().unwrap_or(ExitCode::from(2));
@@ -88,7 +88,7 @@ pub(crate) fn run(flags: &Flags) -> ExitCode {
 }
 
 /// Fuzzes the targets one after the other; whether all inputs held.
-fn fuzz_all(targets: &[&Target], flags: &Flags) -> Result<bool, String> {
+fn fuzz_all(targets: &[&Target], flags: &FuzzFlags) -> Result<bool, String> {
     let binary = checkers::build_guided()?;
     let subject = Subject::make(flags.seed.into(), Left::Killed, Scheduler::Threads).map_err(|e| e.to_string())?;
     println!("fuzz: guided by coverage, with AddressSanitizer; seed {}; corpora are kept in {KEPT}", flags.seed);
@@ -115,7 +115,7 @@ fn repeat(target: &Target, path: &Path) -> ExitCode {
 }
 
 /// Fuzzes a target for a while and prints the result; whether its inputs held.
-fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &Flags) -> std::io::Result<bool> {
+fn fuzz(binary: &Path, target: &Target, subject: &Subject, flags: &FuzzFlags) -> std::io::Result<bool> {
     let corpus = Path::new(KEPT).join("corpus").join(target.name);
     std::fs::create_dir_all(&corpus)?;
     for input in (target.corpus)(subject) {

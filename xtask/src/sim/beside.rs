@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use storage::{Database, Part, Table, TxnError};
 
+use super::order::Sim;
 use super::rng::Rng;
-use super::scheduler::Sim;
 use super::tables::Bytes;
 
 /// Whether the worker loads or reads.

@@ -9,8 +9,8 @@ use storage::disk::MemDisk;
 use storage::{CopyError, Database, Isolation, Table, TxnError};
 
 use super::caught::find;
+use super::notes::RunError;
 use super::rng::Rng;
-use super::run::RunError;
 use super::tables::Tables;
 
 /// Tables that the calls create and that stay empty.

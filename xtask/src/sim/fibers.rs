@@ -21,8 +21,8 @@ use sched_steps::{Executor, Idle};
 use storage::{BlockReason, Hook, Operation, WaitToken, points};
 
 use super::caught::{self, caught};
+use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX};
 use super::rng::Rng;
-use super::scheduler::{Dice, Role, Sim, VAIN_STEPS_MAX};
 
 /// Stack of a fiber: debug builds need more than others.
 const STACK_BYTES: usize = 512 << 10;
@@ -399,8 +399,9 @@ mod tests {
     use storage::{Background, Options, Service, Table};
 
     use super::super::calls::Call;
-    use super::super::run::{self, Script};
-    use super::super::scheduler::{Role, Scheduler, Sim};
+    use super::super::run;
+    use super::super::scheduler::Scheduler;
+    use super::super::script::Script;
     use super::super::{tables, workload};
     use super::*;
 

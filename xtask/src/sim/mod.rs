@@ -3,11 +3,12 @@
 //!
 //! A run follows from its seed alone: the workers' statements, the order in which they run, when a background service
 //! takes a step, what the clock says, which calls of the disk fail, what a power loss takes. So a failure is repeated
-//! by its seed, and the same seed gives the same [`trace`](scheduler::Sim::trace) twice.
+//! by its seed, and the same seed gives the same [`trace`](order::Sim::trace) twice.
 //!
-//! - [`scheduler`]: what runs workers, and the one of threads, which pass a baton. It changes hands where storage waits
+//! - [`order`]: what every scheduler of workers offers, and the random choices that it makes.
+//! - [`scheduler`]: the schedulers, and the one of threads, which pass a baton. It changes hands where storage waits
 //!   ([`storage::Hook::block`]), where storage offers ([`storage::Hook::point`]), and between statements
-//!   ([`scheduler::Sim::pause`]).
+//!   ([`order::Sim::pause`]).
 //! - [`seats`]: how threads pass the baton.
 //! - [`fibers`]: the same for workers that are fibers of one thread, which hop, park and yield as a team does.
 //! - [`watch`]: a disk that reports every call before it happens, and notes calls that the engine must never make.
@@ -20,6 +21,8 @@
 //! - [`history`]: committed transactions in commit order, replayed on the model: what any state must look like.
 //! - [`beside`]: a table that is loaded while a reader relies on its being empty.
 //! - [`remodelled`]: a table that is created, given other indexes, emptied and dropped meanwhile.
+//! - [`script`]: the description of a run.
+//! - [`notes`]: what is noted while a run goes on: commits, errors, and moments at which power may be lost.
 //! - [`work`]: the work of workers and servants in a run.
 //! - [`run`]: a database, its workers and its services, from begin to end.
 
@@ -29,10 +32,13 @@ pub(crate) mod caught;
 pub(crate) mod fibers;
 pub(crate) mod history;
 pub(crate) mod model;
+pub(crate) mod notes;
+pub(crate) mod order;
 mod remodelled;
 pub(crate) mod rng;
 pub(crate) mod run;
 pub(crate) mod scheduler;
+pub(crate) mod script;
 pub(crate) mod seats;
 pub(crate) mod sizes;
 pub(crate) mod statements;

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 
 use storage::{Database, Isolation, OpenTable, Table, TxnError};
 
+use super::order::Sim;
 use super::rng::Rng;
-use super::scheduler::Sim;
 use super::tables::{Bytes, Rows, entries_of};
 
 /// Whether an index has an entry for a row, and the entry: see [`storage::Table::with_raw_index`].

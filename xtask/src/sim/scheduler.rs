@@ -1,5 +1,4 @@
-//! The order in which workers run, from a seed, and the virtual clock: the interface of every scheduler of a
-//! simulation, and the one of threads, which pass a baton.
+//! The schedulers of a simulation, and the one of threads, which pass a baton.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +8,9 @@ use storage::{BlockReason, Hook, WaitToken};
 
 use super::caught::{self, caught};
 use super::fibers::Fibers;
+use super::order::{Dice, Role, Sim, VAIN_STEPS_MAX};
 use super::rng::Rng;
 use super::seats::{Seats, Work};
-
-/// Steps that servants may take in a row without any worker running: after so many, no worker ever will.
-pub(super) const VAIN_STEPS_MAX: u32 = 20_000;
-/// Virtual time between two decisions is below this, in nanoseconds.
-const TICK_NS: u64 = 2_000_000;
 
 /// How workers run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
@@ -43,69 +38,6 @@ impl Scheduler {
             Scheduler::Threads => "",
             Scheduler::Steps => " --scheduler steps",
         }
-    }
-}
-
-/// One run's scheduler, and as its [`Hook`] the engine's.
-pub(crate) trait Sim: Hook {
-    /// A number that differs between two runs, unless all decisions were equal.
-    fn trace(&self) -> u64;
-
-    /// Runs all to their ends.
-    ///
-    /// # Errors
-    /// The first panic, or a state in which no worker could go on.
-    fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String>;
-
-    /// Lets the seed decide which worker goes on.
-    fn pause(&self);
-
-    /// Whether all workers have ended: servants then end too.
-    fn is_over(&self) -> bool;
-
-    /// Whether the caller is the last one left: the waits of other workers for it end then.
-    fn is_last(&self) -> bool;
-}
-
-/// A participant of a run.
-pub(crate) struct Role<'a> {
-    /// Whether it loops until [`Sim::is_over`] says that all others have ended.
-    pub(crate) serves: bool,
-    /// Its work.
-    pub(crate) work: Work<'a>,
-}
-
-/// All random choices of a run, and the number that differs between runs.
-#[derive(Debug)]
-pub(super) struct Dice {
-    rng: Rng,
-    trace: u64,
-}
-
-impl Dice {
-    pub(super) fn new(rng: Rng) -> Dice {
-        Dice { rng, trace: 0xcbf2_9ce4_8422_2325 }
-    }
-
-    pub(super) fn rng(&mut self) -> &mut Rng {
-        &mut self.rng
-    }
-
-    pub(super) fn trace(&self) -> u64 {
-        self.trace
-    }
-
-    /// Adds an event to the trace.
-    pub(super) fn note(&mut self, fact: u64) {
-        self.trace = (self.trace ^ fact).wrapping_mul(0x0000_0100_0000_01b3);
-    }
-
-    /// Lets time pass.
-    pub(super) fn tick(&mut self, now_ns: &AtomicU64) {
-        // Mostly little, now and then enough for periodic work.
-        let longest = if self.rng.once_in(16) { 100 * TICK_NS } else { TICK_NS };
-        let step = self.rng.below(longest);
-        now_ns.fetch_add(step, Ordering::Relaxed);
     }
 }
 
@@ -161,7 +93,7 @@ impl Baton {
 
 impl Sim for Baton {
     fn trace(&self) -> u64 {
-        self.state().dice.trace
+        self.state().dice.trace()
     }
 
     fn run(&self, roles: Vec<Role<'_>>) -> Result<(), String> {
@@ -190,7 +122,7 @@ impl Sim for Baton {
         let Some(me) = state.running else { return };
         self.stop_if_broken(&state);
         state.dice.tick(&self.now_ns);
-        if state.dice.rng.once_in(3) {
+        if state.dice.rng().once_in(3) {
             self.switch(state, me);
         }
     }
@@ -296,7 +228,7 @@ impl State {
                 };
                 continue;
             }
-            let chosen = self.dice.rng.pick(&ready);
+            let chosen = self.dice.rng().pick(&ready);
             self.vain = if self.actors[chosen].serves { self.vain + 1 } else { 0 };
             if self.vain > VAIN_STEPS_MAX && !broken && self.working > 0 {
                 return self.break_off("the workers wait for something that no service brings");
@@ -329,7 +261,7 @@ impl Hook for Baton {
         let mut state = self.state();
         let Some(me) = state.running else { return };
         // Points lie inside statements, many of them: most pass.
-        if state.broken.is_none() && state.dice.rng.once_in(16) {
+        if state.broken.is_none() && state.dice.rng().once_in(16) {
             self.switch(state, me);
         }
     }

@@ -28,7 +28,7 @@ use code::Code;
 use tree::Tree;
 
 #[derive(Debug, Args)]
-pub(crate) struct Flags {
+pub(crate) struct TidyFlags {
     /// The workspace to check: by default that of the running command.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -67,7 +67,7 @@ const RULES: [&str; 11] = [
 ];
 
 /// Checks every rule; prints the violations.
-pub(crate) fn run(flags: &Flags) -> ExitCode {
+pub(crate) fn run(flags: &TidyFlags) -> ExitCode {
     let begun = Instant::now();
     let root = match flags.root.clone().map_or_else(tree::workspace, Ok) {
         Ok(root) => root,

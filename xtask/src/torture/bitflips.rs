@@ -6,7 +6,7 @@ use super::Plan;
 use super::damage::disk::CowDisk;
 use super::damage::judge::{Promise, judge, undamaged};
 use super::damage::subject::{Left, Subject};
-use super::damage::watch::{self, Cases, Ending};
+use super::damage::watch::{self, CaseEnd, Cases};
 use super::report::{Progress, Report};
 use crate::sim::rng::Rng;
 
@@ -74,12 +74,12 @@ impl Cases for Flips {
         super::damage::judge::memory_limit(&self.subjects)
     }
 
-    fn run(&self, case: u64) -> Ending {
+    fn run(&self, case: u64) -> CaseEnd {
         let mut rng = Rng::of_case(self.seed, case);
         let flip = self.draw(&mut rng);
         let disk = CowDisk::over(&flip.subject.image, 4 * flip.subject.image.bytes());
         if !disk.flip(flip.file, flip.at, flip.bit) {
-            return Ending { class: "beyond the file's end: harmless".into(), failure: None };
+            return CaseEnd { class: "beyond the file's end: harmless".into(), failure: None };
         }
         let mut verdict = judge(flip.subject, &disk, Promise::Right, &mut rng);
         if verdict.earlier && !flip.is_in_last_flush() {
@@ -88,7 +88,7 @@ impl Cases for Flips {
         let failure = verdict.failure.as_ref().map(|what| {
             format!("{}: {what}; told: {:?}", self.describe(case), verdict.told.iter().take(3).collect::<Vec<_>>())
         });
-        Ending { class: format!("{}: {}", kind(flip.file), verdict.class()), failure }
+        CaseEnd { class: format!("{}: {}", kind(flip.file), verdict.class()), failure }
     }
 
     fn describe(&self, case: u64) -> String {

@@ -11,13 +11,14 @@ use storage::disk::Crash;
 use super::Plan;
 use super::laps;
 use super::narrow;
-use super::recovery::some;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::history::Replayed;
 use crate::sim::model::State;
+use crate::sim::notes::Cut;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Cut, Ran, Script, Visit};
+use crate::sim::run::{self, Ran, Visit};
+use crate::sim::script::Script;
 use crate::sim::tables::{Rows, TABLES};
 use storage::disk::SimDisk;
 
@@ -101,6 +102,18 @@ pub(super) fn faultless(disk: &SimDisk, script: &Script) -> Result<Ran, String> 
 /// When power was lost, and what survived.
 pub(super) fn place(cut: &Cut) -> String {
     format!("power lost {}, {:?} survives", cut.when, cut.how)
+}
+
+/// A random choice of at most so many, in the order of the run.
+pub(super) fn some(cuts: Vec<Cut>, most: usize, rng: &mut Rng) -> Vec<Cut> {
+    let (mut left, mut wanted) = (cuts.len() as u64, most as u64);
+    let chosen = cuts.into_iter().filter(|_| {
+        let is_chosen = rng.below(left) < wanted;
+        left -= 1;
+        wanted -= u64::from(is_chosen);
+        is_chosen
+    });
+    chosen.collect()
 }
 
 /// Restarts after a crash, and compares the rows with the permitted states.

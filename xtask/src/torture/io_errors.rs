@@ -17,9 +17,11 @@ use super::full;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::model::State;
+use crate::sim::notes::RunError;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Ending, Ran, RunError, Script, Visit};
+use crate::sim::run::{self, Ran, Visit};
 use crate::sim::scheduler::Scheduler;
+use crate::sim::script::{Ending, Script};
 use crate::sim::workload::Profile;
 
 const CALLS: [Call; 10] = [

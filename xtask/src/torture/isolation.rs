@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use storage::Isolation;
-use tpcc::history::check::Kind;
+use tpcc::history::check::Phenomenon;
 use tpcc::history::{self, Trial};
 
 use super::Plan;
@@ -31,7 +31,7 @@ struct Seen {
     histories: u64,
     committed: usize,
     edges: usize,
-    kinds: BTreeMap<Kind, u64>,
+    kinds: BTreeMap<Phenomenon, u64>,
 }
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
@@ -64,7 +64,7 @@ fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> T
     of_level.histories += 1;
     of_level.committed += findings.committed;
     of_level.edges += findings.edges;
-    for kind in Kind::ALL.into_iter().filter(|kind| findings.has(*kind)) {
+    for kind in Phenomenon::ALL.into_iter().filter(|kind| findings.has(*kind)) {
         *of_level.kinds.entry(kind).or_default() += 1;
     }
     if findings.forbidden(level).next().is_some() {

@@ -8,7 +8,7 @@ use super::damage::disk::{CowDisk, Image};
 use super::damage::forge;
 use super::damage::judge::{Promise, judge, memory_limit, undamaged};
 use super::damage::subject::{LOG_FILE, LOG_HEADER, Left, Subject};
-use super::damage::watch::{self, Cases, Ending};
+use super::damage::watch::{self, CaseEnd, Cases};
 use super::report::{Progress, Report};
 use crate::sim::rng::Rng;
 
@@ -354,7 +354,7 @@ impl Cases for Malformed {
         memory_limit(&self.subjects)
     }
 
-    fn run(&self, case: u64) -> Ending {
+    fn run(&self, case: u64) -> CaseEnd {
         let mut rng = Rng::of_case(self.seed, case);
         let damage = self.damage(case, &mut rng);
         let mut verdict = judge(damage.subject, &damage.disk, damage.promise, &mut rng);
@@ -367,7 +367,7 @@ impl Cases for Malformed {
             let told: Vec<_> = verdict.told.iter().take(3).collect();
             format!("{:?} database, {}: {}: {what}; told: {told:?}", damage.subject.left, damage.kind, damage.what)
         });
-        Ending { class: format!("{}: {}", damage.kind, verdict.class()), failure }
+        CaseEnd { class: format!("{}: {}", damage.kind, verdict.class()), failure }
     }
 
     fn describe(&self, case: u64) -> String {

@@ -47,7 +47,7 @@ const CAMPAIGNS: &[Campaign] = &[
 
 /// The flags of `cargo xtask torture`.
 #[derive(Debug, Args)]
-pub(crate) struct Flags {
+pub(crate) struct TortureFlags {
     /// What to try.
     #[arg(value_parser = PossibleValuesParser::new(CAMPAIGNS.iter().map(|c| c.name)))]
     campaign: String,
@@ -99,7 +99,7 @@ impl Plan {
 }
 
 /// Runs a campaign; fails if any case failed.
-pub(crate) fn run(flags: &Flags) -> ExitCode {
+pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
     if flags.case.is_some() && !CAMPAIGNS.iter().any(|c| c.name == flags.campaign && c.is_numbered) {
         eprintln!("--case: the cases of {} have no numbers; --seed repeats a failure of it", flags.campaign);
         return ExitCode::from(2);

@@ -12,22 +12,7 @@
 
 use std::process::ExitCode;
 
-use serde::Serialize;
-
-use super::Flags;
-
-/// The fate of a mutant.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Fate {
-    name: &'static str,
-    /// Whether a campaign has found it.
-    pub(crate) killed: bool,
-    /// The campaign that has found it.
-    by: Option<&'static str>,
-    /// The finding; of a survivor, why campaigns could not judge, if they could not.
-    found: String,
-    seconds: f64,
-}
+use super::TortureFlags;
 
 #[cfg(feature = "mutants")]
 pub(super) use breeding::run;
@@ -42,7 +27,7 @@ pub(super) fn run(plan: &super::Plan, _: &super::report::Progress) -> super::rep
 }
 
 /// Builds this command with the switches, and lets it do the work.
-pub(super) fn in_a_build_of_their_own(flags: &Flags) -> ExitCode {
+pub(super) fn in_a_build_of_their_own(flags: &TortureFlags) -> ExitCode {
     match build_and_run(flags) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -53,7 +38,7 @@ pub(super) fn in_a_build_of_their_own(flags: &Flags) -> ExitCode {
     }
 }
 
-fn build_and_run(flags: &Flags) -> Result<bool, String> {
+fn build_and_run(flags: &TortureFlags) -> Result<bool, String> {
     use std::process::Command;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let here = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -93,9 +78,8 @@ mod breeding {
     use serde::Deserialize;
     use storage::mutants::{Mutant, VARIABLE};
 
-    use super::Fate;
     use crate::torture::Plan;
-    use crate::torture::report::{Progress, Report};
+    use crate::torture::report::{Fate, Progress, Report};
 
     /// The time that a campaign may take without a mutant.
     const LIMIT: Duration = Duration::from_secs(100);

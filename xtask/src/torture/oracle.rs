@@ -9,8 +9,9 @@ use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::model::State;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Ending, Script, Visit};
+use crate::sim::run::{self, Visit};
 use crate::sim::scheduler::Scheduler;
+use crate::sim::script::{Ending, Script};
 use crate::sim::workload::Profile;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {

@@ -6,12 +6,13 @@
 use storage::disk::{Crash, SimDisk};
 
 use super::Plan;
-use super::crash::{faultless, place};
+use super::crash::{faultless, place, some};
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
 use crate::sim::model::State;
 use crate::sim::rng::Rng;
-use crate::sim::run::{self, Cut, Script, Visit};
+use crate::sim::run::{self, Visit};
+use crate::sim::script::Script;
 
 /// Crashes of one run that are restarted.
 const CRASHES: usize = 6;
@@ -42,18 +43,6 @@ fn one(visit: Visit) -> Tried {
         tried.fail("recovery", scheduler, seed, what);
     }
     tried
-}
-
-/// A random choice of at most so many, in the order of the run.
-pub(super) fn some(cuts: Vec<Cut>, most: usize, rng: &mut Rng) -> Vec<Cut> {
-    let (mut left, mut wanted) = (cuts.len() as u64, most as u64);
-    let chosen = cuts.into_iter().filter(|_| {
-        let is_chosen = rng.below(left) < wanted;
-        left -= 1;
-        wanted -= u64::from(is_chosen);
-        is_chosen
-    });
-    chosen.collect()
 }
 
 /// Restarts of one disk.

@@ -10,12 +10,24 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::Plan;
-use super::mutants::Fate;
 use crate::sim::caught;
 use crate::sim::scheduler::Scheduler;
 
 /// Most failures that are shown in full.
 const SHOWN: usize = 10;
+
+/// The fate of a mutant.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Fate {
+    pub(super) name: &'static str,
+    /// Whether a campaign has found it.
+    pub(super) killed: bool,
+    /// The campaign that has found it.
+    pub(super) by: Option<&'static str>,
+    /// The finding; of a survivor, why campaigns could not judge, if they could not.
+    pub(super) found: String,
+    pub(super) seconds: f64,
+}
 
 /// The result of a campaign.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
     Admission, Background, CtxPoints, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch, TeamsOf,
 };
-use crate::workload::txn::Steps;
+use crate::workload::txn::StepOrder;
 
 /// A workload derived from TPC-C, on a storage engine of its own.
 ///
@@ -455,7 +455,7 @@ pub(crate) struct TransactionFlags {
     pub(crate) read_delay_us: Option<u64>,
     /// Order of steps in a transaction: hot-last, contended rows late; spec, as written
     #[arg(long, default_value = "hot-last", value_name = "hot-last|spec", hide_possible_values = true)]
-    pub(crate) order: Steps,
+    pub(crate) order: StepOrder,
 }
 
 /// Who runs next.

@@ -12,7 +12,7 @@ use crate::workload::settings::{
     Admission, Background, CtxPoints, Durability, EngineKind, Form, Length, RunConfig, Scheduler, Scheduling,
     StoreConfig, Switch, TeamsOf,
 };
-use crate::workload::txn::Steps;
+use crate::workload::txn::StepOrder;
 use crate::workload::words::counted;
 
 /// Directory of the database unless another is named.
@@ -128,7 +128,7 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
         workers: 1,
         terminals: 10,
         mix: flags.mix,
-        steps: Steps::HotLast,
+        steps: StepOrder::HotLast,
         length: Length { warmup: Duration::ZERO, duration: None, transactions: None },
         seed: flags.random.seed,
         admission: Admission::Fifo,

@@ -137,7 +137,7 @@ mod tests {
     use crate::workload::schema::Scale;
     use crate::workload::schema::rows::When;
     use crate::workload::settings::Length;
-    use crate::workload::txn::Steps;
+    use crate::workload::txn::StepOrder;
 
     #[derive(Clone, Default)]
     struct Buffer(Arc<Mutex<Vec<u8>>>);
@@ -154,9 +154,9 @@ mod tests {
 
     /// A run on the floor and what it acknowledged.
     fn acknowledged() -> (Floor, String) {
-        let plan = load::Plan::new(2, Scale::TINY, 1, When::at(77));
+        let plan = load::Population::new(2, Scale::TINY, 1, When::at(77));
         let maps = Loading::new();
-        assert_eq!(load::populate(&plan, &maps, 1, &load::Progress::default()).unwrap(), load::Loading::Done);
+        assert_eq!(load::populate(&plan, &maps, 1, &load::RowsDone::default()).unwrap(), load::LoadEnd::Done);
         let floor = Floor::new(maps, &plan.loaded());
         let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1_000) };
         let out = Buffer::default();
@@ -165,7 +165,7 @@ mod tests {
             workers: 1,
             terminals: 5,
             mix: Mix::Standard,
-            steps: Steps::HotLast,
+            steps: StepOrder::HotLast,
             admission: crate::workload::settings::Admission::Fifo,
             length,
             seed: 3,

@@ -15,18 +15,18 @@ const SHOWN: usize = 20;
 
 /// What was found.
 #[derive(Clone, Debug)]
-pub(crate) struct Structure {
+pub(crate) struct StructureProof {
     /// As `--json` has it.
     pub(crate) told: model::Structure,
     /// Each finding in a line: file, page, rule.
     pub(crate) lines: Vec<String>,
 }
 
-/// Checks the structure of an open database that nobody changes meanwhile, and shows how far it is.
+/// Checks the structure of an open database that no transaction changes meanwhile, and shows how far it is.
 ///
 /// # Errors
 /// A file that cannot be read; Ctrl-C. Damage is a finding, no error.
-pub(crate) fn check<D: Database>(database: &D) -> Result<Structure, Error> {
+pub(crate) fn check<D: Database>(database: &D) -> Result<StructureProof, Error> {
     let (start, mut shown) = (Instant::now(), Progress::start());
     let found = database.structure(&mut |done, all| {
         let share = (done as f64 / all.max(1) as f64).min(1.0);
@@ -37,19 +37,19 @@ pub(crate) fn check<D: Database>(database: &D) -> Result<Structure, Error> {
     if interrupt::requested() {
         return Err(Error::failed("check: interrupted; nothing is proved").help("let it run to its end"));
     }
-    Ok(Structure::of(&found, start.elapsed().as_secs_f64()))
+    Ok(StructureProof::of(&found, start.elapsed().as_secs_f64()))
 }
 
-impl Structure {
+impl StructureProof {
     /// What a proof saw that took so many seconds.
-    fn of(found: &StructureFound, seconds: f64) -> Structure {
+    fn of(found: &StructureFound, seconds: f64) -> StructureProof {
         let told = |finding: &PageFinding| model::Finding {
             rule: finding.rule.clone(),
             file: finding.file.clone(),
             page: finding.page,
             what: finding.what.clone(),
         };
-        Structure {
+        StructureProof {
             lines: found.findings.iter().map(|finding| finding.line.clone()).collect(),
             told: model::Structure {
                 passed: found.passed,

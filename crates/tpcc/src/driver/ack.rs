@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use zerocopy::little_endian::U64;
 
-use crate::workload::engine::{Engine, Session, Transaction};
+use crate::workload::engine::{Engine, OpenTransaction, Session};
 use crate::workload::generate::deck::Kind;
 use crate::workload::ops::Ops;
 use crate::workload::schema::keys::{AckKey, HistoryKey};

@@ -2,11 +2,11 @@
 
 use super::ack;
 use super::desk::End;
-use crate::workload::engine::{Abort, Session, Transaction};
+use crate::workload::engine::{Abort, OpenTransaction, Session};
 use crate::workload::generate::deck::Kind;
 use crate::workload::generate::input::Input;
 use crate::workload::schema::keys::HistoryKey;
-use crate::workload::txn::{self, Failure, Scratch, Steps, Verdict};
+use crate::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
 
 /// Runs one transaction, again and again with the same input while it is a victim. One with a number leaves it in the
 /// database.
@@ -14,7 +14,7 @@ use crate::workload::txn::{self, Failure, Scratch, Steps, Verdict};
 pub(crate) fn execute<S: Session>(
     session: &mut S,
     scratch: &mut Scratch,
-    steps: Steps,
+    steps: StepOrder,
     input: &Input,
     number: Option<HistoryKey>,
     aborted: impl FnMut(Abort),
@@ -28,7 +28,7 @@ fn rerun<S: Session>(
     mut failure: Failure<S::Error>,
     session: &mut S,
     scratch: &mut Scratch,
-    steps: Steps,
+    steps: StepOrder,
     input: &Input,
     number: Option<HistoryKey>,
     mut aborted: impl FnMut(Abort),
@@ -44,10 +44,10 @@ fn rerun<S: Session>(
 }
 
 #[inline]
-fn attempt<T: Transaction>(
+fn attempt<T: OpenTransaction>(
     mut transaction: T,
     scratch: &mut Scratch,
-    steps: Steps,
+    steps: StepOrder,
     input: &Input,
     number: Option<HistoryKey>,
 ) -> Result<End, Failure<T::Error>> {

@@ -10,7 +10,7 @@ use super::terminal::Terminal;
 use super::{Board, Clock, Control, Phase, Share};
 use crate::workload::engine::{Abort, Session, Ticket};
 use crate::workload::generate::deck::Kind;
-use crate::workload::generate::input::{Input, World};
+use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::schema::keys::HistoryKey;
 use crate::workload::txn::Verdict;
 
@@ -72,7 +72,7 @@ pub(crate) struct Desk<'a, R> {
     measuring_since: Option<u64>,
     /// The clock, as last read.
     now: u64,
-    world: &'a World,
+    world: &'a InputSpace,
     control: &'a Control,
     board: &'a Board,
     clock: Clock,
@@ -85,7 +85,7 @@ impl<'a, R: Ready> Desk<'a, R> {
         terminals: Vec<Terminal>,
         acks: Option<&'a Sink>,
         quota: Option<u64>,
-        world: &'a World,
+        world: &'a InputSpace,
         control: &'a Control,
         board: &'a Board,
         clock: Clock,

@@ -21,10 +21,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sched_steps::team::Statistics;
 
-use crate::workload::engine::{Engine, EngineFigures, Session, Transaction};
+use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session};
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::Mix;
-use crate::workload::generate::input::World;
+use crate::workload::generate::input::InputSpace;
 use crate::workload::generate::nurand::Constants;
 use crate::workload::interrupt;
 use crate::workload::loaded::{Fact, Loaded};
@@ -32,13 +32,13 @@ use crate::workload::ops::Ops;
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::Meta;
 use crate::workload::settings::{Admission, Length};
-use crate::workload::txn::Steps;
+use crate::workload::txn::StepOrder;
 use ack::Sink;
 use admission::{ByKind, Fifo};
 use desk::Desk;
 use measure::Stats;
 use runner::{Runner, Workplace};
-use spread::{Recent, Spread};
+use spread::{Recent, Tally};
 use terminal::Terminal;
 
 /// What to run.
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     /// Shares.
     pub(crate) mix: Mix,
     /// Order of steps.
-    pub(crate) steps: Steps,
+    pub(crate) steps: StepOrder,
     /// In which order terminals' transactions are admitted.
     pub(crate) admission: Admission,
     /// When it ends.
@@ -215,7 +215,7 @@ impl Control {
 pub(crate) struct Board {
     completed: AtomicU64,
     aborted: AtomicU64,
-    times: Spread,
+    times: Tally,
 }
 
 impl Board {
@@ -255,7 +255,7 @@ pub(crate) fn run<E: Engine>(
         ack::prepare(engine, run, plan.terminals).map_err(|e| e.to_string())?;
     }
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
-    let world = World { scale: loaded.scale, warehouses: plan.warehouses, constants };
+    let world = InputSpace { scale: loaded.scale, warehouses: plan.warehouses, constants };
     let clock = Clock::start();
     let control = Control { phase: AtomicU8::new(Phase::Warmup as u8), finished: AtomicUsize::new(0) };
     if plan.length.warmup.is_zero() {
@@ -317,7 +317,7 @@ fn serve<E: Engine>(
     acks: Option<&Sink>,
     quota: Option<u64>,
     plan: &Plan,
-    world: &World,
+    world: &InputSpace,
     control: &Control,
     board: &Board,
     clock: Clock,

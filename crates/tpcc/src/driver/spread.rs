@@ -8,15 +8,15 @@ const BITS: u32 = 3;
 const CLASSES: usize = ((64 - BITS as usize) << BITS) + (1 << BITS);
 
 /// How often times of each class occurred. Only one thread counts.
-pub(super) struct Spread([AtomicU32; CLASSES]);
+pub(super) struct Tally([AtomicU32; CLASSES]);
 
-impl Default for Spread {
+impl Default for Tally {
     fn default() -> Self {
-        Spread([const { AtomicU32::new(0) }; CLASSES])
+        Tally([const { AtomicU32::new(0) }; CLASSES])
     }
 }
 
-impl Spread {
+impl Tally {
     /// Counts one.
     #[inline]
     pub(super) fn add(&self, ns: u64) {
@@ -57,7 +57,7 @@ impl Default for Recent {
 impl Recent {
     /// Nanoseconds below or at which this share of the times since the last look lies, to an eighth; none if there were
     /// none.
-    pub(super) fn quantile_ns<'a>(&mut self, all: impl Iterator<Item = &'a Spread>, share: f64) -> Option<u64> {
+    pub(super) fn quantile_ns<'a>(&mut self, all: impl Iterator<Item = &'a Tally>, share: f64) -> Option<u64> {
         let mut now = Box::new([0_u32; CLASSES]);
         for spread in all {
             for (sum, count) in now.iter_mut().zip(&spread.0) {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn only_what_is_new_counts() {
-        let (a, b, mut recent) = (Spread::default(), Spread::default(), Recent::default());
+        let (a, b, mut recent) = (Tally::default(), Tally::default(), Recent::default());
         assert_eq!(recent.quantile_ns([&a, &b].into_iter(), 0.99), None);
         for _ in 0..989 {
             a.add(1_000);

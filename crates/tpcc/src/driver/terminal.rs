@@ -3,7 +3,7 @@
 use super::{Clock, Plan};
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::{Deck, Kind};
-use crate::workload::generate::input::{Input, World};
+use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::schema::Scale;
 use crate::workload::schema::keys::HistoryKey;
 
@@ -63,7 +63,7 @@ impl Terminal {
 
     /// What it asks for next.
     #[inline]
-    pub(crate) fn next(&mut self, world: &World, clock: &Clock, now_ns: u64) -> Input {
+    pub(crate) fn next(&mut self, world: &InputSpace, clock: &Clock, now_ns: u64) -> Input {
         let kind = self.draw();
         self.drawn = None;
         self.last.sequence += 1;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::workload::generate::deck::Mix;
     use crate::workload::settings::Length;
-    use crate::workload::txn::Steps;
+    use crate::workload::txn::StepOrder;
 
     fn plan(warehouses: u32, workers: usize, terminals: u32) -> Plan {
         let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(1) };
@@ -93,7 +93,7 @@ mod tests {
             workers,
             terminals,
             mix: Mix::Standard,
-            steps: Steps::HotLast,
+            steps: StepOrder::HotLast,
             admission: crate::workload::settings::Admission::Fifo,
             length,
             seed: 1,

@@ -113,7 +113,7 @@ impl<'a> Session for MoodySession<'a> {
     }
 }
 
-impl Transaction for MoodyTransaction<'_> {
+impl OpenTransaction for MoodyTransaction<'_> {
     fn commit(self) -> Result<Ticket, MoodError> {
         *self.tries += 1;
         if self.tries.is_multiple_of(self.engine.victim_every) {
@@ -210,9 +210,9 @@ impl Ops for MoodyTransaction<'_> {
 }
 
 fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
-    let plan = load::Plan::new(2, Scale::TINY, 1, When::at(1));
+    let plan = load::Population::new(2, Scale::TINY, 1, When::at(1));
     let maps = Loading::new();
-    let _ = load::populate(&plan, &maps, 1, &load::Progress::default()).unwrap();
+    let _ = load::populate(&plan, &maps, 1, &load::RowsDone::default()).unwrap();
     let floor = Floor::new(maps, &plan.loaded());
     (Moody { floor, lag, victim_every, waits: Mutex::default(), fails_at, panics: false }, plan.loaded())
 }
@@ -223,7 +223,7 @@ fn plan(terminals: u32, length: Length) -> Plan {
         workers: 1,
         terminals,
         mix: Mix::Standard,
-        steps: Steps::HotLast,
+        steps: StepOrder::HotLast,
         admission: crate::workload::settings::Admission::Fifo,
         length,
         seed: 3,
@@ -241,7 +241,7 @@ fn a_team_counts_each_transaction_once() {
         let measured = run(&engine, &StepsRunner::without_hook(team_size), &loaded, &plan, None, |_| {}).unwrap();
         assert_eq!(measured.stats.completed(), 2_000);
         assert_eq!(measured.teams.len(), 1);
-        let checked = check::check(&engine, &loaded, 1, &check::Progress::default()).unwrap();
+        let checked = check::check(&engine, &loaded, 1, &check::WarehousesDone::default()).unwrap();
         assert!(checked.passed(), "{:?}", checked.findings);
     }
     let (engine, loaded) = moody(0, 5, 300);
@@ -282,7 +282,7 @@ fn late_answers_and_victims_are_counted_once() {
         let ran = stats.kinds.iter().map(|kind| kind.count).collect::<Vec<_>>();
         assert!((890..=910).contains(&ran[0]) && (850..=870).contains(&ran[1]), "{ran:?}");
         assert!(stats.drawn.new_orders == ran[0] && stats.drawn.payments == ran[1]);
-        let checked = check::check(&engine, &loaded, 1, &check::Progress::default()).unwrap();
+        let checked = check::check(&engine, &loaded, 1, &check::WarehousesDone::default()).unwrap();
         assert!(checked.passed(), "{:?}", checked.findings);
         // It parks only when all its terminals wait.
         let waits = engine.waits.lock().unwrap().len();

@@ -1,6 +1,6 @@
 //! Index fetches by a team (STEPS, 3.2): fibers that read rows by their keys, on one table of 100,000 rows of 25 integers.
 //!
-//! All begin a fetch together: whoever has ended his hops to the next until all have. So without points they run one fetch
+//! All begin a fetch together: a fiber that has ended its fetch hops to the next until all have. So without points they run one fetch
 //! after the other, and with points through each fetch in step. Everything lies in memory.
 
 use std::cell::Cell;
@@ -36,7 +36,7 @@ const SPARE_TRANSACTIONS: usize = 8;
 
 /// What to run.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Fetches {
     /// Fibers.
     pub(crate) threads: usize,
     /// Fetches of each.
@@ -68,7 +68,7 @@ pub(crate) struct Done {
 }
 
 /// Runs a plan.
-pub(crate) fn run(plan: &Plan) -> Result<Done, Error> {
+pub(crate) fn run(plan: &Fetches) -> Result<Done, Error> {
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("index fetches: {e}"));
     let mut options = Options::new()
         .buffer_pool(64 << 20)
@@ -150,7 +150,7 @@ struct Rounds {
     emptied: Cell<u64>,
 }
 
-/// Lets the others go when a fiber ends, however it ends: nobody waits for one that has gone.
+/// Lets the others go when a fiber ends, however it ends: no fiber waits for one that has gone.
 struct Gone<'a>(&'a Rounds);
 
 impl Drop for Gone<'_> {
@@ -164,7 +164,7 @@ fn thread(
     db: &Database,
     rows: &OpenTable<Raw, Raw>,
     number: usize,
-    plan: &Plan,
+    plan: &Fetches,
     rounds: &Rounds,
 ) -> Result<u64, TxnError> {
     let gone = Gone(rounds);
@@ -218,7 +218,7 @@ mod tests {
         ] {
             // Those that are built in are not of fetches.
             let none = points != CtxPoints::All;
-            let done = run(&Plan { threads, fetches: 250, points, cold }).unwrap();
+            let done = run(&Fetches { threads, fetches: 250, points, cold }).unwrap();
             assert_eq!(done.fetches, 250 * threads as u64);
             let rounds = if !cold {
                 0

@@ -58,7 +58,7 @@ pub(crate) fn conclude(
     written
 }
 
-/// Prints results. A reader who has gone away is no failure.
+/// Prints results. A reader that has gone away is no failure.
 pub(crate) fn print(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());

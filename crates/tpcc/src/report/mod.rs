@@ -12,8 +12,8 @@ use sched_steps::team::Statistics;
 
 use crate::driver::Measured;
 use crate::driver::measure::{Drawn, KindStats};
-use crate::workload::check::Checked;
-use crate::workload::check::rule::Rule;
+use crate::workload::check::Audit;
+use crate::workload::check::rule::Invariant;
 use crate::workload::engine::EngineFigures;
 use crate::workload::generate::deck::Kind;
 use crate::workload::loaded::Loaded;
@@ -86,7 +86,7 @@ pub(crate) fn run(
     config: model::Config,
     machine: machine::Machine,
     measured: &Measured,
-    checked: Option<&Checked>,
+    checked: Option<&Audit>,
 ) -> model::Run {
     let stats = &measured.stats;
     let per_second = |count: u64| (measured.seconds > 0.0).then(|| count as f64 / measured.seconds);
@@ -246,11 +246,11 @@ fn pool(before: &EngineFigures, after: &EngineFigures) -> Option<model::Pool> {
 }
 
 /// The check, for JSON.
-pub(crate) fn check(checked: &Checked) -> model::Check {
+pub(crate) fn check(checked: &Audit) -> model::Check {
     if checked.interrupted {
         return model::Check::default();
     }
-    let rules = Rule::ALL.iter().map(|&rule| {
+    let rules = Invariant::ALL.iter().map(|&rule| {
         let broken = checked.findings.of(rule);
         model::Rule {
             id: rule.id().to_owned(),
@@ -269,7 +269,7 @@ pub(crate) fn check(checked: &Checked) -> model::Check {
 }
 
 /// Rows of the nine tables, for JSON.
-pub(crate) fn rows(checked: &Checked) -> Option<BTreeMap<String, u64>> {
+pub(crate) fn rows(checked: &Audit) -> Option<BTreeMap<String, u64>> {
     (!checked.interrupted)
         .then(|| TableId::ALL.iter().zip(checked.rows).map(|(table, rows)| (table.name().to_owned(), rows)).collect())
 }

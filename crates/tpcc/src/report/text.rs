@@ -3,20 +3,20 @@
 use std::fmt::Write;
 
 use super::{NOTICE, model};
-use crate::workload::check::Checked;
-use crate::workload::check::rule::{CONDITIONS, RULES, Rule};
+use crate::workload::check::Audit;
+use crate::workload::check::rule::{CONDITIONS, Invariant, RULES};
 use crate::workload::generate::deck::Kind;
 use crate::workload::words::{counted, grouped};
 
 /// The summary of a run, as `--json` has it.
-pub(crate) fn run(run: &model::Run, checked: Option<&Checked>) -> String {
+pub(crate) fn run(run: &model::Run, checked: Option<&Audit>) -> String {
     let mut text = String::new();
     // Writing into a String cannot fail.
     let _ = write_run(&mut text, run, checked);
     text
 }
 
-fn write_run(to: &mut String, run: &model::Run, checked: Option<&Checked>) -> std::fmt::Result {
+fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std::fmt::Result {
     let config = &run.config;
     writeln!(to, "{NOTICE}")?;
     let seed = config.seed.unwrap_or_default();
@@ -238,11 +238,11 @@ fn generator(to: &mut String, run: &model::Run) -> std::fmt::Result {
 }
 
 /// "12 of 12 conditions hold (0.8 s)".
-pub(crate) fn check_line(checked: &Checked) -> String {
+pub(crate) fn check_line(checked: &Audit) -> String {
     if checked.interrupted {
         return "not finished (interrupted)".to_owned();
     }
-    let held = Rule::ALL.iter().filter(|&&rule| checked.findings.of(rule).times == 0).count();
+    let held = Invariant::ALL.iter().filter(|&&rule| checked.findings.of(rule).times == 0).count();
     let conditions = checked.conditions_held();
     format!(
         "{conditions} of {CONDITIONS} conditions hold, {} of {} further rules ({:.1} s)",
@@ -253,9 +253,9 @@ pub(crate) fn check_line(checked: &Checked) -> String {
 }
 
 /// A line for each broken rule's first keys: "check: condition 2, warehouse 3, district 7: ...".
-pub(crate) fn broken_rules(checked: &Checked) -> String {
+pub(crate) fn broken_rules(checked: &Audit) -> String {
     let mut text = String::new();
-    for rule in Rule::ALL {
+    for rule in Invariant::ALL {
         let broken = checked.findings.of(rule);
         for found in &broken.first {
             let _ = writeln!(text, "check: {}, {found}", rule.name());

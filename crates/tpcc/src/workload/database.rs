@@ -65,8 +65,8 @@ pub(crate) trait Database: Engine + Send + Sized {
     fn load(
         config: &StoreConfig,
         hook: Option<&Self::Hook>,
-        plan: &load::Plan,
-        progress: &load::Progress,
+        plan: &load::Population,
+        progress: &load::RowsDone,
     ) -> Result<Option<Self>, Error>;
 
     /// Reads the database into memory, as far as it fits.

@@ -82,7 +82,7 @@ pub(crate) trait Session {
     /// What can go wrong.
     type Error: EngineError;
     /// A transaction; dropped without an end it is rolled back.
-    type Transaction<'t>: Transaction<Error = Self::Error>
+    type Transaction<'t>: OpenTransaction<Error = Self::Error>
     where
         Self: 't;
 
@@ -105,7 +105,7 @@ pub(crate) trait Session {
 
 /// The ends of a transaction. Both give the ticket at which the answer may leave: a rolled-back order's answer, too, says
 /// something about what others committed.
-pub(crate) trait Transaction: Ops {
+pub(crate) trait OpenTransaction: Ops {
     /// Commits. Does not wait for the disk.
     fn commit(self) -> Result<Ticket, Self::Error>;
 

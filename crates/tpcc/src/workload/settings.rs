@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::error::{Error, command};
 use super::generate::deck::Mix;
-use super::txn::Steps;
+use super::txn::StepOrder;
 
 macro_rules! choice {
     ($($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),* $(,)? })*) => {$(
@@ -229,7 +229,7 @@ pub(crate) struct RunConfig {
     /// Shares.
     pub(crate) mix: Mix,
     /// Order of steps.
-    pub(crate) steps: Steps,
+    pub(crate) steps: StepOrder,
     /// In which order terminals' transactions are admitted.
     pub(crate) admission: Admission,
     /// Everything random follows from it.

@@ -11,9 +11,10 @@ use storage::{Database, OpenError, Options, Rule, StorageError, Transaction, Txn
 
 use super::disk::CowDisk;
 use super::subject::{ByMark, ByStamp, Change, LONG, Model, NUMBERS, ROWS, Subject, options};
+use crate::sim::order::Sim;
 use crate::sim::rng::Rng;
 use crate::sim::run::in_company;
-use crate::sim::scheduler::{Scheduler, Sim};
+use crate::sim::scheduler::Scheduler;
 
 /// The promise for a kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

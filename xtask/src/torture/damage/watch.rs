@@ -23,7 +23,7 @@ const ENOUGH_HUNG: u32 = 4;
 
 /// The result of a case that ended by itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ending {
+pub(crate) struct CaseEnd {
     /// The kind of the case and its outcome, for counting.
     pub(crate) class: String,
     /// What went wrong.
@@ -37,7 +37,7 @@ pub(crate) trait Cases: Send + Sync + 'static {
     /// Bytes that one case may take.
     fn memory_limit(&self) -> u64;
     /// Runs a case.
-    fn run(&self, case: u64) -> Ending;
+    fn run(&self, case: u64) -> CaseEnd;
     /// A description of the case, for messages about one that did not end.
     fn describe(&self, case: u64) -> String;
 }
@@ -68,11 +68,11 @@ fn hear_panics() {
 }
 
 /// Runs one case, and catches its panic.
-fn attempt<C: Cases>(cases: &C, case: u64) -> Ending {
+fn attempt<C: Cases>(cases: &C, case: u64) -> CaseEnd {
     PANIC.with(|panic| *panic.borrow_mut() = Some(String::new()));
     let (ended, most) = memory::most_during(|| catch_unwind(AssertUnwindSafe(|| cases.run(case))));
     let panic = PANIC.with(|panic| panic.borrow_mut().take()).unwrap_or_default();
-    let mut ending = ended.unwrap_or_else(|_| Ending {
+    let mut ending = ended.unwrap_or_else(|_| CaseEnd {
         class: "panic".into(),
         failure: Some(format!("{}: {panic}", cases.describe(case))),
     });
@@ -95,7 +95,7 @@ pub(crate) fn run<C: Cases>(cases: C, plan: &Plan, progress: &Progress) -> Repor
     hear_panics();
     let (first, end) = plan.case.map_or((0, plan.budget), |case| (case, case + 1));
     let (cases, next) = (Arc::new(cases), Arc::new(AtomicU64::new(first)));
-    let (send, endings) = mpsc::channel::<(u64, Ending)>();
+    let (send, endings) = mpsc::channel::<(u64, CaseEnd)>();
     let start = || {
         let place = Arc::new(Place::default());
         let (cases, next, send, mine) = (Arc::clone(&cases), Arc::clone(&next), send.clone(), Arc::clone(&place));

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Ended, watch};
 use crate::cli::flags::CopyFlags;
 use crate::cli::resolve::on_disk;
-use crate::engines::storage::copying::Progress as Done;
+use crate::engines::storage::copying::PagesDone;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
@@ -27,7 +27,7 @@ pub(crate) fn run(flags: &CopyFlags) -> Result<Ended, Error> {
         return Err(Error::failed(format!("{shown}: no database there"))
             .help("--data names the directory of the database to copy"));
     };
-    let (done, mut shown) = (Done::default(), Progress::start());
+    let (done, mut shown) = (PagesDone::default(), Progress::start());
     let copied = watch(
         || {
             store.copy_to(&config.shown(), &flags.to, &done, || match interrupt::requested() {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::Ended;
 use crate::cli::flags::HistoryFlags;
 use crate::cli::resolve::{self, HistoryConfig};
-use crate::doors::history::{self, Outcome, Run, RunError, World};
+use crate::doors::history::{self, Outcome, Recorded, RunError, World};
 use crate::engines::storage::advice::{cannot_open, failed_transaction};
 use crate::engines::storage::database::{announce, options};
 use crate::report::json::print;
@@ -59,7 +59,7 @@ fn record(config: &HistoryConfig, file: File) -> Result<Ended, Error> {
     }
 }
 
-fn summary(config: &HistoryConfig, ran: &Run, seconds: f64) -> String {
+fn summary(config: &HistoryConfig, ran: &Recorded, seconds: f64) -> String {
     let count = |outcome| grouped(ran.txns.iter().filter(|t| t.outcome == outcome).count() as u64);
     let p = &config.params;
     format!(
@@ -92,7 +92,7 @@ fn open_out(path: &Path) -> Result<File, Error> {
     })
 }
 
-fn write_out(path: &Path, file: File, ran: &Run) -> Result<(), Error> {
+fn write_out(path: &Path, file: File, ran: &Recorded) -> Result<(), Error> {
     let failed = |e: std::io::Error| Error::failed(format!("{}: cannot be written: {e}", path.display()));
     // A pipe or terminal has no length to set.
     if fs::metadata(path).is_ok_and(|m| m.is_file()) {

@@ -2,7 +2,7 @@
 
 use super::Ended;
 use crate::cli::flags::IndexFetchFlags;
-use crate::lab::index_fetch::{self, Plan};
+use crate::lab::index_fetch::{self, Fetches};
 use crate::report;
 use crate::report::json::{JsonOut, conclude};
 use crate::workload::error::Error;
@@ -10,7 +10,7 @@ use crate::workload::error::Error;
 /// Carries the command out.
 pub(crate) fn run(flags: IndexFetchFlags) -> Result<Ended, Error> {
     let plan =
-        Plan { threads: flags.threads as usize, fetches: flags.fetches, points: flags.ctx_points, cold: flags.cold };
+        Fetches { threads: flags.threads as usize, fetches: flags.fetches, points: flags.ctx_points, cold: flags.cold };
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let done = index_fetch::run(&plan)?;
     let text = format!(

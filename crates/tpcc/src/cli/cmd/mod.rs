@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::driver::Clock;
 use crate::report::progress::{self, Progress};
-use crate::workload::check::{self as checker, Checked};
+use crate::workload::check::{self as checker, Audit};
 use crate::workload::database::Database;
 use crate::workload::engine::Engine;
 use crate::workload::error::{Error, command};
@@ -62,8 +62,8 @@ fn load<D: Database>(
     warehouses: u32,
     seed: u64,
 ) -> Result<(D, Loaded, u64), Error> {
-    let plan = loader::Plan::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
-    let (done, mut shown) = (loader::Progress::default(), Progress::start());
+    let plan = loader::Population::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
+    let (done, mut shown) = (loader::RowsDone::default(), Progress::start());
     let start = std::time::Instant::now();
     let database = watch(
         || D::load(config, hook, &plan, &done),
@@ -85,7 +85,7 @@ fn load<D: Database>(
 }
 
 /// "load  warehouse 7/20 [#######.............] 35%  412k rows/s  14 s left".
-fn load_line(plan: &loader::Plan, rows: u64, elapsed: Duration) -> String {
+fn load_line(plan: &loader::Population, rows: u64, elapsed: Duration) -> String {
     // The plan's number is a mean: the lines of orders are random.
     let share = (rows as f64 / plan.rows() as f64).min(1.0);
     let warehouse = ((share * f64::from(plan.warehouses)).ceil() as u32).max(1);
@@ -101,8 +101,8 @@ fn load_line(plan: &loader::Plan, rows: u64, elapsed: Duration) -> String {
 }
 
 /// Checks all rules and says how far it is.
-fn check<E: Engine>(engine: &E, loaded: &Loaded, threads: usize) -> Result<Checked, Error> {
-    let (done, mut shown) = (checker::Progress::default(), Progress::start());
+fn check<E: Engine>(engine: &E, loaded: &Loaded, threads: usize) -> Result<Audit, Error> {
+    let (done, mut shown) = (checker::WarehousesDone::default(), Progress::start());
     let checked = watch(
         || checker::check(engine, loaded, threads, &done),
         || {

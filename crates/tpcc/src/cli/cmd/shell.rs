@@ -3,7 +3,7 @@
 use super::Ended;
 use crate::cli::flags::ShellFlags;
 use crate::cli::resolve::on_disk;
-use crate::doors::shell::{End, MOST_SESSIONS, Shell};
+use crate::doors::shell::{Hangup, MOST_SESSIONS, Shell};
 use crate::engines::storage::advice::below;
 use crate::engines::storage::database::open_for_shell;
 use crate::workload::error::Error;
@@ -25,9 +25,9 @@ pub(crate) fn run(flags: ShellFlags) -> Result<Ended, Error> {
     });
     let closed = db.close();
     match end {
-        End::Quit => shell.answer_quit(closed.as_ref().copied()),
-        End::Input => {}
-        End::Deaf(error) => {
+        Hangup::Quit => shell.answer_quit(closed.as_ref().copied()),
+        Hangup::Input => {}
+        Hangup::Deaf(error) => {
             return Err(Error::failed(format!("stdout: replies cannot be written: {error}"))
                 .help("what was open is rolled back; what was committed is there"));
         }

@@ -14,7 +14,7 @@ use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::text::{broken_rules, check_line};
 use crate::report::{self, model};
-use crate::workload::check::Checked;
+use crate::workload::check::Audit;
 use crate::workload::database::Database;
 use crate::workload::engine::Engine;
 use crate::workload::error::Error;
@@ -56,7 +56,7 @@ pub(crate) fn run(flags: &VerifyFlags) -> Result<Ended, Error> {
         None
     };
     let nothing = compared.read_write + compared.read_only + compared.rolled_back == 0;
-    let passed = !nothing && compared.missing == 0 && checked.as_ref().is_some_and(Checked::passed);
+    let passed = !nothing && compared.missing == 0 && checked.as_ref().is_some_and(Audit::passed);
     let report = model::Verified {
         schema: model::schema_of("verify"),
         notice: report::NOTICE.to_owned(),

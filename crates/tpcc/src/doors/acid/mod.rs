@@ -20,10 +20,10 @@ use crate::driver::{Clock, next_run};
 use crate::engines::storage::fiber_hook::StoreHook;
 use crate::engines::storage::store::{Store, StoreError};
 use crate::workload::check;
-use crate::workload::engine::{Engine, Session, Ticket, Transaction};
+use crate::workload::engine::{Engine, OpenTransaction, Session, Ticket};
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::{Deck, Mix};
-use crate::workload::generate::input::{Input, World};
+use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::generate::nurand::Constants;
 use crate::workload::load;
 use crate::workload::loaded::Loaded;
@@ -32,7 +32,7 @@ use crate::workload::schema::keys::HistoryKey;
 use crate::workload::schema::rows::When;
 use crate::workload::settings::CtxPoints;
 use crate::workload::settings::TeamsOf;
-use crate::workload::txn::{self, Failure, Scratch, Steps, Verdict};
+use crate::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
 
 /// A small loaded database: two districts a warehouse, 30 customers and orders in each, nine of these undelivered,
 /// 100 items. Not TPC-C at all, but all its rules hold.
@@ -85,8 +85,8 @@ impl Shop {
     }
 
     fn loaded(store: Store, warehouses: u32, operations: Option<Operations>) -> Result<Shop, String> {
-        let plan = load::Plan::new(warehouses, Scale::TINY, 1, When::at(1));
-        let _ = load::populate(&plan, &store, 1, &load::Progress::default()).map_err(text)?;
+        let plan = load::Population::new(warehouses, Scale::TINY, 1, When::at(1));
+        let _ = load::populate(&plan, &store, 1, &load::RowsDone::default()).map_err(text)?;
         store.finish_load(&plan.loaded()).map_err(text)?;
         Ok(Shop { store, loaded: plan.loaded(), operations })
     }
@@ -135,7 +135,7 @@ impl Shop {
     /// Those of the engine, in words.
     pub fn begin(&self, isolation: Isolation, hot_last: bool) -> Result<Running<'_>, String> {
         let tx = self.store.begin_at(isolation).map_err(text)?;
-        Ok(Running::new(tx, if hot_last { Steps::HotLast } else { Steps::Spec }, self.loaded.scale))
+        Ok(Running::new(tx, if hot_last { StepOrder::HotLast } else { StepOrder::Spec }, self.loaded.scale))
     }
 
     /// What breaks a rule of the database, the twelve conditions among them: nothing, if all is well.
@@ -144,8 +144,8 @@ impl Shop {
     /// Those of the engine, in words.
     pub fn broken(&self) -> Result<Vec<String>, String> {
         self.database().verify_pages().map_err(text)?;
-        let checked = check::check(&self.store, &self.loaded, 1, &check::Progress::default()).map_err(text)?;
-        let broken = check::rule::Rule::ALL.into_iter().flat_map(|rule| {
+        let checked = check::check(&self.store, &self.loaded, 1, &check::WarehousesDone::default()).map_err(text)?;
+        let broken = check::rule::Invariant::ALL.into_iter().flat_map(|rule| {
             checked.findings.of(rule).first.iter().map(move |what| format!("{}: {what}", rule.name()))
         });
         Ok(broken.collect())
@@ -174,7 +174,7 @@ impl Shop {
     ) -> Result<u64, String> {
         let (mut random, mut deck) = (Random::stream(seed, u64::from(number)), Deck::new(Mix::Standard));
         let constants = Constants::for_run(&mut Random::stream(seed, u64::MAX), self.loaded.c_load);
-        let world = World { scale: self.loaded.scale, warehouses: self.loaded.warehouses, constants };
+        let world = InputSpace { scale: self.loaded.scale, warehouses: self.loaded.warehouses, constants };
         let home = (number % self.loaded.warehouses + 1, (number % u32::from(self.loaded.scale.districts)) as u8 + 1);
         let (clock, mut scratch, mut done) = (Clock::start(), Scratch::default(), 0);
         let mut session = self.store.session(number as usize).map_err(text)?;
@@ -207,7 +207,7 @@ fn attempt<S: Session<Error = StoreError>>(
     scratch: &mut Scratch,
 ) -> Result<(Verdict, Ticket), Failure<StoreError>> {
     let mut transaction = session.begin()?;
-    let verdict = txn::run(&mut transaction, Steps::HotLast, input, scratch)?;
+    let verdict = txn::run(&mut transaction, StepOrder::HotLast, input, scratch)?;
     let ticket = match verdict {
         Verdict::Commit => transaction.commit()?,
         Verdict::Rollback => transaction.rollback()?,

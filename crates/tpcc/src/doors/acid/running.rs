@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::text;
 use super::watched::Watched;
 use crate::engines::storage::store::StoreTransaction;
-use crate::workload::engine::Transaction;
+use crate::workload::engine::OpenTransaction;
 use crate::workload::generate::input::{
     DeliveryInput, Input, LineInput, NewOrderInput, OrderStatusInput, PaymentInput, Who,
 };
@@ -17,7 +17,7 @@ use crate::workload::schema::keys::{
 };
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::{Customer, District, History, Item, NewOrder, Order, OrderLine, Warehouse};
-use crate::workload::txn::{self, Scratch, Steps, Verdict};
+use crate::workload::txn::{self, Scratch, StepOrder, Verdict};
 
 /// The date of everything that tests do.
 const NOW: u64 = 99;
@@ -27,7 +27,7 @@ const TERMINAL: u32 = u32::MAX;
 /// A transaction under way. Rolled back when dropped.
 pub struct Running<'s> {
     tx: StoreTransaction<'s>,
-    steps: Steps,
+    steps: StepOrder,
     scale: Scale,
     scratch: Box<Scratch>,
     payments: u64,
@@ -72,7 +72,7 @@ pub struct Figures {
 type Answer<T> = Result<T, String>;
 
 impl<'s> Running<'s> {
-    pub(super) fn new(tx: StoreTransaction<'s>, steps: Steps, scale: Scale) -> Running<'s> {
+    pub(super) fn new(tx: StoreTransaction<'s>, steps: StepOrder, scale: Scale) -> Running<'s> {
         Running { tx, steps, scale, scratch: Box::default(), payments: 0 }
     }
 

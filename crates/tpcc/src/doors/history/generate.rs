@@ -40,7 +40,7 @@ pub enum Step {
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct Program {
     /// What to do, and whether to pause after it.
     pub steps: Vec<(Step, bool)>,
     /// Roll back at the end.
@@ -49,7 +49,7 @@ pub struct Plan {
 
 /// The transactions of one session, one after the other.
 #[derive(Debug)]
-pub struct Generator {
+pub struct Programs {
     random: Random,
     form: Form,
     keys: u32,
@@ -57,10 +57,10 @@ pub struct Generator {
     abort_percent: u32,
 }
 
-impl Generator {
+impl Programs {
     /// The transactions of a session.
-    pub fn new(params: &Params, session: u32) -> Generator {
-        Generator {
+    pub fn new(params: &Params, session: u32) -> Programs {
+        Programs {
             random: Random::stream(params.seed, u64::from(session)),
             form: params.form,
             keys: params.keys as u32,
@@ -70,11 +70,11 @@ impl Generator {
     }
 
     /// The next transaction.
-    pub fn plan(&mut self) -> Plan {
+    pub fn plan(&mut self) -> Program {
         let n = self.random.within(1, MOST_STEPS);
         let mut seen = Vec::new();
         let steps = (0..n).map(|_| (self.step(&mut seen), self.random.percent(PAUSE_PERCENT))).collect();
-        Plan { steps, abort: self.random.percent(self.abort_percent) }
+        Program { steps, abort: self.random.percent(self.abort_percent) }
     }
 
     fn step(&mut self, seen: &mut Vec<u64>) -> Step {
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_seed_repeats_and_sessions_differ() {
         let plans = |session| {
-            let mut generator = Generator::new(&params(Form::Register), session);
+            let mut generator = Programs::new(&params(Form::Register), session);
             (0..100).map(|_| generator.plan()).collect::<Vec<_>>()
         };
         assert_eq!(plans(0), plans(0));
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn every_kind_of_step_comes_within_its_bounds() {
         for form in [Form::ListAppend, Form::Register] {
-            let mut generator = Generator::new(&params(form), 0);
+            let mut generator = Programs::new(&params(form), 0);
             let (mut kinds, mut aborts) = ([0; 5], 0);
             for _ in 0..2000 {
                 let plan = generator.plan();

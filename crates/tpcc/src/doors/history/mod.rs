@@ -24,9 +24,9 @@ mod trial;
 mod world;
 
 pub use format::{FormatError, read, write};
-pub use generate::{Generator, Plan, Step};
-pub use run::{Run, RunError, run};
-pub use session::Session;
+pub use generate::{Program, Programs, Step};
+pub use run::{Recorded, RunError, run};
+pub use session::RecordedSession;
 pub use team::Teams;
 pub use trial::{Trial, Tried};
 pub use world::World;

@@ -5,12 +5,12 @@ use std::sync::Barrier;
 use storage::{Database, TxnError};
 
 use super::session::drive;
-use super::team::{Ended, Teams};
-use super::{Params, Session, Txn, World};
+use super::team::{SessionEnd, Teams};
+use super::{Params, RecordedSession, Txn, World};
 
 /// What came of a run.
 #[derive(Debug)]
-pub struct Run {
+pub struct Recorded {
     /// The history, by session.
     pub txns: Vec<Txn>,
     /// What ended it early.
@@ -41,7 +41,7 @@ pub fn run(
     params: &Params,
     teams: Option<&Teams>,
     interrupted: &(dyn Fn() -> bool + Sync),
-) -> Result<Run, RunError> {
+) -> Result<Recorded, RunError> {
     let world = World::new(db, params)?;
     let mut sessions = match teams {
         Some(teams) => teams.run(&world, interrupted).map_err(RunError::Fibers)?,
@@ -55,17 +55,21 @@ pub fn run(
     {
         error = first.read_all().err();
     }
-    Ok(Run { txns: sessions.into_iter().flat_map(|(session, _)| session.into_done()).collect(), error, interrupted })
+    Ok(Recorded {
+        txns: sessions.into_iter().flat_map(|(session, _)| session.into_done()).collect(),
+        error,
+        interrupted,
+    })
 }
 
-fn on_threads<'w, 'db>(world: &'w World<'db>, interrupted: &(dyn Fn() -> bool + Sync)) -> Vec<Ended<'w, 'db>> {
+fn on_threads<'w, 'db>(world: &'w World<'db>, interrupted: &(dyn Fn() -> bool + Sync)) -> Vec<SessionEnd<'w, 'db>> {
     let together = Barrier::new(world.params.sessions as usize);
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..world.params.sessions)
             .map(|number| {
                 let together = &together;
                 scope.spawn(move || {
-                    let mut session = Session::new(world, number);
+                    let mut session = RecordedSession::new(world, number);
                     together.wait();
                     let error = drive(&mut session, number == 0, &mut std::thread::yield_now, interrupted).err();
                     (session, error)

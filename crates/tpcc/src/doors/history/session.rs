@@ -1,7 +1,7 @@
 //! One session: carries plans out, one transaction after the other, and writes down what it did and saw.
 //!
 //! It calls the engine's blocking statements and nothing else, so it runs on a thread or on a fiber. Between steps it
-//! calls the `pause` of whoever runs it, with no latch and no lock of its own held beside those of its transaction.
+//! calls the `pause` of its runner, with no latch and no lock of its own held beside those of its transaction.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -10,17 +10,17 @@ use storage::{Key, Row, Transaction, TxnError};
 
 use super::generate::MOST_STEPS;
 use super::world::Absence;
-use super::{Form, Generator, Op, Outcome, Plan, Step, Txn, World};
+use super::{Form, Op, Outcome, Program, Programs, Step, Txn, World};
 
-/// A row of the register form that was inserted and has not got its version yet. Nobody else may see it.
+/// A row of the register form that was inserted and has not got its version yet. No other transaction may see it.
 const NO_VERSION: u64 = 0;
 
 /// One session of a [`World`].
 #[derive(Debug)]
-pub struct Session<'w, 'db> {
+pub struct RecordedSession<'w, 'db> {
     world: &'w World<'db>,
     number: u32,
-    generator: Generator,
+    generator: Programs,
     done: Vec<Txn>,
 }
 
@@ -37,11 +37,11 @@ struct Running<'t, 'w, 'db> {
     number: u64,
 }
 
-impl<'w, 'db> Session<'w, 'db> {
+impl<'w, 'db> RecordedSession<'w, 'db> {
     /// A session that has not begun.
-    pub fn new(world: &'w World<'db>, number: u32) -> Session<'w, 'db> {
-        let generator = Generator::new(&world.params, number);
-        Session { world, number, generator, done: Vec::with_capacity(world.params.transactions as usize) }
+    pub fn new(world: &'w World<'db>, number: u32) -> RecordedSession<'w, 'db> {
+        let generator = Programs::new(&world.params, number);
+        RecordedSession { world, number, generator, done: Vec::with_capacity(world.params.transactions as usize) }
     }
 
     /// Its place among the sessions.
@@ -77,14 +77,14 @@ impl<'w, 'db> Session<'w, 'db> {
     /// list's order to its end, and what was lost.
     ///
     /// # Errors
-    /// As [`Session::step`].
+    /// As [`RecordedSession::step`].
     pub fn read_all(&mut self) -> Result<(), TxnError> {
         let last = self.world.last_key();
         let all = Step::Range { at: 0, below: 0, above: last, backward: false };
-        self.carry_out(&Plan { steps: vec![(all, false)], abort: false }, &mut || {})
+        self.carry_out(&Program { steps: vec![(all, false)], abort: false }, &mut || {})
     }
 
-    fn carry_out(&mut self, plan: &Plan, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
+    fn carry_out(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
         let world = self.world;
         let id = u64::from(self.number) * u64::from(world.params.transactions) + self.done.len() as u64;
         let start = world.now();
@@ -123,7 +123,7 @@ impl<'w, 'db> Session<'w, 'db> {
 impl Running<'_, '_, '_> {
     /// Lets the engine look ahead for the rows of a plan: what it remembers of where they are must not be believed for
     /// longer than it is true.
-    fn announce(&mut self, plan: &Plan) -> Result<(), TxnError> {
+    fn announce(&mut self, plan: &Program) -> Result<(), TxnError> {
         let keys = plan.steps.iter().map(|(step, _)| match *step {
             Step::Read(at)
             | Step::ReadForUpdate(at)
@@ -135,7 +135,7 @@ impl Running<'_, '_, '_> {
         self.tx.prefetch(&self.world.rows, &keys)
     }
 
-    fn steps(&mut self, plan: &Plan, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
+    fn steps(&mut self, plan: &Program, pause: &mut dyn FnMut()) -> Result<(), TxnError> {
         for (step, then_pause) in &plan.steps {
             match (self.world.params.form, *step) {
                 (Form::ListAppend, Step::Write(place, _)) => {
@@ -311,19 +311,19 @@ fn decoded(mut key: &[u8]) -> Option<u64> {
     <u64 as Key>::decode(&mut key)
 }
 
-/// The numbers of a list. What is no number is shown as one that nobody wrote.
+/// The numbers of a list. What is no number is shown as one that no transaction wrote.
 fn numbers(row: &[u8]) -> Vec<u64> {
     row.chunks(size_of::<u32>()).map(|bytes| <u32 as Row>::decode(bytes).map_or(u64::MAX, u64::from)).collect()
 }
 
-/// The version of a register's row. What is none is shown as one that nobody wrote.
+/// The version of a register's row. What is none is shown as one that no transaction wrote.
 fn version(row: &[u8]) -> u64 {
     row.get(..size_of::<u64>()).and_then(<u64 as Row>::decode).unwrap_or(u64::MAX)
 }
 
 /// Runs a session to its end; the first one leaves its last transaction for when all have ended.
 pub(super) fn drive(
-    session: &mut Session<'_, '_>,
+    session: &mut RecordedSession<'_, '_>,
     is_first: bool,
     pause: &mut dyn FnMut(),
     interrupted: &(dyn Fn() -> bool + Sync),

@@ -8,7 +8,7 @@ use sched_steps::{Executor, FiberError, fiber};
 use storage::{Database, Hook, TxnError};
 
 use super::session::drive;
-use super::{Session, World};
+use super::{RecordedSession, World};
 use crate::driver::runner::steps::policy::{StepsHook, hook_at, hook_for};
 use crate::engines::storage::fiber_hook::FiberPolicy;
 use crate::workload::error::Error;
@@ -29,7 +29,7 @@ pub struct Teams {
 }
 
 /// A session when it has ended, and what ended it early.
-pub(super) type Ended<'w, 'db> = (Session<'w, 'db>, Option<TxnError>);
+pub(super) type SessionEnd<'w, 'db> = (RecordedSession<'w, 'db>, Option<TxnError>);
 
 impl Teams {
     /// Teams as `tpcc run` has them, of at most `size` fibers.
@@ -81,7 +81,7 @@ impl Teams {
         &self,
         world: &'w World<'db>,
         interrupted: &(dyn Fn() -> bool + Sync),
-    ) -> Result<Vec<Ended<'w, 'db>>, String> {
+    ) -> Result<Vec<SessionEnd<'w, 'db>>, String> {
         self.know(world.db)?;
         let sessions = world.params.sessions;
         let workers = self.workers.min(sessions as usize);
@@ -100,10 +100,10 @@ impl Teams {
                 .collect();
             let join =
                 |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or_else(|p| resume_unwind(p));
-            let all: Vec<Result<Vec<Ended<'_, '_>>, String>> = threads.into_iter().map(join).collect();
+            let all: Vec<Result<Vec<SessionEnd<'_, '_>>, String>> = threads.into_iter().map(join).collect();
             all.into_iter().collect::<Result<Vec<_>, _>>()
         })?;
-        let mut all: Vec<Ended<'_, '_>> = ended.into_iter().flatten().collect();
+        let mut all: Vec<SessionEnd<'_, '_>> = ended.into_iter().flatten().collect();
         all.sort_by_key(|(session, _)| session.number());
         Ok(all)
     }
@@ -115,12 +115,12 @@ fn serve<'w, 'db>(
     sessions: impl Iterator<Item = u32>,
     world: &'w World<'db>,
     interrupted: &(dyn Fn() -> bool + Sync),
-) -> Result<Vec<Ended<'w, 'db>>, String> {
+) -> Result<Vec<SessionEnd<'w, 'db>>, String> {
     let ran = executor.scope(|scope| {
         let fibers: Vec<_> = sessions
             .map(|number| {
                 scope.spawn(move || {
-                    let mut session = Session::new(world, number);
+                    let mut session = RecordedSession::new(world, number);
                     let error = drive(&mut session, number == 0, &mut fiber::yield_now, interrupted).err();
                     (session, error)
                 })

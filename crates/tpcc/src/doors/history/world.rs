@@ -127,7 +127,7 @@ impl<'db> World<'db> {
         }
     }
 
-    /// A version for a write, or for a delete. Only for who has the row to itself.
+    /// A version for a write, or for a delete. Only for a writer that has the row to itself.
     pub(super) fn draw(&self, delete: bool) -> u64 {
         2 * self.versions.fetch_add(1, Ordering::Relaxed) + u64::from(delete)
     }

@@ -3,10 +3,10 @@
 //! A session is `Idle`, `Running` a request, or `Blocked` in it by a lock. Sessions have transactions at the same time, but
 //! only one of them is on its way at any moment: a request is given to one; those whom it wakes go on, in the order they were
 //! woken, when it has been answered or waits itself. A session becomes `Blocked` in its own thread, just before it sleeps,
-//! and `Running` again in the thread of whoever wakes it, so nobody ever sees all at rest while one of them is about to go
+//! and `Running` again in the thread that wakes it, so no thread ever sees all at rest while one of them is about to go
 //! on. This makes the replies and their order a matter of the requests alone, not of threads.
 //!
-//! Nobody can be kept waiting for a turn by someone who waits for him: whoever waits for a turn holds locks and nothing else,
+//! No session waits for the turn of one that waits for it: a session that waits for a turn holds locks and nothing else,
 //! and a wait for a lock gives the turn away.
 
 use std::collections::VecDeque;
@@ -36,7 +36,7 @@ struct Session {
 }
 
 /// Shared by the thread that reads requests, the sessions' threads, and the engine's hook.
-pub(super) struct Board {
+pub(super) struct Turns {
     state: Mutex<State>,
     moved: Condvar,
 }
@@ -52,17 +52,17 @@ struct State {
     next: VecDeque<SessionId>,
 }
 
-impl std::fmt::Debug for Board {
+impl std::fmt::Debug for Turns {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Board").finish_non_exhaustive()
     }
 }
 
-impl Board {
+impl Turns {
     /// A board that writes to `out`.
-    pub(super) fn new(out: Box<dyn Write + Send>) -> Board {
+    pub(super) fn new(out: Box<dyn Write + Send>) -> Turns {
         let state = State { out, failure: None, sessions: Vec::new(), turn: None, next: VecDeque::new() };
-        Board { state: Mutex::new(state), moved: Condvar::new() }
+        Turns { state: Mutex::new(state), moved: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -100,7 +100,7 @@ impl Board {
     pub(super) fn block(&self, session: SessionId, token: &WaitToken, sleep: impl FnOnce()) {
         {
             let mut state = self.state();
-            // Whoever wakes does so under this mutex: either the wake is here by now, or it will find the session blocked.
+            // The waker acts under this mutex: either the wake is here by now, or it will find the session blocked.
             if token.try_consume() {
                 return;
             }
@@ -118,7 +118,7 @@ impl Board {
         }
     }
 
-    /// Wakes whoever waits at `token` by calling `wake`, and lets `session` go on in its turn if it is the one.
+    /// Wakes the session that waits at `token` by calling `wake`, and lets `session` go on in its turn if it is the one.
     pub(super) fn wake(&self, session: SessionId, token: &WaitToken, wake: impl FnOnce()) {
         let mut state = self.state();
         let at = &mut state.sessions[session.0];

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use storage::{BlockReason, Hook, ThreadHook, WaitToken};
 
-use super::board::{Board, SessionId};
+use super::board::{SessionId, Turns};
 
 thread_local! {
     /// The session that this thread serves.
@@ -23,11 +23,11 @@ pub(super) fn enter(session: SessionId) {
 #[derive(Debug)]
 pub(super) struct ShellHook {
     threads: ThreadHook,
-    board: Arc<Board>,
+    board: Arc<Turns>,
 }
 
 impl ShellHook {
-    pub(super) fn new(board: Arc<Board>) -> ShellHook {
+    pub(super) fn new(board: Arc<Turns>) -> ShellHook {
         ShellHook { threads: ThreadHook::default(), board }
     }
 }
@@ -36,7 +36,7 @@ impl Hook for ShellHook {
     fn block(&self, token: &WaitToken, reason: BlockReason) {
         match (reason, SESSION.get()) {
             (BlockReason::Lock, Some(session)) => {
-                // For `wake`; nobody else writes it. 0 is nobody.
+                // For `wake`; no other thread writes it. 0 is no session.
                 token.scheduler_word.store(session.0 + 1, Ordering::Release);
                 self.board.block(session, token, || self.threads.block(token, reason));
             }

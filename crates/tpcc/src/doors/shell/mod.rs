@@ -28,7 +28,7 @@
 //! **`check` and `dump` beside open transactions.** `check` looks at pages, which are whole whenever no request is being
 //! carried out, so it never waits; rows that are not committed count like others. `dump` shows one committed state and
 //! nothing else: it is a transaction of its own that locks the table for reading, so beside an open transaction that has
-//! written it answers `dump blocked`, and the rows follow when that one ends. It waits holding nothing, so it is in nobody's
+//! written it answers `dump blocked`, and the rows follow when that one ends. It waits holding nothing, so it is in no
 //! deadlock.
 //!
 //! At the end of input, as at `quit` and Ctrl-C, open transactions are rolled back.
@@ -48,7 +48,7 @@ use std::time::Duration;
 use storage::{Database, Hook, OpenTable};
 
 use crate::workload::interrupt;
-use board::{Board, SessionId};
+use board::{SessionId, Turns};
 use request::{Line, Request};
 
 /// Most sessions, `dump`'s own among them: each is a thread and may have a transaction.
@@ -60,24 +60,24 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// A shell before there is a database: the database has to be opened with its hook.
 pub(crate) struct Shell {
-    board: Arc<Board>,
+    board: Arc<Turns>,
 }
 
 /// Why a shell ended.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum Hangup {
     /// No more input, or Ctrl-C.
     Input,
     /// `quit`: it is answered when the database is closed.
     Quit,
-    /// Nobody hears replies any more.
+    /// No reader hears replies any more.
     Deaf(io::Error),
 }
 
 impl Shell {
     /// A shell that answers on `out`.
     pub(crate) fn new(out: Box<dyn Write + Send>) -> Shell {
-        Shell { board: Arc::new(Board::new(out)) }
+        Shell { board: Arc::new(Turns::new(out)) }
     }
 
     /// What the database has to be opened with.
@@ -92,7 +92,7 @@ impl Shell {
         table: OpenTable<i64, String>,
         input: impl Read + Send + 'static,
         mut step: impl FnMut(),
-    ) -> End {
+    ) -> Hangup {
         let lines = read_lines(input);
         let end = thread::scope(|scope| {
             let mut sessions = Sessions { scope, db, table, board: &self.board, by_name: HashMap::new() };
@@ -100,23 +100,23 @@ impl Shell {
                 match lines.recv_timeout(LOOK) {
                     Ok(line) => {
                         if sessions.take(line) == Line::Quit {
-                            return End::Quit;
+                            return Hangup::Quit;
                         }
                         self.board.settle();
                         step();
                     }
                     Err(RecvTimeoutError::Timeout) if !interrupt::requested() => {}
-                    Err(_) => return End::Input,
+                    Err(_) => return Hangup::Input,
                 }
                 if !self.board.is_heard() {
-                    return End::Input;
+                    return Hangup::Input;
                 }
             }
-            // Here the sessions' channels close. Who is idle rolls back, which lets those go on who wait for it, and so on:
-            // somebody in every queue waits for nobody, or it would have been a deadlock.
+            // Here the sessions' channels close. An idle one rolls back, which lets those go on that wait for it, and so on:
+            // one session in every queue waits for no other, or it would have been a deadlock.
         });
         match self.board.take_failure() {
-            Some(error) => End::Deaf(error),
+            Some(error) => Hangup::Deaf(error),
             None => end,
         }
     }
@@ -143,7 +143,7 @@ struct Sessions<'scope, 'env, 'a> {
     scope: &'scope Scope<'scope, 'env>,
     db: &'env Database,
     table: OpenTable<i64, String>,
-    board: &'a Arc<Board>,
+    board: &'a Arc<Turns>,
     by_name: HashMap<String, (SessionId, SyncSender<Request>)>,
 }
 
@@ -206,7 +206,7 @@ impl<'scope, 'env> Sessions<'scope, 'env, '_> {
     }
 }
 
-/// Reads lines in a thread of its own, which nobody waits for: a read from a terminal cannot be broken off.
+/// Reads lines in a thread of its own, which no thread waits for: a read from a terminal cannot be broken off.
 fn read_lines(input: impl Read + Send + 'static) -> mpsc::Receiver<Received> {
     let (lines, inbox) = mpsc::sync_channel(16);
     let work = move || {

@@ -4,7 +4,7 @@ use std::sync::mpsc::Receiver;
 
 use storage::{Database, Isolation, OpenTable, StorageError, TableLock, Transaction, TxnError};
 
-use super::board::{Board, SessionId};
+use super::board::{SessionId, Turns};
 use super::hook;
 use super::request::Request;
 
@@ -12,7 +12,7 @@ use super::request::Request;
 pub(super) fn serve(
     db: &Database,
     table: OpenTable<i64, String>,
-    board: &Board,
+    board: &Turns,
     me: SessionId,
     requests: &Receiver<Request>,
 ) {
@@ -27,7 +27,7 @@ pub(super) fn serve(
 
 /// A request is answered even if serving it panics: the shell waits for it.
 struct Answered<'a> {
-    board: &'a Board,
+    board: &'a Turns,
     me: SessionId,
 }
 
@@ -83,7 +83,7 @@ impl<'db> Session<'db> {
     fn go_on(&mut self, mut transaction: Transaction<'db>, request: Request) -> String {
         let ended = |ended: Result<(), TxnError>| ended.map_or_else(|error| refused(&error), |()| "ok".to_owned());
         match request {
-            // Returns when the commit is on disk: until then nobody is told what it wrote, although its locks are gone.
+            // Returns when the commit is on disk: until then no client is told what it wrote, although its locks are gone.
             Request::Commit => return ended(transaction.commit()),
             Request::Rollback => return ended(transaction.rollback().map(drop)),
             _ => {}

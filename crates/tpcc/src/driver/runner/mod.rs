@@ -7,7 +7,7 @@ use super::admission::Ready;
 use super::desk::Desk;
 use super::{Control, Share};
 use crate::workload::engine::Engine;
-use crate::workload::txn::Steps;
+use crate::workload::txn::StepOrder;
 
 /// A way to run the transactions that a desk gives out.
 pub(crate) trait Runner: Sync {
@@ -31,7 +31,7 @@ pub(crate) struct Workplace<'a, E> {
     /// Transactions under way at once: at most [`Runner::team_size`], less if the worker has not the terminals for it.
     pub(crate) size: usize,
     /// Order of steps in a transaction.
-    pub(crate) steps: Steps,
+    pub(crate) steps: StepOrder,
     /// What the main thread tells.
     pub(crate) control: &'a Control,
 }

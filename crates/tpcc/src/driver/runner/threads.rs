@@ -7,7 +7,7 @@ use crate::driver::attempt::execute;
 use crate::driver::desk::{Desk, Next};
 use crate::driver::{Control, Phase, Share};
 use crate::workload::engine::{Engine, Session};
-use crate::workload::txn::{Failure, Scratch, Steps};
+use crate::workload::txn::{Failure, Scratch, StepOrder};
 
 /// Threads without fibers.
 pub(crate) struct ThreadsRunner;
@@ -33,12 +33,12 @@ struct Worker<'a, S, R> {
     session: S,
     desk: Desk<'a, R>,
     scratch: Scratch,
-    steps: Steps,
+    steps: StepOrder,
     control: &'a Control,
 }
 
 impl<'a, S: Session, R: Ready> Worker<'a, S, R> {
-    fn new(session: S, desk: Desk<'a, R>, steps: Steps, control: &'a Control) -> Self {
+    fn new(session: S, desk: Desk<'a, R>, steps: StepOrder, control: &'a Control) -> Self {
         Worker { session, desk, scratch: Scratch::default(), steps, control }
     }
 

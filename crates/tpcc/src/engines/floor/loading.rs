@@ -79,11 +79,11 @@ impl Loading {
 
 impl BulkSink for Loading {
     type Error = FloorError;
-    type Appender<'a, T: TableDef> = Rows<'a, T>;
+    type Appender<'a, T: TableDef> = SortedRows<'a, T>;
     type IndexAppender<'a, I: IndexDef> = Entries<'a, I>;
 
-    fn table<T: TableDef>(&self) -> Result<Rows<'_, T>, FloorError> {
-        Ok(Rows { to: T::of(&self.tables), rows: Vec::new() })
+    fn table<T: TableDef>(&self) -> Result<SortedRows<'_, T>, FloorError> {
+        Ok(SortedRows { to: T::of(&self.tables), rows: Vec::new() })
     }
 
     fn index<I: IndexDef>(&self) -> Result<Entries<'_, I>, FloorError> {
@@ -92,12 +92,12 @@ impl BulkSink for Loading {
 }
 
 /// Rows of one table in key order.
-pub(crate) struct Rows<'a, T: TableDef> {
+pub(crate) struct SortedRows<'a, T: TableDef> {
     to: &'a Mutex<BTreeMap<T::Key, RowOf<T>>>,
     rows: Vec<(T::Key, RowOf<T>)>,
 }
 
-impl<T: TableDef> Append<T> for Rows<'_, T> {
+impl<T: TableDef> Append<T> for SortedRows<'_, T> {
     type Error = FloorError;
 
     #[inline]

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::workload::database::{Database, StructureFound};
-use crate::workload::engine::{Abort, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
+use crate::workload::engine::{Abort, Engine, EngineError, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::error::Error;
 use crate::workload::load;
 use crate::workload::loaded::Loaded;
@@ -193,7 +193,7 @@ pub(crate) struct FloorTransaction<'t> {
     undo: &'t mut Undo,
 }
 
-impl Transaction for FloorTransaction<'_> {
+impl OpenTransaction for FloorTransaction<'_> {
     #[inline]
     fn commit(self) -> Result<Ticket, FloorError> {
         self.undo.forget();
@@ -368,13 +368,13 @@ impl Database for Floor {
     fn load(
         config: &StoreConfig,
         _: Option<&Infallible>,
-        plan: &load::Plan,
-        progress: &load::Progress,
+        plan: &load::Population,
+        progress: &load::RowsDone,
     ) -> Result<Option<Self>, Error> {
         let maps = Loading::new();
         match load::populate(plan, &maps, config.workers, progress).map_err(|e| Error::failed(e.to_string()))? {
-            load::Loading::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),
-            load::Loading::Cancelled => Ok(None),
+            load::LoadEnd::Done => Ok(Some(Floor::new(maps, &plan.loaded()))),
+            load::LoadEnd::Cancelled => Ok(None),
         }
     }
 

@@ -14,12 +14,12 @@ use crate::workload::error::Error;
 
 /// How far a copy is, for another thread to look at.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct PagesDone {
     pages: AtomicU64,
     in_all: AtomicU64,
 }
 
-impl Progress {
+impl PagesDone {
     /// Pages copied, and pages to copy.
     pub(crate) fn pages(&self) -> (u64, u64) {
         (self.pages.load(Ordering::Relaxed), self.in_all.load(Ordering::Relaxed))
@@ -32,7 +32,7 @@ impl Store {
         &self,
         from: &str,
         to: &Path,
-        done: &Progress,
+        done: &PagesDone,
         goes_on: impl Fn() -> ControlFlow<()>,
     ) -> Result<Option<Copied>, Error> {
         let shown = to.display();

@@ -83,8 +83,8 @@ impl Database for Store {
     fn load(
         config: &StoreConfig,
         hook: Option<&Self::Hook>,
-        plan: &load::Plan,
-        progress: &load::Progress,
+        plan: &load::Population,
+        progress: &load::RowsDone,
     ) -> Result<Option<Self>, Error> {
         let shown = config.shown();
         if config.data.join(CONTROL).exists() {
@@ -105,11 +105,11 @@ impl Database for Store {
         let db = open_files(options, config, true).map_err(|error| cannot_create(&error, &shown))?;
         let store = Store::on(db, config, hook)?;
         match load::populate(plan, &store, config.workers, progress).map_err(|error| failed(error, &shown))? {
-            load::Loading::Done => {
+            load::LoadEnd::Done => {
                 store.finish_load(&plan.loaded()).map_err(|error| failed(error, &shown))?;
                 Ok(Some(store))
             }
-            load::Loading::Cancelled => Ok(None),
+            load::LoadEnd::Cancelled => Ok(None),
         }
     }
 

@@ -110,7 +110,7 @@ mod tests {
     use storage::{Durability, Options};
 
     use super::*;
-    use crate::workload::engine::{Engine, Session, Transaction};
+    use crate::workload::engine::{Engine, OpenTransaction, Session};
     use crate::workload::load;
     use crate::workload::ops::{Ops, Read};
     use crate::workload::schema::Scale;
@@ -122,9 +122,9 @@ mod tests {
     fn loaded(pool: u64, threads: usize, seed: u64) -> Store {
         let db = Options::new().buffer_pool(pool).open_on(Arc::new(MemDisk::new())).unwrap();
         let store = Store::new(db, Isolation::Serializable, Durability::Async, true, false, None).unwrap();
-        let plan = load::Plan::new(2, Scale::TINY, seed, When::at(77));
-        let done = load::populate(&plan, &store, threads, &load::Progress::default()).unwrap();
-        assert_eq!(done, load::Loading::Done);
+        let plan = load::Population::new(2, Scale::TINY, seed, When::at(77));
+        let done = load::populate(&plan, &store, threads, &load::RowsDone::default()).unwrap();
+        assert_eq!(done, load::LoadEnd::Done);
         store.finish_load(&plan.loaded()).unwrap();
         store
     }

@@ -8,7 +8,9 @@ use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
 use super::fiber_hook::StoreHook;
-use crate::workload::engine::{Abort, AbortCause, Engine, EngineError, EngineFigures, Session, Ticket, Transaction};
+use crate::workload::engine::{
+    Abort, AbortCause, Engine, EngineError, EngineFigures, OpenTransaction, Session, Ticket,
+};
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
@@ -263,7 +265,7 @@ impl StoreTransaction<'_> {
     }
 }
 
-impl Transaction for StoreTransaction<'_> {
+impl OpenTransaction for StoreTransaction<'_> {
     #[inline]
     fn commit(self) -> Result<Ticket, StoreError> {
         let end = self.tx.commit_async()?;

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 use super::cache::Cache;
 use super::geometry::Geometry;
-use super::trace::{Operation, Step};
+use super::trace::{Executed, Operation};
 
 /// Code of a switch that runs at each live point, in bytes: see `sched_steps`.
 const SWITCH_BYTES: u32 = 64;
@@ -45,7 +45,7 @@ pub(crate) fn footprint(operation: &Operation, before: &Operation, geometry: Geo
 }
 
 /// Different bytes and different lines of some steps.
-pub(crate) fn touched(steps: &[Step], line: u32) -> (usize, usize) {
+pub(crate) fn touched(steps: &[Executed], line: u32) -> (usize, usize) {
     let (mut seen, mut lines) = (HashSet::new(), HashSet::new());
     let shift = line.trailing_zeros();
     for step in steps {
@@ -58,7 +58,7 @@ pub(crate) fn touched(steps: &[Step], line: u32) -> (usize, usize) {
 }
 
 /// Executes steps.
-fn run(cache: &mut Cache, steps: &[Step]) {
+fn run(cache: &mut Cache, steps: &[Executed]) {
     for step in steps {
         cache.refer(step.at, step.len.into());
     }
@@ -66,7 +66,7 @@ fn run(cache: &mut Cache, steps: &[Step]) {
 
 /// How many steps from the begin one may go before a follower misses more than [`KNEE`] of what the first missed: the
 /// paper's knee, to within a sixty-fourth of the operation. None when the whole operation has none.
-pub(crate) fn knee(steps: &[Step], geometry: Geometry) -> Option<usize> {
+pub(crate) fn knee(steps: &[Executed], geometry: Geometry) -> Option<usize> {
     if fits(&[], steps, geometry) {
         return None;
     }
@@ -80,7 +80,7 @@ pub(crate) fn knee(steps: &[Step], geometry: Geometry) -> Option<usize> {
 }
 
 /// Whether a second execution of a stretch finds it in the cache. `switch` is where the switch lies that ends it.
-fn fits(switch: &[u64], stretch: &[Step], geometry: Geometry) -> bool {
+fn fits(switch: &[u64], stretch: &[Executed], geometry: Geometry) -> bool {
     let mut cache = Cache::new(geometry);
     let once = |cache: &mut Cache| {
         let before = cache.misses();
@@ -150,7 +150,7 @@ mod tests {
 
     /// Straight code of `bytes`, in instructions of 4, with a point each `every` bytes.
     fn straight(bytes: u64, every: u64) -> Operation {
-        let steps: Vec<Step> = (0..bytes / 4).map(|i| Step { at: 0x1000 + 4 * i, len: 4 }).collect();
+        let steps: Vec<Executed> = (0..bytes / 4).map(|i| Executed { at: 0x1000 + 4 * i, len: 4 }).collect();
         let points = (1..bytes / every)
             .map(|i| Passed { site: i as u32, after: (i * every / 4) as usize, calls: vec![] })
             .collect();

@@ -11,10 +11,10 @@ use crate::driver::terminal::Terminal;
 use crate::driver::{self, Clock, Plan};
 use crate::engines::storage::store::Store;
 use crate::workload::database::Database;
-use crate::workload::engine::{Engine, Session, Transaction};
+use crate::workload::engine::{Engine, OpenTransaction, Session};
 use crate::workload::error::{Error, command};
 use crate::workload::generate::Random;
-use crate::workload::generate::input::World;
+use crate::workload::generate::input::InputSpace;
 use crate::workload::generate::nurand::Constants;
 use crate::workload::loaded::Loaded;
 use crate::workload::settings::StoreConfig;
@@ -76,7 +76,7 @@ pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("the traced run failed: {e}"));
     let run = driver::next_run(&store).map_err(|e| failed(&e))?;
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
-    let world = World { scale: loaded.scale, warehouses: plan.warehouses, constants };
+    let world = InputSpace { scale: loaded.scale, warehouses: plan.warehouses, constants };
     let clock = Clock::start();
     let mut terminals: Vec<Terminal> =
         (0..plan.terminals).map(|number| Terminal::new(number, run, plan, &loaded.scale)).collect();
@@ -133,7 +133,7 @@ fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded),
 /// Lets the parent trace this thread, if it wants to.
 fn traceable() -> Result<(), Error> {
     nix::sys::ptrace::traceme().map_err(|e| Error::failed(format!("cannot be traced: {}", e.desc())))?;
-    // Stops here until the parent lets it go on. Where the parent traces nobody this ends the program, which is right.
+    // Stops here until the parent lets it go on. Where the parent does not trace, this ends the program, which is right.
     nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP)
         .map_err(|e| Error::failed(format!("cannot stop for the tracer: {}", e.desc())))
 }

@@ -43,7 +43,7 @@ pub(super) fn trap(mark: Mark, first: u64, second: u64) -> bool {
     answer == ENOUGH
 }
 
-/// Elsewhere nobody traces.
+/// Elsewhere nothing is traced.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn trap(_mark: Mark, _first: u64, _second: u64) -> bool {
     true

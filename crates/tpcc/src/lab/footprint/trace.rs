@@ -2,7 +2,7 @@
 
 /// An instruction that was executed: where it lies and how long it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Step {
+pub(crate) struct Executed {
     /// Address, with every file of the program moved to a place that is the same in each run.
     pub(crate) at: u64,
     /// Bytes.
@@ -36,12 +36,12 @@ pub(crate) struct Operation {
     /// What it is.
     pub(crate) id: OperationId,
     /// Everything executed, in order.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<Executed>,
     /// Points on the way.
     pub(crate) points: Vec<Passed>,
 }
 
-/// Frames in which two chains of calls differ: each costs the one who is resumed a mispredicted return.
+/// Frames in which two chains of calls differ: each costs the chain that is resumed a mispredicted return.
 pub(crate) fn frames_apart(a: &[u64], b: &[u64]) -> usize {
     let common = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     a.len() - common + b.len() - common

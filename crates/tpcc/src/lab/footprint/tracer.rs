@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 
 use super::instruction::Flow;
 use super::marks::{ENOUGH, Mark};
-use super::trace::{Operation, OperationId, Passed, Step};
+use super::trace::{Executed, Operation, OperationId, Passed};
 use crate::workload::error::Error;
 use crate::workload::interrupt;
 
@@ -139,7 +139,7 @@ impl Tracer {
             }
             let straight = next.wrapping_sub(at);
             let len = code.flow.len().unwrap_or(if straight <= 15 { straight as u32 } else { 4 });
-            operation.steps.push(Step { at: self.places.fixed(at), len: len as u8 });
+            operation.steps.push(Executed { at: self.places.fixed(at), len: len as u8 });
             match code.flow {
                 Flow::Call(_) => calls.push(self.places.fixed(at)),
                 Flow::Return(_) => drop(calls.pop()),

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A program that has ended.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ChildEnd {
     /// How.
     pub(crate) status: ExitStatus,
     /// What it said on stdout.
@@ -29,7 +29,7 @@ pub(crate) struct Ended {
     pub(crate) stderr: String,
 }
 
-impl Ended {
+impl ChildEnd {
     /// The last lines of what it said, for an error.
     pub(crate) fn last_words(&self) -> String {
         let said = if self.stderr.trim().is_empty() { &self.stdout } else { &self.stderr };
@@ -39,7 +39,7 @@ impl Ended {
 }
 
 /// Runs a program to its end. On Ctrl-C it is ended, and the error says so. `scratch` takes its output meanwhile.
-pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<Ended, Error> {
+pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<ChildEnd, Error> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |e: std::io::Error| Error::failed(format!("{name}: cannot be run: {e}"));
     let file = || {
@@ -85,7 +85,7 @@ pub(crate) fn run(command: &mut Command, scratch: &Path) -> Result<Ended, Error>
         file.read_to_end(&mut bytes)?;
         Ok::<String, std::io::Error>(String::from_utf8_lossy(&bytes).into_owned())
     };
-    Ok(Ended { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })
+    Ok(ChildEnd { status, stdout: text(&mut stdout).map_err(failed)?, stderr: text(&mut stderr).map_err(failed)? })
 }
 
 /// What an experiment says that the user has ended.

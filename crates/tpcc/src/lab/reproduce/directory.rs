@@ -22,7 +22,7 @@ impl Directory {
             None => (std::env::temp_dir().join(format!("tpcc-{}", std::process::id())), true),
         };
         let made = match temporary {
-            // Nobody else's: an old one of this name is a leftover of a process that was killed.
+            // No other process's: an old one of this name is a leftover of a process that was killed.
             true => fs::remove_dir_all(&path).or_else(absent).and_then(|()| fs::create_dir(&path)),
             false => fs::create_dir_all(&path),
         };

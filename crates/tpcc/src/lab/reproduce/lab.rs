@@ -72,7 +72,7 @@ impl Lab {
         })
     }
 
-    /// For files that nobody keeps.
+    /// For files that are not kept.
     pub(crate) fn scratch(&self) -> &Path {
         self.directory.path()
     }

@@ -32,7 +32,7 @@ pub(crate) struct Experiment {
     /// Minutes that it takes, long and with `--quick`, on two cores.
     pub(crate) minutes: (f64, f64),
     /// Runs it.
-    run: fn(&mut Lab, &mut Findings) -> Result<(), Error>,
+    run: fn(&mut Lab, &mut Results) -> Result<(), Error>,
 }
 
 /// A paper and its experiments, in its order.
@@ -50,7 +50,7 @@ pub(crate) const PAPERS: &[Paper] = &[steps::PAPER];
 
 /// What experiments add to.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct Results {
     /// Figures.
     pub(crate) series: Vec<Series>,
     /// Claims, each name once.
@@ -59,7 +59,7 @@ pub(crate) struct Findings {
     pub(crate) config: Map<String, Value>,
 }
 
-impl Findings {
+impl Results {
     /// Adds a claim; one of this name that was found before stays.
     fn claim(&mut self, claim: Claim) {
         match self.claims.iter_mut().find(|known| known.name == claim.name) {
@@ -82,7 +82,7 @@ pub(crate) fn run(id: &str, quick: bool, data: Option<&Path>) -> Result<Report, 
             .help(format!("one of {}", ids().collect::<Vec<_>>().join(", "))));
     };
     let cpu = CpuTime::now();
-    let mut findings = Findings::default();
+    let mut findings = Results::default();
     let mut lab = Lab::open(data, quick)?;
     for experiment in &chosen {
         let minutes = if quick { experiment.minutes.1 } else { experiment.minutes.0 };
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_first_value_of_a_claim_stays() {
-        let mut findings = Findings::default();
+        let mut findings = Results::default();
         findings.claim(claims::LOOKUP.missing("not yet"));
         findings.claim(claims::LOOKUP.found(3.0, ""));
         findings.claim(claims::LOOKUP.found(1.0, ""));

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::ControlFlow;
 
 use super::history::Payments;
-use super::rule::{Findings, Rule};
+use super::rule::{Invariant, Violations};
 use super::{DistrictRow, Totals};
 use crate::workload::generate::spread;
 use crate::workload::loaded::Loaded;
@@ -99,7 +99,7 @@ struct District<'a> {
     loaded: &'a Loaded,
     w: u32,
     row: DistrictRow,
-    findings: &'a mut Findings,
+    findings: &'a mut Violations,
     totals: &'a mut Totals,
     sums: Sums,
 }
@@ -111,7 +111,7 @@ pub(super) fn check<R: Read>(
     payments: &Payments,
     w: u32,
     row: DistrictRow,
-    findings: &mut Findings,
+    findings: &mut Violations,
     totals: &mut Totals,
 ) -> Result<(), R::Error> {
     let sums = Sums {
@@ -186,7 +186,7 @@ impl District<'_> {
             self.sums.largest_new = Some(key.o);
             match orders.find(key.o) {
                 Some(order) => order.is_new = true,
-                None => self.findings.add(Rule::C5, || {
+                None => self.findings.add(Invariant::C5, || {
                     format!("warehouse {w}, district {d}, order {}: in new_order, but there is no such order", key.o)
                 }),
             }
@@ -216,7 +216,7 @@ impl District<'_> {
                         order.delivered += row.cold.amount.get();
                     }
                 }
-                None => self.findings.add(Rule::C6, || {
+                None => self.findings.add(Invariant::C6, || {
                     format!("warehouse {w}, district {d}, order {}: line {}, but no such order", key.o, key.number)
                 }),
             }
@@ -228,7 +228,7 @@ impl District<'_> {
                         sold.lines += 1;
                         sold.remote += u64::from(supply_w != w);
                     }
-                    None => self.findings.add(Rule::StockSums, || {
+                    None => self.findings.add(Invariant::StockSums, || {
                         format!("warehouse {w}, district {d}, order {}: supplied by warehouse {supply_w}", key.o)
                     }),
                 }
@@ -242,7 +242,7 @@ impl District<'_> {
         let sums = &mut self.sums;
         let expected = sums.largest.map_or(1, |largest| largest.wrapping_add(1));
         if o != expected {
-            self.findings.add(Rule::OrdersDense, || {
+            self.findings.add(Invariant::OrdersDense, || {
                 format!("warehouse {w}, district {d}, order {o}: expected order {expected} next")
             });
         }
@@ -253,19 +253,20 @@ impl District<'_> {
         sums.index.add_order(order.c, o);
         if order.has_carrier == order.is_new {
             let (carrier, new) = (yes_no(order.has_carrier), yes_no(order.is_new));
-            self.findings.add(Rule::C5, || {
+            self.findings.add(Invariant::C5, || {
                 format!("warehouse {w}, district {d}, order {o}: carrier {carrier}, in new_order {new}")
             });
         }
         if u32::from(order.count) != order.lines {
             let (count, lines) = (order.count, order.lines);
-            self.findings
-                .add(Rule::C6, || format!("warehouse {w}, district {d}, order {o}: O_OL_CNT {count}, {lines} lines"));
+            self.findings.add(Invariant::C6, || {
+                format!("warehouse {w}, district {d}, order {o}: O_OL_CNT {count}, {lines} lines")
+            });
         }
         let expected_undated = if order.has_carrier { 0 } else { order.lines };
         if order.undated != expected_undated {
             let (carrier, undated, lines) = (yes_no(order.has_carrier), order.undated, order.lines);
-            self.findings.add(Rule::C7, || {
+            self.findings.add(Invariant::C7, || {
                 format!(
                     "warehouse {w}, district {d}, order {o}: carrier {carrier}, {undated} of {lines} lines undelivered"
                 )
@@ -276,7 +277,7 @@ impl District<'_> {
                 customer.delivered += order.delivered;
                 customer.deliveries += u32::from(order.has_carrier && o > self.loaded.scale.delivered());
             }
-            None => self.findings.add(Rule::C10, || {
+            None => self.findings.add(Invariant::C10, || {
                 format!("warehouse {w}, district {d}, order {o}: customer {} does not exist", order.c)
             }),
         }
@@ -289,29 +290,30 @@ impl District<'_> {
         let last = row.next_o_id.saturating_sub(1);
         let largest = sums.largest.unwrap_or(0);
         if last != largest {
-            self.findings.add(Rule::C2, || format!("{at}: next order {}, largest order {largest}", row.next_o_id));
+            self.findings.add(Invariant::C2, || format!("{at}: next order {}, largest order {largest}", row.next_o_id));
         }
         if let Some(largest_new) = sums.largest_new.filter(|&o| o != last) {
             self.findings
-                .add(Rule::C2, || format!("{at}: next order {}, largest new order {largest_new}", row.next_o_id));
+                .add(Invariant::C2, || format!("{at}: next order {}, largest new order {largest_new}", row.next_o_id));
         }
         if let (Some(low), Some(high)) = (sums.smallest_new, sums.largest_new)
             && u64::from(high - low) + 1 != sums.new_orders
         {
             let n = sums.new_orders;
-            self.findings.add(Rule::C3, || format!("{at}: new orders {low} to {high}, but {n} rows"));
+            self.findings.add(Invariant::C3, || format!("{at}: new orders {low} to {high}, but {n} rows"));
         }
         if sums.counts != sums.lines {
             let (counts, lines) = (sums.counts, sums.lines);
-            self.findings.add(Rule::C4, || format!("{at}: orders count {counts} lines, there are {lines}"));
+            self.findings.add(Invariant::C4, || format!("{at}: orders count {counts} lines, there are {lines}"));
         }
         if row.ytd != taken {
-            self.findings.add(Rule::C9, || format!("{at}: D_YTD {}, history {taken} (cents)", row.ytd));
+            self.findings.add(Invariant::C9, || format!("{at}: D_YTD {}, history {taken} (cents)", row.ytd));
         }
         if sums.orders.wrapping_sub(sums.new_orders) != sums.with_carrier {
             let (orders, new, carrier) = (sums.orders, sums.new_orders, sums.with_carrier);
-            self.findings
-                .add(Rule::C11, || format!("{at}: {orders} orders, {new} of them new, but {carrier} have a carrier"));
+            self.findings.add(Invariant::C11, || {
+                format!("{at}: {orders} orders, {new} of them new, but {carrier} have a carrier")
+            });
         }
         let (orders, lines, new) = (sums.orders, sums.lines, sums.new_orders);
         self.totals.count(TableId::Order, orders);
@@ -333,28 +335,31 @@ impl District<'_> {
             names.add_name(&row.cold.last.padded(), &row.cold.first.padded(), key.c);
             let at = (key.c as usize).wrapping_sub(1);
             let (Some(&(paid, count)), Some(seen)) = (payments.get(at), seen.get(at)) else {
-                findings.add(Rule::RowCounts, || format!("warehouse {w}, district {d}: there is a customer {}", key.c));
+                findings.add(Invariant::RowCounts, || {
+                    format!("warehouse {w}, district {d}: there is a customer {}", key.c)
+                });
                 return ControlFlow::Continue(());
             };
             let hot = &row.hot;
             let (balance, ytd, delivered) = (hot.balance.get(), hot.ytd_payment.get(), seen.delivered);
             let at = || format!("warehouse {w}, district {d}, customer {}", key.c);
             if balance != delivered - paid {
-                findings.add(Rule::C10, || {
+                findings.add(Invariant::C10, || {
                     format!("{}: C_BALANCE {balance}, delivered {delivered}, paid {paid} (cents)", at())
                 });
             }
             if balance.wrapping_add(ytd) != delivered {
-                findings.add(Rule::C12, || {
+                findings.add(Invariant::C12, || {
                     format!("{}: C_BALANCE {balance}, C_YTD_PAYMENT {ytd}, delivered {delivered} (cents)", at())
                 });
             }
             if hot.payment_cnt.get() != count {
-                findings
-                    .add(Rule::Payments, || format!("{}: C_PAYMENT_CNT {}, history {count}", at(), hot.payment_cnt));
+                findings.add(Invariant::Payments, || {
+                    format!("{}: C_PAYMENT_CNT {}, history {count}", at(), hot.payment_cnt)
+                });
             }
             if hot.delivery_cnt.get() != seen.deliveries {
-                findings.add(Rule::Deliveries, || {
+                findings.add(Invariant::Deliveries, || {
                     format!("{}: C_DELIVERY_CNT {}, delivered orders {}", at(), hot.delivery_cnt, seen.deliveries)
                 });
             }
@@ -362,8 +367,9 @@ impl District<'_> {
         })?;
         self.totals.count(TableId::Customer, rows);
         if rows != u64::from(expected) {
-            self.findings
-                .add(Rule::RowCounts, || format!("warehouse {w}, district {d}: {rows} customers, expected {expected}"));
+            self.findings.add(Invariant::RowCounts, || {
+                format!("warehouse {w}, district {d}: {rows} customers, expected {expected}")
+            });
         }
         let mut entries = EntrySet::default();
         let from = CustomerNameKey { w, d, last: [0; 16], first: [0; 16], c: 0 };
@@ -373,7 +379,7 @@ impl District<'_> {
             entries.add_name(&key.last, &key.first, primary.c);
             ControlFlow::Continue(())
         })?;
-        self.compare(Rule::NameIndex, names, entries);
+        self.compare(Invariant::NameIndex, names, entries);
         Ok(())
     }
 
@@ -386,11 +392,11 @@ impl District<'_> {
             entries.add_order(key.c, primary.o);
             ControlFlow::Continue(())
         })?;
-        self.compare(Rule::OrderIndex, self.sums.index, entries);
+        self.compare(Invariant::OrderIndex, self.sums.index, entries);
         Ok(())
     }
 
-    fn compare(&mut self, rule: Rule, table: EntrySet, index: EntrySet) {
+    fn compare(&mut self, rule: Invariant, table: EntrySet, index: EntrySet) {
         if table != index {
             let at = self.at();
             self.findings.add(rule, || {

@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use super::rule::{Findings, Rule};
+use super::rule::{Invariant, Violations};
 use crate::workload::loaded::Loaded;
 use crate::workload::ops::Read;
 use crate::workload::schema::keys::HistoryKey;
@@ -45,7 +45,7 @@ pub(super) fn add_up<R: Read>(
     loaded: &Loaded,
     first: u32,
     last: u32,
-    findings: &mut Findings,
+    findings: &mut Violations,
 ) -> Result<Payments, R::Error> {
     let scale = &loaded.scale;
     let districts = (last - first + 1) as usize * usize::from(scale.districts);
@@ -67,7 +67,7 @@ pub(super) fn add_up<R: Read>(
         if !exists(w, d) || !exists(taken_w, taken_d) || !(1..=scale.customers).contains(&c) {
             // Reported once, not once for each group.
             if first == 1 {
-                findings.add(Rule::Payments, || {
+                findings.add(Invariant::Payments, || {
                     format!(
                         "{key:?}: customer {c} of warehouse {w}, district {d}, paid in {taken_w}, {taken_d}: no such"
                     )

@@ -23,16 +23,16 @@ use crate::workload::schema::TableId;
 use crate::workload::schema::keys::{DistrictKey, ItemKey, StockKey, WarehouseKey};
 use crate::workload::schema::tables::{District, Item, Stock, Warehouse};
 use history::Payments;
-use rule::{Findings, Rule};
+use rule::{Invariant, Violations};
 
 /// Rows of the nine tables, by [`TableId`].
 pub(crate) type RowCounts = [u64; 9];
 
 /// What a check gave.
 #[derive(Debug)]
-pub(crate) struct Checked {
+pub(crate) struct Audit {
     /// Against each rule.
-    pub(crate) findings: Findings,
+    pub(crate) findings: Violations,
     /// Rows of each table.
     pub(crate) rows: RowCounts,
     /// Time taken.
@@ -41,15 +41,15 @@ pub(crate) struct Checked {
     pub(crate) interrupted: bool,
 }
 
-impl Checked {
+impl Audit {
     /// Whether every rule holds.
     pub(crate) fn passed(&self) -> bool {
-        !self.interrupted && Rule::ALL.iter().all(|&rule| self.findings.of(rule).times == 0)
+        !self.interrupted && Invariant::ALL.iter().all(|&rule| self.findings.of(rule).times == 0)
     }
 
     /// How many of the twelve conditions hold.
     pub(crate) fn conditions_held(&self) -> usize {
-        Rule::ALL.iter().filter(|rule| rule.condition().is_some() && self.findings.of(**rule).times == 0).count()
+        Invariant::ALL.iter().filter(|rule| rule.condition().is_some() && self.findings.of(**rule).times == 0).count()
     }
 }
 
@@ -58,11 +58,11 @@ const GROUP: u32 = 64;
 
 /// How far a check is.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct WarehousesDone {
     warehouses: AtomicU64,
 }
 
-impl Progress {
+impl WarehousesDone {
     /// Warehouses done.
     pub(crate) fn warehouses(&self) -> u64 {
         self.warehouses.load(Ordering::Relaxed)
@@ -74,10 +74,10 @@ pub(crate) fn check<E: Engine>(
     engine: &E,
     loaded: &Loaded,
     threads: usize,
-    progress: &Progress,
-) -> Result<Checked, E::Error> {
+    progress: &WarehousesDone,
+) -> Result<Audit, E::Error> {
     let start = Instant::now();
-    let mut findings = Findings::new();
+    let mut findings = Violations::new();
     let mut totals = Totals::new(loaded.warehouses);
     let mut stock_sums = vec![Sold::default(); loaded.warehouses as usize];
     let mut first = 1;
@@ -127,7 +127,7 @@ pub(crate) fn check<E: Engine>(
         items(&mut engine.reader()?, loaded, &mut findings, &mut totals)?;
         for (w, (counted, sold)) in (1..).zip(stock_sums.iter().zip(&totals.sold)) {
             if counted != sold {
-                findings.add(Rule::StockSums, || {
+                findings.add(Invariant::StockSums, || {
                     format!(
                         "warehouse {w}: stock says {} sold in {} lines, {} of them remote; lines say {} in {}, {} remote",
                         counted.quantity, counted.lines, counted.remote, sold.quantity, sold.lines, sold.remote
@@ -136,7 +136,7 @@ pub(crate) fn check<E: Engine>(
             }
         }
     }
-    Ok(Checked { findings, rows: totals.rows, seconds: start.elapsed().as_secs_f64(), interrupted })
+    Ok(Audit { findings, rows: totals.rows, seconds: start.elapsed().as_secs_f64(), interrupted })
 }
 
 /// What was sold out of a warehouse's stock since the load.
@@ -178,7 +178,7 @@ impl Totals {
 /// One warehouse's part.
 struct Part {
     w: u32,
-    findings: Findings,
+    findings: Violations,
     totals: Totals,
     /// From its own STOCK rows.
     stock: Sold,
@@ -194,7 +194,7 @@ struct DistrictRow {
 
 fn warehouse<R: Read>(reader: &mut R, loaded: &Loaded, payments: &Payments, w: u32) -> Result<Part, R::Error> {
     let mut part =
-        Part { w, findings: Findings::new(), totals: Totals::new(loaded.warehouses), stock: Sold::default() };
+        Part { w, findings: Violations::new(), totals: Totals::new(loaded.warehouses), stock: Sold::default() };
     let Part { findings, totals, .. } = &mut part;
 
     let ytd = reader.read::<Warehouse, _>(&WarehouseKey { w }, |row| row.hot.ytd.get())?;
@@ -209,18 +209,18 @@ fn warehouse<R: Read>(reader: &mut R, loaded: &Loaded, payments: &Payments, w: u
     if ytd.is_none() || !districts.iter().map(|district| district.d).eq(1..=expected) {
         let found = districts.len();
         let there = if ytd.is_some() { "there" } else { "missing" };
-        findings.add(Rule::RowCounts, || {
+        findings.add(Invariant::RowCounts, || {
             format!("warehouse {w}: its row is {there}, {found} districts, expected 1 to {expected}")
         });
     }
     if let Some(ytd) = ytd {
         let of_districts: i64 = districts.iter().map(|district| district.ytd).sum();
         if ytd != of_districts {
-            findings.add(Rule::C1, || format!("warehouse {w}: W_YTD {ytd}, its districts {of_districts} (cents)"));
+            findings.add(Invariant::C1, || format!("warehouse {w}: W_YTD {ytd}, its districts {of_districts} (cents)"));
         }
         let paid: i64 = (1..=expected).map(|d| payments.taken(w, d)).sum();
         if ytd != paid {
-            findings.add(Rule::C8, || format!("warehouse {w}: W_YTD {ytd}, history {paid} (cents)"));
+            findings.add(Invariant::C8, || format!("warehouse {w}: W_YTD {ytd}, history {paid} (cents)"));
         }
     }
     for district in districts.iter().filter(|district| district.d <= expected) {
@@ -237,7 +237,7 @@ fn stock<R: Read>(
     reader: &mut R,
     loaded: &Loaded,
     w: u32,
-    findings: &mut Findings,
+    findings: &mut Violations,
     totals: &mut Totals,
 ) -> Result<Sold, R::Error> {
     let (mut sold, mut rows) = (Sold::default(), 0);
@@ -248,14 +248,14 @@ fn stock<R: Read>(
         sold.remote += u64::from(row.hot.remote_cnt.get());
         let quantity = row.hot.quantity.get();
         if !(10..=100).contains(&quantity) {
-            findings.add(Rule::StockRange, || format!("warehouse {w}, item {}: quantity {quantity}", key.i));
+            findings.add(Invariant::StockRange, || format!("warehouse {w}, item {}: quantity {quantity}", key.i));
         }
         ControlFlow::Continue(())
     })?;
     totals.count(TableId::Stock, rows);
     let expected = loaded.scale.items;
     if rows != u64::from(expected) {
-        findings.add(Rule::RowCounts, || format!("warehouse {w}: {rows} rows of stock, expected {expected}"));
+        findings.add(Invariant::RowCounts, || format!("warehouse {w}: {rows} rows of stock, expected {expected}"));
     }
     Ok(sold)
 }
@@ -263,7 +263,7 @@ fn stock<R: Read>(
 fn items<R: Read>(
     reader: &mut R,
     loaded: &Loaded,
-    findings: &mut Findings,
+    findings: &mut Violations,
     totals: &mut Totals,
 ) -> Result<(), R::Error> {
     let mut rows = 0;
@@ -274,7 +274,7 @@ fn items<R: Read>(
     totals.count(TableId::Item, rows);
     let expected = loaded.scale.items;
     if rows != u64::from(expected) {
-        findings.add(Rule::RowCounts, || format!("{rows} rows of item, expected {expected}"));
+        findings.add(Invariant::RowCounts, || format!("{rows} rows of item, expected {expected}"));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 /// A rule. The first twelve are the specification's consistency conditions (3.3.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub(crate) enum Rule {
+pub(crate) enum Invariant {
     C1,
     C2,
     C3,
@@ -30,31 +30,31 @@ pub(crate) enum Rule {
 pub(crate) const CONDITIONS: usize = 12;
 
 /// All rules.
-pub(crate) const RULES: usize = Rule::OrderIndex as usize + 1;
+pub(crate) const RULES: usize = Invariant::OrderIndex as usize + 1;
 
-impl Rule {
+impl Invariant {
     /// Every rule, conditions first.
-    pub(crate) const ALL: [Rule; RULES] = [
-        Rule::C1,
-        Rule::C2,
-        Rule::C3,
-        Rule::C4,
-        Rule::C5,
-        Rule::C6,
-        Rule::C7,
-        Rule::C8,
-        Rule::C9,
-        Rule::C10,
-        Rule::C11,
-        Rule::C12,
-        Rule::RowCounts,
-        Rule::OrdersDense,
-        Rule::Payments,
-        Rule::Deliveries,
-        Rule::StockRange,
-        Rule::StockSums,
-        Rule::NameIndex,
-        Rule::OrderIndex,
+    pub(crate) const ALL: [Invariant; RULES] = [
+        Invariant::C1,
+        Invariant::C2,
+        Invariant::C3,
+        Invariant::C4,
+        Invariant::C5,
+        Invariant::C6,
+        Invariant::C7,
+        Invariant::C8,
+        Invariant::C9,
+        Invariant::C10,
+        Invariant::C11,
+        Invariant::C12,
+        Invariant::RowCounts,
+        Invariant::OrdersDense,
+        Invariant::Payments,
+        Invariant::Deliveries,
+        Invariant::StockRange,
+        Invariant::StockSums,
+        Invariant::NameIndex,
+        Invariant::OrderIndex,
     ];
 
     /// Number of a condition; none for the others.
@@ -73,52 +73,52 @@ impl Rule {
     /// Short name, for JSON.
     pub(crate) fn id(self) -> &'static str {
         match self {
-            Rule::C1 => "1",
-            Rule::C2 => "2",
-            Rule::C3 => "3",
-            Rule::C4 => "4",
-            Rule::C5 => "5",
-            Rule::C6 => "6",
-            Rule::C7 => "7",
-            Rule::C8 => "8",
-            Rule::C9 => "9",
-            Rule::C10 => "10",
-            Rule::C11 => "11",
-            Rule::C12 => "12",
-            Rule::RowCounts => "row-counts",
-            Rule::OrdersDense => "orders-dense",
-            Rule::Payments => "payments",
-            Rule::Deliveries => "deliveries",
-            Rule::StockRange => "stock-range",
-            Rule::StockSums => "stock-sums",
-            Rule::NameIndex => "name-index",
-            Rule::OrderIndex => "order-index",
+            Invariant::C1 => "1",
+            Invariant::C2 => "2",
+            Invariant::C3 => "3",
+            Invariant::C4 => "4",
+            Invariant::C5 => "5",
+            Invariant::C6 => "6",
+            Invariant::C7 => "7",
+            Invariant::C8 => "8",
+            Invariant::C9 => "9",
+            Invariant::C10 => "10",
+            Invariant::C11 => "11",
+            Invariant::C12 => "12",
+            Invariant::RowCounts => "row-counts",
+            Invariant::OrdersDense => "orders-dense",
+            Invariant::Payments => "payments",
+            Invariant::Deliveries => "deliveries",
+            Invariant::StockRange => "stock-range",
+            Invariant::StockSums => "stock-sums",
+            Invariant::NameIndex => "name-index",
+            Invariant::OrderIndex => "order-index",
         }
     }
 
     /// What must hold.
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Rule::C1 => "W_YTD = sum of D_YTD",
-            Rule::C2 => "D_NEXT_O_ID - 1 = largest O_ID = largest NO_O_ID",
-            Rule::C3 => "NO_O_ID has no gap",
-            Rule::C4 => "sum of O_OL_CNT = number of lines, in each district",
-            Rule::C5 => "an order has no carrier exactly when it is in NEW-ORDER",
-            Rule::C6 => "O_OL_CNT = number of lines, for each order",
-            Rule::C7 => "a line has no delivery date exactly when its order has no carrier",
-            Rule::C8 => "W_YTD = sum of H_AMOUNT",
-            Rule::C9 => "D_YTD = sum of H_AMOUNT",
-            Rule::C10 => "C_BALANCE = delivered amounts - payments",
-            Rule::C11 => "orders - new orders = orders with a carrier",
-            Rule::C12 => "C_BALANCE + C_YTD_PAYMENT = delivered amounts",
-            Rule::RowCounts => "tables of fixed size have their rows",
-            Rule::OrdersDense => "order numbers have no gap",
-            Rule::Payments => "C_PAYMENT_CNT = rows of HISTORY, for each customer",
-            Rule::Deliveries => "C_DELIVERY_CNT = orders delivered since the load, for each customer",
-            Rule::StockRange => "10 <= S_QUANTITY <= 100",
-            Rule::StockSums => "S_YTD, S_ORDER_CNT, S_REMOTE_CNT = lines since the load, for each warehouse",
-            Rule::NameIndex => "customer_by_name holds exactly the customers",
-            Rule::OrderIndex => "order_by_customer holds exactly the orders",
+            Invariant::C1 => "W_YTD = sum of D_YTD",
+            Invariant::C2 => "D_NEXT_O_ID - 1 = largest O_ID = largest NO_O_ID",
+            Invariant::C3 => "NO_O_ID has no gap",
+            Invariant::C4 => "sum of O_OL_CNT = number of lines, in each district",
+            Invariant::C5 => "an order has no carrier exactly when it is in NEW-ORDER",
+            Invariant::C6 => "O_OL_CNT = number of lines, for each order",
+            Invariant::C7 => "a line has no delivery date exactly when its order has no carrier",
+            Invariant::C8 => "W_YTD = sum of H_AMOUNT",
+            Invariant::C9 => "D_YTD = sum of H_AMOUNT",
+            Invariant::C10 => "C_BALANCE = delivered amounts - payments",
+            Invariant::C11 => "orders - new orders = orders with a carrier",
+            Invariant::C12 => "C_BALANCE + C_YTD_PAYMENT = delivered amounts",
+            Invariant::RowCounts => "tables of fixed size have their rows",
+            Invariant::OrdersDense => "order numbers have no gap",
+            Invariant::Payments => "C_PAYMENT_CNT = rows of HISTORY, for each customer",
+            Invariant::Deliveries => "C_DELIVERY_CNT = orders delivered since the load, for each customer",
+            Invariant::StockRange => "10 <= S_QUANTITY <= 100",
+            Invariant::StockSums => "S_YTD, S_ORDER_CNT, S_REMOTE_CNT = lines since the load, for each warehouse",
+            Invariant::NameIndex => "customer_by_name holds exactly the customers",
+            Invariant::OrderIndex => "order_by_customer holds exactly the orders",
         }
     }
 }
@@ -137,16 +137,16 @@ pub(crate) struct Broken {
 
 /// What was found against every rule.
 #[derive(Clone, Debug)]
-pub(crate) struct Findings([Broken; RULES]);
+pub(crate) struct Violations([Broken; RULES]);
 
-impl Findings {
-    pub(super) fn new() -> Findings {
-        Findings(std::array::from_fn(|_| Broken::default()))
+impl Violations {
+    pub(super) fn new() -> Violations {
+        Violations(std::array::from_fn(|_| Broken::default()))
     }
 
     /// Notes that a rule does not hold; `text` names the key and the values.
     #[cold]
-    pub(super) fn add(&mut self, rule: Rule, text: impl FnOnce() -> String) {
+    pub(super) fn add(&mut self, rule: Invariant, text: impl FnOnce() -> String) {
         let broken = &mut self.0[rule as usize];
         broken.times += 1;
         if broken.first.len() < SHOWN {
@@ -155,7 +155,7 @@ impl Findings {
     }
 
     /// Appends what was found after this.
-    pub(super) fn append(&mut self, later: Findings) {
+    pub(super) fn append(&mut self, later: Violations) {
         for (broken, later) in self.0.iter_mut().zip(later.0) {
             broken.times += later.times;
             let room = SHOWN - broken.first.len();
@@ -164,7 +164,7 @@ impl Findings {
     }
 
     /// What was found against one rule.
-    pub(crate) fn of(&self, rule: Rule) -> &Broken {
+    pub(crate) fn of(&self, rule: Invariant) -> &Broken {
         &self.0[rule as usize]
     }
 }

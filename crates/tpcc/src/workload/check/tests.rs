@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::rule::Rule;
+use super::rule::Invariant;
 use super::*;
 use crate::driver;
 use crate::driver::runner::threads::ThreadsRunner;
 use crate::engines::floor::{Floor, Loading};
-use crate::workload::engine::{Session, Transaction};
+use crate::workload::engine::{OpenTransaction, Session};
 use crate::workload::generate::deck::Mix;
 use crate::workload::load;
 use crate::workload::ops::Ops;
@@ -17,16 +17,16 @@ use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLin
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::{Customer, NewOrder, Order, OrderLine};
 use crate::workload::settings::Length;
-use crate::workload::txn::Steps;
+use crate::workload::txn::StepOrder;
 
 fn loaded(warehouses: u32, seed: u64) -> (Floor, Loaded) {
-    let plan = load::Plan::new(warehouses, Scale::TINY, seed, When::at(77));
+    let plan = load::Population::new(warehouses, Scale::TINY, seed, When::at(77));
     let maps = Loading::new();
-    assert_eq!(load::populate(&plan, &maps, 3, &load::Progress::default()).unwrap(), load::Loading::Done);
+    assert_eq!(load::populate(&plan, &maps, 3, &load::RowsDone::default()).unwrap(), load::LoadEnd::Done);
     (Floor::new(maps, &plan.loaded()), plan.loaded())
 }
 
-fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: Steps, transactions: u64, seed: u64) {
+fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: StepOrder, transactions: u64, seed: u64) {
     let length = Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) };
     let plan = driver::Plan {
         warehouses: loaded.warehouses,
@@ -42,12 +42,12 @@ fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: Steps, transactions: u64
     assert_eq!(measured.stats.completed(), transactions);
 }
 
-fn checked(floor: &Floor, loaded: &Loaded) -> Checked {
-    check(floor, loaded, 2, &Progress::default()).unwrap()
+fn checked(floor: &Floor, loaded: &Loaded) -> Audit {
+    check(floor, loaded, 2, &WarehousesDone::default()).unwrap()
 }
 
-fn broken(checked: &Checked) -> Vec<Rule> {
-    Rule::ALL.into_iter().filter(|&rule| checked.findings.of(rule).times > 0).collect()
+fn broken(checked: &Audit) -> Vec<Invariant> {
+    Invariant::ALL.into_iter().filter(|&rule| checked.findings.of(rule).times > 0).collect()
 }
 
 fn change(floor: &Floor, f: impl FnOnce(&mut crate::engines::floor::FloorTransaction<'_>)) {
@@ -88,7 +88,7 @@ fn a_run_of_any_mix_keeps_all_rules() {
         Mix::OrderStatus,
         Mix::Standard,
     ];
-    for steps in [Steps::HotLast, Steps::Spec] {
+    for steps in [StepOrder::HotLast, StepOrder::Spec] {
         let (floor, loaded) = loaded(2, 5);
         for (seed, mix) in mixes.into_iter().enumerate() {
             run(&floor, &loaded, mix, steps, 500, seed as u64);
@@ -103,42 +103,42 @@ type Damage = fn(&mut crate::engines::floor::FloorTransaction<'_>);
 
 #[test]
 fn each_damage_is_found() {
-    let cases: [(&str, &[Rule], Damage); 12] = [
-        ("W_YTD", &[Rule::C1, Rule::C8], |t| {
+    let cases: [(&str, &[Invariant], Damage); 12] = [
+        ("W_YTD", &[Invariant::C1, Invariant::C8], |t| {
             t.update::<Warehouse, _>(&WarehouseKey { w: 2 }, |hot, _| hot.ytd.set(hot.ytd.get() + 1)).unwrap();
         }),
-        ("D_YTD", &[Rule::C1, Rule::C9], |t| {
+        ("D_YTD", &[Invariant::C1, Invariant::C9], |t| {
             t.update::<District, _>(&DistrictKey { w: 1, d: 2 }, |hot, _| hot.ytd.set(hot.ytd.get() - 1)).unwrap();
         }),
-        ("D_NEXT_O_ID", &[Rule::C2], |t| {
+        ("D_NEXT_O_ID", &[Invariant::C2], |t| {
             t.update::<District, _>(&DistrictKey { w: 1, d: 2 }, |hot, _| hot.next_o_id.set(40)).unwrap();
         }),
-        ("a middle new order gone", &[Rule::C3, Rule::C5, Rule::C11], |t| {
+        ("a middle new order gone", &[Invariant::C3, Invariant::C5, Invariant::C11], |t| {
             let key = NewOrderKey { w: 1, d: 1, o: 25 };
             t.remove_first::<NewOrder>(&key, &key).unwrap();
         }),
-        ("a new order without order", &[Rule::C2, Rule::C3, Rule::C5, Rule::C11], |t| {
+        ("a new order without order", &[Invariant::C2, Invariant::C3, Invariant::C5, Invariant::C11], |t| {
             t.insert::<NewOrder>(
                 &NewOrderKey { w: 1, d: 1, o: 99 },
                 &crate::workload::schema::Row { hot: (), cold: () },
             )
             .unwrap();
         }),
-        ("a line gone", &[Rule::C4, Rule::C6], |t| {
+        ("a line gone", &[Invariant::C4, Invariant::C6], |t| {
             let key = OrderLineKey { w: 1, d: 1, o: 3, number: 2 };
             t.remove_first::<OrderLine>(&key, &key).unwrap();
         }),
-        ("a carrier gone", &[Rule::C5, Rule::C7, Rule::C11], |t| {
+        ("a carrier gone", &[Invariant::C5, Invariant::C7, Invariant::C11], |t| {
             t.update::<Order, _>(&OrderKey { w: 1, d: 1, o: 3 }, |hot, _| hot.carrier_id = None).unwrap();
         }),
-        ("a date gone", &[Rule::C7], |t| {
+        ("a date gone", &[Invariant::C7], |t| {
             let key = OrderLineKey { w: 1, d: 1, o: 3, number: 2 };
             t.update::<OrderLine, _>(&key, |hot, _| hot.delivery_d = When::NULL).unwrap();
         }),
-        ("C_BALANCE", &[Rule::C10, Rule::C12], |t| {
+        ("C_BALANCE", &[Invariant::C10, Invariant::C12], |t| {
             t.update::<Customer, _>(&CustomerKey { w: 2, d: 1, c: 30 }, |hot, _| hot.balance.set(0)).unwrap();
         }),
-        ("counters", &[Rule::Payments, Rule::Deliveries], |t| {
+        ("counters", &[Invariant::Payments, Invariant::Deliveries], |t| {
             let key = CustomerKey { w: 2, d: 1, c: 30 };
             t.update::<Customer, _>(&key, |hot, _| {
                 hot.payment_cnt.set(9);
@@ -146,14 +146,14 @@ fn each_damage_is_found() {
             })
             .unwrap();
         }),
-        ("stock", &[Rule::StockRange, Rule::StockSums], |t| {
+        ("stock", &[Invariant::StockRange, Invariant::StockSums], |t| {
             t.update::<Stock, _>(&StockKey { w: 2, i: 100 }, |hot, _| {
                 hot.quantity.set(9);
                 hot.order_cnt.set(1);
             })
             .unwrap();
         }),
-        ("a customer renamed behind the index", &[Rule::NameIndex], |t| {
+        ("a customer renamed behind the index", &[Invariant::NameIndex], |t| {
             let key = CustomerKey { w: 2, d: 1, c: 30 };
             t.rewrite::<Customer, _>(&key, |row| row.cold.last = crate::workload::schema::text::Text::new(b"X"))
                 .unwrap();
@@ -181,7 +181,7 @@ fn only_the_first_ten_are_shown() {
         }
     });
     let checked = checked(&floor, &loaded);
-    let found = checked.findings.of(Rule::StockRange);
+    let found = checked.findings.of(Invariant::StockRange);
     assert_eq!((found.times, found.first.len()), (40, 10));
     assert_eq!(found.first[0], "warehouse 1, item 1: quantity 0");
 }
@@ -216,9 +216,9 @@ fn dump(floor: &Floor) -> Vec<String> {
 #[test]
 fn a_load_depends_on_its_seed_alone() {
     let load = |seed, threads| {
-        let plan = load::Plan::new(2, Scale::TINY, seed, When::at(77));
+        let plan = load::Population::new(2, Scale::TINY, seed, When::at(77));
         let maps = Loading::new();
-        let _ = load::populate(&plan, &maps, threads, &load::Progress::default()).unwrap();
+        let _ = load::populate(&plan, &maps, threads, &load::RowsDone::default()).unwrap();
         dump(&Floor::new(maps, &plan.loaded()))
     };
     assert!(load(1, 1) == load(1, 5));
@@ -237,16 +237,16 @@ mod determinism {
     use super::*;
     use crate::workload::generate::Random;
     use crate::workload::generate::deck::{Deck, Kind};
-    use crate::workload::generate::input::{Input, World};
+    use crate::workload::generate::input::{Input, InputSpace};
     use crate::workload::generate::nurand::Constants;
     use crate::workload::schema::keys::HistoryKey;
     use crate::workload::txn::{self, Scratch, Verdict};
 
     /// Runs the same inputs with either order of steps; returns all outputs and the state after them.
-    fn history(steps: Steps, seed: u64) -> (Vec<String>, Vec<String>) {
+    fn history(steps: StepOrder, seed: u64) -> (Vec<String>, Vec<String>) {
         let (floor, loaded) = loaded(2, 4);
         let constants = Constants::for_run(&mut Random::stream(seed, 1), loaded.c_load);
-        let world = World { scale: loaded.scale, warehouses: 2, constants };
+        let world = InputSpace { scale: loaded.scale, warehouses: 2, constants };
         let (mut random, mut deck) = (Random::stream(seed, 2), Deck::new(Mix::Standard));
         let mut scratch = Scratch::default();
         let mut outputs = Vec::new();
@@ -286,12 +286,12 @@ mod determinism {
     #[test]
     fn the_order_of_steps_changes_nothing_that_is_seen() {
         for seed in [7, 8] {
-            let (hot_last, spec) = (history(Steps::HotLast, seed), history(Steps::Spec, seed));
+            let (hot_last, spec) = (history(StepOrder::HotLast, seed), history(StepOrder::Spec, seed));
             for (n, (a, b)) in hot_last.0.iter().zip(&spec.0).enumerate() {
                 assert_eq!(a, b, "seed {seed}, output {n}");
             }
             assert!(hot_last.1 == spec.1, "seed {seed}: states differ");
         }
-        assert!(history(Steps::HotLast, 7).0 != history(Steps::HotLast, 9).0);
+        assert!(history(StepOrder::HotLast, 7).0 != history(StepOrder::HotLast, 9).0);
     }
 }

@@ -78,7 +78,7 @@ impl PaymentInput {
 /// Input of Order-Status.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct OrderStatusInput {
-    /// Who asks.
+    /// The customer that asks.
     pub(crate) who: Who,
 }
 
@@ -123,7 +123,7 @@ pub(crate) enum Input {
 
 /// What all terminals of a run share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct World {
+pub(crate) struct InputSpace {
     /// Sizes.
     pub(crate) scale: Scale,
     /// Warehouses 1..=this take part.
@@ -132,7 +132,7 @@ pub(crate) struct World {
     pub(crate) constants: Constants,
 }
 
-impl World {
+impl InputSpace {
     /// Makes the input of one transaction of a terminal at home in (`w`, `d`). `history` must not have been used before.
     #[inline]
     pub(crate) fn input(
@@ -214,9 +214,9 @@ mod tests {
 
     const HISTORY: HistoryKey = HistoryKey { run: 1, terminal: 0, sequence: 0 };
 
-    fn world(warehouses: u32) -> World {
+    fn world(warehouses: u32) -> InputSpace {
         let constants = Constants { last: 40, customer: 500, item: 4000 };
-        World { scale: Scale::FULL, warehouses, constants }
+        InputSpace { scale: Scale::FULL, warehouses, constants }
     }
 
     fn share(part: u32, of: u32) -> f64 {

@@ -4,7 +4,7 @@ use zerocopy::little_endian::{I32, I64, U32};
 
 use super::places::{FIRST_PAYMENT, address};
 use super::sink::{Append, AppendIndex, BulkSink};
-use super::{Loading, Plan, Progress};
+use super::{LoadEnd, Population, RowsDone};
 use crate::workload::generate::Random;
 use crate::workload::generate::name::last_name;
 use crate::workload::generate::nurand::Constants;
@@ -15,7 +15,7 @@ use crate::workload::schema::text::LongText;
 use crate::workload::schema::{IndexDef, Row, TableId};
 
 /// Fills all three.
-pub(super) fn customers<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) -> Result<Loading, S::Error> {
+pub(super) fn customers<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut customers = sink.table::<Customer>()?;
     let mut by_name = sink.index::<CustomerByName>()?;
     let mut history = sink.table::<History>()?;
@@ -50,14 +50,14 @@ pub(super) fn customers<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress)
                 by_name.push(name)?;
             }
             if progress.add(2 * u64::from(plan.scale.customers)) {
-                return Ok(Loading::Cancelled);
+                return Ok(LoadEnd::Cancelled);
             }
         }
     }
     customers.finish()?;
     by_name.finish()?;
     history.finish()?;
-    Ok(Loading::Done)
+    Ok(LoadEnd::Done)
 }
 
 fn paid_once() -> CustomerHot {
@@ -69,7 +69,7 @@ fn paid_once() -> CustomerHot {
     }
 }
 
-fn customer(plan: &Plan, random: &mut Random, c: u32) -> CustomerCold {
+fn customer(plan: &Population, random: &mut Random, c: u32) -> CustomerCold {
     let names = plan.scale.names;
     // The first customers have all names in turn, so that every name occurs in every district.
     let name =

@@ -22,7 +22,7 @@ use sink::BulkSink;
 
 /// What is to be loaded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Population {
     /// Warehouses 1..=this.
     pub(crate) warehouses: u32,
     /// Sizes.
@@ -35,11 +35,11 @@ pub(crate) struct Plan {
     pub(crate) c_load: u32,
 }
 
-impl Plan {
+impl Population {
     /// A plan whose constants follow from the seed.
-    pub(crate) fn new(warehouses: u32, scale: Scale, seed: u64, now: When) -> Plan {
+    pub(crate) fn new(warehouses: u32, scale: Scale, seed: u64, now: When) -> Population {
         let c_load = Constants::for_load(&mut Random::stream(seed, u64::MAX)).last;
-        Plan { warehouses, scale, seed, now, c_load }
+        Population { warehouses, scale, seed, now, c_load }
     }
 
     /// What the finished load says about itself.
@@ -60,14 +60,14 @@ impl Plan {
     }
 }
 
-/// How far a load is; read by whoever shows it.
+/// How far a load is; read by the thread that shows it.
 #[derive(Default)]
-pub(crate) struct Progress {
+pub(crate) struct RowsDone {
     rows: AtomicU64,
     cancelled: std::sync::atomic::AtomicBool,
 }
 
-impl Progress {
+impl RowsDone {
     /// Rows so far.
     pub(crate) fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
@@ -88,31 +88,31 @@ impl Progress {
 /// Whether a load came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
-pub(crate) enum Loading {
+pub(crate) enum LoadEnd {
     /// Everything was pushed.
     Done,
-    /// [`Progress::cancel`] was called.
+    /// [`RowsDone::cancel`] was called.
     Cancelled,
 }
 
 /// One thread's work.
-type Part<S> = fn(&Plan, &S, &Progress) -> Result<Loading, <S as BulkSink>::Error>;
+type Part<S> = fn(&Population, &S, &RowsDone) -> Result<LoadEnd, <S as BulkSink>::Error>;
 
 /// Fills `sink` with up to `threads` threads; the first error ends all of them.
 pub(crate) fn populate<S: BulkSink>(
-    plan: &Plan,
+    plan: &Population,
     sink: &S,
     threads: usize,
-    progress: &Progress,
-) -> Result<Loading, S::Error> {
+    progress: &RowsDone,
+) -> Result<LoadEnd, S::Error> {
     // The heaviest first, so that two threads end at about the same time: stock and items are half of all bytes.
     let parts: [Part<S>; 5] = [stock::stock, customers::customers, orders::orders, stock::items, places::places];
     let next = AtomicUsize::new(0);
-    let result = Mutex::new(Ok(Loading::Done));
+    let result = Mutex::new(Ok(LoadEnd::Done));
     let work = || {
         while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
             match part(plan, sink, progress) {
-                Ok(Loading::Done) => {}
+                Ok(LoadEnd::Done) => {}
                 stopped => {
                     progress.cancel();
                     let mut result = result.lock().unwrap_or_else(PoisonError::into_inner);

@@ -5,14 +5,14 @@ use std::num::NonZeroU8;
 use zerocopy::little_endian::{I64, U32};
 
 use super::sink::{Append, AppendIndex, BulkSink};
-use super::{Loading, Plan, Progress};
+use super::{LoadEnd, Population, RowsDone};
 use crate::workload::schema::keys::{NewOrderKey, OrderCustomerKey, OrderKey, OrderLineKey};
 use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, When};
 use crate::workload::schema::tables::{NewOrder, Order, OrderByCustomer, OrderLine};
 use crate::workload::schema::{IndexDef, Row, TableId};
 
 /// Fills all four.
-pub(super) fn orders<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) -> Result<Loading, S::Error> {
+pub(super) fn orders<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut orders = sink.table::<Order>()?;
     let mut by_customer = sink.index::<OrderByCustomer>()?;
     let mut lines = sink.table::<OrderLine>()?;
@@ -62,7 +62,7 @@ pub(super) fn orders<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) ->
                 by_customer.push(entry)?;
             }
             if progress.add(rows) {
-                return Ok(Loading::Cancelled);
+                return Ok(LoadEnd::Cancelled);
             }
         }
     }
@@ -70,5 +70,5 @@ pub(super) fn orders<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) ->
     by_customer.finish()?;
     lines.finish()?;
     new_orders.finish()?;
-    Ok(Loading::Done)
+    Ok(LoadEnd::Done)
 }

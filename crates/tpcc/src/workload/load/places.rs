@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{I32, I64, U32};
 
 use super::sink::{Append, BulkSink};
-use super::{Loading, Plan, Progress};
+use super::{LoadEnd, Population, RowsDone};
 use crate::workload::generate::Random;
 use crate::workload::schema::keys::{DistrictKey, WarehouseKey};
 use crate::workload::schema::rows::{Address, DistrictCold, DistrictHot, WarehouseCold, WarehouseHot};
@@ -24,7 +24,7 @@ pub(super) fn address(random: &mut Random) -> Address {
 }
 
 /// Fills both tables.
-pub(super) fn places<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) -> Result<Loading, S::Error> {
+pub(super) fn places<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut warehouses = sink.table::<Warehouse>()?;
     let mut districts = sink.table::<District>()?;
     // 30,000.00 with 3,000 customers.
@@ -50,10 +50,10 @@ pub(super) fn places<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) ->
             districts.push(&DistrictKey { w, d }, &Row { hot, cold })?;
         }
         if progress.add(1 + u64::from(plan.scale.districts)) {
-            return Ok(Loading::Cancelled);
+            return Ok(LoadEnd::Cancelled);
         }
     }
     warehouses.finish()?;
     districts.finish()?;
-    Ok(Loading::Done)
+    Ok(LoadEnd::Done)
 }

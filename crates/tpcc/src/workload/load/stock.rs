@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{I16, I64, U32, U64};
 
 use super::sink::{Append, BulkSink};
-use super::{Loading, Plan, Progress};
+use super::{LoadEnd, Population, RowsDone};
 use crate::workload::generate::Random;
 use crate::workload::schema::keys::{ItemKey, StockKey};
 use crate::workload::schema::rows::{ItemCold, StockCold, StockHot};
@@ -14,7 +14,7 @@ use crate::workload::schema::{Row, RowOf, TableId};
 const STRIDE: u32 = 1_000;
 
 /// Fills ITEM.
-pub(super) fn items<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) -> Result<Loading, S::Error> {
+pub(super) fn items<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut items = sink.table::<Item>()?;
     let mut random = plan.stream(TableId::Item, 0);
     for i in 1..=plan.scale.items {
@@ -26,27 +26,27 @@ pub(super) fn items<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) -> 
         };
         items.push(&ItemKey { i }, &Row { hot: (), cold })?;
         if i % STRIDE == 0 && progress.add(u64::from(STRIDE)) {
-            return Ok(Loading::Cancelled);
+            return Ok(LoadEnd::Cancelled);
         }
     }
     items.finish()?;
-    Ok(Loading::Done)
+    Ok(LoadEnd::Done)
 }
 
 /// Fills STOCK.
-pub(super) fn stock<S: BulkSink>(plan: &Plan, sink: &S, progress: &Progress) -> Result<Loading, S::Error> {
+pub(super) fn stock<S: BulkSink>(plan: &Population, sink: &S, progress: &RowsDone) -> Result<LoadEnd, S::Error> {
     let mut stock = sink.table::<Stock>()?;
     for w in 1..=plan.warehouses {
         let mut random = plan.stream(TableId::Stock, w);
         for i in 1..=plan.scale.items {
             stock.push(&StockKey { w, i }, &row(&mut random))?;
             if i % STRIDE == 0 && progress.add(u64::from(STRIDE)) {
-                return Ok(Loading::Cancelled);
+                return Ok(LoadEnd::Cancelled);
             }
         }
     }
     stock.finish()?;
-    Ok(Loading::Done)
+    Ok(LoadEnd::Done)
 }
 
 fn row(random: &mut Random) -> RowOf<Stock> {

@@ -1,13 +1,13 @@
 //! Delivery (2.7.4), as one transaction over all districts.
 //!
-//! With [`Steps::HotLast`] it goes table by table instead of district by district: all orders are taken, then marked, then
+//! With [`StepOrder::HotLast`] it goes table by table instead of district by district: all orders are taken, then marked, then
 //! their lines, then their customers. The rows of the next table are announced as a group while this one is worked on.
 
 use std::hint::black_box;
 
 use arrayvec::ArrayVec;
 
-use super::{Failure, Outcome, Overflow, Scratch, Steps, Verdict};
+use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict};
 use crate::workload::generate::input::DeliveryInput;
 use crate::workload::ops::Ops;
 use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLineKey};
@@ -18,12 +18,12 @@ const MAX_DISTRICTS: usize = 10;
 
 /// The line of the result file.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Output {
+pub(crate) struct DeliveryOutput {
     /// For each district the order delivered, or none where the district was skipped.
     pub(crate) delivered: ArrayVec<Option<u32>, MAX_DISTRICTS>,
 }
 
-impl Output {
+impl DeliveryOutput {
     /// Districts without an undelivered order.
     pub(crate) fn skipped(&self) -> usize {
         self.delivered.iter().filter(|o| o.is_none()).count()
@@ -31,11 +31,11 @@ impl Output {
 }
 
 /// Runs the transaction up to its end.
-pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &DeliveryInput, scratch: &mut Scratch) -> Outcome<O> {
+pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, scratch: &mut Scratch) -> TxnResult<O> {
     let out = &mut scratch.out.delivery;
     out.delivered.clear();
     match steps {
-        Steps::HotLast => {
+        StepOrder::HotLast => {
             let mut orders: ArrayVec<OrderKey, MAX_DISTRICTS> = ArrayVec::new();
             for d in 1..=input.districts {
                 let order = take(ops, input.w, d)?;
@@ -59,7 +59,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &DeliveryInput, scra
                 credit(ops, *customer, sum)?;
             }
         }
-        Steps::Spec => {
+        StepOrder::Spec => {
             for d in 1..=input.districts {
                 let order = take(ops, input.w, d)?;
                 out.delivered.push(order.map(|key| key.o));

@@ -1,7 +1,7 @@
 //! The five transactions (clause 2), written once against [`Ops`].
 //!
 //! Each reads every column that its profile lists, and produces every output field, whether or not the driver looks at
-//! it. The order of steps inside a profile is free where data flow allows: [`Steps`] says which order is taken.
+//! it. The order of steps inside a profile is free where data flow allows: [`StepOrder`] says which order is taken.
 
 mod customer;
 pub(crate) mod delivery;
@@ -24,19 +24,19 @@ use crate::workload::schema::{RowOf, TableDef, TableId};
 
 /// In which order a transaction takes its steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub(crate) enum Steps {
+pub(crate) enum StepOrder {
     /// contended rows as late as data flow allows, stock rows sorted
     HotLast,
     /// as the specification lists them
     Spec,
 }
 
-impl Steps {
+impl StepOrder {
     /// As printed and as typed.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Steps::HotLast => "hot-last",
-            Steps::Spec => "spec",
+            StepOrder::HotLast => "hot-last",
+            StepOrder::Spec => "spec",
         }
     }
 }
@@ -137,23 +137,23 @@ pub(crate) struct Scratch {
 #[derive(Default)]
 pub(crate) struct Outputs {
     /// New-Order.
-    pub(crate) new_order: new_order::Output,
+    pub(crate) new_order: new_order::NewOrderOutput,
     /// Payment.
-    pub(crate) payment: payment::Output,
+    pub(crate) payment: payment::PaymentOutput,
     /// Order-Status.
-    pub(crate) order_status: order_status::Output,
+    pub(crate) order_status: order_status::OrderStatusOutput,
     /// Delivery.
-    pub(crate) delivery: delivery::Output,
+    pub(crate) delivery: delivery::DeliveryOutput,
     /// Stock-Level.
-    pub(crate) stock_level: stock_level::Output,
+    pub(crate) stock_level: stock_level::StockLevelOutput,
 }
 
 /// What comes of a transaction.
-pub(crate) type Outcome<O> = Result<Verdict, Failure<<O as Read>::Error>>;
+pub(crate) type TxnResult<O> = Result<Verdict, Failure<<O as Read>::Error>>;
 
 /// Runs the transaction that `input` asks for. The caller ends it as the verdict says, or rolls it back on a failure.
 #[inline]
-pub(crate) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &Input, scratch: &mut Scratch) -> Outcome<O> {
+pub(crate) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<O> {
     match input {
         Input::NewOrder(input) => new_order::run(ops, steps, input, scratch),
         Input::Payment(input) => payment::run(ops, steps, input, scratch),

@@ -1,6 +1,6 @@
 //! New-Order (2.4.2).
 //!
-//! With [`Steps::HotLast`] the district's next order number, for which all orders of a district queue, is taken after
+//! With [`StepOrder::HotLast`] the district's next order number, for which all orders of a district queue, is taken after
 //! customer, items and stock. All work is done before the order that holds an unused item number is rolled back: nothing
 //! looks at that number beforehand, and an item that is not found does not end the other lines.
 
@@ -9,7 +9,7 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 use zerocopy::little_endian::{I64, U32};
 
-use super::{Failure, Outcome, Overflow, Scratch, Steps, Verdict};
+use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict};
 use crate::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput};
 use crate::workload::generate::string::is_original;
 use crate::workload::ops::Ops;
@@ -23,7 +23,7 @@ use crate::workload::schema::{Row, RowOf};
 
 /// What the terminal shows.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Output {
+pub(crate) struct NewOrderOutput {
     /// W_ID, D_ID, C_ID.
     pub(crate) customer: CustomerKey,
     /// C_LAST.
@@ -69,9 +69,9 @@ pub(crate) struct LineOutput {
     pub(crate) amount: i64,
 }
 
-impl Default for Output {
+impl Default for NewOrderOutput {
     fn default() -> Self {
-        Output {
+        NewOrderOutput {
             customer: CustomerKey { w: 0, d: 0, c: 0 },
             last: Text::EMPTY,
             credit: [0; 2],
@@ -88,7 +88,7 @@ impl Default for Output {
 }
 
 /// Runs the transaction up to its end.
-pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &NewOrderInput, scratch: &mut Scratch) -> Outcome<O> {
+pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (rows, out) = (&mut scratch.lines, &mut scratch.out.new_order);
     rows.clear();
     out.lines.clear();
@@ -96,7 +96,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &NewOrderInput, scra
     out.customer = input.customer;
     out.entry_d = input.now;
     match steps {
-        Steps::HotLast => {
+        StepOrder::HotLast => {
             let by_stock = prefetch(ops, input);
             customer(ops, input, out)?;
             let mut found = [false; MAX_LINES];
@@ -116,7 +116,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &NewOrderInput, scra
             ops.insert_run::<OrderLine>(rows)?;
             warehouse(ops, input, out)?;
         }
-        Steps::Spec => {
+        StepOrder::Spec => {
             warehouse(ops, input, out)?;
             district(ops, input, out)?;
             customer(ops, input, out)?;
@@ -162,14 +162,14 @@ fn prefetch<O: Ops>(ops: &mut O, input: &NewOrderInput) -> impl Iterator<Item = 
     order.into_iter().map(|line| line as u32 as usize)
 }
 
-fn warehouse<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut Output) -> Result<(), Failure<O::Error>> {
+fn warehouse<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut NewOrderOutput) -> Result<(), Failure<O::Error>> {
     let key = WarehouseKey { w: input.customer.w };
     out.w_tax =
         ops.read::<Warehouse, _>(&key, |row| row.cold.tax.get())?.ok_or_else(|| Failure::missing::<Warehouse>(&key))?;
     Ok(())
 }
 
-fn district<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut Output) -> Result<(), Failure<O::Error>> {
+fn district<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut NewOrderOutput) -> Result<(), Failure<O::Error>> {
     let key = DistrictKey { w: input.customer.w, d: input.customer.d };
     let taken = ops.update::<District, _>(&key, |hot, cold| {
         let o_id = hot.next_o_id.get();
@@ -181,7 +181,7 @@ fn district<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut Output) -> Res
     Ok(())
 }
 
-fn customer<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut Output) -> Result<(), Failure<O::Error>> {
+fn customer<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut NewOrderOutput) -> Result<(), Failure<O::Error>> {
     let key = input.customer;
     ops.read::<Customer, _>(&key, |row| {
         out.discount = row.cold.discount.get();
@@ -308,7 +308,7 @@ fn order_line(
 }
 
 /// sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), to the cent.
-fn total(out: &Output) -> i64 {
+fn total(out: &NewOrderOutput) -> i64 {
     let sum: i64 = out.lines.iter().map(|line| line.amount).sum();
     let scaled = sum * i64::from(10_000 - out.discount) * i64::from(10_000 + out.w_tax + out.d_tax);
     (scaled + 50_000_000) / 100_000_000
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn totals_are_exact_cents() {
-        let mut out = Output { discount: 5_000, w_tax: 1_000, d_tax: 1_000, ..Output::default() };
+        let mut out = NewOrderOutput { discount: 5_000, w_tax: 1_000, d_tax: 1_000, ..NewOrderOutput::default() };
         let line = LineOutput {
             supply_w: 1,
             item: 1,

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
 
-use super::{Failure, Outcome, Scratch, Verdict, customer};
+use super::{Failure, Scratch, TxnResult, Verdict, customer};
 use crate::workload::generate::input::{MAX_LINES, OrderStatusInput};
 use crate::workload::ops::{Direction, Ops};
 use crate::workload::schema::keys::{CustomerKey, OrderCustomerKey, OrderKey, OrderLineKey};
@@ -16,7 +16,7 @@ use crate::workload::schema::text::Text;
 
 /// What the terminal shows.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Output {
+pub(crate) struct OrderStatusOutput {
     /// C_W_ID, C_D_ID, C_ID.
     pub(crate) customer: CustomerKey,
     /// C_FIRST.
@@ -34,12 +34,12 @@ pub(crate) struct Output {
     /// O_CARRIER_ID, blank while undelivered.
     pub(crate) carrier: Option<NonZeroU8>,
     /// The order's lines.
-    pub(crate) lines: ArrayVec<LineOutput, MAX_LINES>,
+    pub(crate) lines: ArrayVec<OrderedLine, MAX_LINES>,
 }
 
 /// One line of the order.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LineOutput {
+pub(crate) struct OrderedLine {
     /// OL_SUPPLY_W_ID.
     pub(crate) supply_w: u32,
     /// OL_I_ID.
@@ -52,9 +52,9 @@ pub(crate) struct LineOutput {
     pub(crate) delivery_d: When,
 }
 
-impl Default for Output {
+impl Default for OrderStatusOutput {
     fn default() -> Self {
-        Output {
+        OrderStatusOutput {
             customer: CustomerKey { w: 0, d: 0, c: 0 },
             first: Text::EMPTY,
             middle: [0; 2],
@@ -69,7 +69,7 @@ impl Default for Output {
 }
 
 /// Runs the transaction up to its end.
-pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut Scratch) -> Outcome<O> {
+pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut Scratch) -> TxnResult<O> {
     let key = customer::find(ops, input.who, scratch)?;
     let out = &mut scratch.out.order_status;
     out.customer = key;
@@ -99,7 +99,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut S
     let (from, to) = OrderLineKey::lines(order.w, order.d, order.o, order.o);
     out.lines.clear();
     ops.scan::<OrderLine>(&from, &to, |_, row| {
-        let line = LineOutput {
+        let line = OrderedLine {
             supply_w: row.cold.supply_w_id.get(),
             item: row.cold.i_id.get(),
             quantity: row.cold.quantity,

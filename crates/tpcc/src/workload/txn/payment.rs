@@ -1,6 +1,6 @@
 //! Payment (2.5.2).
 //!
-//! With [`Steps::HotLast`] D_YTD and W_YTD, for which all payments of a district and a warehouse queue, come after the
+//! With [`StepOrder::HotLast`] D_YTD and W_YTD, for which all payments of a district and a warehouse queue, come after the
 //! customer. HISTORY follows them, because H_DATA is made of their names.
 
 use std::hint::black_box;
@@ -8,7 +8,7 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 use zerocopy::little_endian::{I64, U32};
 
-use super::{Failure, Outcome, Overflow, Scratch, Steps, Verdict, customer};
+use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict, customer};
 use crate::workload::generate::input::PaymentInput;
 use crate::workload::ops::Ops;
 use crate::workload::schema::Row;
@@ -19,7 +19,7 @@ use crate::workload::schema::text::Text;
 
 /// What the terminal shows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Output {
+pub(crate) struct PaymentOutput {
     /// Everything of fixed size; none before the first Payment.
     pub(crate) shown: Option<Shown>,
     /// The first 200 characters of C_DATA, for bad credit.
@@ -72,15 +72,15 @@ pub(crate) struct Payer {
 type Place = (Text<10>, Address);
 
 /// Runs the transaction up to its end.
-pub(super) fn run<O: Ops>(ops: &mut O, steps: Steps, input: &PaymentInput, scratch: &mut Scratch) -> Outcome<O> {
+pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, scratch: &mut Scratch) -> TxnResult<O> {
     let ((w_name, w_address), (d_name, d_address), payer) = match steps {
-        Steps::HotLast => {
+        StepOrder::HotLast => {
             ops.prefetch_insert::<History>(&input.history);
             let payer = payer(ops, input, scratch)?;
             let district = district(ops, input)?;
             (warehouse(ops, input)?, district, payer)
         }
-        Steps::Spec => {
+        StepOrder::Spec => {
             let warehouse = warehouse(ops, input)?;
             (warehouse, district(ops, input)?, payer(ops, input, scratch)?)
         }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
 
-use super::{Failure, Outcome, Scratch, Verdict};
+use super::{Failure, Scratch, TxnResult, Verdict};
 use crate::workload::generate::input::StockLevelInput;
 use crate::workload::ops::Ops;
 use crate::workload::schema::keys::{DistrictKey, OrderLineKey, StockKey};
@@ -13,7 +13,7 @@ use crate::workload::schema::tables::{District, OrderLine, Stock};
 
 /// What the terminal shows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Output {
+pub(crate) struct StockLevelOutput {
     /// W_ID.
     pub(crate) w: u32,
     /// D_ID.
@@ -31,7 +31,7 @@ const ORDERS: u32 = 20;
 const GROUP: usize = 16;
 
 /// Runs the transaction up to its end.
-pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Scratch) -> Outcome<O> {
+pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Scratch) -> TxnResult<O> {
     let StockLevelInput { w, d, threshold } = *input;
     let key = DistrictKey { w, d };
     let next = ops

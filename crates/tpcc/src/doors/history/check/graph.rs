@@ -40,7 +40,7 @@ pub(super) struct Arc {
 }
 
 /// Edges by where they begin. Nodes are transactions, by their place in the history, and behind them moments between
-/// which nobody ends or begins: time then takes a few edges per transaction instead of one per pair.
+/// which no transaction ends or begins: time then takes a few edges per transaction instead of one per pair.
 #[derive(Debug)]
 pub(super) struct Graph {
     first: Vec<u32>,
@@ -126,7 +126,7 @@ fn add_row(order: &Order, txns: &[Txn], edges: &mut Vec<(u32, Arc)>) {
     }
 }
 
-/// A chain of moments: whoever ends before one begins leads to a moment, and that to the next, and to who begins then.
+/// A chain of moments: each transaction that ends leads to a moment, and that to the next, and to those that begin then.
 fn add_time(txns: &[Txn], nodes: &mut u32, edges: &mut Vec<(u32, Arc)>) {
     let mut add = |from: u32, to: u32| edges.push((from, Arc { to, edge: Edge::TIME, key: 0 }));
     // At the same nanosecond nothing is known: beginnings come first.

@@ -31,8 +31,8 @@ use super::{Op, Outcome, Txn};
 
 /// What can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// A read returned what nobody wrote there.
+pub enum Phenomenon {
+    /// A read returned what no transaction wrote there.
     Impossible,
     /// A number or version was written or read twice.
     Duplicate,
@@ -62,23 +62,23 @@ pub enum Kind {
     RealTime,
 }
 
-impl Kind {
+impl Phenomenon {
     /// All of them.
-    pub const ALL: [Kind; 14] = [
-        Kind::Impossible,
-        Kind::Duplicate,
-        Kind::IncompatibleOrder,
-        Kind::Internal,
-        Kind::LostWrite,
-        Kind::G1a,
-        Kind::G1b,
-        Kind::G0,
-        Kind::G1c,
-        Kind::LostUpdate,
-        Kind::GSingle,
-        Kind::G2Item,
-        Kind::G2,
-        Kind::RealTime,
+    pub const ALL: [Phenomenon; 14] = [
+        Phenomenon::Impossible,
+        Phenomenon::Duplicate,
+        Phenomenon::IncompatibleOrder,
+        Phenomenon::Internal,
+        Phenomenon::LostWrite,
+        Phenomenon::G1a,
+        Phenomenon::G1b,
+        Phenomenon::G0,
+        Phenomenon::G1c,
+        Phenomenon::LostUpdate,
+        Phenomenon::GSingle,
+        Phenomenon::G2Item,
+        Phenomenon::G2,
+        Phenomenon::RealTime,
     ];
 
     /// Whether a level promises that this does not happen. Reads under read committed see at once what was
@@ -86,31 +86,36 @@ impl Kind {
     pub fn is_forbidden(self, level: Isolation) -> bool {
         match level {
             Isolation::Serializable => true,
-            Isolation::RepeatableRead => !matches!(self, Kind::G2 | Kind::RealTime),
-            Isolation::ReadCommitted => {
-                !matches!(self, Kind::LostUpdate | Kind::GSingle | Kind::G2Item | Kind::G2 | Kind::RealTime)
-            }
+            Isolation::RepeatableRead => !matches!(self, Phenomenon::G2 | Phenomenon::RealTime),
+            Isolation::ReadCommitted => !matches!(
+                self,
+                Phenomenon::LostUpdate
+                    | Phenomenon::GSingle
+                    | Phenomenon::G2Item
+                    | Phenomenon::G2
+                    | Phenomenon::RealTime
+            ),
         }
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for Phenomenon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Impossible => "impossible read",
-            Kind::Duplicate => "duplicate",
-            Kind::IncompatibleOrder => "incompatible order",
-            Kind::Internal => "own write not seen",
-            Kind::LostWrite => "lost write",
-            Kind::G1a => "G1a (aborted read)",
-            Kind::G1b => "G1b (intermediate read)",
-            Kind::G0 => "G0 (dirty write)",
-            Kind::G1c => "G1c (circular information flow)",
-            Kind::LostUpdate => "lost update",
-            Kind::GSingle => "G-single (read skew)",
-            Kind::G2Item => "G2-item (write skew)",
-            Kind::G2 => "G2 (phantom)",
-            Kind::RealTime => "real-time violation",
+            Phenomenon::Impossible => "impossible read",
+            Phenomenon::Duplicate => "duplicate",
+            Phenomenon::IncompatibleOrder => "incompatible order",
+            Phenomenon::Internal => "own write not seen",
+            Phenomenon::LostWrite => "lost write",
+            Phenomenon::G1a => "G1a (aborted read)",
+            Phenomenon::G1b => "G1b (intermediate read)",
+            Phenomenon::G0 => "G0 (dirty write)",
+            Phenomenon::G1c => "G1c (circular information flow)",
+            Phenomenon::LostUpdate => "lost update",
+            Phenomenon::GSingle => "G-single (read skew)",
+            Phenomenon::G2Item => "G2-item (write skew)",
+            Phenomenon::G2 => "G2 (phantom)",
+            Phenomenon::RealTime => "real-time violation",
         })
     }
 }
@@ -119,7 +124,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug)]
 pub struct Anomaly {
     /// What it is.
-    pub kind: Kind,
+    pub kind: Phenomenon,
     /// What happened, by transactions and rows.
     pub what: String,
     /// Ids of the transactions, in the order of the ring if it is one.
@@ -153,11 +158,11 @@ impl Findings {
     }
 
     /// Whether something of this kind was found.
-    pub fn has(&self, kind: Kind) -> bool {
+    pub fn has(&self, kind: Phenomenon) -> bool {
         self.anomalies.iter().any(|a| a.kind == kind)
     }
 
-    fn add(&mut self, kind: Kind, txns: &[u64], what: impl FnOnce() -> String) {
+    fn add(&mut self, kind: Phenomenon, txns: &[u64], what: impl FnOnce() -> String) {
         if self.anomalies.iter().filter(|a| a.kind == kind).count() < EXAMPLES {
             self.anomalies.push(Anomaly { kind, what: what(), txns: txns.to_vec() });
         }
@@ -225,7 +230,7 @@ fn internal(txns: &[Txn], findings: &mut Findings) {
                 },
             };
             if !agrees {
-                findings.add(Kind::Internal, &[txn.id], || {
+                findings.add(Phenomenon::Internal, &[txn.id], || {
                     format!("{} wrote {done:?} and later {to_come:?} to row {key}, and read {op:?} in between", txn.id)
                 });
             }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::super::Txn;
 use super::graph::{Arc, Edge, Graph};
-use super::{Findings, Kind};
+use super::{Findings, Phenomenon};
 
 /// Edges of one kind from which a short ring is searched, at most.
 const TRIES: usize = 400;
@@ -41,20 +41,20 @@ pub(super) fn search(txns: &[Txn], graph: &Graph, findings: &mut Findings) {
     }
 }
 
-fn classify(ring: &[Step]) -> Kind {
+fn classify(ring: &[Step]) -> Phenomenon {
     let count = |edge: Edge| ring.iter().filter(|(_, arc)| arc.edge == edge).count();
     if count(Edge::TIME) > 0 {
-        return Kind::RealTime;
+        return Phenomenon::RealTime;
     }
     if count(Edge::RW_ABSENT) > 0 {
-        return Kind::G2;
+        return Phenomenon::G2;
     }
     match (count(Edge::RW), count(Edge::WR)) {
-        (0, 0) => Kind::G0,
-        (0, _) => Kind::G1c,
-        (1, 0) if ring.iter().all(|(_, arc)| arc.key == ring[0].1.key) => Kind::LostUpdate,
-        (1, _) => Kind::GSingle,
-        _ => Kind::G2Item,
+        (0, 0) => Phenomenon::G0,
+        (0, _) => Phenomenon::G1c,
+        (1, 0) if ring.iter().all(|(_, arc)| arc.key == ring[0].1.key) => Phenomenon::LostUpdate,
+        (1, _) => Phenomenon::GSingle,
+        _ => Phenomenon::G2Item,
     }
 }
 

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use storage::Isolation::{ReadCommitted, RepeatableRead, Serializable};
 
 use super::super::{Op, Outcome, Txn};
-use super::{Kind, check};
+use super::{Phenomenon, check};
 use Op::{Append as A, List as L, Read as R, Write as W};
 
 /// Transactions that all overlap, so that time says nothing.
@@ -29,7 +29,7 @@ fn ok(txns: Vec<Vec<Op>>) -> Vec<Txn> {
 }
 
 #[track_caller]
-fn found(txns: &[Txn], kind: Kind) {
+fn found(txns: &[Txn], kind: Phenomenon) {
     let findings = check(txns, Serializable);
     assert!(findings.has(kind), "{kind} in {:?}", findings.anomalies);
     assert!(findings.forbidden(Serializable).count() > 0);
@@ -43,7 +43,7 @@ fn clean(txns: &[Txn]) {
 
 /// Found if `is`, clean otherwise.
 #[track_caller]
-fn is(txns: &[Txn], kind: Kind, is: bool) {
+fn is(txns: &[Txn], kind: Phenomenon, is: bool) {
     if is { found(txns, kind) } else { clean(txns) }
 }
 
@@ -52,7 +52,7 @@ fn g0_in_lists() {
     for bad in [true, false] {
         let second = if bad { vec![4, 3] } else { vec![3, 4] };
         let reader = vec![L(1, vec![1, 2]), L(2, second)];
-        is(&ok(vec![vec![A(1, 1), A(2, 3)], vec![A(1, 2), A(2, 4)], reader]), Kind::G0, bad);
+        is(&ok(vec![vec![A(1, 1), A(2, 3)], vec![A(1, 2), A(2, 4)], reader]), Phenomenon::G0, bad);
     }
 }
 
@@ -60,23 +60,23 @@ fn g0_in_lists() {
 fn g0_in_registers() {
     for bad in [true, false] {
         let (a, b) = if bad { (8, 6) } else { (6, 8) };
-        is(&ok(vec![vec![W(1, 2), W(2, a)], vec![W(1, 4), W(2, b)], vec![R(1, Some(4))]]), Kind::G0, bad);
+        is(&ok(vec![vec![W(1, 2), W(2, a)], vec![W(1, 4), W(2, b)], vec![R(1, Some(4))]]), Phenomenon::G0, bad);
     }
 }
 
 #[test]
 fn a_row_written_by_turns_is_g0() {
     let reader = vec![L(1, vec![1, 2, 3])];
-    found(&ok(vec![vec![A(1, 1), A(1, 3)], vec![A(1, 2)], reader]), Kind::G0);
+    found(&ok(vec![vec![A(1, 1), A(1, 3)], vec![A(1, 2)], reader]), Phenomenon::G0);
 }
 
 #[test]
 fn g1a() {
     for (outcome, bad) in [(Outcome::Fail, true), (Outcome::Ok, false), (Outcome::Info, false)] {
         let seen = |write: Op, read: Op| at_once(vec![(outcome, vec![write]), (Outcome::Ok, vec![read])]);
-        is(&seen(A(1, 1), L(1, vec![1])), Kind::G1a, bad);
-        is(&seen(W(1, 2), R(1, Some(2))), Kind::G1a, bad);
-        is(&seen(W(1, 3), R(1, Some(3))), Kind::G1a, bad);
+        is(&seen(A(1, 1), L(1, vec![1])), Phenomenon::G1a, bad);
+        is(&seen(W(1, 2), R(1, Some(2))), Phenomenon::G1a, bad);
+        is(&seen(W(1, 3), R(1, Some(3))), Phenomenon::G1a, bad);
     }
 }
 
@@ -84,16 +84,16 @@ fn g1a() {
 fn an_aborted_number_below_others_is_g1a() {
     let txns =
         vec![(Outcome::Fail, vec![A(1, 1)]), (Outcome::Ok, vec![A(1, 2)]), (Outcome::Ok, vec![L(1, vec![1, 2])])];
-    found(&at_once(txns), Kind::G1a);
+    found(&at_once(txns), Phenomenon::G1a);
 }
 
 #[test]
 fn g1b() {
     for bad in [true, false] {
         let list = if bad { vec![1] } else { vec![1, 2] };
-        is(&ok(vec![vec![A(1, 1), A(1, 2)], vec![L(1, list)], vec![L(1, vec![1, 2])]]), Kind::G1b, bad);
+        is(&ok(vec![vec![A(1, 1), A(1, 2)], vec![L(1, list)], vec![L(1, vec![1, 2])]]), Phenomenon::G1b, bad);
         let version = if bad { 2 } else { 5 };
-        is(&ok(vec![vec![W(1, 2), W(1, 5)], vec![R(1, Some(version))]]), Kind::G1b, bad);
+        is(&ok(vec![vec![W(1, 2), W(1, 5)], vec![R(1, Some(version))]]), Phenomenon::G1b, bad);
     }
 }
 
@@ -101,9 +101,9 @@ fn g1b() {
 fn g1c() {
     for bad in [true, false] {
         let list = if bad { vec![1] } else { vec![] };
-        is(&ok(vec![vec![A(1, 1), L(2, vec![2])], vec![A(2, 2), L(1, list)]]), Kind::G1c, bad);
+        is(&ok(vec![vec![A(1, 1), L(2, vec![2])], vec![A(2, 2), L(1, list)]]), Phenomenon::G1c, bad);
         let version = bad.then_some(2);
-        is(&ok(vec![vec![W(1, 2), R(2, Some(4))], vec![W(2, 4), R(1, version)]]), Kind::G1c, bad);
+        is(&ok(vec![vec![W(1, 2), R(2, Some(4))], vec![W(2, 4), R(1, version)]]), Phenomenon::G1c, bad);
     }
 }
 
@@ -112,11 +112,11 @@ fn lost_update() {
     for bad in [true, false] {
         let seen = if bad { 2 } else { 4 };
         let registers = vec![vec![W(1, 2)], vec![R(1, Some(2)), W(1, 4)], vec![R(1, Some(seen)), W(1, 6)]];
-        is(&ok(registers), Kind::LostUpdate, bad);
+        is(&ok(registers), Phenomenon::LostUpdate, bad);
         let seen = if bad { vec![1] } else { vec![1, 2] };
         let lists =
             vec![vec![A(1, 1)], vec![L(1, vec![1]), A(1, 2)], vec![L(1, seen), A(1, 3)], vec![L(1, vec![1, 2, 3])]];
-        is(&ok(lists), Kind::LostUpdate, bad);
+        is(&ok(lists), Phenomenon::LostUpdate, bad);
     }
 }
 
@@ -125,17 +125,17 @@ fn g_single() {
     for bad in [true, false] {
         let x = if bad { 2 } else { 6 };
         let reader = vec![R(1, Some(x)), R(2, Some(8))];
-        is(&ok(vec![vec![W(1, 2), W(2, 4)], vec![W(1, 6), W(2, 8)], reader]), Kind::GSingle, bad);
+        is(&ok(vec![vec![W(1, 2), W(2, 4)], vec![W(1, 6), W(2, 8)], reader]), Phenomenon::GSingle, bad);
         let x = if bad { vec![1] } else { vec![1, 3] };
         let reader = vec![L(1, x), L(2, vec![2, 4])];
         let last = vec![L(1, vec![1, 3])];
-        is(&ok(vec![vec![A(1, 1), A(2, 2)], vec![A(1, 3), A(2, 4)], reader, last]), Kind::GSingle, bad);
+        is(&ok(vec![vec![A(1, 1), A(2, 2)], vec![A(1, 3), A(2, 4)], reader, last]), Phenomenon::GSingle, bad);
     }
 }
 
 #[test]
 fn a_row_that_changes_between_two_reads_is_g_single() {
-    found(&ok(vec![vec![W(1, 2)], vec![W(1, 4)], vec![R(1, Some(2)), R(1, Some(4))]]), Kind::GSingle);
+    found(&ok(vec![vec![W(1, 2)], vec![W(1, 4)], vec![R(1, Some(2)), R(1, Some(4))]]), Phenomenon::GSingle);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn g2_item() {
     for bad in [true, false] {
         let y = if bad { 4 } else { 6 };
         let txns = vec![vec![W(1, 2), W(2, 4)], vec![R(1, Some(2)), W(2, 6)], vec![R(2, Some(y)), W(1, 8)]];
-        is(&ok(txns), Kind::G2Item, bad);
+        is(&ok(txns), Phenomenon::G2Item, bad);
     }
 }
 
@@ -152,17 +152,17 @@ fn phantoms_are_told_from_items() {
     for bad in [true, false] {
         let y = if bad { None } else { Some(2) };
         let never = ok(vec![vec![R(1, None), W(2, 2)], vec![R(2, y), W(1, 4)]]);
-        is(&never, Kind::G2, bad);
+        is(&never, Phenomenon::G2, bad);
         let y = if bad { 3 } else { 6 };
         let deleted = ok(vec![vec![W(1, 5), W(2, 3)], vec![R(1, Some(5)), W(2, 6)], vec![R(2, Some(y)), W(1, 8)]]);
-        is(&deleted, Kind::G2, bad);
+        is(&deleted, Phenomenon::G2, bad);
         let y = if bad { vec![] } else { vec![2] };
         let reader = vec![L(1, vec![1]), L(2, vec![2])];
-        is(&ok(vec![vec![L(1, vec![]), A(2, 2)], vec![L(2, y), A(1, 1)], reader]), Kind::G2, bad);
+        is(&ok(vec![vec![L(1, vec![]), A(2, 2)], vec![L(2, y), A(1, 1)], reader]), Phenomenon::G2, bad);
     }
     let findings = check(&ok(vec![vec![R(1, None), W(2, 2)], vec![R(2, None), W(1, 4)]]), RepeatableRead);
     assert_eq!(findings.forbidden(RepeatableRead).count(), 0);
-    assert!(findings.has(Kind::G2));
+    assert!(findings.has(Phenomenon::G2));
 }
 
 #[test]
@@ -180,20 +180,28 @@ fn real_time() {
         let reader = vec![R(1, Some(4))];
         is(
             &timed(&[(0, 10), (11, 20), (5, 30)], vec![vec![W(1, first)], vec![W(1, second)], reader]),
-            Kind::RealTime,
+            Phenomenon::RealTime,
             bad,
         );
         // The effect is seen without the cause.
         let x = if bad { None } else { Some(2) };
         let reader = vec![R(1, x), R(2, Some(4))];
-        is(&timed(&[(0, 10), (20, 30), (5, 99)], vec![vec![W(1, 2)], vec![W(2, 4)], reader]), Kind::RealTime, bad);
+        is(
+            &timed(&[(0, 10), (20, 30), (5, 99)], vec![vec![W(1, 2)], vec![W(2, 4)], reader]),
+            Phenomenon::RealTime,
+            bad,
+        );
         // At the same moment nothing is known.
         let end = if bad { 19 } else { 20 };
         let reader = vec![R(1, None), R(2, Some(4))];
-        is(&timed(&[(0, end), (20, 30), (5, 99)], vec![vec![W(1, 2)], vec![W(2, 4)], reader]), Kind::RealTime, bad);
+        is(
+            &timed(&[(0, end), (20, 30), (5, 99)], vec![vec![W(1, 2)], vec![W(2, 4)], reader]),
+            Phenomenon::RealTime,
+            bad,
+        );
     }
     let backwards = timed(&[(0, 10), (20, 30)], vec![vec![W(1, 4)], vec![W(1, 2)]]);
-    assert!(!check(&backwards, ReadCommitted).has(Kind::RealTime));
+    assert!(!check(&backwards, ReadCommitted).has(Phenomenon::RealTime));
 }
 
 #[test]
@@ -201,42 +209,45 @@ fn lost_writes() {
     for bad in [true, false] {
         let mut txns = ok(vec![vec![W(1, 2)], vec![R(1, if bad { None } else { Some(2) })]]);
         (txns[0].end, txns[1].start) = (5, 6);
-        is(&txns, Kind::LostWrite, bad);
+        is(&txns, Phenomenon::LostWrite, bad);
         let mut txns = ok(vec![vec![A(1, 1)], vec![A(1, 2)], vec![L(1, if bad { vec![2] } else { vec![1, 2] })]]);
         (txns[0].end, txns[2].start) = (5, 6);
-        is(&txns, Kind::LostWrite, bad);
+        is(&txns, Phenomenon::LostWrite, bad);
     }
 }
 
 #[test]
 fn impossible_duplicate_incompatible_and_internal() {
-    found(&ok(vec![vec![A(1, 1)], vec![L(1, vec![7])]]), Kind::Impossible);
-    found(&ok(vec![vec![W(1, 2)], vec![R(1, Some(4))]]), Kind::Impossible);
-    found(&ok(vec![vec![W(2, 2)], vec![R(1, Some(2))]]), Kind::Impossible);
-    found(&ok(vec![vec![A(1, 1)], vec![L(1, vec![1, 1])]]), Kind::Duplicate);
-    found(&ok(vec![vec![W(1, 2)], vec![W(1, 2)], vec![R(1, Some(2))]]), Kind::Duplicate);
-    found(&ok(vec![vec![A(1, 1)], vec![A(1, 2)], vec![L(1, vec![1])], vec![L(1, vec![2])]]), Kind::IncompatibleOrder);
+    found(&ok(vec![vec![A(1, 1)], vec![L(1, vec![7])]]), Phenomenon::Impossible);
+    found(&ok(vec![vec![W(1, 2)], vec![R(1, Some(4))]]), Phenomenon::Impossible);
+    found(&ok(vec![vec![W(2, 2)], vec![R(1, Some(2))]]), Phenomenon::Impossible);
+    found(&ok(vec![vec![A(1, 1)], vec![L(1, vec![1, 1])]]), Phenomenon::Duplicate);
+    found(&ok(vec![vec![W(1, 2)], vec![W(1, 2)], vec![R(1, Some(2))]]), Phenomenon::Duplicate);
+    found(
+        &ok(vec![vec![A(1, 1)], vec![A(1, 2)], vec![L(1, vec![1])], vec![L(1, vec![2])]]),
+        Phenomenon::IncompatibleOrder,
+    );
     for bad in [true, false] {
-        is(&ok(vec![vec![A(1, 1), L(1, if bad { vec![] } else { vec![1] })]]), Kind::Internal, bad);
-        is(&ok(vec![vec![W(1, 2), R(1, if bad { None } else { Some(2) })]]), Kind::Internal, bad);
+        is(&ok(vec![vec![A(1, 1), L(1, if bad { vec![] } else { vec![1] })]]), Phenomenon::Internal, bad);
+        is(&ok(vec![vec![W(1, 2), R(1, if bad { None } else { Some(2) })]]), Phenomenon::Internal, bad);
         let (first, again) = (vec![1, 2], if bad { vec![2] } else { vec![1, 2] });
-        is(&ok(vec![vec![A(1, 1)], vec![A(1, 2), L(1, first), L(1, again)]]), Kind::Internal, bad);
+        is(&ok(vec![vec![A(1, 1)], vec![A(1, 2), L(1, first), L(1, again)]]), Phenomenon::Internal, bad);
     }
 }
 
 #[test]
 fn levels_forbid_ever_less() {
-    for kind in Kind::ALL {
+    for kind in Phenomenon::ALL {
         assert!(kind.is_forbidden(Serializable));
         assert!(kind.is_forbidden(RepeatableRead) || !kind.is_forbidden(ReadCommitted), "{kind}");
     }
-    for kind in [Kind::G0, Kind::G1a, Kind::G1b, Kind::G1c] {
+    for kind in [Phenomenon::G0, Phenomenon::G1a, Phenomenon::G1b, Phenomenon::G1c] {
         assert!(kind.is_forbidden(ReadCommitted));
     }
-    for kind in [Kind::LostUpdate, Kind::GSingle, Kind::G2Item] {
+    for kind in [Phenomenon::LostUpdate, Phenomenon::GSingle, Phenomenon::G2Item] {
         assert!(kind.is_forbidden(RepeatableRead) && !kind.is_forbidden(ReadCommitted));
     }
-    assert!(!Kind::G2.is_forbidden(RepeatableRead));
+    assert!(!Phenomenon::G2.is_forbidden(RepeatableRead));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::super::{Op, Outcome, Txn, is_delete};
-use super::{Findings, Kind};
+use super::{Findings, Phenomenon};
 
 /// One version of a row.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Version {
 
 /// A read by a committed transaction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Read {
+pub(super) struct Observation {
     /// The reader's place in the history.
     pub(super) reader: u32,
     /// Versions up to the one that was read: 0 if none.
@@ -32,12 +32,12 @@ pub(super) struct Order {
     pub(super) key: u64,
     /// Its versions are the numbers of a list: who read one read all before it.
     is_list: bool,
-    /// Its versions, first to last, but for those that nobody can have seen.
+    /// Its versions, first to last, but for those that no read can have seen.
     pub(super) versions: Vec<Version>,
     /// Versions that are newer than all of `versions`, in unknown order.
     pub(super) newer: Vec<Version>,
     /// Who read which.
-    pub(super) reads: Vec<Read>,
+    pub(super) reads: Vec<Observation>,
 }
 
 /// All that happened to one row.
@@ -86,7 +86,7 @@ impl Row<'_> {
         for &(writer, value) in &self.writes {
             if let Some(other) = writers.insert(value, writer) {
                 let ids = [txns[other as usize].id, txns[writer as usize].id];
-                findings.add(Kind::Duplicate, &ids, || {
+                findings.add(Phenomenon::Duplicate, &ids, || {
                     format!("row {key}: {value} was written by {} and by {}", ids[0], ids[1])
                 });
             }
@@ -123,14 +123,14 @@ impl Row<'_> {
                     Ok(at) => at as u32 + 1,
                     Err(_) => {
                         let id = txns[reader as usize].id;
-                        findings.add(Kind::Impossible, &[id], || {
+                        findings.add(Phenomenon::Impossible, &[id], || {
                             format!("{id} read version {version} of row {}, which nobody wrote", order.key)
                         });
                         continue;
                     }
                 },
             };
-            order.reads.push(Read { reader, versions });
+            order.reads.push(Observation { reader, versions });
         }
     }
 
@@ -142,11 +142,12 @@ impl Row<'_> {
         let mut at = HashMap::with_capacity(longest.len());
         for (i, value) in longest.iter().enumerate() {
             if at.insert(*value, i).is_some() {
-                findings
-                    .add(Kind::Duplicate, &[longest_id], || format!("{longest_id} read {value} twice in row {key}"));
+                findings.add(Phenomenon::Duplicate, &[longest_id], || {
+                    format!("{longest_id} read {value} twice in row {key}")
+                });
             }
             let Some(writer) = writers.get(value) else {
-                findings.add(Kind::Impossible, &[longest_id], || {
+                findings.add(Phenomenon::Impossible, &[longest_id], || {
                     format!("{longest_id} read {value} in row {key}, which nobody appended there")
                 });
                 // The rest still tells an order.
@@ -159,16 +160,16 @@ impl Row<'_> {
             let id = txns[reader as usize].id;
             if longest.starts_with(list) {
                 if whole {
-                    order.reads.push(Read { reader, versions: list.len() as u32 });
+                    order.reads.push(Observation { reader, versions: list.len() as u32 });
                 }
                 continue;
             }
             for value in list.iter().filter(|value| !writers.contains_key(value)) {
-                findings.add(Kind::Impossible, &[id], || {
+                findings.add(Phenomenon::Impossible, &[id], || {
                     format!("{id} read {value} in row {key}, which nobody appended there")
                 });
             }
-            findings.add(Kind::IncompatibleOrder, &[id, longest_id], || {
+            findings.add(Phenomenon::IncompatibleOrder, &[id, longest_id], || {
                 format!("row {key}: {id} read {list:?}, {longest_id} read {longest:?}")
             });
         }
@@ -208,7 +209,7 @@ fn judge(order: &Order, txns: &[Txn], findings: &mut Findings) {
         let n = read.versions as usize;
         if let Some(version) = aborted[n].filter(|v| v.writer != read.reader) {
             let writer = txn(version.writer).id;
-            findings.add(Kind::G1a, &[id, writer], || {
+            findings.add(Phenomenon::G1a, &[id, writer], || {
                 format!("{id} read {} of row {key}, written by {writer}, which rolled back", version.value)
             });
         }
@@ -216,7 +217,7 @@ fn judge(order: &Order, txns: &[Txn], findings: &mut Findings) {
             let version = order.versions[n - 1];
             if version.writer != read.reader && last_of[&version.writer] >= n {
                 let writer = txn(version.writer).id;
-                findings.add(Kind::G1b, &[id, writer], || {
+                findings.add(Phenomenon::G1b, &[id, writer], || {
                     format!("{id} read {} of row {key}, which {writer} went on to overwrite itself", version.value)
                 });
             }
@@ -225,7 +226,7 @@ fn judge(order: &Order, txns: &[Txn], findings: &mut Findings) {
             && ended < reader.start
         {
             let writer = txn(version.writer).id;
-            findings.add(Kind::LostWrite, &[writer, id], || {
+            findings.add(Phenomenon::LostWrite, &[writer, id], || {
                 format!(
                     "{writer} wrote {} to row {key} and had ended when {id} began, which did not see it",
                     version.value

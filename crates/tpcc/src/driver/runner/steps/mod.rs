@@ -24,7 +24,7 @@ use crate::workload::engine::{Engine, Session};
 use crate::workload::error::Error;
 use crate::workload::generate::deck::Kind;
 use crate::workload::settings::{CtxPoints, TeamsOf};
-use crate::workload::txn::{Failure, Scratch, Steps};
+use crate::workload::txn::{Failure, Scratch, StepOrder};
 use policy::{StepsHook, hook_for};
 
 /// Stack of a fiber: transactions keep groups of rows on theirs.
@@ -134,7 +134,7 @@ struct Crew<'a, R> {
     /// What teams did before is forgotten.
     measuring: Cell<bool>,
     failure: RefCell<Option<String>>,
-    steps: Steps,
+    steps: StepOrder,
 }
 
 impl<R: Ready> Crew<'_, R> {

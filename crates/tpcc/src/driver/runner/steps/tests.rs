@@ -24,7 +24,7 @@ use crate::workload::schema::{Scale, TableId};
 use crate::workload::settings::Length;
 use crate::workload::settings::{Admission, TeamsOf};
 use crate::workload::settings::{CtxPoints, Scheduling};
-use crate::workload::txn::Steps;
+use crate::workload::txn::StepOrder;
 
 #[derive(Clone)]
 struct How {
@@ -37,7 +37,7 @@ struct How {
     durability: Durability,
     latches: LatchKind,
     prefetch: bool,
-    order: Steps,
+    order: StepOrder,
     mix: Mix,
     /// The usual one, if none.
     admission: Option<Admission>,
@@ -53,7 +53,7 @@ const HOW: How = How {
     durability: Durability::Async,
     latches: LatchKind::Optimistic,
     prefetch: true,
-    order: Steps::HotLast,
+    order: StepOrder::HotLast,
     mix: Mix::Standard,
     admission: None,
 };
@@ -83,8 +83,8 @@ fn open(how: &How, runner: &StepsRunner) -> (Store, Loaded) {
         hook.as_deref().map(|hook| hook as &dyn StoreHook),
     )
     .unwrap();
-    let plan = load::Plan::new(how.warehouses, Scale::TINY, 1, When::at(1));
-    let _ = load::populate(&plan, &store, 1, &load::Progress::default()).unwrap();
+    let plan = load::Population::new(how.warehouses, Scale::TINY, 1, When::at(1));
+    let _ = load::populate(&plan, &store, 1, &load::RowsDone::default()).unwrap();
     store.finish_load(&plan.loaded()).unwrap();
     (store, plan.loaded())
 }
@@ -105,7 +105,7 @@ fn run(how: &How, transactions: u64) -> Measured {
     };
     let measured = driver::run(&store, &runner, &loaded, &plan, None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), transactions);
-    let checked = check::check(&store, &loaded, 1, &check::Progress::default()).unwrap();
+    let checked = check::check(&store, &loaded, 1, &check::WarehousesDone::default()).unwrap();
     assert!(checked.passed(), "{:?}", checked.findings);
     store.close().unwrap();
     measured
@@ -215,9 +215,10 @@ fn workers_wake_each_other() {
 /// In the written order the contended rows come first, so that nearly everybody waits, and some wait in a ring.
 #[test]
 fn those_who_wait_and_victims_get_through() {
-    let measured = run(&How { order: Steps::Spec, points: CtxPoints::All, workers: 2, terminals: 16, ..HOW }, 2_000);
+    let measured =
+        run(&How { order: StepOrder::Spec, points: CtxPoints::All, workers: 2, terminals: 16, ..HOW }, 2_000);
     assert_eq!(measured.stats.completed(), 2_000);
-    run(&How { order: Steps::Spec, durability: Durability::Sync, ..HOW }, 1_000);
+    run(&How { order: StepOrder::Spec, durability: Durability::Sync, ..HOW }, 1_000);
 }
 
 #[test]

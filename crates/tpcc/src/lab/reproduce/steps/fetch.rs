@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::lab::filler;
 use crate::lab::footprint::geometry::Geometry;
-use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::Results;
 use crate::lab::reproduce::cachegrind::{Counts, saved};
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Count, Lab};
@@ -75,7 +75,7 @@ struct Code {
     i1: Geometry,
 }
 
-fn code(lab: &mut Lab, findings: &mut Findings) -> Result<Option<Code>, Error> {
+fn code(lab: &mut Lab, findings: &mut Results) -> Result<Option<Code>, Error> {
     let cold = How { threads: 1, live: false, cold: true };
     let Some(counts) = count(lab, &[(cold, large()?)])? else { return Ok(None) };
     let lines = counts.first().map_or(0.0, |counts| counts.i1);
@@ -123,7 +123,7 @@ fn extra(values: &[(u32, f64)]) -> Option<f64> {
 }
 
 /// Figure 2a: ten threads cost little more than one.
-pub(super) fn fig2(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn fig2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else {
         findings.claim(claims::FETCH_EXTRA.missing(why(lab)));
         return Ok(());
@@ -144,7 +144,7 @@ pub(super) fn fig2(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> 
 }
 
 /// Figure 5: the same when other code has run before each round.
-pub(super) fn fig5(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn fig5(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else { return Ok(()) };
     for (live, cold, name) in [
         (false, true, "steps-fig5 no switching, cold"),
@@ -160,7 +160,7 @@ pub(super) fn fig5(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> 
 }
 
 /// Figure 8: everything that is counted, and time, at ten threads.
-pub(super) fn fig8(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else {
         findings.claim(claims::FETCH_I1.missing(why(lab)));
         return Ok(());
@@ -224,7 +224,7 @@ fn time(lab: &Lab, rounds: usize) -> Result<Option<Spread>, Error> {
 }
 
 /// Figure 9: caches of three sizes around the operation's code, direct to fully associative.
-pub(super) fn fig9(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let Some(code) = code(lab, findings)? else { return Ok(()) };
     let sizes: Vec<u32> =
         if lab.quick { vec![code.i1.bytes()] } else { vec![code.i1.bytes() / 2, code.i1.bytes(), 2 * code.i1.bytes()] };

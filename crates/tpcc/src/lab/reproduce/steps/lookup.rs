@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use storage::{Database, Durability, OpenTable, Options, Raw, Table, TxnError};
 
-use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::Results;
 use crate::lab::reproduce::child::interrupted;
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Lab, SEED};
@@ -27,7 +27,7 @@ const NEEDED: u64 = 3 << 30;
 const SLICE: Duration = Duration::from_millis(400);
 
 /// Series and claim.
-pub(super) fn lookup(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn lookup(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     if let Some(free) = free_memory().filter(|free| *free < NEEDED) {
         let why = format!("needs {} MiB of memory; {} are free", NEEDED >> 20, free >> 20);
         findings.claim(claims::LOOKUP.missing(why));

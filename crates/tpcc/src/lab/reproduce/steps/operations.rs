@@ -4,14 +4,14 @@
 use std::collections::HashSet;
 
 use crate::lab::footprint::{self, Overlap};
-use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::Results;
 use crate::lab::reproduce::lab::Lab;
 use crate::lab::reproduce::report::{Series, Spread};
 use crate::workload::error::Error;
 use crate::workload::generate::deck::Mix;
 
 /// Traces the standard mix and compares executions of each operation.
-pub(super) fn table2(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn table2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let data = lab.database(1)?;
     lab.say("tracing one transaction of each kind after the other");
     let traces = match footprint::trace(footprint::command(lab.program(), &data, Mix::Standard), Mix::Standard) {

@@ -4,7 +4,7 @@
 use storage::PointKind;
 
 use crate::lab::footprint::place;
-use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::Results;
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Lab, Timings};
 use crate::lab::reproduce::report::Series;
@@ -20,7 +20,7 @@ const BOTH: Way = ("steps, both", "--scheduler steps --ctx-points all");
 const TEAM_OF_ONE: Way = ("steps, team of one", "--scheduler steps --team-size 1");
 
 /// Sweeps warehouses and ways.
-pub(super) fn sweep(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn sweep(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let sizes: &[u32] = if lab.quick { &[1, 20] } else { &[1, 2, 5, 10, 20, 40] };
     let (seconds, rounds) = if lab.quick { (2, 3) } else { (6, 5) };
     let points_of = |kind, name: &str| {

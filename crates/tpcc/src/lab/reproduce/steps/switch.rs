@@ -3,7 +3,7 @@
 
 use sched_steps::measure::{self, Contestant, Figure, Shape, compare};
 
-use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::Results;
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::Lab;
 use crate::lab::reproduce::report::{Series, Spread};
@@ -19,7 +19,7 @@ const COROSENSEI: &str = "corosensei";
 const TOKIO: &str = "tokio yield_now";
 
 /// Measures hops; contestants take turns.
-pub(super) fn switch(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn switch(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (repetitions, hops) = if lab.quick { (7, 400_000) } else { (15, 3_000_000) };
     let mut figures: Vec<Figure> = Vec::new();
     for contexts in SIZES {

@@ -5,7 +5,7 @@
 
 use super::fetch::EVENTS;
 use crate::lab::footprint::geometry::Geometry;
-use crate::lab::reproduce::Findings;
+use crate::lab::reproduce::Results;
 use crate::lab::reproduce::cachegrind::{Counts, saved};
 use crate::lab::reproduce::claims::{self, Promise};
 use crate::lab::reproduce::lab::{Count, Lab, SEED};
@@ -73,7 +73,7 @@ fn speedup(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Opt
 /// Figures 10 and 11 are alike: events with points, relative to without, by warehouses.
 fn relative(
     lab: &mut Lab,
-    findings: &mut Findings,
+    findings: &mut Results,
     figure: &str,
     mix: &str,
     all: &'static [u32],
@@ -118,7 +118,7 @@ fn reduction(promise: Promise, counted: &[Counted], why: &str, of: fn(&Counts) -
 }
 
 /// Figure 10.
-pub(super) fn fig10(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (counted, time) = relative(lab, findings, "steps-fig10", "payment", &[10, 20, 30])?;
     let why = lab.uncountable.clone().unwrap_or_default();
     findings.claim(reduction(claims::PAYMENT_I1, &counted, &why, |counts| counts.i1));
@@ -135,7 +135,7 @@ pub(super) fn fig10(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error>
 }
 
 /// Figure 11.
-pub(super) fn fig11(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn fig11(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (counted, time) = relative(lab, findings, "steps-fig11", "no-delivery", &[10, 20])?;
     let why = lab.uncountable.clone().unwrap_or_default();
     findings.claim(reduction(claims::MIX_I1, &counted, &why, |counts| counts.i1));
@@ -144,7 +144,7 @@ pub(super) fn fig11(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error>
 }
 
 /// Table 4: who enters a team and who leaves it with the others, by operation.
-pub(super) fn table4(lab: &mut Lab, findings: &mut Findings) -> Result<(), Error> {
+pub(super) fn table4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (loaded, sizes) = sizes(lab, &[10, 20, 30]);
     for &warehouses in sizes {
         let how = "--workers 1 --mix payment --warmup 1 --duration 3 --scheduler steps --teams operation";

@@ -1,0 +1,112 @@
+//! Notes of workers and of the disk while a run goes on: commits, errors, and the moments at which power may be lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use storage::disk::{Call, Crash, SimDisk};
+use storage::{Lsn, StorageError, TxnError};
+
+use super::history::{History, Moment};
+use super::tables::{Rows, TABLES};
+
+/// A moment at which power may be lost, and one state that the disk may then have.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    /// The disk that is found when power is back.
+    pub(crate) disk: SimDisk,
+    /// When power was lost.
+    pub(crate) when: When,
+    /// The part of the unsynced data that survived.
+    pub(crate) how: Crash,
+    /// The commits that may and that must be found.
+    pub(crate) moment: Moment,
+}
+
+/// When power is lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    /// Before a changing call of the disk: its number and kind.
+    Before(u64, Call),
+    /// When a commit that waited has just been answered, after so many changing calls.
+    Answered(u64),
+}
+
+impl std::fmt::Display for When {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            When::Before(number, call) => write!(f, "before call {number} ({call:?})"),
+            When::Answered(number) => write!(f, "when a commit had been answered, after call {number}"),
+        }
+    }
+}
+
+/// An error of a run, and where it occurred.
+#[derive(Clone, Debug)]
+pub(crate) enum RunError {
+    /// When opening.
+    Open(String),
+    /// From a transaction.
+    Txn(TxnError),
+    /// From a service or from closing.
+    Service(StorageError),
+}
+
+impl std::fmt::Display for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RunError::Open(error) => write!(f, "open: {error}"),
+            RunError::Txn(error) => write!(f, "transaction: {error}"),
+            RunError::Service(error) => write!(f, "service: {error}"),
+        }
+    }
+}
+
+/// Notes of workers and of the disk while a run goes on.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    pub(super) history: Arc<History>,
+    /// Everything before this position in the log was acknowledged.
+    pub(super) acknowledged: AtomicU64,
+    pub(super) cuts: Mutex<(u64, Vec<Cut>)>,
+    pub(super) errors: Mutex<Vec<RunError>>,
+    pub(super) rows: Mutex<Option<[Rows; TABLES]>>,
+    pub(super) probe: Mutex<Option<Result<(), TxnError>>>,
+}
+
+pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Notes {
+    pub(super) fn moment(&self) -> Moment {
+        Moment { begun: self.history.begun(), acknowledged: self.acknowledged.load(Ordering::SeqCst) }
+    }
+
+    pub(super) fn acknowledge(&self, lsn: Lsn) {
+        self.acknowledged.fetch_max(lsn.0, Ordering::SeqCst);
+    }
+
+    pub(super) fn error(&self, error: RunError) {
+        lock(&self.errors).push(error);
+    }
+
+    /// Power may be lost before this call: keeps the disk as it may then be.
+    pub(super) fn cut(&self, disk: &SimDisk, call: Call) {
+        let moment = self.moment();
+        let mut cuts = lock(&self.cuts);
+        cuts.0 += 1;
+        let number = cuts.0;
+        let one = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        for how in [Crash::All, Crash::Nothing, Crash::Random(one), Crash::Random(!one)] {
+            cuts.1.push(Cut { disk: disk.crash(how), when: When::Before(number, call), how, moment });
+        }
+    }
+
+    /// A commit that waited has just been answered: a power loss may take the unsynced data, but not that commit.
+    pub(super) fn answered(&self, disk: &SimDisk) {
+        let moment = self.moment();
+        let mut cuts = lock(&self.cuts);
+        let (when, how) = (When::Answered(cuts.0), Crash::Nothing);
+        cuts.1.push(Cut { disk: disk.crash(how), when, how, moment });
+    }
+}

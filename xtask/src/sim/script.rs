@@ -1,0 +1,40 @@
+//! The description of a run.
+
+use super::rng::Rng;
+use super::scheduler::Scheduler;
+use super::workload::Profile;
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The database is closed.
+    Close,
+    /// The process is killed.
+    Kill,
+}
+
+/// The description of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Script {
+    /// The seed of all random choices.
+    pub(crate) seed: u64,
+    /// How its workers run.
+    pub(crate) scheduler: Scheduler,
+    /// What the workers do.
+    pub(crate) profile: Profile,
+    /// How it ends.
+    pub(crate) ending: Ending,
+    /// Whether to note the moments at which power may be lost.
+    pub(crate) cuts: bool,
+    /// Whether to make the disk sound when the workers have ended, and to run one more transaction.
+    pub(crate) probe: bool,
+}
+
+impl Script {
+    /// A random run.
+    pub(crate) fn draw(rng: &mut Rng, scheduler: Scheduler) -> Script {
+        let seed = rng.next();
+        let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };
+        Script { seed, scheduler, profile: Profile::draw(rng), ending, cuts: true, probe: false }
+    }
+}
