@@ -114,6 +114,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_workspace_is_tidy() {
+        let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let lines: Vec<String> = check(&Tree::read(&root).unwrap()).iter().map(ToString::to_string).collect();
+        assert!(lines.is_empty(), "{}", lines.join("\n"));
+    }
+
+    #[test]
     fn a_finding_names_file_line_and_rule() {
         let tree = Tree::of(&[("crates/storage/src/lib.rs", "fn f() {\n    unsafe { g() }\n}\n")]);
         let lines: Vec<String> = check(&tree).iter().map(ToString::to_string).collect();

@@ -120,7 +120,7 @@ pub(crate) fn run(
             .collect(),
         skipped_deliveries: stats.skipped_deliveries,
         generator: generator(&stats.drawn, config.warehouses.unwrap_or(1)),
-        series: model::Series {
+        series: model::ThroughputSeries {
             t_s: measured.series.iter().map(|sample| sample.t_s).collect(),
             throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
         },

@@ -179,7 +179,8 @@ pub(crate) struct Generator {
 
 /// Completed transactions over each whole second of the run.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
-pub(crate) struct Series {
+#[schemars(rename = "Series")]
+pub(crate) struct ThroughputSeries {
     /// End of the second, since measuring began.
     pub(crate) t_s: Vec<f64>,
     /// Completed in it, per second.
@@ -339,7 +340,7 @@ pub(crate) struct Run {
     /// Districts that had no order to deliver.
     pub(crate) skipped_deliveries: u64,
     pub(crate) generator: Generator,
-    pub(crate) series: Series,
+    pub(crate) series: ThroughputSeries,
     /// Null but with the scheduler steps.
     pub(crate) steps: Option<Steps>,
     pub(crate) log: Option<Log>,

@@ -144,7 +144,7 @@ fn teams(to: &mut String, steps: &model::Steps) -> std::fmt::Result {
     Ok(())
 }
 
-fn samples(series: &model::Series) -> String {
+fn samples(series: &model::ThroughputSeries) -> String {
     let mut sorted = series.throughput_per_s.clone();
     sorted.sort_by(f64::total_cmp);
     match (sorted.first(), sorted.get(sorted.len() / 2), sorted.last()) {
