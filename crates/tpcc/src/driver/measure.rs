@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use crate::workload::counters::{Counters, Drawn, KindCounters, WorkCounters};
 use crate::workload::engine::{Abort, AbortCause};
 use crate::workload::generate::deck::Kind;
 use crate::workload::generate::input::{Input, Who};
@@ -59,35 +60,11 @@ impl Times {
 /// Figures of one kind of transaction.
 #[derive(Clone, Debug)]
 pub(crate) struct KindStats {
-    /// Completed, rolled-back ones included.
-    pub(crate) count: u64,
-    /// Completed by rolling back.
-    pub(crate) rolled_back: u64,
+    pub(crate) counters: KindCounters,
     /// From first begin to acknowledgement.
     pub(crate) service: Times,
     /// From when the terminal was ready to acknowledgement.
     pub(crate) response: Times,
-}
-
-/// What the generator drew: cheap proof that it is right.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Drawn {
-    /// New-Orders.
-    pub(crate) new_orders: u64,
-    /// Of these with an unused item number.
-    pub(crate) rollbacks: u64,
-    /// Lines of New-Orders.
-    pub(crate) lines: u64,
-    /// Of these supplied by another warehouse.
-    pub(crate) remote_lines: u64,
-    /// Payments.
-    pub(crate) payments: u64,
-    /// Of these by a customer of another warehouse.
-    pub(crate) remote_payments: u64,
-    /// Payments and Order-Statuses.
-    pub(crate) customers: u64,
-    /// Of these by last name.
-    pub(crate) by_name: u64,
 }
 
 impl Drawn {
@@ -114,17 +91,6 @@ impl Drawn {
             Input::Delivery(_) | Input::StockLevel(_) => {}
         }
     }
-
-    fn merge(&mut self, other: &Drawn) {
-        self.new_orders += other.new_orders;
-        self.rollbacks += other.rollbacks;
-        self.lines += other.lines;
-        self.remote_lines += other.remote_lines;
-        self.payments += other.payments;
-        self.remote_payments += other.remote_payments;
-        self.customers += other.customers;
-        self.by_name += other.by_name;
-    }
 }
 
 /// Aborts by cause and table; the last column is "table not known".
@@ -137,8 +103,8 @@ pub(crate) struct Stats {
     pub(crate) kinds: [KindStats; 5],
     /// What the generator drew.
     pub(crate) drawn: Drawn,
-    /// Districts without an order to deliver.
-    pub(crate) skipped_deliveries: u64,
+    /// Of all kinds together.
+    pub(crate) counters: WorkCounters,
     aborts: Aborts,
     /// First and last moment measured, nanoseconds of the run's clock.
     span: Option<(u64, u64)>,
@@ -149,13 +115,12 @@ impl Stats {
     pub(crate) fn new() -> Stats {
         Stats {
             kinds: std::array::from_fn(|_| KindStats {
-                count: 0,
-                rolled_back: 0,
+                counters: KindCounters::default(),
                 service: Times::new(),
                 response: Times::new(),
             }),
             drawn: Drawn::default(),
-            skipped_deliveries: 0,
+            counters: WorkCounters::default(),
             aborts: Aborts::default(),
             span: None,
         }
@@ -165,20 +130,20 @@ impl Stats {
     #[inline]
     pub(super) fn ran(&mut self, input: &Input, rolled_back: bool, skipped: usize) {
         self.drawn.count(input);
-        self.kinds[input.kind() as usize].rolled_back += u64::from(rolled_back);
-        self.skipped_deliveries += skipped as u64;
+        self.kinds[input.kind() as usize].counters.rolled_back += u64::from(rolled_back);
+        self.counters.skipped_deliveries += skipped as u64;
     }
 
     /// The run has ended before its answer left: it does not count.
     pub(super) fn unanswered(&mut self, kind: Kind, rolled_back: bool) {
-        self.kinds[kind as usize].rolled_back -= u64::from(rolled_back);
+        self.kinds[kind as usize].counters.rolled_back -= u64::from(rolled_back);
     }
 
     /// Its answer has reached the terminal.
     #[inline]
     pub(super) fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {
         let stats = &mut self.kinds[kind as usize];
-        stats.count += 1;
+        stats.counters.count += 1;
         stats.service.record(service_ns);
         stats.response.record(response_ns);
     }
@@ -195,13 +160,12 @@ impl Stats {
     /// Adds what another worker counted.
     pub(crate) fn merge(&mut self, other: &Stats) {
         for (to, from) in self.kinds.iter_mut().zip(&other.kinds) {
-            to.count += from.count;
-            to.rolled_back += from.rolled_back;
+            to.counters.add(&from.counters);
             to.service.merge(&from.service);
             to.response.merge(&from.response);
         }
-        self.drawn.merge(&other.drawn);
-        self.skipped_deliveries += other.skipped_deliveries;
+        self.drawn.add(&other.drawn);
+        self.counters.add(&other.counters);
         for (to, from) in self.aborts.as_flattened_mut().iter_mut().zip(other.aborts.as_flattened()) {
             *to += from;
         }
@@ -218,12 +182,12 @@ impl Stats {
 
     /// Completed transactions, rolled-back ones included.
     pub(crate) fn completed(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.count).sum()
+        self.kinds.iter().map(|kind| kind.counters.count).sum()
     }
 
     /// Completed by rolling back.
     pub(crate) fn rolled_back(&self) -> u64 {
-        self.kinds.iter().map(|kind| kind.rolled_back).sum()
+        self.kinds.iter().map(|kind| kind.counters.rolled_back).sum()
     }
 
     /// Victims in all.

@@ -1,8 +1,8 @@
 //! Runs terminals on an engine and measures them.
 //!
-//! Each worker is a thread with terminals of its own, whose transactions share it as a [`Runner`] says. It does not wait for its commits to reach the disk: an
-//! answer leaves when its ticket is durable, and the worker meanwhile serves other terminals. The main thread only looks
-//! on: it moves the phases and samples the workers' counters once a second.
+//! Each worker is a thread with terminals of its own, whose transactions share it as a [`Runner`] says. It does not wait
+//! for its commits to reach the disk: an answer leaves when its ticket is durable, and the worker meanwhile serves other
+//! terminals. The main thread only looks on: it moves the phases and samples the workers' counters once a second.
 
 pub(crate) mod ack;
 mod admission;
@@ -103,8 +103,8 @@ pub(crate) struct Measured {
     pub(crate) interrupted: bool,
     /// Why it ended early, if something failed: a message for the user. What was measured before is above.
     pub(crate) failure: Option<String>,
-    /// The engine's counters at both ends.
-    pub(crate) figures: (EngineFigures, EngineFigures),
+    /// What the engine counted while measuring.
+    pub(crate) figures: EngineFigures,
 }
 
 /// What a worker gave.
@@ -133,7 +133,7 @@ pub(crate) struct Sample {
 }
 
 /// What the main thread sees each second.
-pub(crate) struct Tick<'a> {
+pub(crate) struct Tick {
     /// Seconds since the phase began.
     pub(crate) elapsed: f64,
     /// Whether this is still the warm-up.
@@ -147,8 +147,8 @@ pub(crate) struct Tick<'a> {
     /// Within this 99 of 100 of the last second's were answered, from begin to acknowledgement, to an eighth; none if there
     /// were none.
     pub(crate) p99_us: Option<f64>,
-    /// The engine's counters: before this second and now.
-    pub(crate) figures: (&'a EngineFigures, &'a EngineFigures),
+    /// What the engine counted in the last second.
+    pub(crate) figures: EngineFigures,
 }
 
 /// One clock for a run: nanoseconds since its start, and the date that goes with them.
@@ -247,7 +247,7 @@ pub(crate) fn run<E: Engine>(
     loaded: &Loaded,
     plan: &Plan,
     acks: Option<&Sink>,
-    mut look: impl FnMut(&Tick<'_>),
+    mut look: impl FnMut(&Tick),
 ) -> Result<Measured, String> {
     runner.keep_apart(plan.apart());
     let run = next_run(engine).map_err(|e| e.to_string())?;
@@ -379,8 +379,8 @@ fn look_on<E: Engine>(
     control: &Control,
     boards: &[Board],
     clock: Clock,
-    look: &mut impl FnMut(&Tick<'_>),
-) -> (Vec<Sample>, bool, (EngineFigures, EngineFigures)) {
+    look: &mut impl FnMut(&Tick),
+) -> (Vec<Sample>, bool, EngineFigures) {
     const SECOND: u64 = 1_000_000_000;
     let sum = |counter: fn(&Board) -> &AtomicU64| -> u64 {
         boards.iter().map(|board| counter(board).load(Ordering::Relaxed)).sum()
@@ -424,7 +424,7 @@ fn look_on<E: Engine>(
                 completed: count,
                 aborted: sum(|b| &b.aborted),
                 p99_us: recent.quantile_ns(boards.iter().map(|b| &b.times), 0.99).map(|ns| ns as f64 / 1e3),
-                figures: (&figures_before, &figures),
+                figures: figures.since(&figures_before),
             });
             figures_before = figures;
             (last_ns, last_count) = (now, count);
@@ -444,5 +444,5 @@ fn look_on<E: Engine>(
     while control.finished.load(Ordering::Acquire) < boards.len() {
         std::thread::park_timeout(Duration::from_millis(100));
     }
-    (series, interrupted, (figures_at_start, engine.figures()))
+    (series, interrupted, engine.figures().since(&figures_at_start))
 }

@@ -279,7 +279,7 @@ fn late_answers_and_victims_are_counted_once() {
         assert!(
             stats.aborts().all(|(cause, table, _)| { cause == AbortCause::Deadlock && table == Some(TableId::Stock) })
         );
-        let ran = stats.kinds.iter().map(|kind| kind.count).collect::<Vec<_>>();
+        let ran = stats.kinds.iter().map(|kind| kind.counters.count).collect::<Vec<_>>();
         assert!((890..=910).contains(&ran[0]) && (850..=870).contains(&ran[1]), "{ran:?}");
         assert!(stats.drawn.new_orders == ran[0] && stats.drawn.payments == ran[1]);
         let checked = check::check(&engine, &loaded, 1, &check::WarehousesDone::default()).unwrap();
@@ -303,7 +303,7 @@ fn batches_are_of_one_kind_and_arrivals_are_not() {
         // So many terminals that as many as a batch ask for each kind.
         let plan = Plan { admission, ..plan(500, count(BATCH as u64)) };
         let measured = run(&engine, &ThreadsRunner, &loaded, &plan, None, |_| {}).unwrap();
-        let counts = measured.stats.kinds.iter().map(|kind| kind.count).filter(|count| *count > 0);
+        let counts = measured.stats.kinds.iter().map(|kind| kind.counters.count).filter(|count| *count > 0);
         counts.collect::<Vec<_>>()
     };
     assert_eq!(kinds_of(Admission::Batched), [BATCH as u64]);
@@ -351,7 +351,7 @@ fn keeps_its_figures(measured: Measured) {
     assert!((150..=300).contains(&stats.completed()), "{}", stats.completed());
     assert!(measured.seconds > 0.0 && !measured.interrupted);
     for kind in &stats.kinds {
-        assert!(kind.rolled_back <= kind.count);
+        assert!(kind.counters.rolled_back <= kind.counters.count);
     }
 }
 
@@ -361,7 +361,7 @@ fn warm_up_is_not_counted() {
     let length = Length { warmup: Duration::from_millis(50), duration: None, transactions: Some(100) };
     let measured = run(&engine, &ThreadsRunner, &loaded, &plan(4, length), None, |_| {}).unwrap();
     assert_eq!(measured.stats.completed(), 100);
-    assert_eq!(measured.stats.drawn.new_orders, measured.stats.kinds[0].count);
+    assert_eq!(measured.stats.drawn.new_orders, measured.stats.kinds[0].counters.count);
 }
 
 #[test]

@@ -8,12 +8,13 @@ pub(crate) mod text;
 
 use std::collections::BTreeMap;
 
-use sched_steps::team::Statistics;
+use sched_steps::team::{OperationStatistics, Statistics};
 
 use crate::driver::Measured;
-use crate::driver::measure::{Drawn, KindStats};
+use crate::driver::measure::KindStats;
 use crate::workload::check::Audit;
 use crate::workload::check::rule::Invariant;
+use crate::workload::counters::{Counters, Drawn, OperationCounters, PoolCounters, TeamCounters};
 use crate::workload::engine::EngineFigures;
 use crate::workload::generate::deck::Kind;
 use crate::workload::loaded::Loaded;
@@ -90,7 +91,6 @@ pub(crate) fn run(
 ) -> model::Run {
     let stats = &measured.stats;
     let per_second = |count: u64| (measured.seconds > 0.0).then(|| count as f64 / measured.seconds);
-    let (before, after) = &measured.figures;
     model::Run {
         schema: model::schema_of("run"),
         notice: NOTICE.to_owned(),
@@ -102,7 +102,7 @@ pub(crate) fn run(
         },
         measured_s: measured.seconds,
         throughput_per_s: per_second(stats.completed()),
-        new_orders_per_min: per_second(stats.kinds[Kind::NewOrder as usize].count).map(|n| 60.0 * n),
+        new_orders_per_min: per_second(stats.kinds[Kind::NewOrder as usize].counters.count).map(|n| 60.0 * n),
         committed: stats.completed() - stats.rolled_back(),
         rolled_back: stats.rolled_back(),
         aborted: stats.aborts_in_all(),
@@ -118,15 +118,15 @@ pub(crate) fn run(
             .into_iter()
             .map(|kind| (kind.name().to_owned(), transaction(&stats.kinds[kind as usize])))
             .collect(),
-        skipped_deliveries: stats.skipped_deliveries,
+        counters: stats.counters,
         generator: generator(&stats.drawn, config.warehouses.unwrap_or(1)),
         series: model::ThroughputSeries {
             t_s: measured.series.iter().map(|sample| sample.t_s).collect(),
             throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
         },
         steps: config.team_size.map(|_| steps(measured.team_size, &measured.teams)),
-        log: log(before, after, stats.completed()),
-        pool: pool(before, after),
+        log: log(&measured.figures, stats.completed()),
+        pool: measured.figures.pool.map(|counters| model::Pool { hit_rate: hit_rate(&counters), counters }),
         peak_rss_bytes: machine::peak_rss_bytes(),
         check: checked.map(check).unwrap_or_default(),
         rows: checked.and_then(rows),
@@ -145,33 +145,35 @@ fn steps(team_size: usize, teams: &[Statistics]) -> model::Steps {
     let operations: Vec<_> = (0..operations)
         .map(|at| {
             let all = move || teams.iter().filter_map(move |team| team.operations.get(at));
+            let mut counters = OperationCounters::default();
+            for &OperationStatistics { begun, teams, strays, waits, .. } in all() {
+                counters.add(&OperationCounters { begun, teams, strays, waits });
+            }
             model::TeamOperation {
                 name: all().next().map(|o| o.name.clone()).unwrap_or_default(),
-                begun: all().map(|o| o.begun).sum(),
-                teams: all().map(|o| o.teams).sum(),
+                counters,
                 mean_in: mean(&mut all().map(|o| (o.mean_in, o.teams))),
                 mean_out: mean(&mut all().map(|o| (o.mean_out, o.teams))),
-                strays: all().map(|o| o.strays).sum(),
-                waits: all().map(|o| o.waits).sum(),
                 mean_launches_waited: mean(&mut all().map(|o| (o.mean_launches_waited, o.begun))),
             }
         })
-        .filter(|operation| operation.begun > 0)
+        .filter(|operation| operation.counters.begun > 0)
         .collect();
     model::Steps {
         team_size,
-        launches: teams.iter().map(|team| team.launches).sum(),
+        counters: TeamCounters {
+            launches: teams.iter().map(|team| team.launches).sum(),
+            waits: operations.iter().map(|operation| operation.counters.waits).sum(),
+        },
         mean_team: mean(&mut teams.iter().map(|team| (team.mean_team, team.launches))),
         mean_ready: mean(&mut teams.iter().map(|team| (team.mean_ready, team.launches))),
-        waits: operations.iter().map(|operation| operation.waits).sum(),
         operations,
     }
 }
 
 fn transaction(stats: &KindStats) -> model::Transaction {
     model::Transaction {
-        count: stats.count,
-        rolled_back: stats.rolled_back,
+        counters: stats.counters,
         mean_us: stats.service.mean_us(),
         p50_us: stats.service.quantile_us(0.5),
         p90_us: stats.service.quantile_us(0.9),
@@ -209,40 +211,18 @@ fn generator(drawn: &Drawn, warehouses: u32) -> model::Generator {
     model::Generator { rollback, remote_lines, remote_payments, by_name, lines_per_order, as_specified }
 }
 
-fn delta(before: Option<u64>, after: Option<u64>) -> Option<u64> {
-    before.zip(after).map(|(before, after)| after.saturating_sub(before))
-}
-
-fn log(before: &EngineFigures, after: &EngineFigures, transactions: u64) -> Option<model::Log> {
-    let bytes = delta(before.log_bytes, after.log_bytes);
-    let flushes = delta(before.log_flushes, after.log_flushes);
-    let checkpoints = delta(before.checkpoints, after.checkpoints);
-    bytes.or(flushes).map(|_| model::Log {
-        bytes,
-        bytes_per_transaction: bytes.filter(|_| transactions > 0).map(|bytes| bytes as f64 / transactions as f64),
-        flushes,
-        direct: after.log_direct,
-        checkpoints,
+fn log(figures: &EngineFigures, transactions: u64) -> Option<model::Log> {
+    figures.log.map(|counters| model::Log {
+        bytes_per_transaction: (transactions > 0).then(|| counters.bytes as f64 / transactions as f64),
+        direct: figures.log_direct,
+        counters,
     })
 }
 
 /// Share of page requests that found the page in the pool.
-pub(crate) fn hit_rate(before: &EngineFigures, after: &EngineFigures) -> Option<f64> {
-    let hits = delta(before.pool_hits, after.pool_hits)?;
-    let reads = delta(before.pool_reads, after.pool_reads)?;
-    (hits + reads > 0).then(|| hits as f64 / (hits + reads) as f64)
-}
-
-fn pool(before: &EngineFigures, after: &EngineFigures) -> Option<model::Pool> {
-    let hits = delta(before.pool_hits, after.pool_hits);
-    let reads = delta(before.pool_reads, after.pool_reads);
-    hits.or(reads).map(|_| model::Pool {
-        hits,
-        reads,
-        hit_rate: hit_rate(before, after),
-        evictions: delta(before.pool_evictions, after.pool_evictions),
-        page_writes: delta(before.page_writes, after.page_writes),
-    })
+pub(crate) fn hit_rate(pool: &PoolCounters) -> Option<f64> {
+    let requests = pool.hits + pool.reads;
+    (requests > 0).then(|| pool.hits as f64 / requests as f64)
 }
 
 /// The check, for JSON.

@@ -7,6 +7,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::machine::Machine;
+use crate::workload::counters::{
+    KindCounters, LogCounters, OperationCounters, PoolCounters, TeamCounters, WorkCounters,
+};
 
 /// The `$id` of the schema of what a command writes.
 pub(crate) fn schema_of(command: &str) -> String {
@@ -143,10 +146,8 @@ pub(crate) struct Aborts {
 /// Figures of one kind of transaction. Times in microseconds.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Transaction {
-    /// Completed, rolled-back ones included.
-    pub(crate) count: u64,
-    /// Completed by rolling back.
-    pub(crate) rolled_back: u64,
+    #[serde(flatten)]
+    pub(crate) counters: KindCounters,
     /// From first begin to acknowledgement, as all without `response`.
     pub(crate) mean_us: Option<f64>,
     pub(crate) p50_us: Option<f64>,
@@ -190,22 +191,21 @@ pub(crate) struct ThroughputSeries {
 /// The log while measuring.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Log {
-    pub(crate) bytes: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) counters: LogCounters,
+    /// Bytes of log for each completed transaction, mean.
     pub(crate) bytes_per_transaction: Option<f64>,
-    pub(crate) flushes: Option<u64>,
     /// Whether it is written past the system's cache (`O_DIRECT`).
     pub(crate) direct: Option<bool>,
-    pub(crate) checkpoints: Option<u64>,
 }
 
 /// The buffer pool while measuring.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Pool {
-    pub(crate) hits: Option<u64>,
-    pub(crate) reads: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) counters: PoolCounters,
+    /// Hits over hits and reads; null without either.
     pub(crate) hit_rate: Option<f64>,
-    pub(crate) evictions: Option<u64>,
-    pub(crate) page_writes: Option<u64>,
 }
 
 /// A rule of the checker.
@@ -269,18 +269,12 @@ pub(crate) struct Structure {
 pub(crate) struct TeamOperation {
     /// Its name: "fetch STOCK".
     pub(crate) name: String,
-    /// Times a transaction began it.
-    pub(crate) begun: u64,
-    /// Teams that went through it.
-    pub(crate) teams: u64,
+    #[serde(flatten)]
+    pub(crate) counters: OperationCounters,
     /// Members of a team on entry, mean.
     pub(crate) mean_in: Option<f64>,
     /// Members that ended it in their team, mean: the others were strays.
     pub(crate) mean_out: Option<f64>,
-    /// Times a member left its team, to wait.
-    pub(crate) strays: u64,
-    /// Waits, of strays too.
-    pub(crate) waits: u64,
     /// Other teams that ran while a member waited for its own, mean.
     pub(crate) mean_launches_waited: Option<f64>,
 }
@@ -290,14 +284,12 @@ pub(crate) struct TeamOperation {
 pub(crate) struct Steps {
     /// Transactions of a worker under way at once.
     pub(crate) team_size: usize,
-    /// Teams that were run.
-    pub(crate) launches: u64,
+    #[serde(flatten)]
+    pub(crate) counters: TeamCounters,
     /// Members of a team, mean.
     pub(crate) mean_team: Option<f64>,
     /// Transactions that could have run when a team was chosen, mean.
     pub(crate) mean_ready: Option<f64>,
-    /// Waits of transactions for a lock, a page or the log.
-    pub(crate) waits: u64,
     /// By operation.
     pub(crate) operations: Vec<TeamOperation>,
 }
@@ -337,8 +329,8 @@ pub(crate) struct Run {
     pub(crate) aborts: Vec<Aborts>,
     /// By type: new-order, payment, order-status, delivery, stock-level.
     pub(crate) transactions: BTreeMap<String, Transaction>,
-    /// Districts that had no order to deliver.
-    pub(crate) skipped_deliveries: u64,
+    #[serde(flatten)]
+    pub(crate) counters: WorkCounters,
     pub(crate) generator: Generator,
     pub(crate) series: ThroughputSeries,
     /// Null but with the scheduler steps.
@@ -452,6 +444,27 @@ pub(crate) struct Verified {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each counter's key has its sentence and unit in the schema.
+    #[test]
+    fn the_schema_lists_each_counter() {
+        fn listed<C: Default + Serialize>(schema: &serde_json::Value, part: &str) {
+            let keys = serde_json::to_value(C::default()).unwrap();
+            for key in keys.as_object().unwrap().keys() {
+                let of = schema.pointer(&format!("{part}/properties/{key}")).unwrap_or_else(|| panic!("{part}: {key}"));
+                for word in ["description", "unit"] {
+                    assert!(of[word].as_str().is_some_and(|text| !text.is_empty()), "{part}: {key}: {of}");
+                }
+            }
+        }
+        let schema = serde_json::to_value(schemars::schema_for!(Run)).unwrap();
+        listed::<WorkCounters>(&schema, "");
+        listed::<KindCounters>(&schema, "/$defs/Transaction");
+        listed::<LogCounters>(&schema, "/$defs/Log");
+        listed::<PoolCounters>(&schema, "/$defs/Pool");
+        listed::<TeamCounters>(&schema, "/$defs/Steps");
+        listed::<OperationCounters>(&schema, "/$defs/TeamOperation");
+    }
 
     /// The committed schemas say what is written. `UPDATE_SCHEMA=1 cargo test -p tpcc` rewrites them.
     #[test]

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::{NOTICE, model};
 use crate::workload::check::Audit;
 use crate::workload::check::rule::{CONDITIONS, Invariant, RULES};
+use crate::workload::counters::Counters;
 use crate::workload::generate::deck::Kind;
 use crate::workload::words::{counted, grouped};
 
@@ -51,14 +52,9 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
         teams(to, steps)?;
     }
     if let Some(log) = &run.log {
-        let rate = log.bytes.map(|bytes| bytes as f64 / 1e6 / run.measured_s.max(f64::MIN_POSITIVE));
-        write!(to, "log       {} MB/s, {} bytes a transaction", whole(rate), whole(log.bytes_per_transaction))?;
-        if let Some(flushes) = log.flushes {
-            write!(to, ", {} flushes", grouped(flushes))?;
-        }
-        if let Some(checkpoints) = log.checkpoints {
-            write!(to, ", {}", counted(checkpoints, "checkpoint"))?;
-        }
+        let rate = log.counters.bytes as f64 / 1e6 / run.measured_s.max(f64::MIN_POSITIVE);
+        write!(to, "log       {} MB/s, {} bytes a transaction", whole(Some(rate)), whole(log.bytes_per_transaction))?;
+        log.counters.shown().try_for_each(|counter| write!(to, ", {counter}"))?;
         if let Some(direct) = log.direct {
             write!(to, ", {}", if direct { "past the system's cache" } else { "through the system's cache" })?;
         }
@@ -68,8 +64,9 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
     match &run.pool {
         Some(pool) => {
             let hits = pool.hit_rate.map_or("-".to_owned(), |rate| format!("{:.3}%", 100.0 * rate));
-            write!(to, "pool      hits {hits}, reads {}", count(pool.reads))?;
-            writeln!(to, ", evictions {}; peak memory {memory}", count(pool.evictions))?;
+            write!(to, "pool      hits {hits}")?;
+            pool.counters.shown().try_for_each(|counter| write!(to, ", {counter}"))?;
+            writeln!(to, "; peak memory {memory}")?;
         }
         None => writeln!(to, "memory    peak {memory}")?,
     }
@@ -122,10 +119,10 @@ fn teams(to: &mut String, steps: &model::Steps) -> std::fmt::Result {
         to,
         "teams     of {} at most; {} run, mean size {}, of {} ready; {}",
         steps.team_size,
-        grouped(steps.launches),
+        grouped(steps.counters.launches),
         one(steps.mean_team),
         one(steps.mean_ready),
-        counted(steps.waits, "wait"),
+        counted(steps.counters.waits, "wait"),
     )?;
     if !steps.operations.is_empty() {
         writeln!(to, "          {:<28}{:>12}{:>8}{:>8}{:>10}", "operation", "teams", "in", "out", "strays")?;
@@ -135,10 +132,10 @@ fn teams(to: &mut String, steps: &model::Steps) -> std::fmt::Result {
             to,
             "          {:<28}{:>12}{:>8}{:>8}{:>10}",
             operation.name,
-            grouped(operation.teams),
+            grouped(operation.counters.teams),
             one(operation.mean_in),
             one(operation.mean_out),
-            grouped(operation.strays),
+            grouped(operation.counters.strays),
         )?;
     }
     Ok(())
@@ -164,15 +161,15 @@ fn transactions(to: &mut String, run: &model::Run) -> std::fmt::Result {
         "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>12}",
         "service, us", "count", "mix", "mean", "p50", "p90", "p99", "p99.9", "max", "rolled back"
     )?;
-    let all: u64 = run.transactions.values().map(|t| t.count).sum();
+    let all: u64 = run.transactions.values().map(|t| t.counters.count).sum();
     for kind in Kind::ALL {
         let Some(t) = run.transactions.get(kind.name()) else { continue };
-        let share = 100.0 * t.count as f64 / all.max(1) as f64;
+        let share = 100.0 * t.counters.count as f64 / all.max(1) as f64;
         writeln!(
             to,
             "{:<14}{:>10} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>12}",
             kind.name(),
-            grouped(t.count),
+            grouped(t.counters.count),
             format!("{share:.1}%"),
             us(t.mean_us),
             us(t.p50_us),
@@ -180,7 +177,7 @@ fn transactions(to: &mut String, run: &model::Run) -> std::fmt::Result {
             us(t.p99_us),
             us(t.p999_us),
             us(t.max_us),
-            grouped(t.rolled_back),
+            grouped(t.counters.rolled_back),
         )?;
     }
     // As a terminal sees it: with the time that it waited for its turn.
@@ -190,10 +187,7 @@ fn transactions(to: &mut String, run: &model::Run) -> std::fmt::Result {
         let (p50, p90, p99) = (us(t.response_p50_us), us(t.response_p90_us), us(t.response_p99_us));
         writeln!(to, "{:<14}{:>10} {:>6} {:>8} {p50:>8} {p90:>8} {p99:>8}", kind.name(), "", "", "")?;
     }
-    if run.skipped_deliveries > 0 {
-        writeln!(to, "{} skipped: no order to deliver", counted(run.skipped_deliveries, "district"))?;
-    }
-    Ok(())
+    run.counters.shown().try_for_each(|counter| writeln!(to, "{counter}"))
 }
 
 fn us(value: Option<f64>) -> String {

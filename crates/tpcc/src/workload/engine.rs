@@ -1,6 +1,7 @@
 //! What the driver needs of an engine: a session for each worker, transactions that end in a ticket, and tickets that
 //! become durable.
 
+use crate::workload::counters::{Counters, LogCounters, PoolCounters};
 use crate::workload::ops::{Ops, Read};
 use crate::workload::schema::TableId;
 
@@ -113,23 +114,22 @@ pub(crate) trait OpenTransaction: Ops {
     fn rollback(self) -> Result<Ticket, Self::Error>;
 }
 
-/// Counters of an engine since it was opened; none where it keeps no such count.
+/// What an engine counted since it was opened; none where it has no such part.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EngineFigures {
-    /// Bytes appended to the log.
-    pub(crate) log_bytes: Option<u64>,
-    /// Times the log was made durable.
-    pub(crate) log_flushes: Option<u64>,
+    pub(crate) log: Option<LogCounters>,
     /// Whether the log is written past the system's cache.
     pub(crate) log_direct: Option<bool>,
-    /// Pages found in the pool.
-    pub(crate) pool_hits: Option<u64>,
-    /// Pages read from disk.
-    pub(crate) pool_reads: Option<u64>,
-    /// Pages dropped from the pool to make room.
-    pub(crate) pool_evictions: Option<u64>,
-    /// Pages written to the data files.
-    pub(crate) page_writes: Option<u64>,
-    /// Checkpoints completed.
-    pub(crate) checkpoints: Option<u64>,
+    pub(crate) pool: Option<PoolCounters>,
+}
+
+impl EngineFigures {
+    /// What was counted since these were `before`.
+    pub(crate) fn since(&self, before: &EngineFigures) -> EngineFigures {
+        EngineFigures {
+            log: self.log.zip(before.log).map(|(now, before)| now.since(&before)),
+            log_direct: self.log_direct,
+            pool: self.pool.zip(before.pool).map(|(now, before)| now.since(&before)),
+        }
+    }
 }

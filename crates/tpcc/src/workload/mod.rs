@@ -2,6 +2,7 @@
 //! engine.
 
 pub(crate) mod check;
+pub(crate) mod counters;
 pub(crate) mod database;
 pub(crate) mod engine;
 pub(crate) mod error;

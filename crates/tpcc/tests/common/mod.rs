@@ -28,7 +28,7 @@ fn fits(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), Str
     for (keyword, wanted) in object {
         let wrong = || Err(format!("{at}: {value} is not of {keyword} {wanted}"));
         match keyword.as_str() {
-            "$schema" | "$id" | "$defs" | "title" | "description" | "format" => {}
+            "$schema" | "$id" | "$defs" | "title" | "description" | "unit" | "format" => {}
             "$ref" => {
                 let pointer = wanted.as_str().unwrap().strip_prefix('#').unwrap();
                 fits(root, root.pointer(pointer).unwrap(), value, at)?;

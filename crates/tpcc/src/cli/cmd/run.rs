@@ -107,7 +107,7 @@ fn run_on<D: Database>(config: &RunConfig, runner: &impl Runner, hook: Option<&D
 }
 
 /// "run   12/30 s  181.4k/s  p99 33 us  aborted 0.0002%  log 115 MB/s  hits 99.99%".
-fn line(plan: &driver::Plan, tick: &Tick<'_>) -> String {
+fn line(plan: &driver::Plan, tick: &Tick) -> String {
     let (name, of) = match tick.is_warmup {
         true => ("warm", Some(plan.length.warmup)),
         false => ("run ", plan.length.duration),
@@ -124,11 +124,10 @@ fn line(plan: &driver::Plan, tick: &Tick<'_>) -> String {
         line += &format!("  p99 {p99:.0} us");
     }
     line += &format!("  aborted {:.4}%", 100.0 * tick.aborted as f64 / tick.completed.max(1) as f64);
-    let (before, after) = tick.figures;
-    if let (Some(before), Some(after)) = (before.log_bytes, after.log_bytes) {
-        line += &format!("  log {:.0} MB/s", after.saturating_sub(before) as f64 / 1e6);
+    if let Some(log) = tick.figures.log {
+        line += &format!("  log {:.0} MB/s", log.bytes as f64 / 1e6);
     }
-    if let Some(hits) = report::hit_rate(before, after) {
+    if let Some(hits) = tick.figures.pool.and_then(|pool| report::hit_rate(&pool)) {
         line += &format!("  hits {:.2}%", 100.0 * hits);
     }
     line

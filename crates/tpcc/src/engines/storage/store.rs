@@ -8,6 +8,7 @@ use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
 use super::fiber_hook::StoreHook;
+use crate::workload::counters::{LogCounters, PoolCounters};
 use crate::workload::engine::{
     Abort, AbortCause, Engine, EngineError, EngineFigures, OpenTransaction, Session, Ticket,
 };
@@ -173,14 +174,18 @@ impl Engine for Store {
     fn figures(&self) -> EngineFigures {
         let stats = self.db.stats();
         EngineFigures {
-            log_bytes: Some(stats.log_bytes),
-            log_flushes: Some(stats.log_flushes),
+            log: Some(LogCounters {
+                bytes: stats.log_bytes,
+                flushes: stats.log_flushes,
+                checkpoints: stats.checkpoints,
+            }),
             log_direct: Some(stats.log_direct),
-            pool_hits: Some(stats.pool_hits),
-            pool_reads: Some(stats.pool_reads),
-            pool_evictions: Some(stats.pool_evictions),
-            page_writes: Some(stats.pool_writes),
-            checkpoints: Some(stats.checkpoints),
+            pool: Some(PoolCounters {
+                hits: stats.pool_hits,
+                reads: stats.pool_reads,
+                evictions: stats.pool_evictions,
+                page_writes: stats.pool_writes,
+            }),
         }
     }
 }
