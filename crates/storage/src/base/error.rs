@@ -207,6 +207,11 @@ pub enum TxnError {
         /// A transaction that was in the way at the end, if it still was.
         holder: Option<LockHolder>,
     },
+    /// The transaction is in the middle of another statement: a fiber that shares it waits there, or the program's
+    /// [`Hook`](crate::Hook) called back out of it. Closures that get rows may use the transaction. Only this statement
+    /// failed.
+    #[error("the transaction is in the middle of another statement; let that one end first")]
+    InUse,
     /// A row with this key is there already.
     #[error("{table}: {index} already has this key")]
     DuplicateKey {

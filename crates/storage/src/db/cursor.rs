@@ -13,17 +13,18 @@ use crate::table::codec::{Key, Row};
 use crate::table::index::{Index, Want};
 use crate::table::indexed::entry_key;
 use crate::table::info::{Secondary, TableInfo};
-use crate::table::scan::{ScanEnd, ScanSpec};
+use crate::table::scan::{BackwardScan, ScanEnd, ScanSpec};
 
 /// Rows fetched at a time.
 const FETCH: usize = 64;
 
 /// The rows of a range, in order. `next` takes them from the front, `next_back` from the back.
 ///
-/// Rows are locked as they are fetched, up to 64 at a time. After an error the cursor is at its end.
+/// Rows are locked as they are fetched, up to 64 at a time. After an error the cursor is at its end. While a cursor is
+/// open the transaction can read, also through other cursors, but not write: see [`Transaction`].
 #[derive(Debug)]
 pub struct Cursor<'tx, 'db, K, V> {
-    tx: &'tx mut Transaction<'db>,
+    tx: &'tx Transaction<'db>,
     /// `None` if there is no such table.
     table: Option<&'db TableInfo>,
     /// The secondary index whose order is followed.
@@ -44,7 +45,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// The items of the cursor are results: see [`TxnError`].
     pub fn range<'tx, K: Key, V: Row>(
-        &'tx mut self,
+        &'tx self,
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<Cursor<'tx, 'db, K, V>, TxnError> {
@@ -59,7 +60,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// [`TxnError::Schema`] if the table has no such index, or another type declares the index of this name.
     pub fn range_by<'tx, I: SecondaryIndex>(
-        &'tx mut self,
+        &'tx self,
         table: &impl AsTable<I::Key, I::Row>,
         range: impl RangeBounds<I::By>,
     ) -> Result<Cursor<'tx, 'db, I::Key, I::Row>, TxnError> {
@@ -110,7 +111,7 @@ fn behind(key: &mut Vec<u8>) {
 
 impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     pub(crate) fn primary(
-        tx: &'tx mut Transaction<'db>,
+        tx: &'tx Transaction<'db>,
         table: &'db TableInfo,
         from: Vec<u8>,
         to: Option<Vec<u8>>,
@@ -119,7 +120,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     }
 
     /// The rows of a table that does not exist.
-    pub(crate) fn empty(tx: &'tx mut Transaction<'db>) -> Self {
+    pub(crate) fn empty(tx: &'tx Transaction<'db>) -> Self {
         Cursor {
             tx,
             table: None,
@@ -134,7 +135,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     }
 
     pub(crate) fn secondary(
-        tx: &'tx mut Transaction<'db>,
+        tx: &'tx Transaction<'db>,
         table: &'db TableInfo,
         by: &'db Secondary,
         from: Vec<u8>,
@@ -155,10 +156,11 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
             return Ok(());
         }
         if from_back {
-            self.tx.txn.scan_backward(index, end, ScanEnd::With(&self.from), Want::Read, &mut visit)?;
+            let scan = BackwardScan::new(end, ScanEnd::With(&self.from), Want::Read);
+            self.tx.step(|txn| txn.scan_backward(index, scan, &mut visit))?;
         } else {
             let wanted = ScanSpec { from: &self.from, to: end, want: Want::Read, likely: FETCH };
-            self.tx.txn.scan(index, wanted, &mut visit)?;
+            self.tx.step(|txn| txn.scan(index, wanted, &mut visit))?;
         }
         self.done = rows.len() < FETCH;
         if let Some((key, _)) = rows.last() {
@@ -194,9 +196,9 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
             // The entry's value is the primary key. While the entry is locked its row exists and matches it; under read
             // committed the row may have been deleted since, or have another value in the index.
             let primary = &table.primary;
-            let committed_only = self.tx.txn.isolation == Isolation::ReadCommitted;
+            let committed_only = self.tx.isolation() == Isolation::ReadCommitted;
             let mut entry = Vec::new();
-            let found = self.tx.txn.read(primary, &row, Want::Read, |bytes| {
+            let found = self.tx.read(primary, &row, Want::Read, |bytes| {
                 let belongs = !committed_only || entry_key(by, &row, bytes, &mut entry) && entry == key;
                 belongs.then(|| V::decode(bytes))
             })?;
@@ -209,7 +211,6 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     }
 
     fn stop_at_error(&mut self, step: Result<Option<(K, V)>, TxnError>) -> Option<Result<(K, V), TxnError>> {
-        let step = self.tx.noted(step);
         if step.is_err() {
             self.done = true;
             self.front.clear();

@@ -36,18 +36,17 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn count<K: Key, V: Row>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<u64, TxnError> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(0) };
         self.enter(OperationKind::Scan, &info.primary);
         let (from, to) = bounds_of(&range);
-        let result = match Bounds::of(&from, to.as_deref()) {
-            Some(end) => self.txn.count_rows(info, &from, end),
+        match Bounds::of(&from, to.as_deref()) {
+            Some(end) => self.step(|txn| txn.count_rows(info, &from, end)),
             None => Ok(0),
-        };
-        self.noted(result)
+        }
     }
 
     /// Deletes the rows of a range of keys, with their index entries; returns how many there were. On an error none of
@@ -68,7 +67,7 @@ impl Transaction<'_> {
         self.enter(OperationKind::Delete, &info.primary);
         let (from, to) = bounds_of(&range);
         let result = match Bounds::of(&from, to.as_deref()) {
-            Some(end) => self.txn.delete_rows(info, &from, end),
+            Some(end) => self.txn.get_mut().delete_rows(info, &from, end),
             None => Ok(0),
         };
         self.noted(result)
@@ -78,11 +77,10 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn count_raw<K, V>(&mut self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<u64, TxnError> {
+    pub fn count_raw<K, V>(&self, table: &impl AsTable<K, V>, from: &[u8], to: &[u8]) -> Result<u64, TxnError> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(0) };
         self.enter(OperationKind::Scan, &info.primary);
-        let result = if from > to { Ok(0) } else { self.txn.count_rows(info, from, ScanEnd::With(to)) };
-        self.noted(result)
+        if from > to { Ok(0) } else { self.step(|txn| txn.count_rows(info, from, ScanEnd::With(to))) }
     }
 
     /// As [`Transaction::delete_range`], for the keys of `[from, to]` as bytes.
@@ -97,7 +95,7 @@ impl Transaction<'_> {
     ) -> Result<u64, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
         self.enter(OperationKind::Delete, &info.primary);
-        let result = if from > to { Ok(0) } else { self.txn.delete_rows(info, from, ScanEnd::With(to)) };
+        let result = if from > to { Ok(0) } else { self.txn.get_mut().delete_rows(info, from, ScanEnd::With(to)) };
         self.noted(result)
     }
 }

@@ -6,9 +6,9 @@ use super::table::{AsTable, OpenTable};
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
-use crate::table::index::Want;
+use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
-use crate::table::scan::{ScanEnd, ScanSpec};
+use crate::table::scan::{BackwardScan, ScanEnd, ScanSpec};
 
 /// Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
 impl Transaction<'_> {
@@ -18,7 +18,7 @@ impl Transaction<'_> {
     /// See [`TxnError`].
     #[inline]
     pub fn read_raw<K, V, R>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
@@ -28,7 +28,7 @@ impl Transaction<'_> {
 
     #[inline]
     fn read_raw_for<K, V, R>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         key: &[u8],
         want: Want,
@@ -36,8 +36,7 @@ impl Transaction<'_> {
     ) -> Result<Option<R>, TxnError> {
         let Some(info) = self.seen(table, want)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
-        let result = self.txn.read(&info.primary, key, want, f);
-        self.noted(result)
+        self.read(&info.primary, key, want, f)
     }
 
     /// Lets `change` edit the bytes of a row, locked for writing; `None` if there is no row.
@@ -53,7 +52,7 @@ impl Transaction<'_> {
     ) -> Result<Option<R>, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
         self.enter(OperationKind::Update, &info.primary);
-        let result = self.txn.update_row(info, key, change);
+        let result = self.txn.get_mut().update_row(info, key, change);
         self.noted(result)
     }
 
@@ -76,7 +75,7 @@ impl Transaction<'_> {
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
-        let result = self.txn.update_head(info, key, len, change);
+        let result = self.txn.get_mut().update_head(info, key, len, change);
         self.noted(result)
     }
 
@@ -99,7 +98,7 @@ impl Transaction<'_> {
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
         }
-        let result = self.txn.update_row_heads(info, keys, len, change);
+        let result = self.txn.get_mut().update_row_heads(info, keys, len, change);
         self.noted(result)
     }
 
@@ -110,7 +109,7 @@ impl Transaction<'_> {
     pub fn insert_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.insert_row(info, key, row);
+        let result = self.txn.get_mut().insert_row(info, key, row);
         self.noted(result)
     }
 
@@ -121,7 +120,7 @@ impl Transaction<'_> {
     pub fn put_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
         let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.put_row(info, key, row);
+        let result = self.txn.get_mut().put_row(info, key, row);
         self.noted(result)
     }
 
@@ -130,7 +129,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn read_for_update_raw<K, V, R>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
@@ -143,7 +142,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn scan_backward_raw<K, V>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         from: &[u8],
         to: &[u8],
@@ -151,8 +150,7 @@ impl Transaction<'_> {
     ) -> Result<(), TxnError> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
         self.enter(OperationKind::Scan, &info.primary);
-        let result = self.txn.scan_backward(&info.primary, ScanEnd::With(to), ScanEnd::With(from), Want::Read, visit);
-        self.noted(result)
+        self.visit_backward(&info.primary, from, to, visit)
     }
 
     /// Inserts rows whose keys ascend; neighbours are placed in one descent. On an error none of them stays.
@@ -166,7 +164,7 @@ impl Transaction<'_> {
     ) -> Result<(), TxnError> {
         let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
-        let result = self.txn.insert_rows(info, rows);
+        let result = self.txn.get_mut().insert_rows(info, rows);
         self.noted(result)
     }
 
@@ -177,7 +175,7 @@ impl Transaction<'_> {
     pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
         self.enter(OperationKind::Delete, &info.primary);
-        let result = self.txn.delete_row(info, key);
+        let result = self.txn.get_mut().delete_row(info, key);
         self.noted(result)
     }
 
@@ -193,7 +191,7 @@ impl Transaction<'_> {
     ) -> Result<Option<Vec<u8>>, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
         self.enter(OperationKind::Delete, &info.primary);
-        let result = self.txn.take_first_row(info, from, ScanEnd::With(to));
+        let result = self.txn.get_mut().take_first_row(info, from, ScanEnd::With(to));
         self.noted(result)
     }
 
@@ -202,7 +200,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn scan_raw<K, V>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         from: &[u8],
         to: &[u8],
@@ -211,8 +209,7 @@ impl Transaction<'_> {
         let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
         self.enter(OperationKind::Scan, &info.primary);
         let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: usize::MAX };
-        let result = self.txn.scan(&info.primary, wanted, visit);
-        self.noted(result)
+        self.visit_forward(&info.primary, wanted, visit)
     }
 
     /// Lets `change` edit every row of `[from, to]` in place, locked for writing; returns how many there were.
@@ -233,7 +230,7 @@ impl Transaction<'_> {
             let what = "has secondary indexes: update its rows one by one".into();
             return Err(TxnError::Schema { table: info.primary.table.clone(), what });
         }
-        let result = self.txn.update_rows(info, from, ScanEnd::With(to), change);
+        let result = self.txn.get_mut().update_rows(info, from, ScanEnd::With(to), change);
         self.noted(result)
     }
 
@@ -244,7 +241,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`TxnError::Schema`] if there is no such index.
     pub fn scan_index_raw<K, V>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         index: usize,
         from: &[u8],
@@ -257,29 +254,67 @@ impl Transaction<'_> {
             return Err(TxnError::Schema { table: info.primary.table.clone(), what: format!("has no index {index}") });
         };
         self.enter(OperationKind::Scan, &secondary.index);
-        let result = if descending {
-            self.txn.scan_backward(&secondary.index, ScanEnd::With(to), ScanEnd::With(from), Want::Read, visit)
-        } else {
-            let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 8 };
-            self.txn.scan(&secondary.index, wanted, visit)
+        if descending {
+            return self.visit_backward(&secondary.index, from, to, visit);
+        }
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 8 };
+        self.visit_forward(&secondary.index, wanted, visit)
+    }
+
+    /// Shows rows to `visit`, which may use the transaction.
+    fn visit_forward(
+        &self,
+        index: &Index,
+        wanted: ScanSpec<'_>,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let mut scan = self.step(|txn| txn.begin_scan(index, wanted))?;
+        let result = loop {
+            match self.step(|txn| txn.next_batch(index, &mut scan)) {
+                Ok(Some(_)) if scan.batch.visit(&mut visit).is_continue() => {}
+                Ok(_) => break Ok(()),
+                Err(error) => break Err(error),
+            }
         };
-        self.noted(result)
+        self.give_back(|txn| txn.end_scan(scan));
+        result
+    }
+
+    /// Shows rows to `visit` in descending order; it may use the transaction.
+    fn visit_backward(
+        &self,
+        index: &Index,
+        from: &[u8],
+        to: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let mut scan = BackwardScan::new(ScanEnd::With(to), ScanEnd::With(from), Want::Read);
+        while self.step(|txn| txn.next_below(index, &mut scan))? {
+            if visit(&scan.key, &scan.value).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Brings rows, perhaps of several tables, into the processor's caches, many at a time: the first so many bytes of
     /// each. Changes and locks nothing; skips a table that cannot be found.
-    pub fn prefetch_raw<'k, K, V>(&mut self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
+    pub fn prefetch_raw<'k, K, V>(&self, rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>) {
         let db = self.db;
-        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
-        self.txn.prefetch(rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes))));
+        db.core.pool.points().enter(Operation::of_transaction(OperationKind::Prefetch));
+        let rows = rows.filter_map(|(table, key, bytes)| Some((table.info(db).ok()?.primary.tree, key, bytes)));
+        // Inside another statement this does nothing: it is a hint.
+        if let Ok(mut txn) = self.txn.try_borrow_mut() {
+            txn.prefetch(rows);
+        }
     }
 
     /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if
     /// this thread has inserted such rows before, the lines that the insert will need are prefetched. Changes and locks
     /// nothing.
-    pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
-        if let Ok(info) = table.info(self.db) {
-            self.txn.prefetch_insert(&info.primary, key);
+    pub fn prefetch_insert_raw<K, V>(&self, table: &OpenTable<K, V>, key: &[u8]) {
+        if let (Ok(info), Ok(txn)) = (table.info(self.db), self.txn.try_borrow()) {
+            txn.prefetch_insert(&info.primary, key);
         }
     }
 }

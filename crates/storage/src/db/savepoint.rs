@@ -18,9 +18,10 @@ pub struct Savepoint {
 type Began = (u64, SlotId, u64);
 
 impl Transaction<'_> {
-    fn began(&self) -> Began {
-        let cx = self.txn.claim.peek();
-        (self.txn.core.instance, cx.slot, cx.sequence)
+    fn began(&mut self) -> Began {
+        let txn = self.txn.get_mut();
+        let cx = txn.claim.peek();
+        (txn.core.instance, cx.slot, cx.sequence)
     }
 
     /// A position to which [`Transaction::rollback_to`] returns. Costs eight bytes until the transaction ends.
@@ -45,7 +46,7 @@ impl Transaction<'_> {
         let number = self.savepoints.made;
         self.savepoints.made += 1;
         self.savepoints.numbers.push(number);
-        Savepoint { transaction: self.began(), number, at: self.txn.savepoint() }
+        Savepoint { transaction: self.began(), number, at: self.txn.get_mut().savepoint() }
     }
 
     /// Undoes the transaction's writes since the savepoint, which stays and can be used again. Savepoints made after it
@@ -62,8 +63,9 @@ impl Transaction<'_> {
             return Err(TxnError::Savepoint);
         };
         self.savepoints.numbers.truncate(place + 1);
-        if self.txn.savepoint() > savepoint.at && !is_mutant(Mutant::SkipSavepointUndo) {
-            self.txn.rollback_to(savepoint.at)?;
+        let txn = self.txn.get_mut();
+        if txn.savepoint() > savepoint.at && !is_mutant(Mutant::SkipSavepointUndo) {
+            txn.rollback_to(savepoint.at)?;
         }
         Ok(())
     }

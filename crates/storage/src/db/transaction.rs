@@ -1,5 +1,6 @@
 //! The transactions of the public interface, and their statements on types.
 
+use std::cell::{OnceCell, RefCell};
 use std::sync::Arc;
 
 use super::database::Database;
@@ -22,14 +23,34 @@ use crate::txn::core::Txn;
 /// creates the table waits for it. Statements that insert or put, and locks on the whole table for writing, create it,
 /// at once and for good: it stays when the transaction is rolled back.
 ///
+/// Reads take the transaction by shared reference, and so does a [`Cursor`](crate::Cursor): rows can be read while others
+/// are iterated over, and two cursors can be open. Writes take it by exclusive reference: no cursor can be open then.
+///
 /// ```
-/// # use storage::{Database, Options, Table};
+/// # use storage::{Database, Options, Table, TxnError};
 /// # let directory = std::env::temp_dir().join(format!("lockstep-txn-{}", std::process::id()));
 /// const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 /// let db = Database::open(&directory, Options::new())?;
 /// let mut tx = db.begin()?;
 /// tx.put(&ACCOUNTS, &1, &100)?;
 /// tx.put(&ACCOUNTS, &2, &50)?;
+///
+/// // Another row is read while the rows are iterated over.
+/// for row in tx.range(&ACCOUNTS, ..)? {
+///     let (number, balance) = row?;
+///     let next = tx.get(&ACCOUNTS, &(number + 1))?;
+///     assert_eq!((balance, next), if number == 1 { (100, Some(50)) } else { (50, None) });
+/// }
+///
+/// // Two cursors: each account, and the ones above it.
+/// let mut pairs = 0;
+/// for lower in tx.range(&ACCOUNTS, ..)? {
+///     for upper in tx.range(&ACCOUNTS, lower?.0 + 1..)? {
+///         assert_eq!(upper?, (2, 50));
+///         pairs += 1;
+///     }
+/// }
+/// assert_eq!(pairs, 1);
 /// tx.commit()?;
 /// # drop(db); std::fs::remove_dir_all(directory)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -37,9 +58,12 @@ use crate::txn::core::Txn;
 #[derive(Debug)]
 pub struct Transaction<'db> {
     pub(super) db: &'db Database,
-    pub(crate) txn: Txn<'db>,
+    /// Borrowed for each step of a statement that reads, and never while code of the program's but its hook runs.
+    pub(crate) txn: RefCell<Txn<'db>>,
+    age: Age,
+    isolation: Isolation,
     /// It was chosen as a deadlock's victim, in this table: it can only be rolled back.
-    victim: Option<Arc<str>>,
+    victim: OnceCell<Arc<str>>,
     pub(super) savepoints: Savepoints,
 }
 
@@ -68,35 +92,36 @@ pub enum TableLock {
 impl<'db> Transaction<'db> {
     #[inline]
     pub(crate) fn new(db: &'db Database, txn: Txn<'db>) -> Transaction<'db> {
-        Transaction { db, txn, victim: None, savepoints: Savepoints::default() }
+        let (age, isolation, savepoints) = (txn.age, txn.isolation, Savepoints::default());
+        Transaction { db, txn: RefCell::new(txn), age, isolation, victim: OnceCell::new(), savepoints }
     }
 
     /// Whether the transaction was chosen as a deadlock's victim: roll back, then run it again.
     pub fn is_victim(&self) -> bool {
-        self.victim.is_some()
+        self.victim.get().is_some()
     }
 
     /// Its age, for [`Database::begin_again`].
     #[inline]
     pub fn age(&self) -> Age {
-        self.txn.age
+        self.age
     }
 
     /// Says that another thread or fiber than the one that began the transaction goes on with it. Without this call a
     /// conflict with it in the thread that began it counts as one that never ends: see [`TxnError::OwnTask`].
     pub fn hand_over(&mut self) {
-        self.txn.claim.context().owner.run_by(0);
+        self.txn.get_mut().claim.context().owner.run_by(0);
     }
 
     /// The isolation level.
     pub fn isolation(&self) -> Isolation {
-        self.txn.isolation
+        self.isolation
     }
 
     /// The table of a statement that reads it; `None` if it does not exist, which the transaction can rely on then.
     #[inline]
     pub(super) fn seen<K, V>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         want: Want,
     ) -> Result<Option<&'db TableInfo>, TxnError> {
@@ -119,14 +144,52 @@ impl<'db> Transaction<'db> {
 
     #[inline]
     pub(super) fn is_open(&self) -> Result<(), TxnError> {
-        if self.victim.is_some() || self.txn.is_broken() { Err(TxnError::Ended) } else { Ok(()) }
+        let broken = self.txn.try_borrow().map_err(|_| TxnError::InUse)?.is_broken();
+        if self.is_victim() || broken { Err(TxnError::Ended) } else { Ok(()) }
+    }
+
+    /// Runs a step of a statement that reads. No code of the program's but its hook may run in it: other fibers may
+    /// run meanwhile, and their statements of this transaction fail.
+    #[inline]
+    pub(super) fn step<T>(&self, step: impl FnOnce(&mut Txn<'db>) -> Result<T, TxnError>) -> Result<T, TxnError> {
+        let mut txn = self.txn.try_borrow_mut().map_err(|_| TxnError::InUse)?;
+        let result = step(&mut txn);
+        drop(txn);
+        self.noted(result)
+    }
+
+    /// Gives a buffer back to the transaction, unless a fiber that has left this one behind is in a statement.
+    #[inline]
+    pub(super) fn give_back(&self, give: impl FnOnce(&mut Txn<'db>)) {
+        if let Ok(mut txn) = self.txn.try_borrow_mut() {
+            give(&mut txn);
+        }
+    }
+
+    /// Locks and reads the row of `key`. `f` may use the transaction: it sees the bytes in a buffer that no other
+    /// statement has.
+    #[inline]
+    pub(super) fn read<R>(
+        &self,
+        index: &Index,
+        key: &[u8],
+        want: Want,
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let row = self.step(|txn| {
+            let found = txn.fetch(index, key, want)?;
+            Ok(found.map(|_| std::mem::take(&mut txn.claim.context().before)))
+        })?;
+        let Some(row) = row else { return Ok(None) };
+        let answer = f(&row);
+        self.give_back(|txn| txn.claim.context().before = row);
+        Ok(Some(answer))
     }
 
     #[cold]
-    fn absent(&mut self, declared: Option<Declared<'_>>, want: Want) -> Result<Option<&'db TableInfo>, TxnError> {
+    fn absent(&self, declared: Option<Declared<'_>>, want: Want) -> Result<Option<&'db TableInfo>, TxnError> {
         let Some(declared) = declared else { return Ok(None) };
-        let locked = self.txn.lock_absence(declared.name, want);
-        self.noted(locked)?;
+        self.step(|txn| txn.lock_absence(declared.name, want))?;
         self.db.find(&declared)
     }
 
@@ -134,10 +197,9 @@ impl<'db> Transaction<'db> {
     fn create(&mut self, declared: Option<Declared<'_>>) -> Result<&'db TableInfo, TxnError> {
         let Some(declared) = declared else { return Err(TxnError::Ended) };
         loop {
-            let locked = self.txn.lock_absence(declared.name, Want::Write);
-            let acquired = self.noted(locked)?;
+            let acquired = self.step(|txn| txn.lock_absence(declared.name, Want::Write))?;
             let created = self.db.catalog.create(&self.db.core, &declared, true);
-            self.txn.release_absence(declared.name, acquired);
+            self.txn.get_mut().release_absence(declared.name, acquired);
             created?;
             if let Some(info) = self.db.find(&declared)? {
                 return Ok(info);
@@ -148,14 +210,14 @@ impl<'db> Transaction<'db> {
     /// Tells the scheduler which statement begins.
     #[inline(always)]
     pub(super) fn enter(&self, kind: OperationKind, index: &Index) {
-        self.txn.core.pool.points().enter(Operation { kind, index: index.tree.index.0 });
+        self.db.core.pool.points().enter(Operation { kind, index: index.tree.index.0 });
     }
 
     /// Records the consequences of an error for the transaction.
     #[inline]
-    pub(super) fn noted<T>(&mut self, result: Result<T, TxnError>) -> Result<T, TxnError> {
+    pub(super) fn noted<T>(&self, result: Result<T, TxnError>) -> Result<T, TxnError> {
         if let Err(TxnError::Deadlock { table }) = &result {
-            self.victim = Some(Arc::clone(table));
+            self.victim.get_or_init(|| Arc::clone(table));
         }
         result
     }
@@ -166,11 +228,11 @@ impl<'db> Transaction<'db> {
         key: &(impl BorrowedKey + ?Sized),
         f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
     ) -> Result<T, TxnError> {
-        let mut bytes = std::mem::take(&mut self.txn.claim.context().encoded.key);
+        let mut bytes = std::mem::take(&mut self.txn.get_mut().claim.context().encoded.key);
         bytes.clear();
         key.encode_key(&mut bytes);
         let result = f(self, &bytes);
-        self.txn.claim.context().encoded.key = bytes;
+        self.txn.get_mut().claim.context().encoded.key = bytes;
         self.noted(result)
     }
 
@@ -180,11 +242,11 @@ impl<'db> Transaction<'db> {
         row: &V,
         f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
     ) -> Result<T, TxnError> {
-        let mut bytes = std::mem::take(&mut self.txn.claim.context().encoded.row);
+        let mut bytes = std::mem::take(&mut self.txn.get_mut().claim.context().encoded.row);
         bytes.clear();
         row.encode(&mut bytes);
         let result = f(self, &bytes);
-        self.txn.claim.context().encoded.row = bytes;
+        self.txn.get_mut().claim.context().encoded.row = bytes;
         result
     }
 
@@ -192,11 +254,7 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// See [`TxnError`].
-    pub fn get<K: Key, V: Row>(
-        &mut self,
-        table: &impl AsTable<K, V>,
-        key: &K::Borrowed,
-    ) -> Result<Option<V>, TxnError> {
+    pub fn get<K: Key, V: Row>(&self, table: &impl AsTable<K, V>, key: &K::Borrowed) -> Result<Option<V>, TxnError> {
         self.get_for(table, key, Want::Read)
     }
 
@@ -206,7 +264,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn get_for_update<K: Key, V: Row>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         key: &K::Borrowed,
     ) -> Result<Option<V>, TxnError> {
@@ -214,17 +272,22 @@ impl<'db> Transaction<'db> {
     }
 
     fn get_for<K: Key, V: Row>(
-        &mut self,
+        &self,
         table: &impl AsTable<K, V>,
         key: &K::Borrowed,
         want: Want,
     ) -> Result<Option<V>, TxnError> {
         let Some(info) = self.seen(table, want)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
-        self.with_key(key, |tx, key| match tx.txn.read(&info.primary, key, want, V::decode)? {
+        let mut bytes = self.step(|txn| Ok(std::mem::take(&mut txn.claim.context().encoded.key)))?;
+        bytes.clear();
+        key.encode_key(&mut bytes);
+        let found = self.read(&info.primary, &bytes, want, V::decode);
+        self.give_back(|txn| txn.claim.context().encoded.key = bytes);
+        match found? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
             found => Ok(found.flatten()),
-        })
+        }
     }
 
     /// Inserts a row under a key that must be new.
@@ -239,7 +302,7 @@ impl<'db> Transaction<'db> {
     ) -> Result<(), TxnError> {
         let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
-        self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.insert_row(info, key, row)))
+        self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.get_mut().insert_row(info, key, row)))
     }
 
     /// Inserts a row or replaces the existing one.
@@ -254,7 +317,7 @@ impl<'db> Transaction<'db> {
     ) -> Result<(), TxnError> {
         let info = self.made(table)?;
         self.enter(OperationKind::Insert, &info.primary);
-        self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.put_row(info, key, row)))
+        self.with_key(key, |tx, key| tx.with_row(row, |tx, row| tx.txn.get_mut().put_row(info, key, row)))
     }
 
     /// Replaces a row; false if there is none.
@@ -271,7 +334,7 @@ impl<'db> Transaction<'db> {
         self.enter(OperationKind::Update, &info.primary);
         self.with_key(key, |tx, key| {
             tx.with_row(row, |tx, row| {
-                let replaced = tx.txn.update_row(info, key, |old| {
+                let replaced = tx.txn.get_mut().update_row(info, key, |old| {
                     old.clear();
                     old.extend_from_slice(row);
                 })?;
@@ -287,7 +350,7 @@ impl<'db> Transaction<'db> {
     pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K::Borrowed) -> Result<bool, TxnError> {
         let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
         self.enter(OperationKind::Delete, &info.primary);
-        self.with_key(key, |tx, key| tx.txn.delete_row(info, key))
+        self.with_key(key, |tx, key| tx.txn.get_mut().delete_row(info, key))
     }
 
     /// Locks a whole table until the end of the transaction.
@@ -310,7 +373,7 @@ impl<'db> Transaction<'db> {
             },
             _ => self.made(table)?,
         };
-        let result = self.txn.lock_whole(info, mode);
+        let result = self.txn.get_mut().lock_whole(info, mode);
         self.noted(result)
     }
 
@@ -320,7 +383,7 @@ impl<'db> Transaction<'db> {
     ///
     /// # Errors
     /// Only if the table cannot be found.
-    pub fn prefetch<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
+    pub fn prefetch<K: Key, V: Row>(&self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
         self.is_open()?;
         let Some(info) = table.find(self.db)? else { return Ok(()) };
         self.enter(OperationKind::Prefetch, &info.primary);
@@ -333,8 +396,10 @@ impl<'db> Transaction<'db> {
             })
             .collect();
         let tree = info.primary.tree;
-        self.txn.prefetch(encoded.iter().map(|key| (tree, key.as_slice(), ROW_BYTES)));
-        Ok(())
+        self.step(|txn| {
+            txn.prefetch(encoded.iter().map(|key| (tree, key.as_slice(), ROW_BYTES)));
+            Ok(())
+        })
     }
 
     /// Commits. With [`Durability::Sync`] it returns when the commit, and every commit that this transaction
@@ -360,16 +425,14 @@ impl<'db> Transaction<'db> {
     /// The transaction is rolled back then.
     #[inline]
     pub fn commit_async(self) -> Result<Lsn, TxnError> {
-        if self.victim.is_some() || self.txn.is_broken() {
-            return Err(TxnError::Ended);
-        }
-        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
-        Ok(self.txn.commit()?)
+        self.is_open()?;
+        self.db.core.pool.points().enter(Operation::of_transaction(OperationKind::Commit));
+        Ok(self.txn.into_inner().commit()?)
     }
 
     /// Commits for [`Database::transact`]; returns an error if the transaction is a deadlock's victim.
     pub(super) fn commit_all(self) -> Result<(), TxnError> {
-        match &self.victim {
+        match self.victim.get() {
             Some(table) => Err(TxnError::Deadlock { table: Arc::clone(table) }),
             None => self.commit(),
         }
@@ -391,8 +454,8 @@ impl<'db> Transaction<'db> {
     /// When a page or the log cannot be read: the instance is then closed, to readers too, and the next open rolls
     /// back.
     pub fn rollback(self) -> Result<Lsn, TxnError> {
-        self.txn.core.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
-        Ok(self.txn.rollback()?)
+        self.db.core.pool.points().enter(Operation::of_transaction(OperationKind::Rollback));
+        Ok(self.txn.into_inner().rollback()?)
     }
 }
 

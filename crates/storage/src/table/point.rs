@@ -22,18 +22,12 @@ impl Txn<'_> {
         want: Want,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.read_at(index, key, want, |row, _| f(row))
+        Ok(self.fetch(index, key, want)?.map(|_| f(&self.claim.peek().before)))
     }
 
-    /// As [`Txn::read`]; `f` also gets the place of the row.
+    /// As [`Txn::read`], but copies the row to `before` and returns its place.
     #[inline]
-    pub(crate) fn read_at<R>(
-        &mut self,
-        index: &Index,
-        key: &[u8],
-        want: Want,
-        f: impl FnOnce(&[u8], LeafSpot) -> R,
-    ) -> Result<Option<R>, TxnError> {
+    pub(crate) fn fetch(&mut self, index: &Index, key: &[u8], want: Want) -> Result<Option<LeafSpot>, TxnError> {
         let names = &self.core.locks.names;
         self.intend(index, want)?;
         let name = names.of(index.tree.index, key);
@@ -86,7 +80,7 @@ impl Txn<'_> {
             let spot = self.spot(&leaf);
             drop(leaf);
             self.core.pool.points().at(&site::AFTER_COPY);
-            return Ok(Some(f(&self.claim.peek().before, spot)));
+            return Ok(Some(spot));
         }
     }
 }

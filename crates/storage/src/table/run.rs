@@ -140,7 +140,7 @@ impl Txn<'_> {
             rows += batch.len();
             for first in (0..batch.len()).step_by(MOST) {
                 let last = (first + MOST).min(batch.len());
-                txn.modify_batch(index, batch, first..last, if first == 0 { place } else { None }, &mut change)?;
+                txn.modify_batch(index, batch, first..last, (first == 0).then_some(place), &mut change)?;
             }
             Ok(ControlFlow::Continue(()))
         })?;

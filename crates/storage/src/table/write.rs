@@ -305,8 +305,7 @@ impl<'db> Txn<'db> {
     /// See [`TxnError`].
     #[inline]
     pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<Option<LeafSpot>, TxnError> {
-        // The callback ignores the row: it is in `before`.
-        let found = self.read_at(index, key, Want::Write, |_, spot| spot)?;
+        let found = self.fetch(index, key, Want::Write)?;
         self.core.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
     }

@@ -1,5 +1,7 @@
 //! The private state of a running transaction: its records, and buffers that are used again and again.
 
+use std::ops::ControlFlow;
+
 use super::ghosts::GhostRuns;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::latch::Version;
@@ -159,6 +161,12 @@ impl RowBatch {
         let end = self.bytes.len() as u32;
         self.rows.push(BatchRow { key: (start, middle), value: (middle, end), position: position as u16 });
         true
+    }
+
+    /// Shows the rows to `visit` until it breaks.
+    #[inline]
+    pub(crate) fn visit(&self, visit: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> ControlFlow<()> {
+        (0..self.len()).try_for_each(|i| visit(self.key(i), self.value(i)))
     }
 
     /// Number of rows.

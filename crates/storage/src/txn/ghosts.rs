@@ -100,7 +100,7 @@ mod tests {
 
     /// Ghosts that the last scan visited.
     fn passed(tx: &mut Transaction<'_>) -> usize {
-        tx.txn.claim.context().batch.ghosts
+        tx.txn.get_mut().claim.context().batch.ghosts
     }
 
     #[test]
@@ -142,9 +142,9 @@ mod tests {
         tx.delete(&QUEUE, &40).unwrap();
         take(&mut tx, 100..120);
         // A statement that is undone.
-        let savepoint = tx.txn.savepoint();
+        let savepoint = tx.txn.get_mut().savepoint();
         take(&mut tx, 120..160);
-        tx.txn.rollback_to(savepoint).unwrap();
+        tx.txn.get_mut().rollback_to(savepoint).unwrap();
         assert_eq!(first(&mut tx, 0), Some(120));
         drop(tx);
         // The next transaction in the slot, which did not leave these ghosts.
