@@ -15,7 +15,7 @@ const GROUP: usize = 16;
 /// Reads sixteen rows, announced before or not.
 fn lookups(db: &Database, rows: &Rows, random: &mut Random, n: u64, announce: bool) -> u32 {
     let keys: [[u8; 8]; GROUP] = std::array::from_fn(|_| random.below(n).to_be_bytes());
-    let mut tx = db.begin().expect("a free slot");
+    let tx = db.begin().expect("a free slot");
     if announce {
         tx.prefetch_raw(keys.iter().map(|k| (*rows, &k[..], ROW)));
     }

@@ -65,7 +65,7 @@ fn record(c: &mut Criterion) {
             let mut spent = Duration::ZERO;
             let mut left = n;
             while left > 0 {
-                let mut tx = db.begin_at(Isolation::ReadCommitted).expect("a free slot");
+                let tx = db.begin_at(Isolation::ReadCommitted).expect("a free slot");
                 let start = std::time::Instant::now();
                 for i in 0..left.min(PER_TRANSACTION) {
                     black_box(tx.get(&rows, &key_at(i)).expect("a row"));

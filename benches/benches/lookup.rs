@@ -18,7 +18,7 @@ const GROUPS: [usize; 7] = [0, 1, 2, 4, 8, 12, 16];
 /// One transaction.
 fn lookups(db: &Database, rows: &Rows, random: &mut Random, count: u64, group: usize) -> u32 {
     let keys: [[u8; 8]; LOOKUPS] = std::array::from_fn(|_| random.below(count).to_be_bytes());
-    let mut tx = db.begin().expect("a free slot");
+    let tx = db.begin().expect("a free slot");
     let mut sum = 0;
     for keys in keys.chunks(group.max(1)) {
         if group > 0 {

@@ -16,7 +16,7 @@ fn read(c: &mut Criterion) {
     c.bench_function("row/read/begin-to-commit", |b| {
         b.iter(|| {
             let key = random.below(HOT_ROWS).to_be_bytes();
-            let mut tx = db.begin().expect("a free slot");
+            let tx = db.begin().expect("a free slot");
             let sum = tx.read_raw(&rows, &key, |row| row[0]).expect("a row");
             tx.commit_async().expect("a read-only commit");
             sum
@@ -25,7 +25,7 @@ fn read(c: &mut Criterion) {
     c.bench_function("row/read/begin-to-commit-typed", |b| {
         b.iter(|| {
             let key = random.below(HOT_ROWS);
-            let mut tx = db.begin().expect("a free slot");
+            let tx = db.begin().expect("a free slot");
             let row = tx.get(&rows, &key).expect("a row");
             tx.commit().expect("a read-only commit");
             row
@@ -150,7 +150,7 @@ fn scan(c: &mut Criterion) {
     group.bench_function("100-rows", |b| {
         b.iter(|| {
             let from = random.below(n - RANGE);
-            let mut tx = db.begin().expect("a free slot");
+            let tx = db.begin().expect("a free slot");
             let mut sum = 0;
             let (first, last) = (from.to_be_bytes(), (from + RANGE - 1).to_be_bytes());
             tx.scan_raw(&rows, &first, &last, |_, row| {
@@ -166,7 +166,7 @@ fn scan(c: &mut Criterion) {
         group.bench_function(id, |b| {
             b.iter(|| {
                 let from = random.below(n - RANGE);
-                let mut tx = db.begin().expect("a free slot");
+                let tx = db.begin().expect("a free slot");
                 let cursor = tx.range(&rows, from..from + RANGE).expect("a table");
                 let first = |row: Result<(u64, [u8; benches::ROW]), _>| u32::from(row.expect("a row").1[0]);
                 let sum: u32 = if backward { cursor.rev().map(first).sum() } else { cursor.map(first).sum() };

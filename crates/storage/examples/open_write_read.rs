@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     db.close()?;
 
     let db = Database::open(&directory, Options::new().create(false))?;
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     println!("after reopening: {:?} and {:?}", tx.get(&ACCOUNTS, &1)?, tx.get(&ACCOUNTS, &2)?);
     assert_eq!((tx.get(&ACCOUNTS, &1)?, tx.get(&ACCOUNTS, &2)?), (Some(9_500), Some(3_000)));
     tx.commit()?;

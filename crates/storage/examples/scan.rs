@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok::<_, TxnError>(())
     })?;
 
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     let below_forty: Vec<(u32, String)> = tx.range(&CARS, ..40)?.collect::<Result<_, _>>()?;
     println!("below 40: {below_forty:?}");
     let last = tx.range(&CARS, ..)?.next_back().transpose()?;

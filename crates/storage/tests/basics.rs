@@ -49,7 +49,7 @@ fn rows_come_and_go() {
         tx.delete(&NUMBERS, &2).unwrap();
         tx.insert(&NUMBERS, &3, &30).unwrap();
         drop(tx);
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         let all: Vec<_> = tx.range(&NUMBERS, ..).unwrap().map(Result::unwrap).collect();
         assert_eq!(all, [(1, 13), (2, 20)]);
     }
@@ -70,7 +70,7 @@ fn many_rows_split_pages_and_are_found_from_both_ends() {
             })
             .unwrap();
         }
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         let mut next = 0;
         for row in tx.range(&NUMBERS, ..).unwrap() {
             assert_eq!(row.unwrap(), (next, next * 2));
@@ -104,7 +104,7 @@ fn indexes_follow_their_rows() {
     })
     .unwrap();
     let by = |db: &Database, owner: &str| -> Vec<u64> {
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         tx.range_by::<ByOwner>(&CARS, owner.to_owned()..=owner.to_owned()).unwrap().map(|r| r.unwrap().0).collect()
     };
     assert_eq!(by(&db, "ann"), [1, 3]);
@@ -156,7 +156,7 @@ fn a_crash_keeps_what_was_acknowledged_and_nothing_else() {
         std::mem::forget(open_tx);
         std::mem::forget(db);
         let db = options().background(Background::Inline).open_on(after).unwrap();
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         let all: Vec<_> = tx.range(&NUMBERS, ..).unwrap().map(Result::unwrap).collect();
         assert_eq!(all, (0..100).map(|k| (k, 200 + k)).collect::<Vec<_>>(), "seed {seed}");
     }
@@ -184,7 +184,7 @@ fn bulk_loading_builds_table_and_index() {
     .unwrap();
     db.close().unwrap();
     let db = open(&disk);
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     assert_eq!(tx.range(&CARS, ..).unwrap().count(), 32_000);
     let seventeen = "017".to_owned();
     let found: Vec<u64> =

@@ -135,7 +135,7 @@ fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut 
 
 /// Every row of the tables and of their indexes.
 fn check(db: &Database, tables: &[Raw; 3], models: &[Rows; 3]) {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     for (table, model) in tables.iter().zip(models) {
         let mut found = Rows::new();
         let visit = |key: &[u8], row: &[u8]| {

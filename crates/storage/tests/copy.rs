@@ -106,7 +106,7 @@ fn key(writer: usize, n: u64) -> Vec<u8> {
 }
 
 fn contents(db: &Database) -> Model {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
 }
 

@@ -65,7 +65,7 @@ fn work(tx: &mut Transaction<'_>, rng: &mut Rng, keys: u64, model: &mut Model) -
 }
 
 fn contents(db: &Database) -> Model {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let rows: Vec<_> = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
     let back: Vec<_> = tx.range(&ROWS, ..).unwrap().rev().map(Result::unwrap).collect();
     assert!(rows.iter().eq(back.iter().rev()), "forward and backward differ");

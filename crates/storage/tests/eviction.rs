@@ -70,7 +70,7 @@ fn no_update_is_lost_when_pages_come_and_go() {
     });
     assert!(db.stats().pool_evictions > 10_000, "the pool was too large to test anything");
     let mut sum = 0;
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     for row in tx.range(&ROWS, ..).unwrap() {
         sum += counter(&row.unwrap().1);
     }

@@ -46,7 +46,7 @@ where
 
 /// Checks that the table has these rows under these indexes, and that every other declaration of it is refused.
 fn is(db: &Database, table: &Table<Vec<u8>, Vec<u8>>, at: usize, model: &Model) {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let rows: Model = tx.range(table, ..).unwrap().map(Result::unwrap).collect();
     assert!(rows == *model, "{} rows, not {}", rows.len(), model.len());
     if [1, 3, 4].contains(&at) {
@@ -116,7 +116,7 @@ fn any_change_of_indexes_gives_those_declared() {
             let handle = db.alter_indexes(ALL[at]).unwrap();
             is(&db, ALL[at], at, &model);
             is_whole(&db);
-            let mut tx = db.begin().unwrap();
+            let tx = db.begin().unwrap();
             match tx.get(&before.1, &key(1)) {
                 Ok(row) => assert!(at == before.0 && row.as_ref() == model.get(&key(1))),
                 Err(TxnError::Dropped { .. }) => assert!(at != before.0),
@@ -413,7 +413,7 @@ fn others_wait_for_a_change_of_indexes_and_it_for_them() {
     for n in 0..1000 {
         db.transact(|tx| tx.put(&NUMBERS, &n, &n)).unwrap();
     }
-    let mut reader = db.begin().unwrap();
+    let reader = db.begin().unwrap();
     assert_eq!(reader.count(&NUMBERS, ..).unwrap(), 1000);
     let waits = |n: u64| {
         while db.stats().lock_waits < n {

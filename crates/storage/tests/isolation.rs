@@ -94,7 +94,7 @@ fn a_range_that_was_read_ends_at_its_beginning() {
         (0..8).for_each(|n| insert(&[b'b', n]));
         (0..before).for_each(|n| insert(&[b'a', n]));
         std::thread::scope(|scope| {
-            let mut reader = db.begin().unwrap();
+            let reader = db.begin().unwrap();
             assert!(reader.range(&ROWS, vec![b'b']..).unwrap().next().unwrap().is_ok());
             let waits = db.stats().lock_waits;
             let writer = scope.spawn(|| insert(b"a~"));
@@ -197,7 +197,7 @@ fn phantoms_and_changes_by_level() {
         db.transact(|tx| (0..10u64).try_for_each(|k| tx.put(&NUMBERS, &(k * 10), &0))).unwrap();
         let (inserted, updated) = (AtomicBool::new(false), AtomicBool::new(false));
         let waits = db.stats().lock_waits;
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         let before: Vec<_> = tx.range(&NUMBERS, 20..=60).unwrap().map(Result::unwrap).collect();
         std::thread::scope(|scope| {
             let done = [(&inserted, 35u64), (&updated, 40)].map(|(done, key)| {
@@ -352,7 +352,7 @@ fn rollback_finds_rows_that_splits_have_moved() {
             }
         });
         tx.rollback().unwrap();
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         let rows: Vec<_> = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
         assert_eq!(rows.len(), 20 + 1960);
         for (key, row) in rows {
@@ -371,7 +371,7 @@ fn a_row_that_has_left_the_range_of_an_index_is_not_shown() {
         let key = |n: u8| vec![n];
         db.transact(|tx| (1..=6).try_for_each(|n| tx.put(&ROWS, &key(n), &b"aa".to_vec()))).unwrap();
         for backward in [false, true] {
-            let mut tx = db.begin().unwrap();
+            let tx = db.begin().unwrap();
             let range = b"aa".to_vec()..=b"aa".to_vec();
             let mut cursor = tx.range_by::<ByHead>(&ROWS, range).unwrap();
             let mut next = || if backward { cursor.next_back() } else { cursor.next() };
@@ -447,7 +447,7 @@ fn what_a_failed_rollback_leaves_is_never_read() {
         let settings = || small().buffer_pool(8 << 20).log_buffer(512 << 10);
         let db = settings().open_on(on(&disk)).unwrap();
         db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
-        let mut early = db.begin_at(level).unwrap();
+        let early = db.begin_at(level).unwrap();
         assert_eq!(early.get(&NUMBERS, &2).unwrap(), None);
         let mut tx = db.begin().unwrap();
         tx.put(&NUMBERS, &1, &2).unwrap();
@@ -460,7 +460,7 @@ fn what_a_failed_rollback_leaves_is_never_read() {
         disk.heal();
         // Without waiting for the log, which makes no more progress.
         let read = || -> Result<Option<u64>, TxnError> {
-            let mut tx = db.begin_at(level)?;
+            let tx = db.begin_at(level)?;
             let found = tx.get(&NUMBERS, &1)?;
             tx.commit_async()?;
             Ok(found)

@@ -17,7 +17,7 @@ const DROPPED: Table<u64, Vec<u8>> = Table::new("dropped");
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn rows(db: &Database) -> Rows {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
 }
 

@@ -11,7 +11,7 @@ const LOADED: Table<u64, u64> = Table::new("loaded");
 const WIDE: Table<u64, Vec<u8>> = Table::new("wide");
 
 fn rows(db: &Database) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect()
 }
 

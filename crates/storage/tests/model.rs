@@ -89,7 +89,7 @@ fn open(disk: &Arc<MemDisk>, latches: LatchKind, isolation: Isolation) -> Databa
 }
 
 fn check_all(db: &Database, model: &Model) {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     assert!(tx.range(&ROWS, ..).unwrap().map(Result::unwrap).eq(model.iter().map(|(k, r)| (k.clone(), r.clone()))));
     let rev = tx.range(&ROWS, ..).unwrap().rev().map(Result::unwrap);
     assert!(rev.eq(model.iter().rev().map(|(k, r)| (k.clone(), r.clone()))));

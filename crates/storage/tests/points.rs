@@ -141,7 +141,7 @@ fn under_latch_coupling_no_point_is_met_inside_a_descent() {
     let (db, hook) = open(LatchKind::Plain);
     fill(&db, 0..3000);
     let before = hook.points.load(Ordering::Relaxed);
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     for k in 0..100 {
         assert_eq!(tx.get(&ROWS, &(k * 7)).unwrap(), Some(row(k * 7)));
     }
@@ -199,7 +199,7 @@ fn what_is_read_across_a_point_is_validated() {
             tx.commit().unwrap();
         }
     });
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let all: Vec<(u64, [u8; 200])> = tx.range(&ROWS, ..).unwrap().collect::<Result<_, _>>().unwrap();
     assert!(all.windows(2).all(|w| w[0].0 < w[1].0), "keys ascend");
     assert_eq!(all.iter().filter(|(k, _)| k % STEP == 0).count(), 3000);

@@ -167,7 +167,7 @@ fn while_one_transaction_waits_for_a_page_another_of_its_thread_goes_on() {
     let hook = Arc::new(Mates::default());
     let db: Arc<Database> = Arc::new(Options::new().hook(hook.clone()).open_on(Arc::new(door.clone())).unwrap());
     let get = |db: &Database, key: u64| -> Result<u8, TxnError> {
-        let mut tx = db.begin_at(Isolation::Serializable)?;
+        let tx = db.begin_at(Isolation::Serializable)?;
         let row = tx.get(&ROWS, &key)?;
         tx.commit()?;
         Ok(row.unwrap()[0])
@@ -200,7 +200,7 @@ fn rows_that_a_thread_asks_for_in_advance_are_read_at_the_same_time() {
     let door = loaded().unwrap();
     let db = Options::new().open_on(Arc::new(door.clone())).unwrap();
     let keys: Vec<u64> = (0..8).map(|i| 50 + 100 * i).collect();
-    let mut tx = db.begin_at(Isolation::ReadCommitted).unwrap();
+    let tx = db.begin_at(Isolation::ReadCommitted).unwrap();
     assert!(tx.get(&ROWS, &999).unwrap().is_some(), "the inner pages are in memory");
     let before = door.begun.load(Ordering::Acquire);
     door.is_shut.store(true, Ordering::Release);

@@ -13,7 +13,7 @@ use storage::{Database, OpenError, StorageError, Table, TxnError};
 const COUNTS: Table<u64, Vec<u8>> = Table::new("counts");
 
 fn all(db: &Database) -> Vec<(u64, u64)> {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     tx.range(&NUMBERS, ..).unwrap().map(Result::unwrap).collect()
 }
 
@@ -40,7 +40,7 @@ fn count(tx: &mut storage::Transaction<'_>, keys: &[u64]) -> Result<(), TxnError
 
 /// How often each row was counted; rows never counted are left out.
 fn counts(db: &Database) -> BTreeMap<u64, u8> {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let rows = tx.range(&COUNTS, ..).unwrap().map(Result::unwrap);
     rows.map(|(key, row)| (key, row[0])).filter(|(_, count)| *count > 0).collect()
 }
@@ -226,7 +226,7 @@ fn a_bulk_load_is_whole_or_absent() {
         let after = if calls % 2 == 0 { after } else { disk.crash(Crash::Random(calls)) };
         std::mem::forget(db);
         let db = open(&after);
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         let rows = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).count();
         let entries = tx.range_by::<common::ByHead>(&ROWS, ..).unwrap().map(Result::unwrap).count();
         assert_eq!(rows, entries, "{calls} calls");

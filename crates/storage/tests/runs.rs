@@ -148,7 +148,7 @@ fn transaction(side: &mut Side, steps: &mut impl Iterator<Item = Step>) -> Optio
 
 fn same(side: &Side) {
     let db = side.db.as_ref().unwrap();
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let found: Vec<(u64, Vec<u8>)> = tx.range(&EVENTS, ..).unwrap().map(Result::unwrap).collect();
     let expected: Vec<(u64, Vec<u8>)> = side.committed.iter().map(|(key, row)| (*key, row.clone())).collect();
     assert!(found == expected, "{} rows, {} expected", found.len(), expected.len());

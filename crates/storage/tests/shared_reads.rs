@@ -28,7 +28,7 @@ fn row(n: u64) -> [u8; 500] {
 fn changed(tx: &mut Transaction<'_>, rng: &mut Rng, rows: &mut BTreeMap<u64, [u8; 500]>) {
     for _ in 0..60 {
         let key = rng.next() % 120;
-        if rng.next() % 2 == 0 {
+        if rng.next().is_multiple_of(2) {
             tx.put(&WIDE, &key, &row(key + 1)).unwrap();
             rows.insert(key, row(key + 1));
         } else {

@@ -70,7 +70,7 @@ fn a_duplicate_in_a_unique_index_takes_the_statement_back_and_no_more() {
     tx.delete(&UNIQUE, &2).unwrap();
     tx.insert(&UNIQUE, &4, &200).unwrap();
     tx.commit().unwrap();
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let rows: Vec<_> = tx.range(&UNIQUE, ..).unwrap().map(Result::unwrap).collect();
     assert_eq!(rows, [(1, 101), (3, 100), (4, 200), (8, 0), (9, 0)]);
     let by: Vec<_> = tx.range_by::<ByValue>(&UNIQUE, ..).unwrap().map(Result::unwrap).collect();
@@ -105,7 +105,7 @@ fn sizes_are_checked_and_named() {
     assert!(!tx.delete(&ROWS, &vec![1; 600]).unwrap());
     tx.insert(&ROWS, &[], &vec![]).unwrap();
     tx.commit().unwrap();
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let lengths: Vec<_> = tx.range(&ROWS, ..).unwrap().map(|r| r.map(|(k, r)| (k.len(), r.len())).unwrap()).collect();
     assert_eq!(lengths, [(0, 0), (1, 4000), (510, 0)]);
     assert_eq!(tx.range_by::<ByHead>(&ROWS, ..).unwrap().count(), 1);
@@ -133,7 +133,7 @@ fn a_bulk_load_refuses_what_a_statement_would() {
     load.push(&1, &7).unwrap();
     load.push(&2, &7).unwrap();
     assert!(matches!(load.finish(), Err(TxnError::DuplicateKey { .. })));
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     assert_eq!(tx.range(&UNIQUE, ..).unwrap().count(), 0);
     assert_eq!(tx.range(&ROWS, ..).unwrap().count(), 1);
     drop(tx);
@@ -149,7 +149,7 @@ fn guards_roll_back_and_slots_are_limited() {
     assert!(matches!(db.begin(), Err(TxnError::Storage(StorageError::TooManyTransactions { limit: 2 }))));
     a.put(&NUMBERS, &1, &1).unwrap();
     drop((a, b));
-    let mut a = db.begin().unwrap();
+    let a = db.begin().unwrap();
     assert_eq!(a.get(&NUMBERS, &1).unwrap(), None);
     let failed: Result<(), TxnError> = db.transact(|tx| {
         tx.put(&NUMBERS, &2, &2)?;
@@ -300,7 +300,7 @@ fn index_cursors_pass_over_rows_that_go_meanwhile() {
         .unwrap();
     db.transact(|tx| (1..=10u64).try_for_each(|k| tx.put(&UNIQUE, &k, &k))).unwrap();
     for back in [false, true] {
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         let mut cursor = tx.range_by::<ByValue>(&UNIQUE, ..).unwrap();
         let first = if back { cursor.next_back() } else { cursor.next() };
         let gone = if back { [3, 4] } else { [5, 6] };
@@ -341,7 +341,7 @@ fn long_keys_between_short_ones_find_room() {
         load.push(&key, &value).unwrap();
     }
     assert_eq!(load.finish().unwrap(), 5999);
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let found: Vec<_> = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
     assert!(found == (1..6000).map(row).collect::<Vec<_>>());
     for i in 1..6000 {
@@ -374,7 +374,7 @@ fn a_full_disk_does_not_stop_readers() {
     while db.transact(|tx| tx.put(&ROWS, n.to_be_bytes().as_ref(), &vec![7; 1000])).is_ok() {
         n += 1;
     }
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let left: Vec<_> = tx.range(&NUMBERS, ..).unwrap().map(|r| r.unwrap().0).collect();
     assert_eq!(left, (1990..2000).collect::<Vec<_>>());
     drop(tx);
@@ -468,7 +468,7 @@ fn a_statement_that_cannot_be_taken_back_ends_its_transaction() {
             drop(db);
             open(&disk)
         };
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         assert_eq!(tx.get(&NUMBERS, &1).unwrap(), None);
         assert_eq!(tx.get(&NUMBERS, &3).unwrap(), heals.then_some(3));
         assert_eq!(tx.range(&WIDE, ..).unwrap().count(), 0);
@@ -527,7 +527,7 @@ fn a_victim_is_run_again_whatever_its_closure_returns() {
                 });
                 threads.map(|thread| thread.join().unwrap())
             });
-            let mut tx = db.begin().unwrap();
+            let tx = db.begin().unwrap();
             let rows = (tx.get(&NUMBERS, &1).unwrap(), tx.get(&NUMBERS, &2).unwrap());
             if reruns > 0 {
                 assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -576,7 +576,7 @@ fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
     drop(db);
     let db = open(&disk);
     let open_table = db.table(&table).unwrap();
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     for index in 0..NAMES.len() {
         let mut entries = 0;
         tx.scan_index_raw(&open_table, index, &[], &[u8::MAX; 400], false, |_, _| {
@@ -624,7 +624,7 @@ fn rows_made_shorter_grow_back_on_a_full_disk() {
     shorter.rollback().unwrap();
     disk.set_capacity(u64::MAX);
     db.transact(|tx| tx.put(&NUMBERS, &1, &1)).unwrap();
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let rows: Vec<_> = tx.range(&FAT, ..).unwrap().map(Result::unwrap).collect();
     assert_eq!(rows.len() as u64, ROWS * 11);
     for (key, row) in rows {

@@ -96,7 +96,7 @@ fn a_page_that_changed_while_it_was_written_does_not_spoil_the_checkpoint() {
     assert!(hook.acts.lock().unwrap().is_empty());
     let after = disk.crash(Crash::All);
     let db = small().open_on(on(&after)).unwrap_or_else(|e| panic!("{e}"));
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let rows: Vec<_> = tx.range(&NUMBERS, ..).unwrap().collect::<Result<_, TxnError>>().unwrap();
     assert_eq!(rows, [(1, 1), (2, 2)]);
 }

@@ -30,7 +30,7 @@ fn delete_fill_and_roll_back(mut tx: Transaction<'_>) {
 }
 
 fn assert_as_before(db: &Database) {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let rows: Vec<_> = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
     let before: Vec<_> = (0..40).map(|n| (key(n * 10), vec![n as u8; 100])).collect();
     assert_eq!(rows, before);

@@ -16,7 +16,7 @@ use storage::{Database, Options, StorageError, Table, TxnError};
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn contents(db: &Database) -> Model {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let rows: Model = tx.range(&ROWS, ..).unwrap().map(Result::unwrap).collect();
     let indexed = tx.range_by::<ByHead>(&ROWS, ..).unwrap().count();
     assert_eq!(indexed, rows.values().filter(|row| !row.is_empty()).count(), "index and rows differ");
@@ -137,7 +137,7 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
         assert!(matches!(error, TxnError::Dropped { .. }), "{error}");
         assert!(matches!(tx.get(&handle, &[1]), Err(TxnError::Ended)));
         assert!(tx.commit().is_err());
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         assert!(matches!(tx.get(&handle, &[1]), Err(TxnError::Dropped { .. })));
         drop(tx);
         assert!(matches!(db.bulk_load(&handle), Err(TxnError::Dropped { .. })));

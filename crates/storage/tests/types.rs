@@ -22,7 +22,7 @@ fn memory() -> Database {
 
 /// How opening `table` is refused: part, stored and asked codec.
 fn refused<K: Key, V: Row>(db: &Database, table: &Table<K, V>) -> Option<[String; 3]> {
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     let by_statement = tx.range(table, ..).map(drop);
     drop(tx);
     match (db.table(table).map(drop), by_statement) {
@@ -142,7 +142,7 @@ fn statements_on_bytes_ask_for_no_codec() {
     let db = memory();
     db.transact(|tx| tx.put(&ACCOUNTS, &1, &20)).unwrap();
     let raw = db.raw_table(&Table::<(), ()>::new("accounts")).unwrap();
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     assert_eq!(tx.read_raw(&raw, &1u64.to_be_bytes(), <[u8]>::to_vec).unwrap(), Some(20i64.to_le_bytes().to_vec()));
     drop(tx);
     // Created without types, it cannot be opened with any.
@@ -195,7 +195,7 @@ fn an_index_has_one_declaration_in_a_process() {
     db.table(&FIRST).unwrap();
     db.table(&raw(0, first_byte)).unwrap();
     // An index of the same name, asked of a table that was declared with the other.
-    let mut tx = db.begin().unwrap();
+    let tx = db.begin().unwrap();
     assert!(matches!(tx.range_by::<ByOther>(&FIRST, ..), Err(TxnError::Schema { .. })));
     assert_eq!(tx.range_by::<ByName>(&FIRST, ..).unwrap().count(), 1);
 }
@@ -281,7 +281,7 @@ fn a_table_that_was_read_before_it_existed_stays_empty_to_its_reader() {
     for isolation in [Isolation::Serializable, Isolation::RepeatableRead] {
         for create in creations {
             let db = &memory();
-            let mut reader = db.begin_at(isolation).unwrap();
+            let reader = db.begin_at(isolation).unwrap();
             assert_eq!(reader.get(&ACCOUNTS, &1).unwrap(), None);
             thread::scope(|scope| {
                 let creator = scope.spawn(move || create(db));
@@ -297,7 +297,7 @@ fn a_table_that_was_read_before_it_existed_stays_empty_to_its_reader() {
         }
         // At lower levels no lock keeps new rows away.
         let db = memory();
-        let mut reader = db.begin_at(Isolation::ReadCommitted).unwrap();
+        let reader = db.begin_at(Isolation::ReadCommitted).unwrap();
         assert_eq!(reader.get(&ACCOUNTS, &1).unwrap(), None);
         db.table(&ACCOUNTS).unwrap();
     }
@@ -329,7 +329,7 @@ fn counting_from_nothing_loses_nothing() {
                 });
             }
         });
-        let mut tx = db.begin().unwrap();
+        let tx = db.begin().unwrap();
         assert_eq!((tx.get(&table, &0).unwrap(), tx.get(&other, &0).unwrap()), (Some(THREADS), Some(THREADS)));
     }
 }

@@ -81,7 +81,7 @@ fn a_second_transaction_of_a_thread_is_told_that_the_first_is_in_the_way() {
     }
     let begin_inside = db.transact(|tx| {
         tx.put(&NUMBERS, &50, &7)?;
-        let mut inner = db.begin()?;
+        let inner = db.begin()?;
         inner.get(&NUMBERS, &50)
     });
     is_own(begin_inside);
@@ -98,7 +98,7 @@ fn a_second_transaction_of_a_thread_is_told_that_the_first_is_in_the_way() {
 fn creating_a_table_that_an_own_transaction_relies_on_is_refused() {
     const MISSING: Table<u64, u64> = Table::new("missing");
     let db = open(Options::new());
-    let mut reader = db.begin().unwrap();
+    let reader = db.begin().unwrap();
     assert_eq!(reader.get(&MISSING, &1).unwrap(), None);
     assert!(matches!(db.table(&MISSING), Err(TxnError::OwnTask { table }) if &*table == "missing"));
     drop(reader);
@@ -131,7 +131,7 @@ fn the_way_back_to_the_own_thread_may_lead_over_others() {
             if this_thread_closes {
                 until_waits(db, waits + 1);
             }
-            let mut second = db.begin().unwrap();
+            let second = db.begin().unwrap();
             is_own(second.get(&NUMBERS, &20));
             drop(second);
             first.commit().unwrap();

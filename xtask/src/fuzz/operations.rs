@@ -69,7 +69,7 @@ pub(super) fn run(program: &[u8]) {
 }
 
 fn agree(db: &Database, map: &Map) {
-    let mut tx = db.begin().expect("begins");
+    let tx = db.begin().expect("begins");
     let rows: Map = tx.range(&ROWS, ..).expect("scans").collect::<Result<_, _>>().expect("scans");
     let differs = |key: &&Vec<u8>| rows.get(*key) != map.get(*key);
     if let Some(key) = map.keys().chain(rows.keys()).find(differs) {

@@ -37,7 +37,7 @@ pub(super) fn load(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<(), Txn
 pub(super) fn read(db: &Database, sim: &dyn Sim, mut rng: Rng) -> Result<Option<String>, TxnError> {
     let table = db.table(&TABLE)?;
     for _ in 0..4 {
-        let mut tx = db.begin()?;
+        let tx = db.begin()?;
         let mut found = [0; 2];
         for found in &mut found {
             let visit = |_: &[u8], _: &[u8]| {

@@ -136,7 +136,7 @@ fn find(db: &Database) -> Result<Option<Found>, TxnError> {
 }
 
 fn read(db: &Database, table: &OpenTable<Bytes, Vec<u8>>) -> Result<Rows, TxnError> {
-    let (mut rows, mut tx) = (Rows::new(), db.begin()?);
+    let (mut rows, tx) = (Rows::new(), db.begin()?);
     tx.scan_raw(table, &[], &[0xff; 512], |key, row| {
         rows.push((key.to_vec(), row.to_vec()));
         ControlFlow::Continue(())
@@ -158,7 +158,7 @@ pub(super) fn check(db: &Database) -> Result<(), String> {
         return Err(format!("{NAME}: {} rows that no transaction has committed together", rows.len()));
     }
     let table = db.table(&DECLARED[declared]).map_err(engine)?;
-    let mut tx = db.begin().map_err(engine)?;
+    let tx = db.begin().map_err(engine)?;
     for (index, (extract, unique)) in INDEXES[declared].iter().enumerate() {
         let mut found = Rows::new();
         let visit = |entry: &[u8], key: &[u8]| {

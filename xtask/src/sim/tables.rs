@@ -114,7 +114,7 @@ pub(crate) fn hash_of(table: usize, key: &[u8], row: &[u8]) -> u64 {
 /// The disagreement, or an error of the engine.
 pub(crate) fn contents(db: &Database, backwards: bool) -> Result<[Rows; TABLES], String> {
     let tables = open(db).map_err(|e| format!("opening the tables: {e}"))?;
-    let mut tx = db.begin().map_err(|e| format!("begin: {e}"))?;
+    let tx = db.begin().map_err(|e| format!("begin: {e}"))?;
     let mut all: [Rows; TABLES] = Default::default();
     for (table, handle) in tables.iter().enumerate() {
         let rows = &mut all[table];

@@ -148,7 +148,7 @@ fn open(disk: &SimDisk, checkpoint_every: u64, seed: u64) -> Result<Database, St
 }
 
 fn holds(db: &Database, rows: &Rows) -> Result<(), String> {
-    let found: Result<Rows, TxnError> = db.begin().and_then(|mut tx| tx.range(&ROWS, ..)?.collect());
+    let found: Result<Rows, TxnError> = db.begin().and_then(|tx| tx.range(&ROWS, ..)?.collect());
     let found = found.map_err(|e| e.to_string())?;
     let differ = |key: &&u64| found.get(key) != rows.get(key);
     match rows.keys().chain(found.keys()).find(differ) {

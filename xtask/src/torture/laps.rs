@@ -183,7 +183,7 @@ fn open(disk: &SimDisk, seed: u64) -> Result<Database, String> {
 }
 
 fn count(db: &Database) -> Result<Count, String> {
-    let read = |key| db.begin().and_then(|mut tx| tx.get(&ROWS, &key)).map_err(|e| e.to_string());
+    let read = |key| db.begin().and_then(|tx| tx.get(&ROWS, &key)).map_err(|e| e.to_string());
     if let Some(row) = read(OPEN)? {
         return Err(format!("a transaction that never ended is there: {row:?}"));
     }

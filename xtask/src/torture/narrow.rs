@@ -107,7 +107,7 @@ fn count(tx: &mut Transaction<'_>, keys: &[u64]) -> Result<(), TxnError> {
 }
 
 fn read(db: &Database) -> Result<Counts, TxnError> {
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     let rows = tx.range(&ROWS, ..)?;
     rows.map(|row| row.map(|(_, row)| row.first().copied().unwrap_or(u8::MAX))).collect()
 }

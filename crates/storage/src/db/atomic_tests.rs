@@ -447,7 +447,7 @@ fn a_panic_while_a_page_is_latched() {
         let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(key, row)| (&key[..], &row[..])).collect();
         let mut writer = bench.db().begin().unwrap();
         bench.mark(&mut writer);
-        let mut reader = bench.db().begin().unwrap();
+        let reader = bench.db().begin().unwrap();
         reader.read_raw(&bench.filler, &key(1), |_| ()).unwrap();
         fault::plan(Refusable::Latched, n);
         let result = catch_unwind(AssertUnwindSafe(|| writer.insert_run_raw(&bench.tables[1], &rows)));

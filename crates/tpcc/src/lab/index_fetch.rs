@@ -131,7 +131,7 @@ fn load(db: &Database) -> Result<OpenTable<Raw, Raw>, TxnError> {
     }
     load.finish()?;
     // Leaves pages to be read from the disk: all are read now, for a fetch is to find its row in memory.
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     for key in 0..ROWS {
         tx.read_raw(&rows, &key.to_be_bytes(), |_| ())?;
     }
@@ -177,7 +177,7 @@ fn thread(
     while left > 0 {
         let n = left.min(PER_TRANSACTION);
         left -= n;
-        let mut tx = db.begin()?;
+        let tx = db.begin()?;
         for _ in 0..n {
             if plan.cold && (rounds.alone || rounds.emptied.get() * plan.threads as u64 == round) {
                 rounds.emptied.set(rounds.emptied.get() + u64::from(!rounds.alone));

@@ -309,7 +309,7 @@ where
     K: storage::Key + PartialEq + std::fmt::Debug,
     V: storage::Row + PartialEq + std::fmt::Debug,
 {
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     let mut rows = tx.range(table, ..)?;
     let mut expected = model.iter();
     loop {
@@ -330,7 +330,7 @@ fn differ(found: &impl std::fmt::Debug, expected: &impl std::fmt::Debug) -> Stri
 }
 
 fn single(db: &Database, model: &Model, rng: &mut Rng) -> Result<Option<String>, TxnError> {
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     let some: Vec<Vec<u8>> = model.long.keys().take(16).cloned().collect();
     tx.prefetch(&LONG, &some)?;
     for (key, row) in &model.long {
@@ -356,7 +356,7 @@ fn single(db: &Database, model: &Model, rng: &mut Rng) -> Result<Option<String>,
 }
 
 fn by_mark(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     for mark in 0..7u8 {
         let mut found: Vec<(Vec<u8>, Vec<u8>)> =
             tx.range_by::<ByMark>(&ROWS, mark..=mark)?.collect::<Result<_, _>>()?;
@@ -370,7 +370,7 @@ fn by_mark(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
 }
 
 fn by_stamp(db: &Database, model: &Model) -> Result<Option<String>, TxnError> {
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     let mut found: Vec<(Vec<u8>, Vec<u8>)> = tx.range_by::<ByStamp>(&ROWS, ..)?.rev().collect::<Result<_, _>>()?;
     found.sort();
     Ok((!found.iter().map(|(k, v)| (k, v)).eq(&model.rows)).then(|| differ(&found.len(), &model.rows.len())))

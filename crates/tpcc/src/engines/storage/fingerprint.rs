@@ -38,7 +38,7 @@ impl Store {
             let table = self.raw_table(&name)?;
             add(&mut digest, name.as_bytes());
             // Nothing runs meanwhile, so rows need not be locked one by one.
-            let mut reader = self.db.begin_at(Isolation::ReadCommitted)?;
+            let reader = self.db.begin_at(Isolation::ReadCommitted)?;
             reader.scan_raw(&table, &[], &LAST, |key, row| {
                 add(&mut digest, key);
                 add(&mut digest, row);

@@ -250,7 +250,7 @@ fn a_fiber_never_waits_for_its_own_transactions() {
             let holder = scope.spawn(move || {
                 let mut first = db.begin().unwrap();
                 first.put(&ROWS, &1, &1).unwrap();
-                let mut second = db.begin().unwrap();
+                let second = db.begin().unwrap();
                 assert!(matches!(second.get(&ROWS, &1), Err(TxnError::OwnTask { .. })));
                 // Until the other fiber waits, and if it may not for long, until it has given up.
                 let begun = waits + 2;
@@ -263,7 +263,7 @@ fn a_fiber_never_waits_for_its_own_transactions() {
                 }
             });
             let waiter = scope.spawn(move || {
-                let mut tx = db.begin().unwrap();
+                let tx = db.begin().unwrap();
                 match (tx.get(&ROWS, &1), limit) {
                     (Ok(Some(1)), None) => {}
                     (Err(TxnError::LockTimeout { holder: Some(holder), .. }), Some(_)) => assert!(holder.task & 1 == 1),

@@ -109,7 +109,7 @@ fn transaction(
     group: usize,
 ) -> Result<(), TxnError> {
     let keys: [[u8; 8]; LOOKUPS] = std::array::from_fn(|_| below(random, count).to_be_bytes());
-    let mut tx = db.begin()?;
+    let tx = db.begin()?;
     let mut sum = 0;
     for keys in keys.chunks(group.max(1)) {
         if group > 0 {
