@@ -312,9 +312,9 @@ impl Transaction<'_> {
     /// Says that a row will soon be inserted under a key like this one, equal to it but for the last four bytes: if
     /// this thread has inserted such rows before, the lines that the insert will need are prefetched. Changes and locks
     /// nothing.
-    pub fn prefetch_insert_raw<K, V>(&self, table: &OpenTable<K, V>, key: &[u8]) {
-        if let (Ok(info), Ok(txn)) = (table.info(self.db), self.txn.try_borrow()) {
-            txn.prefetch_insert(&info.primary, key);
+    pub fn prefetch_insert_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8]) {
+        if let Ok(info) = table.info(self.db) {
+            self.txn.get_mut().prefetch_insert(&info.primary, key);
         }
     }
 }

@@ -135,7 +135,9 @@ impl<'db> Transaction<'db> {
     /// The table of a statement that writes it, created if it does not exist.
     #[inline]
     pub(super) fn made<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
-        self.is_open()?;
+        if self.is_victim() || self.txn.get_mut().is_broken() {
+            return Err(TxnError::Ended);
+        }
         match table.find(self.db)? {
             Some(info) => Ok(info),
             None => self.create(table.declaration()),

@@ -25,7 +25,7 @@ impl Txn<'_> {
         Ok(self.fetch(index, key, want)?.map(|_| f(&self.claim.peek().before)))
     }
 
-    /// As [`Txn::read`], but copies the row to `before` and returns its place.
+    /// Locks the row of `key`, copies it to `before` and returns its place.
     #[inline]
     pub(crate) fn fetch(&mut self, index: &Index, key: &[u8], want: Want) -> Result<Option<LeafSpot>, TxnError> {
         let names = &self.core.locks.names;
