@@ -1,8 +1,7 @@
 //! Cursors: the rows of a range, one by one, from both ends.
 
-use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::ops::{Bound, ControlFlow, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 
 use super::table::{AsTable, SecondaryIndex};
 use super::transaction::{Transaction, decoded_key, undecodable};
@@ -13,14 +12,15 @@ use crate::table::codec::{Key, Row};
 use crate::table::index::{Index, Want};
 use crate::table::indexed::entry_key;
 use crate::table::info::{Secondary, TableInfo};
-use crate::table::scan::{BackwardScan, ScanEnd, ScanSpec};
+use crate::table::scan::{BackwardScan, ForwardScan, ScanEnd, ScanSpec};
+use crate::txn::context::RowBatch;
 
-/// Rows fetched at a time.
+/// Rows fetched at first, of one leaf; then eight times as many, and so on.
 const FETCH: usize = 64;
 
 /// The rows of a range, in order. `next` takes them from the front, `next_back` from the back.
 ///
-/// Rows are locked as they are fetched, up to 64 at a time. After an error the cursor is at its end. While a cursor is
+/// Rows are locked as they are fetched, a page at a time, at first up to 64. After an error the cursor is at its end. While a cursor is
 /// open the transaction can read, also through other cursors, but not write: see [`Transaction`].
 #[derive(Debug)]
 pub struct Cursor<'tx, 'db, K, V> {
@@ -33,8 +33,13 @@ pub struct Cursor<'tx, 'db, K, V> {
     from: Vec<u8>,
     /// up to here.
     to: Option<Vec<u8>>,
-    front: VecDeque<(Vec<u8>, Vec<u8>)>,
-    back: VecDeque<(Vec<u8>, Vec<u8>)>,
+    /// The scan from the front, and which rows of its batch are left.
+    front: Option<ForwardScan>,
+    front_rows: Range<usize>,
+    /// The scan from the back, and which rows of its batch, in descending order, are left.
+    back: Option<BackwardScan>,
+    back_rows: Range<usize>,
+    /// All rows are fetched.
     done: bool,
     types: PhantomData<fn() -> (K, V)>,
 }
@@ -127,8 +132,10 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
             by: None,
             from: Vec::new(),
             to: None,
-            front: VecDeque::new(),
-            back: VecDeque::new(),
+            front: None,
+            front_rows: 0..0,
+            back: None,
+            back_rows: 0..0,
             done: true,
             types: PhantomData,
         }
@@ -144,66 +151,91 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         Cursor { by: Some(by), ..Cursor::primary(tx, table, from, to) }
     }
 
+    /// Fetches the next rows at one end of the rest.
     fn fetch(&mut self, index: &Index, from_back: bool) -> Result<(), TxnError> {
-        let mut rows = Vec::with_capacity(FETCH);
-        let mut visit = |key: &[u8], row: &[u8]| {
-            rows.push((key.to_vec(), row.to_vec()));
-            if rows.len() < FETCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        };
-        let end = self.to.as_deref().map_or(ScanEnd::Never, ScanEnd::Before);
         if self.to.as_ref().is_some_and(|to| *to <= self.from) {
             self.done = true;
             return Ok(());
         }
+        let end = self.to.as_deref().map_or(ScanEnd::Never, ScanEnd::Before);
+        let wanted = ScanSpec { from: &self.from, to: end, want: Want::Read, likely: FETCH };
         if from_back {
-            let scan = BackwardScan::new(end, ScanEnd::With(&self.from), Want::Read);
-            self.tx.step(|txn| txn.scan_backward(index, scan, &mut visit))?;
+            let scan = match &mut self.back {
+                Some(scan) => scan,
+                none => none.insert(self.tx.step(|txn| txn.begin_scan_below(index, &wanted))?),
+            };
+            self.done = !self.tx.step(|txn| txn.next_batch_below(index, scan, &wanted))?;
+            if !self.done {
+                self.back_rows = 0..scan.batch.len();
+                let to = self.to.get_or_insert_default();
+                to.clear();
+                to.extend_from_slice(scan.batch.key(scan.batch.len() - 1));
+            }
         } else {
-            let wanted = ScanSpec { from: &self.from, to: end, want: Want::Read, likely: FETCH };
-            self.tx.step(|txn| txn.scan(index, wanted, &mut visit))?;
-        }
-        self.done = rows.len() < FETCH;
-        if let Some((key, _)) = rows.last() {
-            if from_back {
-                self.to = Some(key.clone());
-            } else {
-                self.from.clone_from(key);
+            let scan = match &mut self.front {
+                Some(scan) => scan,
+                none => none.insert(self.tx.step(|txn| txn.begin_scan(index, &wanted))?),
+            };
+            self.done = self.tx.step(|txn| txn.next_batch(index, scan, &wanted))?.is_none();
+            if !self.done {
+                self.front_rows = 0..scan.batch.len();
+                self.from.clear();
+                self.from.extend_from_slice(scan.batch.key(scan.batch.len() - 1));
                 self.from.push(0);
             }
         }
-        let side = if from_back { &mut self.back } else { &mut self.front };
-        side.extend(rows);
         Ok(())
     }
 
-    fn step(&mut self, from_back: bool) -> Result<Option<(K, V)>, TxnError> {
-        let Some(table) = self.table else { return Ok(None) };
-        let index = self.by.map_or(&table.primary, |by| &by.index);
-        loop {
-            if (if from_back { &self.back } else { &self.front }).is_empty() && !self.done {
-                self.fetch(index, from_back)?;
+    /// The next row at one end: a batch, and which of its rows.
+    fn advance(&mut self, index: &Index, from_back: bool) -> Result<Option<(&RowBatch, usize)>, TxnError> {
+        if (if from_back { &self.back_rows } else { &self.front_rows }).is_empty() && !self.done {
+            self.fetch(index, from_back)?;
+        }
+        // When all is fetched, the rows of the other end's batch are left, its last one first.
+        let (front, at) = if from_back {
+            match self.back_rows.next() {
+                Some(at) => (false, Some(at)),
+                None => (true, self.front_rows.next_back()),
             }
-            let row = if from_back {
-                self.back.pop_front().or_else(|| self.front.pop_back())
-            } else {
-                self.front.pop_front().or_else(|| self.back.pop_back())
-            };
-            let Some((key, row)) = row else { return Ok(None) };
-            let Some(by) = self.by else {
-                let decoded = V::decode(&row).ok_or_else(|| undecodable::<V>(index))?;
-                return Ok(Some((decoded_key(&key, index)?, decoded)));
-            };
-            // The entry's value is the primary key. While the entry is locked its row exists and matches it; under read
-            // committed the row may have been deleted since, or have another value in the index.
-            let primary = &table.primary;
-            let committed_only = self.tx.isolation() == Isolation::ReadCommitted;
-            let mut entry = Vec::new();
-            let found = self.tx.read(primary, &row, Want::Read, |bytes| {
-                let belongs = !committed_only || entry_key(by, &row, bytes, &mut entry) && entry == key;
+        } else {
+            match self.front_rows.next() {
+                Some(at) => (true, Some(at)),
+                None => (false, self.back_rows.next_back()),
+            }
+        };
+        let batch = if front {
+            self.front.as_ref().map(|scan| &scan.batch)
+        } else {
+            self.back.as_ref().map(|scan| &scan.batch)
+        };
+        Ok(batch.zip(at))
+    }
+
+    fn step(&mut self, from_back: bool) -> Result<Option<(K, V)>, TxnError> {
+        let (tx, Some(table)) = (self.tx, self.table) else { return Ok(None) };
+        let Some(by) = self.by else {
+            let index = &table.primary;
+            let Some((batch, at)) = self.advance(index, from_back)? else { return Ok(None) };
+            let row = V::decode(batch.value(at)).ok_or_else(|| undecodable::<V>(index))?;
+            return Ok(Some((decoded_key(batch.key(at), index)?, row)));
+        };
+        // The entry's value is the primary key. While the entry is locked its row exists and matches it; under read
+        // committed the row may have been deleted since, or have another value in the index.
+        let primary = &table.primary;
+        let committed_only = tx.isolation() == Isolation::ReadCommitted;
+        loop {
+            let Some((batch, at)) = self.advance(&by.index, from_back)? else { return Ok(None) };
+            let (key, row) = (batch.key(at), batch.value(at));
+            let found = tx.read(primary, row, Want::Read, |bytes| {
+                let belongs = !committed_only || {
+                    let mut entry = Vec::new();
+                    entry_key(by, row, bytes, &mut entry) && entry == key
+                };
                 belongs.then(|| V::decode(bytes))
             })?;
             match found {
-                Some(Some(Some(decoded))) => return Ok(Some((decoded_key(&row, primary)?, decoded))),
+                Some(Some(Some(decoded))) => return Ok(Some((decoded_key(row, primary)?, decoded))),
                 None | Some(None) if committed_only => {}
                 _ => return Err(undecodable::<V>(primary)),
             }
@@ -211,12 +243,24 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
     }
 
     fn stop_at_error(&mut self, step: Result<Option<(K, V)>, TxnError>) -> Option<Result<(K, V), TxnError>> {
-        if step.is_err() {
-            self.done = true;
-            self.front.clear();
-            self.back.clear();
+        if !matches!(step, Ok(Some(_))) {
+            self.end(step.is_err());
         }
         step.transpose()
+    }
+
+    /// Gives the buffers back at the end of the range, or after an error.
+    #[cold]
+    fn end(&mut self, failed: bool) {
+        self.done = true;
+        if failed {
+            (self.front_rows, self.back_rows) = (0..0, 0..0);
+        }
+        let (front, back) = (self.front.take(), self.back.take());
+        self.tx.give_back(|txn| {
+            back.into_iter().for_each(|scan| txn.end_scan_below(scan));
+            front.into_iter().for_each(|scan| txn.end_scan(scan));
+        });
     }
 }
 

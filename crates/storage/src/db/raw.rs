@@ -8,7 +8,7 @@ use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
-use crate::table::scan::{BackwardScan, ScanEnd, ScanSpec};
+use crate::table::scan::{ScanEnd, ScanSpec};
 
 /// Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
 impl Transaction<'_> {
@@ -268,9 +268,9 @@ impl Transaction<'_> {
         wanted: ScanSpec<'_>,
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let mut scan = self.step(|txn| txn.begin_scan(index, wanted))?;
+        let mut scan = self.step(|txn| txn.begin_scan(index, &wanted))?;
         let result = loop {
-            match self.step(|txn| txn.next_batch(index, &mut scan)) {
+            match self.step(|txn| txn.next_batch(index, &mut scan, &wanted)) {
                 Ok(Some(_)) if scan.batch.visit(&mut visit).is_continue() => {}
                 Ok(_) => break Ok(()),
                 Err(error) => break Err(error),
@@ -288,13 +288,18 @@ impl Transaction<'_> {
         to: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
-        let mut scan = BackwardScan::new(ScanEnd::With(to), ScanEnd::With(from), Want::Read);
-        while self.step(|txn| txn.next_below(index, &mut scan))? {
-            if visit(&scan.key, &scan.value).is_break() {
-                break;
+        // A backward scan is nearly always for the newest row.
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), want: Want::Read, likely: 1 };
+        let mut scan = self.step(|txn| txn.begin_scan_below(index, &wanted))?;
+        let result = loop {
+            match self.step(|txn| txn.next_batch_below(index, &mut scan, &wanted)) {
+                Ok(true) if scan.batch.visit(&mut visit).is_continue() => {}
+                Ok(_) => break Ok(()),
+                Err(error) => break Err(error),
             }
-        }
-        Ok(())
+        };
+        self.give_back(|txn| txn.end_scan_below(scan));
+        result
     }
 
     /// Brings rows, perhaps of several tables, into the processor's caches, many at a time: the first so many bytes of

@@ -1,0 +1,192 @@
+//! Ranges in descending order.
+
+use super::{ScanEnd, ScanSpec, Stop};
+use crate::base::error::TxnError;
+use crate::base::ids::PageId;
+use crate::lock::{Prefix, RecordMode};
+use crate::page::PageRef;
+use crate::table::index::{Index, LockAttempt};
+use crate::txn::context::RowBatch;
+use crate::txn::core::Txn;
+
+/// A scan in descending order, between two batches.
+#[derive(Debug)]
+pub(crate) struct BackwardScan {
+    /// The rows of the last batch, all from one leaf and locked, in descending order.
+    pub(crate) batch: RowBatch,
+    /// The rest of the range lies below this key,
+    above: Vec<u8>,
+    /// unless it still reaches to the index's end.
+    unbounded: bool,
+    next: Vec<u8>,
+    likely: usize,
+    /// The gap below `above` is locked. The lock on a key includes the gap below it.
+    gap_locked: bool,
+    /// How the last batch ended.
+    stop: Option<Stop>,
+}
+
+impl BackwardScan {
+    fn go_below_fence(&mut self) {
+        std::mem::swap(&mut self.above, &mut self.next);
+        (self.unbounded, self.gap_locked) = (false, false);
+    }
+
+    fn go_below_last(&mut self) {
+        self.above.clear();
+        self.above.extend_from_slice(self.batch.key(self.batch.len() - 1));
+        (self.unbounded, self.gap_locked) = (false, true);
+    }
+}
+
+impl Txn<'_> {
+    /// Begins a scan. [`Txn::next_batch_below`] reads, and [`Txn::end_scan_below`] should follow for the sake of the
+    /// buffers.
+    ///
+    /// # Errors
+    /// Those of the table's lock.
+    pub(crate) fn begin_scan_below(&mut self, index: &Index, wanted: &ScanSpec<'_>) -> Result<BackwardScan, TxnError> {
+        self.intend(index, wanted.want)?;
+        let cx = self.claim.context();
+        let (mut above, next) = std::mem::take(&mut cx.cursors);
+        above.clear();
+        match wanted.to {
+            ScanEnd::With(key) => {
+                above.extend_from_slice(key);
+                above.push(0);
+            }
+            ScanEnd::Before(key) => above.extend_from_slice(key),
+            ScanEnd::Never => {}
+        }
+        Ok(BackwardScan {
+            batch: std::mem::take(&mut cx.batch),
+            above,
+            unbounded: wanted.to == ScanEnd::Never,
+            next,
+            likely: wanted.likely.max(1),
+            gap_locked: false,
+            stop: None,
+        })
+    }
+
+    /// Gives the buffers of a scan back.
+    pub(crate) fn end_scan_below(&mut self, scan: BackwardScan) {
+        let cx = self.claim.context();
+        cx.batch = scan.batch;
+        cx.cursors = (scan.above, scan.next);
+    }
+
+    /// Reads and locks the next rows below, at least one; false at the end of the range.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn next_batch_below(
+        &mut self,
+        index: &Index,
+        scan: &mut BackwardScan,
+        wanted: &ScanSpec<'_>,
+    ) -> Result<bool, TxnError> {
+        loop {
+            match scan.stop {
+                None => {}
+                Some(Stop::End) => return Ok(false),
+                // The fence lies below: if a damaged tree led back, the scan would never end.
+                Some(Stop::Leaf(..)) if scan.unbounded || scan.next < scan.above => scan.go_below_fence(),
+                Some(Stop::Leaf(page, _)) => {
+                    return Err(index.tree.damaged(&self.core.pool, page, "begins behind its end").into());
+                }
+                Some(Stop::Full) => {
+                    scan.go_below_last();
+                    scan.likely = scan.likely.saturating_mul(8);
+                }
+                Some(Stop::Wait(name, mode, low)) => {
+                    self.wait_for(index, name, mode, low)?;
+                    // A row may have come into the gap above the key meanwhile.
+                    if scan.batch.len() > 0 {
+                        scan.go_below_last();
+                    }
+                }
+            }
+            self.read_batch_below(index, scan, wanted)?;
+            if scan.batch.len() > 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Copies and locks the rows of one leaf, which may be none, and notes how that ended.
+    fn read_batch_below(
+        &mut self,
+        index: &Index,
+        scan: &mut BackwardScan,
+        wanted: &ScanSpec<'_>,
+    ) -> Result<(), TxnError> {
+        loop {
+            let above = (!scan.unbounded).then_some(scan.above.as_slice());
+            let leaf = index.tree.leaf_before(&self.core.pool, above)?;
+            let stop = self.gather_below(index, scan, wanted, leaf.page())?;
+            let page = leaf.frame().page_id();
+            if !leaf.is_valid() {
+                continue;
+            }
+            scan.stop = Some(match stop {
+                Stop::Leaf(_, low) => Stop::Leaf(page, low),
+                stop => stop,
+            });
+            return Ok(());
+        }
+    }
+
+    /// Copies and locks the rows of one leaf below `above`. The page may be changing.
+    fn gather_below(
+        &mut self,
+        index: &Index,
+        scan: &mut BackwardScan,
+        wanted: &ScanSpec<'_>,
+        page: PageRef<'_>,
+    ) -> Result<Stop, TxnError> {
+        let BackwardScan { batch, above, unbounded, next, likely, gap_locked, .. } = scan;
+        let names = &self.core.locks.names;
+        let gaps = self.locks_gaps();
+        let key_mode = self.key_mode(wanted.want);
+        let mode = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
+        // Every gap of the range reaches down to its lower end at most.
+        let low = Prefix::of(wanted.from);
+        next.clear();
+        batch.clear();
+        let position = if *unbounded { page.count() } else { page.lower_bound(above).0 };
+        if gaps && !*gap_locked {
+            let name = index.name_at(names, page, position, next);
+            if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
+                return Ok(Stop::Wait(name, RecordMode::GAP, low));
+            }
+            next.clear();
+        }
+        for i in (0..position).rev() {
+            let slot = page.slot(i);
+            let value = |out: &mut Vec<u8>| slot.is_ghost() || page.append_value(slot, out);
+            if !batch.add(i, |out| page.append_key(i, out), value) {
+                return Ok(Stop::Leaf(PageId::NONE, low));
+            }
+            let row = batch.len() - 1;
+            let key = batch.key(row);
+            if key < wanted.from {
+                batch.truncate(row);
+                return Ok(Stop::End);
+            }
+            let name = names.of(index.tree.index, key);
+            if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
+                batch.truncate(row);
+                return Ok(Stop::Wait(name, mode, low));
+            }
+            if slot.is_ghost() {
+                batch.truncate(row);
+            } else if batch.len() >= *likely {
+                return Ok(Stop::Full);
+            }
+        }
+        // No row is left here: on to the leaf on the left, unless this is the first or the range ends here.
+        let more = page.append_low(next) && wanted.from < next.as_slice();
+        Ok(if more { Stop::Leaf(PageId::NONE, low) } else { Stop::End })
+    }
+}
