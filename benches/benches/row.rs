@@ -138,7 +138,7 @@ fn insert(c: &mut Criterion) {
     });
 }
 
-/// Ranges of 100 rows, begin and commit included.
+/// Ranges of 100 rows, and of all, begin and commit included.
 fn scan(c: &mut Criterion) {
     const RANGE: u64 = 100;
     let n = if is_smoke() { HOT_ROWS } else { 20 * HOT_ROWS };
@@ -175,6 +175,16 @@ fn scan(c: &mut Criterion) {
             });
         });
     }
+    group.throughput(Throughput::Elements(n));
+    group.bench_function("all-rows-cursor", |b| {
+        b.iter(|| {
+            let tx = db.begin().expect("a free slot");
+            let rows = tx.range(&rows, ..).expect("a table");
+            let sum: u64 = rows.map(|row| u64::from(row.expect("a row").1[0])).sum();
+            tx.commit().expect("a read-only commit");
+            sum
+        });
+    });
     group.finish();
 }
 
