@@ -56,6 +56,36 @@ fn read(c: &mut Criterion) {
     });
 }
 
+/// Rows read together in `row/read/16-cold`.
+const GROUP: u64 = 16;
+
+/// Reads of sixteen typed rows of a table that is larger than the processor's caches, one by one and together.
+fn read_cold(c: &mut Criterion) {
+    let n = if is_smoke() { HOT_ROWS } else { 2_000 * HOT_ROWS };
+    let (fixture, rows) = Fixture::with_rows(n);
+    let db = fixture.db();
+    let mut group = c.benchmark_group("row/read");
+    group.throughput(Throughput::Elements(GROUP));
+    for (id, together) in [("16-cold", false), ("16-cold-together", true)] {
+        let mut random = Random::new(3);
+        group.bench_function(id, |b| {
+            b.iter(|| {
+                let keys: [u64; GROUP as usize] = std::array::from_fn(|_| random.below(n));
+                let tx = db.begin().expect("a free slot");
+                if together {
+                    black_box(tx.get_many(&rows, &keys).expect("rows"));
+                } else {
+                    for key in &keys {
+                        black_box(tx.get(&rows, key).expect("a row"));
+                    }
+                }
+                tx.commit().expect("a read-only commit");
+            });
+        });
+    }
+    group.finish();
+}
+
 /// Updates in place, of eight bytes in a hot row of a hundred; each row once in a transaction.
 fn update(c: &mut Criterion) {
     let (fixture, rows) = Fixture::with_rows(HOT_ROWS);
@@ -196,5 +226,5 @@ fn settings() -> Criterion {
         .sample_size(20)
 }
 
-criterion_group! { name = benches; config = settings(); targets = read, update, insert, scan }
+criterion_group! { name = benches; config = settings(); targets = read, read_cold, update, insert, scan }
 criterion_main!(benches);

@@ -12,6 +12,10 @@ pub(crate) enum Op {
     Get { table: usize, key: Vec<u8>, found: Option<Vec<u8>> },
     /// A row put, unless another one has its unique value.
     Put { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
+    /// Rows read by one statement, in the order of the keys.
+    GetMany { table: usize, keys: Vec<Vec<u8>>, found: Vec<Option<Vec<u8>>> },
+    /// Rows put by one statement, one after the other: all, or none if one of them has another one's unique value then.
+    PutMany { table: usize, rows: Rows, done: bool },
     /// A row inserted, unless there was one.
     Insert { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
     /// A row replaced, if there was one: `None` if another one has its unique value.
@@ -132,6 +136,29 @@ impl State {
                 let can = !self.clashes(*table, key, row);
                 if can {
                     self.put(*table, key, row.clone());
+                }
+                can == *done
+            }
+            Op::GetMany { table, keys, found } => {
+                keys.iter().map(|key| self.maps[*table].get(key)).eq(found.iter().map(Option::as_ref))
+            }
+            Op::PutMany { table, rows, done } => {
+                let mut before = Vec::new();
+                let can = rows.iter().all(|(key, row)| {
+                    let can = !self.clashes(*table, key, row);
+                    if can {
+                        before.push((key, self.maps[*table].get(key).cloned()));
+                        self.put(*table, key, row.clone());
+                    }
+                    can
+                });
+                if !can {
+                    for (key, row) in before.into_iter().rev() {
+                        match row {
+                            Some(row) => self.put(*table, key, row),
+                            None => drop(self.remove(*table, key)),
+                        }
+                    }
                 }
                 can == *done
             }

@@ -103,6 +103,7 @@ impl Hand<'_, '_> {
             2 => self.ends(table, n),
             3 if indexed => self.entries(table),
             4 if indexed => self.by_class(table),
+            5 => self.get_many(table, n),
             _ => self.get(table, key(n)),
         }
     }
@@ -115,6 +116,14 @@ impl Hand<'_, '_> {
             _ => self.tx.read_raw(handle, &key, <[u8]>::to_vec)?,
         };
         Ok(Op::Get { table, key, found })
+    }
+
+    /// Keys in random order: neighbours or far from each other, more than one group of them, some repeated.
+    fn get_many(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let keys = self.keys(n);
+        let asked: Vec<Bytes> = keys.iter().cloned().map(Bytes).collect();
+        let found = self.tx.get_many(&self.tables[table], &asked)?;
+        Ok(Op::GetMany { table, keys, found })
     }
 
     fn scan(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
@@ -214,6 +223,7 @@ impl Hand<'_, '_> {
             5 | 6 => self.heads(table, n),
             // The other tables have indexes, which such a statement does not serve.
             7 if table == 0 => self.sweep(n),
+            8 => self.put_many(table, n),
             _ => self.put(table, key(n)),
         }
     }
@@ -265,8 +275,15 @@ impl Hand<'_, '_> {
         Ok(Op::Run { table, rows, done })
     }
 
+    fn put_many(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let rows: Vec<_> = self.keys(n).into_iter().map(|key| (key, row(self.rng, self.profile))).collect();
+        let asked: Vec<_> = rows.iter().map(|(key, row)| (Bytes(key.clone()), row.clone())).collect();
+        let done = unless_duplicate(self.tx.put_many(&self.tables[table], &asked))?.is_some();
+        Ok(Op::PutMany { table, rows, done })
+    }
+
     /// Keys in random order: neighbours or far from each other, some of them repeated.
-    fn heads(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+    fn keys(&mut self, n: u64) -> Vec<Vec<u8>> {
         let reach = self.rng.pick(&[6, 60, self.profile.keys]);
         let mut numbers: Vec<u64> = Vec::new();
         for _ in 0..1 + self.rng.below(MANY) {
@@ -274,7 +291,11 @@ impl Hand<'_, '_> {
             let number = (n + self.rng.below(reach)) % self.profile.keys;
             numbers.push(if again { self.rng.pick(&numbers) } else { number });
         }
-        let keys: Vec<Vec<u8>> = numbers.into_iter().map(key).collect();
+        numbers.into_iter().map(key).collect()
+    }
+
+    fn heads(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let keys = self.keys(n);
         let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let mut found = Seen::default();
         let rows = self.tx.update_heads_raw(&self.tables[table], &borrowed, HEAD, |at, head, rest| {

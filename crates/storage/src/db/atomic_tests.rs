@@ -111,6 +111,14 @@ fn statements(rng: &mut Rng) -> Vec<(&'static str, Statement)> {
                 tx.insert_run_raw(&tables[at], &rows)
             }),
         ));
+        let rows: Vec<(u64, Vec<u8>)> = (0..1 + rng.below(30)).map(|_| (rng.below(KEYS), rng.row())).collect();
+        all.push((
+            "put many",
+            Box::new(move |tx, tables| {
+                let info = tx.made(&tables[at])?;
+                tx.put_all(info, &rows)
+            }),
+        ));
         // Beyond all existing keys: no lock is in its way.
         let rows: Vec<Row> = (0..1 + rng.below(12)).map(|i| (self::key(KEYS + i), rng.row())).collect();
         all.push((

@@ -8,6 +8,7 @@ pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod database;
 pub(crate) mod files;
+mod many;
 pub(crate) mod options;
 pub(crate) mod ranges;
 mod raw;

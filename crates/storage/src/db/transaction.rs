@@ -379,31 +379,6 @@ impl<'db> Transaction<'db> {
         self.noted(result)
     }
 
-    /// Brings rows that will be needed into the processor's caches, many at a time, and pages of theirs that are not in
-    /// memory into the buffer pool, all at the same time (unless [`Background::Inline`](crate::Background::Inline)).
-    /// Changes and locks nothing.
-    ///
-    /// # Errors
-    /// Only if the table cannot be found.
-    pub fn prefetch<K: Key, V: Row>(&self, table: &impl AsTable<K, V>, keys: &[K]) -> Result<(), TxnError> {
-        self.is_open()?;
-        let Some(info) = table.find(self.db)? else { return Ok(()) };
-        self.enter(OperationKind::Prefetch, &info.primary);
-        let encoded: Vec<Vec<u8>> = keys
-            .iter()
-            .map(|key| {
-                let mut bytes = Vec::new();
-                key.encode(&mut bytes);
-                bytes
-            })
-            .collect();
-        let tree = info.primary.tree;
-        self.step(|txn| {
-            txn.prefetch(encoded.iter().map(|key| (tree, key.as_slice(), ROW_BYTES)));
-            Ok(())
-        })
-    }
-
     /// Commits. With [`Durability::Sync`] it returns when the commit, and every commit that this transaction
     /// read from, is on disk.
     ///
@@ -460,9 +435,6 @@ impl<'db> Transaction<'db> {
         Ok(self.txn.into_inner().rollback()?)
     }
 }
-
-/// Bytes of each row that [`Transaction::prefetch`] brings into the caches.
-const ROW_BYTES: usize = 256;
 
 /// The error for bytes that are no row of this type.
 #[cold]

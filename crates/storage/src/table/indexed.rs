@@ -35,7 +35,10 @@ fn concerns_indexes(table: &TableInfo, before: &[u8], after: &[u8]) -> bool {
 impl Txn<'_> {
     /// Runs a statement of several steps: unless it succeeds all of it is undone, also when the caller's code panics in
     /// it.
-    fn atomically<T>(&mut self, steps: impl FnOnce(&mut Self) -> Result<T, TxnError>) -> Result<T, TxnError> {
+    pub(crate) fn atomically<T>(
+        &mut self,
+        steps: impl FnOnce(&mut Self) -> Result<T, TxnError>,
+    ) -> Result<T, TxnError> {
         let savepoint = self.savepoint();
         let mut statement = Statement { txn: self, savepoint, ended: false };
         let result = steps(statement.txn);

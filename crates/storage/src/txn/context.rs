@@ -41,6 +41,37 @@ const NO_MEMO: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, exact: 
 pub(crate) struct Encoded {
     pub(crate) key: Vec<u8>,
     pub(crate) row: Vec<u8>,
+    pub(crate) keys: EncodedKeys,
+}
+
+/// Encoded keys, one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct EncodedKeys {
+    bytes: Vec<u8>,
+    /// Where each key ends.
+    ends: Vec<usize>,
+}
+
+impl EncodedKeys {
+    /// Forgets all keys.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    /// Adds the key that `encode` appends.
+    #[inline]
+    pub(crate) fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
+        encode(&mut self.bytes);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// The keys, in the order in which they were added.
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        self.ends.iter().map(move |&end| &self.bytes[std::mem::replace(&mut start, end)..end])
+    }
 }
 
 /// See the module's documentation.
