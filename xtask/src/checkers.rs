@@ -1,6 +1,7 @@
 //! Commands that check concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
 //!
-//! Each builds `storage` in its own way, into a target directory of its own below `target/`.
+//! Each builds `storage` in its own way (Miri and the sanitizers `speculate`, too), into a target directory of its own below
+//! `target/`.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -101,9 +102,15 @@ pub(crate) fn miri(flags: &Miri) -> ExitCode {
     for name in NOT_FOR_MIRI {
         cargo.args(["--skip", name]);
     }
-    // Tests of the lock table use the clock to detect a hang.
+    // Tests of the lock table, and threads that wait for work, use the clock.
     cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-    done(cargo.status().map(|s| s.success()))
+    let mut clean = cargo.status().map(|s| s.success());
+    if flags.filter.is_none() {
+        let mut cargo = self::cargo(Some("nightly"), "miri", "");
+        cargo.args(["miri", "test", "--package", "speculate", "--lib"]).env("MIRIFLAGS", "-Zmiri-disable-isolation");
+        clean = clean.and_then(|clean| Ok(cargo.status()?.success() && clean));
+    }
+    done(clean)
 }
 
 pub(crate) fn sanitize(flags: &Sanitize) -> ExitCode {
@@ -148,8 +155,10 @@ fn sanitized(flags: &Sanitize) -> Result<bool, String> {
         build("test").args(["--package", "storage", "--lib", "--"]).args(CONCURRENT).args(["--skip", "timing"]),
     );
     let tests = succeeds(build("test").args(["--package", "storage", "--test", "isolation", "--test", "eviction"]));
-    if flags.seconds == 0 || !lib || !tests {
-        return Ok(lib && tests);
+    let speculate = succeeds(build("test").args(["--package", "speculate", "--lib", "--tests"]));
+    let tests = lib && tests && speculate;
+    if flags.seconds == 0 || !tests {
+        return Ok(tests);
     }
     if !succeeds(build("build").args(["--package", "tpcc"])) {
         return Err("the build of tpcc failed".into());

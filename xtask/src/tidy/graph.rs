@@ -6,9 +6,10 @@ use super::tree::Tree;
 pub(super) const RULE: &str = "crates";
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const GRAPH: [(&str, &[&str]); 5] = [
+const GRAPH: [(&str, &[&str]); 6] = [
     ("crates/storage", &[]),
     ("crates/sched-steps", &[]),
+    ("crates/speculate", &[]),
     ("crates/tpcc", &["storage", "sched-steps"]),
     ("benches", &["storage", "sched-steps"]),
     ("xtask", &["storage", "sched-steps", "tpcc"]),

@@ -1,0 +1,263 @@
+//! What the body of a loop does to the data: operations that are recorded, answered, and answered again.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{Location, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::forward::{Directory, Site, Write, WriteId};
+use crate::log::{Escape, Log, Op, Source, SubEpochs};
+use crate::store::Store;
+
+/// A body looks after at most so many operations whether its answers are still right.
+const LOOK_AROUND: usize = 64;
+
+/// What the epochs of a loop share.
+pub(crate) struct Shared<K, V> {
+    pub(crate) directory: Directory<K, V>,
+    /// The epoch that is homefree: all before it have committed.
+    pub(crate) token: CachePadded<AtomicU64>,
+    /// The loop has ended early: nothing commits any more.
+    pub(crate) stopped: AtomicBool,
+    /// How many writes each worker has forwarded or withdrawn. Only the worker itself changes its number.
+    pub(crate) changes: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl<K, V> Shared<K, V> {
+    /// Moves whenever a write is forwarded or withdrawn.
+    pub(crate) fn generation(&self) -> u64 {
+        self.changes.iter().map(|changes| changes.load(Ordering::Acquire)).sum()
+    }
+
+    /// The first epoch that can be in flight together with `epoch`, which is.
+    fn first_beside(&self, epoch: u64) -> u64 {
+        (epoch + 1).saturating_sub(self.changes.len() as u64)
+    }
+}
+
+/// A read that is no longer right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stale {
+    /// The operation.
+    pub(crate) at: usize,
+    /// Where the write was that the read has missed, if an earlier epoch made it.
+    pub(crate) writer: Option<Site>,
+}
+
+impl<S: Store> Log<S> {
+    /// Whether the read at `at` got what it would get from the earlier epochs now.
+    pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
+        let Op::Read { key, source, .. } = &self.ops[at] else { return None };
+        let read = match source {
+            Source::Store(_) => None,
+            Source::Epoch(id) => Some(*id),
+            Source::Own | Source::Locked => return None,
+            Source::Failed => return Some(Stale { at, writer: None }),
+        };
+        let newest = epoch.checked_sub(1).and_then(|last| {
+            shared.directory.newest(key, shared.first_beside(epoch), last, |write| (write.id, write.site))
+        });
+        if newest.map(|(id, _)| id) == read { None } else { Some(Stale { at, writer: newest.map(|(_, site)| site) }) }
+    }
+
+    /// The first read that missed a write of an earlier epoch.
+    pub(crate) fn first_stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64) -> Option<Stale> {
+        let failed = |at: usize| matches!(self.ops[at], Op::Read { source: Source::Failed, .. });
+        (0..self.ops.len()).filter(|at| !failed(*at)).find_map(|at| self.stale(shared, epoch, at))
+    }
+}
+
+/// Unwinds a body that is to run again, or not at all.
+pub(crate) struct Unwind;
+
+/// A body did something else when it ran again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Diverged {
+    pub(crate) operation: usize,
+    pub(crate) site: Site,
+}
+
+/// A closure that runs when its epoch has passed the token on.
+pub(crate) type AfterCommit = Box<dyn FnOnce() + Send>;
+
+/// The operations of the body of a speculative loop.
+///
+/// A body that is run again gets the answers it got before, up to the last checkpoint before the value that was wrong.
+/// It must be deterministic given its items and answers: no clock, no random numbers, no shared state of the program.
+/// What has to happen exactly once belongs into the closure that is called in order, or into [`Epoch::escape`].
+///
+/// A body whose answers were wrong is unwound at one of its operations (as by a panic that is not printed), so that it
+/// cannot go on for ever. Destructors run; a body that catches all panics must let those on that it does not know.
+pub struct Epoch<'a, S: Store> {
+    pub(crate) store: &'a S,
+    pub(crate) shared: &'a Shared<S::Key, S::Value>,
+    pub(crate) number: u64,
+    pub(crate) worker: usize,
+    pub(crate) sub_epochs: SubEpochs,
+    pub(crate) log: &'a mut Log<S>,
+    /// Where the next operation goes.
+    pub(crate) next: usize,
+    /// Operations before this one get their recorded answers.
+    pub(crate) replayed: usize,
+    /// The in-order side, while the epoch runs holding the token.
+    pub(crate) order: Option<&'a mut S::Order>,
+    pub(crate) after_commit: &'a mut Vec<AfterCommit>,
+    /// The generation at which the reads were last looked at.
+    pub(crate) looked_at: u64,
+    pub(crate) diverged: Option<Diverged>,
+    pub(crate) ids: &'a Cell<u64>,
+}
+
+impl<S: Store> Epoch<'_, S> {
+    /// The value of a key, as a sequential run would find it here; `None` if it has none.
+    ///
+    /// # Errors
+    /// Those of the store.
+    #[track_caller]
+    pub fn get(&mut self, key: &S::Key) -> Result<Option<S::Value>, S::Error> {
+        let (at, site) = (self.next, Location::caller());
+        if at < self.replayed {
+            match &self.log.ops[at] {
+                Op::Read { key: recorded, value, .. } if recorded == key => {
+                    let value = value.clone();
+                    self.next += 1;
+                    return Ok(value);
+                }
+                _ => self.diverge(at),
+            }
+        }
+        self.look_around();
+        let first = self.shared.first_beside(self.number);
+        let forwarded = self.shared.directory.newest(key, first, self.number, |write| {
+            let source = if write.epoch == self.number { Source::Own } else { Source::Epoch(write.id) };
+            (write.value.clone(), source)
+        });
+        let (value, source) = match (forwarded, &mut self.order) {
+            (Some(forwarded), _) => forwarded,
+            (None, Some(order)) => (self.store.read(order, key)?, Source::Locked),
+            (None, None) => match self.store.peek(key) {
+                Ok((value, stamp)) => (value, Source::Store(stamp)),
+                Err(error) => {
+                    self.record(Op::Read { key: key.clone(), value: None, source: Source::Failed, site });
+                    return Err(error);
+                }
+            },
+        };
+        self.record(Op::Read { key: key.clone(), value: value.clone(), source, site });
+        Ok(value)
+    }
+
+    /// Writes a value. Later epochs see it at once, the store in order.
+    #[track_caller]
+    pub fn put(&mut self, key: S::Key, value: S::Value) {
+        self.write(key, Some(value), Location::caller());
+    }
+
+    /// Deletes a value, if there is one.
+    #[track_caller]
+    pub fn delete(&mut self, key: S::Key) {
+        self.write(key, None, Location::caller());
+    }
+
+    fn write(&mut self, key: S::Key, value: Option<S::Value>, site: Site) {
+        let at = self.next;
+        if at < self.replayed {
+            match &self.log.ops[at] {
+                // It has been forwarded already.
+                Op::Write { key: recorded, .. } if *recorded == key => self.next += 1,
+                _ => self.diverge(at),
+            }
+            return;
+        }
+        self.look_around();
+        let id = self.ids.get();
+        self.ids.set(id + self.shared.changes.len() as u64);
+        let write = Write { id: WriteId(id), epoch: self.number, operation: at, value: value.clone(), site };
+        self.shared.directory.publish(&key, write);
+        changed(self.shared, self.worker);
+        self.looked_at += 1;
+        self.record(Op::Write { key, value, site });
+    }
+
+    /// Runs `operation` at once, outside speculation, and `undo` if the epoch is rewound to before it or never commits.
+    /// For what is isolated and can be undone: memory taken, a page pinned, a cursor opened. When the body is run again
+    /// from a later checkpoint, it gets a copy of the result.
+    #[track_caller]
+    pub fn escape<R: Clone + Send + 'static>(
+        &mut self,
+        operation: impl FnOnce() -> R,
+        undo: impl FnOnce(R) + Send + 'static,
+    ) -> R {
+        let at = self.next;
+        if at < self.replayed {
+            match &self.log.ops[at] {
+                Op::Escape { escape, .. } => match escape.result.downcast_ref::<R>() {
+                    Some(result) => {
+                        let result = result.clone();
+                        self.next += 1;
+                        return result;
+                    }
+                    None => self.diverge(at),
+                },
+                _ => self.diverge(at),
+            }
+        }
+        self.look_around();
+        let result = operation();
+        let (kept, undone): (Box<dyn Any + Send>, R) = (Box::new(result.clone()), result.clone());
+        let escape = Escape { result: kept, undo: Box::new(move || undo(undone)) };
+        self.record(Op::Escape { escape, site: Location::caller() });
+        result
+    }
+
+    /// Has `run` called when the epoch has committed and passed the token on, beside later epochs.
+    pub fn after_commit(&mut self, run: impl FnOnce() + Send + 'static) {
+        self.after_commit.push(Box::new(run));
+    }
+
+    fn record(&mut self, op: Op<S>) {
+        self.log.ops.push(op);
+        self.next += 1;
+    }
+
+    /// Now and then, at least at each checkpoint: ends a body whose answers are known to be wrong.
+    #[inline]
+    fn look_around(&mut self) {
+        if self.order.is_none() && self.next.is_multiple_of(self.sub_epochs.operations.min(LOOK_AROUND)) {
+            self.look_around_now();
+        }
+    }
+
+    fn look_around_now(&mut self) {
+        if self.shared.stopped.load(Ordering::Relaxed) {
+            resume_unwind(Box::new(Unwind));
+        }
+        let generation = self.shared.generation();
+        if generation != self.looked_at {
+            self.looked_at = generation;
+            if self.log.first_stale(self.shared, self.number).is_some() {
+                resume_unwind(Box::new(Unwind));
+            }
+        }
+    }
+
+    #[cold]
+    fn diverge(&mut self, operation: usize) -> ! {
+        self.diverged = Some(Diverged { operation, site: self.log.ops[operation].site() });
+        resume_unwind(Box::new(Unwind));
+    }
+}
+
+impl<S: Store> std::fmt::Debug for Epoch<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Epoch").field("number", &self.number).field("operations", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// Notes that a worker has forwarded or withdrawn a write.
+pub(crate) fn changed<K, V>(shared: &Shared<K, V>, worker: usize) {
+    let changes = &shared.changes[worker];
+    changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Release);
+}

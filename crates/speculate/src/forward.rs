@@ -1,0 +1,165 @@
+//! Forwarding: which writes the epochs in flight have made, so that later epochs read them instead of the store.
+//!
+//! A write stays here until no epoch in flight can have read it. Readers of other keys are to cost nothing: a reader
+//! first looks at a counter that it shares with few other keys, and takes a lock only if that is not zero. A reader that
+//! misses a write because it came at the same time is found by the validation, which happens after all earlier epochs.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash};
+use std::panic::Location;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam_utils::CachePadded;
+use foldhash::fast::FixedState;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+/// A place in the source of a program.
+pub(crate) type Site = &'static Location<'static>;
+
+/// A write that an epoch has forwarded. No two have the same number, also not after a violation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WriteId(pub(crate) u64);
+
+/// A write of an epoch that has not committed, or not long ago.
+#[derive(Debug)]
+pub(crate) struct Write<V> {
+    pub(crate) id: WriteId,
+    pub(crate) epoch: u64,
+    /// Which of the epoch's operations.
+    pub(crate) operation: usize,
+    /// `None`: deleted.
+    pub(crate) value: Option<V>,
+    pub(crate) site: Site,
+}
+
+/// The writes of some of the keys.
+type Shard<K, V> = Mutex<HashMap<K, SmallVec<[Write<V>; 2]>, FixedState>>;
+
+const COUNTERS: usize = 2048;
+const SHARDS: usize = 64;
+
+/// All forwarded writes.
+#[derive(Debug)]
+pub(crate) struct Directory<K, V> {
+    /// How many writes there are, by hash.
+    counters: Box<[AtomicU32]>,
+    shards: Box<[CachePadded<Shard<K, V>>]>,
+    hasher: FixedState,
+}
+
+impl<K: Eq + Hash + Clone, V> Directory<K, V> {
+    pub(crate) fn new() -> Directory<K, V> {
+        Directory {
+            counters: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            hasher: FixedState::default(),
+        }
+    }
+
+    /// Where a key is counted, and where its writes are.
+    #[inline]
+    fn places(&self, key: &K) -> (usize, usize) {
+        let hash = self.hasher.hash_one(key) as usize;
+        (hash % COUNTERS, hash / COUNTERS % SHARDS)
+    }
+
+    /// Shows the newest write of a key by the epochs from `first` to `last`, if there is one.
+    #[inline]
+    pub(crate) fn newest<R>(&self, key: &K, first: u64, last: u64, show: impl FnOnce(&Write<V>) -> R) -> Option<R> {
+        let (counter, shard) = self.places(key);
+        if self.counters[counter].load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let shard = self.shards[shard].lock();
+        let writes = shard.get(key)?;
+        let newest =
+            writes.iter().filter(|w| first <= w.epoch && w.epoch <= last).max_by_key(|w| (w.epoch, w.operation))?;
+        Some(show(newest))
+    }
+
+    pub(crate) fn publish(&self, key: &K, write: Write<V>) {
+        let (counter, shard) = self.places(key);
+        let mut shard = self.shards[shard].lock();
+        match shard.get_mut(key) {
+            Some(writes) => writes.push(write),
+            None => drop(shard.insert(key.clone(), smallvec::smallvec![write])),
+        }
+        // Under the lock, so that the counter is never below the number of writes.
+        self.counters[counter].fetch_add(1, Ordering::Release);
+    }
+
+    /// Takes back a write of an epoch that is rewound.
+    pub(crate) fn withdraw(&self, key: &K, epoch: u64, operation: usize) {
+        self.remove(key, |write| write.epoch == epoch && write.operation == operation);
+    }
+
+    /// Forgets a key's writes by epochs up to `last`, which no epoch in flight can have read.
+    pub(crate) fn retire(&self, key: &K, last: u64) {
+        self.remove(key, |write| write.epoch <= last);
+    }
+
+    fn remove(&self, key: &K, goes: impl Fn(&Write<V>) -> bool) {
+        let (counter, shard) = self.places(key);
+        let mut shard = self.shards[shard].lock();
+        let Some(writes) = shard.get_mut(key) else { return };
+        let before = writes.len();
+        writes.retain(|write| !goes(write));
+        let gone = before - writes.len();
+        if writes.is_empty() {
+            shard.remove(key);
+        }
+        self.counters[counter].fetch_sub(gone as u32, Ordering::Release);
+    }
+
+    /// Forgets all writes.
+    pub(crate) fn clear(&mut self) {
+        for shard in &mut self.shards {
+            shard.get_mut().clear();
+        }
+        self.counters.iter_mut().for_each(|counter| *counter.get_mut() = 0);
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().values().map(SmallVec::len).sum::<usize>()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(id: u64, epoch: u64, operation: usize) -> Write<u64> {
+        Write { id: WriteId(id), epoch, operation, value: Some(id), site: Location::caller() }
+    }
+
+    #[test]
+    fn a_reader_gets_the_newest_write_of_the_epochs_before_it() {
+        let directory = Directory::new();
+        let newest = |first, last| directory.newest(&'k', first, last, |w| w.id.0);
+        assert_eq!(newest(0, 9), None);
+        directory.publish(&'k', write(1, 4, 0));
+        directory.publish(&'k', write(2, 2, 7));
+        directory.publish(&'k', write(3, 4, 3));
+        directory.publish(&'l', write(4, 5, 0));
+        assert_eq!(
+            [newest(0, 9), newest(0, 3), newest(0, 1), newest(3, 3), newest(3, 4)],
+            [Some(3), Some(2), None, None, Some(3)]
+        );
+        directory.withdraw(&'k', 4, 3);
+        assert_eq!(newest(0, 9), Some(1));
+        directory.retire(&'k', 4);
+        assert_eq!((newest(0, 9), directory.len()), (None, 1));
+    }
+
+    #[test]
+    fn nothing_is_left_of_cleared_writes() {
+        let mut directory = Directory::new();
+        (0..100).for_each(|key| directory.publish(&key, write(key, key, 0)));
+        directory.clear();
+        assert_eq!(directory.len(), 0);
+        assert!((0..100).all(|key| directory.newest(&key, 0, 100, |_| ()).is_none()));
+        assert!(directory.counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0));
+    }
+}

@@ -1,0 +1,94 @@
+//! Thread-level speculation in software: the iterations of a loop run on several threads, and the result is as if they
+//! had run one after the other.
+//!
+//! The TLS paper (Colohan, Ailamaki, Steffan, Mowry: Incrementally Parallelizing Database Transactions with
+//! Thread-Level Speculation, TOCS 2008) lets a programmer cut a transaction into *epochs* without knowing all
+//! dependences between them: hardware notices when an epoch has read too early, and runs it again. This crate does the
+//! same without that hardware. It tracks reads and writes of rows instead of loads and stores, and uses ordinary threads. What it knows
+//! of the data is the trait [`Store`]; a database, or any map whose values have stamps, can be behind it.
+//!
+//! ```
+//! use std::{collections::HashMap, convert::Infallible, sync::RwLock};
+//! use speculate::{Options, Speculator, Store};
+//!
+//! /// Values with stamps, under one lock. No other writers.
+//! struct Map(RwLock<HashMap<u64, (u64, u64)>>);
+//!
+//! impl Store for Map {
+//!     type Key = u64;
+//!     type Value = u64;
+//!     type Stamp = u64;
+//!     type Order = ();
+//!     type Error = Infallible;
+//!
+//!     fn peek(&self, key: &u64) -> Result<(Option<u64>, u64), Infallible> {
+//!         let map = self.0.read().unwrap();
+//!         Ok(map.get(key).map_or((None, 0), |(value, stamp)| (Some(*value), *stamp)))
+//!     }
+//!     fn confirm(&self, _: &mut (), key: &u64, stamp: &u64) -> Result<bool, Infallible> {
+//!         Ok(self.peek(key)?.1 == *stamp)
+//!     }
+//!     fn read(&self, _: &mut (), key: &u64) -> Result<Option<u64>, Infallible> {
+//!         Ok(self.peek(key)?.0)
+//!     }
+//!     fn write(&self, _: &mut (), key: &u64, value: Option<&u64>) -> Result<(), Infallible> {
+//!         let mut map = self.0.write().unwrap();
+//!         let (old, stamp) = map.entry(*key).or_default();
+//!         (*old, *stamp) = (*value.expect("this program deletes nothing"), *stamp + 1);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let map = Map(RwLock::default());
+//! let mut speculator = Speculator::new(Options::new().workers(2))?;
+//! let mut lines = Vec::new();
+//! speculator.run(
+//!     &map,
+//!     &mut (),
+//!     0..100,
+//!     // Runs on any thread, perhaps more than once.
+//!     |epoch, line| {
+//!         let sold = epoch.get(&(line % 7))?.unwrap_or(0) + 1;
+//!         epoch.put(line % 7, sold);
+//!         Ok::<_, Infallible>((*line, sold))
+//!     },
+//!     // Runs in order, once for each line.
+//!     |_, line| {
+//!         lines.push(line);
+//!         Ok(())
+//!     },
+//! )?;
+//! assert_eq!(lines[98..], [(98, 15), (99, 15)]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The regions of an iteration
+//! | region of the paper | here |
+//! | --- | --- |
+//! | pre-fork | the iterator of [`Speculator::run`]: in order, some epochs ahead |
+//! | speculative | its body: on any thread, reads and writes through an [`Epoch`] |
+//! | post-homefree | its last closure: in order, holding the token |
+//! | post-commit | [`Epoch::after_commit`]: beside later epochs |
+//! | escaped | [`Epoch::escape`]: at once, with an undo |
+//!
+//! The protocol, and when speculation pays, stand in the crate's README.
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod epoch;
+mod error;
+mod forward;
+mod log;
+mod pool;
+mod speculator;
+mod stats;
+mod store;
+mod worker;
+
+pub use epoch::Epoch;
+pub use error::{LoopError, MOST_WORKERS, OptionsError};
+pub use speculator::{Options, Speculator, StayAwake};
+pub use stats::{Dependence, Stats, Writer};
+pub use store::Store;

@@ -1,0 +1,264 @@
+//! Speculators, which run loops, and their options.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+use crate::epoch::{Epoch, Shared};
+use crate::error::{LoopError, MOST_WORKERS, OptionsError};
+use crate::forward::Directory;
+use crate::log::SubEpochs;
+use crate::pool::Pool;
+use crate::stats::{Dependence, Profile, Stats};
+use crate::store::Store;
+use crate::worker::{Feed, InOrder, Loop, Worker};
+
+/// How a speculator works.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    workers: usize,
+    grain: usize,
+    sub_epochs: SubEpochs,
+    speculate: bool,
+    inject: f64,
+    seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            workers: 2,
+            grain: 1,
+            sub_epochs: SubEpochs { number: 8, operations: 8 },
+            speculate: true,
+            inject: 0.0,
+            seed: 1,
+        }
+    }
+}
+
+impl Options {
+    /// Two workers, one iteration an epoch, eight sub-epochs of eight operations.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Threads that work on a loop, the one that runs it included. More than the machine has cores work, and do not
+    /// help.
+    #[must_use]
+    pub fn workers(self, workers: usize) -> Options {
+        Options { workers, ..self }
+    }
+
+    /// Iterations of an epoch. Handing an epoch to another core costs about a microsecond, so an epoch should take
+    /// several.
+    #[must_use]
+    pub fn grain(self, iterations: usize) -> Options {
+        Options { grain: iterations, ..self }
+    }
+
+    /// How many sub-epochs an epoch has (paper: 8), and of how many operations each; the last one has all further
+    /// operations. A violated epoch begins again with the sub-epoch of the read that was wrong. (1, 1) is none.
+    #[must_use]
+    pub fn sub_epochs(self, number: usize, operations: usize) -> Options {
+        Options { sub_epochs: SubEpochs { number, operations }, ..self }
+    }
+
+    /// False: each iteration runs in order, as in an ordinary loop.
+    #[must_use]
+    pub fn speculate(self, speculate: bool) -> Options {
+        Options { speculate, ..self }
+    }
+
+    /// Violates each read with this probability, although it was right: for tests and experiments.
+    #[must_use]
+    pub fn inject_violations(self, probability: f64, seed: u64) -> Options {
+        Options { inject: probability, seed, ..self }
+    }
+
+    fn check(&self) -> Result<(), OptionsError> {
+        let SubEpochs { number, operations } = self.sub_epochs;
+        if self.workers == 0 {
+            return Err(OptionsError::NoWorkers);
+        }
+        if self.workers > MOST_WORKERS {
+            return Err(OptionsError::TooManyWorkers(self.workers));
+        }
+        if self.grain == 0 {
+            return Err(OptionsError::NoGrain);
+        }
+        if number == 0 || operations == 0 {
+            return Err(OptionsError::NoSubEpoch { number, operations });
+        }
+        if !(0.0..=1.0).contains(&self.inject) {
+            return Err(OptionsError::NoProbability(self.inject));
+        }
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// Whether this thread works on a loop.
+    static AT_WORK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as working on a loop.
+struct AtWork;
+
+impl AtWork {
+    fn begin() -> Option<AtWork> {
+        (!AT_WORK.replace(true)).then_some(AtWork)
+    }
+}
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        AT_WORK.set(false);
+    }
+}
+
+/// Runs loops over a kind of store on several threads, as if on one.
+///
+/// Its threads live as long as it does. Between loops they spin for a while, because waking a thread takes longer than
+/// most loops, and then sleep.
+pub struct Speculator<S: Store> {
+    options: Options,
+    pool: Pool,
+    shared: Shared<S::Key, S::Value>,
+    workers: Box<[CachePadded<Mutex<Worker<S>>>]>,
+    profile: Profile,
+    stats: Stats,
+}
+
+impl<S: Store> Speculator<S> {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// If the options are none that can be served ([`OptionsError`] is the source then), or a thread cannot be started.
+    pub fn new(options: Options) -> std::io::Result<Speculator<S>> {
+        options.check().map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidInput, error))?;
+        let Options { workers, seed, .. } = options;
+        Ok(Speculator {
+            options,
+            pool: Pool::new(workers - 1)?,
+            shared: Shared {
+                directory: Directory::new(),
+                token: CachePadded::default(),
+                stopped: AtomicBool::new(false),
+                changes: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            },
+            workers: (0..workers).map(|i| CachePadded::new(Mutex::new(Worker::new(i, seed)))).collect(),
+            profile: Profile::default(),
+            stats: Stats::default(),
+        })
+    }
+
+    /// Runs `body` for each item, and then `then` with what it returned, so that the result is that of
+    ///
+    /// ```text
+    /// for item in items { then(order, body(item)?)?; }
+    /// ```
+    ///
+    /// `items` is advanced in order, perhaps some epochs ahead (the paper's pre-fork region). Bodies run speculatively, on
+    /// several threads. `then` runs in order, holding the token (the post-homefree region): what it takes, all epochs
+    /// wait for. What a body gives to [`Epoch::after_commit`] runs beside later epochs.
+    ///
+    /// # Errors
+    /// The first error in the order of the loop; later iterations have done nothing then. See [`LoopError`].
+    ///
+    /// # Panics
+    /// With the first panic in the order of the loop, on the terms of an error. Panics in violated epochs are forgotten
+    /// (but printed by the program's panic hook).
+    pub fn run<I, T, E, B, H>(
+        &mut self,
+        store: &S,
+        order: &mut S::Order,
+        items: I,
+        body: B,
+        then: H,
+    ) -> Result<(), LoopError<E, S::Error>>
+    where
+        I: IntoIterator,
+        I::IntoIter: Send,
+        B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E> + Sync,
+        H: FnMut(&mut S::Order, T) -> Result<(), E> + Send,
+        E: Send,
+    {
+        let Some(_at_work) = AtWork::begin() else { return Err(LoopError::Nested) };
+        let Speculator { options, pool, shared, workers, .. } = self;
+        *shared.token.get_mut() = 0;
+        *shared.stopped.get_mut() = false;
+        let work = Loop {
+            store,
+            shared,
+            grain: options.grain,
+            sub_epochs: options.sub_epochs,
+            sequential: !options.speculate,
+            inject: (options.inject * f64::from(u32::MAX)).round() as u64,
+            feed: Mutex::new(Feed { items: items.into_iter(), epochs: 0, over: false }),
+            body,
+            in_order: Mutex::new(InOrder { order, then }),
+            error: Mutex::new(None),
+        };
+        let ran = catch_unwind(AssertUnwindSafe(|| {
+            pool.broadcast(&|me| {
+                let _at_work = if me > 0 { AtWork::begin() } else { None };
+                work.work(me, &mut workers[me].lock());
+            });
+        }));
+        let error = work.error.into_inner();
+        shared.directory.clear();
+        workers.iter_mut().for_each(|worker| worker.get_mut().forget());
+        match ran {
+            Ok(()) => error.map_or(Ok(()), Err),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    /// Keeps the threads awake until the guard is dropped: for a transaction with several loops.
+    pub fn stay_awake(&self) -> StayAwake<'_> {
+        self.pool.stay_awake();
+        StayAwake(&self.pool)
+    }
+
+    /// What the loops have done since the last call.
+    pub fn take_stats(&mut self) -> Stats {
+        for worker in &mut self.workers {
+            self.stats += std::mem::take(&mut worker.get_mut().stats);
+        }
+        std::mem::take(&mut self.stats)
+    }
+
+    /// The dependences that have rewound epochs so far, the one that cost most first.
+    pub fn profile(&mut self) -> Vec<Dependence> {
+        for worker in &mut self.workers {
+            self.profile.merge(&mut worker.get_mut().profile);
+        }
+        self.profile.sorted()
+    }
+}
+
+impl<S: Store> fmt::Debug for Speculator<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Speculator").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// Keeps the threads of a speculator awake while it lives.
+pub struct StayAwake<'a>(&'a Pool);
+
+impl Drop for StayAwake<'_> {
+    fn drop(&mut self) {
+        self.0.may_sleep();
+    }
+}
+
+impl fmt::Debug for StayAwake<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StayAwake").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,57 @@
+//! What a speculative loop knows of the data that it works on.
+
+use std::hash::Hash;
+
+/// Data that speculative loops read and write: a map, a database, a part of one.
+///
+/// An epoch reads with [`Store::peek`] while earlier epochs still run. When all of them have committed (the epoch is
+/// *homefree*), [`Store::confirm`] says of each value whether it is still the one that was seen, and [`Store::write`]
+/// gets the epoch's writes. So the store sees all locks and writes in the order of the loop, from one thread at a time.
+///
+/// # What a store promises
+/// - A `peek` never sees half a write.
+/// - A stamp changes whenever the value of its key does, comes or goes included, and never returns to what it was: a
+///   row that is deleted and inserted again has another stamp. A key that has no value has a stamp too.
+/// - What `confirm` has confirmed, and what `read` and `write` have touched, no other transaction changes before the
+///   one behind `Order` ends. A store without other writers has nothing to do for that.
+///
+/// A store that breaks a promise makes loops compute something else than a sequential run; it does not break memory
+/// safety.
+pub trait Store: Sync {
+    /// What names a value.
+    type Key: Clone + Eq + Hash + Send + Sync;
+    /// What is read and written. An epoch keeps a copy of each that it reads or writes.
+    type Value: Clone + Send + Sync;
+    /// What a read without a lock remembers, to see later whether the value is still the same. Also the place for what
+    /// makes `confirm` cheap, for example where the row was found.
+    type Stamp: Send;
+    /// The side of the store that works in the order of the loop, for example a transaction.
+    type Order: Send;
+    /// Why the store refuses.
+    type Error: Send;
+
+    /// Reads without a lock, from any thread, beside writers.
+    ///
+    /// # Errors
+    /// Those of the store. An error that a violated epoch has seen is forgotten with the epoch.
+    #[expect(clippy::type_complexity, reason = "a value and its stamp")]
+    fn peek(&self, key: &Self::Key) -> Result<(Option<Self::Value>, Self::Stamp), Self::Error>;
+
+    /// Locks a key, and says whether its value is still the one that was seen with this stamp.
+    ///
+    /// # Errors
+    /// Those of the store, for example a deadlock. They end the loop.
+    fn confirm(&self, order: &mut Self::Order, key: &Self::Key, stamp: &Self::Stamp) -> Result<bool, Self::Error>;
+
+    /// Locks and reads a key.
+    ///
+    /// # Errors
+    /// As for [`Store::confirm`].
+    fn read(&self, order: &mut Self::Order, key: &Self::Key) -> Result<Option<Self::Value>, Self::Error>;
+
+    /// Writes a value, or deletes it.
+    ///
+    /// # Errors
+    /// As for [`Store::confirm`].
+    fn write(&self, order: &mut Self::Order, key: &Self::Key, value: Option<&Self::Value>) -> Result<(), Self::Error>;
+}

@@ -1,0 +1,429 @@
+//! One worker's part of a loop: it takes epochs in order, runs their bodies speculatively, waits for the token, and
+//! commits in order.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use crate::epoch::{AfterCommit, Diverged, Epoch, Shared, Stale, Unwind, changed};
+use crate::error::LoopError;
+use crate::log::{Log, Op, Source, SubEpochs};
+use crate::pool::Spin;
+use crate::stats::{Profile, Stats, Writer};
+use crate::store::Store;
+
+/// A loop, as all workers see it.
+pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E> {
+    pub(crate) store: &'l S,
+    pub(crate) shared: &'l Shared<S::Key, S::Value>,
+    pub(crate) grain: usize,
+    pub(crate) sub_epochs: SubEpochs,
+    /// Epochs run holding the token from the start.
+    pub(crate) sequential: bool,
+    /// Of 2^32 reads, so many are violated.
+    pub(crate) inject: u64,
+    pub(crate) feed: Mutex<Feed<I>>,
+    pub(crate) body: B,
+    pub(crate) in_order: Mutex<InOrder<'l, S, H>>,
+    pub(crate) error: Mutex<Option<LoopError<E, S::Error>>>,
+}
+
+/// The pre-fork region: the items, in order.
+pub(crate) struct Feed<I> {
+    pub(crate) items: I,
+    pub(crate) epochs: u64,
+    pub(crate) over: bool,
+}
+
+/// What only the holder of the token touches.
+pub(crate) struct InOrder<'l, S: Store, H> {
+    pub(crate) order: &'l mut S::Order,
+    pub(crate) then: H,
+}
+
+/// What a worker keeps from loop to loop.
+pub(crate) struct Worker<S: Store> {
+    log: Log<S>,
+    /// Logs of committed epochs, whose writes are still forwarded.
+    retired: VecDeque<(u64, Log<S>)>,
+    spare: Vec<Log<S>>,
+    ids: Cell<u64>,
+    random: u64,
+    pub(crate) stats: Stats,
+    pub(crate) profile: Profile,
+}
+
+impl<S: Store> Worker<S> {
+    pub(crate) fn new(number: usize, seed: u64) -> Worker<S> {
+        Worker {
+            log: Log::new(),
+            retired: VecDeque::new(),
+            spare: Vec::new(),
+            ids: Cell::new(number as u64),
+            random: (seed ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            stats: Stats::default(),
+            profile: Profile::default(),
+        }
+    }
+
+    /// Forgets a loop that has ended. Its writes have been taken out of the directory.
+    pub(crate) fn forget(&mut self) {
+        self.log.rewind(0, |_, _| ());
+        while let Some((_, mut log)) = self.retired.pop_front() {
+            log.ops.clear();
+            self.spare.push(log);
+        }
+    }
+
+    /// Whether a read is to be violated. A xorshift generator: nothing hangs on its quality.
+    fn strikes(&mut self, inject: u64) -> bool {
+        if inject == 0 {
+            return false;
+        }
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 32 < inject
+    }
+}
+
+/// How the body of an epoch has ended.
+enum Ending<E> {
+    /// After the last item.
+    Done,
+    /// With an error of this iteration's.
+    Failed(E),
+    /// With a panic, of the body's or of the iterator's.
+    Panicked(Box<dyn Any + Send>),
+    /// Its answers were wrong.
+    Unwound,
+    Diverged(Diverged),
+}
+
+/// Ends the loop unless the epoch commits, also if a panic passes: the others must not wait for its token.
+struct StopUnlessDone<'a, K, V>(&'a Shared<K, V>);
+
+impl<K, V> Drop for StopUnlessDone<'_, K, V> {
+    fn drop(&mut self) {
+        self.0.stopped.store(true, Ordering::Release);
+    }
+}
+
+/// An epoch in work.
+struct Attempt<'w, S: Store, It, T> {
+    number: u64,
+    items: &'w [It],
+    worker: &'w mut Worker<S>,
+    me: usize,
+    /// What the iterations returned, and where in the log each ended.
+    results: Vec<(T, usize)>,
+    after_commit: Vec<AfterCommit>,
+    /// Operations up to here are replayed in the next run.
+    checkpoint: usize,
+    looked_at: u64,
+    /// How long the last run took.
+    ran_ns: u64,
+}
+
+impl<S, I, B, H, E, T> Loop<'_, S, I, B, H, E>
+where
+    S: Store,
+    I: Iterator,
+    B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E>,
+    H: FnMut(&mut S::Order, T) -> Result<(), E>,
+{
+    /// What worker `me` does until the loop is over.
+    pub(crate) fn work(&self, me: usize, worker: &mut Worker<S>) {
+        let mut items = Vec::with_capacity(self.grain);
+        loop {
+            let (number, ending) = self.take(&mut items);
+            if items.is_empty() && ending.is_none() || self.shared.stopped.load(Ordering::Acquire) {
+                return;
+            }
+            self.retire(worker);
+            let mut attempt = Attempt {
+                number,
+                items: &items,
+                worker: &mut *worker,
+                me,
+                results: Vec::with_capacity(items.len()),
+                after_commit: Vec::new(),
+                checkpoint: 0,
+                looked_at: 0,
+                ran_ns: 0,
+            };
+            if !self.run(&mut attempt, ending) {
+                self.discard(&mut attempt);
+                return;
+            }
+            let after_commit = attempt.after_commit;
+            let log = std::mem::replace(&mut worker.log, worker.spare.pop().unwrap_or_else(Log::new));
+            worker.retired.push_back((number, log));
+            after_commit.into_iter().for_each(|run| run());
+        }
+    }
+
+    /// Takes the items of the next epoch, and the panic of the iterator if it ends the loop.
+    fn take(&self, items: &mut Vec<I::Item>) -> (u64, Option<Box<dyn Any + Send>>) {
+        items.clear();
+        let mut feed = self.feed.lock();
+        let number = feed.epochs;
+        let mut panic = None;
+        while items.len() < self.grain && !feed.over {
+            match catch_unwind(AssertUnwindSafe(|| feed.items.next())) {
+                Ok(Some(item)) => items.push(item),
+                Ok(None) => feed.over = true,
+                Err(of_iterator) => (feed.over, panic) = (true, Some(of_iterator)),
+            }
+        }
+        feed.epochs += u64::from(!items.is_empty() || panic.is_some());
+        (number, panic)
+    }
+
+    /// Forgets forwarded writes that no epoch in flight can have read: each epoch from the token on has at most as many
+    /// epochs beside it as there are workers.
+    fn retire(&self, worker: &mut Worker<S>) {
+        let token = self.shared.token.load(Ordering::Acquire);
+        let workers = self.shared.changes.len() as u64;
+        while let Some((epoch, _)) = worker.retired.front()
+            && epoch + workers <= token
+            && let Some((epoch, mut log)) = worker.retired.pop_front()
+        {
+            for op in log.ops.drain(..) {
+                if let Op::Write { key, .. } = op {
+                    self.shared.directory.retire(&key, epoch);
+                }
+            }
+            worker.spare.push(log);
+        }
+    }
+
+    /// Runs an epoch until it has committed; false if the loop has ended before or with it.
+    fn run(&self, attempt: &mut Attempt<'_, S, I::Item, T>, of_iterator: Option<Box<dyn Any + Send>>) -> bool {
+        let stop = StopUnlessDone(self.shared);
+        let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(attempt) };
+        let waits_since = Instant::now();
+        let mut spin = Spin::default();
+        while self.shared.token.load(Ordering::Acquire) != attempt.number {
+            if self.shared.stopped.load(Ordering::Acquire) {
+                return false;
+            }
+            // A violation that is seen while waiting is mended while waiting.
+            let generation = self.shared.generation();
+            if generation == attempt.looked_at || self.sequential {
+                spin.pause();
+                continue;
+            }
+            attempt.looked_at = generation;
+            if let Some(stale) = attempt.worker.log.first_stale(self.shared, attempt.number) {
+                self.rewind(attempt, stale);
+                ending = self.speculate(attempt);
+                spin = Spin::default();
+            }
+        }
+        // Nothing can violate the epoch from here on but a commit of another transaction before it is confirmed.
+        let homefree = Instant::now();
+        attempt.worker.stats.waited_ns += ns_between(waits_since, homefree);
+        let committed = {
+            let mut in_order = self.in_order.lock();
+            self.commit(attempt, &mut in_order, ending, of_iterator)
+        };
+        attempt.worker.stats.in_order_ns += ns_between(homefree, Instant::now());
+        match committed {
+            Ok(()) => {
+                self.shared.token.store(attempt.number + 1, Ordering::Release);
+                std::mem::forget(stop);
+                true
+            }
+            Err(error) => {
+                *self.error.lock() = Some(error);
+                false
+            }
+        }
+    }
+
+    /// Runs the body beside earlier epochs until its answers seem right.
+    fn speculate(&self, attempt: &mut Attempt<'_, S, I::Item, T>) -> Ending<E> {
+        loop {
+            let ending = self.execute(attempt, None);
+            if !matches!(ending, Ending::Unwound) || self.shared.stopped.load(Ordering::Relaxed) {
+                return ending;
+            }
+            match attempt.worker.log.first_stale(self.shared, attempt.number) {
+                Some(stale) => self.rewind(attempt, stale),
+                // What was missed has been taken back: the answers were right after all.
+                None => attempt.checkpoint = attempt.worker.log.ops.len(),
+            }
+        }
+    }
+
+    /// The in-order part: confirms what was read, runs again what was wrong, and writes.
+    fn commit(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        in_order: &mut InOrder<'_, S, H>,
+        mut ending: Ending<E>,
+        of_iterator: Option<Box<dyn Any + Send>>,
+    ) -> Result<(), LoopError<E, S::Error>> {
+        let stale = self.confirm(attempt, in_order.order)?;
+        if stale.is_some() || matches!(ending, Ending::Unwound) {
+            match stale {
+                Some(stale) => self.rewind(attempt, stale),
+                None => attempt.checkpoint = attempt.worker.log.ops.len(),
+            }
+            ending = self.execute(attempt, Some(in_order.order));
+        }
+        if let Ending::Diverged(Diverged { operation, site }) = ending {
+            return Err(LoopError::NotDeterministic { operation, site });
+        }
+        let mut done = 0;
+        let results = std::mem::take(&mut attempt.results);
+        for (result, end) in results {
+            self.write(attempt, in_order.order, done..end)?;
+            done = end;
+            (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
+        }
+        // What an iteration wrote before it failed stays, and so does what it escaped.
+        let len = attempt.worker.log.ops.len();
+        match ending {
+            Ending::Failed(error) => {
+                self.write(attempt, in_order.order, done..len)?;
+                attempt.worker.log.ops.clear();
+                return Err(LoopError::Body(error));
+            }
+            Ending::Panicked(panic) => {
+                self.write(attempt, in_order.order, done..len)?;
+                attempt.worker.log.ops.clear();
+                resume_unwind(panic);
+            }
+            // No answer is wrong in order, so no body is unwound there.
+            Ending::Done | Ending::Unwound | Ending::Diverged(_) => {}
+        }
+        if let Some(panic) = of_iterator {
+            resume_unwind(panic);
+        }
+        attempt.worker.stats.epochs += 1;
+        attempt.worker.stats.operations += len as u64;
+        Ok(())
+    }
+
+    /// Locks what was read, in the order of the reads, up to the first that is not what it was.
+    fn confirm(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        order: &mut S::Order,
+    ) -> Result<Option<Stale>, LoopError<E, S::Error>> {
+        for at in 0..attempt.worker.log.ops.len() {
+            if let Some(stale) = attempt.worker.log.stale(self.shared, attempt.number, at) {
+                return Ok(Some(stale));
+            }
+            let Op::Read { key, source, .. } = &attempt.worker.log.ops[at] else { continue };
+            if let Source::Store(stamp) = source
+                && !self.store.confirm(order, key, stamp).map_err(LoopError::Store)?
+            {
+                return Ok(Some(Stale { at, writer: None }));
+            }
+            if attempt.worker.strikes(self.inject) {
+                attempt.worker.stats.injected += 1;
+                return Ok(Some(Stale { at, writer: None }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn write(
+        &self,
+        attempt: &Attempt<'_, S, I::Item, T>,
+        order: &mut S::Order,
+        ops: std::ops::Range<usize>,
+    ) -> Result<(), LoopError<E, S::Error>> {
+        for op in &attempt.worker.log.ops[ops] {
+            if let Op::Write { key, value, .. } = op {
+                self.store.write(order, key, value.as_ref()).map_err(LoopError::Store)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the body of an epoch from its begin; operations before the checkpoint get their recorded answers.
+    fn execute(&self, attempt: &mut Attempt<'_, S, I::Item, T>, order: Option<&mut S::Order>) -> Ending<E> {
+        attempt.results.clear();
+        attempt.after_commit.clear();
+        let worker = &mut *attempt.worker;
+        let begun = Instant::now();
+        let mut epoch = Epoch {
+            store: self.store,
+            shared: self.shared,
+            number: attempt.number,
+            worker: attempt.me,
+            sub_epochs: self.sub_epochs,
+            log: &mut worker.log,
+            next: 0,
+            replayed: attempt.checkpoint,
+            order,
+            after_commit: &mut attempt.after_commit,
+            looked_at: attempt.looked_at,
+            diverged: None,
+            ids: &worker.ids,
+        };
+        let (results, items) = (&mut attempt.results, attempt.items);
+        let run = catch_unwind(AssertUnwindSafe(|| {
+            for item in items {
+                let result = (self.body)(&mut epoch, item)?;
+                results.push((result, epoch.next));
+            }
+            Ok(())
+        }));
+        worker.stats.replayed += epoch.next.min(epoch.replayed) as u64;
+        let unfinished = (epoch.next < epoch.replayed).then_some(epoch.next);
+        let diverged = epoch.diverged;
+        attempt.looked_at = epoch.looked_at;
+        attempt.ran_ns = ns_between(begun, Instant::now());
+        match run {
+            _ if let Some(diverged) = diverged => Ending::Diverged(diverged),
+            // It ended early although its answers were the same.
+            Ok(_) if let Some(operation) = unfinished => {
+                Ending::Diverged(Diverged { operation, site: worker.log.ops[operation].site() })
+            }
+            Ok(Ok(())) => Ending::Done,
+            Ok(Err(error)) => Ending::Failed(error),
+            Err(unwound) if unwound.is::<Unwind>() => Ending::Unwound,
+            Err(panic) => Ending::Panicked(panic),
+        }
+    }
+
+    /// Takes an epoch back to the checkpoint before a read that was wrong.
+    fn rewind(&self, attempt: &mut Attempt<'_, S, I::Item, T>, stale: Stale) {
+        let Attempt { number, me, worker, .. } = attempt;
+        let site = worker.log.ops[stale.at].site();
+        let (len, checkpoint) = (worker.log.ops.len(), self.sub_epochs.checkpoint(stale.at));
+        worker.log.rewind(checkpoint, |key, at| {
+            self.shared.directory.withdraw(key, *number, at);
+            changed(self.shared, *me);
+        });
+        let rewound = len - checkpoint;
+        // Replayed operations take next to no time.
+        let lost = attempt.ran_ns * rewound as u64 / (len - attempt.checkpoint).max(rewound) as u64;
+        worker.stats.violations += 1;
+        worker.stats.rewound += rewound as u64;
+        worker.stats.rewound_ns += lost;
+        let writer = stale.writer.map_or(Writer::Other, Writer::Epoch);
+        worker.profile.note(site, writer, rewound as u64, lost);
+        attempt.checkpoint = checkpoint;
+    }
+
+    /// Undoes an epoch that will not commit.
+    fn discard(&self, attempt: &mut Attempt<'_, S, I::Item, T>) {
+        attempt.worker.log.rewind(0, |_, _| ());
+        attempt.results.clear();
+    }
+}
+
+fn ns_between(from: Instant, to: Instant) -> u64 {
+    u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,193 @@
+//! What loops promise beside their results: other transactions, misuse, statistics, closures.
+#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use common::{Locks, Rows};
+use speculate::{Dependence, Epoch, LoopError, Options, OptionsError, Speculator, Writer};
+
+/// Counts a row up.
+fn count(epoch: &mut Epoch<'_, Rows>, key: u8) -> Result<u64, Infallible> {
+    let value = epoch.get(&key)?.unwrap_or(0) + 1;
+    epoch.put(key, value);
+    Ok(value)
+}
+
+#[test]
+fn no_update_of_another_transaction_is_lost() {
+    let store = Rows::default();
+    let done = AtomicBool::new(false);
+    let others = AtomicU64::new(0);
+    let mut loops = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut key = 0;
+            while !done.load(Ordering::Relaxed) {
+                key = (key + 1) % 4;
+                others.fetch_add(u64::from(store.count_up(key)), Ordering::Relaxed);
+            }
+        });
+        let mut speculator = Speculator::new(Options::new().workers(3).grain(2)).unwrap();
+        while loops < 300 || others.load(Ordering::Relaxed) < 300 {
+            let mut locks = Locks::default();
+            speculator.run(&store, &mut locks, 0..20u8, |epoch, item| count(epoch, item % 4), |_, _| Ok(())).unwrap();
+            store.commit(locks);
+            loops += 1;
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(store.contents().values().sum::<u64>(), loops * 20 + others.into_inner());
+}
+
+#[test]
+fn a_value_goes_from_epoch_to_epoch_and_results_come_in_order() {
+    for workers in 1..5 {
+        let store = Rows::default();
+        let mut speculator = Speculator::new(Options::new().workers(workers)).unwrap();
+        let mut results = Vec::new();
+        speculator
+            .run(
+                &store,
+                &mut Locks::default(),
+                0..500,
+                |epoch, _| count(epoch, 7),
+                |_, value| {
+                    results.push(value);
+                    Ok(())
+                },
+            )
+            .unwrap();
+        assert_eq!(results, (1..=500).collect::<Vec<_>>());
+        let stats = speculator.take_stats();
+        assert_eq!((stats.epochs, stats.operations), (500, 1000));
+        assert_eq!(speculator.take_stats().epochs, 0);
+    }
+}
+
+#[test]
+fn a_violation_late_in_an_epoch_redoes_only_its_sub_epoch() {
+    let redone = |number, operations| {
+        let store = Rows::default();
+        let options = Options::new().workers(1).sub_epochs(number, operations).inject_violations(1.0, 3);
+        let mut speculator = Speculator::new(options).unwrap();
+        // The first read of an epoch is violated when the token comes, so only the read at its end is one of the store.
+        let body = |epoch: &mut Epoch<'_, Rows>, _: &u8| {
+            (0..12).for_each(|key| epoch.put(key, 1));
+            epoch.get(&100).map(drop)
+        };
+        speculator.run(&store, &mut Locks::default(), 0..10, body, |_, ()| Ok(())).unwrap();
+        let stats = speculator.take_stats();
+        assert_eq!((stats.violations, stats.injected), (10, 10));
+        (stats.rewound, stats.replayed)
+    };
+    assert_eq!(redone(1, 1), (130, 0));
+    assert_eq!(redone(4, 4), (10, 120));
+    assert_eq!(redone(2, 4), (90, 40));
+}
+
+#[test]
+fn the_profile_names_the_lines_of_a_dependence() {
+    let store = Rows::default();
+    let mut speculator = Speculator::new(Options::new().workers(2)).unwrap();
+    let second_has_read = AtomicBool::new(false);
+    // The first epoch writes only after the second has read.
+    let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+        if *item == 1 {
+            epoch.get(&1).map(drop)?;
+            second_has_read.store(true, Ordering::Release);
+            return Ok(());
+        }
+        while !second_has_read.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        epoch.put(1, 1);
+        Ok::<_, Infallible>(())
+    };
+    speculator.run(&store, &mut Locks::default(), 0..2, body, |_, ()| Ok(())).unwrap();
+    let profile = speculator.profile();
+    let [Dependence { read, written: Writer::Epoch(written), violations: 1, .. }] = profile[..] else {
+        panic!("{profile:?}")
+    };
+    assert!(read.file().ends_with("behaviour.rs") && written.file() == read.file(), "{read} {written}");
+    assert_eq!(written.line() - read.line(), 7);
+}
+
+#[test]
+fn what_follows_a_commit_runs_once_for_each_epoch() {
+    let store = Rows::default();
+    let options = Options::new().workers(2).inject_violations(0.3, 9);
+    let mut speculator = Speculator::new(options).unwrap();
+    let ran = Arc::new(AtomicUsize::new(0));
+    let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+        let ran = Arc::clone(&ran);
+        epoch.after_commit(move || drop(ran.fetch_add(1, Ordering::Relaxed).to_string()));
+        count(epoch, item % 3)
+    };
+    speculator.run(&store, &mut Locks::default(), 0..200, body, |_, _| Ok(())).unwrap();
+    assert_eq!(ran.load(Ordering::Relaxed), 200);
+}
+
+#[test]
+fn a_body_that_is_not_deterministic_is_told() {
+    let store = Rows::default();
+    let mut speculator = Speculator::new(Options::new().workers(1).sub_epochs(8, 1).inject_violations(1.0, 1)).unwrap();
+    let runs = AtomicUsize::new(0);
+    let body = |epoch: &mut Epoch<'_, Rows>, _: &u8| {
+        // The first operation of each run is another one.
+        epoch.put(runs.fetch_add(1, Ordering::Relaxed) as u8, 1);
+        epoch.get(&200).map(drop)
+    };
+    let result = speculator.run(&store, &mut Locks::default(), 0..1, body, |_, ()| Ok(()));
+    let Err(error @ LoopError::NotDeterministic { operation: 0, .. }) = result else { panic!("{result:?}") };
+    assert!(error.to_string().contains("behaviour.rs"), "{error}");
+    assert!(store.contents().is_empty());
+    // The speculator serves on.
+    speculator.run(&store, &mut Locks::default(), 0..3, |epoch, _| count(epoch, 1), |_, _| Ok(())).unwrap();
+    assert_eq!(store.contents(), BTreeMap::from([(1, 3)]));
+}
+
+#[test]
+fn a_loop_inside_a_body_is_refused() {
+    let (store, inner) = (Rows::default(), std::sync::Mutex::new(Speculator::new(Options::new()).unwrap()));
+    let mut speculator = Speculator::new(Options::new()).unwrap();
+    let body = |_: &mut Epoch<'_, Rows>, _: &u8| {
+        let mut inner = inner.lock().unwrap();
+        inner.run(&store, &mut Locks::default(), 0..1, |epoch, _| count(epoch, 1), |_, _| Ok(()))
+    };
+    let result = speculator.run(&store, &mut Locks::default(), 0..5, body, |_, ()| Ok(()));
+    assert!(matches!(result, Err(LoopError::Body(LoopError::Nested))), "{result:?}");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    let error = |options| {
+        let error = Speculator::<Rows>::new(options).err().unwrap();
+        *error.get_ref().unwrap().downcast_ref::<OptionsError>().unwrap()
+    };
+    assert_eq!(error(Options::new().workers(0)), OptionsError::NoWorkers);
+    assert_eq!(error(Options::new().workers(1000)), OptionsError::TooManyWorkers(1000));
+    assert_eq!(error(Options::new().grain(0)), OptionsError::NoGrain);
+    assert_eq!(error(Options::new().sub_epochs(8, 0)), OptionsError::NoSubEpoch { number: 8, operations: 0 });
+    assert_eq!(error(Options::new().inject_violations(1.5, 1)), OptionsError::NoProbability(1.5));
+}
+
+#[test]
+fn an_iterator_that_panics_ends_the_loop_after_the_items_before() {
+    let store = Rows::default();
+    let mut speculator = Speculator::new(Options::new().workers(2).grain(4)).unwrap();
+    let items = (0..10u8).inspect(|item| {
+        if *item == 6 {
+            std::panic::resume_unwind(Box::new("the iterator"));
+        }
+    });
+    let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        speculator.run(&store, &mut Locks::default(), items, |epoch, item| count(epoch, *item), |_, _| Ok(()))
+    }));
+    assert_eq!(run.unwrap_err().downcast_ref(), Some(&"the iterator"));
+    assert_eq!(store.contents(), (0..6).map(|key| (key, 1)).collect());
+}

@@ -1,0 +1,103 @@
+//! A store for tests: a map whose rows have stamps.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::convert::Infallible;
+use std::sync::Mutex;
+
+use speculate::Store;
+
+/// Rows and their stamps; a row that is gone keeps its stamp.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rows: HashMap<u8, (Option<u64>, u64)>,
+    locked: HashSet<u8>,
+    writes: u64,
+}
+
+/// A transaction of the map: it knows what it has locked.
+#[derive(Debug, Default)]
+pub(crate) struct Locks(HashSet<u8>);
+
+#[allow(dead_code, reason = "each test uses some of it")]
+impl Rows {
+    pub(crate) fn with(rows: &BTreeMap<u8, u64>) -> Rows {
+        let all = Rows::default();
+        rows.iter().for_each(|(key, value)| all.state.lock().unwrap().put(*key, Some(*value)));
+        all
+    }
+
+    /// All rows.
+    pub(crate) fn contents(&self) -> BTreeMap<u8, u64> {
+        let state = self.state.lock().unwrap();
+        state.rows.iter().filter_map(|(key, (value, _))| Some((*key, (*value)?))).collect()
+    }
+
+    /// What another transaction does at once: counts a row up, unless it is locked.
+    pub(crate) fn count_up(&self, key: u8) -> bool {
+        let mut state = self.state.lock().unwrap();
+        let free = !state.locked.contains(&key);
+        if free {
+            let value = state.rows.get(&key).and_then(|(value, _)| *value).unwrap_or(0);
+            state.put(key, Some(value + 1));
+        }
+        free
+    }
+
+    /// Ends a transaction.
+    pub(crate) fn commit(&self, locks: Locks) {
+        let mut state = self.state.lock().unwrap();
+        state.locked.retain(|key| !locks.0.contains(key));
+    }
+}
+
+impl State {
+    fn put(&mut self, key: u8, value: Option<u64>) {
+        self.writes += 1;
+        self.rows.insert(key, (value, self.writes));
+    }
+
+    fn row(&self, key: u8) -> (Option<u64>, u64) {
+        self.rows.get(&key).copied().unwrap_or_default()
+    }
+
+    fn lock(&mut self, locks: &mut Locks, key: u8) {
+        self.locked.insert(key);
+        locks.0.insert(key);
+    }
+}
+
+impl Store for Rows {
+    type Key = u8;
+    type Value = u64;
+    type Stamp = u64;
+    type Order = Locks;
+    type Error = Infallible;
+
+    fn peek(&self, key: &u8) -> Result<(Option<u64>, u64), Infallible> {
+        Ok(self.state.lock().unwrap().row(*key))
+    }
+
+    fn confirm(&self, locks: &mut Locks, key: &u8, stamp: &u64) -> Result<bool, Infallible> {
+        let mut state = self.state.lock().unwrap();
+        state.lock(locks, *key);
+        Ok(state.row(*key).1 == *stamp)
+    }
+
+    fn read(&self, locks: &mut Locks, key: &u8) -> Result<Option<u64>, Infallible> {
+        let mut state = self.state.lock().unwrap();
+        state.lock(locks, *key);
+        Ok(state.row(*key).0)
+    }
+
+    fn write(&self, locks: &mut Locks, key: &u8, value: Option<&u64>) -> Result<(), Infallible> {
+        let mut state = self.state.lock().unwrap();
+        state.lock(locks, *key);
+        state.put(*key, value.copied());
+        Ok(())
+    }
+}

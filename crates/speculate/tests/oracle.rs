@@ -1,0 +1,225 @@
+//! Random loops with random dependences do what they do sequentially: the same rows, results, errors and panics.
+#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use common::{Locks, Rows};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use speculate::{Epoch, LoopError, Options, Speculator};
+
+/// Keys are few, so that dependences are many.
+const KEYS: u8 = 12;
+
+/// A step of an iteration, which has a number that its reads change.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Reads a fixed key.
+    Read(u8),
+    /// Reads the key that the number says.
+    Follow,
+    /// Writes the number.
+    Write(u8),
+    /// Writes the number where the number says.
+    Scatter,
+    Delete(u8),
+    /// Fails if the number is divisible.
+    FailIf(u64),
+    PanicIf(u64),
+    /// Takes something, which is given back if the epoch does not commit.
+    Escape,
+    /// Goes on with reading until a key with an even value comes: what was read wrong may never end.
+    ReadUntilEven(u8),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Done,
+    Failed(u64),
+    Panicked(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = 0..KEYS;
+    prop_oneof![
+        6 => key.clone().prop_map(Step::Read),
+        3 => Just(Step::Follow),
+        5 => key.clone().prop_map(Step::Write),
+        2 => Just(Step::Scatter),
+        1 => key.clone().prop_map(Step::Delete),
+        1 => (20u64..60).prop_map(Step::FailIf),
+        1 => (20u64..60).prop_map(Step::PanicIf),
+        1 => Just(Step::Escape),
+        1 => key.prop_map(Step::ReadUntilEven),
+    ]
+}
+
+/// What a body does its steps on.
+trait Data {
+    fn get(&mut self, key: u8) -> Option<u64>;
+    fn put(&mut self, key: u8, value: u64);
+    fn delete(&mut self, key: u8);
+    fn escape(&mut self);
+}
+
+fn mix(number: u64, more: Option<u64>) -> u64 {
+    more.map_or(number ^ 0x55, |more| number.wrapping_mul(31).wrapping_add(more)) % 1_000_003
+}
+
+fn key_of(number: u64) -> u8 {
+    (number % u64::from(KEYS)) as u8
+}
+
+fn iterate(data: &mut impl Data, item: u64, steps: &[Step]) -> Result<u64, u64> {
+    let mut number = item;
+    for step in steps {
+        match *step {
+            Step::Read(key) => number = mix(number, data.get(key)),
+            Step::Follow => number = mix(number, data.get(key_of(number))),
+            Step::Write(key) => data.put(key, number),
+            Step::Scatter => data.put(key_of(number), number + 1),
+            Step::Delete(key) => data.delete(key),
+            Step::FailIf(by) if number.is_multiple_of(by) => return Err(number),
+            Step::PanicIf(by) if number.is_multiple_of(by) => resume_unwind(Box::new(number)),
+            Step::Escape => data.escape(),
+            Step::ReadUntilEven(from) => {
+                for at in 0..u64::from(KEYS) {
+                    let value = data.get(key_of(u64::from(from) + at));
+                    number = mix(number, value);
+                    if value.is_some_and(|value| value % 2 == 0) {
+                        break;
+                    }
+                }
+            }
+            Step::FailIf(_) | Step::PanicIf(_) => {}
+        }
+    }
+    Ok(number)
+}
+
+/// The oracle: a map.
+struct Plain<'a>(&'a mut BTreeMap<u8, u64>, &'a mut i64);
+
+impl Data for Plain<'_> {
+    fn get(&mut self, key: u8) -> Option<u64> {
+        self.0.get(&key).copied()
+    }
+    fn put(&mut self, key: u8, value: u64) {
+        self.0.insert(key, value);
+    }
+    fn delete(&mut self, key: u8) {
+        self.0.remove(&key);
+    }
+    fn escape(&mut self) {
+        *self.1 += 1;
+    }
+}
+
+struct Speculative<'a, 'e>(&'a mut Epoch<'e, Rows>, &'a Arc<AtomicI64>);
+
+fn sure<T>(result: Result<T, Infallible>) -> T {
+    result.unwrap_or_else(|never| match never {})
+}
+
+impl Data for Speculative<'_, '_> {
+    fn get(&mut self, key: u8) -> Option<u64> {
+        sure(self.0.get(&key))
+    }
+    fn put(&mut self, key: u8, value: u64) {
+        self.0.put(key, value);
+    }
+    fn delete(&mut self, key: u8) {
+        self.0.delete(key);
+    }
+    fn escape(&mut self) {
+        let taken = Arc::clone(self.1);
+        self.0.escape(|| taken.fetch_add(1, Ordering::Relaxed), {
+            let taken = Arc::clone(self.1);
+            move |_| drop(taken.fetch_sub(1, Ordering::Relaxed).to_string())
+        });
+    }
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    let sub_epochs = prop_oneof![Just((1, 1)), Just((8, 4)), Just((2, 3)), Just((usize::MAX, 1))];
+    let violations = prop_oneof![2 => Just(0.0), 1 => Just(0.05), 1 => Just(0.5)];
+    (1usize..5, 1usize..4, sub_epochs, violations, any::<u64>(), prop::bool::weighted(0.95)).prop_map(
+        |(workers, grain, (number, operations), violations, seed, speculate)| {
+            Options::new()
+                .workers(workers)
+                .grain(grain)
+                .sub_epochs(number, operations)
+                .inject_violations(violations, seed)
+                .speculate(speculate)
+        },
+    )
+}
+
+/// Runs a loop sequentially and speculatively, and compares.
+fn compare(options: Options, before: &BTreeMap<u8, u64>, items: &[Vec<Step>]) {
+    let mut rows = before.clone();
+    let (mut results, mut escaped) = (Vec::new(), 0);
+    let mut end = End::Done;
+    for (item, steps) in items.iter().enumerate() {
+        let iteration = || iterate(&mut Plain(&mut rows, &mut escaped), item as u64, steps);
+        match catch_unwind(AssertUnwindSafe(iteration)) {
+            Ok(Ok(result)) => results.push(result),
+            Ok(Err(number)) => end = End::Failed(number),
+            Err(panic) => end = End::Panicked(*panic.downcast_ref().unwrap()),
+        }
+        if end != End::Done {
+            break;
+        }
+    }
+
+    let store = Rows::with(before);
+    let mut speculator = Speculator::new(options).unwrap();
+    let taken = Arc::new(AtomicI64::new(0));
+    let mut seen = Vec::new();
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        speculator.run(
+            &store,
+            &mut Locks::default(),
+            items.iter().enumerate(),
+            |epoch, (item, steps)| iterate(&mut Speculative(epoch, &taken), *item as u64, steps),
+            |_, result| {
+                seen.push(result);
+                Ok(())
+            },
+        )
+    }));
+    let ended = match ran {
+        Ok(Ok(())) => End::Done,
+        Ok(Err(LoopError::Body(number))) => End::Failed(number),
+        Ok(Err(other)) => panic!("{other:?}"),
+        Err(panic) => End::Panicked(*panic.downcast_ref().unwrap()),
+    };
+    assert_eq!((ended, seen, store.contents()), (end, results, rows));
+    assert_eq!(taken.load(Ordering::Relaxed), escaped, "what doomed epochs have taken is given back");
+    let stats = speculator.take_stats();
+    assert!(stats.epochs <= items.len() as u64);
+}
+
+/// How many loops: the variable `PROPTEST_CASES`, or 2,000.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(2_000)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_loop_does_what_it_does_sequentially(
+        options in options(),
+        before in prop::collection::btree_map(0..KEYS, 0u64..1000, 0..12),
+        items in vec(vec(step(), 0..20), 0..24),
+    ) {
+        compare(options, &before, &items);
+    }
+}
