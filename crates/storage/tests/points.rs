@@ -208,3 +208,29 @@ fn what_is_read_across_a_point_is_validated() {
     tx.commit().unwrap();
     assert!(all.len() > 6000, "the others have inserted: {}", all.len());
 }
+
+#[test]
+fn a_put_descends_once_whether_there_is_a_row_or_not() {
+    let (db, _hook) = open(LatchKind::Optimistic);
+    fill(&db, (0..4000).map(|k| 2 * k));
+    let mut tx = db.begin().unwrap();
+    tx.put(&ROWS, &0, &row(9)).unwrap();
+    let descents = std::rc::Rc::new(Cell::new(0));
+    let counted = std::rc::Rc::clone(&descents);
+    let count = move |site: u32| {
+        counted.set(counted.get() + u32::from(storage::points()[site as usize].name() == "btree/before-root"));
+    };
+    at_points(count, || {
+        for (key, what) in [(3001, "a new key"), (3000, "an old one"), (3001, "the new one again")] {
+            descents.set(0);
+            tx.put(&ROWS, &key, &row(1)).unwrap();
+            assert_eq!(descents.get(), 1, "{what}");
+        }
+        tx.delete(&ROWS, &3001).unwrap();
+        descents.set(0);
+        tx.put(&ROWS, &3001, &row(2)).unwrap();
+        assert_eq!(descents.get(), 1, "one that the transaction has deleted");
+    });
+    tx.commit().unwrap();
+    assert_eq!(db.transact(|tx| tx.get(&ROWS, &3001)).unwrap(), Some(row(2)));
+}

@@ -63,7 +63,7 @@ impl Transaction<'_> {
         table: &impl AsTable<K, V>,
         range: impl RangeBounds<K>,
     ) -> Result<u64, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
         self.enter(OperationKind::Delete, &info.primary);
         let (from, to) = bounds_of(&range);
         let result = match Bounds::of(&from, to.as_deref()) {
@@ -93,7 +93,7 @@ impl Transaction<'_> {
         from: &[u8],
         to: &[u8],
     ) -> Result<u64, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
         self.enter(OperationKind::Delete, &info.primary);
         let result = if from > to { Ok(0) } else { self.txn.get_mut().delete_rows(info, from, ScanEnd::With(to)) };
         self.noted(result)

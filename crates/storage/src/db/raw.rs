@@ -50,7 +50,7 @@ impl Transaction<'_> {
         key: &[u8],
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
         self.enter(OperationKind::Update, &info.primary);
         let result = self.txn.get_mut().update_row(info, key, change);
         self.noted(result)
@@ -70,7 +70,7 @@ impl Transaction<'_> {
         len: usize,
         change: impl FnOnce(&mut [u8], &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
         self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
@@ -93,7 +93,7 @@ impl Transaction<'_> {
         len: usize,
         change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
         self.enter(OperationKind::Update, &info.primary);
         if info.secondaries.iter().any(|s| s.columns_from < len) {
             return Err(depends_on_head(info, len));
@@ -173,7 +173,7 @@ impl Transaction<'_> {
     /// # Errors
     /// See [`TxnError`].
     pub fn delete_raw<K, V>(&mut self, table: &impl AsTable<K, V>, key: &[u8]) -> Result<bool, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(false) };
         self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.get_mut().delete_row(info, key);
         self.noted(result)
@@ -189,7 +189,7 @@ impl Transaction<'_> {
         from: &[u8],
         to: &[u8],
     ) -> Result<Option<Vec<u8>>, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(None) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
         self.enter(OperationKind::Delete, &info.primary);
         let result = self.txn.get_mut().take_first_row(info, from, ScanEnd::With(to));
         self.noted(result)
@@ -224,7 +224,7 @@ impl Transaction<'_> {
         to: &[u8],
         change: impl FnMut(&[u8], &mut [u8]),
     ) -> Result<usize, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(0) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
         self.enter(OperationKind::Update, &info.primary);
         if !info.secondaries.is_empty() {
             let what = "has secondary indexes: update its rows one by one".into();
@@ -271,7 +271,7 @@ impl Transaction<'_> {
         let mut scan = self.step(|txn| txn.begin_scan(index, &wanted))?;
         let result = loop {
             match self.step(|txn| txn.next_batch(index, &mut scan, &wanted)) {
-                Ok(Some(_)) if scan.batch.visit(&mut visit).is_continue() => {}
+                Ok(Some(_)) if scan.batch.visit(&mut visit).is_continue() && !scan.is_over() => {}
                 Ok(_) => break Ok(()),
                 Err(error) => break Err(error),
             }

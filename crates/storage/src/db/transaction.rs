@@ -118,26 +118,42 @@ impl<'db> Transaction<'db> {
         self.isolation
     }
 
-    /// The table of a statement that reads it; `None` if it does not exist, which the transaction can rely on then.
+    /// The table of a statement that reads it, by [`Transaction::step`]; `None` if it does not exist, which the transaction
+    /// can rely on then.
     #[inline]
     pub(super) fn seen<K, V>(
         &self,
         table: &impl AsTable<K, V>,
         want: Want,
     ) -> Result<Option<&'db TableInfo>, TxnError> {
-        self.is_open()?;
+        if self.is_victim() {
+            return Err(TxnError::Ended);
+        }
         match table.find(self.db)? {
             Some(info) => Ok(Some(info)),
             None => self.absent(table.declaration(), want),
         }
     }
 
-    /// The table of a statement that writes it, created if it does not exist.
+    /// The table of a statement that updates or deletes its rows; `None` as for [`Transaction::seen`].
+    #[inline]
+    pub(super) fn seen_to_write<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+    ) -> Result<Option<&'db TableInfo>, TxnError> {
+        self.goes_on()?;
+        self.seen(table, Want::Update)
+    }
+
+    #[inline]
+    fn goes_on(&mut self) -> Result<(), TxnError> {
+        if self.is_victim() || self.txn.get_mut().is_broken() { Err(TxnError::Ended) } else { Ok(()) }
+    }
+
+    /// The table of a statement that inserts into it, created if it does not exist.
     #[inline]
     pub(super) fn made<K, V>(&mut self, table: &impl AsTable<K, V>) -> Result<&'db TableInfo, TxnError> {
-        if self.is_victim() || self.txn.get_mut().is_broken() {
-            return Err(TxnError::Ended);
-        }
+        self.goes_on()?;
         match table.find(self.db)? {
             Some(info) => Ok(info),
             None => self.create(table.declaration()),
@@ -154,7 +170,10 @@ impl<'db> Transaction<'db> {
     /// run meanwhile, and their statements of this transaction fail.
     #[inline]
     pub(super) fn step<T>(&self, step: impl FnOnce(&mut Txn<'db>) -> Result<T, TxnError>) -> Result<T, TxnError> {
-        let mut txn = self.txn.try_borrow_mut().map_err(|_| TxnError::InUse)?;
+        let Ok(mut txn) = self.txn.try_borrow_mut() else { return Err(TxnError::InUse) };
+        if txn.is_broken() {
+            return Err(TxnError::Ended);
+        }
         let result = step(&mut txn);
         drop(txn);
         self.noted(result)
@@ -332,7 +351,7 @@ impl<'db> Transaction<'db> {
         key: &K::Borrowed,
         row: &V,
     ) -> Result<bool, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(false) };
         self.enter(OperationKind::Update, &info.primary);
         self.with_key(key, |tx, key| {
             tx.with_row(row, |tx, row| {
@@ -350,7 +369,7 @@ impl<'db> Transaction<'db> {
     /// # Errors
     /// See [`TxnError`].
     pub fn delete<K: Key, V: Row>(&mut self, table: &impl AsTable<K, V>, key: &K::Borrowed) -> Result<bool, TxnError> {
-        let Some(info) = self.seen(table, Want::Update)? else { return Ok(false) };
+        let Some(info) = self.seen_to_write(table)? else { return Ok(false) };
         self.enter(OperationKind::Delete, &info.primary);
         self.with_key(key, |tx, key| tx.txn.get_mut().delete_row(info, key))
     }
@@ -367,6 +386,7 @@ impl<'db> Transaction<'db> {
             TableLock::SharedIntentExclusive => TableMode::SIX,
             TableLock::Exclusive => TableMode::X,
         };
+        self.goes_on()?;
         let info = match mode {
             TableMode::IS | TableMode::S => match self.seen(table, Want::Read)? {
                 Some(info) => info,

@@ -1,4 +1,4 @@
-//! Finding a key's place: remembered since the key was announced, or by a descent. And `prefetch`, which announces keys.
+//! Finding a key's place: remembered since the key was announced or missed, or by a descent. And `prefetch`, which announces keys.
 //!
 //! Places are remembered by lock name, which several keys may share. So a remembered place must be checked: it counts
 //! if the page has exactly the key there, or, for a key that was missing, if its neighbours leave no other place for
@@ -31,7 +31,7 @@ impl<'db> Txn<'db> {
 
     /// Where a leaf was read: its frame and version.
     #[inline]
-    pub(crate) fn spot(&self, leaf: &LeafAt<'db>) -> LeafSpot {
+    pub(crate) fn spot(&self, leaf: &LeafAt<'_>) -> LeafSpot {
         LeafSpot {
             frame: self.core.pool.index_of(leaf.read.frame()),
             version: leaf.read.version(),

@@ -4,8 +4,9 @@ use super::index::{Index, LockAttempt, Want};
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
-use crate::lock::{Prefix, RecordMode};
-use crate::txn::context::LeafSpot;
+use crate::btree::search::LeafAt;
+use crate::lock::{LockName, Prefix, RecordMode};
+use crate::txn::context::{LeafSpot, Memo};
 use crate::txn::core::Txn;
 
 impl Txn<'_> {
@@ -42,6 +43,7 @@ impl Txn<'_> {
                 let page = leaf.read.page();
                 if !self.locks_gaps() {
                     if leaf.read.is_valid() {
+                        self.missed(want, name, &leaf);
                         return Ok(None);
                     }
                     continue;
@@ -56,6 +58,7 @@ impl Txn<'_> {
                     drop(leaf);
                     self.wait_for(index, next, RecordMode::GAP, low)?;
                 } else if leaf.read.is_valid() {
+                    self.missed(want, name, &leaf);
                     return Ok(None);
                 }
                 continue;
@@ -75,12 +78,22 @@ impl Txn<'_> {
                 continue;
             }
             if slot.is_ghost() {
+                self.missed(want, name, &leaf);
                 return Ok(None);
             }
             let spot = self.spot(&leaf);
             drop(leaf);
             self.core.pool.points().at(&site::AFTER_COPY);
             return Ok(Some(spot));
+        }
+    }
+
+    /// Remembers where a row would lie that was to be written: a put goes on with inserting it there.
+    #[inline]
+    fn missed(&mut self, want: Want, name: LockName, leaf: &LeafAt<'_>) {
+        if want == Want::Write {
+            let memo = Memo { name, spot: self.spot(leaf), exact: leaf.exact };
+            self.claim.context().remember(memo);
         }
     }
 }

@@ -51,6 +51,12 @@ impl ForwardScan {
         if self.started { &self.cursor } else { wanted.from }
     }
 
+    /// Whether no further batch comes.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.stop, Some(Stop::End))
+    }
+
     #[inline]
     fn go_to_next(&mut self, low: Prefix) {
         self.low = low;
