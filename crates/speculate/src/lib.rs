@@ -73,6 +73,9 @@
 //!
 //! The protocol, and when speculation pays, stand in the crate's README.
 
+#[cfg(panic = "abort")]
+compile_error!("speculate unwinds bodies whose answers were wrong: build with panic = \"unwind\"");
+
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
