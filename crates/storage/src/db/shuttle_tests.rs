@@ -29,6 +29,11 @@ pub(crate) struct TaskHook {
 }
 
 impl Hook for TaskHook {
+    /// All tasks are one thread.
+    fn task(&self) -> u64 {
+        1 + usize::from(shuttle::current::me()) as u64
+    }
+
     fn block(&self, token: &WaitToken, _: BlockReason) {
         let mut guard = self.lock.lock().unwrap();
         while !token.try_consume() {
