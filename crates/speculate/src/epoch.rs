@@ -53,8 +53,8 @@ impl<S: Store> Log<S> {
         let read = match source {
             Source::Store(_) => None,
             Source::Epoch(id) => Some(*id),
-            Source::Own | Source::Locked => return None,
-            Source::Failed => return Some(Stale { at, writer: None }),
+            // A refusal is not looked into before the epoch is homefree.
+            Source::Own | Source::Locked | Source::Failed => return None,
         };
         let newest = epoch.checked_sub(1).and_then(|last| {
             shared.directory.newest(key, shared.first_beside(epoch), last, |write| (write.id, write.site))
@@ -64,8 +64,7 @@ impl<S: Store> Log<S> {
 
     /// The first read that missed a write of an earlier epoch.
     pub(crate) fn first_stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64) -> Option<Stale> {
-        let failed = |at: usize| matches!(self.ops[at], Op::Read { source: Source::Failed, .. });
-        (0..self.ops.len()).filter(|at| !failed(*at)).find_map(|at| self.stale(shared, epoch, at))
+        (0..self.ops.len()).find_map(|at| self.stale(shared, epoch, at))
     }
 }
 
@@ -117,18 +116,14 @@ impl<S: Store> Epoch<'_, S> {
     /// Those of the store.
     #[track_caller]
     pub fn get(&mut self, key: &S::Key) -> Result<Option<S::Value>, S::Error> {
-        let (at, site) = (self.next, Location::caller());
-        if at < self.replayed {
-            match &self.log.ops[at] {
-                Op::Read { key: recorded, value, .. } if recorded == key => {
-                    let value = value.clone();
-                    self.next += 1;
-                    return Ok(value);
-                }
-                _ => self.diverge(at),
-            }
+        let site = Location::caller();
+        let recorded = self.replay(|op| match op {
+            Op::Read { key: recorded, value, .. } if recorded == key => Some(value.clone()),
+            _ => None,
+        });
+        if let Some(value) = recorded {
+            return Ok(value);
         }
-        self.look_around();
         let first = self.shared.first_beside(self.number);
         let forwarded = self.shared.directory.newest(key, first, self.number, |write| {
             let source = if write.epoch == self.number { Source::Own } else { Source::Epoch(write.id) };
@@ -162,19 +157,17 @@ impl<S: Store> Epoch<'_, S> {
     }
 
     fn write(&mut self, key: S::Key, value: Option<S::Value>, site: Site) {
-        let at = self.next;
-        if at < self.replayed {
-            match &self.log.ops[at] {
-                // It has been forwarded already.
-                Op::Write { key: recorded, .. } if *recorded == key => self.next += 1,
-                _ => self.diverge(at),
-            }
+        let recorded = self.replay(|op| match op {
+            Op::Write { key: recorded, .. } if *recorded == key => Some(()),
+            _ => None,
+        });
+        if recorded.is_some() {
+            // It has been forwarded already.
             return;
         }
-        self.look_around();
         let id = self.ids.get();
         self.ids.set(id + self.shared.changes.len() as u64);
-        let write = Write { id: WriteId(id), epoch: self.number, operation: at, value: value.clone(), site };
+        let write = Write { id: WriteId(id), epoch: self.number, operation: self.next, value: value.clone(), site };
         self.shared.directory.publish(&key, write);
         changed(self.shared, self.worker);
         self.looked_at += 1;
@@ -190,24 +183,16 @@ impl<S: Store> Epoch<'_, S> {
         operation: impl FnOnce() -> R,
         undo: impl FnOnce(R) + Send + 'static,
     ) -> R {
-        let at = self.next;
-        if at < self.replayed {
-            match &self.log.ops[at] {
-                Op::Escape { escape, .. } => match escape.result.downcast_ref::<R>() {
-                    Some(result) => {
-                        let result = result.clone();
-                        self.next += 1;
-                        return result;
-                    }
-                    None => self.diverge(at),
-                },
-                _ => self.diverge(at),
-            }
+        let recorded = self.replay(|op| match op {
+            Op::Escape { escape, .. } => escape.result.downcast_ref::<R>().cloned(),
+            _ => None,
+        });
+        if let Some(result) = recorded {
+            return result;
         }
-        self.look_around();
         let result = operation();
         let (kept, undone): (Box<dyn Any + Send>, R) = (Box::new(result.clone()), result.clone());
-        let escape = Escape { result: kept, undo: Box::new(move || undo(undone)) };
+        let escape = Escape { result: kept, undo: Some(Box::new(move || undo(undone))) };
         self.record(Op::Escape { escape, site: Location::caller() });
         result
     }
@@ -215,6 +200,22 @@ impl<S: Store> Epoch<'_, S> {
     /// Has `run` called when the epoch has committed and passed the token on, beside later epochs.
     pub fn after_commit(&mut self, run: impl FnOnce() + Send + 'static) {
         self.after_commit.push(Box::new(run));
+    }
+
+    /// The recorded answer of the next operation, if it is to get that; `answer` gives none for an operation that is
+    /// another one than was recorded. An operation that has to be done looks around first.
+    #[inline]
+    fn replay<R>(&mut self, answer: impl FnOnce(&Op<S>) -> Option<R>) -> Option<R> {
+        if self.next >= self.replayed {
+            self.look_around();
+            return None;
+        }
+        let answer = answer(&self.log.ops[self.next]);
+        if answer.is_none() {
+            self.diverge(self.next);
+        }
+        self.next += 1;
+        answer
     }
 
     fn record(&mut self, op: Op<S>) {

@@ -1,6 +1,6 @@
 //! Why a speculator cannot be built, or a loop has ended early.
 
-use std::fmt;
+use std::{fmt, io};
 
 use crate::forward::Site;
 
@@ -31,6 +31,18 @@ pub enum OptionsError {
     /// A share of reads to violate that is no share.
     #[error("a probability of violations of {0}: it lies between 0 and 1")]
     NoProbability(f64),
+}
+
+/// Why a speculator cannot be built.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The options make no sense.
+    #[error(transparent)]
+    Options(#[from] OptionsError),
+    /// The system starts no further thread.
+    #[error("a worker's thread cannot be started: {0}; ask for fewer workers, or raise the limit of threads")]
+    Thread(#[source] io::Error),
 }
 
 /// Why a loop has ended early. All iterations before the one that failed are written, and those after it are not.

@@ -91,7 +91,7 @@ mod store;
 mod worker;
 
 pub use epoch::Epoch;
-pub use error::{LoopError, MOST_WORKERS, OptionsError};
+pub use error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 pub use speculator::{Options, Speculator, StayAwake};
 pub use stats::{Dependence, Stats, Writer};
 pub use store::Store;

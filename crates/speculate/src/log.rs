@@ -25,7 +25,8 @@ pub(crate) enum Source<T> {
 pub(crate) struct Escape {
     /// What it returned.
     pub(crate) result: Box<dyn Any + Send>,
-    pub(crate) undo: Box<dyn FnOnce() + Send>,
+    /// None once the operation has its place in the order of the loop.
+    pub(crate) undo: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// An operation of an epoch.
@@ -58,7 +59,7 @@ impl<S: Store> Log<S> {
         while self.ops.len() > at {
             match self.ops.pop() {
                 Some(Op::Write { key, .. }) => written(&key, self.ops.len()),
-                Some(Op::Escape { escape, .. }) => (escape.undo)(),
+                Some(Op::Escape { escape: Escape { undo: Some(undo), .. }, .. }) => undo(),
                 _ => {}
             }
         }

@@ -9,13 +9,13 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use crate::epoch::{Epoch, Shared};
-use crate::error::{LoopError, MOST_WORKERS, OptionsError};
+use crate::error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 use crate::forward::Directory;
 use crate::log::SubEpochs;
 use crate::pool::Pool;
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
-use crate::worker::{Feed, InOrder, Loop, Worker};
+use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
 
 /// How a speculator works.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,13 +138,13 @@ impl<S: Store> Speculator<S> {
     /// Starts the threads.
     ///
     /// # Errors
-    /// If the options are none that can be served ([`OptionsError`] is the source then), or a thread cannot be started.
-    pub fn new(options: Options) -> std::io::Result<Speculator<S>> {
-        options.check().map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidInput, error))?;
+    /// If the options are none that can be served, or a thread cannot be started.
+    pub fn new(options: Options) -> Result<Speculator<S>, BuildError> {
+        options.check()?;
         let Options { workers, seed, .. } = options;
         Ok(Speculator {
             options,
-            pool: Pool::new(workers - 1)?,
+            pool: Pool::new(workers - 1).map_err(BuildError::Thread)?,
             shared: Shared {
                 directory: Directory::new(),
                 token: CachePadded::default(),
@@ -198,7 +198,7 @@ impl<S: Store> Speculator<S> {
             grain: options.grain,
             sub_epochs: options.sub_epochs,
             sequential: !options.speculate,
-            inject: (options.inject * f64::from(u32::MAX)).round() as u64,
+            inject: (options.inject * INJECT_ALL as f64).round() as u64,
             feed: Mutex::new(Feed { items: items.into_iter(), epochs: 0, over: false }),
             body,
             in_order: Mutex::new(InOrder { order, then }),

@@ -25,13 +25,16 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E> {
     pub(crate) sub_epochs: SubEpochs,
     /// Epochs run holding the token from the start.
     pub(crate) sequential: bool,
-    /// Of 2^32 reads, so many are violated.
+    /// Of [`INJECT_ALL`] reads, so many are violated.
     pub(crate) inject: u64,
     pub(crate) feed: Mutex<Feed<I>>,
     pub(crate) body: B,
     pub(crate) in_order: Mutex<InOrder<'l, S, H>>,
     pub(crate) error: Mutex<Option<LoopError<E, S::Error>>>,
 }
+
+/// Every read is violated.
+pub(crate) const INJECT_ALL: u64 = 1 << 32;
 
 /// The pre-fork region: the items, in order.
 pub(crate) struct Feed<I> {
@@ -71,7 +74,8 @@ impl<S: Store> Worker<S> {
         }
     }
 
-    /// Forgets a loop that has ended. Its writes have been taken out of the directory.
+    /// Forgets a loop that has ended, and undoes what an epoch escaped that has not committed. Its writes have been taken
+    /// out of the directory.
     pub(crate) fn forget(&mut self) {
         self.log.rewind(0, |_, _| ());
         while let Some((_, mut log)) = self.retired.pop_front() {
@@ -98,7 +102,7 @@ enum Ending<E> {
     Done,
     /// With an error of this iteration's.
     Failed(E),
-    /// With a panic, of the body's or of the iterator's.
+    /// With a panic.
     Panicked(Box<dyn Any + Send>),
     /// Its answers were wrong.
     Unwound,
@@ -121,7 +125,7 @@ struct Attempt<'w, S: Store, It, T> {
     worker: &'w mut Worker<S>,
     me: usize,
     /// What the iterations returned, and where in the log each ended.
-    results: Vec<(T, usize)>,
+    results: &'w mut Vec<(T, usize)>,
     after_commit: Vec<AfterCommit>,
     /// Operations up to here are replayed in the next run.
     checkpoint: usize,
@@ -139,10 +143,10 @@ where
 {
     /// What worker `me` does until the loop is over.
     pub(crate) fn work(&self, me: usize, worker: &mut Worker<S>) {
-        let mut items = Vec::with_capacity(self.grain);
+        let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
         loop {
-            let (number, ending) = self.take(&mut items);
-            if items.is_empty() && ending.is_none() || self.shared.stopped.load(Ordering::Acquire) {
+            let (number, of_iterator) = self.take(&mut items);
+            if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 return;
             }
             self.retire(worker);
@@ -151,14 +155,13 @@ where
                 items: &items,
                 worker: &mut *worker,
                 me,
-                results: Vec::with_capacity(items.len()),
+                results: &mut results,
                 after_commit: Vec::new(),
                 checkpoint: 0,
                 looked_at: 0,
                 ran_ns: 0,
             };
-            if !self.run(&mut attempt, ending) {
-                self.discard(&mut attempt);
+            if !self.run(&mut attempt, of_iterator) {
                 return;
             }
             let after_commit = attempt.after_commit;
@@ -281,34 +284,26 @@ where
         if let Ending::Diverged(Diverged { operation, site }) = ending {
             return Err(LoopError::NotDeterministic { operation, site });
         }
+        let Attempt { results, worker, .. } = attempt;
         let mut done = 0;
-        let results = std::mem::take(&mut attempt.results);
-        for (result, end) in results {
-            self.write(attempt, in_order.order, done..end)?;
+        for (result, end) in results.drain(..) {
+            self.write(&mut worker.log.ops[done..end], in_order.order)?;
             done = end;
             (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
         }
-        // What an iteration wrote before it failed stays, and so does what it escaped.
-        let len = attempt.worker.log.ops.len();
+        // What an iteration wrote before it failed.
+        self.write(&mut worker.log.ops[done..], in_order.order)?;
         match ending {
-            Ending::Failed(error) => {
-                self.write(attempt, in_order.order, done..len)?;
-                attempt.worker.log.ops.clear();
-                return Err(LoopError::Body(error));
-            }
-            Ending::Panicked(panic) => {
-                self.write(attempt, in_order.order, done..len)?;
-                attempt.worker.log.ops.clear();
-                resume_unwind(panic);
-            }
+            Ending::Failed(error) => return Err(LoopError::Body(error)),
+            Ending::Panicked(panic) => resume_unwind(panic),
             // No answer is wrong in order, so no body is unwound there.
             Ending::Done | Ending::Unwound | Ending::Diverged(_) => {}
         }
         if let Some(panic) = of_iterator {
             resume_unwind(panic);
         }
-        attempt.worker.stats.epochs += 1;
-        attempt.worker.stats.operations += len as u64;
+        worker.stats.epochs += 1;
+        worker.stats.operations += worker.log.ops.len() as u64;
         Ok(())
     }
 
@@ -323,28 +318,29 @@ where
                 return Ok(Some(stale));
             }
             let Op::Read { key, source, .. } = &attempt.worker.log.ops[at] else { continue };
-            if let Source::Store(stamp) = source
-                && !self.store.confirm(order, key, stamp).map_err(LoopError::Store)?
-            {
-                return Ok(Some(Stale { at, writer: None }));
-            }
-            if attempt.worker.strikes(self.inject) {
-                attempt.worker.stats.injected += 1;
+            let is_right = match source {
+                Source::Store(stamp) => self.store.confirm(order, key, stamp).map_err(LoopError::Store)?,
+                Source::Failed => false,
+                _ => true,
+            };
+            let strikes = is_right && attempt.worker.strikes(self.inject);
+            attempt.worker.stats.injected += u64::from(strikes);
+            if strikes || !is_right {
                 return Ok(Some(Stale { at, writer: None }));
             }
         }
         Ok(None)
     }
 
-    fn write(
-        &self,
-        attempt: &Attempt<'_, S, I::Item, T>,
-        order: &mut S::Order,
-        ops: std::ops::Range<usize>,
-    ) -> Result<(), LoopError<E, S::Error>> {
-        for op in &attempt.worker.log.ops[ops] {
-            if let Op::Write { key, value, .. } = op {
-                self.store.write(order, key, value.as_ref()).map_err(LoopError::Store)?;
+    /// Does in order what an iteration has done: writes, and keeps what it escaped, however the loop ends.
+    fn write(&self, ops: &mut [Op<S>], order: &mut S::Order) -> Result<(), LoopError<E, S::Error>> {
+        for op in ops {
+            match op {
+                Op::Write { key, value, .. } => {
+                    self.store.write(order, key, value.as_ref()).map_err(LoopError::Store)?;
+                }
+                Op::Escape { escape, .. } => escape.undo = None,
+                Op::Read { .. } => {}
             }
         }
         Ok(())
@@ -371,7 +367,7 @@ where
             diverged: None,
             ids: &worker.ids,
         };
-        let (results, items) = (&mut attempt.results, attempt.items);
+        let (results, items) = (&mut *attempt.results, attempt.items);
         let run = catch_unwind(AssertUnwindSafe(|| {
             for item in items {
                 let result = (self.body)(&mut epoch, item)?;
@@ -415,12 +411,6 @@ where
         let writer = stale.writer.map_or(Writer::Other, Writer::Epoch);
         worker.profile.note(site, writer, rewound as u64, lost);
         attempt.checkpoint = checkpoint;
-    }
-
-    /// Undoes an epoch that will not commit.
-    fn discard(&self, attempt: &mut Attempt<'_, S, I::Item, T>) {
-        attempt.worker.log.rewind(0, |_, _| ());
-        attempt.results.clear();
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use common::{Locks, Rows};
-use speculate::{Dependence, Epoch, LoopError, Options, OptionsError, Speculator, Writer};
+use speculate::{BuildError, Dependence, Epoch, LoopError, Options, OptionsError, Speculator, Writer};
 
 /// Counts a row up.
 fn count(epoch: &mut Epoch<'_, Rows>, key: u8) -> Result<u64, Infallible> {
@@ -166,8 +166,8 @@ fn a_loop_inside_a_body_is_refused() {
 #[test]
 fn options_that_make_no_sense_are_refused() {
     let error = |options| {
-        let error = Speculator::<Rows>::new(options).err().unwrap();
-        *error.get_ref().unwrap().downcast_ref::<OptionsError>().unwrap()
+        let BuildError::Options(error) = Speculator::<Rows>::new(options).err().unwrap() else { panic!("no thread") };
+        error
     };
     assert_eq!(error(Options::new().workers(0)), OptionsError::NoWorkers);
     assert_eq!(error(Options::new().workers(1000)), OptionsError::TooManyWorkers(1000));
@@ -190,4 +190,69 @@ fn an_iterator_that_panics_ends_the_loop_after_the_items_before() {
     }));
     assert_eq!(run.unwrap_err().downcast_ref(), Some(&"the iterator"));
     assert_eq!(store.contents(), (0..6).map(|key| (key, 1)).collect());
+}
+
+/// Something that an iteration takes outside speculation; the sum of what is taken and not given back.
+fn take(epoch: &mut Epoch<'_, Rows>, taken: &Arc<AtomicU64>, what: u64) {
+    let (take, give_back) = (Arc::clone(taken), Arc::clone(taken));
+    epoch.escape(
+        move || {
+            take.fetch_add(what, Ordering::Relaxed);
+            what
+        },
+        move |what| {
+            give_back.fetch_sub(what, Ordering::Relaxed);
+        },
+    );
+}
+
+#[test]
+fn what_iterations_took_before_a_failure_in_order_stays_and_nothing_else() {
+    for (workers, panics) in [(1, false), (1, true), (3, false), (3, true)] {
+        let store = Rows::default();
+        let mut speculator = Speculator::new(Options::new().workers(workers).grain(4)).unwrap();
+        let taken = Arc::new(AtomicU64::new(0));
+        let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+            take(epoch, &taken, 1 << item);
+            epoch.put(*item, 1);
+            Ok(*item)
+        };
+        // The third iteration of the second epoch fails after its body, in order.
+        let in_order = |_: &mut Locks, item| match item {
+            6 if panics => std::panic::resume_unwind(Box::new("in order")),
+            6 => Err("in order"),
+            _ => Ok(()),
+        };
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            speculator.run(&store, &mut Locks::default(), 0..20u8, body, in_order)
+        }));
+        match run {
+            Ok(Err(LoopError::Body("in order"))) => assert!(!panics),
+            Err(panic) => assert!(panics && panic.downcast_ref() == Some(&"in order")),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(store.contents(), (0..7).map(|key| (key, 1)).collect());
+        assert_eq!(taken.load(Ordering::Relaxed), (1 << 7) - 1, "{workers} workers, panics: {panics}");
+    }
+}
+
+#[test]
+fn what_was_taken_before_the_iterator_panics_stays() {
+    let store = Rows::default();
+    let mut speculator = Speculator::new(Options::new().workers(2).grain(4)).unwrap();
+    let taken = Arc::new(AtomicU64::new(0));
+    let items = (0..10u8).inspect(|item| {
+        if *item == 6 {
+            std::panic::resume_unwind(Box::new("the iterator"));
+        }
+    });
+    let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+        take(epoch, &taken, 1 << item);
+        count(epoch, *item)
+    };
+    let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        speculator.run(&store, &mut Locks::default(), items, body, |_, _| Ok(()))
+    }));
+    assert_eq!(run.unwrap_err().downcast_ref(), Some(&"the iterator"));
+    assert_eq!(taken.load(Ordering::Relaxed), (1 << 6) - 1);
 }
