@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
-use speculate::{Epoch, Options, Speculator, Store, Writer};
+use speculate::{Epoch, Options, Seen, Speculator, Store, Writer, Written};
 
 /// Pieces and a stamp, by article.
 struct Articles(RwLock<BTreeMap<u64, (u64, u64)>>);
@@ -16,27 +16,28 @@ impl Store for Articles {
     type Key = u64;
     type Value = u64;
     type Stamp = u64;
+    type Local = ();
     type Order = ();
     type Error = Infallible;
 
-    fn peek(&self, article: &u64) -> Result<(Option<u64>, u64), Infallible> {
+    fn peek(&self, (): &mut (), article: &u64) -> Result<(Option<u64>, u64), Infallible> {
         let articles = self.0.read().unwrap_or_else(|poison| poison.into_inner());
         Ok(articles.get(article).map_or((None, 0), |(pieces, stamp)| (Some(*pieces), *stamp)))
     }
 
-    fn confirm(&self, (): &mut (), article: &u64, stamp: &u64) -> Result<bool, Infallible> {
-        Ok(self.peek(article)?.1 == *stamp)
+    fn confirm(&self, (): &mut (), seen: Seen<'_, Self>) -> Result<bool, Infallible> {
+        Ok(self.peek(&mut (), seen.key)?.1 == *seen.stamp)
     }
 
     fn read(&self, (): &mut (), article: &u64) -> Result<Option<u64>, Infallible> {
-        Ok(self.peek(article)?.0)
+        Ok(self.peek(&mut (), article)?.0)
     }
 
-    fn write(&self, (): &mut (), article: &u64, pieces: Option<&u64>) -> Result<(), Infallible> {
+    fn write(&self, (): &mut (), write: &Written<'_, Self>) -> Result<(), Infallible> {
         let mut articles = self.0.write().unwrap_or_else(|poison| poison.into_inner());
         // An article that is deleted keeps its entry here, so that its stamp never comes again.
-        let (value, stamp) = articles.entry(*article).or_insert((0, 0));
-        (*value, *stamp) = (pieces.copied().unwrap_or(0), *stamp + 1);
+        let (value, stamp) = articles.entry(*write.key).or_insert((0, 0));
+        (*value, *stamp) = (write.value.copied().unwrap_or(0), *stamp + 1);
         Ok(())
     }
 }

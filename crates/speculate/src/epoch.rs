@@ -3,12 +3,13 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{Location, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 
 use crate::forward::{Directory, Site, Write, WriteId};
-use crate::log::{Escape, Log, Op, Source, SubEpochs};
+use crate::log::{Answer, Escape, Log, Op, Source, SubEpochs};
 use crate::store::Store;
 
 /// A body looks after at most so many operations whether its answers are still right.
@@ -31,6 +32,27 @@ impl<K, V> Shared<K, V> {
         self.changes.iter().map(|changes| changes.load(Ordering::Acquire)).sum()
     }
 
+    /// Takes the writes of a committed epoch, which no epoch in flight can have read, out of the directory.
+    pub(crate) fn retire<S: Store<Key = K, Value = V>>(&self, epoch: u64, log: &Log<S>)
+    where
+        K: Eq + std::hash::Hash + Clone,
+    {
+        if self.is_alone() {
+            return;
+        }
+        for op in &log.ops {
+            if let Op::Write { key, .. } = op {
+                self.directory.retire(key, epoch);
+            }
+        }
+    }
+
+    /// Whether there is one worker, and so never an earlier epoch in flight.
+    #[inline]
+    pub(crate) fn is_alone(&self) -> bool {
+        self.changes.len() == 1
+    }
+
     /// The first epoch that can be in flight together with `epoch`, which is.
     fn first_beside(&self, epoch: u64) -> u64 {
         (epoch + 1).saturating_sub(self.changes.len() as u64)
@@ -49,15 +71,15 @@ pub(crate) struct Stale {
 impl<S: Store> Log<S> {
     /// Whether the read at `at` got what it would get from the earlier epochs now.
     pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
-        let Op::Read { key, source, .. } = &self.ops[at] else { return None };
+        let Op::Read { key, hash, source, .. } = &self.ops[at] else { return None };
         let read = match source {
             Source::Store(_) => None,
             Source::Epoch(id) => Some(*id),
             // A refusal is not looked into before the epoch is homefree.
-            Source::Own | Source::Locked | Source::Failed => return None,
+            Source::Locked | Source::Failed => return None,
         };
-        let newest = epoch.checked_sub(1).and_then(|last| {
-            shared.directory.newest(key, shared.first_beside(epoch), last, |write| (write.id, write.site))
+        let newest = epoch.checked_sub(1).filter(|_| !shared.is_alone()).and_then(|last| {
+            shared.directory.newest((key, *hash), shared.first_beside(epoch), last, |write| (write.id, write.site))
         });
         if newest.map(|(id, _)| id) == read { None } else { Some(Stale { at, writer: newest.map(|(_, site)| site) }) }
     }
@@ -96,6 +118,7 @@ pub struct Epoch<'a, S: Store> {
     pub(crate) worker: usize,
     pub(crate) sub_epochs: SubEpochs,
     pub(crate) log: &'a mut Log<S>,
+    pub(crate) local: &'a mut S::Local,
     /// Where the next operation goes.
     pub(crate) next: usize,
     /// Operations before this one get their recorded answers.
@@ -116,32 +139,69 @@ impl<S: Store> Epoch<'_, S> {
     /// Those of the store.
     #[track_caller]
     pub fn get(&mut self, key: &S::Key) -> Result<Option<S::Value>, S::Error> {
+        self.view(key, |value| value.cloned())
+    }
+
+    /// Shows the value of a key to `show`, as [`Epoch::get`] returns it, without a copy.
+    ///
+    /// # Errors
+    /// Those of the store.
+    #[track_caller]
+    pub fn view<R>(&mut self, key: &S::Key, show: impl FnOnce(Option<&S::Value>) -> R) -> Result<R, S::Error> {
         let site = Location::caller();
-        let recorded = self.replay(|op| match op {
-            Op::Read { key: recorded, value, .. } if recorded == key => Some(value.clone()),
-            _ => None,
-        });
-        if let Some(value) = recorded {
-            return Ok(value);
+        if self.must_do() {
+            self.read(key, site)?;
+        } else if !self.is_read_of(key) {
+            self.diverge(self.next);
         }
-        let first = self.shared.first_beside(self.number);
-        let forwarded = self.shared.directory.newest(key, first, self.number, |write| {
-            let source = if write.epoch == self.number { Source::Own } else { Source::Epoch(write.id) };
-            (write.value.clone(), source)
+        self.next += 1;
+        Ok(show(self.log.value(self.next - 1)))
+    }
+
+    /// Whether the next recorded operation is a read of this key.
+    fn is_read_of(&self, key: &S::Key) -> bool {
+        let op = match &self.log.ops[self.next] {
+            Op::Again { of, .. } => &self.log.ops[*of],
+            Op::Write { .. } => return false,
+            op => op,
+        };
+        matches!(op, Op::Read { key: read, .. } | Op::Write { key: read, .. } if read == key)
+    }
+
+    /// Reads a key and records what came of it.
+    fn read(&mut self, key: &S::Key, site: Site) -> Result<(), S::Error> {
+        let hash = self.shared.directory.hash(key);
+        if let Some(of) = self.log.last(key, hash) {
+            self.log.ops.push(Op::Again { of, site });
+            return Ok(());
+        }
+        let last = self.number.checked_sub(1).filter(|_| !self.shared.is_alone());
+        let forwarded = last.and_then(|last| {
+            let first = self.shared.first_beside(self.number);
+            self.shared.directory.newest((key, hash), first, last, |write| (write.value.clone(), write.id))
         });
         let (value, source) = match (forwarded, &mut self.order) {
-            (Some(forwarded), _) => forwarded,
-            (None, Some(order)) => (self.store.read(order, key)?, Source::Locked),
-            (None, None) => match self.store.peek(key) {
-                Ok((value, stamp)) => (value, Source::Store(stamp)),
+            (Some((value, id)), _) => (value.into(), Source::Epoch(id)),
+            (None, Some(order)) => (self.store.read(order, key)?.into(), Source::Locked),
+            (None, None) => match self.store.peek(self.local, key) {
+                Ok((value, stamp)) => (value.into(), Source::Store(stamp)),
                 Err(error) => {
-                    self.record(Op::Read { key: key.clone(), value: None, source: Source::Failed, site });
+                    let (key, source) = (key.clone(), Source::Failed);
+                    self.log.push(Op::Read { key, hash, value: Answer::Absent, source, to_write: false, site }, hash);
+                    self.next += 1;
                     return Err(error);
                 }
             },
         };
-        self.record(Op::Read { key: key.clone(), value: value.clone(), source, site });
-        Ok(value)
+        self.log.push(Op::Read { key: key.clone(), hash, value, source, to_write: false, site }, hash);
+        Ok(())
+    }
+
+    /// Says that the body will soon get these keys: a hint, by which a store may search for many at a time.
+    pub fn announce(&mut self, keys: &[S::Key]) {
+        if self.next >= self.replayed {
+            self.store.announce(self.local, keys);
+        }
     }
 
     /// Writes a value. Later epochs see it at once, the store in order.
@@ -165,13 +225,19 @@ impl<S: Store> Epoch<'_, S> {
             // It has been forwarded already.
             return;
         }
-        let id = self.ids.get();
-        self.ids.set(id + self.shared.changes.len() as u64);
-        let write = Write { id: WriteId(id), epoch: self.number, operation: self.next, value: value.clone(), site };
-        self.shared.directory.publish(&key, write);
-        changed(self.shared, self.worker);
-        self.looked_at += 1;
-        self.record(Op::Write { key, value, site });
+        let value = value.map(Arc::new);
+        let hash = self.shared.directory.hash(&key);
+        let before = self.log.written(&key, hash);
+        if !self.shared.is_alone() {
+            let id = WriteId(self.ids.get());
+            self.ids.set(id.0 + self.shared.changes.len() as u64);
+            let write = Write { id, epoch: self.number, operation: self.next, value: value.clone(), site };
+            self.shared.directory.publish((&key, hash), write);
+            changed(self.shared, self.worker);
+            self.looked_at += 1;
+        }
+        self.log.push(Op::Write { key, value, before, site }, hash);
+        self.next += 1;
     }
 
     /// Runs `operation` at once, outside speculation, and `undo` if the epoch is rewound to before it or never commits.
@@ -206,8 +272,7 @@ impl<S: Store> Epoch<'_, S> {
     /// another one than was recorded. An operation that has to be done looks around first.
     #[inline]
     fn replay<R>(&mut self, answer: impl FnOnce(&Op<S>) -> Option<R>) -> Option<R> {
-        if self.next >= self.replayed {
-            self.look_around();
+        if self.must_do() {
             return None;
         }
         let answer = answer(&self.log.ops[self.next]);
@@ -216,6 +281,16 @@ impl<S: Store> Epoch<'_, S> {
         }
         self.next += 1;
         answer
+    }
+
+    /// Whether the next operation has to be done, after a look around; if not, it was recorded.
+    #[inline]
+    fn must_do(&mut self) -> bool {
+        let must = self.next >= self.replayed;
+        if must {
+            self.look_around();
+        }
+        must
     }
 
     fn record(&mut self, op: Op<S>) {

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
@@ -29,7 +30,7 @@ pub(crate) struct Write<V> {
     /// Which of the epoch's operations.
     pub(crate) operation: usize,
     /// `None`: deleted.
-    pub(crate) value: Option<V>,
+    pub(crate) value: Option<Arc<V>>,
     pub(crate) site: Site,
 }
 
@@ -57,17 +58,29 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
         }
     }
 
-    /// Where a key is counted, and where its writes are.
+    /// The hash of a key.
     #[inline]
-    fn places(&self, key: &K) -> (usize, usize) {
-        let hash = self.hasher.hash_one(key) as usize;
+    pub(crate) fn hash(&self, key: &K) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    /// Where keys of a hash are counted, and where their writes are.
+    #[inline]
+    fn places(hash: u64) -> (usize, usize) {
+        let hash = (hash >> 32) as usize;
         (hash % COUNTERS, hash / COUNTERS % SHARDS)
     }
 
     /// Shows the newest write of a key by the epochs from `first` to `last`, if there is one.
     #[inline]
-    pub(crate) fn newest<R>(&self, key: &K, first: u64, last: u64, show: impl FnOnce(&Write<V>) -> R) -> Option<R> {
-        let (counter, shard) = self.places(key);
+    pub(crate) fn newest<R>(
+        &self,
+        (key, hash): (&K, u64),
+        first: u64,
+        last: u64,
+        show: impl FnOnce(&Write<V>) -> R,
+    ) -> Option<R> {
+        let (counter, shard) = Self::places(hash);
         if self.counters[counter].load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -78,8 +91,8 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
         Some(show(newest))
     }
 
-    pub(crate) fn publish(&self, key: &K, write: Write<V>) {
-        let (counter, shard) = self.places(key);
+    pub(crate) fn publish(&self, (key, hash): (&K, u64), write: Write<V>) {
+        let (counter, shard) = Self::places(hash);
         let mut shard = self.shards[shard].lock();
         match shard.get_mut(key) {
             Some(writes) => writes.push(write),
@@ -100,7 +113,7 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
     }
 
     fn remove(&self, key: &K, goes: impl Fn(&Write<V>) -> bool) {
-        let (counter, shard) = self.places(key);
+        let (counter, shard) = Self::places(self.hash(key));
         let mut shard = self.shards[shard].lock();
         let Some(writes) = shard.get_mut(key) else { return };
         let before = writes.len();
@@ -131,18 +144,19 @@ mod tests {
     use super::*;
 
     fn write(id: u64, epoch: u64, operation: usize) -> Write<u64> {
-        Write { id: WriteId(id), epoch, operation, value: Some(id), site: Location::caller() }
+        Write { id: WriteId(id), epoch, operation, value: Some(Arc::new(id)), site: Location::caller() }
     }
 
     #[test]
     fn a_reader_gets_the_newest_write_of_the_epochs_before_it() {
         let directory = Directory::new();
-        let newest = |first, last| directory.newest(&'k', first, last, |w| w.id.0);
+        let hashed = |key: &'static char| (key, directory.hash(key));
+        let newest = |first, last| directory.newest(hashed(&'k'), first, last, |w| w.id.0);
         assert_eq!(newest(0, 9), None);
-        directory.publish(&'k', write(1, 4, 0));
-        directory.publish(&'k', write(2, 2, 7));
-        directory.publish(&'k', write(3, 4, 3));
-        directory.publish(&'l', write(4, 5, 0));
+        directory.publish(hashed(&'k'), write(1, 4, 0));
+        directory.publish(hashed(&'k'), write(2, 2, 7));
+        directory.publish(hashed(&'k'), write(3, 4, 3));
+        directory.publish(hashed(&'l'), write(4, 5, 0));
         assert_eq!(
             [newest(0, 9), newest(0, 3), newest(0, 1), newest(3, 3), newest(3, 4)],
             [Some(3), Some(2), None, None, Some(3)]
@@ -156,10 +170,10 @@ mod tests {
     #[test]
     fn nothing_is_left_of_cleared_writes() {
         let mut directory = Directory::new();
-        (0..100).for_each(|key| directory.publish(&key, write(key, key, 0)));
+        (0..100).for_each(|key| directory.publish((&key, directory.hash(&key)), write(key, key, 0)));
         directory.clear();
         assert_eq!(directory.len(), 0);
-        assert!((0..100).all(|key| directory.newest(&key, 0, 100, |_| ()).is_none()));
+        assert!((0..100).all(|key| directory.newest((&key, directory.hash(&key)), 0, 100, |_| ()).is_none()));
         assert!(directory.counters.iter().all(|counter| counter.load(Ordering::Relaxed) == 0));
     }
 }

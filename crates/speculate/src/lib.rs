@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use std::{collections::HashMap, convert::Infallible, sync::RwLock};
-//! use speculate::{Options, Speculator, Store};
+//! use speculate::{Options, Seen, Speculator, Store, Written};
 //!
 //! /// Values with stamps, under one lock. No other writers.
 //! struct Map(RwLock<HashMap<u64, (u64, u64)>>);
@@ -18,23 +18,24 @@
 //!     type Key = u64;
 //!     type Value = u64;
 //!     type Stamp = u64;
+//!     type Local = ();
 //!     type Order = ();
 //!     type Error = Infallible;
 //!
-//!     fn peek(&self, key: &u64) -> Result<(Option<u64>, u64), Infallible> {
+//!     fn peek(&self, _: &mut (), key: &u64) -> Result<(Option<u64>, u64), Infallible> {
 //!         let map = self.0.read().unwrap();
 //!         Ok(map.get(key).map_or((None, 0), |(value, stamp)| (Some(*value), *stamp)))
 //!     }
-//!     fn confirm(&self, _: &mut (), key: &u64, stamp: &u64) -> Result<bool, Infallible> {
-//!         Ok(self.peek(key)?.1 == *stamp)
+//!     fn confirm(&self, _: &mut (), seen: Seen<'_, Map>) -> Result<bool, Infallible> {
+//!         Ok(self.peek(&mut (), seen.key)?.1 == *seen.stamp)
 //!     }
 //!     fn read(&self, _: &mut (), key: &u64) -> Result<Option<u64>, Infallible> {
-//!         Ok(self.peek(key)?.0)
+//!         Ok(self.peek(&mut (), key)?.0)
 //!     }
-//!     fn write(&self, _: &mut (), key: &u64, value: Option<&u64>) -> Result<(), Infallible> {
+//!     fn write(&self, _: &mut (), write: &Written<'_, Map>) -> Result<(), Infallible> {
 //!         let mut map = self.0.write().unwrap();
-//!         let (old, stamp) = map.entry(*key).or_default();
-//!         (*old, *stamp) = (*value.expect("this program deletes nothing"), *stamp + 1);
+//!         let (old, stamp) = map.entry(*write.key).or_default();
+//!         (*old, *stamp) = (*write.value.expect("this program deletes nothing"), *stamp + 1);
 //!         Ok(())
 //!     }
 //! }
@@ -83,6 +84,7 @@ struct Readme;
 mod epoch;
 mod error;
 mod forward;
+mod last;
 mod log;
 mod pool;
 mod speculator;
@@ -94,4 +96,4 @@ pub use epoch::Epoch;
 pub use error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 pub use speculator::{Options, Speculator, StayAwake};
 pub use stats::{Dependence, Stats, Writer};
-pub use store::Store;
+pub use store::{Seen, Store, Written};

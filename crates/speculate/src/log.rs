@@ -2,9 +2,11 @@
 //! again up to the checkpoint.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use crate::forward::{Site, WriteId};
-use crate::store::Store;
+use crate::last::Last;
+use crate::store::{Seen, Store, Written};
 
 /// Where a value that was read came from.
 #[derive(Debug)]
@@ -13,8 +15,6 @@ pub(crate) enum Source<T> {
     Store(T),
     /// An earlier epoch that had not committed, or not long ago.
     Epoch(WriteId),
-    /// The epoch itself.
-    Own,
     /// The store, locked: in order.
     Locked,
     /// Nowhere: the store has refused.
@@ -31,15 +31,82 @@ pub(crate) struct Escape {
 
 /// An operation of an epoch.
 pub(crate) enum Op<S: Store> {
-    Read { key: S::Key, value: Option<S::Value>, source: Source<S::Stamp>, site: Site },
-    Write { key: S::Key, value: Option<S::Value>, site: Site },
-    Escape { escape: Escape, site: Site },
+    /// The first read of a key, unless the epoch has written it before.
+    Read {
+        key: S::Key,
+        hash: u64,
+        value: Answer<S::Value>,
+        source: Source<S::Stamp>,
+        /// The epoch has also written the key (perhaps in a part that was rewound since).
+        to_write: bool,
+        site: Site,
+    },
+    Write {
+        key: S::Key,
+        value: Option<Arc<S::Value>>,
+        /// The last operation on the key before.
+        before: Option<usize>,
+        site: Site,
+    },
+    /// Another read of a key, which gets what an earlier operation of the epoch has read or written.
+    Again {
+        of: usize,
+        site: Site,
+    },
+    Escape {
+        escape: Escape,
+        site: Site,
+    },
+}
+
+/// The value that a read got.
+pub(crate) enum Answer<V> {
+    /// From the store.
+    Value(V),
+    /// From a write that was forwarded.
+    Forwarded(Arc<V>),
+    /// None.
+    Absent,
+}
+
+impl<V> Answer<V> {
+    pub(crate) fn get(&self) -> Option<&V> {
+        match self {
+            Answer::Value(value) => Some(value),
+            Answer::Forwarded(value) => Some(value),
+            Answer::Absent => None,
+        }
+    }
+}
+
+impl<V> From<Option<V>> for Answer<V> {
+    fn from(value: Option<V>) -> Answer<V> {
+        value.map_or(Answer::Absent, Answer::Value)
+    }
+}
+
+impl<V> From<Option<Arc<V>>> for Answer<V> {
+    fn from(value: Option<Arc<V>>) -> Answer<V> {
+        value.map_or(Answer::Absent, Answer::Forwarded)
+    }
 }
 
 impl<S: Store> Op<S> {
+    /// What the store is to write, if this is a write; `ops` are the operations of its epoch.
+    pub(crate) fn written<'o>(&'o self, ops: &'o [Op<S>]) -> Option<Written<'o, S>> {
+        let Op::Write { key, value, before, .. } = self else { return None };
+        let seen = match before.map(|at| &ops[at]) {
+            Some(Op::Read { key, value, source: Source::Store(stamp), .. }) => {
+                Some(Seen { key, value: value.get(), stamp, to_write: true })
+            }
+            _ => None,
+        };
+        Some(Written { key, value: value.as_deref(), seen })
+    }
+
     pub(crate) fn site(&self) -> Site {
         match self {
-            Op::Read { site, .. } | Op::Write { site, .. } | Op::Escape { site, .. } => site,
+            Op::Read { site, .. } | Op::Write { site, .. } | Op::Again { site, .. } | Op::Escape { site, .. } => site,
         }
     }
 }
@@ -47,15 +114,54 @@ impl<S: Store> Op<S> {
 /// The operations of an epoch, in order. Its memory is used again by later epochs.
 pub(crate) struct Log<S: Store> {
     pub(crate) ops: Vec<Op<S>>,
+    last: Last,
 }
 
 impl<S: Store> Log<S> {
     pub(crate) fn new() -> Log<S> {
-        Log { ops: Vec::new() }
+        Log { ops: Vec::new(), last: Last::default() }
+    }
+
+    /// The last operation on a key, which has this hash: its first read, or a write.
+    #[inline]
+    pub(crate) fn last(&self, key: &S::Key, hash: u64) -> Option<usize> {
+        self.last
+            .find(hash, |at| matches!(&self.ops[at], Op::Read { key: k, .. } | Op::Write { key: k, .. } if k == key))
+    }
+
+    /// Adds a read of a key that no operation was on yet, or a write.
+    #[inline]
+    pub(crate) fn push(&mut self, op: Op<S>, hash: u64) {
+        let ops = &self.ops;
+        let (Op::Read { key, .. } | Op::Write { key, .. }) = &op else { unreachable!("an operation on a key") };
+        let same = |at: usize| matches!(&ops[at], Op::Read { key: k, .. } | Op::Write { key: k, .. } if k == key);
+        self.last.set(hash, ops.len(), same);
+        self.ops.push(op);
+    }
+
+    /// Notes that a key is about to be written, so that its lock is taken for that from the start; returns the last
+    /// operation on it.
+    pub(crate) fn written(&mut self, key: &S::Key, hash: u64) -> Option<usize> {
+        let last = self.last(key, hash)?;
+        if let Op::Read { to_write, .. } = &mut self.ops[last] {
+            *to_write = true;
+        }
+        Some(last)
+    }
+
+    /// What an operation has read or written.
+    pub(crate) fn value(&self, at: usize) -> Option<&S::Value> {
+        match &self.ops[at] {
+            Op::Read { value, .. } => value.get(),
+            Op::Write { value, .. } => value.as_deref(),
+            Op::Again { of, .. } => self.value(*of),
+            Op::Escape { .. } => None,
+        }
     }
 
     /// Forgets the operations from `at` on, the last one first; escaped ones are undone, and `written` is told of writes.
-    pub(crate) fn rewind(&mut self, at: usize, mut written: impl FnMut(&S::Key, usize)) {
+    /// `hash` gives the hash of a key.
+    pub(crate) fn rewind(&mut self, at: usize, hash: impl Fn(&S::Key) -> u64, mut written: impl FnMut(&S::Key, usize)) {
         while self.ops.len() > at {
             match self.ops.pop() {
                 Some(Op::Write { key, .. }) => written(&key, self.ops.len()),
@@ -63,6 +169,21 @@ impl<S: Store> Log<S> {
                 _ => {}
             }
         }
+        self.last.clear();
+        let ops = &self.ops;
+        for (at, op) in ops.iter().enumerate() {
+            if let Op::Read { key, .. } | Op::Write { key, .. } = op {
+                let same =
+                    |at: usize| matches!(&ops[at], Op::Read { key: k, .. } | Op::Write { key: k, .. } if k == key);
+                self.last.set(hash(key), at, same);
+            }
+        }
+    }
+
+    /// Forgets all operations.
+    pub(crate) fn clear(&mut self) {
+        self.ops.clear();
+        self.last.clear();
     }
 }
 

@@ -61,6 +61,11 @@ impl Options {
         Options { grain: iterations, ..self }
     }
 
+    /// Iterations of an epoch, as set.
+    pub fn grain_of_epochs(&self) -> usize {
+        self.grain
+    }
+
     /// How many sub-epochs an epoch has (paper: 8), and of how many operations each; the last one has all further
     /// operations. A violated epoch begins again with the sub-epoch of the read that was wrong. (1, 1) is none.
     #[must_use]
@@ -188,6 +193,55 @@ impl<S: Store> Speculator<S> {
         H: FnMut(&mut S::Order, T) -> Result<(), E> + Send,
         E: Send,
     {
+        self.run_loop(store, order, items, body, then, false)
+    }
+
+    /// As [`Speculator::run`], for loops in which nothing but the writes has to happen in order: `take` gets what the bodies
+    /// return, in order, and neither sees the store nor fails. So the store gets all writes of an epoch at once
+    /// ([`Store::write_all`]), which may be cheaper.
+    ///
+    /// # Errors
+    /// As for [`Speculator::run`].
+    ///
+    /// # Panics
+    /// As [`Speculator::run`]; when `take` panics, later iterations may have written.
+    pub fn collect<I, T, E, B>(
+        &mut self,
+        store: &S,
+        order: &mut S::Order,
+        items: I,
+        body: B,
+        mut take: impl FnMut(T) + Send,
+    ) -> Result<(), LoopError<E, S::Error>>
+    where
+        I: IntoIterator,
+        I::IntoIter: Send,
+        B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E> + Sync,
+        E: Send,
+    {
+        let then = |_: &mut S::Order, result| {
+            take(result);
+            Ok(())
+        };
+        self.run_loop(store, order, items, body, then, true)
+    }
+
+    fn run_loop<I, T, E, B, H>(
+        &mut self,
+        store: &S,
+        order: &mut S::Order,
+        items: I,
+        body: B,
+        then: H,
+        together: bool,
+    ) -> Result<(), LoopError<E, S::Error>>
+    where
+        I: IntoIterator,
+        I::IntoIter: Send,
+        B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E> + Sync,
+        H: FnMut(&mut S::Order, T) -> Result<(), E> + Send,
+        E: Send,
+    {
         let Some(_at_work) = AtWork::begin() else { return Err(LoopError::Nested) };
         let Speculator { options, pool, shared, workers, .. } = self;
         *shared.token.get_mut() = 0;
@@ -198,6 +252,7 @@ impl<S: Store> Speculator<S> {
             grain: options.grain,
             sub_epochs: options.sub_epochs,
             sequential: !options.speculate,
+            together,
             inject: (options.inject * INJECT_ALL as f64).round() as u64,
             feed: Mutex::new(Feed { items: items.into_iter(), epochs: 0, over: false }),
             body,
@@ -211,8 +266,17 @@ impl<S: Store> Speculator<S> {
             });
         }));
         let error = work.error.into_inner();
-        shared.directory.clear();
-        workers.iter_mut().for_each(|worker| worker.get_mut().forget());
+        let whole = ran.is_ok() && !*shared.stopped.get_mut();
+        for worker in workers {
+            worker.get_mut().forget(|epoch, log| {
+                if whole {
+                    shared.retire(epoch, log);
+                }
+            });
+        }
+        if !whole {
+            shared.directory.clear();
+        }
         match ran {
             Ok(()) => error.map_or(Ok(()), Err),
             Err(panic) => resume_unwind(panic),

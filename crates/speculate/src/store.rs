@@ -10,8 +10,9 @@ use std::hash::Hash;
 ///
 /// # What a store promises
 /// - A `peek` never sees half a write.
-/// - A stamp changes whenever the value of its key does, comes or goes included, and never returns to what it was: a
-///   row that is deleted and inserted again has another stamp. A key that has no value has a stamp too.
+/// - What `confirm` confirms is the value that was seen. A store can compare values, or stamps: then a stamp changes whenever
+///   the value of its key does, comes or goes included, and never returns to what it was. A key that has no value has a
+///   stamp too.
 /// - What `confirm` has confirmed, and what `read` and `write` have touched, no other transaction changes before the
 ///   one behind `Order` ends. A store without other writers has nothing to do for that.
 ///
@@ -25,23 +26,29 @@ pub trait Store: Sync {
     /// What a read without a lock remembers, to see later whether the value is still the same. Also the place for what
     /// makes `confirm` cheap, for example where the row was found.
     type Stamp: Send;
+    /// What a worker keeps for the store from one operation to the next: buffers, places of announced keys.
+    type Local: Default + Send;
     /// The side of the store that works in the order of the loop, for example a transaction.
     type Order: Send;
     /// Why the store refuses.
     type Error: Send;
+
+    /// Says that a worker will soon peek at these keys: a hint, by which a store may search for many at a time.
+    fn announce(&self, _local: &mut Self::Local, _keys: &[Self::Key]) {}
 
     /// Reads without a lock, from any thread, beside writers.
     ///
     /// # Errors
     /// Those of the store. An error that a violated epoch has seen is forgotten with the epoch.
     #[expect(clippy::type_complexity, reason = "a value and its stamp")]
-    fn peek(&self, key: &Self::Key) -> Result<(Option<Self::Value>, Self::Stamp), Self::Error>;
+    fn peek(&self, local: &mut Self::Local, key: &Self::Key)
+    -> Result<(Option<Self::Value>, Self::Stamp), Self::Error>;
 
-    /// Locks a key, and says whether its value is still the one that was seen with this stamp.
+    /// Locks a key, and says whether its value is still the one that was seen.
     ///
     /// # Errors
     /// Those of the store, for example a deadlock. They end the loop.
-    fn confirm(&self, order: &mut Self::Order, key: &Self::Key, stamp: &Self::Stamp) -> Result<bool, Self::Error>;
+    fn confirm(&self, order: &mut Self::Order, seen: Seen<'_, Self>) -> Result<bool, Self::Error>;
 
     /// Locks and reads a key.
     ///
@@ -53,5 +60,36 @@ pub trait Store: Sync {
     ///
     /// # Errors
     /// As for [`Store::confirm`].
-    fn write(&self, order: &mut Self::Order, key: &Self::Key, value: Option<&Self::Value>) -> Result<(), Self::Error>;
+    fn write(&self, order: &mut Self::Order, write: &Written<'_, Self>) -> Result<(), Self::Error>;
+
+    /// Writes all that an epoch has written, in this order as far as it matters for the store: see
+    /// [`Speculator::collect`](crate::Speculator::collect).
+    ///
+    /// # Errors
+    /// As for [`Store::confirm`].
+    fn write_all(&self, order: &mut Self::Order, writes: &[Written<'_, Self>]) -> Result<(), Self::Error> {
+        writes.iter().try_for_each(|write| self.write(order, write))
+    }
+}
+
+/// What an epoch has peeked at.
+pub struct Seen<'a, S: Store + ?Sized> {
+    /// Its key.
+    pub key: &'a S::Key,
+    /// The value; `None` if there was none.
+    pub value: Option<&'a S::Value>,
+    /// Its stamp.
+    pub stamp: &'a S::Stamp,
+    /// Whether the epoch also writes the key: a store with locks takes at once the lock that a write needs.
+    pub to_write: bool,
+}
+
+/// What an epoch has written.
+pub struct Written<'a, S: Store + ?Sized> {
+    /// Its key.
+    pub key: &'a S::Key,
+    /// The value; `None` to delete it.
+    pub value: Option<&'a S::Value>,
+    /// Where the epoch has peeked at the key before, if it did, that is confirmed, and it did nothing else to the key since.
+    pub seen: Option<Seen<'a, S>>,
 }

@@ -4,18 +4,20 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 use crate::epoch::{AfterCommit, Diverged, Epoch, Shared, Stale, Unwind, changed};
 use crate::error::LoopError;
 use crate::log::{Log, Op, Source, SubEpochs};
 use crate::pool::Spin;
 use crate::stats::{Profile, Stats, Writer};
-use crate::store::Store;
+use crate::store::{Seen, Store, Written};
 
 /// A loop, as all workers see it.
 pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E> {
@@ -25,6 +27,8 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E> {
     pub(crate) sub_epochs: SubEpochs,
     /// Epochs run holding the token from the start.
     pub(crate) sequential: bool,
+    /// The writes of an epoch go to the store together, before `then` gets what its iterations returned.
+    pub(crate) together: bool,
     /// Of [`INJECT_ALL`] reads, so many are violated.
     pub(crate) inject: u64,
     pub(crate) feed: Mutex<Feed<I>>,
@@ -32,6 +36,9 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E> {
     pub(crate) in_order: Mutex<InOrder<'l, S, H>>,
     pub(crate) error: Mutex<Option<LoopError<E, S::Error>>>,
 }
+
+/// Writes of an epoch for which no memory is taken.
+const WRITES: usize = 64;
 
 /// Every read is violated.
 pub(crate) const INJECT_ALL: u64 = 1 << 32;
@@ -52,6 +59,7 @@ pub(crate) struct InOrder<'l, S: Store, H> {
 /// What a worker keeps from loop to loop.
 pub(crate) struct Worker<S: Store> {
     log: Log<S>,
+    local: S::Local,
     /// Logs of committed epochs, whose writes are still forwarded.
     retired: VecDeque<(u64, Log<S>)>,
     spare: Vec<Log<S>>,
@@ -65,6 +73,7 @@ impl<S: Store> Worker<S> {
     pub(crate) fn new(number: usize, seed: u64) -> Worker<S> {
         Worker {
             log: Log::new(),
+            local: S::Local::default(),
             retired: VecDeque::new(),
             spare: Vec::new(),
             ids: Cell::new(number as u64),
@@ -74,12 +83,13 @@ impl<S: Store> Worker<S> {
         }
     }
 
-    /// Forgets a loop that has ended, and undoes what an epoch escaped that has not committed. Its writes have been taken
-    /// out of the directory.
-    pub(crate) fn forget(&mut self) {
-        self.log.rewind(0, |_, _| ());
-        while let Some((_, mut log)) = self.retired.pop_front() {
-            log.ops.clear();
+    /// Forgets a loop that has ended, and undoes what an epoch escaped that has not committed. `committed` is told of
+    /// the epochs whose writes are still forwarded.
+    pub(crate) fn forget(&mut self, mut committed: impl FnMut(u64, &Log<S>)) {
+        self.log.rewind(0, |_| 0, |_, _| ());
+        while let Some((epoch, mut log)) = self.retired.pop_front() {
+            committed(epoch, &log);
+            log.clear();
             self.spare.push(log);
         }
     }
@@ -197,11 +207,8 @@ where
             && epoch + workers <= token
             && let Some((epoch, mut log)) = worker.retired.pop_front()
         {
-            for op in log.ops.drain(..) {
-                if let Op::Write { key, .. } = op {
-                    self.shared.directory.retire(&key, epoch);
-                }
-            }
+            self.shared.retire(epoch, &log);
+            log.clear();
             worker.spare.push(log);
         }
     }
@@ -286,13 +293,18 @@ where
         }
         let Attempt { results, worker, .. } = attempt;
         let mut done = 0;
+        if self.together && matches!(ending, Ending::Done | Ending::Unwound) {
+            done = worker.log.ops.len();
+            self.write(&mut worker.log.ops, 0..done, in_order.order)?;
+        }
         for (result, end) in results.drain(..) {
-            self.write(&mut worker.log.ops[done..end], in_order.order)?;
-            done = end;
+            self.write(&mut worker.log.ops, done..end, in_order.order)?;
+            done = done.max(end);
             (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
         }
         // What an iteration wrote before it failed.
-        self.write(&mut worker.log.ops[done..], in_order.order)?;
+        let len = worker.log.ops.len();
+        self.write(&mut worker.log.ops, done..len, in_order.order)?;
         match ending {
             Ending::Failed(error) => return Err(LoopError::Body(error)),
             Ending::Panicked(panic) => resume_unwind(panic),
@@ -317,9 +329,12 @@ where
             if let Some(stale) = attempt.worker.log.stale(self.shared, attempt.number, at) {
                 return Ok(Some(stale));
             }
-            let Op::Read { key, source, .. } = &attempt.worker.log.ops[at] else { continue };
+            let Op::Read { key, value, source, to_write, .. } = &attempt.worker.log.ops[at] else { continue };
             let is_right = match source {
-                Source::Store(stamp) => self.store.confirm(order, key, stamp).map_err(LoopError::Store)?,
+                Source::Store(stamp) => {
+                    let seen = Seen { key, value: value.get(), stamp, to_write: *to_write };
+                    self.store.confirm(order, seen).map_err(LoopError::Store)?
+                }
                 Source::Failed => false,
                 _ => true,
             };
@@ -332,18 +347,24 @@ where
         Ok(None)
     }
 
-    /// Does in order what an iteration has done: writes, and keeps what it escaped, however the loop ends.
-    fn write(&self, ops: &mut [Op<S>], order: &mut S::Order) -> Result<(), LoopError<E, S::Error>> {
-        for op in ops {
-            match op {
-                Op::Write { key, value, .. } => {
-                    self.store.write(order, key, value.as_ref()).map_err(LoopError::Store)?;
-                }
-                Op::Escape { escape, .. } => escape.undo = None,
-                Op::Read { .. } => {}
+    /// Does in order what operations have done: writes, and keeps what they escaped, however the loop ends.
+    fn write(
+        &self,
+        ops: &mut [Op<S>],
+        range: Range<usize>,
+        order: &mut S::Order,
+    ) -> Result<(), LoopError<E, S::Error>> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        for op in &mut ops[range.clone()] {
+            if let Op::Escape { escape, .. } = op {
+                escape.undo = None;
             }
         }
-        Ok(())
+        let ops = &*ops;
+        let writes: SmallVec<[Written<'_, S>; WRITES]> = ops[range].iter().filter_map(|op| op.written(ops)).collect();
+        self.store.write_all(order, &writes).map_err(LoopError::Store)
     }
 
     /// Runs the body of an epoch from its begin; operations before the checkpoint get their recorded answers.
@@ -359,6 +380,7 @@ where
             worker: attempt.me,
             sub_epochs: self.sub_epochs,
             log: &mut worker.log,
+            local: &mut worker.local,
             next: 0,
             replayed: attempt.checkpoint,
             order,
@@ -398,10 +420,17 @@ where
         let Attempt { number, me, worker, .. } = attempt;
         let site = worker.log.ops[stale.at].site();
         let (len, checkpoint) = (worker.log.ops.len(), self.sub_epochs.checkpoint(stale.at));
-        worker.log.rewind(checkpoint, |key, at| {
-            self.shared.directory.withdraw(key, *number, at);
-            changed(self.shared, *me);
-        });
+        let shared = self.shared;
+        worker.log.rewind(
+            checkpoint,
+            |key| shared.directory.hash(key),
+            |key, at| {
+                if !shared.is_alone() {
+                    shared.directory.withdraw(key, *number, at);
+                    changed(shared, *me);
+                }
+            },
+        );
         let rewound = len - checkpoint;
         // Replayed operations take next to no time.
         let lost = attempt.ran_ns * rewound as u64 / (len - attempt.checkpoint).max(rewound) as u64;

@@ -207,6 +207,13 @@ pub mod record_parts {
     pub use crate::table::codec::{put_part, size_of_all, take_part};
 }
 
+/// Reading without locks, and locking later what was read: for programs that compute ahead of their transactions.
+///
+/// [`Database::peek_raw`] reads from any thread; [`Transaction::confirm_raw`] locks and compares.
+pub mod optimistic {
+    pub use crate::db::optimistic::{Peeker, Place};
+}
+
 /// Disks: real, in memory, simulated.
 pub mod disk {
     pub use crate::io::*;

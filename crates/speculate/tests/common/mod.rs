@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Mutex;
 
-use speculate::Store;
+use speculate::{Seen, Store, Written};
 
 /// Rows and their stamps; a row that is gone keeps its stamp.
 #[derive(Debug, Default)]
@@ -75,17 +75,18 @@ impl Store for Rows {
     type Key = u8;
     type Value = u64;
     type Stamp = u64;
+    type Local = ();
     type Order = Locks;
     type Error = Infallible;
 
-    fn peek(&self, key: &u8) -> Result<(Option<u64>, u64), Infallible> {
+    fn peek(&self, (): &mut (), key: &u8) -> Result<(Option<u64>, u64), Infallible> {
         Ok(self.state.lock().unwrap().row(*key))
     }
 
-    fn confirm(&self, locks: &mut Locks, key: &u8, stamp: &u64) -> Result<bool, Infallible> {
+    fn confirm(&self, locks: &mut Locks, seen: Seen<'_, Self>) -> Result<bool, Infallible> {
         let mut state = self.state.lock().unwrap();
-        state.lock(locks, *key);
-        Ok(state.row(*key).1 == *stamp)
+        state.lock(locks, *seen.key);
+        Ok(state.row(*seen.key).1 == *seen.stamp)
     }
 
     fn read(&self, locks: &mut Locks, key: &u8) -> Result<Option<u64>, Infallible> {
@@ -94,10 +95,11 @@ impl Store for Rows {
         Ok(state.row(*key).0)
     }
 
-    fn write(&self, locks: &mut Locks, key: &u8, value: Option<&u64>) -> Result<(), Infallible> {
+    fn write(&self, locks: &mut Locks, write: &Written<'_, Self>) -> Result<(), Infallible> {
+        let Written { key, value, .. } = write;
         let mut state = self.state.lock().unwrap();
-        state.lock(locks, *key);
-        state.put(*key, value.copied());
+        state.lock(locks, **key);
+        state.put(**key, value.copied());
         Ok(())
     }
 }

@@ -84,6 +84,22 @@ impl Tree {
         Ok(LeafAt { read, position, exact })
     }
 
+    /// The place of `key` in this frame, if that holds the leaf of the key: for one who has been there before. To be
+    /// validated as what [`Tree::find`] returns.
+    pub(crate) fn find_in<'p>(&self, pool: &'p BufferPool, frame: u32, key: &[u8]) -> Option<LeafAt<'p>> {
+        let read = pool.frame(frame).read(pool.latches());
+        let page = read.page();
+        // A frame that has lost its page still shows it. A page that leaves its tree is emptied before it is unlatched, so
+        // a leaf that covers the key is its leaf.
+        let is_its_leaf =
+            !read.frame().page_id().is_none() && page.index() == self.index && page.is_leaf() && page.covers(key);
+        if !is_its_leaf {
+            return None;
+        }
+        let (position, exact) = page.lower_bound(key);
+        Some(LeafAt { read, position, exact })
+    }
+
     /// As [`Tree::find`], prefetching lines and stopping at points.
     #[inline(never)]
     fn find_stepping<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafAt<'p>, StorageError> {

@@ -9,6 +9,7 @@ pub(crate) mod cursor;
 pub(crate) mod database;
 pub(crate) mod files;
 mod many;
+pub(crate) mod optimistic;
 pub(crate) mod options;
 pub(crate) mod ranges;
 mod raw;

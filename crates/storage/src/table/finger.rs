@@ -98,8 +98,11 @@ impl<'db> Txn<'db> {
             return None;
         }
         let read = core.pool.frame(finger.frame).read(core.latches);
-        let stands = read.version() == finger.version;
-        stands.then_some(LeafAt { read, position: usize::from(finger.position) + 1, exact: false })
+        if read.version() == finger.version {
+            return Some(LeafAt { read, position: usize::from(finger.position) + 1, exact: false });
+        }
+        drop(read);
+        index.tree.find_in(&core.pool, finger.frame, key)
     }
 
     /// Releases a leaf into which `key` was put at `position` (the last key if there were several), and remembers the

@@ -6,6 +6,7 @@
 
 use super::catalog::CATALOG;
 use super::index::Index;
+use super::peek::spot;
 use crate::base::error::StorageError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
@@ -13,30 +14,19 @@ use crate::btree::search::{GROUP, KeyHint, KeyQuery, LeafAt};
 use crate::lock::LockName;
 use crate::page::PageRef;
 use crate::txn::context::{LeafSpot, Memo};
-use crate::txn::core::Txn;
+use crate::txn::core::{Core, Txn};
 
 impl<'db> Txn<'db> {
     /// The place of `key`, whose lock name is `name`. To be validated by the caller as any optimistic position.
     #[inline]
     pub(crate) fn locate(&mut self, index: &Index, name: LockName, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
-        let core = self.core;
-        if let Some(memo) = self.claim.peek().memo(name) {
-            let read = core.pool.frame(memo.spot.frame).read(core.latches);
-            if read.version() == memo.spot.version && is_place(read.page(), &memo, index, key) {
-                return Ok(LeafAt { read, position: usize::from(memo.spot.position), exact: memo.exact });
-            }
-        }
-        index.tree.find(&core.pool, key)
+        locate(self.core, self.claim.peek().memo(name), index, key)
     }
 
     /// Where a leaf was read: its frame and version.
     #[inline]
     pub(crate) fn spot(&self, leaf: &LeafAt<'_>) -> LeafSpot {
-        LeafSpot {
-            frame: self.core.pool.index_of(leaf.read.frame()),
-            version: leaf.read.version(),
-            position: leaf.position as u16,
-        }
+        spot(&self.core.pool, leaf)
     }
 
     /// Brings the rows of these keys, the pages above them and their lock buckets into the processor's
@@ -76,6 +66,27 @@ impl<'db> Txn<'db> {
             self.claim.context().remember(Memo { name: *name, spot, exact });
         }
     }
+}
+
+/// The place of `key`, which was perhaps found before. To be validated by the caller as any optimistic position.
+#[inline]
+pub(super) fn locate<'db>(
+    core: &'db Core,
+    memo: Option<Memo>,
+    index: &Index,
+    key: &[u8],
+) -> Result<LeafAt<'db>, StorageError> {
+    if let Some(memo) = memo {
+        let read = core.pool.frame(memo.spot.frame).read(core.latches);
+        if read.version() == memo.spot.version && is_place(read.page(), &memo, index, key) {
+            return Ok(LeafAt { read, position: usize::from(memo.spot.position), exact: memo.exact });
+        }
+        drop(read);
+        if let Some(leaf) = index.tree.find_in(&core.pool, memo.spot.frame, key) {
+            return Ok(leaf);
+        }
+    }
+    index.tree.find(&core.pool, key)
 }
 
 /// Whether a remembered place, in a leaf that has not changed since, is that of `key`.

@@ -14,6 +14,7 @@ pub(crate) mod indexed;
 pub(crate) mod info;
 pub(crate) mod locate;
 mod mark;
+pub(crate) mod peek;
 pub(crate) mod point;
 pub(crate) mod run;
 pub(crate) mod scan;

@@ -34,7 +34,10 @@ pub(crate) struct Memo {
     pub(crate) exact: bool,
 }
 
-const NO_MEMO: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, exact: false };
+impl Memo {
+    /// No key's.
+    pub(crate) const NONE: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, exact: false };
+}
 
 /// Buffers for what codecs write. They stay with the slot, so that only its first transactions allocate.
 #[derive(Debug, Default)]
@@ -122,7 +125,7 @@ impl Context {
             cursors: Default::default(),
             heads: Vec::new(),
             ghosts: GhostRuns::default(),
-            memos: Box::new([[NO_MEMO; WAYS]; MEMOS]),
+            memos: Box::new([[Memo::NONE; WAYS]; MEMOS]),
         }
     }
 

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use speculate::MOST_WORKERS;
 
-use super::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, geometry, number, seconds, table, up_to};
+use super::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, geometry, number, probability, seconds, table, up_to};
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
+use crate::lab::latency::LatencyMix;
 use crate::workload::generate::deck::Mix;
 use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Footprint(FootprintFlags),
     /// Rerun an experiment of a paper
     Reproduce(ReproduceFlags),
+    /// Time one transaction on one core, and with its loop running ahead of it on several
+    Latency(LatencyFlags),
     /// Run the index fetches of the STEPS paper's microbenchmark
     IndexFetch(IndexFetchFlags),
     /// Record a random concurrent workload, so that its isolation can be judged
@@ -208,6 +212,44 @@ pub(crate) struct IndexFetchFlags {
     /// Run other code before each round, so that the instruction cache is cold
     #[arg(long)]
     pub(crate) cold: bool,
+    #[command(flatten)]
+    pub(crate) output: JsonFlag,
+}
+
+/// `tpcc latency`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Runs each transaction in four ways, in turn, on copies of the database in memory (a warehouse takes about 1 GB in all); the
+directory stays as it is. All four must leave the same rows. After the TLS paper (TODS 2008).")]
+pub(crate) struct LatencyFlags {
+    #[command(flatten)]
+    pub(crate) directory: DirectoryFlag,
+    /// The transaction
+    #[arg(long, default_value = "new-order", value_name = "MIX", help_heading = "Load")]
+    pub(crate) mix: LatencyMix,
+    /// Transactions of each way
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = number::<u64, 1, { i64::MAX }>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) transactions: u64,
+    #[command(flatten)]
+    pub(crate) random: SeedFlag,
+    /// Threads that a transaction's loop runs on, 1 to 256
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Speculation")]
+    pub(crate) epoch_workers: usize,
+    /// Iterations of an epoch [default: 5 for new-order, 8 for new-order-150]
+    #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Speculation")]
+    pub(crate) grain: Option<usize>,
+    /// Violate each read with this probability, although it was right
+    #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability, allow_negative_numbers = true)]
+    #[arg(help_heading = "Speculation")]
+    pub(crate) inject_violations: f64,
+    /// Print which reads and writes stood in each other's way, by lines of the program
+    #[arg(long, help_heading = "Output")]
+    pub(crate) profile: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
 }

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, RunFlags, SchedulingFlags};
+use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags};
 use super::values::LEAST_POOL_MIB;
 use crate::doors::history;
 use crate::driver::Plan;
+use crate::lab::latency::Latencies;
 use crate::workload::error::Error;
 use crate::workload::settings::{
     Admission, Background, CtxPoints, Durability, EngineKind, Form, Length, RunConfig, Scheduler, Scheduling,
@@ -134,6 +135,20 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
         admission: Admission::Fifo,
     };
     (config, plan)
+}
+
+/// Resolves `tpcc latency`: databases that the measuring thread serves itself.
+pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), Error> {
+    let config = on_disk("latency", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
+    let plan = Latencies {
+        mix: flags.mix,
+        epoch_workers: flags.epoch_workers,
+        grain: flags.grain.unwrap_or(flags.mix.usual_grain()),
+        transactions: flags.transactions,
+        seed: flags.random.seed,
+        inject: flags.inject_violations,
+    };
+    Ok((StoreConfig { durability: Durability::Async, background: Background::Inline, ..config }, plan))
 }
 
 /// Resolves `tpcc history`.

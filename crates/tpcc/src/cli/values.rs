@@ -85,3 +85,9 @@ pub(super) fn table(text: &str) -> Parsed<String> {
     }
     Ok(text.to_owned())
 }
+
+/// A probability.
+pub(super) fn probability(text: &str) -> Parsed<f64> {
+    let given: f64 = text.parse()?;
+    if (0.0..=1.0).contains(&given) { Ok(given) } else { refused(format!(" {given}: from 0 to 1"), None) }
+}

@@ -3,4 +3,5 @@
 mod filler;
 pub(crate) mod footprint;
 pub(crate) mod index_fetch;
+pub(crate) mod latency;
 pub(crate) mod reproduce;

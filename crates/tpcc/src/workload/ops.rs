@@ -43,6 +43,52 @@ pub(crate) trait Read {
     ) -> Result<(), Self::Error>;
 }
 
+/// Reading and writing single rows: all that the steps of an order line need, so that they are written once for
+/// transactions and for epochs that run ahead of one.
+pub(crate) trait RowOps {
+    /// What can go wrong.
+    type Error;
+
+    /// Shows the row of `key`, as [`Read::read`].
+    #[track_caller]
+    fn row<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
+
+    /// As [`Ops::update`].
+    #[track_caller]
+    fn update_row<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
+    ) -> Result<Option<R>, Self::Error>;
+
+    /// As [`Ops::insert`].
+    #[track_caller]
+    fn insert_row<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error>;
+}
+
+impl<O: Ops> RowOps for O {
+    type Error = O::Error;
+
+    #[inline(always)]
+    fn row<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error> {
+        self.read::<T, R>(key, f)
+    }
+
+    #[inline(always)]
+    fn update_row<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
+    ) -> Result<Option<R>, Self::Error> {
+        self.update::<T, R>(key, f)
+    }
+
+    #[inline(always)]
+    fn insert_row<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error> {
+        self.insert::<T>(key, row)
+    }
+}
+
 /// One transaction in progress.
 pub(crate) trait Ops: Read {
     /// Updates hot columns in place, under a lock for update from the start; none when there is no such row.

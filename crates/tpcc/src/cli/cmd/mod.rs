@@ -5,6 +5,7 @@ pub(crate) mod copy;
 pub(crate) mod footprint;
 pub(crate) mod history;
 pub(crate) mod index_fetch;
+pub(crate) mod latency;
 pub(crate) mod load;
 pub(crate) mod reproduce;
 pub(crate) mod run;

@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use storage::disk::FileDisk;
+use storage::disk::{FileDisk, MemDisk};
 use storage::{Copied, CopyError};
 
-use super::advice::below;
+use super::advice::{below, cannot_open};
+use super::database::options;
 use super::store::Store;
 use crate::workload::error::Error;
+use crate::workload::settings::StoreConfig;
 
 /// How far a copy is, for another thread to look at.
 #[derive(Debug, Default)]
@@ -52,5 +54,20 @@ impl Store {
                 Err(Error::failed(error.to_string()).help("choose another directory with --to; nothing was changed"))
             }
         }
+    }
+
+    /// A copy of the database in memory, opened as `config` says, with all pages in its buffer pool.
+    pub(crate) fn copy_in_memory(&self, config: &StoreConfig) -> Result<Store, Error> {
+        let shown = config.shown();
+        let disk = Arc::new(MemDisk::new());
+        match self.database().copy_on(Arc::<MemDisk>::clone(&disk), |_| ControlFlow::Continue(())) {
+            Ok(_) => {}
+            Err(CopyError::Storage(error)) => return Err(below(&error, &shown)),
+            Err(error) => return Err(Error::failed(error.to_string())),
+        }
+        let db = options(config, None)?.open_on(disk).map_err(|error| cannot_open(&error, &shown))?;
+        let store = Store::on(db, config, None)?;
+        store.database().preload().map_err(|error| below(&error, &shown))?;
+        Ok(store)
     }
 }

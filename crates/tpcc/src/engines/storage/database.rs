@@ -197,7 +197,11 @@ impl Place {
 }
 
 impl Store {
-    fn on(db: storage::Database, config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -> Result<Store, Error> {
+    pub(super) fn on(
+        db: storage::Database,
+        config: &StoreConfig,
+        hook: Option<&Arc<dyn StoreHook>>,
+    ) -> Result<Store, Error> {
         let inline = config.background == Background::Inline;
         let isolation = config.isolation.of_storage();
         Store::new(db, isolation, durability(config), config.prefetch, inline, hook.map(|hook| &**hook))

@@ -9,4 +9,5 @@ pub(crate) mod fiber_hook;
 pub(crate) mod fibers;
 mod fingerprint;
 pub(crate) mod loading;
+pub(crate) mod speculative;
 pub(crate) mod store;

@@ -56,6 +56,9 @@ pub(crate) enum StoreError {
     /// Something below failed.
     #[error(transparent)]
     Storage(#[from] storage::StorageError),
+    /// A speculative loop could not go on.
+    #[error("speculation: {0}")]
+    Speculation(String),
     /// More indexes than a team has operations for.
     #[error("the tables have too many indexes for teams: {0}")]
     Operations(#[from] sched_steps::team::TooManyOperations),
@@ -86,7 +89,7 @@ fn layout<T: TableDef>() -> StoreError {
 
 /// What came of one row, unless its bytes are of another layout.
 #[inline(always)]
-fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R>, StoreError> {
+pub(super) fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R>, StoreError> {
     match row {
         Some(None) => Err(layout::<T>()),
         found => Ok(found.flatten()),
@@ -105,7 +108,7 @@ pub(crate) struct Store {
     pub(super) tables: PerTable<Handles>,
     isolation: Isolation,
     durability: Durability,
-    prefetch: bool,
+    pub(super) prefetch: bool,
     /// Only the workers drive the engine's services.
     inline: bool,
 }
@@ -133,6 +136,14 @@ impl Store {
     /// The database.
     pub(crate) fn database(&self) -> &Database {
         &self.db
+    }
+
+    /// Begins a transaction outside a session.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) fn begin(&self) -> Result<StoreTransaction<'_>, StoreError> {
+        self.begin_at(self.isolation)
     }
 
     /// Begins a transaction at a level of its own.
@@ -259,7 +270,7 @@ const ALONG: usize = 4;
 /// One transaction.
 pub(crate) struct StoreTransaction<'t> {
     store: &'t Store,
-    tx: storage::Transaction<'t>,
+    pub(super) tx: storage::Transaction<'t>,
     along: ArrayVec<Along, ALONG>,
 }
 

@@ -39,6 +39,40 @@ pub(crate) struct NewOrderInput {
     pub(crate) rolls_back: bool,
 }
 
+/// An order of any number of lines, as typed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OrderInput<'a> {
+    /// As [`NewOrderInput::customer`].
+    pub(crate) customer: CustomerKey,
+    /// O_ENTRY_D.
+    pub(crate) now: When,
+    /// What is ordered.
+    pub(crate) lines: &'a [LineInput],
+}
+
+impl NewOrderInput {
+    /// As transactions see it.
+    #[inline]
+    pub(crate) fn order(&self) -> OrderInput<'_> {
+        OrderInput { customer: self.customer, now: self.now, lines: &self.lines }
+    }
+}
+
+/// Input of New-Order with 50 to 150 lines (the TLS paper's NEW ORDER 150).
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LongOrderInput {
+    customer: CustomerKey,
+    now: When,
+    lines: Vec<LineInput>,
+}
+
+impl LongOrderInput {
+    /// As transactions see it.
+    pub(crate) fn order(&self) -> OrderInput<'_> {
+        OrderInput { customer: self.customer, now: self.now, lines: &self.lines }
+    }
+}
+
 /// How a customer is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {
@@ -158,22 +192,36 @@ impl InputSpace {
         }
     }
 
-    fn new_order(&self, random: &mut Random, w: u32, now: When) -> NewOrderInput {
+    pub(crate) fn new_order(&self, random: &mut Random, w: u32, now: When) -> NewOrderInput {
         let d = self.district(random);
         let c = self.constants.customer(random, self.scale.customers);
         let count = random.within(5, MAX_LINES as u32);
         let rolls_back = random.percent(1);
-        let mut lines: ArrayVec<LineInput, MAX_LINES> = (0..count)
-            .map(|_| {
-                let item = self.constants.item(random, self.scale.items);
-                let supply_w = if random.percent(1) { self.other_warehouse(random, w) } else { w };
-                LineInput { item, supply_w, quantity: random.within(1, 10) as u8 }
-            })
-            .collect();
+        let mut lines: ArrayVec<LineInput, MAX_LINES> = (0..count).map(|_| self.line(random, w)).collect();
         if rolls_back && let Some(last) = lines.last_mut() {
             last.item = self.scale.items + 1;
         }
         NewOrderInput { customer: CustomerKey { w, d, c }, now, lines, rolls_back }
+    }
+
+    /// As New-Order, with ten times the lines.
+    pub(crate) fn long_order(&self, random: &mut Random, w: u32, now: When) -> LongOrderInput {
+        let d = self.district(random);
+        let c = self.constants.customer(random, self.scale.customers);
+        let count = random.within(50, 150);
+        let rolls_back = random.percent(1);
+        let mut lines: Vec<LineInput> = (0..count).map(|_| self.line(random, w)).collect();
+        if rolls_back && let Some(last) = lines.last_mut() {
+            last.item = self.scale.items + 1;
+        }
+        LongOrderInput { customer: CustomerKey { w, d, c }, now, lines }
+    }
+
+    #[inline]
+    fn line(&self, random: &mut Random, w: u32) -> LineInput {
+        let item = self.constants.item(random, self.scale.items);
+        let supply_w = if random.percent(1) { self.other_warehouse(random, w) } else { w };
+        LineInput { item, supply_w, quantity: random.within(1, 10) as u8 }
     }
 
     fn payment(&self, random: &mut Random, w: u32, now: When, history: HistoryKey) -> PaymentInput {

@@ -5,6 +5,7 @@
 
 mod customer;
 pub(crate) mod delivery;
+pub(crate) mod long_order;
 pub(crate) mod new_order;
 pub(crate) mod order_status;
 pub(crate) mod payment;

@@ -10,9 +10,9 @@ use arrayvec::ArrayVec;
 use zerocopy::little_endian::{I64, U32};
 
 use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict};
-use crate::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput};
+use crate::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput, OrderInput};
 use crate::workload::generate::string::is_original;
-use crate::workload::ops::Ops;
+use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{
     CustomerKey, DistrictKey, ItemKey, NewOrderKey, OrderKey, OrderLineKey, StockKey, WarehouseKey,
 };
@@ -87,74 +87,83 @@ impl Default for NewOrderOutput {
     }
 }
 
+impl NewOrderOutput {
+    /// Begins with what is known from the start.
+    pub(super) fn start(&mut self, order: OrderInput<'_>) {
+        self.invalid = false;
+        self.customer = order.customer;
+        self.entry_d = order.now;
+    }
+}
+
 /// Runs the transaction up to its end.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, scratch: &mut Scratch) -> TxnResult<O> {
     let (rows, out) = (&mut scratch.lines, &mut scratch.out.new_order);
+    let order = input.order();
     rows.clear();
     out.lines.clear();
-    out.invalid = false;
-    out.customer = input.customer;
-    out.entry_d = input.now;
+    out.start(order);
     match steps {
         StepOrder::HotLast => {
-            let by_stock = prefetch(ops, input);
-            customer(ops, input, out)?;
+            prefetch(ops, order);
+            let by_stock = prefetch_lines(ops, order.lines);
+            customer(ops, order, out)?;
             let mut found = [false; MAX_LINES];
-            for (line, found) in input.lines.iter().zip(&mut found) {
+            for (line, found) in order.lines.iter().zip(&mut found) {
                 let (output, is_there) = item(ops, line)?;
                 out.lines.push(output);
                 *found = is_there;
                 out.invalid |= !is_there;
             }
             let by_stock: ArrayVec<usize, MAX_LINES> = by_stock.filter(|&i| found[i]).collect();
-            let dist_info = stocks(ops, input, &by_stock, &mut out.lines)?;
-            district(ops, input, out)?;
-            order(ops, input, out.o_id)?;
+            let dist_info = stocks(ops, order, &by_stock, &mut out.lines)?;
+            district(ops, order, out)?;
+            insert_order(ops, order, out.o_id)?;
             for (i, line) in out.lines.iter().enumerate().filter(|&(i, _)| found[i]) {
-                rows.push(order_line(input, out.o_id, i, line, dist_info[i]));
+                rows.push(order_line(order, out.o_id, i, line, dist_info[i]));
             }
             ops.insert_run::<OrderLine>(rows)?;
-            warehouse(ops, input, out)?;
+            warehouse(ops, order, out)?;
         }
         StepOrder::Spec => {
-            warehouse(ops, input, out)?;
-            district(ops, input, out)?;
-            customer(ops, input, out)?;
-            order(ops, input, out.o_id)?;
-            for (i, line) in input.lines.iter().enumerate() {
-                let (mut output, is_there) = item(ops, line)?;
-                if !is_there {
+            warehouse(ops, order, out)?;
+            district(ops, order, out)?;
+            customer(ops, order, out)?;
+            insert_order(ops, order, out.o_id)?;
+            for i in 0..order.lines.len() {
+                let Some(output) = line(ops, order, out.o_id, i)? else {
                     out.invalid = true;
                     break;
-                }
-                let dist_info = stock(ops, input, &mut output)?;
-                let (key, row) = order_line(input, out.o_id, i, &output, dist_info);
-                ops.insert::<OrderLine>(&key, &row)?;
+                };
                 out.lines.push(output);
             }
         }
     }
-    out.total = total(out);
+    out.total = total(out, &out.lines);
     black_box(&*out);
     Ok(if out.invalid { Verdict::Rollback } else { Verdict::Commit })
 }
 
-/// Announces the items and stock rows of all lines; returns the lines' numbers in the order of their stock rows, in which
-/// every transaction locks them.
-fn prefetch<O: Ops>(ops: &mut O, input: &NewOrderInput) -> impl Iterator<Item = usize> + use<O> {
-    let CustomerKey { w, d, .. } = input.customer;
+/// Announces the rows of an order but those of its lines. The customer comes along with the next group.
+pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
+    let CustomerKey { w, d, .. } = order.customer;
     // Any order number will do.
     ops.prefetch_insert::<NewOrder>(&NewOrderKey { w, d, o: 0 });
     ops.prefetch_insert::<Order>(&OrderKey { w, d, o: 0 });
     ops.prefetch_insert::<OrderLine>(&OrderLineKey { w, d, o: 0, number: 0 });
-    ops.prefetch_along::<Customer>(&input.customer);
-    let items: ArrayVec<ItemKey, MAX_LINES> = input.lines.iter().map(|line| ItemKey { i: line.item }).collect();
+    ops.prefetch_along::<Customer>(&order.customer);
+}
+
+/// Announces the items and stock rows of lines; returns the lines' numbers in the order of their stock rows, in which
+/// every transaction locks them.
+pub(super) fn prefetch_lines<O: Ops>(ops: &mut O, lines: &[LineInput]) -> impl Iterator<Item = usize> + use<O> {
+    let items: ArrayVec<ItemKey, MAX_LINES> = lines.iter().map(|line| ItemKey { i: line.item }).collect();
     ops.prefetch::<Item>(&items);
     // Warehouse, item, line: equal stock rows stay in the order of lines.
     // In one number, which is compared without a branch.
     let packed =
         |(i, line): (usize, &LineInput)| u128::from(line.supply_w) << 64 | u128::from(line.item) << 32 | i as u128;
-    let mut order: ArrayVec<u128, MAX_LINES> = input.lines.iter().enumerate().map(packed).collect();
+    let mut order: ArrayVec<u128, MAX_LINES> = lines.iter().enumerate().map(packed).collect();
     order.sort_unstable();
     let keys: ArrayVec<StockKey, MAX_LINES> =
         order.iter().map(|&line| StockKey { w: (line >> 64) as u32, i: (line >> 32) as u32 }).collect();
@@ -162,15 +171,23 @@ fn prefetch<O: Ops>(ops: &mut O, input: &NewOrderInput) -> impl Iterator<Item = 
     order.into_iter().map(|line| line as u32 as usize)
 }
 
-fn warehouse<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut NewOrderOutput) -> Result<(), Failure<O::Error>> {
-    let key = WarehouseKey { w: input.customer.w };
+pub(super) fn warehouse<O: Ops>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    out: &mut NewOrderOutput,
+) -> Result<(), Failure<O::Error>> {
+    let key = WarehouseKey { w: order.customer.w };
     out.w_tax =
         ops.read::<Warehouse, _>(&key, |row| row.cold.tax.get())?.ok_or_else(|| Failure::missing::<Warehouse>(&key))?;
     Ok(())
 }
 
-fn district<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut NewOrderOutput) -> Result<(), Failure<O::Error>> {
-    let key = DistrictKey { w: input.customer.w, d: input.customer.d };
+pub(super) fn district<O: Ops>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    out: &mut NewOrderOutput,
+) -> Result<(), Failure<O::Error>> {
+    let key = DistrictKey { w: order.customer.w, d: order.customer.d };
     let taken = ops.update::<District, _>(&key, |hot, cold| {
         let o_id = hot.next_o_id.get();
         hot.next_o_id = U32::new(o_id.checked_add(1).ok_or(Overflow("D_NEXT_O_ID"))?);
@@ -181,8 +198,12 @@ fn district<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut NewOrderOutput
     Ok(())
 }
 
-fn customer<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut NewOrderOutput) -> Result<(), Failure<O::Error>> {
-    let key = input.customer;
+pub(super) fn customer<O: Ops>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    out: &mut NewOrderOutput,
+) -> Result<(), Failure<O::Error>> {
+    let key = order.customer;
     ops.read::<Customer, _>(&key, |row| {
         out.discount = row.cold.discount.get();
         out.last = row.cold.last;
@@ -192,21 +213,38 @@ fn customer<O: Ops>(ops: &mut O, input: &NewOrderInput, out: &mut NewOrderOutput
 }
 
 /// Inserts NEW-ORDER and ORDER.
-fn order<O: Ops>(ops: &mut O, input: &NewOrderInput, o: u32) -> Result<(), Failure<O::Error>> {
-    let CustomerKey { w, d, c } = input.customer;
+pub(super) fn insert_order<O: Ops>(ops: &mut O, order: OrderInput<'_>, o: u32) -> Result<(), Failure<O::Error>> {
+    let CustomerKey { w, d, c } = order.customer;
     ops.insert::<NewOrder>(&NewOrderKey { w, d, o }, &Row { hot: (), cold: () })?;
     let cold = OrderCold {
         c_id: U32::new(c),
-        entry_d: input.now,
-        ol_cnt: input.lines.len() as u8,
-        all_local: u8::from(input.lines.iter().all(|line| line.supply_w == w)),
+        entry_d: order.now,
+        ol_cnt: order.lines.len() as u8,
+        all_local: u8::from(order.lines.iter().all(|line| line.supply_w == w)),
     };
     ops.insert::<Order>(&OrderKey { w, d, o }, &Row { hot: OrderHot { carrier_id: None }, cold })?;
     Ok(())
 }
 
+/// All that line number `i` of order `o` does; none when there is no such item.
+pub(super) fn line<O: RowOps>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    o: u32,
+    i: usize,
+) -> Result<Option<LineOutput>, Failure<O::Error>> {
+    let (mut output, is_there) = item(ops, &order.lines[i])?;
+    if !is_there {
+        return Ok(None);
+    }
+    let dist_info = stock(ops, order.customer, &mut output)?;
+    let (key, row) = order_line(order, o, i, &output, dist_info);
+    ops.insert_row::<OrderLine>(&key, &row)?;
+    Ok(Some(output))
+}
+
 /// Reads I_PRICE, I_NAME and I_DATA; false when there is no such item. Brand says for now whether the item is ORIGINAL.
-fn item<O: Ops>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
+pub(super) fn item<O: RowOps>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
     let mut output = LineOutput {
         supply_w: line.supply_w,
         item: line.item,
@@ -217,7 +255,7 @@ fn item<O: Ops>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Fai
         price: 0,
         amount: 0,
     };
-    let found = ops.read::<Item, _>(&ItemKey { i: line.item }, |row| {
+    let found = ops.row::<Item, _>(&ItemKey { i: line.item }, |row| {
         output.name = row.cold.name;
         output.price = row.cold.price.get();
         output.brand = if is_original(&row.cold.data) { b'B' } else { b'G' };
@@ -227,13 +265,13 @@ fn item<O: Ops>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Fai
 }
 
 /// Takes the line's quantity from stock; returns S_DIST_xx of the order's district.
-fn stock<O: Ops>(ops: &mut O, input: &NewOrderInput, line: &mut LineOutput) -> Result<[u8; 24], Failure<O::Error>> {
+fn stock<O: RowOps>(ops: &mut O, customer: CustomerKey, line: &mut LineOutput) -> Result<[u8; 24], Failure<O::Error>> {
     let key = StockKey { w: line.supply_w, i: line.item };
-    let is_remote = line.supply_w != input.customer.w;
+    let is_remote = line.supply_w != customer.w;
     let quantity = line.quantity;
-    let taken = ops.update::<Stock, _>(&key, |hot, cold| {
+    let taken = ops.update_row::<Stock, _>(&key, |hot, cold| {
         take(hot, quantity, is_remote)?;
-        Ok((hot.quantity.get(), is_original(&cold.data), cold.dist[usize::from(input.customer.d - 1)]))
+        Ok((hot.quantity.get(), is_original(&cold.data), cold.dist[usize::from(customer.d - 1)]))
     })?;
     let (left, original, dist_info) =
         taken.ok_or_else(|| Failure::missing::<Stock>(&key))?.map_err(|o: Overflow| o.of::<Stock, _>())?;
@@ -244,22 +282,22 @@ fn stock<O: Ops>(ops: &mut O, input: &NewOrderInput, line: &mut LineOutput) -> R
     Ok(dist_info)
 }
 
-/// As [`stock`] for all lines of `order`, in that order.
-fn stocks<O: Ops>(
+/// As [`stock`] for lines in the order `by_stock`.
+pub(super) fn stocks<O: Ops>(
     ops: &mut O,
-    input: &NewOrderInput,
-    order: &[usize],
+    order: OrderInput<'_>,
+    by_stock: &[usize],
     lines: &mut [LineOutput],
 ) -> Result<[[u8; 24]; MAX_LINES], Failure<O::Error>> {
     let keys: ArrayVec<StockKey, MAX_LINES> =
-        order.iter().map(|&i| StockKey { w: lines[i].supply_w, i: lines[i].item }).collect();
+        by_stock.iter().map(|&i| StockKey { w: lines[i].supply_w, i: lines[i].item }).collect();
     let mut dist_info = [[0; 24]; MAX_LINES];
     let mut seen = [false; MAX_LINES];
     let mut overflow = None;
     ops.update_many::<Stock>(&keys, |at, hot, cold| {
-        let (i, line) = (order[at], &mut lines[order[at]]);
+        let (i, line) = (by_stock[at], &mut lines[by_stock[at]]);
         seen[at] = true;
-        match take(hot, line.quantity, line.supply_w != input.customer.w) {
+        match take(hot, line.quantity, line.supply_w != order.customer.w) {
             Ok(()) => {}
             Err(o) => overflow = Some(o),
         }
@@ -267,7 +305,7 @@ fn stocks<O: Ops>(
         if !is_original(&cold.data) {
             line.brand = b'G';
         }
-        dist_info[i] = cold.dist[usize::from(input.customer.d - 1)];
+        dist_info[i] = cold.dist[usize::from(order.customer.d - 1)];
     })?;
     match (overflow, seen.iter().zip(&keys).find(|(seen, _)| !**seen)) {
         (Some(overflow), _) => Err(overflow.of::<Stock, _>()),
@@ -289,14 +327,14 @@ fn take(hot: &mut StockHot, quantity: u8, is_remote: bool) -> Result<(), Overflo
     Ok(())
 }
 
-fn order_line(
-    input: &NewOrderInput,
+pub(super) fn order_line(
+    order: OrderInput<'_>,
     o: u32,
     i: usize,
     line: &LineOutput,
     dist_info: [u8; 24],
 ) -> (OrderLineKey, RowOf<OrderLine>) {
-    let CustomerKey { w, d, .. } = input.customer;
+    let CustomerKey { w, d, .. } = order.customer;
     let cold = OrderLineCold {
         i_id: U32::new(line.item),
         supply_w_id: U32::new(line.supply_w),
@@ -308,8 +346,8 @@ fn order_line(
 }
 
 /// sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), to the cent.
-fn total(out: &NewOrderOutput) -> i64 {
-    let sum: i64 = out.lines.iter().map(|line| line.amount).sum();
+pub(super) fn total(out: &NewOrderOutput, lines: &[LineOutput]) -> i64 {
+    let sum: i64 = lines.iter().map(|line| line.amount).sum();
     let scaled = sum * i64::from(10_000 - out.discount) * i64::from(10_000 + out.w_tax + out.d_tax);
     (scaled + 50_000_000) / 100_000_000
 }
@@ -334,10 +372,10 @@ mod tests {
             amount: 10_000,
         };
         out.lines.push(line);
-        assert_eq!(total(&out), 6_000);
+        assert_eq!(total(&out, &out.lines), 6_000);
         out.lines.push(LineOutput { amount: 1, ..line });
         // 100.01 * 0.5 * 1.2 = 60.006
-        assert_eq!(total(&out), 6_001);
+        assert_eq!(total(&out, &out.lines), 6_001);
     }
 
     #[test]

@@ -1,0 +1,183 @@
+//! Rows read without locks, from any thread, and locked later where they were found.
+
+use std::fmt;
+
+use super::database::Database;
+use super::table::OpenTable;
+use super::transaction::Transaction;
+use crate::base::error::TxnError;
+use crate::base::hook::OperationKind;
+use crate::table::index::Want;
+use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
+use crate::txn::context::Memo;
+
+/// What a thread needs to read rows without locks: buffers, and the places of the rows that it has announced. Serves any
+/// number of databases, one read after the other.
+///
+/// A row that is *peeked* at is whole, and nothing more is promised: it may be uncommitted, rolled back the next moment,
+/// and not fit to other rows. A transaction that builds on it later locks the row, without searching for it again, and
+/// asks whether it is still what it was:
+///
+/// ```
+/// use storage::optimistic::Peeker;
+/// use storage::{Database, Options, Raw, Table};
+/// # let directory = std::env::temp_dir().join(format!("lockstep-peek-{}", std::process::id()));
+/// # let db = Database::open(&directory, Options::new())?;
+/// let stock = db.raw_table(&Table::<Raw, Raw>::new("stock"))?;
+/// let mut tx = db.begin()?;
+/// tx.put_raw(&stock, b"nails", b"700")?;
+/// tx.commit()?;
+///
+/// // Some other thread reads ahead.
+/// let mut peeker = Peeker::default();
+/// let (row, place) = db.peek_raw(&mut peeker, &stock, b"nails")?;
+/// let seen = row.map(<[u8]>::to_vec);
+///
+/// // The transaction locks what was read, if it still is so.
+/// let mut tx = db.begin()?;
+/// assert!(tx.confirm_raw(&stock, b"nails", &place, seen.as_deref(), true)?);
+/// tx.put_raw(&stock, b"nails", b"699")?;
+/// tx.commit()?;
+///
+/// // What was seen before does not hold any more.
+/// let mut tx = db.begin()?;
+/// assert!(!tx.confirm_raw(&stock, b"nails", &place, seen.as_deref(), true)?);
+/// # drop(tx); drop(db); std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// What is compared is the row itself, not a version of it: a row that was changed and changed back is confirmed, and a
+/// program that computes from rows alone computes the same from it.
+#[derive(Default)]
+pub struct Peeker {
+    row: Vec<u8>,
+    rows: PeekedRows,
+    /// Places, of the database that has this number.
+    announced: Announced,
+    instance: u64,
+}
+
+impl fmt::Debug for Peeker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peeker").finish_non_exhaustive()
+    }
+}
+
+/// Where a key was found, or where it would lie. A place that has become wrong costs a search, and does no harm.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    instance: u64,
+    memo: Memo,
+}
+
+impl Database {
+    /// Brings rows, perhaps of several tables, into the processor's caches, many at a time: the first so many bytes of
+    /// each. The peeker remembers where they are. Locks and changes nothing; skips tables of other databases.
+    pub fn announce_raw<'k, K, V>(
+        &self,
+        peeker: &mut Peeker,
+        rows: impl Iterator<Item = (OpenTable<K, V>, &'k [u8], usize)>,
+    ) {
+        peeker.serve(self);
+        let keys = rows.filter_map(|(table, key, bytes)| Some((table.info(self).ok()?.primary.tree, key, bytes)));
+        self.core.announce(&mut peeker.announced, keys);
+    }
+
+    /// The row of a key as it is now, without a lock: see [`Peeker`].
+    ///
+    /// # Errors
+    /// [`TxnError::ForeignHandle`]; [`TxnError::Storage`] if a page cannot be read.
+    pub fn peek_raw<'p, K, V>(
+        &self,
+        peeker: &'p mut Peeker,
+        table: &OpenTable<K, V>,
+        key: &[u8],
+    ) -> Result<(Option<&'p [u8]>, Place), TxnError> {
+        peeker.serve(self);
+        let index = &table.info(self)?.primary;
+        let (there, memo) = self.core.peek(&peeker.announced, index, key, &mut peeker.row)?;
+        Ok((there.then_some(&*peeker.row), Place { instance: self.core.instance, memo }))
+    }
+
+    /// Shows the rows of `[from, to]` as they are now, without locks, in ascending order until `visit` says that they are
+    /// enough. Rows of one page are shown as they were at one moment.
+    ///
+    /// # Errors
+    /// As for [`Database::peek_raw`].
+    pub fn peek_range_raw<K, V>(
+        &self,
+        peeker: &mut Peeker,
+        table: &OpenTable<K, V>,
+        from: &[u8],
+        to: &[u8],
+        mut visit: impl FnMut(&[u8], &[u8]) -> std::ops::ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let index = &table.info(self)?.primary;
+        let show = |rows: &PeekedRows| rows.iter().any(|(key, row)| visit(key, row).is_break());
+        Ok(self.core.peek_range(index, from, to, &mut peeker.rows, show)?)
+    }
+}
+
+impl Peeker {
+    /// Forgets the places of another database.
+    fn serve(&mut self, db: &Database) {
+        if self.instance != db.core.instance {
+            (self.instance, self.announced) = (db.core.instance, Announced::default());
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// Locks a key that was peeked at (for writing if `to_write`), and says whether its row is still what was seen, or
+    /// still absent. Later statements of the transaction on this key do not search for it either.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn confirm_raw<K, V>(
+        &mut self,
+        table: &OpenTable<K, V>,
+        key: &[u8],
+        place: &Place,
+        seen: Option<&[u8]>,
+        to_write: bool,
+    ) -> Result<bool, TxnError> {
+        let want = if to_write { Want::Write } else { Want::Read };
+        let Some(info) = self.seen(table, want)? else { return Ok(seen.is_none()) };
+        self.enter(OperationKind::Fetch, &info.primary);
+        let memo = (place.instance == self.db.core.instance).then_some(place.memo);
+        let result = self.txn.get_mut().confirm(&info.primary, key, memo, seen, want);
+        self.noted(result)
+    }
+
+    /// Writes over rows of a table that were peeked at: up to sixteen, which differ, under one log record, where they were
+    /// found. A key without a row is skipped; returns how many had one. On an error no row is changed.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn replace_many_raw<'r, K, V>(
+        &mut self,
+        table: &OpenTable<K, V>,
+        rows: impl Iterator<Item = (&'r [u8], Place, &'r [u8])>,
+    ) -> Result<usize, TxnError> {
+        let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
+        self.enter(OperationKind::Update, &info.primary);
+        let instance = self.db.core.instance;
+        let mut rows = rows.map(|(key, Place { instance: of, memo }, row)| SeenRow {
+            key,
+            place: (of == instance).then_some(memo),
+            row,
+        });
+        let result = self.txn.get_mut().atomically(|txn| {
+            let mut found = 0;
+            loop {
+                let mut group = [SeenRow::default(); TOGETHER];
+                let n = group.iter_mut().zip(&mut rows).map(|(to, row)| *to = row).count();
+                if n == 0 {
+                    return Ok(found);
+                }
+                found += txn.replace_seen(info, &group[..n])?;
+            }
+        });
+        self.noted(result)
+    }
+}

@@ -1,0 +1,338 @@
+//! Reading rows without locks, and locking them later where they were found.
+//!
+//! A peek validates the page that it read, and nothing else: what it returns may be uncommitted, and may change at once.
+//! What makes it useful is that a transaction can afterwards lock the same row and ask whether it is still the same,
+//! without a search for it.
+
+use super::catalog::CATALOG;
+use super::index::{Index, LockAttempt, Want};
+use super::info::TableInfo;
+use super::locate::locate;
+use super::write::difference;
+use crate::base::error::{StorageError, TxnError};
+use crate::base::ids::Lsn;
+use crate::btree::Tree;
+use crate::btree::ops::{self, RowAt};
+use crate::btree::search::{GROUP, KeyHint, KeyQuery, LeafAt};
+use crate::buffer::BufferPool;
+use crate::buffer::frame::FrameWrite;
+use crate::lock::Prefix;
+use crate::log::RecordKind;
+use crate::page::PageRef;
+use crate::txn::context::{LeafSpot, Memo};
+use crate::txn::core::{Core, Txn};
+
+/// Where so many announced keys were found.
+const ANNOUNCED: usize = 64;
+
+/// Places of announced keys, by lock name; a key that comes to an occupied place takes it.
+#[derive(Debug)]
+pub(crate) struct Announced(Box<[Memo; ANNOUNCED]>);
+
+impl Default for Announced {
+    fn default() -> Announced {
+        Announced(Box::new([Memo::NONE; ANNOUNCED]))
+    }
+}
+
+impl Core {
+    /// Brings the rows of these keys into the processor's caches, many at a time, and notes where they are.
+    pub(crate) fn announce<'k>(&self, announced: &mut Announced, keys: impl Iterator<Item = KeyQuery<'k>>) {
+        let mut keys = keys.peekable();
+        while keys.peek().is_some() {
+            let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
+            let n = group.iter_mut().zip(&mut keys).map(|(to, key)| *to = key).count();
+            let mut found = [None; GROUP];
+            Tree::find_group(&self.pool, &group[..n], &mut found);
+            for ((tree, key, _), found) in group[..n].iter().zip(found) {
+                let Some(KeyHint { frame, version, position, exact }) = found else { continue };
+                let name = self.locks.names.of(tree.index, key);
+                let spot = LeafSpot { frame: self.pool.index_of(frame), version, position: position as u16 };
+                announced.0[name.low_bits() % ANNOUNCED] = Memo { name, spot, exact };
+            }
+        }
+    }
+
+    /// Copies the row of `key` to `row` as it is now, perhaps uncommitted; says whether there is one, and where.
+    ///
+    /// # Errors
+    /// When a page cannot be read or is damaged, or a half-made change is in memory.
+    pub(crate) fn peek(
+        &self,
+        announced: &Announced,
+        index: &Index,
+        key: &[u8],
+        row: &mut Vec<u8>,
+    ) -> Result<(bool, Memo), StorageError> {
+        self.poison.check_memory()?;
+        let name = self.locks.names.of(index.tree.index, key);
+        let memo = Some(announced.0[name.low_bits() % ANNOUNCED]).filter(|memo| memo.name == name);
+        loop {
+            let leaf = locate(self, memo, index, key)?;
+            let page = leaf.read.page();
+            row.clear();
+            let mut there = false;
+            if leaf.exact {
+                let slot = page.slot(leaf.position);
+                there = !slot.is_ghost();
+                if there && !page.append_value(slot, row) {
+                    continue;
+                }
+            }
+            if leaf.read.is_valid() {
+                return Ok((there, Memo { name, spot: spot(&self.pool, &leaf), exact: leaf.exact }));
+            }
+        }
+    }
+
+    /// Shows the rows of `[from, to]` as they are now, perhaps uncommitted, to `add`, a leaf at a time, until it says
+    /// that they are enough.
+    ///
+    /// # Errors
+    /// As for [`Core::peek`].
+    pub(crate) fn peek_range(
+        &self,
+        index: &Index,
+        from: &[u8],
+        to: &[u8],
+        leaf_rows: &mut PeekedRows,
+        mut add: impl FnMut(&PeekedRows) -> bool,
+    ) -> Result<(), StorageError> {
+        self.poison.check_memory()?;
+        let mut from = from.to_vec();
+        let mut high = Vec::new();
+        loop {
+            let leaf = index.tree.find(&self.pool, &from)?;
+            let page = leaf.read.page();
+            leaf_rows.clear();
+            high.clear();
+            let is_last = !page.append_high(&mut high);
+            let copied = leaf_rows.gather(page, leaf.position, to);
+            if !copied || !leaf.read.is_valid() {
+                continue;
+            }
+            drop(leaf);
+            if add(leaf_rows) || is_last || high.as_slice() > to {
+                return Ok(());
+            }
+            std::mem::swap(&mut from, &mut high);
+        }
+    }
+}
+
+/// Rows of one leaf.
+#[derive(Debug, Default)]
+pub(crate) struct PeekedRows {
+    bytes: Vec<u8>,
+    /// Where each key begins, ends, and where its row ends.
+    rows: Vec<(usize, usize, usize)>,
+}
+
+impl PeekedRows {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
+    }
+
+    /// Copies the rows from a position up to `to`; false if the page changed meanwhile.
+    fn gather(&mut self, page: PageRef<'_>, position: usize, to: &[u8]) -> bool {
+        for at in position..page.count() {
+            let begin = self.bytes.len();
+            if !page.append_key(at, &mut self.bytes) {
+                return false;
+            }
+            let middle = self.bytes.len();
+            if self.bytes[begin..] > *to {
+                self.bytes.truncate(begin);
+                return true;
+            }
+            let slot = page.slot(at);
+            if slot.is_ghost() {
+                self.bytes.truncate(begin);
+                continue;
+            }
+            if !page.append_value(slot, &mut self.bytes) {
+                return false;
+            }
+            self.rows.push((begin, middle, self.bytes.len()));
+        }
+        true
+    }
+
+    /// Keys and rows.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.rows.iter().map(|&(begin, middle, end)| (&self.bytes[begin..middle], &self.bytes[middle..end]))
+    }
+}
+
+/// Where a leaf was read: its frame and version.
+#[inline]
+pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
+    LeafSpot { frame: pool.index_of(leaf.read.frame()), version: leaf.read.version(), position: leaf.position as u16 }
+}
+
+/// A row to be written over one that was seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SeenRow<'a> {
+    pub(crate) key: &'a [u8],
+    /// Where it was seen, if known.
+    pub(crate) place: Option<Memo>,
+    /// The new row.
+    pub(crate) row: &'a [u8],
+}
+
+/// Most rows that are written together.
+pub(crate) const TOGETHER: usize = 16;
+
+impl Txn<'_> {
+    /// Locks the row of `key`, which was seen (at this place, if known), and says whether it is still (or still absent) as it was
+    /// seen.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn confirm(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        place: Option<Memo>,
+        seen: Option<&[u8]>,
+        want: Want,
+    ) -> Result<bool, TxnError> {
+        if let (Some(place), Some(seen)) = (place, seen) {
+            self.lock_row(index, key, want)?;
+            loop {
+                let leaf = locate(self.core, Some(place), index, key)?;
+                let page = leaf.read.page();
+                let slot = page.slot(leaf.position);
+                let same = leaf.exact && !slot.is_ghost() && page.has_value(slot, seen);
+                if leaf.read.is_valid() {
+                    if leaf.exact {
+                        return Ok(same);
+                    }
+                    break;
+                }
+            }
+        }
+        // Of a row that is absent the gap is locked, too.
+        let found = self.fetch(index, key, want)?;
+        Ok(found.map(|_| self.claim.peek().before.as_slice()) == seen)
+    }
+
+    #[inline]
+    fn lock_row(&mut self, index: &Index, key: &[u8], want: Want) -> Result<(), TxnError> {
+        self.intend(index, want)?;
+        let name = self.core.locks.names.of(index.tree.index, key);
+        let mode = self.key_mode(want);
+        while self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
+            self.wait_for(index, name, mode, Prefix::MIN)?;
+        }
+        Ok(())
+    }
+
+    /// Writes over rows that were seen, up to [`TOGETHER`] with one record. A key without a row is passed over; returns how many had
+    /// one.
+    ///
+    /// # Errors
+    /// See [`TxnError`]. Rows written before the error stay so: the caller rolls back to a savepoint.
+    pub(crate) fn replace_seen(&mut self, table: &TableInfo, rows: &[SeenRow<'_>]) -> Result<usize, TxnError> {
+        let mut found = 0;
+        for group in rows.chunks(TOGETHER) {
+            for row in group {
+                self.lock_row(&table.primary, row.key, Want::Write)?;
+            }
+            if table.secondaries.is_empty() && self.replace_together(&table.primary, group)? {
+                found += group.len();
+                continue;
+            }
+            for SeenRow { key, row, .. } in group {
+                let replaced = self.update_row(table, key, |old| {
+                    old.clear();
+                    old.extend_from_slice(row);
+                })?;
+                found += usize::from(replaced.is_some());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Latches the leaves of rows that are locked for writing, where they were seen, and writes all rows in one record. False,
+    /// and nothing is written, if one cannot be latched at once, has gone, or has another length, or the log had no segment
+    /// ready.
+    fn replace_together(&mut self, index: &Index, rows: &[SeenRow<'_>]) -> Result<bool, TxnError> {
+        debug_assert!(rows.len() <= TOGETHER);
+        let core = self.core;
+        let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
+        // The leaf of each row, by its number in `leaves`, and the row's slot.
+        let mut places = [(0, 0); TOGETHER];
+        for (i, SeenRow { key, place, row }) in rows.iter().enumerate() {
+            let Some(place) = place else { return Ok(unlatch(leaves)) };
+            let frame = core.pool.frame(place.spot.frame);
+            let of_frame =
+                |leaf: &Option<FrameWrite<'_>>| leaf.as_ref().is_some_and(|leaf| std::ptr::eq(leaf.frame(), frame));
+            let at = leaves[..i].iter().position(of_frame).unwrap_or(i);
+            if at == i {
+                leaves[i] = frame.try_write();
+            }
+            let Some(leaf) = &leaves[at] else { return Ok(unlatch(leaves)) };
+            let (page, position) = (leaf.page(), usize::from(place.spot.position));
+            let is_there = !frame.page_id().is_none()
+                && page.index() == index.tree.index
+                && page.is_leaf()
+                && page.has_key(position, key)
+                && !page.slot(position).is_ghost()
+                && page.slot(position).value_len == row.len();
+            // A row that comes twice is written twice, one after the other.
+            if !is_there || places[..i].contains(&(at, position)) {
+                return Ok(unlatch(leaves));
+            }
+            places[i] = (at, position);
+        }
+        self.begin_record(RecordKind::Data);
+        let mut differences = [(0, 0); TOGETHER];
+        let mut changed = false;
+        for (i, SeenRow { key, row, .. }) in rows.iter().enumerate() {
+            let (at, position) = places[i];
+            let Some(leaf) = &leaves[at] else { continue };
+            let value_at = leaf.page().slot(position).value_at();
+            let old = &leaf.stable()[value_at..value_at + row.len()];
+            let (from, to) = difference(old, row);
+            differences[i] = (from, to);
+            if from < to {
+                changed = true;
+                let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
+                ops::put_patch(&mut self.claim.context().rec, &place, from, &old[from..to], &row[from..to]);
+            }
+        }
+        if !changed {
+            unlatch(leaves);
+            return Ok(true);
+        }
+        let mut after = Lsn::ZERO;
+        for leaf in leaves.iter_mut().flatten() {
+            leaf.mark_dirty_at(|| core.log.tail());
+            after = after.max(leaf.page().lsn());
+        }
+        let lsn = match self.append(after) {
+            Ok(lsn) => lsn,
+            Err(refused) => {
+                unlatch(leaves);
+                refused.make_room(&core.log)?;
+                return Ok(false);
+            }
+        };
+        for (i, SeenRow { row, .. }) in rows.iter().enumerate() {
+            let ((at, position), (from, to)) = (places[i], differences[i]);
+            let Some(leaf) = leaves[at].as_mut().filter(|_| from < to) else { continue };
+            let mut page = leaf.page_mut();
+            ops::patch(&mut page, position, from, &row[from..to]);
+            page.set_lsn(lsn);
+        }
+        Ok(true)
+    }
+}
+
+/// Gives latches back under which nothing was written.
+fn unlatch(leaves: [Option<FrameWrite<'_>>; TOGETHER]) -> bool {
+    leaves.into_iter().flatten().for_each(FrameWrite::release_unchanged);
+    false
+}

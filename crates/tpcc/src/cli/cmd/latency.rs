@@ -1,0 +1,83 @@
+//! `tpcc latency`: how long one transaction takes, on one core and on several.
+
+use std::fmt::Write;
+
+use super::Ended;
+use crate::cli::flags::LatencyFlags;
+use crate::cli::resolve;
+use crate::engines::storage::store::Store;
+use crate::lab::latency::{self, Measured, Times};
+use crate::report;
+use crate::report::json::{JsonOut, conclude};
+use crate::workload::database::Database;
+use crate::workload::error::{Error, command};
+
+/// Carries the command out.
+pub(crate) fn run(flags: &LatencyFlags) -> Result<Ended, Error> {
+    let (config, plan) = resolve::latency(flags)?;
+    let json = JsonOut::open(flags.output.json.as_deref())?;
+    let shown = config.shown();
+    let Some((database, loaded)) = Store::open(&config, None)? else {
+        return Err(Error::failed(format!("{shown}: no database there"))
+            .help(format!("{} makes one; or name another directory with --data", command("load", &shown, ""))));
+    };
+    let measured = latency::run(&plan, &config, &database, &loaded)?;
+    Database::close(database)?;
+    conclude(json, &measured, text(&measured, flags.profile), false)?;
+    Ok(if measured.equal { Ended::Well } else { Ended::CheckFailed })
+}
+
+fn text(measured: &Measured, profile: bool) -> String {
+    let mut text = format!("{}\n", report::NOTICE);
+    let mut line = |name: &str, times: Times, ratio: Option<(f64, f64, f64)>| {
+        let ratio = ratio.map_or(String::new(), |(low, value, high)| format!("  {value:.3} [{low:.3} {high:.3}]"));
+        let Times { mean_us, p50_us, p99_us } = times;
+        // Writing into a String cannot fail.
+        let _ = writeln!(text, "{name:<20} mean {mean_us:8.2} us  p50 {p50_us:8.2}  p99 {p99_us:8.2}{ratio}");
+    };
+    let Measured { ratio, ratio_low: low, ratio_high: high, .. } = measured;
+    line("sequential", measured.sequential, None);
+    line(
+        "sequential, prefetch",
+        measured.sequential_prefetch,
+        Some((low.sequential_prefetch, ratio.sequential_prefetch, high.sequential_prefetch)),
+    );
+    line("speculation, 1 core", measured.tls_seq, Some((low.tls_seq, ratio.tls_seq, high.tls_seq)));
+    line("speculation", measured.speculative, Some((low.speculative, ratio.speculative, high.speculative)));
+    let transactions = measured.transactions as f64;
+    let _ = writeln!(
+        text,
+        "epochs    {:.1} a transaction, of {} iterations, on {} threads; {} violations ({} injected), {:.2} us a transaction \
+         in vain",
+        measured.epochs as f64 / transactions,
+        measured.grain,
+        measured.epoch_workers,
+        measured.violations,
+        measured.injected,
+        measured.rewound_us,
+    );
+    let _ = writeln!(
+        text,
+        "in order  {:.2} us a transaction, {:.3} us an iteration; waited {:.2} us; an empty loop takes {:.2} us",
+        measured.in_order_us, measured.in_order_us_per_item, measured.waited_us, measured.fork_join_us
+    );
+    if measured.epoch_workers > measured.cores {
+        let _ = writeln!(text, "warning   {} threads on {} cores", measured.epoch_workers, measured.cores);
+    }
+    if profile {
+        for found in &measured.dependences {
+            let written = found.written.as_deref().unwrap_or("another transaction, or a request");
+            let _ = writeln!(
+                text,
+                "dependence {}: read at {}, written at {written}; {:.1} us in vain",
+                found.violations, found.read, found.lost_us
+            );
+        }
+    }
+    let _ = writeln!(
+        text,
+        "rows      {}",
+        if measured.equal { "equal after all four ways" } else { "NOT EQUAL: a fault of the program" }
+    );
+    text
+}

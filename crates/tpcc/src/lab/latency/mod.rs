@@ -1,0 +1,337 @@
+//! How long one transaction takes, run in four ways: one step after the other on one core, with and without groups of rows
+//! announced, and with its loop running ahead of it on several cores (after the TLS paper: Colohan, Ailamaki, Steffan,
+//! Mowry, TODS 2008).
+//!
+//! Each way has a copy of the database of its own, in memory, and runs the same inputs. They take turns in short blocks, so
+//! that what else happens on the machine concerns all of them. At the end all copies must hold the same rows.
+
+mod interval;
+mod lane;
+
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+use schemars::JsonSchema;
+use serde::Serialize;
+use speculate::{Dependence, Options, Stats};
+
+use self::interval::Ratio;
+use self::lane::{Job, Lane, Work};
+use crate::engines::storage::store::Store;
+use crate::report::model::schema_of;
+use crate::workload::database::Database;
+use crate::workload::error::Error;
+use crate::workload::generate::Random;
+use crate::workload::generate::input::InputSpace;
+use crate::workload::generate::nurand::Constants;
+use crate::workload::interrupt;
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::rows::When;
+use crate::workload::settings::StoreConfig;
+
+/// Transactions that speculation is tried on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum LatencyMix {
+    /// 5 to 15 lines, which are the loop
+    NewOrder,
+    /// 50 to 150 lines
+    #[value(name = "new-order-150")]
+    NewOrder150,
+}
+
+impl LatencyMix {
+    /// As printed and as typed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            LatencyMix::NewOrder => "new-order",
+            LatencyMix::NewOrder150 => "new-order-150",
+        }
+    }
+
+    /// Iterations of an epoch that serve this transaction well: an epoch of 4 to 8 us.
+    pub(crate) fn usual_grain(self) -> usize {
+        match self {
+            LatencyMix::NewOrder => 5,
+            LatencyMix::NewOrder150 => 8,
+        }
+    }
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Latencies {
+    pub(crate) mix: LatencyMix,
+    /// Threads of speculation.
+    pub(crate) epoch_workers: usize,
+    /// Iterations of an epoch.
+    pub(crate) grain: usize,
+    /// Transactions of each way.
+    pub(crate) transactions: u64,
+    pub(crate) seed: u64,
+    /// Probability with which each read is violated.
+    pub(crate) inject: f64,
+}
+
+/// Time of a transaction.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(crate) struct Times {
+    /// Mean, in microseconds.
+    pub(crate) mean_us: f64,
+    /// Median.
+    pub(crate) p50_us: f64,
+    /// 99th percentile.
+    pub(crate) p99_us: f64,
+}
+
+/// A number for each way but the sequential one.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(crate) struct PerWay {
+    /// One core, groups of rows announced.
+    pub(crate) sequential_prefetch: f64,
+    /// Speculation's code on one core.
+    pub(crate) tls_seq: f64,
+    /// Speculation.
+    pub(crate) speculative: f64,
+}
+
+/// A read and a write that stood in each other's way.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct DependenceFound {
+    /// Where the value was read too early.
+    pub(crate) read: String,
+    /// Where it was written; null where no epoch wrote it.
+    pub(crate) written: Option<String>,
+    /// How many times.
+    pub(crate) violations: u64,
+    /// Operations done in vain.
+    pub(crate) rewound: u64,
+    /// Their time, in microseconds.
+    pub(crate) lost_us: f64,
+}
+
+/// What `tpcc latency --json` writes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "tpcc latency --json")]
+pub(crate) struct Measured {
+    pub(crate) schema: String,
+    /// The transaction.
+    pub(crate) mix: String,
+    /// Warehouses of the database.
+    pub(crate) warehouses: u32,
+    /// Threads of speculation.
+    pub(crate) epoch_workers: usize,
+    /// Cores of the machine.
+    pub(crate) cores: usize,
+    /// Iterations of an epoch.
+    pub(crate) grain: usize,
+    /// Transactions of each way that were measured.
+    pub(crate) transactions: u64,
+    /// Seed of the inputs.
+    pub(crate) seed: u64,
+    /// Probability with which each read was violated.
+    pub(crate) inject_violations: f64,
+    /// One core, steps one after the other, no groups announced.
+    pub(crate) sequential: Times,
+    /// One core, groups of rows announced: the engine's default.
+    pub(crate) sequential_prefetch: Times,
+    /// Speculation's code on one core.
+    pub(crate) tls_seq: Times,
+    /// Speculation, on so many cores as there are workers.
+    pub(crate) speculative: Times,
+    /// Ratio of means to `sequential`.
+    pub(crate) ratio: PerWay,
+    /// Lower ends of 95% intervals of `ratio`.
+    pub(crate) ratio_low: PerWay,
+    /// Upper ends.
+    pub(crate) ratio_high: PerWay,
+    /// Epochs of `speculative` that committed.
+    pub(crate) epochs: u64,
+    /// Times that one of them was rewound.
+    pub(crate) violations: u64,
+    /// Those of them that were asked for.
+    pub(crate) injected: u64,
+    /// Time of what was done in vain, in microseconds a transaction.
+    pub(crate) rewound_us: f64,
+    /// Time in which epochs held the token, in microseconds a transaction.
+    pub(crate) in_order_us: f64,
+    /// The same for each iteration of the loop.
+    pub(crate) in_order_us_per_item: f64,
+    /// Time in which workers waited for the token, in microseconds a transaction.
+    pub(crate) waited_us: f64,
+    /// An empty loop of two epochs, in microseconds.
+    pub(crate) fork_join_us: f64,
+    /// What rewound epochs, the dearest first.
+    pub(crate) dependences: Vec<DependenceFound>,
+    /// Digest of all rows after `sequential`.
+    pub(crate) fingerprint: String,
+    /// Whether all ways left the same rows.
+    pub(crate) equal: bool,
+}
+
+/// Transactions of a way before the next way's turn.
+const BLOCK: u64 = 10;
+/// Of so many blocks the first one is not counted.
+const WARM: u64 = 20;
+/// Ways.
+const WAYS: usize = 4;
+
+/// Runs a plan on copies of the database.
+pub(crate) fn run(
+    plan: &Latencies,
+    config: &StoreConfig,
+    database: &Store,
+    loaded: &Loaded,
+) -> Result<Measured, Error> {
+    let stores = (0..WAYS)
+        .map(|way| database.copy_in_memory(&StoreConfig { prefetch: way != 0, ..config.clone() }))
+        .collect::<Result<Vec<_>, _>>()?;
+    let measured = measure(plan, &stores, loaded)?;
+    stores.into_iter().try_for_each(Database::close)?;
+    Ok(measured)
+}
+
+fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measured, Error> {
+    let options = Options::new().grain(plan.grain);
+    let ahead = |workers, inject| options.workers(workers).inject_violations(inject, plan.seed);
+    let works =
+        [Work::InOrder, Work::InOrder, Work::Ahead(ahead(1, 0.0)), Work::Ahead(ahead(plan.epoch_workers, plan.inject))];
+    let mut lanes =
+        stores.iter().zip(works).map(|(store, work)| Lane::new(store, work)).collect::<Result<Vec<_>, _>>()?;
+
+    let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
+    let world = InputSpace { scale: loaded.scale, warehouses: loaded.warehouses, constants };
+    let mut random = Random::stream(plan.seed, 1);
+    let blocks = plan.transactions.div_ceil(BLOCK);
+    let warm = blocks.div_ceil(WARM);
+    let mut sums: [Vec<f64>; WAYS] = Default::default();
+    let mut times = [(); WAYS].map(|()| Spread::new());
+    let mut items = 0;
+    for block in 0..warm + blocks {
+        if interrupt::requested() {
+            return Err(Error::failed("latency: interrupted"));
+        }
+        let jobs: Vec<Job> = (0..BLOCK)
+            .map(|n| {
+                let w = random.within(1, world.warehouses);
+                Job::draw(plan.mix, &world, &mut random, w, When::at(block * BLOCK + n + 1))
+            })
+            .collect();
+        if block == warm {
+            lanes.iter_mut().for_each(Lane::forget);
+        }
+        // Every way has every place in turn.
+        for turn in 0..WAYS {
+            let way = (turn + block as usize) % WAYS;
+            let lane = &mut lanes[way];
+            lane.serve()?;
+            let mut sum = 0;
+            for job in &jobs {
+                let begun = Instant::now();
+                lane.transact(job)?;
+                let ns = begun.elapsed().as_nanos() as u64;
+                sum += ns;
+                if block >= warm {
+                    times[way].add(ns);
+                }
+            }
+            if block >= warm {
+                sums[way].push(sum as f64);
+            }
+        }
+        items += if block >= warm { jobs.iter().map(Job::items).sum::<u64>() } else { 0 };
+    }
+
+    let (stats, profile) = lanes[3].speculation();
+    let fork_join_us = lanes[3].fork_join_us()?;
+    let prints = stores.iter().map(fingerprint).collect::<Result<Vec<_>, _>>()?;
+    let ratios = [1, 2, 3].map(|way| Ratio::of(&sums[way], &sums[0]));
+    let per_way = |pick: fn(&Ratio) -> f64| {
+        let [sequential_prefetch, tls_seq, speculative] = ratios.each_ref().map(pick);
+        PerWay { sequential_prefetch, tls_seq, speculative }
+    };
+    let transactions = blocks * BLOCK;
+    let us = |ns: u64| ns as f64 / 1e3 / transactions as f64;
+    let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(Spread::times);
+    let Stats { epochs, violations, injected, rewound_ns, in_order_ns, waited_ns, .. } = stats;
+    Ok(Measured {
+        schema: schema_of("latency"),
+        mix: plan.mix.name().to_owned(),
+        warehouses: loaded.warehouses,
+        epoch_workers: plan.epoch_workers,
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        grain: plan.grain,
+        transactions,
+        seed: plan.seed,
+        inject_violations: plan.inject,
+        sequential,
+        sequential_prefetch,
+        tls_seq,
+        speculative,
+        ratio: per_way(|ratio| ratio.value),
+        ratio_low: per_way(|ratio| ratio.low),
+        ratio_high: per_way(|ratio| ratio.high),
+        epochs,
+        violations,
+        injected,
+        rewound_us: us(rewound_ns),
+        in_order_us: us(in_order_ns),
+        in_order_us_per_item: in_order_ns as f64 / 1e3 / items as f64,
+        waited_us: us(waited_ns),
+        fork_join_us,
+        dependences: profile.iter().map(found).collect(),
+        equal: prints.iter().all(|print| *print == prints[0]),
+        fingerprint: prints[0].clone(),
+    })
+}
+
+fn fingerprint(store: &Store) -> Result<String, Error> {
+    let mut look = |_| {
+        if interrupt::requested() { std::ops::ControlFlow::Break(()) } else { std::ops::ControlFlow::Continue(()) }
+    };
+    Database::fingerprint(store, &mut look)?.ok_or_else(|| Error::failed("latency: interrupted"))
+}
+
+fn found(dependence: &Dependence) -> DependenceFound {
+    let written = match dependence.written {
+        speculate::Writer::Epoch(site) => Some(site.to_string()),
+        speculate::Writer::Other => None,
+    };
+    DependenceFound {
+        read: dependence.read.to_string(),
+        written,
+        violations: dependence.violations,
+        rewound: dependence.rewound,
+        lost_us: dependence.lost.as_nanos() as f64 / 1e3,
+    }
+}
+
+/// Times of one way.
+struct Spread {
+    sum: u64,
+    number: u64,
+    histogram: Histogram<u64>,
+}
+
+impl Spread {
+    fn new() -> Spread {
+        // 1 ns to 2 minutes with three digits: bounds that the library accepts.
+        let histogram = Histogram::new_with_bounds(1, 120_000_000_000, 3)
+            .unwrap_or_else(|_| unreachable!("the bounds are in its range"));
+        Spread { sum: 0, number: 0, histogram }
+    }
+
+    fn add(&mut self, ns: u64) {
+        self.sum += ns;
+        self.number += 1;
+        self.histogram.saturating_record(ns);
+    }
+
+    fn times(&self) -> Times {
+        let us = |ns: u64| ns as f64 / 1e3;
+        Times {
+            mean_us: us(self.sum) / self.number as f64,
+            p50_us: us(self.histogram.value_at_quantile(0.5)),
+            p99_us: us(self.histogram.value_at_quantile(0.99)),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! New-Order with any number of lines (the TLS paper's NEW ORDER and NEW ORDER 150), in two forms: line after line in groups,
+//! as an ordinary transaction does it, and cut into a head, lines, and a tail, so that lines can run ahead of the
+//! transaction.
+
+use std::hint::black_box;
+
+use arrayvec::ArrayVec;
+
+use super::new_order::{
+    self, LineOutput, NewOrderOutput, customer, district, insert_order, item, order_line, prefetch, prefetch_lines,
+    stocks, total, warehouse,
+};
+use super::{Failure, Verdict};
+use crate::workload::generate::input::{MAX_LINES, OrderInput};
+use crate::workload::ops::{Ops, RowOps};
+use crate::workload::schema::RowOf;
+use crate::workload::schema::keys::OrderLineKey;
+use crate::workload::schema::tables::OrderLine;
+
+/// What the terminal shows, but for the lines; and the lines.
+#[derive(Default)]
+pub(crate) struct LongOrderOutput {
+    head: NewOrderOutput,
+    lines: Vec<LineOutput>,
+    rows: Vec<(OrderLineKey, RowOf<OrderLine>)>,
+}
+
+impl LongOrderOutput {
+    fn start(&mut self, order: OrderInput<'_>) {
+        self.head.start(order);
+        self.lines.clear();
+        self.rows.clear();
+    }
+}
+
+/// Runs the transaction up to its end, lines in groups, contended rows late.
+pub(crate) fn run<O: Ops>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    out: &mut LongOrderOutput,
+) -> Result<Verdict, Failure<O::Error>> {
+    out.start(order);
+    let LongOrderOutput { head, lines, rows } = out;
+    prefetch(ops, order);
+    for group in order.lines.chunks(MAX_LINES) {
+        let by_stock = prefetch_lines(ops, group);
+        if lines.is_empty() {
+            customer(ops, order, head)?;
+        }
+        let first = lines.len();
+        let mut found = [false; MAX_LINES];
+        for (line, found) in group.iter().zip(&mut found) {
+            let (output, is_there) = item(ops, line)?;
+            lines.push(output);
+            *found = is_there;
+            head.invalid |= !is_there;
+        }
+        let by_stock: ArrayVec<usize, MAX_LINES> = by_stock.filter(|&i| found[i]).collect();
+        let dist_info = stocks(ops, order, &by_stock, &mut lines[first..])?;
+        for (i, line) in lines[first..].iter().enumerate().filter(|&(i, _)| found[i]) {
+            // The order's number is not known yet.
+            rows.push(order_line(order, 0, first + i, line, dist_info[i]));
+        }
+    }
+    district(ops, order, head)?;
+    insert_order(ops, order, head.o_id)?;
+    rows.iter_mut().for_each(|(key, _)| key.o = head.o_id);
+    ops.insert_run::<OrderLine>(rows)?;
+    warehouse(ops, order, head)?;
+    Ok(finish(out))
+}
+
+/// What comes before the lines, all of it in order; returns the order's number.
+pub(crate) fn begin<O: Ops>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    out: &mut LongOrderOutput,
+) -> Result<u32, Failure<O::Error>> {
+    out.start(order);
+    warehouse(ops, order, &mut out.head)?;
+    customer(ops, order, &mut out.head)?;
+    district(ops, order, &mut out.head)?;
+    insert_order(ops, order, out.head.o_id)?;
+    Ok(out.head.o_id)
+}
+
+/// A line; none when there is no such item.
+pub(crate) fn line<O: RowOps>(
+    ops: &mut O,
+    order: OrderInput<'_>,
+    o: u32,
+    i: usize,
+) -> Result<Option<LineOutput>, Failure<O::Error>> {
+    new_order::line(ops, order, o, i)
+}
+
+/// Takes what a line has shown, in the order of lines; none for one without an item.
+pub(crate) fn shown(out: &mut LongOrderOutput, line: Option<LineOutput>) {
+    out.head.invalid |= line.is_none();
+    out.lines.extend(line);
+}
+
+/// What comes after the lines.
+pub(crate) fn finish(out: &mut LongOrderOutput) -> Verdict {
+    out.head.total = total(&out.head, &out.lines);
+    black_box(&*out);
+    if out.head.invalid { Verdict::Rollback } else { Verdict::Commit }
+}
