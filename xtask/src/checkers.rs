@@ -93,24 +93,28 @@ pub(crate) fn miri(flags: &Miri) -> ExitCode {
         eprintln!("Miri is missing: rustup toolchain install nightly --component miri,rust-src");
         return ExitCode::FAILURE;
     }
-    let mut cargo = cargo(Some("nightly"), "miri", "");
-    cargo.args(["miri", "test", "--package", "storage", "--lib", "--"]);
+    let mut storage = under_miri("storage");
     match &flags.filter {
-        Some(filter) => cargo.arg(filter),
-        None => cargo.args(FOR_MIRI),
+        Some(filter) => storage.arg(filter),
+        None => storage.args(FOR_MIRI),
     };
     for name in NOT_FOR_MIRI {
-        cargo.args(["--skip", name]);
+        storage.args(["--skip", name]);
     }
-    // Tests of the lock table, and threads that wait for work, use the clock.
-    cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
-    let mut clean = cargo.status().map(|s| s.success());
+    let mut clean = storage.status().map(|s| s.success());
     if flags.filter.is_none() {
-        let mut cargo = self::cargo(Some("nightly"), "miri", "");
-        cargo.args(["miri", "test", "--package", "speculate", "--lib"]).env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        clean = clean.and_then(|clean| Ok(cargo.status()?.success() && clean));
+        clean = clean.and_then(|clean| Ok(under_miri("speculate").status()?.success() && clean));
     }
     done(clean)
+}
+
+/// The unit tests of a package under Miri.
+fn under_miri(package: &str) -> Command {
+    let mut cargo = cargo(Some("nightly"), "miri", "");
+    cargo.args(["miri", "test", "--package", package, "--lib", "--"]);
+    // Tests of the lock table, and threads that wait for work, use the clock.
+    cargo.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    cargo
 }
 
 pub(crate) fn sanitize(flags: &Sanitize) -> ExitCode {

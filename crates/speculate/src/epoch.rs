@@ -54,7 +54,7 @@ impl<K, V> Shared<K, V> {
     }
 
     /// The first epoch that can be in flight together with `epoch`, which is.
-    fn first_beside(&self, epoch: u64) -> u64 {
+    pub(crate) fn first_beside(&self, epoch: u64) -> u64 {
         (epoch + 1).saturating_sub(self.changes.len() as u64)
     }
 }
@@ -71,7 +71,11 @@ pub(crate) struct Stale {
 impl<S: Store> Log<S> {
     /// Whether the read at `at` got what it would get from the earlier epochs now.
     pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
-        let Op::Read { key, hash, source, .. } = &self.ops[at] else { return None };
+        let (key, hash, source) = match &self.ops[at] {
+            Op::Read { key, hash, source, .. } => (key, hash, source),
+            Op::Scan { scan, .. } => return scan.stale(shared, epoch, at),
+            _ => return None,
+        };
         let read = match source {
             Source::Store(_) => None,
             Source::Epoch(id) => Some(*id),
@@ -162,8 +166,8 @@ impl<S: Store> Epoch<'_, S> {
     fn is_read_of(&self, key: &S::Key) -> bool {
         let op = match &self.log.ops[self.next] {
             Op::Again { of, .. } => &self.log.ops[*of],
-            Op::Write { .. } => return false,
-            op => op,
+            op @ Op::Read { .. } => op,
+            _ => return false,
         };
         matches!(op, Op::Read { key: read, .. } | Op::Write { key: read, .. } if read == key)
     }
@@ -271,7 +275,7 @@ impl<S: Store> Epoch<'_, S> {
     /// The recorded answer of the next operation, if it is to get that; `answer` gives none for an operation that is
     /// another one than was recorded. An operation that has to be done looks around first.
     #[inline]
-    fn replay<R>(&mut self, answer: impl FnOnce(&Op<S>) -> Option<R>) -> Option<R> {
+    pub(crate) fn replay<R>(&mut self, answer: impl FnOnce(&Op<S>) -> Option<R>) -> Option<R> {
         if self.must_do() {
             return None;
         }

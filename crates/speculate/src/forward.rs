@@ -35,7 +35,18 @@ pub(crate) struct Write<V> {
 }
 
 /// The writes of some of the keys.
-type Shard<K, V> = Mutex<HashMap<K, SmallVec<[Write<V>; 2]>, FixedState>>;
+#[derive(Debug)]
+struct Shard<K, V> {
+    keys: Mutex<HashMap<K, SmallVec<[Write<V>; 2]>, FixedState>>,
+    /// How many writes there are.
+    writes: AtomicU32,
+}
+
+impl<K, V> Default for Shard<K, V> {
+    fn default() -> Shard<K, V> {
+        Shard { keys: Mutex::default(), writes: AtomicU32::new(0) }
+    }
+}
 
 const COUNTERS: usize = 2048;
 const SHARDS: usize = 64;
@@ -84,22 +95,45 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
         if self.counters[counter].load(Ordering::Acquire) == 0 {
             return None;
         }
-        let shard = self.shards[shard].lock();
+        let shard = self.shards[shard].keys.lock();
         let writes = shard.get(key)?;
         let newest =
             writes.iter().filter(|w| first <= w.epoch && w.epoch <= last).max_by_key(|w| (w.epoch, w.operation))?;
         Some(show(newest))
     }
 
+    /// Shows the newest write of each key that `wanted` names by the epochs from `first` to `last`.
+    pub(crate) fn each_newest(
+        &self,
+        first: u64,
+        last: u64,
+        wanted: impl Fn(&K) -> bool,
+        mut show: impl FnMut(&K, &Write<V>),
+    ) {
+        for shard in &self.shards {
+            if shard.writes.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            for (key, writes) in shard.keys.lock().iter().filter(|(key, _)| wanted(key)) {
+                let beside = writes.iter().filter(|w| first <= w.epoch && w.epoch <= last);
+                if let Some(newest) = beside.max_by_key(|w| (w.epoch, w.operation)) {
+                    show(key, newest);
+                }
+            }
+        }
+    }
+
     pub(crate) fn publish(&self, (key, hash): (&K, u64), write: Write<V>) {
         let (counter, shard) = Self::places(hash);
-        let mut shard = self.shards[shard].lock();
+        let counted = &self.shards[shard].writes;
+        let mut shard = self.shards[shard].keys.lock();
         match shard.get_mut(key) {
             Some(writes) => writes.push(write),
             None => drop(shard.insert(key.clone(), smallvec::smallvec![write])),
         }
         // Under the lock, so that the counter is never below the number of writes.
         self.counters[counter].fetch_add(1, Ordering::Release);
+        counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     /// Takes back a write of an epoch that is rewound.
@@ -114,7 +148,8 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
 
     fn remove(&self, key: &K, goes: impl Fn(&Write<V>) -> bool) {
         let (counter, shard) = Self::places(self.hash(key));
-        let mut shard = self.shards[shard].lock();
+        let counted = &self.shards[shard].writes;
+        let mut shard = self.shards[shard].keys.lock();
         let Some(writes) = shard.get_mut(key) else { return };
         let before = writes.len();
         writes.retain(|write| !goes(write));
@@ -123,19 +158,21 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
             shard.remove(key);
         }
         self.counters[counter].fetch_sub(gone as u32, Ordering::Release);
+        counted.store(counted.load(Ordering::Relaxed) - gone as u32, Ordering::Release);
     }
 
     /// Forgets all writes.
     pub(crate) fn clear(&mut self) {
         for shard in &mut self.shards {
-            shard.get_mut().clear();
+            shard.keys.get_mut().clear();
+            *shard.writes.get_mut() = 0;
         }
         self.counters.iter_mut().for_each(|counter| *counter.get_mut() = 0);
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().values().map(SmallVec::len).sum::<usize>()).sum()
+        self.shards.iter().map(|shard| shard.keys.lock().values().map(SmallVec::len).sum::<usize>()).sum()
     }
 }
 

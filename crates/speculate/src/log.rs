@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use crate::forward::{Site, WriteId};
 use crate::last::Last;
-use crate::store::{Seen, Store, Written};
+use crate::range::Scan;
+use crate::store::{RangeRow, Seen, Store, Written};
 
 /// Where a value that was read came from.
 #[derive(Debug)]
@@ -44,8 +45,13 @@ pub(crate) enum Op<S: Store> {
     Write {
         key: S::Key,
         value: Option<Arc<S::Value>>,
-        /// The last operation on the key before.
-        before: Option<usize>,
+        /// What was done to the key before.
+        before: Option<Before>,
+        site: Site,
+    },
+    /// A read of a range.
+    Scan {
+        scan: Scan<S>,
         site: Site,
     },
     /// Another read of a key, which gets what an earlier operation of the epoch has read or written.
@@ -57,6 +63,15 @@ pub(crate) enum Op<S: Store> {
         escape: Escape,
         site: Site,
     },
+}
+
+/// The last thing that an epoch did to a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Before {
+    /// This operation, on the key alone.
+    Op(usize),
+    /// This read of a range, in which the key has this row.
+    Row(usize, usize),
 }
 
 /// The value that a read got.
@@ -95,18 +110,34 @@ impl<S: Store> Op<S> {
     /// What the store is to write, if this is a write; `ops` are the operations of its epoch.
     pub(crate) fn written<'o>(&'o self, ops: &'o [Op<S>]) -> Option<Written<'o, S>> {
         let Op::Write { key, value, before, .. } = self else { return None };
-        let seen = match before.map(|at| &ops[at]) {
-            Some(Op::Read { key, value, source: Source::Store(stamp), .. }) => {
-                Some(Seen { key, value: value.get(), stamp, to_write: true })
-            }
-            _ => None,
+        let seen = match *before {
+            Some(Before::Op(at)) => match &ops[at] {
+                Op::Read { key, value, source: Source::Store(stamp), .. } => {
+                    Some(Seen { key, value: value.get(), stamp, to_write: true })
+                }
+                _ => None,
+            },
+            Some(Before::Row(at, row)) => match &ops[at] {
+                Op::Scan { scan, .. } => scan.seen(row).map(|RangeRow { key, value, stamp }| Seen {
+                    key,
+                    value: Some(value),
+                    stamp,
+                    to_write: true,
+                }),
+                _ => None,
+            },
+            None => None,
         };
         Some(Written { key, value: value.as_deref(), seen })
     }
 
     pub(crate) fn site(&self) -> Site {
         match self {
-            Op::Read { site, .. } | Op::Write { site, .. } | Op::Again { site, .. } | Op::Escape { site, .. } => site,
+            Op::Read { site, .. }
+            | Op::Write { site, .. }
+            | Op::Scan { site, .. }
+            | Op::Again { site, .. }
+            | Op::Escape { site, .. } => site,
         }
     }
 }
@@ -115,11 +146,13 @@ impl<S: Store> Op<S> {
 pub(crate) struct Log<S: Store> {
     pub(crate) ops: Vec<Op<S>>,
     last: Last,
+    /// Which operations are reads of ranges.
+    scans: Vec<usize>,
 }
 
 impl<S: Store> Log<S> {
     pub(crate) fn new() -> Log<S> {
-        Log { ops: Vec::new(), last: Last::default() }
+        Log { ops: Vec::new(), last: Last::default(), scans: Vec::new() }
     }
 
     /// The last operation on a key, which has this hash: its first read, or a write.
@@ -139,14 +172,33 @@ impl<S: Store> Log<S> {
         self.ops.push(op);
     }
 
-    /// Notes that a key is about to be written, so that its lock is taken for that from the start; returns the last
-    /// operation on it.
-    pub(crate) fn written(&mut self, key: &S::Key, hash: u64) -> Option<usize> {
-        let last = self.last(key, hash)?;
-        if let Op::Read { to_write, .. } = &mut self.ops[last] {
+    /// Adds a read of a range.
+    pub(crate) fn push_scan(&mut self, scan: Scan<S>, site: Site) {
+        self.scans.push(self.ops.len());
+        self.ops.push(Op::Scan { scan, site });
+    }
+
+    /// Notes that a key is about to be written, so that its lock is taken for that from the start; returns what was done
+    /// to it before.
+    pub(crate) fn written(&mut self, key: &S::Key, hash: u64) -> Option<Before> {
+        let last = self.last(key, hash);
+        if let Some(last) = last
+            && let Op::Read { to_write, .. } = &mut self.ops[last]
+        {
             *to_write = true;
         }
-        Some(last)
+        let mut before = last.map(Before::Op);
+        for &at in &self.scans {
+            if let Op::Scan { scan, .. } = &mut self.ops[at]
+                && scan.contains(key)
+            {
+                scan.to_write = true;
+                if last.is_none() {
+                    before = scan.row(key).map(|row| Before::Row(at, row));
+                }
+            }
+        }
+        before
     }
 
     /// What an operation has read or written.
@@ -155,7 +207,7 @@ impl<S: Store> Log<S> {
             Op::Read { value, .. } => value.get(),
             Op::Write { value, .. } => value.as_deref(),
             Op::Again { of, .. } => self.value(*of),
-            Op::Escape { .. } => None,
+            Op::Scan { .. } | Op::Escape { .. } => None,
         }
     }
 
@@ -170,6 +222,7 @@ impl<S: Store> Log<S> {
             }
         }
         self.last.clear();
+        while self.scans.pop_if(|last| *last >= at).is_some() {}
         let ops = &self.ops;
         for (at, op) in ops.iter().enumerate() {
             if let Op::Read { key, .. } | Op::Write { key, .. } = op {
@@ -184,6 +237,7 @@ impl<S: Store> Log<S> {
     pub(crate) fn clear(&mut self) {
         self.ops.clear();
         self.last.clear();
+        self.scans.clear();
     }
 }
 

@@ -72,6 +72,97 @@ pub trait Store: Sync {
     }
 }
 
+/// Data whose keys have an order, and that can be read by ranges.
+pub trait RangeStore: Store<Key: Ord> {
+    /// Reads the first `most` rows of a range (both ends included), in ascending order, without a lock.
+    ///
+    /// # Errors
+    /// As for [`Store::peek`].
+    fn peek_range(
+        &self,
+        local: &mut Self::Local,
+        range: &KeyRange<Self::Key>,
+        most: usize,
+    ) -> Result<Vec<RangeRow<Self>>, Self::Error>;
+
+    /// Locks the first `most` rows of a range and the gaps between them, and says whether they are still those that were
+    /// seen. Fewer than `most` were all that the range had.
+    ///
+    /// # Errors
+    /// As for [`Store::confirm`].
+    fn confirm_range(&self, order: &mut Self::Order, seen: SeenRange<'_, Self>) -> Result<bool, Self::Error>;
+
+    /// Locks and reads the first `most` rows of a range, and the gaps between them.
+    ///
+    /// # Errors
+    /// As for [`Store::confirm`].
+    fn read_range(
+        &self,
+        order: &mut Self::Order,
+        range: &KeyRange<Self::Key>,
+        most: usize,
+    ) -> Result<Vec<(Self::Key, Self::Value)>, Self::Error>;
+}
+
+/// Keys from the first to the last, both included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange<K> {
+    /// The first key.
+    pub first: K,
+    /// The last key.
+    pub last: K,
+}
+
+impl<K: Ord> KeyRange<K> {
+    /// Whether a key lies in the range.
+    pub fn contains(&self, key: &K) -> bool {
+        self.first <= *key && *key <= self.last
+    }
+}
+
+/// A row of a range, as it was peeked at.
+pub struct RangeRow<S: Store + ?Sized> {
+    /// Its key.
+    pub key: S::Key,
+    /// Its value.
+    pub value: S::Value,
+    /// As [`Store::peek`] would return it for the key.
+    pub stamp: S::Stamp,
+}
+
+/// A range that an epoch has peeked at.
+pub struct SeenRange<'a, S: Store + ?Sized> {
+    /// The range.
+    pub range: &'a KeyRange<S::Key>,
+    /// So many rows were asked for.
+    pub most: usize,
+    pub(crate) rows: SeenRows<'a, S>,
+    /// Whether the epoch also writes keys of the range.
+    pub to_write: bool,
+}
+
+/// Rows of a range.
+pub(crate) enum SeenRows<'a, S: Store + ?Sized> {
+    /// As they were peeked at.
+    Peeked(&'a [RangeRow<S>]),
+    /// With what earlier epochs have written since.
+    Overlaid(&'a [(S::Key, S::Value)]),
+}
+
+impl<'a, S: Store + ?Sized> SeenRange<'a, S> {
+    /// The rows, in ascending order, as the store should have them now.
+    pub fn rows(&self) -> impl Iterator<Item = (&'a S::Key, &'a S::Value)> + use<'a, S> {
+        let (peeked, overlaid): (&[_], &[_]) = match self.rows {
+            SeenRows::Peeked(rows) => (rows, &[]),
+            SeenRows::Overlaid(rows) => (&[], rows),
+        };
+        peeked
+            .iter()
+            .map(|row: &RangeRow<S>| (&row.key, &row.value))
+            .chain(overlaid.iter().map(|(key, value): &(S::Key, S::Value)| (key, value)))
+    }
+}
+
 /// What an epoch has peeked at.
 pub struct Seen<'a, S: Store + ?Sized> {
     /// Its key.
@@ -90,6 +181,7 @@ pub struct Written<'a, S: Store + ?Sized> {
     pub key: &'a S::Key,
     /// The value; `None` to delete it.
     pub value: Option<&'a S::Value>,
-    /// Where the epoch has peeked at the key before, if it did, that is confirmed, and it did nothing else to the key since.
+    /// Where the epoch has peeked at the key before, alone or in a range, if it did, that is confirmed, and it did nothing else
+    /// to the key since.
     pub seen: Option<Seen<'a, S>>,
 }

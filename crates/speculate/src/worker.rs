@@ -329,14 +329,15 @@ where
             if let Some(stale) = attempt.worker.log.stale(self.shared, attempt.number, at) {
                 return Ok(Some(stale));
             }
-            let Op::Read { key, value, source, to_write, .. } = &attempt.worker.log.ops[at] else { continue };
-            let is_right = match source {
-                Source::Store(stamp) => {
+            let is_right = match &attempt.worker.log.ops[at] {
+                Op::Read { key, value, source: Source::Store(stamp), to_write, .. } => {
                     let seen = Seen { key, value: value.get(), stamp, to_write: *to_write };
                     self.store.confirm(order, seen).map_err(LoopError::Store)?
                 }
-                Source::Failed => false,
-                _ => true,
+                Op::Read { source: Source::Failed, .. } => false,
+                Op::Read { .. } => true,
+                Op::Scan { scan, .. } => scan.confirm(self.store, order)?,
+                Op::Write { .. } | Op::Again { .. } | Op::Escape { .. } => continue,
             };
             let strikes = is_right && attempt.worker.strikes(self.inject);
             attempt.worker.stats.injected += u64::from(strikes);

@@ -34,6 +34,10 @@ enum Step {
     PanicIf(u64),
     /// Takes something, which is given back if the epoch does not commit.
     Escape,
+    /// Reads the first so many rows between two keys.
+    Range(u8, u8, usize),
+    /// Deletes the first row from a key on.
+    TakeFirst(u8),
     /// Goes on with reading until a key with an even value comes: what was read wrong may never end.
     ReadUntilEven(u8),
 }
@@ -56,6 +60,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (20u64..60).prop_map(Step::FailIf),
         1 => (20u64..60).prop_map(Step::PanicIf),
         1 => Just(Step::Escape),
+        2 => (key.clone(), key.clone(), 0usize..14).prop_map(|(a, b, most)| Step::Range(a.min(b), a.max(b), most)),
+        1 => key.clone().prop_map(Step::TakeFirst),
         1 => key.prop_map(Step::ReadUntilEven),
     ]
 }
@@ -65,6 +71,7 @@ trait Data {
     fn get(&mut self, key: u8) -> Option<u64>;
     fn put(&mut self, key: u8, value: u64);
     fn delete(&mut self, key: u8);
+    fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)>;
     fn escape(&mut self);
 }
 
@@ -87,6 +94,17 @@ fn iterate(data: &mut impl Data, item: u64, steps: &[Step]) -> Result<u64, u64> 
             Step::Delete(key) => data.delete(key),
             Step::FailIf(by) if number.is_multiple_of(by) => return Err(number),
             Step::PanicIf(by) if number.is_multiple_of(by) => resume_unwind(Box::new(number)),
+            Step::Range(first, last, most) => {
+                for (key, value) in data.range(first, last, most) {
+                    number = mix(mix(number, Some(value)), Some(u64::from(key)));
+                }
+            }
+            Step::TakeFirst(from) => {
+                if let [(key, value)] = data.range(from, KEYS, 1)[..] {
+                    number = mix(number, Some(value));
+                    data.delete(key);
+                }
+            }
             Step::Escape => data.escape(),
             Step::ReadUntilEven(from) => {
                 for at in 0..u64::from(KEYS) {
@@ -121,6 +139,9 @@ impl Data for Plain<'_> {
     fn delete(&mut self, key: u8) {
         self.0.remove(&key);
     }
+    fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)> {
+        self.0.range(first..=last).take(most).map(|(key, value)| (*key, *value)).collect()
+    }
     fn escape(&mut self) {
         *self.1 += 1;
     }
@@ -141,6 +162,9 @@ impl Data for Speculative<'_, '_> {
     }
     fn delete(&mut self, key: u8) {
         self.0.delete(key);
+    }
+    fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)> {
+        sure(self.0.range(first, last, most)).to_vec()
     }
     fn escape(&mut self) {
         let taken = Arc::clone(self.1);
@@ -167,14 +191,14 @@ fn options() -> impl Strategy<Value = Options> {
 }
 
 /// Runs a loop sequentially and speculatively, and compares.
-fn compare(options: Options, before: &BTreeMap<u8, u64>, items: &[Vec<Step>]) {
+fn compare(options: Options, collects: bool, before: &BTreeMap<u8, u64>, items: &[Vec<Step>]) {
     let mut rows = before.clone();
     let (mut results, mut escaped) = (Vec::new(), 0);
     let mut end = End::Done;
     for (item, steps) in items.iter().enumerate() {
         let iteration = || iterate(&mut Plain(&mut rows, &mut escaped), item as u64, steps);
         match catch_unwind(AssertUnwindSafe(iteration)) {
-            Ok(Ok(result)) if refused_in_order(result) => end = End::Failed(result),
+            Ok(Ok(result)) if !collects && refused_in_order(result) => end = End::Failed(result),
             Ok(Ok(result)) => results.push(result),
             Ok(Err(number)) => end = End::Failed(number),
             Err(panic) => end = End::Panicked(*panic.downcast_ref().unwrap()),
@@ -189,19 +213,20 @@ fn compare(options: Options, before: &BTreeMap<u8, u64>, items: &[Vec<Step>]) {
     let taken = Arc::new(AtomicI64::new(0));
     let mut seen = Vec::new();
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        speculator.run(
-            &store,
-            &mut Locks::default(),
-            items.iter().enumerate(),
-            |epoch, (item, steps)| iterate(&mut Speculative(epoch, &taken), *item as u64, steps),
-            |_, result| {
-                if refused_in_order(result) {
-                    return Err(result);
-                }
-                seen.push(result);
-                Ok(())
-            },
-        )
+        let (mut locks, items) = (Locks::default(), items.iter().enumerate());
+        let body = |epoch: &mut Epoch<'_, Rows>, (item, steps): &(usize, &Vec<Step>)| {
+            iterate(&mut Speculative(epoch, &taken), *item as u64, steps)
+        };
+        if collects {
+            return speculator.collect(&store, &mut locks, items, body, |result| seen.push(result));
+        }
+        speculator.run(&store, &mut locks, items, body, |_, result| {
+            if refused_in_order(result) {
+                return Err(result);
+            }
+            seen.push(result);
+            Ok(())
+        })
     }));
     let ended = match ran {
         Ok(Ok(())) => End::Done,
@@ -226,9 +251,10 @@ proptest! {
     #[test]
     fn a_loop_does_what_it_does_sequentially(
         options in options(),
+        collects: bool,
         before in prop::collection::btree_map(0..KEYS, 0u64..1000, 0..12),
         items in vec(vec(step(), 0..20), 0..24),
     ) {
-        compare(options, &before, &items);
+        compare(options, collects, &before, &items);
     }
 }

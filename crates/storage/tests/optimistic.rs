@@ -114,8 +114,9 @@ fn what_is_confirmed_is_what_is_there() {
             let (from, to) = (key(rng.below(600)), key(rng.below(600)));
             let mut ranged = Vec::new();
             let most = rng.below(200) as usize;
-            db.peek_range_raw(&mut peeker, table, &from, &to, |key, row| {
+            db.peek_range_raw(&mut peeker, table, &from, &to, |key, row, place| {
                 ranged.push((key.to_vec(), row.to_vec()));
+                old.push(Old { key: key.try_into().unwrap(), place, row: Some(row.to_vec()) });
                 if ranged.len() > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             })
             .unwrap();
@@ -263,7 +264,7 @@ fn a_peek_never_sees_half_a_row() {
                         }
                         let (row, _) = db.peek_raw(&mut peeker, table, &key).unwrap();
                         assert!(row.is_none_or(whole));
-                        let show = |_: &[u8], row: &[u8]| {
+                        let show = |_: &[u8], row: &[u8], _| {
                             assert!(whole(row));
                             ControlFlow::Continue(())
                         };

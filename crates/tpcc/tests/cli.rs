@@ -396,6 +396,7 @@ fn json_may_go_to_stdout() {
         (&["load", "--data", dir, "--json", "-"][..], "loaded    1 warehouse"),
         (&["run", "--data", dir, "--transactions", "500", "--preload", "off", "--json", "-"], "throughput"),
         (&["check", "--data", dir, "--structure", "--fingerprint", "--json", "-"], "12 of 12 conditions hold"),
+        (&["latency", "--data", dir, "--transactions", "30", "--json", "-"], "equal after all four ways"),
         (&["index-fetch", "--threads", "2", "--fetches", "1000", "--json", "-"], "fetches   2000"),
     ] {
         let output = ends(0, summary, args);

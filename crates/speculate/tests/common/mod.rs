@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Mutex;
 
-use speculate::{Seen, Store, Written};
+use speculate::{KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};
 
 /// Rows and their stamps; a row that is gone keeps its stamp.
 #[derive(Debug, Default)]
@@ -65,6 +65,25 @@ impl State {
         self.rows.get(&key).copied().unwrap_or_default()
     }
 
+    fn range(&self, range: &KeyRange<u8>, most: usize) -> Vec<(u8, u64, u64)> {
+        let mut rows: Vec<_> = self
+            .rows
+            .iter()
+            .filter(|(key, _)| range.contains(key))
+            .filter_map(|(key, (value, stamp))| Some((*key, (*value)?, *stamp)))
+            .collect();
+        rows.sort_unstable();
+        rows.truncate(most);
+        rows
+    }
+
+    /// Locks as much of a range as its first rows take up, present or not.
+    fn lock_range(&mut self, locks: &mut Locks, range: &KeyRange<u8>, most: usize) {
+        let rows = self.range(range, most);
+        let last = if rows.len() < most { range.last } else { rows.last().map_or(range.first, |row| row.0) };
+        (range.first..=last).for_each(|key| self.lock(locks, key));
+    }
+
     fn lock(&mut self, locks: &mut Locks, key: u8) {
         self.locked.insert(key);
         locks.0.insert(key);
@@ -101,5 +120,25 @@ impl Store for Rows {
         state.lock(locks, **key);
         state.put(**key, value.copied());
         Ok(())
+    }
+}
+
+impl RangeStore for Rows {
+    fn peek_range(&self, (): &mut (), range: &KeyRange<u8>, most: usize) -> Result<Vec<RangeRow<Self>>, Infallible> {
+        let rows = self.state.lock().unwrap().range(range, most);
+        Ok(rows.into_iter().map(|(key, value, stamp)| RangeRow { key, value, stamp }).collect())
+    }
+
+    fn confirm_range(&self, locks: &mut Locks, seen: SeenRange<'_, Self>) -> Result<bool, Infallible> {
+        let mut state = self.state.lock().unwrap();
+        state.lock_range(locks, seen.range, seen.most);
+        let rows = state.range(seen.range, seen.most);
+        Ok(rows.iter().map(|(key, value, _)| (key, value)).eq(seen.rows()))
+    }
+
+    fn read_range(&self, locks: &mut Locks, range: &KeyRange<u8>, most: usize) -> Result<Vec<(u8, u64)>, Infallible> {
+        let mut state = self.state.lock().unwrap();
+        state.lock_range(locks, range, most);
+        Ok(state.range(range, most).into_iter().map(|(key, value, _)| (key, value)).collect())
     }
 }

@@ -119,11 +119,8 @@ impl Frame {
     /// Asks for the lines that a search looks at first: the latch, the page's header, its hints.
     #[inline]
     pub(crate) fn prefetch_head(&self) {
-        crate::base::prefetch::prefetch_read(std::ptr::from_ref(self).cast());
-        let page = self.bytes();
-        page.prefetch(0);
-        page.prefetch(64);
-        page.prefetch(128);
+        self.prefetch_search();
+        self.bytes().prefetch(128);
     }
 
     /// As [`Frame::prefetch_head`], for a caller that prefetches the right part of the slots itself.

@@ -20,8 +20,8 @@ const FETCH: usize = 64;
 
 /// The rows of a range, in order. `next` takes them from the front, `next_back` from the back.
 ///
-/// Rows are locked as they are fetched, a page at a time, at first up to 64. After an error the cursor is at its end. While a cursor is
-/// open the transaction can read, also through other cursors, but not write: see [`Transaction`].
+/// Rows are locked as they are fetched, a page at a time, at first up to 64. After an error the cursor is at its end.
+/// While a cursor is open the transaction can read, also through other cursors, but not write: see [`Transaction`].
 #[derive(Debug)]
 pub struct Cursor<'tx, 'db, K, V> {
     tx: &'tx Transaction<'db>,

@@ -31,7 +31,10 @@ impl Transaction<'_> {
         let mut encoded = self.take_keys()?;
         let result = keys.chunks(GROUP).try_for_each(|group| {
             encoded.set(group);
-            self.step(|txn| announce(txn, &info.primary, &encoded))
+            self.step(|txn| {
+                announce(txn, &info.primary, &encoded);
+                Ok(())
+            })
         });
         self.give_back(|txn| txn.claim.context().encoded.keys = encoded);
         result
@@ -65,7 +68,10 @@ impl Transaction<'_> {
         let mut encoded = self.take_keys()?;
         let result = keys.chunks(GROUP).try_for_each(|group| {
             encoded.set(group);
-            self.step(|txn| announce(txn, index, &encoded))?;
+            self.step(|txn| {
+                announce(txn, index, &encoded);
+                Ok(())
+            })?;
             for key in encoded.iter() {
                 match self.read(index, key, Want::Read, V::decode)? {
                     Some(None) => return Err(undecodable::<V>(index)),
@@ -94,7 +100,7 @@ impl Transaction<'_> {
         let result = self.txn.get_mut().atomically(|txn| {
             for group in rows.chunks(GROUP) {
                 keys.set(group.iter().map(|(key, _)| key));
-                announce(txn, &info.primary, &keys)?;
+                announce(txn, &info.primary, &keys);
                 for (key, (_, value)) in keys.iter().zip(group) {
                     row.clear();
                     value.encode(&mut row);
@@ -123,8 +129,7 @@ impl EncodedKeys {
     }
 }
 
-/// Brings the rows of a group of keys into the caches. Never fails.
-fn announce(txn: &mut Txn<'_>, index: &Index, keys: &EncodedKeys) -> Result<(), TxnError> {
+/// Brings the rows of a group of keys into the caches.
+fn announce(txn: &mut Txn<'_>, index: &Index, keys: &EncodedKeys) {
     txn.prefetch(keys.iter().map(|key| (index.tree, key, ROW_BYTES)));
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Rows read without locks, from any thread, and locked later where they were found.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
 use super::database::Database;
 use super::table::OpenTable;
@@ -9,7 +10,7 @@ use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::index::Want;
 use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
-use crate::txn::context::Memo;
+use crate::txn::context::{LeafSpot, Memo};
 
 /// What a thread needs to read rows without locks: buffers, and the places of the rows that it has announced. Serves any
 /// number of databases, one read after the other.
@@ -99,8 +100,8 @@ impl Database {
         Ok((there.then_some(&*peeker.row), Place { instance: self.core.instance, memo }))
     }
 
-    /// Shows the rows of `[from, to]` as they are now, without locks, in ascending order until `visit` says that they are
-    /// enough. Rows of one page are shown as they were at one moment.
+    /// Shows the rows of `[from, to]` and their places as they are now, without locks, in ascending order until `visit`
+    /// says that they are enough. Rows of one page are shown as they were at one moment.
     ///
     /// # Errors
     /// As for [`Database::peek_raw`].
@@ -110,10 +111,17 @@ impl Database {
         table: &OpenTable<K, V>,
         from: &[u8],
         to: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> std::ops::ControlFlow<()>,
+        mut visit: impl FnMut(&[u8], &[u8], Place) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         let index = &table.info(self)?.primary;
-        let show = |rows: &PeekedRows| rows.iter().any(|(key, row)| visit(key, row).is_break());
+        let instance = self.core.instance;
+        let show = |rows: &PeekedRows, leaf: LeafSpot| {
+            rows.iter().any(|(key, row, position)| {
+                let name = self.core.locks.names.of(index.tree.index, key);
+                let memo = Memo { name, spot: LeafSpot { position, ..leaf }, exact: true };
+                visit(key, row, Place { instance, memo }).is_break()
+            })
+        };
         Ok(self.core.peek_range(index, from, to, &mut peeker.rows, show)?)
     }
 }

@@ -293,7 +293,7 @@ impl Transaction<'_> {
         let mut scan = self.step(|txn| txn.begin_scan_below(index, &wanted))?;
         let result = loop {
             match self.step(|txn| txn.next_batch_below(index, &mut scan, &wanted)) {
-                Ok(true) if scan.batch.visit(&mut visit).is_continue() => {}
+                Ok(true) if scan.batch.visit(&mut visit).is_continue() && !scan.is_over() => {}
                 Ok(_) => break Ok(()),
                 Err(error) => break Err(error),
             }

@@ -145,6 +145,7 @@ impl<'db> Transaction<'db> {
         self.seen(table, Want::Update)
     }
 
+    /// Refuses a statement that writes in a transaction that can only be rolled back.
     #[inline]
     fn goes_on(&mut self) -> Result<(), TxnError> {
         if self.is_victim() || self.txn.get_mut().is_broken() { Err(TxnError::Ended) } else { Ok(()) }

@@ -85,8 +85,8 @@ impl Core {
         }
     }
 
-    /// Shows the rows of `[from, to]` as they are now, perhaps uncommitted, to `add`, a leaf at a time, until it says
-    /// that they are enough.
+    /// Shows the rows of `[from, to]` as they are now, perhaps uncommitted, and their places to `add`, a leaf at a time,
+    /// until it says that they are enough.
     ///
     /// # Errors
     /// As for [`Core::peek`].
@@ -96,7 +96,7 @@ impl Core {
         from: &[u8],
         to: &[u8],
         leaf_rows: &mut PeekedRows,
-        mut add: impl FnMut(&PeekedRows) -> bool,
+        mut add: impl FnMut(&PeekedRows, LeafSpot) -> bool,
     ) -> Result<(), StorageError> {
         self.poison.check_memory()?;
         let mut from = from.to_vec();
@@ -111,8 +111,9 @@ impl Core {
             if !copied || !leaf.read.is_valid() {
                 continue;
             }
+            let spot = spot(&self.pool, &leaf);
             drop(leaf);
-            if add(leaf_rows) || is_last || high.as_slice() > to {
+            if add(leaf_rows, spot) || is_last || high.as_slice() > to {
                 return Ok(());
             }
             std::mem::swap(&mut from, &mut high);
@@ -124,8 +125,8 @@ impl Core {
 #[derive(Debug, Default)]
 pub(crate) struct PeekedRows {
     bytes: Vec<u8>,
-    /// Where each key begins, ends, and where its row ends.
-    rows: Vec<(usize, usize, usize)>,
+    /// Where each key begins, ends, where its row ends, and the row's slot.
+    rows: Vec<(usize, usize, usize, u16)>,
 }
 
 impl PeekedRows {
@@ -154,14 +155,17 @@ impl PeekedRows {
             if !page.append_value(slot, &mut self.bytes) {
                 return false;
             }
-            self.rows.push((begin, middle, self.bytes.len()));
+            self.rows.push((begin, middle, self.bytes.len(), at as u16));
         }
         true
     }
 
-    /// Keys and rows.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.rows.iter().map(|&(begin, middle, end)| (&self.bytes[begin..middle], &self.bytes[middle..end]))
+    /// Keys, rows and slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], u16)> {
+        let part = |&(begin, middle, end, slot): &(usize, usize, usize, u16)| {
+            (&self.bytes[begin..middle], &self.bytes[middle..end], slot)
+        };
+        self.rows.iter().map(part)
     }
 }
 
@@ -240,7 +244,7 @@ impl Txn<'_> {
             for row in group {
                 self.lock_row(&table.primary, row.key, Want::Write)?;
             }
-            if table.secondaries.is_empty() && self.replace_together(&table.primary, group)? {
+            if self.replace_together(table, group)? {
                 found += group.len();
                 continue;
             }
@@ -256,9 +260,12 @@ impl Txn<'_> {
     }
 
     /// Latches the leaves of rows that are locked for writing, where they were seen, and writes all rows in one record. False,
-    /// and nothing is written, if one cannot be latched at once, has gone, or has another length, or the log had no segment
-    /// ready.
-    fn replace_together(&mut self, index: &Index, rows: &[SeenRow<'_>]) -> Result<bool, TxnError> {
+    /// and nothing is written, if one cannot be latched at once, has gone, has another length or concerns an index, or the
+    /// log had no segment ready.
+    fn replace_together(&mut self, table: &TableInfo, rows: &[SeenRow<'_>]) -> Result<bool, TxnError> {
+        let index = &table.primary;
+        // Bytes on which no index depends.
+        let free = table.secondaries.iter().map(|secondary| secondary.columns_from).min().unwrap_or(usize::MAX);
         debug_assert!(rows.len() <= TOGETHER);
         let core = self.core;
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
@@ -297,6 +304,9 @@ impl Txn<'_> {
             let old = &leaf.stable()[value_at..value_at + row.len()];
             let (from, to) = difference(old, row);
             differences[i] = (from, to);
+            if from < to && to > free {
+                return Ok(unlatch(leaves));
+            }
             if from < to {
                 changed = true;
                 let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };

@@ -69,7 +69,7 @@ macro_rules! counters {
             }
 
             impl Counters for $list {
-                const SHOWN: &'static [(Wording, fn(&Self) -> u64)] = &[$(($shown, |list| list.$key)),*];
+                const SHOWN: &'static [CounterWording<Self>] = &[$(($shown, |list| list.$key)),*];
 
                 fn with(&self, other: &Self, make: impl Fn(u64, u64) -> u64) -> Self {
                     $list { $($key: make(self.$key, other.$key)),* }

@@ -1,6 +1,6 @@
 //! Ranges in descending order.
 
-use super::{ScanEnd, ScanSpec, Stop};
+use super::{Scan, ScanEnd, ScanSpec, Stop};
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::lock::{Prefix, RecordMode};
@@ -27,15 +27,47 @@ pub(crate) struct BackwardScan {
 }
 
 impl BackwardScan {
-    fn go_below_fence(&mut self) {
+    /// Whether no further batch comes.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.stop, Some(Stop::End))
+    }
+}
+
+impl Scan for BackwardScan {
+    const LEADS_BACK: &'static str = "begins behind its end";
+
+    #[inline]
+    fn stop(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    #[inline]
+    fn rows(&self) -> usize {
+        self.batch.len()
+    }
+
+    #[inline]
+    fn goes_on(&self, _: &ScanSpec<'_>) -> bool {
+        self.unbounded || self.next < self.above
+    }
+
+    #[inline]
+    fn go_to_fence(&mut self, _: Prefix) {
         std::mem::swap(&mut self.above, &mut self.next);
         (self.unbounded, self.gap_locked) = (false, false);
     }
 
-    fn go_below_last(&mut self) {
+    #[inline]
+    fn go_past_last(&mut self) {
         self.above.clear();
         self.above.extend_from_slice(self.batch.key(self.batch.len() - 1));
         (self.unbounded, self.gap_locked) = (false, true);
+    }
+
+    #[inline]
+    fn expect_more(&mut self) {
+        self.likely = self.likely.saturating_mul(8);
     }
 }
 
@@ -87,25 +119,8 @@ impl Txn<'_> {
         wanted: &ScanSpec<'_>,
     ) -> Result<bool, TxnError> {
         loop {
-            match scan.stop {
-                None => {}
-                Some(Stop::End) => return Ok(false),
-                // The fence lies below: if a damaged tree led back, the scan would never end.
-                Some(Stop::Leaf(..)) if scan.unbounded || scan.next < scan.above => scan.go_below_fence(),
-                Some(Stop::Leaf(page, _)) => {
-                    return Err(index.tree.damaged(&self.core.pool, page, "begins behind its end").into());
-                }
-                Some(Stop::Full) => {
-                    scan.go_below_last();
-                    scan.likely = scan.likely.saturating_mul(8);
-                }
-                Some(Stop::Wait(name, mode, low)) => {
-                    self.wait_for(index, name, mode, low)?;
-                    // A row may have come into the gap above the key meanwhile.
-                    if scan.batch.len() > 0 {
-                        scan.go_below_last();
-                    }
-                }
+            if !self.go_on(index, scan, wanted)? {
+                return Ok(false);
             }
             self.read_batch_below(index, scan, wanted)?;
             if scan.batch.len() > 0 {
@@ -124,25 +139,22 @@ impl Txn<'_> {
         loop {
             let above = (!scan.unbounded).then_some(scan.above.as_slice());
             let leaf = index.tree.leaf_before(&self.core.pool, above)?;
-            let stop = self.gather_below(index, scan, wanted, leaf.page())?;
-            let page = leaf.frame().page_id();
+            let stop = self.gather_below(index, scan, wanted, leaf.frame().page_id(), leaf.page())?;
             if !leaf.is_valid() {
                 continue;
             }
-            scan.stop = Some(match stop {
-                Stop::Leaf(_, low) => Stop::Leaf(page, low),
-                stop => stop,
-            });
+            scan.stop = Some(stop);
             return Ok(());
         }
     }
 
-    /// Copies and locks the rows of one leaf below `above`. The page may be changing.
+    /// Copies and locks the rows of one leaf, page `here`, below `above`. The page may be changing.
     fn gather_below(
         &mut self,
         index: &Index,
         scan: &mut BackwardScan,
         wanted: &ScanSpec<'_>,
+        here: PageId,
         page: PageRef<'_>,
     ) -> Result<Stop, TxnError> {
         let BackwardScan { batch, above, unbounded, next, likely, gap_locked, .. } = scan;
@@ -166,7 +178,7 @@ impl Txn<'_> {
             let slot = page.slot(i);
             let value = |out: &mut Vec<u8>| slot.is_ghost() || page.append_value(slot, out);
             if !batch.add(i, |out| page.append_key(i, out), value) {
-                return Ok(Stop::Leaf(PageId::NONE, low));
+                return Ok(Stop::Leaf(here, low));
             }
             let row = batch.len() - 1;
             let key = batch.key(row);
@@ -187,6 +199,6 @@ impl Txn<'_> {
         }
         // No row is left here: on to the leaf on the left, unless this is the first or the range ends here.
         let more = page.append_low(next) && wanted.from < next.as_slice();
-        Ok(if more { Stop::Leaf(PageId::NONE, low) } else { Stop::End })
+        Ok(if more { Stop::Leaf(here, low) } else { Stop::End })
     }
 }

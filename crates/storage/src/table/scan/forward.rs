@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{BatchPlace, ScanEnd, ScanSpec, Stop};
+use super::{BatchPlace, Scan, ScanEnd, ScanSpec, Stop};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PageId;
 use crate::lock::{Prefix, RecordMode};
@@ -56,20 +56,44 @@ impl ForwardScan {
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.stop, Some(Stop::End))
     }
+}
+
+impl Scan for ForwardScan {
+    const LEADS_BACK: &'static str = "ends before it begins";
 
     #[inline]
-    fn go_to_next(&mut self, low: Prefix) {
+    fn stop(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    #[inline]
+    fn rows(&self) -> usize {
+        self.batch.len()
+    }
+
+    #[inline]
+    fn goes_on(&self, wanted: &ScanSpec<'_>) -> bool {
+        self.next.as_slice() > self.at(wanted)
+    }
+
+    #[inline]
+    fn go_to_fence(&mut self, low: Prefix) {
         self.low = low;
         std::mem::swap(&mut self.cursor, &mut self.next);
         self.started = true;
     }
 
     #[inline]
-    fn go_behind_last(&mut self) {
+    fn go_past_last(&mut self) {
         self.next.clear();
         self.next.extend_from_slice(self.batch.key(self.batch.len() - 1));
         self.next.push(0);
-        self.go_to_next(Prefix::MIN);
+        self.go_to_fence(Prefix::MIN);
+    }
+
+    #[inline]
+    fn expect_more(&mut self) {
+        self.likely = self.likely.saturating_mul(8);
     }
 }
 
@@ -167,26 +191,8 @@ impl Txn<'_> {
         wanted: &ScanSpec<'_>,
     ) -> Result<Option<BatchPlace>, TxnError> {
         loop {
-            match scan.stop {
-                None => {}
-                Some(Stop::End) => return Ok(None),
-                // The next key lies beyond the leaf: if a damaged tree led back, the scan would never end.
-                Some(Stop::Leaf(_, below)) if scan.next.as_slice() > scan.at(wanted) => scan.go_to_next(below),
-                Some(Stop::Leaf(page, _)) => {
-                    return Err(index.tree.damaged(&self.core.pool, page, "ends before it begins").into());
-                }
-                Some(Stop::Full) => {
-                    scan.go_behind_last();
-                    scan.likely = scan.likely.saturating_mul(8);
-                }
-                Some(Stop::Wait(name, mode, from)) => {
-                    self.wait_for(index, name, mode, from)?;
-                    // Before the lock was requested the gap below the key was unprotected: a row may have come into it.
-                    // So the scan goes on behind the last row it has delivered, not at the key.
-                    if scan.batch.len() > 0 {
-                        scan.go_behind_last();
-                    }
-                }
+            if !self.go_on(index, scan, wanted)? {
+                return Ok(None);
             }
             let place = self.read_batch(index, scan, wanted)?;
             if scan.batch.len() == 0 {
@@ -226,24 +232,22 @@ impl Txn<'_> {
                     Err(error) => return Err(error),
                 }
             }
-            let stop = self.gather(index, scan, wanted, leaf.read.page(), leaf.position)?;
+            let stop = self.gather(index, scan, wanted, page, leaf.read.page(), leaf.position)?;
             if !leaf.read.is_valid() {
                 continue;
             }
-            scan.stop = Some(match stop {
-                Stop::Leaf(_, low) => Stop::Leaf(page, low),
-                stop => stop,
-            });
+            scan.stop = Some(stop);
             return Ok((self.core.pool.index_of(leaf.read.frame()), leaf.read.version()));
         }
     }
 
-    /// Copies and locks the rows of one leaf from `position` on. The page may be changing.
+    /// Copies and locks the rows of one leaf, page `here`, from `position` on. The page may be changing.
     fn gather(
         &mut self,
         index: &Index,
         scan: &mut ForwardScan,
         wanted: &ScanSpec<'_>,
+        here: PageId,
         page: PageRef<'_>,
         position: usize,
     ) -> Result<Stop, TxnError> {
@@ -259,7 +263,7 @@ impl Txn<'_> {
             let slot = page.slot(i);
             let value = |out: &mut Vec<u8>| slot.is_ghost() || page.append_value(slot, out);
             if !batch.add(i, |out| page.append_key(i, out), value) {
-                return Ok(Stop::Leaf(PageId::NONE, low));
+                return Ok(Stop::Leaf(here, low));
             }
             let row = batch.len() - 1;
             let key = batch.key(row);
@@ -293,6 +297,6 @@ impl Txn<'_> {
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }
         }
-        Ok(if over { Stop::End } else { Stop::Leaf(PageId::NONE, low) })
+        Ok(if over { Stop::End } else { Stop::Leaf(here, low) })
     }
 }

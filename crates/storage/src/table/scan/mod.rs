@@ -11,10 +11,12 @@
 mod backward;
 mod forward;
 
-use super::index::Want;
+use super::index::{Index, Want};
+use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::latch::Version;
 use crate::lock::{LockName, Prefix, RecordMode};
+use crate::txn::core::Txn;
 
 pub(crate) use backward::BackwardScan;
 pub(crate) use forward::ForwardScan;
@@ -54,6 +56,53 @@ enum Stop {
     Full,
     /// This lock has to be waited for; the scan goes on past the last row.
     Wait(LockName, RecordMode, Prefix),
+}
+
+/// A scan between two batches, in either direction.
+trait Scan {
+    /// What is wrong with a leaf whose fence leads back.
+    const LEADS_BACK: &'static str;
+    /// How the last batch ended.
+    fn stop(&self) -> Option<Stop>;
+    /// Rows of the last batch.
+    fn rows(&self) -> usize;
+    /// Whether the fence left in `next` lies in the direction of the scan.
+    fn goes_on(&self, wanted: &ScanSpec<'_>) -> bool;
+    /// Goes on at that fence.
+    fn go_to_fence(&mut self, low: Prefix);
+    /// Goes on past the last row of the batch.
+    fn go_past_last(&mut self);
+    /// Makes the next batch larger.
+    fn expect_more(&mut self);
+}
+
+impl Txn<'_> {
+    /// Goes to where the next batch begins, after the lock for which the last one ended; false at the end of the range.
+    #[inline]
+    fn go_on<S: Scan>(&mut self, index: &Index, scan: &mut S, wanted: &ScanSpec<'_>) -> Result<bool, TxnError> {
+        match scan.stop() {
+            None => {}
+            Some(Stop::End) => return Ok(false),
+            // If a damaged tree led back, the scan would never end.
+            Some(Stop::Leaf(_, low)) if scan.goes_on(wanted) => scan.go_to_fence(low),
+            Some(Stop::Leaf(page, _)) => {
+                return Err(index.tree.damaged(&self.core.pool, page, S::LEADS_BACK).into());
+            }
+            Some(Stop::Full) => {
+                scan.go_past_last();
+                scan.expect_more();
+            }
+            Some(Stop::Wait(name, mode, low)) => {
+                self.wait_for(index, name, mode, low)?;
+                // Before the lock was requested the gap beside the key was unprotected: a row may have come into it. So
+                // the scan goes on past the last row it has delivered, not at the key.
+                if scan.rows() > 0 {
+                    scan.go_past_last();
+                }
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// The parameters of a scan. Between two batches the far end may move closer.
