@@ -61,11 +61,6 @@ impl Options {
         Options { grain: iterations, ..self }
     }
 
-    /// Iterations of an epoch, as set.
-    pub fn grain_of_epochs(&self) -> usize {
-        self.grain
-    }
-
     /// How many sub-epochs an epoch has (paper: 8), and of how many operations each; the last one has all further
     /// operations. A violated epoch begins again with the sub-epoch of the read that was wrong. (1, 1) is none.
     #[must_use]

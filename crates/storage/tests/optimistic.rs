@@ -114,10 +114,10 @@ fn what_is_confirmed_is_what_is_there() {
             let (from, to) = (key(rng.below(600)), key(rng.below(600)));
             let mut ranged = Vec::new();
             let most = rng.below(200) as usize;
-            db.peek_range_raw(&mut peeker, table, &from, &to, |key, row, place| {
+            db.peek_range_raw(&mut peeker, table, (&from, &to), most + 1, |key, row, place| {
                 ranged.push((key.to_vec(), row.to_vec()));
                 old.push(Old { key: key.try_into().unwrap(), place, row: Some(row.to_vec()) });
-                if ranged.len() > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                ControlFlow::Continue(())
             })
             .unwrap();
             let bounds = (Bound::Included(from.to_vec()), Bound::Included(to.to_vec()));
@@ -268,7 +268,7 @@ fn a_peek_never_sees_half_a_row() {
                             assert!(whole(row));
                             ControlFlow::Continue(())
                         };
-                        db.peek_range_raw(&mut peeker, table, &key, &[0xFF; 8], show).unwrap();
+                        db.peek_range_raw(&mut peeker, table, (&key, &[0xFF; 8]), usize::MAX, show).unwrap();
                         looks += 1;
                     }
                 })

@@ -10,6 +10,7 @@ use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::index::Want;
 use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
+use crate::table::scan::{ScanEnd, ScanSpec};
 use crate::txn::context::{LeafSpot, Memo};
 
 /// What a thread needs to read rows without locks: buffers, and the places of the rows that it has announced. Serves any
@@ -100,8 +101,8 @@ impl Database {
         Ok((there.then_some(&*peeker.row), Place { instance: self.core.instance, memo }))
     }
 
-    /// Shows the rows of `[from, to]` and their places as they are now, without locks, in ascending order until `visit`
-    /// says that they are enough. Rows of one page are shown as they were at one moment.
+    /// Shows the first `most` rows of `[from, to]` and their places as they are now, without locks, in ascending order until
+    /// `visit` breaks. Rows of one page are shown as they were at one moment.
     ///
     /// # Errors
     /// As for [`Database::peek_raw`].
@@ -109,8 +110,8 @@ impl Database {
         &self,
         peeker: &mut Peeker,
         table: &OpenTable<K, V>,
-        from: &[u8],
-        to: &[u8],
+        (from, to): (&[u8], &[u8]),
+        most: usize,
         mut visit: impl FnMut(&[u8], &[u8], Place) -> ControlFlow<()>,
     ) -> Result<(), TxnError> {
         let index = &table.info(self)?.primary;
@@ -122,7 +123,7 @@ impl Database {
                 visit(key, row, Place { instance, memo }).is_break()
             })
         };
-        Ok(self.core.peek_range(index, from, to, &mut peeker.rows, show)?)
+        Ok(self.core.peek_range(index, from, to, most, &mut peeker.rows, show)?)
     }
 }
 
@@ -154,6 +155,37 @@ impl Transaction<'_> {
         self.enter(OperationKind::Fetch, &info.primary);
         let memo = (place.instance == self.db.core.instance).then_some(place.memo);
         let result = self.txn.get_mut().confirm(&info.primary, key, memo, seen, want);
+        self.noted(result)
+    }
+
+    /// Locks the first `most` rows of `[from, to]` (for writing if `to_write`) and the gaps between them, and shows them to
+    /// `visit` in ascending order until it breaks: for comparing with what [`Database::peek_range_raw`] has shown.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn lock_range_raw<K, V>(
+        &mut self,
+        table: &OpenTable<K, V>,
+        (from, to): (&[u8], &[u8]),
+        most: usize,
+        to_write: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), TxnError> {
+        let want = if to_write { Want::Write } else { Want::Read };
+        let Some(info) = self.seen(table, want)? else { return Ok(()) };
+        self.enter(OperationKind::Scan, &info.primary);
+        let mut left = most;
+        let wanted = ScanSpec { from, to: ScanEnd::With(to), want, likely: most };
+        let result = self.visit_forward(&info.primary, wanted, |key, row| {
+            if left == 0 {
+                return ControlFlow::Break(());
+            }
+            left -= 1;
+            match visit(key, row) {
+                ControlFlow::Continue(()) if left > 0 => ControlFlow::Continue(()),
+                _ => ControlFlow::Break(()),
+            }
+        });
         self.noted(result)
     }
 

@@ -262,7 +262,7 @@ impl Transaction<'_> {
     }
 
     /// Shows rows to `visit`, which may use the transaction.
-    fn visit_forward(
+    pub(super) fn visit_forward(
         &self,
         index: &Index,
         wanted: ScanSpec<'_>,

@@ -85,8 +85,8 @@ impl Core {
         }
     }
 
-    /// Shows the rows of `[from, to]` as they are now, perhaps uncommitted, and their places to `add`, a leaf at a time,
-    /// until it says that they are enough.
+    /// Shows the first `most` rows of `[from, to]` as they are now, perhaps uncommitted, and their places to `add`, a leaf at
+    /// a time, until it says that they are enough.
     ///
     /// # Errors
     /// As for [`Core::peek`].
@@ -95,11 +95,13 @@ impl Core {
         index: &Index,
         from: &[u8],
         to: &[u8],
+        most: usize,
         leaf_rows: &mut PeekedRows,
         mut add: impl FnMut(&PeekedRows, LeafSpot) -> bool,
     ) -> Result<(), StorageError> {
         self.poison.check_memory()?;
         let mut from = from.to_vec();
+        let mut left = most;
         let mut high = Vec::new();
         loop {
             let leaf = index.tree.find(&self.pool, &from)?;
@@ -107,13 +109,14 @@ impl Core {
             leaf_rows.clear();
             high.clear();
             let is_last = !page.append_high(&mut high);
-            let copied = leaf_rows.gather(page, leaf.position, to);
+            let copied = leaf_rows.gather(page, leaf.position, to, left);
             if !copied || !leaf.read.is_valid() {
                 continue;
             }
             let spot = spot(&self.pool, &leaf);
             drop(leaf);
-            if add(leaf_rows, spot) || is_last || high.as_slice() > to {
+            left -= leaf_rows.rows.len();
+            if add(leaf_rows, spot) || left == 0 || is_last || high.as_slice() > to {
                 return Ok(());
             }
             std::mem::swap(&mut from, &mut high);
@@ -135,9 +138,12 @@ impl PeekedRows {
         self.rows.clear();
     }
 
-    /// Copies the rows from a position up to `to`; false if the page changed meanwhile.
-    fn gather(&mut self, page: PageRef<'_>, position: usize, to: &[u8]) -> bool {
+    /// Copies up to `most` rows from a position up to `to`; false if the page changed meanwhile.
+    fn gather(&mut self, page: PageRef<'_>, position: usize, to: &[u8], most: usize) -> bool {
         for at in position..page.count() {
+            if self.rows.len() == most {
+                return true;
+            }
             let begin = self.bytes.len();
             if !page.append_key(at, &mut self.bytes) {
                 return false;

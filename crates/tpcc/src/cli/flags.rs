@@ -237,7 +237,7 @@ pub(crate) struct LatencyFlags {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
     #[arg(allow_negative_numbers = true, help_heading = "Speculation")]
     pub(crate) epoch_workers: usize,
-    /// Iterations of an epoch [default: 5 for new-order, 8 for new-order-150]
+    /// Iterations of an epoch [default: 5 for new-order and stock-level, 8 for new-order-150, 1 for delivery-outer]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) grain: Option<usize>,

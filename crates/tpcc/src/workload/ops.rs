@@ -43,8 +43,8 @@ pub(crate) trait Read {
     ) -> Result<(), Self::Error>;
 }
 
-/// Reading and writing single rows: all that the steps of an order line need, so that they are written once for
-/// transactions and for epochs that run ahead of one.
+/// Reading and writing rows by their primary keys: all that the loops of transactions need, so that their steps are written
+/// once for transactions and for epochs that run ahead of one.
 pub(crate) trait RowOps {
     /// What can go wrong.
     type Error;
@@ -64,6 +64,31 @@ pub(crate) trait RowOps {
     /// As [`Ops::insert`].
     #[track_caller]
     fn insert_row<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error>;
+
+    /// As [`Read::scan`].
+    #[track_caller]
+    fn rows<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+    ) -> Result<(), Self::Error>;
+
+    /// As [`Ops::update_run`].
+    #[track_caller]
+    fn update_rows<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, Self::Error>;
+
+    /// As [`Ops::remove_first`].
+    #[track_caller]
+    fn remove_first_row<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, Self::Error>;
+
+    /// As [`Ops::prefetch`].
+    fn announce<T: TableDef>(&mut self, keys: &[T::Key]);
 }
 
 impl<O: Ops> RowOps for O {
@@ -86,6 +111,36 @@ impl<O: Ops> RowOps for O {
     #[inline(always)]
     fn insert_row<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error> {
         self.insert::<T>(key, row)
+    }
+
+    #[inline(always)]
+    fn rows<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+    ) -> Result<(), Self::Error> {
+        self.scan::<T>(from, to, f)
+    }
+
+    #[inline(always)]
+    fn update_rows<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, Self::Error> {
+        self.update_run::<T>(from, to, f)
+    }
+
+    #[inline(always)]
+    fn remove_first_row<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, Self::Error> {
+        self.remove_first::<T>(from, to)
+    }
+
+    #[inline(always)]
+    fn announce<T: TableDef>(&mut self, keys: &[T::Key]) {
+        self.prefetch::<T>(keys);
     }
 }
 

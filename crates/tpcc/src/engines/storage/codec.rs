@@ -28,6 +28,15 @@ impl KeyBytes {
 }
 
 impl KeyBytes {
+    /// A key that is encoded already. Of one that is longer than the schema's keys are, the begin.
+    #[inline]
+    pub(super) fn from_bytes(key: &[u8]) -> KeyBytes {
+        let mut bytes = [0; MAX_KEY];
+        let len = key.len().min(MAX_KEY);
+        bytes[..len].copy_from_slice(&key[..len]);
+        KeyBytes(bytes)
+    }
+
     /// The first `len` bytes, which are a key's.
     #[inline(always)]
     pub(super) fn first(&self, len: usize) -> &[u8] {

@@ -1,16 +1,18 @@
 //! Rows of the storage engine as a [`speculate::Store`]: epochs peek at them without locks, and the transaction locks and
 //! confirms them in order.
 
+use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
+use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
-use speculate::{Epoch, LoopError, Seen, Speculator, Written};
+use speculate::{Epoch, KeyRange, LoopError, RangeRow, RangeStore, Seen, SeenRange, Speculator, Written};
 use storage::optimistic::{Peeker, Place};
 use storage::{OpenTable, Raw, Transaction};
 use zerocopy::FromBytes;
 
-use super::codec::{KeyBytes, bytes_of, row_of};
-use super::store::{Store, StoreError, StoreTransaction, decoded};
+use super::codec::{KeyBytes, bytes_of, key_of, row_of};
+use super::store::{Store, StoreError, StoreTransaction, decoded, layout};
 use crate::workload::ops::RowOps;
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
@@ -91,6 +93,18 @@ impl Hash for RowKey {
     }
 }
 
+impl Ord for RowKey {
+    fn cmp(&self, other: &RowKey) -> Ordering {
+        self.table.cmp(&other.table).then_with(|| self.bytes().cmp(other.bytes()))
+    }
+}
+
+impl PartialOrd for RowKey {
+    fn partial_cmp(&self, other: &RowKey) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
 /// Rows up to this length need no memory of their own.
 const INLINE: usize = 320;
 
@@ -99,6 +113,13 @@ pub(crate) struct RowBytes {
     bytes: SmallVec<[u8; INLINE]>,
     /// To be inserted under a key that must be new.
     is_new: bool,
+}
+
+impl RowBytes {
+    /// A row that is there.
+    fn of(row: &[u8]) -> RowBytes {
+        RowBytes { bytes: SmallVec::from_slice(row), is_new: false }
+    }
 }
 
 impl Clone for RowBytes {
@@ -127,7 +148,7 @@ impl<'s> speculate::Store for Rows<'s> {
 
     fn peek(&self, peeker: &mut Peeker, key: &RowKey) -> Result<(Option<RowBytes>, Place), StoreError> {
         let (row, place) = self.store.db.peek_raw(peeker, self.table(key), key.bytes())?;
-        Ok((row.map(|row| RowBytes { bytes: SmallVec::from_slice(row), is_new: false }), place))
+        Ok((row.map(RowBytes::of), place))
     }
 
     fn confirm(&self, tx: &mut Transaction<'s>, seen: Seen<'_, Self>) -> Result<bool, StoreError> {
@@ -136,8 +157,7 @@ impl<'s> speculate::Store for Rows<'s> {
     }
 
     fn read(&self, tx: &mut Transaction<'s>, key: &RowKey) -> Result<Option<RowBytes>, StoreError> {
-        let copy = |row: &[u8]| RowBytes { bytes: SmallVec::from_slice(row), is_new: false };
-        Ok(tx.read_raw(self.table(key), key.bytes(), copy)?)
+        Ok(tx.read_raw(self.table(key), key.bytes(), RowBytes::of)?)
     }
 
     fn write(&self, tx: &mut Transaction<'s>, write: &Written<'_, Self>) -> Result<(), StoreError> {
@@ -189,6 +209,59 @@ impl<'s> speculate::Store for Rows<'s> {
             }
         }
         self.insert_run(tx, of, &mut inserts)
+    }
+}
+
+impl RowKey {
+    /// The same table's row of another key. Keys of a table have one length.
+    fn beside(&self, key: &[u8]) -> RowKey {
+        RowKey { bytes: KeyBytes::from_bytes(key), ..*self }
+    }
+}
+
+/// Both ends of a range.
+fn range_bytes(range: &KeyRange<RowKey>) -> (&[u8], &[u8]) {
+    (range.first.bytes(), range.last.bytes())
+}
+
+impl<'s> RangeStore for Rows<'s> {
+    fn peek_range(
+        &self,
+        peeker: &mut Peeker,
+        range: &KeyRange<RowKey>,
+        most: usize,
+    ) -> Result<Vec<RangeRow<Self>>, StoreError> {
+        let mut rows = Vec::new();
+        let table = self.table(&range.first);
+        self.store.db.peek_range_raw(peeker, table, range_bytes(range), most, |key, row, stamp| {
+            rows.push(RangeRow { key: range.first.beside(key), value: RowBytes::of(row), stamp });
+            ControlFlow::Continue(())
+        })?;
+        Ok(rows)
+    }
+
+    fn confirm_range(&self, tx: &mut Transaction<'s>, seen: SeenRange<'_, Self>) -> Result<bool, StoreError> {
+        let SeenRange { range, most, to_write, .. } = seen;
+        let (mut expected, mut same) = (seen.rows(), true);
+        tx.lock_range_raw(self.table(&range.first), range_bytes(range), most, to_write, |key, row| {
+            same = expected.next().is_some_and(|(k, value)| k.bytes() == key && value.bytes[..] == *row);
+            if same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        Ok(same && expected.next().is_none())
+    }
+
+    fn read_range(
+        &self,
+        tx: &mut Transaction<'s>,
+        range: &KeyRange<RowKey>,
+        most: usize,
+    ) -> Result<Vec<(RowKey, RowBytes)>, StoreError> {
+        let mut rows = Vec::new();
+        tx.lock_range_raw(self.table(&range.first), range_bytes(range), most, false, |key, row| {
+            rows.push((range.first.beside(key), RowBytes::of(row)));
+            ControlFlow::Continue(())
+        })?;
+        Ok(rows)
     }
 }
 
@@ -247,8 +320,8 @@ impl<'s> StoreTransaction<'s> {
 pub(crate) struct EpochOps<'e, 'l, 's>(&'e mut Epoch<'l, Rows<'s>>);
 
 impl EpochOps<'_, '_, '_> {
-    /// Says which rows will be needed soon.
-    pub(crate) fn announce(&mut self, rows: &[RowKey]) {
+    /// Says which rows, perhaps of several tables, will be needed soon.
+    pub(crate) fn announce_rows(&mut self, rows: &[RowKey]) {
         self.0.announce(rows);
     }
 }
@@ -285,5 +358,57 @@ impl RowOps for EpochOps<'_, '_, '_> {
         let bytes = SmallVec::from_slice(bytes_of::<T>(row));
         self.0.put(RowKey::of::<T>(key), RowBytes { bytes, is_new: true });
         Ok(())
+    }
+
+    #[track_caller]
+    fn rows<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        for (key, row) in &*self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX)? {
+            let (Some(key), Some(row)) = (key_of::<T::Key>(key.bytes()), row_of::<T>(&row.bytes)) else {
+                return Err(layout::<T>());
+            };
+            if f(&key, row).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[track_caller]
+    fn update_rows<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, StoreError> {
+        let rows = self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX)?;
+        for (key, row) in &*rows {
+            let mut row = RowBytes { is_new: false, ..row.clone() };
+            let (Some(decoded), Ok(columns)) =
+                (key_of::<T::Key>(key.bytes()), RowOf::<T>::mut_from_bytes(&mut row.bytes))
+            else {
+                return Err(layout::<T>());
+            };
+            f(&decoded, &mut columns.hot, &columns.cold);
+            self.0.put(*key, row);
+        }
+        Ok(rows.len())
+    }
+
+    #[track_caller]
+    fn remove_first_row<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
+        let rows = self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), 1)?;
+        let Some((key, _)) = rows.first() else { return Ok(None) };
+        self.0.delete(*key);
+        key_of(key.bytes()).ok_or_else(layout::<T>).map(Some)
+    }
+
+    fn announce<T: TableDef>(&mut self, keys: &[T::Key]) {
+        let keys: SmallVec<[RowKey; RUN]> = keys.iter().map(RowKey::of::<T>).collect();
+        self.0.announce(&keys);
     }
 }

@@ -83,7 +83,7 @@ impl EngineError for StoreError {
 }
 
 #[cold]
-fn layout<T: TableDef>() -> StoreError {
+pub(super) fn layout<T: TableDef>() -> StoreError {
     StoreError::Layout { table: T::TABLE.name() }
 }
 

@@ -2,20 +2,22 @@
 
 use std::time::Instant;
 
+use smallvec::SmallVec;
 use speculate::{Dependence, Options, Speculator, Stats};
 
-use super::LatencyMix;
+use super::{Latencies, LatencyMix};
 use crate::engines::storage::speculative::{RowKey, Rows};
 use crate::engines::storage::store::{Store, StoreError, StoreTransaction};
 use crate::workload::engine::OpenTransaction;
 use crate::workload::error::Error;
 use crate::workload::generate::Random;
-use crate::workload::generate::input::{InputSpace, LongOrderInput, NewOrderInput, OrderInput};
-use crate::workload::schema::keys::{ItemKey, StockKey};
+use crate::workload::generate::deck::Kind;
+use crate::workload::generate::input::{DeliveryInput, Input, InputSpace, LongOrderInput, OrderInput, StockLevelInput};
+use crate::workload::schema::keys::{HistoryKey, ItemKey, StockKey};
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::{Item, Stock};
 use crate::workload::txn::long_order::{self, LongOrderOutput};
-use crate::workload::txn::{Failure, Verdict};
+use crate::workload::txn::{self, Failure, Scratch, StepOrder, Verdict, delivery, stock_level};
 
 /// How a lane runs a transaction.
 pub(super) enum Work {
@@ -27,29 +29,37 @@ pub(super) enum Work {
 
 /// The input of a transaction.
 pub(super) enum Job {
-    NewOrder(NewOrderInput),
+    /// One of the workload's.
+    Usual(Input),
+    /// A long order.
     LongOrder(LongOrderInput),
 }
 
 impl Job {
     /// Draws one for a warehouse.
     pub(super) fn draw(mix: LatencyMix, world: &InputSpace, random: &mut Random, w: u32, now: When) -> Job {
+        let d = random.within(1, world.scale.districts.into()) as u8;
+        let mut usual = |kind| {
+            // No transaction of these writes a history.
+            Job::Usual(world.input(random, kind, (w, d), now, HistoryKey { run: 0, terminal: 0, sequence: 0 }))
+        };
         match mix {
-            LatencyMix::NewOrder => Job::NewOrder(world.new_order(random, w, now)),
+            LatencyMix::NewOrder => usual(Kind::NewOrder),
+            LatencyMix::DeliveryOuter => usual(Kind::Delivery),
+            LatencyMix::StockLevel => usual(Kind::StockLevel),
             LatencyMix::NewOrder150 => Job::LongOrder(world.long_order(random, w, now)),
-        }
-    }
-
-    fn order(&self) -> OrderInput<'_> {
-        match self {
-            Job::NewOrder(input) => input.order(),
-            Job::LongOrder(input) => input.order(),
         }
     }
 
     /// Iterations of its loop.
     pub(super) fn items(&self) -> u64 {
-        self.order().lines.len() as u64
+        match self {
+            Job::Usual(Input::NewOrder(input)) => input.order().lines.len() as u64,
+            Job::LongOrder(input) => input.order().lines.len() as u64,
+            Job::Usual(Input::Delivery(input)) => u64::from(input.districts),
+            Job::Usual(Input::StockLevel(_)) => u64::from(stock_level::ORDERS),
+            Job::Usual(Input::Payment(_) | Input::OrderStatus(_)) => 1,
+        }
     }
 }
 
@@ -59,23 +69,29 @@ pub(super) struct Lane<'s> {
     rows: Rows<'s>,
     ahead: Option<Ahead<'s>>,
     out: LongOrderOutput,
+    scratch: Scratch,
 }
 
+/// A speculator for a transaction's loop.
 struct Ahead<'s> {
     speculator: Speculator<Rows<'s>>,
+    /// Iterations of an epoch.
     grain: usize,
 }
 
 impl<'s> Lane<'s> {
-    pub(super) fn new(store: &'s Store, work: Work) -> Result<Lane<'s>, Error> {
+    pub(super) fn new(store: &'s Store, work: Work, plan: &Latencies) -> Result<Lane<'s>, Error> {
         let ahead = match work {
             Work::InOrder => None,
-            Work::Ahead(options) => Some(Ahead {
-                speculator: Speculator::new(options).map_err(|error| Error::failed(error.to_string()))?,
-                grain: options.grain_of_epochs(),
-            }),
+            Work::Ahead(options) => {
+                // Orders of an epoch are read as one range.
+                let options = if plan.mix == LatencyMix::StockLevel { options } else { options.grain(plan.grain) };
+                let speculator = Speculator::new(options).map_err(|error| Error::failed(error.to_string()))?;
+                Some(Ahead { speculator, grain: plan.grain })
+            }
         };
-        Ok(Lane { store, rows: Rows::new(store), ahead, out: LongOrderOutput::default() })
+        let (out, scratch) = (LongOrderOutput::default(), Scratch::default());
+        Ok(Lane { store, rows: Rows::new(store), ahead, out, scratch })
     }
 
     /// Does what the engine's services do, for they have no thread.
@@ -93,14 +109,18 @@ impl<'s> Lane<'s> {
     /// Runs a transaction to its end.
     pub(super) fn transact(&mut self, job: &Job) -> Result<(), Error> {
         let failed = |error: StoreError| Error::failed(error.to_string());
-        let mut tx = self.store.begin().map_err(failed)?;
-        let order = job.order();
-        let ran = match &mut self.ahead {
-            None => long_order::run(&mut tx, order, &mut self.out),
-            Some(ahead) => ahead.run(&mut tx, &self.rows, order, &mut self.out),
+        let Lane { store, rows, ahead, out, scratch } = self;
+        let mut tx = store.begin().map_err(failed)?;
+        let ran = match (job, ahead) {
+            (Job::Usual(Input::NewOrder(input)), None) => long_order::run(&mut tx, input.order(), out),
+            (Job::Usual(Input::NewOrder(input)), Some(ahead)) => ahead.order(&mut tx, rows, input.order(), out),
+            (Job::LongOrder(input), None) => long_order::run(&mut tx, input.order(), out),
+            (Job::LongOrder(input), Some(ahead)) => ahead.order(&mut tx, rows, input.order(), out),
+            (Job::Usual(Input::Delivery(input)), Some(ahead)) => ahead.delivery(&mut tx, rows, input),
+            (Job::Usual(Input::StockLevel(input)), Some(ahead)) => ahead.stock_level(&mut tx, rows, input),
+            (Job::Usual(input), _) => txn::run(&mut tx, StepOrder::HotLast, input, scratch),
         };
-        let verdict = ran.map_err(|failure| Error::failed(failure.to_string()))?;
-        let ended = match verdict {
+        let ended = match ran.map_err(|failure| Error::failed(failure.to_string()))? {
             Verdict::Commit => tx.commit(),
             Verdict::Rollback => tx.rollback(),
         };
@@ -127,8 +147,12 @@ impl<'s> Lane<'s> {
     }
 }
 
+/// Keys of an epoch for which no memory is taken.
+const KEYS: usize = 32;
+
 impl<'s> Ahead<'s> {
-    fn run(
+    /// New-Order: its lines run ahead.
+    fn order(
         &mut self,
         tx: &mut StoreTransaction<'s>,
         rows: &Rows<'s>,
@@ -150,13 +174,59 @@ impl<'s> Ahead<'s> {
                             RowKey::of::<Stock>(&StockKey { w: line.supply_w, i: line.item }),
                         ]
                     });
-                    let keys: smallvec::SmallVec<[RowKey; 32]> = keys.collect();
-                    epoch.announce(&keys);
+                    epoch.announce_rows(&keys.collect::<SmallVec<[RowKey; KEYS]>>());
                 }
                 long_order::line(epoch, order, o, line)
             },
             |line| long_order::shown(out, line),
         )?;
         Ok(long_order::finish(out))
+    }
+
+    /// Delivery: its districts run ahead.
+    fn delivery(
+        &mut self,
+        tx: &mut StoreTransaction<'s>,
+        rows: &Rows<'s>,
+        input: &DeliveryInput,
+    ) -> Result<Verdict, Failure<StoreError>> {
+        let mut delivered = SmallVec::<[Option<u32>; 16]>::new();
+        tx.run_ahead(
+            &mut self.speculator,
+            rows,
+            1..=input.districts,
+            |epoch, &d| delivery::district(epoch, input, d),
+            |order| delivered.push(order),
+        )?;
+        std::hint::black_box(delivered);
+        Ok(Verdict::Commit)
+    }
+
+    /// Stock-Level: the orders that it looks at run ahead, some at a time.
+    fn stock_level(
+        &mut self,
+        tx: &mut StoreTransaction<'s>,
+        rows: &Rows<'s>,
+        input: &StockLevelInput,
+    ) -> Result<Verdict, Failure<StoreError>> {
+        let next = stock_level::next_order(tx, input)?;
+        let (first, grain) = (next.saturating_sub(stock_level::ORDERS), self.grain as u32);
+        let mut low = Vec::new();
+        tx.run_ahead(
+            &mut self.speculator,
+            rows,
+            (first..next).step_by(self.grain),
+            |epoch, &from| {
+                let (mut items, mut low) = (Vec::new(), SmallVec::<[u32; 64]>::new());
+                stock_level::ordered_items(epoch, input, from, (from + grain).min(next) - 1, &mut items)?;
+                stock_level::low_items(epoch, input, &items, |item| low.push(item))?;
+                Ok(low)
+            },
+            |some| low.extend(some),
+        )?;
+        low.sort_unstable();
+        low.dedup();
+        std::hint::black_box(low.len());
+        Ok(Verdict::Commit)
     }
 }

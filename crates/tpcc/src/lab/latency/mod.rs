@@ -37,6 +37,10 @@ pub(crate) enum LatencyMix {
     /// 50 to 150 lines
     #[value(name = "new-order-150")]
     NewOrder150,
+    /// districts are the loop
+    DeliveryOuter,
+    /// the last twenty orders are the loop
+    StockLevel,
 }
 
 impl LatencyMix {
@@ -45,6 +49,8 @@ impl LatencyMix {
         match self {
             LatencyMix::NewOrder => "new-order",
             LatencyMix::NewOrder150 => "new-order-150",
+            LatencyMix::DeliveryOuter => "delivery-outer",
+            LatencyMix::StockLevel => "stock-level",
         }
     }
 
@@ -53,6 +59,8 @@ impl LatencyMix {
         match self {
             LatencyMix::NewOrder => 5,
             LatencyMix::NewOrder150 => 8,
+            LatencyMix::DeliveryOuter => 1,
+            LatencyMix::StockLevel => 5,
         }
     }
 }
@@ -191,12 +199,11 @@ pub(crate) fn run(
 }
 
 fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measured, Error> {
-    let options = Options::new().grain(plan.grain);
-    let ahead = |workers, inject| options.workers(workers).inject_violations(inject, plan.seed);
+    let ahead = |workers, inject| Options::new().workers(workers).inject_violations(inject, plan.seed);
     let works =
         [Work::InOrder, Work::InOrder, Work::Ahead(ahead(1, 0.0)), Work::Ahead(ahead(plan.epoch_workers, plan.inject))];
     let mut lanes =
-        stores.iter().zip(works).map(|(store, work)| Lane::new(store, work)).collect::<Result<Vec<_>, _>>()?;
+        stores.iter().zip(works).map(|(store, work)| Lane::new(store, work, plan)).collect::<Result<Vec<_>, _>>()?;
 
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
     let world = InputSpace { scale: loaded.scale, warehouses: loaded.warehouses, constants };

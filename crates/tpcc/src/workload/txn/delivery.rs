@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 
 use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict};
 use crate::workload::generate::input::DeliveryInput;
-use crate::workload::ops::Ops;
+use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLineKey};
 use crate::workload::schema::tables::{Customer, NewOrder, Order, OrderLine};
 
@@ -61,13 +61,8 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
         }
         StepOrder::Spec => {
             for d in 1..=input.districts {
-                let order = take(ops, input.w, d)?;
-                out.delivered.push(order.map(|key| key.o));
-                if let Some(order) = order {
-                    let customer = mark(ops, input, order)?;
-                    let sum = date_lines(ops, input, order)?;
-                    credit(ops, customer, sum)?;
-                }
+                let order = district(ops, input, d)?;
+                out.delivered.push(order);
             }
         }
     }
@@ -75,16 +70,25 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
     Ok(Verdict::Commit)
 }
 
+/// Delivers the oldest order of a district; returns its number.
+pub(crate) fn district<O: RowOps>(ops: &mut O, input: &DeliveryInput, d: u8) -> Result<Option<u32>, Failure<O::Error>> {
+    let Some(order) = take(ops, input.w, d)? else { return Ok(None) };
+    let customer = mark(ops, input, order)?;
+    let sum = date_lines(ops, input, order)?;
+    credit(ops, customer, sum)?;
+    Ok(Some(order.o))
+}
+
 /// Removes the oldest NEW-ORDER row of a district.
-fn take<O: Ops>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
+fn take<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
     let (from, to) = NewOrderKey::all(w, d);
-    Ok(ops.remove_first::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
+    Ok(ops.remove_first_row::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
 }
 
 /// Writes O_CARRIER_ID; returns whose order it is.
-fn mark<O: Ops>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<CustomerKey, Failure<O::Error>> {
+fn mark<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<CustomerKey, Failure<O::Error>> {
     let c = ops
-        .update::<Order, _>(&order, |hot, cold| {
+        .update_row::<Order, _>(&order, |hot, cold| {
             hot.carrier_id = Some(input.carrier);
             cold.c_id.get()
         })?
@@ -93,10 +97,10 @@ fn mark<O: Ops>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<C
 }
 
 /// Writes OL_DELIVERY_D of all lines; returns the sum of OL_AMOUNT.
-fn date_lines<O: Ops>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<i64, Failure<O::Error>> {
+fn date_lines<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<i64, Failure<O::Error>> {
     let (from, to) = OrderLineKey::lines(order.w, order.d, order.o, order.o);
     let mut sum = 0;
-    let lines = ops.update_run::<OrderLine>(&from, &to, |_, hot, cold| {
+    let lines = ops.update_rows::<OrderLine>(&from, &to, |_, hot, cold| {
         hot.delivery_d = input.now;
         sum += cold.amount.get();
     })?;
@@ -104,8 +108,8 @@ fn date_lines<O: Ops>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Re
 }
 
 /// Adds the sum to C_BALANCE and counts the delivery.
-fn credit<O: Ops>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
-    ops.update::<Customer, _>(&customer, |hot, _| {
+fn credit<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
+    ops.update_row::<Customer, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
         hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);
         Ok(())

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 
 use super::{Failure, Scratch, TxnResult, Verdict};
 use crate::workload::generate::input::StockLevelInput;
-use crate::workload::ops::Ops;
+use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{DistrictKey, OrderLineKey, StockKey};
 use crate::workload::schema::tables::{District, OrderLine, Stock};
 
@@ -25,7 +25,7 @@ pub(crate) struct StockLevelOutput {
 }
 
 /// Orders looked back upon.
-const ORDERS: u32 = 20;
+pub(crate) const ORDERS: u32 = 20;
 
 /// Stock rows announced at a time: enough to overlap their misses, few enough to stay in the first-level cache.
 const GROUP: usize = 16;
@@ -33,34 +33,60 @@ const GROUP: usize = 16;
 /// Runs the transaction up to its end.
 pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Scratch) -> TxnResult<O> {
     let StockLevelInput { w, d, threshold } = *input;
-    let key = DistrictKey { w, d };
-    let next = ops
-        .read::<District, _>(&key, |row| row.hot.next_o_id.get())?
-        .ok_or_else(|| Failure::missing::<District>(&key))?;
-
+    let next = next_order(ops, input)?;
     let items = &mut scratch.items;
+    ordered_items(ops, input, next.saturating_sub(ORDERS), next.saturating_sub(1), items)?;
+    let mut low_stock = 0;
+    low_items(ops, input, items, |_| low_stock += 1)?;
+    let out = &mut scratch.out.stock_level;
+    (out.w, out.d, out.threshold, out.low_stock) = (w, d, threshold, low_stock);
+    black_box(&*out);
+    Ok(Verdict::Commit)
+}
+
+/// The number of the district's next order.
+pub(crate) fn next_order<O: RowOps>(ops: &mut O, input: &StockLevelInput) -> Result<u32, Failure<O::Error>> {
+    let key = DistrictKey { w: input.w, d: input.d };
+    ops.row::<District, _>(&key, |row| row.hot.next_o_id.get())?.ok_or_else(|| Failure::missing::<District>(&key))
+}
+
+/// The items of orders, each once.
+pub(crate) fn ordered_items<O: RowOps>(
+    ops: &mut O,
+    input: &StockLevelInput,
+    first: u32,
+    last: u32,
+    items: &mut Vec<u32>,
+) -> Result<(), Failure<O::Error>> {
     items.clear();
-    let (from, to) = OrderLineKey::lines(w, d, next.saturating_sub(ORDERS), next.saturating_sub(1));
-    ops.scan::<OrderLine>(&from, &to, |_, row| {
+    let (from, to) = OrderLineKey::lines(input.w, input.d, first, last);
+    ops.rows::<OrderLine>(&from, &to, |_, row| {
         items.push(row.cold.i_id.get());
         ControlFlow::Continue(())
     })?;
     items.sort_unstable();
     items.dedup();
+    Ok(())
+}
 
-    let mut low_stock = 0;
+/// Shows the items that run short.
+pub(crate) fn low_items<O: RowOps>(
+    ops: &mut O,
+    input: &StockLevelInput,
+    items: &[u32],
+    mut low: impl FnMut(u32),
+) -> Result<(), Failure<O::Error>> {
     for group in items.chunks(GROUP) {
-        let keys: ArrayVec<StockKey, GROUP> = group.iter().map(|&i| StockKey { w, i }).collect();
-        ops.prefetch::<Stock>(&keys);
+        let keys: ArrayVec<StockKey, GROUP> = group.iter().map(|&i| StockKey { w: input.w, i }).collect();
+        ops.announce::<Stock>(&keys);
         for key in &keys {
             let quantity = ops
-                .read::<Stock, _>(key, |row| row.hot.quantity.get())?
+                .row::<Stock, _>(key, |row| row.hot.quantity.get())?
                 .ok_or_else(|| Failure::missing::<Stock>(key))?;
-            low_stock += u32::from(quantity < threshold);
+            if quantity < input.threshold {
+                low(key.i);
+            }
         }
     }
-    let out = &mut scratch.out.stock_level;
-    (out.w, out.d, out.threshold, out.low_stock) = (w, d, threshold, low_stock);
-    black_box(&*out);
-    Ok(Verdict::Commit)
+    Ok(())
 }
