@@ -12,6 +12,10 @@ use crate::forward::{Directory, Site, Write, WriteId};
 use crate::log::{Answer, Escape, Log, Op, Source, SubEpochs};
 use crate::store::Store;
 
+/// A body that is homefree and has so many operations behind it, and so many more, is run again in order: it may have read
+/// what is not so, and never end.
+const LONG: usize = 1024;
+
 /// A body looks after at most so many operations whether its answers are still right.
 const LOOK_AROUND: usize = 64;
 
@@ -22,6 +26,10 @@ pub(crate) struct Shared<K, V> {
     pub(crate) token: CachePadded<AtomicU64>,
     /// The loop has ended early: nothing commits any more.
     pub(crate) stopped: AtomicBool,
+    /// Epochs read what earlier ones in flight have written.
+    pub(crate) forwards: bool,
+    /// At most so many epochs in a row are in flight.
+    pub(crate) window: u64,
     /// How many writes each worker has forwarded or withdrawn. Only the worker itself changes its number.
     pub(crate) changes: Box<[CachePadded<AtomicU64>]>,
 }
@@ -37,7 +45,7 @@ impl<K, V> Shared<K, V> {
     where
         K: Eq + std::hash::Hash + Clone,
     {
-        if self.is_alone() {
+        if !self.forwards {
             return;
         }
         for op in &log.ops {
@@ -47,15 +55,15 @@ impl<K, V> Shared<K, V> {
         }
     }
 
-    /// Whether there is one worker, and so never an earlier epoch in flight.
+    /// The epochs before this one, if it may read what they have forwarded.
     #[inline]
-    pub(crate) fn is_alone(&self) -> bool {
-        self.changes.len() == 1
+    pub(crate) fn last_before(&self, epoch: u64) -> Option<u64> {
+        epoch.checked_sub(1).filter(|_| self.forwards)
     }
 
     /// The first epoch that can be in flight together with `epoch`, which is.
     pub(crate) fn first_beside(&self, epoch: u64) -> u64 {
-        (epoch + 1).saturating_sub(self.changes.len() as u64)
+        (epoch + 1).saturating_sub(self.window)
     }
 }
 
@@ -82,7 +90,7 @@ impl<S: Store> Log<S> {
             // A refusal is not looked into before the epoch is homefree.
             Source::Locked | Source::Failed => return None,
         };
-        let newest = epoch.checked_sub(1).filter(|_| !shared.is_alone()).and_then(|last| {
+        let newest = shared.last_before(epoch).and_then(|last| {
             shared.directory.newest((key, *hash), shared.first_beside(epoch), last, |write| (write.id, write.site))
         });
         if newest.map(|(id, _)| id) == read { None } else { Some(Stale { at, writer: newest.map(|(_, site)| site) }) }
@@ -132,6 +140,8 @@ pub struct Epoch<'a, S: Store> {
     pub(crate) after_commit: &'a mut Vec<AfterCommit>,
     /// The generation at which the reads were last looked at.
     pub(crate) looked_at: u64,
+    /// The operation at which a long body was first seen to be homefree.
+    pub(crate) homefree_since: Option<usize>,
     pub(crate) diverged: Option<Diverged>,
     pub(crate) ids: &'a Cell<u64>,
 }
@@ -179,7 +189,7 @@ impl<S: Store> Epoch<'_, S> {
             self.log.ops.push(Op::Again { of, site });
             return Ok(());
         }
-        let last = self.number.checked_sub(1).filter(|_| !self.shared.is_alone());
+        let last = self.shared.last_before(self.number);
         let forwarded = last.and_then(|last| {
             let first = self.shared.first_beside(self.number);
             self.shared.directory.newest((key, hash), first, last, |write| (write.value.clone(), write.id))
@@ -232,7 +242,7 @@ impl<S: Store> Epoch<'_, S> {
         let value = value.map(Arc::new);
         let hash = self.shared.directory.hash(&key);
         let before = self.log.written(&key, hash);
-        if !self.shared.is_alone() {
+        if self.shared.forwards {
             let id = WriteId(self.ids.get());
             self.ids.set(id.0 + self.shared.changes.len() as u64);
             let write = Write { id, epoch: self.number, operation: self.next, value: value.clone(), site };
@@ -318,6 +328,13 @@ impl<S: Store> Epoch<'_, S> {
         if generation != self.looked_at {
             self.looked_at = generation;
             if self.log.first_stale(self.shared, self.number).is_some() {
+                resume_unwind(Box::new(Unwind));
+            }
+        }
+        // Nothing else tells whether a long body goes on for ever because it has read what is not so.
+        if self.next >= LONG && self.shared.token.load(Ordering::Acquire) == self.number {
+            let since = *self.homefree_since.get_or_insert(self.next);
+            if self.next - since >= LONG {
                 resume_unwind(Box::new(Unwind));
             }
         }

@@ -86,6 +86,7 @@ mod error;
 mod forward;
 mod last;
 mod log;
+mod mailbox;
 mod pool;
 mod range;
 mod speculator;
@@ -95,6 +96,6 @@ mod worker;
 
 pub use epoch::Epoch;
 pub use error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
-pub use speculator::{Options, Speculator, StayAwake};
+pub use speculator::{Committer, Forwarding, Options, Speculator, StayAwake};
 pub use stats::{Dependence, Stats, Writer};
 pub use store::{KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};

@@ -185,7 +185,7 @@ fn forwarded<S: RangeStore>(
     epoch: u64,
     range: &KeyRange<S::Key>,
 ) -> Vec<Overlay<S>> {
-    let Some(last) = epoch.checked_sub(1).filter(|_| !shared.is_alone()) else { return Vec::new() };
+    let Some(last) = shared.last_before(epoch) else { return Vec::new() };
     let mut found: Vec<Overlay<S>> = Vec::new();
     shared.directory.each_newest(
         shared.first_beside(epoch),

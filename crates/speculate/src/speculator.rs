@@ -17,6 +17,28 @@ use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
 use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
 
+/// Which worker confirms and writes an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committer {
+    /// The one that has run it: what the epoch has read and written is in the caches of its core.
+    Owner,
+    /// The one that runs the loop, for all: what a transaction has of its own stays in the caches of one core. The others go
+    /// on with the next epoch meanwhile.
+    Caller,
+}
+
+/// Whether epochs read what earlier ones have written and not committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarding {
+    /// In loops that follow others with many violations. To forward a write costs some hundred nanoseconds, because it goes
+    /// from core to core; where epochs hardly depend on each other it does not pay.
+    Adaptive,
+    /// Always. The profile of dependences names the writers only then.
+    Always,
+    /// Never: a read of what an earlier epoch writes is found when the epoch is confirmed.
+    Never,
+}
+
 /// How a speculator works.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -24,6 +46,8 @@ pub struct Options {
     grain: usize,
     sub_epochs: SubEpochs,
     speculate: bool,
+    committer: Committer,
+    forwarding: Forwarding,
     inject: f64,
     seed: u64,
 }
@@ -35,6 +59,8 @@ impl Default for Options {
             grain: 1,
             sub_epochs: SubEpochs { number: 8, operations: 8 },
             speculate: true,
+            committer: Committer::Caller,
+            forwarding: Forwarding::Adaptive,
             inject: 0.0,
             seed: 1,
         }
@@ -42,7 +68,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Two workers, one iteration an epoch, eight sub-epochs of eight operations.
+    /// Two workers, one iteration an epoch, eight sub-epochs of eight operations, commits by the caller.
     pub fn new() -> Options {
         Options::default()
     }
@@ -72,6 +98,18 @@ impl Options {
     #[must_use]
     pub fn speculate(self, speculate: bool) -> Options {
         Options { speculate, ..self }
+    }
+
+    /// Who commits epochs.
+    #[must_use]
+    pub fn committer(self, committer: Committer) -> Options {
+        Options { committer, ..self }
+    }
+
+    /// Whether epochs read what earlier ones have written and not committed.
+    #[must_use]
+    pub fn forwarding(self, forwarding: Forwarding) -> Options {
+        Options { forwarding, ..self }
     }
 
     /// Violates each read with this probability, although it was right: for tests and experiments.
@@ -132,6 +170,35 @@ pub struct Speculator<S: Store> {
     workers: Box<[CachePadded<Mutex<Worker<S>>>]>,
     profile: Profile,
     stats: Stats,
+    heat: Heat,
+}
+
+/// How much the loops of late have suffered from dependences.
+#[derive(Debug, Default)]
+struct Heat {
+    /// Loops that still forward.
+    forwarding: u32,
+    /// Epochs and violations, older ones counted less.
+    epochs: u64,
+    violations: u64,
+}
+
+/// Loops that forward after some that had too many violations.
+const FORWARD_FOR: u32 = 256;
+
+impl Heat {
+    /// Takes a loop into account.
+    fn add(&mut self, epochs: u64, violations: u64) {
+        self.epochs += epochs;
+        self.violations += violations;
+        self.forwarding = self.forwarding.saturating_sub(1);
+        if self.epochs >= 64 {
+            if 8 * self.violations > self.epochs {
+                self.forwarding = FORWARD_FOR;
+            }
+            (self.epochs, self.violations) = (self.epochs / 2, self.violations / 2);
+        }
+    }
 }
 
 impl<S: Store> Speculator<S> {
@@ -149,11 +216,14 @@ impl<S: Store> Speculator<S> {
                 directory: Directory::new(),
                 token: CachePadded::default(),
                 stopped: AtomicBool::new(false),
+                window: 1,
+                forwards: false,
                 changes: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             },
             workers: (0..workers).map(|i| CachePadded::new(Mutex::new(Worker::new(i, seed)))).collect(),
             profile: Profile::default(),
             stats: Stats::default(),
+            heat: Heat::default(),
         })
     }
 
@@ -182,8 +252,9 @@ impl<S: Store> Speculator<S> {
         then: H,
     ) -> Result<(), LoopError<E, S::Error>>
     where
-        I: IntoIterator,
+        I: IntoIterator<Item: Send>,
         I::IntoIter: Send,
+        T: Send,
         B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E> + Sync,
         H: FnMut(&mut S::Order, T) -> Result<(), E> + Send,
         E: Send,
@@ -209,8 +280,9 @@ impl<S: Store> Speculator<S> {
         mut take: impl FnMut(T) + Send,
     ) -> Result<(), LoopError<E, S::Error>>
     where
-        I: IntoIterator,
+        I: IntoIterator<Item: Send>,
         I::IntoIter: Send,
+        T: Send,
         B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E> + Sync,
         E: Send,
     {
@@ -231,16 +303,32 @@ impl<S: Store> Speculator<S> {
         together: bool,
     ) -> Result<(), LoopError<E, S::Error>>
     where
-        I: IntoIterator,
+        I: IntoIterator<Item: Send>,
         I::IntoIter: Send,
+        T: Send,
         B: Fn(&mut Epoch<'_, S>, &I::Item) -> Result<T, E> + Sync,
         H: FnMut(&mut S::Order, T) -> Result<(), E> + Send,
         E: Send,
     {
         let Some(_at_work) = AtWork::begin() else { return Err(LoopError::Nested) };
-        let Speculator { options, pool, shared, workers, .. } = self;
+        let Speculator { options, pool, shared, workers, heat, .. } = self;
+        let done = |workers: &mut [CachePadded<Mutex<Worker<S>>>]| {
+            let done = |worker: &mut CachePadded<Mutex<Worker<S>>>| worker.get_mut().stats.done();
+            workers.iter_mut().map(done).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
+        };
+        let before = done(workers);
         *shared.token.get_mut() = 0;
         *shared.stopped.get_mut() = false;
+        shared.forwards = workers.len() > 1
+            && match options.forwarding {
+                Forwarding::Always => true,
+                Forwarding::Never => false,
+                Forwarding::Adaptive => heat.forwarding > 0,
+            };
+        let others = workers.len() - 1;
+        let by_caller = options.committer == Committer::Caller && others > 0;
+        // Where one worker commits for all, each of the others has an epoch posted beside the one in work.
+        shared.window = if by_caller { 2 * others as u64 + 1 } else { workers.len() as u64 };
         let work = Loop {
             store,
             shared,
@@ -253,14 +341,21 @@ impl<S: Store> Speculator<S> {
             body,
             in_order: Mutex::new(InOrder { order, then }),
             error: Mutex::new(None),
+            mail: by_caller.then(|| (0..others).map(|_| CachePadded::default()).collect()),
         };
         let ran = catch_unwind(AssertUnwindSafe(|| {
             pool.broadcast(&|me| {
                 let _at_work = if me > 0 { AtWork::begin() } else { None };
-                work.work(me, &mut workers[me].lock());
+                let worker = &mut workers[me].lock();
+                match &work.mail {
+                    Some(boxes) if me > 0 => work.help(me, worker, &boxes[me - 1]),
+                    _ => work.work(me, worker),
+                }
             });
         }));
         let error = work.error.into_inner();
+        let after = done(workers);
+        heat.add(after.0 - before.0, after.1 - before.1);
         let whole = ran.is_ok() && !*shared.stopped.get_mut();
         for worker in workers {
             worker.get_mut().forget(|epoch, log| {

@@ -30,6 +30,13 @@ pub struct Stats {
     pub waited_ns: u64,
 }
 
+impl Stats {
+    /// Epochs, and violations that were not asked for.
+    pub(crate) fn done(&self) -> (u64, u64) {
+        (self.epochs, self.violations - self.injected)
+    }
+}
+
 impl AddAssign for Stats {
     fn add_assign(&mut self, other: Stats) {
         let Stats { epochs, violations, injected, operations, rewound, replayed, rewound_ns, in_order_ns, waited_ns } =

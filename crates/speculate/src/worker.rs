@@ -9,18 +9,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::epoch::{AfterCommit, Diverged, Epoch, Shared, Stale, Unwind, changed};
 use crate::error::LoopError;
 use crate::log::{Log, Op, Source, SubEpochs};
+use crate::mailbox::Mailbox;
 use crate::pool::Spin;
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
 
 /// A loop, as all workers see it.
-pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E> {
+pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     pub(crate) store: &'l S,
     pub(crate) shared: &'l Shared<S::Key, S::Value>,
     pub(crate) grain: usize,
@@ -35,6 +37,8 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E> {
     pub(crate) body: B,
     pub(crate) in_order: Mutex<InOrder<'l, S, H>>,
     pub(crate) error: Mutex<Option<LoopError<E, S::Error>>>,
+    /// Where the other workers leave epochs for worker 0 to commit, if it commits all.
+    pub(crate) mail: Option<Box<[CachePadded<Mailbox<Posted<S, I::Item, T, E>>>]>>,
 }
 
 /// Writes of an epoch for which no memory is taken.
@@ -59,6 +63,8 @@ pub(crate) struct InOrder<'l, S: Store, H> {
 /// What a worker keeps from loop to loop.
 pub(crate) struct Worker<S: Store> {
     log: Log<S>,
+    /// Logs of epochs that wait while another one's is worked on.
+    waiting: Vec<Log<S>>,
     local: S::Local,
     /// Logs of committed epochs, whose writes are still forwarded.
     retired: VecDeque<(u64, Log<S>)>,
@@ -73,6 +79,7 @@ impl<S: Store> Worker<S> {
     pub(crate) fn new(number: usize, seed: u64) -> Worker<S> {
         Worker {
             log: Log::new(),
+            waiting: Vec::new(),
             local: S::Local::default(),
             retired: VecDeque::new(),
             spare: Vec::new(),
@@ -87,11 +94,35 @@ impl<S: Store> Worker<S> {
     /// the epochs whose writes are still forwarded.
     pub(crate) fn forget(&mut self, mut committed: impl FnMut(u64, &Log<S>)) {
         self.log.rewind(0, |_| 0, |_, _| ());
+        for mut log in self.waiting.drain(..) {
+            log.rewind(0, |_| 0, |_, _| ());
+            self.spare.push(log);
+        }
         while let Some((epoch, mut log)) = self.retired.pop_front() {
             committed(epoch, &log);
             log.clear();
             self.spare.push(log);
         }
+    }
+
+    /// Keeps the log of an epoch that has committed, and does what was to be done then.
+    fn committed(&mut self, number: u64, after_commit: Vec<AfterCommit>) {
+        let log = std::mem::replace(&mut self.log, self.spare.pop().unwrap_or_else(Log::new));
+        self.retired.push_back((number, log));
+        after_commit.into_iter().for_each(|run| run());
+    }
+
+    /// Takes an epoch back that another worker has committed.
+    fn collect<It, T, E>(&mut self, mailbox: &Mailbox<Posted<S, It, T, E>>) {
+        if let Some(epoch) = mailbox.collect() {
+            self.keep(epoch);
+        }
+    }
+
+    fn keep<It, T, E>(&mut self, epoch: Posted<S, It, T, E>) {
+        let Posted { number, log, after_commit, .. } = epoch;
+        self.retired.push_back((number, log));
+        after_commit.into_iter().for_each(|run| run());
     }
 
     /// Whether a read is to be violated. A xorshift generator: nothing hangs on its quality.
@@ -119,6 +150,20 @@ enum Ending<E> {
     Diverged(Diverged),
 }
 
+/// An epoch that has run and waits for another worker to commit it; and back, when it has committed.
+pub(crate) struct Posted<S: Store, It, T, E> {
+    number: u64,
+    items: Vec<It>,
+    log: Log<S>,
+    results: Vec<(T, usize)>,
+    after_commit: Vec<AfterCommit>,
+    checkpoint: usize,
+    ran_ns: u64,
+    ending: Ending<E>,
+    of_iterator: Option<Box<dyn Any + Send>>,
+    committed: bool,
+}
+
 /// Ends the loop unless the epoch commits, also if a panic passes: the others must not wait for its token.
 struct StopUnlessDone<'a, K, V>(&'a Shared<K, V>);
 
@@ -144,7 +189,7 @@ struct Attempt<'w, S: Store, It, T> {
     ran_ns: u64,
 }
 
-impl<S, I, B, H, E, T> Loop<'_, S, I, B, H, E>
+impl<S, I, B, H, E, T> Loop<'_, S, I, B, H, E, T>
 where
     S: Store,
     I: Iterator,
@@ -157,6 +202,9 @@ where
         loop {
             let (number, of_iterator) = self.take(&mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
+                if me == 0 && self.mail.is_some() {
+                    self.commit_rest(worker);
+                }
                 return;
             }
             self.retire(worker);
@@ -175,10 +223,152 @@ where
                 return;
             }
             let after_commit = attempt.after_commit;
-            let log = std::mem::replace(&mut worker.log, worker.spare.pop().unwrap_or_else(Log::new));
-            worker.retired.push_back((number, log));
-            after_commit.into_iter().for_each(|run| run());
+            worker.committed(number, after_commit);
+            while me == 0 && self.commit_posted(worker) == Some(true) {}
         }
+    }
+
+    /// What a worker does that leaves commits to the one that runs the loop. It has at most one epoch posted, and one in
+    /// work.
+    pub(crate) fn help(&self, me: usize, worker: &mut Worker<S>, mailbox: &Mailbox<Posted<S, I::Item, T, E>>) {
+        let mut posted = false;
+        loop {
+            let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
+            let (number, of_iterator) = self.take(&mut items);
+            if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
+                break;
+            }
+            self.retire(worker);
+            let mut attempt = Attempt {
+                number,
+                items: &items,
+                worker: &mut *worker,
+                me,
+                results: &mut results,
+                after_commit: Vec::new(),
+                checkpoint: 0,
+                looked_at: 0,
+                ran_ns: 0,
+            };
+            let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(&mut attempt) };
+            let waits_since = Instant::now();
+            let mut spin = Spin::default();
+            while posted && !mailbox.has_returned() {
+                if self.shared.stopped.load(Ordering::Acquire) {
+                    self.take_back(worker, mailbox);
+                    return;
+                }
+                match self.mend(&mut attempt) {
+                    Some(mended) => ending = mended,
+                    None => spin.pause(),
+                }
+            }
+            let Attempt { after_commit, checkpoint, ran_ns, .. } = attempt;
+            worker.stats.waited_ns += ns_between(waits_since, Instant::now());
+            if posted {
+                worker.collect(mailbox);
+            }
+            let log = std::mem::replace(&mut worker.log, worker.spare.pop().unwrap_or_else(Log::new));
+            let committed = false;
+            let epoch = Posted {
+                number,
+                items,
+                log,
+                results,
+                after_commit,
+                checkpoint,
+                ran_ns,
+                ending,
+                of_iterator,
+                committed,
+            };
+            mailbox.post(number, epoch);
+            posted = true;
+        }
+        let mut spin = Spin::default();
+        while posted && !mailbox.has_returned() {
+            if self.shared.stopped.load(Ordering::Acquire) {
+                self.take_back(worker, mailbox);
+                return;
+            }
+            spin.pause();
+        }
+        if posted {
+            worker.collect(mailbox);
+        }
+    }
+
+    /// Takes back, when the loop has ended early, what was posted and is not being committed.
+    fn take_back(&self, worker: &mut Worker<S>, mailbox: &Mailbox<Posted<S, I::Item, T, E>>) {
+        match mailbox.take() {
+            Some(epoch) if epoch.committed => worker.keep(epoch),
+            Some(epoch) => worker.waiting.push(epoch.log),
+            None => {}
+        }
+    }
+
+    /// Commits the epoch that is homefree, if another worker has posted it; `None` if the loop has ended with it.
+    fn commit_posted(&self, worker: &mut Worker<S>) -> Option<bool> {
+        let Some(boxes) = &self.mail else { return Some(false) };
+        let token = self.shared.token.load(Ordering::Relaxed);
+        let Some(mailbox) = boxes.iter().find(|mailbox| mailbox.holds(token)) else { return Some(false) };
+        let Some(mut posted) = mailbox.take() else { return Some(false) };
+        let stop = StopUnlessDone(self.shared);
+        let homefree = Instant::now();
+        worker.waiting.push(std::mem::replace(&mut worker.log, posted.log));
+        let mut attempt = Attempt {
+            number: posted.number,
+            items: &posted.items,
+            worker: &mut *worker,
+            me: 0,
+            results: &mut posted.results,
+            after_commit: posted.after_commit,
+            checkpoint: posted.checkpoint,
+            looked_at: 0,
+            ran_ns: posted.ran_ns,
+        };
+        let committed = {
+            let mut in_order = self.in_order.lock();
+            self.commit(&mut attempt, &mut in_order, posted.ending, posted.of_iterator)
+        };
+        let after_commit = attempt.after_commit;
+        worker.stats.in_order_ns += ns_between(homefree, Instant::now());
+        if let Err(error) = committed {
+            *self.error.lock() = Some(error);
+            return None;
+        }
+        self.shared.token.store(posted.number + 1, Ordering::Release);
+        std::mem::forget(stop);
+        let own = worker.waiting.pop().unwrap_or_else(Log::new);
+        let log = std::mem::replace(&mut worker.log, own);
+        let (ending, of_iterator) = (Ending::Done, None);
+        mailbox.give_back(Posted { log, after_commit, ending, of_iterator, committed: true, ..posted });
+        Some(true)
+    }
+
+    /// Commits what other workers still have in work when no items are left.
+    fn commit_rest(&self, worker: &mut Worker<S>) {
+        let last = self.feed.lock().epochs;
+        let mut spin = Spin::default();
+        while self.shared.token.load(Ordering::Acquire) != last && !self.shared.stopped.load(Ordering::Acquire) {
+            match self.commit_posted(worker) {
+                Some(true) => spin = Spin::default(),
+                Some(false) => spin.pause(),
+                None => return,
+            }
+        }
+    }
+
+    /// Runs an epoch that waits for its turn again if it has read what an earlier one has changed meanwhile.
+    fn mend(&self, attempt: &mut Attempt<'_, S, I::Item, T>) -> Option<Ending<E>> {
+        let generation = self.shared.generation();
+        if generation == attempt.looked_at || self.sequential {
+            return None;
+        }
+        attempt.looked_at = generation;
+        let stale = attempt.worker.log.first_stale(self.shared, attempt.number)?;
+        self.rewind(attempt, stale);
+        Some(self.speculate(attempt))
     }
 
     /// Takes the items of the next epoch, and the panic of the iterator if it ends the loop.
@@ -198,13 +388,12 @@ where
         (number, panic)
     }
 
-    /// Forgets forwarded writes that no epoch in flight can have read: each epoch from the token on has at most as many
-    /// epochs beside it as there are workers.
+    /// Forgets forwarded writes that no epoch in flight can have read: so many epochs from the token on are in
+    /// flight at most.
     fn retire(&self, worker: &mut Worker<S>) {
         let token = self.shared.token.load(Ordering::Acquire);
-        let workers = self.shared.changes.len() as u64;
         while let Some((epoch, _)) = worker.retired.front()
-            && epoch + workers <= token
+            && epoch + self.shared.window <= token
             && let Some((epoch, mut log)) = worker.retired.pop_front()
         {
             self.shared.retire(epoch, &log);
@@ -223,17 +412,15 @@ where
             if self.shared.stopped.load(Ordering::Acquire) {
                 return false;
             }
-            // A violation that is seen while waiting is mended while waiting.
-            let generation = self.shared.generation();
-            if generation == attempt.looked_at || self.sequential {
-                spin.pause();
-                continue;
+            match self.commit_posted(attempt.worker) {
+                Some(false) => {}
+                Some(true) => continue,
+                None => return false,
             }
-            attempt.looked_at = generation;
-            if let Some(stale) = attempt.worker.log.first_stale(self.shared, attempt.number) {
-                self.rewind(attempt, stale);
-                ending = self.speculate(attempt);
-                spin = Spin::default();
+            // A violation that is seen while waiting is mended while waiting.
+            match self.mend(attempt) {
+                Some(mended) => (ending, spin) = (mended, Spin::default()),
+                None => spin.pause(),
             }
         }
         // Nothing can violate the epoch from here on but a commit of another transaction before it is confirmed.
@@ -262,6 +449,9 @@ where
         loop {
             let ending = self.execute(attempt, None);
             if !matches!(ending, Ending::Unwound) || self.shared.stopped.load(Ordering::Relaxed) {
+                return ending;
+            }
+            if self.shared.token.load(Ordering::Acquire) == attempt.number {
                 return ending;
             }
             match attempt.worker.log.first_stale(self.shared, attempt.number) {
@@ -387,6 +577,7 @@ where
             order,
             after_commit: &mut attempt.after_commit,
             looked_at: attempt.looked_at,
+            homefree_since: None,
             diverged: None,
             ids: &worker.ids,
         };
@@ -426,7 +617,7 @@ where
             checkpoint,
             |key| shared.directory.hash(key),
             |key, at| {
-                if !shared.is_alone() {
+                if shared.forwards {
                     shared.directory.withdraw(key, *number, at);
                     changed(shared, *me);
                 }

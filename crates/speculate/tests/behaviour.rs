@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use common::{Locks, Rows};
-use speculate::{BuildError, Dependence, Epoch, LoopError, Options, OptionsError, Speculator, Writer};
+use speculate::{BuildError, Dependence, Epoch, Forwarding, LoopError, Options, OptionsError, Speculator, Writer};
 
 /// Counts a row up.
 fn count(epoch: &mut Epoch<'_, Rows>, key: u8) -> Result<u64, Infallible> {
@@ -93,7 +93,7 @@ fn a_violation_late_in_an_epoch_redoes_only_its_sub_epoch() {
 #[test]
 fn the_profile_names_the_lines_of_a_dependence() {
     let store = Rows::default();
-    let mut speculator = Speculator::new(Options::new().workers(2)).unwrap();
+    let mut speculator = Speculator::new(Options::new().forwarding(Forwarding::Always).workers(2)).unwrap();
     let second_has_read = AtomicBool::new(false);
     // The first epoch writes only after the second has read.
     let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
@@ -255,4 +255,26 @@ fn what_was_taken_before_the_iterator_panics_stays() {
     }));
     assert_eq!(run.unwrap_err().downcast_ref(), Some(&"the iterator"));
     assert_eq!(taken.load(Ordering::Relaxed), (1 << 6) - 1);
+}
+
+/// Two keys that each iteration changes together: an epoch that sees them differ never ends by itself.
+#[test]
+fn a_body_that_would_never_end_runs_again_in_order() {
+    for (forwarding, workers) in [(Forwarding::Never, 2), (Forwarding::Always, 2), (Forwarding::Never, 3)] {
+        let store = Rows::with(&BTreeMap::from([(1, 0), (2, 0)]));
+        let mut speculator = Speculator::new(Options::new().workers(workers).forwarding(forwarding)).unwrap();
+        for _ in 0..20 {
+            let body = |epoch: &mut Epoch<'_, Rows>, _: &u64| {
+                let first = epoch.get(&1)?.unwrap();
+                // The other epochs get the time to commit in between.
+                std::thread::sleep(std::time::Duration::from_micros(50));
+                while epoch.get(&2)?.unwrap() != first {}
+                epoch.put(1, first + 1);
+                epoch.put(2, first + 1);
+                Ok::<_, Infallible>(())
+            };
+            speculator.run(&store, &mut Locks::default(), 0..6, body, |_, ()| Ok(())).unwrap();
+        }
+        assert_eq!(store.contents(), BTreeMap::from([(1, 120), (2, 120)]));
+    }
 }

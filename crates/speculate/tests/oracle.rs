@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use common::{Locks, Rows};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use speculate::{Epoch, LoopError, Options, Speculator};
+use speculate::{Committer, Epoch, Forwarding, LoopError, Options, Speculator};
 
 /// Keys are few, so that dependences are many.
 const KEYS: u8 = 12;
@@ -178,14 +178,20 @@ impl Data for Speculative<'_, '_> {
 fn options() -> impl Strategy<Value = Options> {
     let sub_epochs = prop_oneof![Just((1, 1)), Just((8, 4)), Just((2, 3)), Just((usize::MAX, 1))];
     let violations = prop_oneof![2 => Just(0.0), 1 => Just(0.05), 1 => Just(0.5)];
-    (1usize..5, 1usize..4, sub_epochs, violations, any::<u64>(), prop::bool::weighted(0.95)).prop_map(
-        |(workers, grain, (number, operations), violations, seed, speculate)| {
+    let how = prop_oneof![Just(Committer::Caller), Just(Committer::Owner)].prop_flat_map(|committer| {
+        prop_oneof![Just(Forwarding::Always), Just(Forwarding::Never)]
+            .prop_map(move |forwarding| (committer, forwarding))
+    });
+    (1usize..5, 1usize..4, sub_epochs, violations, any::<u64>(), prop::bool::weighted(0.95), how).prop_map(
+        |(workers, grain, (number, operations), violations, seed, speculate, (committer, forwarding))| {
             Options::new()
                 .workers(workers)
                 .grain(grain)
                 .sub_epochs(number, operations)
                 .inject_violations(violations, seed)
                 .speculate(speculate)
+                .committer(committer)
+                .forwarding(forwarding)
         },
     )
 }

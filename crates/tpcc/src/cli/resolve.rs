@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use speculate::Forwarding;
+
 use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags};
 use super::values::LEAST_POOL_MIB;
 use crate::doors::history;
@@ -147,6 +149,8 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
         transactions: flags.transactions,
         seed: flags.random.seed,
         inject: flags.inject_violations,
+        // Only what is forwarded tells who wrote it.
+        forwarding: if flags.profile { Forwarding::Always } else { Forwarding::Adaptive },
     };
     Ok((StoreConfig { durability: Durability::Async, background: Background::Inline, ..config }, plan))
 }

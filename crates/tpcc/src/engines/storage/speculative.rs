@@ -302,7 +302,7 @@ impl<'s> StoreTransaction<'s> {
         take: impl FnMut(T) + Send,
     ) -> Result<(), Failure<StoreError>>
     where
-        I: IntoIterator,
+        I: IntoIterator<Item: Send>,
         I::IntoIter: Send,
     {
         // Each thread that holds the token goes on with the transaction.

@@ -13,7 +13,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
-use speculate::{Dependence, Options, Stats};
+use speculate::{Dependence, Forwarding, Options, Stats};
 
 use self::interval::Ratio;
 use self::lane::{Job, Lane, Work};
@@ -78,6 +78,8 @@ pub(crate) struct Latencies {
     pub(crate) seed: u64,
     /// Probability with which each read is violated.
     pub(crate) inject: f64,
+    /// Whether epochs read what earlier ones have written.
+    pub(crate) forwarding: Forwarding,
 }
 
 /// Time of a transaction.
@@ -199,7 +201,9 @@ pub(crate) fn run(
 }
 
 fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measured, Error> {
-    let ahead = |workers, inject| Options::new().workers(workers).inject_violations(inject, plan.seed);
+    let ahead = |workers, inject| {
+        Options::new().workers(workers).inject_violations(inject, plan.seed).forwarding(plan.forwarding)
+    };
     let works =
         [Work::InOrder, Work::InOrder, Work::Ahead(ahead(1, 0.0)), Work::Ahead(ahead(plan.epoch_workers, plan.inject))];
     let mut lanes =
