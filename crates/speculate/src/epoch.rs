@@ -79,6 +79,10 @@ pub(crate) struct Stale {
 impl<S: Store> Log<S> {
     /// Whether the read at `at` got what it would get from the earlier epochs now.
     pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
+        // What an earlier epoch has written is found by the store.
+        if !shared.forwards {
+            return None;
+        }
         let (key, hash, source) = match &self.ops[at] {
             Op::Read { key, hash, source, .. } => (key, hash, source),
             Op::Scan { scan, .. } => return scan.stale(shared, epoch, at),
@@ -239,18 +243,20 @@ impl<S: Store> Epoch<'_, S> {
             // It has been forwarded already.
             return;
         }
-        let value = value.map(Arc::new);
         let hash = self.shared.directory.hash(&key);
         let before = self.log.written(&key, hash);
         if self.shared.forwards {
             let id = WriteId(self.ids.get());
             self.ids.set(id.0 + self.shared.changes.len() as u64);
-            let write = Write { id, epoch: self.number, operation: self.next, value: value.clone(), site };
+            let shared = value.map(Arc::new);
+            let write = Write { id, epoch: self.number, operation: self.next, value: shared.clone(), site };
             self.shared.directory.publish((&key, hash), write);
             changed(self.shared, self.worker);
             self.looked_at += 1;
+            self.log.push(Op::Write { key, value: shared.into(), before, site }, hash);
+        } else {
+            self.log.push(Op::Write { key, value: value.into(), before, site }, hash);
         }
-        self.log.push(Op::Write { key, value, before, site }, hash);
         self.next += 1;
     }
 

@@ -88,6 +88,7 @@ mod last;
 mod log;
 mod mailbox;
 mod pool;
+mod prefetch;
 mod range;
 mod speculator;
 mod stats;

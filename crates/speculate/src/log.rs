@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::forward::{Site, WriteId};
 use crate::last::Last;
+use crate::prefetch::prefetch_write;
 use crate::range::Scan;
 use crate::store::{RangeRow, Seen, Store, Written};
 
@@ -44,7 +45,7 @@ pub(crate) enum Op<S: Store> {
     },
     Write {
         key: S::Key,
-        value: Option<Arc<S::Value>>,
+        value: Answer<S::Value>,
         /// What was done to the key before.
         before: Option<Before>,
         site: Site,
@@ -74,11 +75,11 @@ pub(crate) enum Before {
     Row(usize, usize),
 }
 
-/// The value that a read got.
+/// A value that was read or written.
 pub(crate) enum Answer<V> {
-    /// From the store.
+    /// The epoch's own copy.
     Value(V),
-    /// From a write that was forwarded.
+    /// One that is forwarded.
     Forwarded(Arc<V>),
     /// None.
     Absent,
@@ -128,7 +129,7 @@ impl<S: Store> Op<S> {
             },
             None => None,
         };
-        Some(Written { key, value: value.as_deref(), seen })
+        Some(Written { key, value: value.get(), seen })
     }
 
     pub(crate) fn site(&self) -> Site {
@@ -148,11 +149,13 @@ pub(crate) struct Log<S: Store> {
     last: Last,
     /// Which operations are reads of ranges.
     scans: Vec<usize>,
+    /// How many operations it had before it was cleared.
+    had: usize,
 }
 
 impl<S: Store> Log<S> {
     pub(crate) fn new() -> Log<S> {
-        Log { ops: Vec::new(), last: Last::default(), scans: Vec::new() }
+        Log { ops: Vec::new(), last: Last::default(), scans: Vec::new(), had: 0 }
     }
 
     /// The last operation on a key, which has this hash: its first read, or a write.
@@ -204,8 +207,7 @@ impl<S: Store> Log<S> {
     /// What an operation has read or written.
     pub(crate) fn value(&self, at: usize) -> Option<&S::Value> {
         match &self.ops[at] {
-            Op::Read { value, .. } => value.get(),
-            Op::Write { value, .. } => value.as_deref(),
+            Op::Read { value, .. } | Op::Write { value, .. } => value.get(),
             Op::Again { of, .. } => self.value(*of),
             Op::Scan { .. } | Op::Escape { .. } => None,
         }
@@ -233,8 +235,15 @@ impl<S: Store> Log<S> {
         }
     }
 
+    /// Asks for the lines that as many operations as the log had last will be written to: another core may have read them.
+    pub(crate) fn expect(&mut self) {
+        let lines = self.had.saturating_mul(size_of::<Op<S>>());
+        prefetch_write(self.ops.spare_capacity_mut().as_ptr().cast(), lines);
+    }
+
     /// Forgets all operations.
     pub(crate) fn clear(&mut self) {
+        self.had = self.ops.len();
         self.ops.clear();
         self.last.clear();
         self.scans.clear();

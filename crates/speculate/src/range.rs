@@ -133,14 +133,14 @@ impl<S: RangeStore> Epoch<'_, S> {
         // Beyond the last row that the store was asked for nothing is known.
         let whole = rows.len() < asked;
         let known = rows.last().map(|(key, _)| key.clone()).filter(|_| !whole);
-        overlay(&mut rows, known.as_ref(), over.iter().map(|(key, _, _, value)| (key, value)));
+        overlay(&mut rows, known.as_ref(), over.iter().map(|(key, _, _, value)| (key, value.as_deref())));
         let expected = if over.is_empty() {
             Expected::AsSeen { most: asked }
         } else {
             let last = known.clone().unwrap_or_else(|| range.last.clone());
             Expected::With { range: KeyRange { first: range.first.clone(), last }, rows: rows.clone() }
         };
-        overlay(&mut rows, known.as_ref(), own.iter().map(|(key, value)| (key, value)));
+        overlay(&mut rows, known.as_ref(), own.iter().map(|(key, value)| (key, value.as_ref())));
         rows.truncate(most);
         let rows: Rows<S> = rows.into();
         let scan = Scan {
@@ -167,13 +167,13 @@ impl<S: RangeStore> Epoch<'_, S> {
 fn overlay<'w, K: Ord + Clone + 'w, V: Clone + 'w>(
     rows: &mut Vec<(K, V)>,
     known: Option<&K>,
-    writes: impl Iterator<Item = (&'w K, &'w Option<Arc<V>>)>,
+    writes: impl Iterator<Item = (&'w K, Option<&'w V>)>,
 ) {
     for (key, value) in writes.filter(|(key, _)| known.is_none_or(|known| *key <= known)) {
         match (rows.binary_search_by(|(other, _)| other.cmp(key)), value) {
-            (Ok(at), Some(value)) => rows[at].1 = (**value).clone(),
+            (Ok(at), Some(value)) => rows[at].1 = value.clone(),
             (Ok(at), None) => drop(rows.remove(at)),
-            (Err(at), Some(value)) => rows.insert(at, (key.clone(), (**value).clone())),
+            (Err(at), Some(value)) => rows.insert(at, (key.clone(), value.clone())),
             (Err(_), None) => {}
         }
     }
@@ -198,15 +198,16 @@ fn forwarded<S: RangeStore>(
 }
 
 /// What the epoch itself has written in a range: the last value of each key, `None` if it was deleted.
-fn own<S: RangeStore>(epoch: &Epoch<'_, S>, range: &KeyRange<S::Key>) -> Vec<(S::Key, Option<Arc<S::Value>>)> {
-    let mut found: Vec<(S::Key, Option<Arc<S::Value>>)> = Vec::new();
+fn own<S: RangeStore>(epoch: &Epoch<'_, S>, range: &KeyRange<S::Key>) -> Vec<(S::Key, Option<S::Value>)> {
+    let mut found: Vec<(S::Key, Option<S::Value>)> = Vec::new();
     for op in &epoch.log.ops {
         if let Op::Write { key, value, .. } = op
             && range.contains(key)
         {
+            let value = value.get().cloned();
             match found.iter_mut().find(|(other, _)| other == key) {
-                Some((_, last)) => last.clone_from(value),
-                None => found.push((key.clone(), value.clone())),
+                Some((_, last)) => *last = value,
+                None => found.push((key.clone(), value)),
             }
         }
     }

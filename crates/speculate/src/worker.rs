@@ -564,6 +564,9 @@ where
         attempt.after_commit.clear();
         let worker = &mut *attempt.worker;
         let begun = Instant::now();
+        if attempt.checkpoint == 0 && order.is_none() {
+            worker.log.expect();
+        }
         let mut epoch = Epoch {
             store: self.store,
             shared: self.shared,

@@ -210,6 +210,27 @@ impl<'a> PageRef<'a> {
         }
     }
 
+    /// As [`PageRef::has_bytes`], for many bytes.
+    pub(crate) fn has_many_bytes(self, at: usize, bytes: &[u8]) -> bool {
+        const STEP: usize = 32;
+        let len = bytes.len();
+        if at + len > PAGE_SIZE {
+            return false;
+        }
+        let mut i = 0;
+        while i + STEP <= len {
+            let differ = (0..STEP).step_by(8).fold(0, |differ, word| {
+                // SAFETY: `i + word + 8 <= len`, which both have: `at + len` is in bounds.
+                unsafe { differ | (word_at(self.base.add(at + i + word)) ^ word_at(bytes.as_ptr().add(i + word))) }
+            });
+            if differ != 0 {
+                return false;
+            }
+            i += STEP;
+        }
+        self.has_bytes(at + i, &bytes[i..])
+    }
+
     /// Compares `len` bytes at `at` with `key`; bytes outside the page count as smaller than any key.
     #[inline]
     pub(crate) fn compare(self, at: usize, len: usize, key: &[u8]) -> Ordering {
@@ -254,6 +275,16 @@ impl<'a> PageRef<'a> {
     pub(crate) fn prefetch(self, at: usize) {
         prefetch_read(self.base.wrapping_add(at));
     }
+}
+
+/// A word, at any alignment.
+///
+/// # Safety
+/// Eight bytes may be read there.
+#[inline(always)]
+unsafe fn word_at(at: *const u8) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { at.cast::<u64>().read_unaligned() }
 }
 
 /// Whether two words, at any alignment, are equal.

@@ -34,6 +34,10 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
             None => return (before.len(), before.len()),
         },
     };
+    // Of a long row often only the begin differs.
+    let ((_, a), (_, b)) = (before.as_rchunks::<32>(), after.as_rchunks::<32>());
+    let equal = 32 * a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (before, after) = (&before[..before.len() - equal], &after[..after.len() - equal]);
     let ((a_head, a), (b_head, b)) = (before.as_rchunks::<8>(), after.as_rchunks::<8>());
     let to = match a.iter().zip(b).rposition(|(a, b)| a != b) {
         Some(i) => a_head.len() + 8 * i + 8 - (word(&a[i]) ^ word(&b[i])).leading_zeros() as usize / 8,

@@ -10,7 +10,7 @@ use speculate::MOST_WORKERS;
 use super::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, geometry, number, probability, seconds, table, up_to};
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
-use crate::lab::latency::LatencyMix;
+use crate::lab::latency::{CommitBy, ForwardWrites, LatencyMix};
 use crate::workload::generate::deck::Mix;
 use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
@@ -241,6 +241,14 @@ pub(crate) struct LatencyFlags {
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) grain: Option<usize>,
+    /// Who confirms and writes epochs: caller, the thread that runs the transaction; owner, the one that has run the epoch
+    #[arg(long, value_name = "caller|owner", default_value = "caller", hide_possible_values = true)]
+    #[arg(help_heading = "Speculation")]
+    pub(crate) committer: CommitBy,
+    /// Whether epochs read what earlier ones have written: always, never, or adaptive, after many violations
+    /// [default: adaptive, or always with --profile]
+    #[arg(long, value_name = "always|never|adaptive", hide_possible_values = true, help_heading = "Speculation")]
+    pub(crate) forwarding: Option<ForwardWrites>,
     /// Violate each read with this probability, although it was right
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]

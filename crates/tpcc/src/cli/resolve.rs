@@ -3,13 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use speculate::Forwarding;
-
 use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags};
 use super::values::LEAST_POOL_MIB;
 use crate::doors::history;
 use crate::driver::Plan;
-use crate::lab::latency::Latencies;
+use crate::lab::latency::{ForwardWrites, Latencies};
 use crate::workload::error::Error;
 use crate::workload::settings::{
     Admission, Background, CtxPoints, Durability, EngineKind, Form, Length, RunConfig, Scheduler, Scheduling,
@@ -150,7 +148,12 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
         seed: flags.random.seed,
         inject: flags.inject_violations,
         // Only what is forwarded tells who wrote it.
-        forwarding: if flags.profile { Forwarding::Always } else { Forwarding::Adaptive },
+        forwarding: flags.forwarding.unwrap_or(if flags.profile {
+            ForwardWrites::Always
+        } else {
+            ForwardWrites::Adaptive
+        }),
+        committer: flags.committer,
     };
     Ok((StoreConfig { durability: Durability::Async, background: Background::Inline, ..config }, plan))
 }

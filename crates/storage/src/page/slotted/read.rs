@@ -326,7 +326,7 @@ impl<'a> PageRef<'a> {
     /// Whether the value of a slot is this.
     #[inline]
     pub(crate) fn has_value(self, slot: Slot, value: &[u8]) -> bool {
-        slot.value_len == value.len() && self.has_bytes(slot.value_at(), value)
+        slot.value_len == value.len() && self.has_many_bytes(slot.value_at(), value)
     }
 
     /// The version of the row in a slot.

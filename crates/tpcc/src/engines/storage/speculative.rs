@@ -179,9 +179,11 @@ impl<'s> speculate::Store for Rows<'s> {
     /// together. What happens to one row keeps its order: the first that an epoch does to a row is what it does to the
     /// row that it has seen.
     fn write_all(&self, tx: &mut Transaction<'s>, writes: &[Written<'_, Self>]) -> Result<(), StoreError> {
+        let replacing = writes.iter().filter(|write| replaces(write));
+        let replaced_in = replacing.fold(0_u32, |tables, write| tables | 1 << write.key.table as u8);
         for table in TableId::ALL {
-            let replaced = |write: &'_ &Written<'_, Self>| write.key.table == table && replaces(write);
-            if writes.iter().any(|write| replaced(&write)) {
+            if replaced_in & 1 << table as u8 != 0 {
+                let replaced = |write: &'_ &Written<'_, Self>| write.key.table == table && replaces(write);
                 let rows = writes.iter().filter(replaced).filter_map(|write| {
                     let (seen, row) = (write.seen.as_ref()?, write.value?);
                     Some((write.key.bytes(), *seen.stamp, &row.bytes[..]))

@@ -13,7 +13,7 @@ use std::time::Instant;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
-use speculate::{Dependence, Forwarding, Options, Stats};
+use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 
 use self::interval::Ratio;
 use self::lane::{Job, Lane, Work};
@@ -79,7 +79,41 @@ pub(crate) struct Latencies {
     /// Probability with which each read is violated.
     pub(crate) inject: f64,
     /// Whether epochs read what earlier ones have written.
-    pub(crate) forwarding: Forwarding,
+    pub(crate) forwarding: ForwardWrites,
+    /// Who confirms and writes epochs.
+    pub(crate) committer: CommitBy,
+}
+
+/// Whether epochs read what earlier ones have written and not committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum ForwardWrites {
+    Adaptive,
+    Always,
+    Never,
+}
+
+/// Who confirms and writes epochs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum CommitBy {
+    Caller,
+    Owner,
+}
+
+impl Latencies {
+    /// How loops run on so many threads.
+    fn options(&self, workers: usize, inject: f64) -> Options {
+        let forwarding = match self.forwarding {
+            ForwardWrites::Adaptive => Forwarding::Adaptive,
+            ForwardWrites::Always => Forwarding::Always,
+            ForwardWrites::Never => Forwarding::Never,
+        };
+        let committer = match self.committer {
+            CommitBy::Caller => Committer::Caller,
+            CommitBy::Owner => Committer::Owner,
+        };
+        let options = Options::new().workers(workers).forwarding(forwarding).committer(committer);
+        options.inject_violations(inject, self.seed)
+    }
 }
 
 /// Time of a transaction.
@@ -140,6 +174,10 @@ pub(crate) struct Measured {
     pub(crate) seed: u64,
     /// Probability with which each read was violated.
     pub(crate) inject_violations: f64,
+    /// Whether epochs read what earlier ones had written: adaptive, always or never.
+    pub(crate) forwarding: String,
+    /// Who confirmed and wrote epochs: caller or owner.
+    pub(crate) committer: String,
     /// One core, steps one after the other, no groups announced.
     pub(crate) sequential: Times,
     /// One core, groups of rows announced: the engine's default.
@@ -201,11 +239,12 @@ pub(crate) fn run(
 }
 
 fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measured, Error> {
-    let ahead = |workers, inject| {
-        Options::new().workers(workers).inject_violations(inject, plan.seed).forwarding(plan.forwarding)
-    };
-    let works =
-        [Work::InOrder, Work::InOrder, Work::Ahead(ahead(1, 0.0)), Work::Ahead(ahead(plan.epoch_workers, plan.inject))];
+    let works = [
+        Work::InOrder,
+        Work::InOrder,
+        Work::Ahead(plan.options(1, 0.0)),
+        Work::Ahead(plan.options(plan.epoch_workers, plan.inject)),
+    ];
     let mut lanes =
         stores.iter().zip(works).map(|(store, work)| Lane::new(store, work, plan)).collect::<Result<Vec<_>, _>>()?;
 
@@ -274,6 +313,8 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measur
         transactions,
         seed: plan.seed,
         inject_violations: plan.inject,
+        forwarding: name_of(plan.forwarding),
+        committer: name_of(plan.committer),
         sequential,
         sequential_prefetch,
         tls_seq,
@@ -293,6 +334,11 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measur
         equal: prints.iter().all(|print| *print == prints[0]),
         fingerprint: prints[0].clone(),
     })
+}
+
+/// As typed.
+fn name_of(value: impl clap::ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn fingerprint(store: &Store) -> Result<String, Error> {
