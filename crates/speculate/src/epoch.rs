@@ -4,12 +4,11 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{Location, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use crossbeam_utils::CachePadded;
-
-use crate::forward::{Directory, Site, Write, WriteId};
+use crate::forward::{Site, Write, WriteId};
 use crate::log::{Answer, Escape, Log, Op, Source, SubEpochs};
+use crate::shared::{Shared, changed};
 use crate::store::Store;
 
 /// A body that is homefree and has so many operations behind it, and so many more, is run again in order: it may have read
@@ -18,93 +17,6 @@ const LONG: usize = 1024;
 
 /// A body looks after at most so many operations whether its answers are still right.
 const LOOK_AROUND: usize = 64;
-
-/// What the epochs of a loop share.
-pub(crate) struct Shared<K, V> {
-    pub(crate) directory: Directory<K, V>,
-    /// The epoch that is homefree: all before it have committed.
-    pub(crate) token: CachePadded<AtomicU64>,
-    /// The loop has ended early: nothing commits any more.
-    pub(crate) stopped: AtomicBool,
-    /// Epochs read what earlier ones in flight have written.
-    pub(crate) forwards: bool,
-    /// At most so many epochs in a row are in flight.
-    pub(crate) window: u64,
-    /// How many writes each worker has forwarded or withdrawn. Only the worker itself changes its number.
-    pub(crate) changes: Box<[CachePadded<AtomicU64>]>,
-}
-
-impl<K, V> Shared<K, V> {
-    /// Moves whenever a write is forwarded or withdrawn.
-    pub(crate) fn generation(&self) -> u64 {
-        self.changes.iter().map(|changes| changes.load(Ordering::Acquire)).sum()
-    }
-
-    /// Takes the writes of a committed epoch, which no epoch in flight can have read, out of the directory.
-    pub(crate) fn retire<S: Store<Key = K, Value = V>>(&self, epoch: u64, log: &Log<S>)
-    where
-        K: Eq + std::hash::Hash + Clone,
-    {
-        if !self.forwards {
-            return;
-        }
-        for op in &log.ops {
-            if let Op::Write { key, .. } = op {
-                self.directory.retire(key, epoch);
-            }
-        }
-    }
-
-    /// The epochs before this one, if it may read what they have forwarded.
-    #[inline]
-    pub(crate) fn last_before(&self, epoch: u64) -> Option<u64> {
-        epoch.checked_sub(1).filter(|_| self.forwards)
-    }
-
-    /// The first epoch that can be in flight together with `epoch`, which is.
-    pub(crate) fn first_beside(&self, epoch: u64) -> u64 {
-        (epoch + 1).saturating_sub(self.window)
-    }
-}
-
-/// A read that is no longer right.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stale {
-    /// The operation.
-    pub(crate) at: usize,
-    /// Where the write was that the read has missed, if an earlier epoch made it.
-    pub(crate) writer: Option<Site>,
-}
-
-impl<S: Store> Log<S> {
-    /// Whether the read at `at` got what it would get from the earlier epochs now.
-    pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
-        // What an earlier epoch has written is found by the store.
-        if !shared.forwards {
-            return None;
-        }
-        let (key, hash, source) = match &self.ops[at] {
-            Op::Read { key, hash, source, .. } => (key, hash, source),
-            Op::Scan { scan, .. } => return scan.stale(shared, epoch, at),
-            _ => return None,
-        };
-        let read = match source {
-            Source::Store(_) => None,
-            Source::Epoch(id) => Some(*id),
-            // A refusal is not looked into before the epoch is homefree.
-            Source::Locked | Source::Failed => return None,
-        };
-        let newest = shared.last_before(epoch).and_then(|last| {
-            shared.directory.newest((key, *hash), shared.first_beside(epoch), last, |write| (write.id, write.site))
-        });
-        if newest.map(|(id, _)| id) == read { None } else { Some(Stale { at, writer: newest.map(|(_, site)| site) }) }
-    }
-
-    /// The first read that missed a write of an earlier epoch.
-    pub(crate) fn first_stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64) -> Option<Stale> {
-        (0..self.ops.len()).find_map(|at| self.stale(shared, epoch, at))
-    }
-}
 
 /// Unwinds a body that is to run again, or not at all.
 pub(crate) struct Unwind;
@@ -357,10 +269,4 @@ impl<S: Store> std::fmt::Debug for Epoch<'_, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Epoch").field("number", &self.number).field("operations", &self.next).finish_non_exhaustive()
     }
-}
-
-/// Notes that a worker has forwarded or withdrawn a write.
-pub(crate) fn changed<K, V>(shared: &Shared<K, V>, worker: usize) {
-    let changes = &shared.changes[worker];
-    changes.store(changes.load(Ordering::Relaxed) + 1, Ordering::Release);
 }

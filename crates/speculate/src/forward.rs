@@ -34,10 +34,12 @@ pub(crate) struct Write<V> {
     pub(crate) site: Site,
 }
 
+type WritesByKey<K, V> = HashMap<K, SmallVec<[Write<V>; 2]>, FixedState>;
+
 /// The writes of some of the keys.
 #[derive(Debug)]
 struct Shard<K, V> {
-    keys: Mutex<HashMap<K, SmallVec<[Write<V>; 2]>, FixedState>>,
+    keys: Mutex<WritesByKey<K, V>>,
     /// How many writes there are.
     writes: AtomicU32,
 }

@@ -102,7 +102,9 @@ mod tests {
                 model.insert(key, ops.len());
                 ops.push(key);
             }
-            (last.clear(), model.clear(), ops.clear());
+            last.clear();
+            model.clear();
+            ops.clear();
             assert_eq!(last.find(3, |_| true), None);
         }
         last.generation = u32::MAX;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::forward::{Site, WriteId};
 use crate::last::Last;
 use crate::prefetch::prefetch_write;
-use crate::range::Scan;
+use crate::scan::Scan;
+use crate::shared::{Shared, Stale};
 use crate::store::{RangeRow, Seen, Store, Written};
 
 /// Where a value that was read came from.
@@ -247,6 +248,48 @@ impl<S: Store> Log<S> {
         self.ops.clear();
         self.last.clear();
         self.scans.clear();
+    }
+}
+
+impl<S: Store> Log<S> {
+    /// Whether the read at `at` got what it would get from the earlier epochs now.
+    pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
+        // What an earlier epoch has written is found by the store.
+        if !shared.forwards {
+            return None;
+        }
+        let (key, hash, source) = match &self.ops[at] {
+            Op::Read { key, hash, source, .. } => (key, hash, source),
+            Op::Scan { scan, .. } => return scan.stale(shared, epoch, at),
+            _ => return None,
+        };
+        let read = match source {
+            Source::Store(_) => None,
+            Source::Epoch(id) => Some(*id),
+            // A refusal is not looked into before the epoch is homefree.
+            Source::Locked | Source::Failed => return None,
+        };
+        let newest = shared.last_before(epoch).and_then(|last| {
+            shared.directory.newest((key, *hash), shared.first_beside(epoch), last, |write| (write.id, write.site))
+        });
+        if newest.map(|(id, _)| id) == read { None } else { Some(Stale { at, writer: newest.map(|(_, site)| site) }) }
+    }
+
+    /// The first read that missed a write of an earlier epoch.
+    pub(crate) fn first_stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64) -> Option<Stale> {
+        (0..self.ops.len()).find_map(|at| self.stale(shared, epoch, at))
+    }
+
+    /// Takes the writes of a committed epoch, which no epoch in flight can have read, out of the directory.
+    pub(crate) fn retire(&self, shared: &Shared<S::Key, S::Value>, epoch: u64) {
+        if !shared.forwards {
+            return;
+        }
+        for op in &self.ops {
+            if let Op::Write { key, .. } = op {
+                shared.directory.retire(key, epoch);
+            }
+        }
     }
 }
 

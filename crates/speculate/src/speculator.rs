@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
-use crate::epoch::{Epoch, Shared};
+use crate::epoch::Epoch;
 use crate::error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 use crate::forward::Directory;
 use crate::log::SubEpochs;
 use crate::pool::Pool;
+use crate::shared::Shared;
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
 use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
@@ -59,7 +60,7 @@ impl Default for Options {
             grain: 1,
             sub_epochs: SubEpochs { number: 8, operations: 8 },
             speculate: true,
-            committer: Committer::Caller,
+            committer: Committer::Owner,
             forwarding: Forwarding::Adaptive,
             inject: 0.0,
             seed: 1,
@@ -68,7 +69,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Two workers, one iteration an epoch, eight sub-epochs of eight operations, commits by the caller.
+    /// Two workers, one iteration an epoch, eight sub-epochs of eight operations, each committed by the worker that ran it.
     pub fn new() -> Options {
         Options::default()
     }
@@ -360,7 +361,7 @@ impl<S: Store> Speculator<S> {
         for worker in workers {
             worker.get_mut().forget(|epoch, log| {
                 if whole {
-                    shared.retire(epoch, log);
+                    log.retire(shared, epoch);
                 }
             });
         }

@@ -101,8 +101,11 @@ pub trait RangeStore: Store<Key: Ord> {
         order: &mut Self::Order,
         range: &KeyRange<Self::Key>,
         most: usize,
-    ) -> Result<Vec<(Self::Key, Self::Value)>, Self::Error>;
+    ) -> Result<Vec<KeyAndValue<Self>>, Self::Error>;
 }
+
+/// A key and its value.
+pub type KeyAndValue<S> = (<S as Store>::Key, <S as Store>::Value);
 
 /// Keys from the first to the last, both included.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,11 +13,12 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::epoch::{AfterCommit, Diverged, Epoch, Shared, Stale, Unwind, changed};
+use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind};
 use crate::error::LoopError;
 use crate::log::{Log, Op, Source, SubEpochs};
 use crate::mailbox::Mailbox;
 use crate::pool::Spin;
+use crate::shared::{Shared, Stale, changed};
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
 
@@ -38,8 +39,11 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     pub(crate) in_order: Mutex<InOrder<'l, S, H>>,
     pub(crate) error: Mutex<Option<LoopError<E, S::Error>>>,
     /// Where the other workers leave epochs for worker 0 to commit, if it commits all.
-    pub(crate) mail: Option<Box<[CachePadded<Mailbox<Posted<S, I::Item, T, E>>>]>>,
+    pub(crate) mail: Option<Mail<S, I::Item, T, E>>,
 }
+
+/// A mailbox for each worker but the first.
+pub(crate) type Mail<S, It, T, E> = Box<[CachePadded<Mailbox<Posted<S, It, T, E>>>]>;
 
 /// Writes of an epoch for which no memory is taken.
 const WRITES: usize = 64;
@@ -396,7 +400,7 @@ where
             && epoch + self.shared.window <= token
             && let Some((epoch, mut log)) = worker.retired.pop_front()
         {
-            self.shared.retire(epoch, &log);
+            log.retire(self.shared, epoch);
             log.clear();
             worker.spare.push(log);
         }

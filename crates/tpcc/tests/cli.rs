@@ -540,3 +540,43 @@ fn acknowledgements_that_nobody_reads_end_the_run() {
     let output = ends(0, "", &["check", "--data", data.text()]);
     assert!(!stderr(&output).contains("recover"), "{}", stderr(&output));
 }
+
+/// Four ways of running a transaction leave the same rows, also when reads are violated; the database stays as it is.
+#[test]
+fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
+    let data = Scratch::new("latency");
+    let dir = data.text();
+    ends(0, "", &["load", "--data", dir, "--seed", "3"]);
+    let print = || {
+        let output = ends(0, "fingerprint", &["check", "--data", dir, "--fingerprint", "--json", "-"]);
+        common::parse(std::str::from_utf8(&output.stdout).unwrap())["fingerprint"].clone()
+    };
+    let before = print();
+    for (mix, more) in [
+        ("new-order", &["--committer", "caller"][..]),
+        ("new-order-150", &["--forwarding", "always", "--profile"]),
+        ("delivery-outer", &["--epoch-workers", "3"]),
+        ("stock-level", &["--grain", "3", "--forwarding", "never"]),
+    ] {
+        let file = Scratch::new("latency-json");
+        let args = ["latency", "--data", dir, "--mix", mix, "--transactions", "40", "--inject-violations", "0.05"];
+        let args = [&args[..], more, &["--json", file.text()]].concat();
+        let output = ends(0, "", &args);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("equal after all four ways"), "{mix}");
+        let json = file.json();
+        assert_eq!(json["equal"], true, "{mix}");
+        assert!(json["violations"].as_u64().unwrap() >= json["injected"].as_u64().unwrap());
+        assert!(json["injected"].as_u64().unwrap() > 0, "{mix}");
+        let [low, ratio, high] =
+            ["ratio_low", "ratio", "ratio_high"].map(|key| json[key]["speculative"].as_f64().unwrap());
+        assert!(low <= ratio && ratio <= high && low > 0.0, "{mix}: {low} {ratio} {high}");
+        if mix != "stock-level" {
+            assert_ne!(json["fingerprint"], before, "{mix} writes");
+        }
+    }
+    assert_eq!(print(), before, "the copies were written to");
+    ends(2, "--epoch-workers", &["latency", "--data", dir, "--epoch-workers", "0"]);
+    ends(2, "--inject-violations", &["latency", "--data", dir, "--inject-violations", "2"]);
+    ends(2, "--mix", &["latency", "--data", dir, "--mix", "sideways"]);
+    ends(1, "no database there", &["latency", "--data", "/nonexistent/of-latency"]);
+}

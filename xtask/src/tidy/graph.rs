@@ -10,7 +10,7 @@ const GRAPH: [(&str, &[&str]); 6] = [
     ("crates/storage", &[]),
     ("crates/sched-steps", &[]),
     ("crates/speculate", &[]),
-    ("crates/tpcc", &["storage", "sched-steps"]),
+    ("crates/tpcc", &["storage", "sched-steps", "speculate"]),
     ("benches", &["storage", "sched-steps"]),
     ("xtask", &["storage", "sched-steps", "tpcc"]),
 ];

@@ -12,7 +12,26 @@ const ORDERS: [(&str, &[&str]); 4] = [
         &["base", "io", "page", "latch", "log", "buffer", "btree", "lock", "txn", "recovery", "table", "db", "fuzzing"],
     ),
     ("crates/sched-steps", &["fifo", "context", "point", "teams", "executor", "measure"]),
-    ("crates/speculate", &["store", "forward", "log", "error", "stats", "pool", "epoch", "worker", "speculator"]),
+    (
+        "crates/speculate",
+        &[
+            "store",
+            "prefetch",
+            "last",
+            "forward",
+            "error",
+            "stats",
+            "shared",
+            "scan",
+            "log",
+            "pool",
+            "mailbox",
+            "epoch",
+            "range",
+            "worker",
+            "speculator",
+        ],
+    ),
     ("crates/tpcc", &["workload", "engines", "driver", "report", "doors", "lab", "cli"]),
 ];
 

@@ -84,7 +84,7 @@ impl Tree {
         Ok(LeafAt { read, position, exact })
     }
 
-    /// The place of `key` in this frame, if that holds the leaf of the key: for one who has been there before. To be
+    /// The place of `key` in this frame, if that holds the leaf of the key: for a caller that found the leaf before. To be
     /// validated as what [`Tree::find`] returns.
     pub(crate) fn find_in<'p>(&self, pool: &'p BufferPool, frame: u32, key: &[u8]) -> Option<LeafAt<'p>> {
         let read = pool.frame(frame).read(pool.latches());

@@ -6,11 +6,11 @@
 
 use super::catalog::CATALOG;
 use super::index::Index;
-use super::peek::spot;
 use crate::base::error::StorageError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
 use crate::btree::search::{GROUP, KeyHint, KeyQuery, LeafAt};
+use crate::buffer::BufferPool;
 use crate::lock::LockName;
 use crate::page::PageRef;
 use crate::txn::context::{LeafSpot, Memo};
@@ -68,6 +68,12 @@ impl<'db> Txn<'db> {
     }
 }
 
+/// Where a leaf was read: its frame and version.
+#[inline]
+pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
+    LeafSpot { frame: pool.index_of(leaf.read.frame()), version: leaf.read.version(), position: leaf.position as u16 }
+}
+
 /// The place of `key`, which was perhaps found before. To be validated by the caller as any optimistic position.
 #[inline]
 pub(super) fn locate<'db>(
@@ -82,11 +88,18 @@ pub(super) fn locate<'db>(
             return Ok(LeafAt { read, position: usize::from(memo.spot.position), exact: memo.exact });
         }
         drop(read);
-        if let Some(leaf) = index.tree.find_in(&core.pool, memo.spot.frame, key) {
-            return Ok(leaf);
-        }
+        return locate_again(core, memo, index, key);
     }
     index.tree.find(&core.pool, key)
+}
+
+/// The place of `key`, which is not where it was: perhaps elsewhere in the same leaf.
+#[cold]
+fn locate_again<'db>(core: &'db Core, memo: Memo, index: &Index, key: &[u8]) -> Result<LeafAt<'db>, StorageError> {
+    match index.tree.find_in(&core.pool, memo.spot.frame, key) {
+        Some(leaf) => Ok(leaf),
+        None => index.tree.find(&core.pool, key),
+    }
 }
 
 /// Whether a remembered place, in a leaf that has not changed since, is that of `key`.

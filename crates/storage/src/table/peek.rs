@@ -7,16 +7,15 @@
 use super::catalog::CATALOG;
 use super::index::{Index, LockAttempt, Want};
 use super::info::TableInfo;
-use super::locate::locate;
+use super::locate::{locate, spot};
 use super::write::difference;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
 use crate::btree::Tree;
 use crate::btree::ops::{self, RowAt};
-use crate::btree::search::{GROUP, KeyHint, KeyQuery, LeafAt};
-use crate::buffer::BufferPool;
+use crate::btree::search::{GROUP, KeyHint, KeyQuery};
 use crate::buffer::frame::FrameWrite;
-use crate::lock::Prefix;
+use crate::lock::{LockName, Prefix};
 use crate::log::RecordKind;
 use crate::page::PageRef;
 use crate::txn::context::{LeafSpot, Memo};
@@ -42,11 +41,15 @@ impl Core {
         while keys.peek().is_some() {
             let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
             let n = group.iter_mut().zip(&mut keys).map(|(to, key)| *to = key).count();
+            let mut names = [LockName::NONE; GROUP];
+            for (name, (tree, key, _)) in names.iter_mut().zip(&group[..n]) {
+                *name = self.locks.names.of(tree.index, key);
+                self.locks.prefetch(*name);
+            }
             let mut found = [None; GROUP];
             Tree::find_group(&self.pool, &group[..n], &mut found);
-            for ((tree, key, _), found) in group[..n].iter().zip(found) {
+            for (name, found) in names.into_iter().zip(found) {
                 let Some(KeyHint { frame, version, position, exact }) = found else { continue };
-                let name = self.locks.names.of(tree.index, key);
                 let spot = LeafSpot { frame: self.pool.index_of(frame), version, position: position as u16 };
                 announced.0[name.low_bits() % ANNOUNCED] = Memo { name, spot, exact };
             }
@@ -173,12 +176,6 @@ impl PeekedRows {
         };
         self.rows.iter().map(part)
     }
-}
-
-/// Where a leaf was read: its frame and version.
-#[inline]
-pub(super) fn spot(pool: &BufferPool, leaf: &LeafAt<'_>) -> LeafSpot {
-    LeafSpot { frame: pool.index_of(leaf.read.frame()), version: leaf.read.version(), position: leaf.position as u16 }
 }
 
 /// A row to be written over one that was seen.

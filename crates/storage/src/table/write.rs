@@ -35,8 +35,7 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
         },
     };
     // Of a long row often only the begin differs.
-    let ((_, a), (_, b)) = (before.as_rchunks::<32>(), after.as_rchunks::<32>());
-    let equal = 32 * a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    let equal = if before.len() < 64 { 0 } else { equal_blocks_at_end(before, after) };
     let (before, after) = (&before[..before.len() - equal], &after[..after.len() - equal]);
     let ((a_head, a), (b_head, b)) = (before.as_rchunks::<8>(), after.as_rchunks::<8>());
     let to = match a.iter().zip(b).rposition(|(a, b)| a != b) {
@@ -44,6 +43,12 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
         None => a_head.iter().zip(b_head).rposition(|(a, b)| a != b).map_or(from, |i| i + 1),
     };
     (from, to)
+}
+
+/// Bytes at the end that are equal, in blocks of 32.
+fn equal_blocks_at_end(before: &[u8], after: &[u8]) -> usize {
+    let ((_, a), (_, b)) = (before.as_rchunks::<32>(), after.as_rchunks::<32>());
+    32 * a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count()
 }
 
 /// The result of an attempt to place something in a leaf.

@@ -237,12 +237,12 @@ pub(crate) struct LatencyFlags {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
     #[arg(allow_negative_numbers = true, help_heading = "Speculation")]
     pub(crate) epoch_workers: usize,
-    /// Iterations of an epoch [default: 5 for new-order and stock-level, 8 for new-order-150, 1 for delivery-outer]
+    /// Iterations of an epoch [default: 5 for new-order and stock-level, 12 for new-order-150, 1 for delivery-outer]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) grain: Option<usize>,
-    /// Who confirms and writes epochs: caller, the thread that runs the transaction; owner, the one that has run the epoch
-    #[arg(long, value_name = "caller|owner", default_value = "caller", hide_possible_values = true)]
+    /// Who confirms and writes epochs: owner, the thread that has run the epoch; caller, the one that runs the transaction
+    #[arg(long, value_name = "owner|caller", default_value = "owner", hide_possible_values = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) committer: CommitBy,
     /// Whether epochs read what earlier ones have written: always, never, or adaptive, after many violations

@@ -476,7 +476,7 @@ mod tests {
             ("copy", schemars::schema_for!(Copied)),
             ("verify", schemars::schema_for!(Verified)),
             ("index-fetch", schemars::schema_for!(crate::lab::index_fetch::Done)),
-            ("latency", schemars::schema_for!(crate::lab::latency::Measured)),
+            ("latency", schemars::schema_for!(crate::lab::latency::LatencyReport)),
             ("reproduce", schemars::schema_for!(crate::lab::reproduce::Report)),
         ];
         for (name, mut schema) in schemas {

@@ -6,7 +6,7 @@ use super::Ended;
 use crate::cli::flags::LatencyFlags;
 use crate::cli::resolve;
 use crate::engines::storage::store::Store;
-use crate::lab::latency::{self, Measured, Times};
+use crate::lab::latency::{self, LatencyReport, TrialTimes};
 use crate::report;
 use crate::report::json::{JsonOut, conclude};
 use crate::workload::database::Database;
@@ -27,15 +27,15 @@ pub(crate) fn run(flags: &LatencyFlags) -> Result<Ended, Error> {
     Ok(if measured.equal { Ended::Well } else { Ended::CheckFailed })
 }
 
-fn text(measured: &Measured, profile: bool) -> String {
+fn text(measured: &LatencyReport, profile: bool) -> String {
     let mut text = format!("{}\n", report::NOTICE);
-    let mut line = |name: &str, times: Times, ratio: Option<(f64, f64, f64)>| {
+    let mut line = |name: &str, times: TrialTimes, ratio: Option<(f64, f64, f64)>| {
         let ratio = ratio.map_or(String::new(), |(low, value, high)| format!("  {value:.3} [{low:.3} {high:.3}]"));
-        let Times { mean_us, p50_us, p99_us } = times;
+        let TrialTimes { mean_us, p50_us, p99_us } = times;
         // Writing into a String cannot fail.
         let _ = writeln!(text, "{name:<20} mean {mean_us:8.2} us  p50 {p50_us:8.2}  p99 {p99_us:8.2}{ratio}");
     };
-    let Measured { ratio, ratio_low: low, ratio_high: high, .. } = measured;
+    let LatencyReport { ratio, ratio_low: low, ratio_high: high, .. } = measured;
     line("sequential", measured.sequential, None);
     line(
         "sequential, prefetch",

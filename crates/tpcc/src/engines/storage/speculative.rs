@@ -1,4 +1,4 @@
-//! Rows of the storage engine as a [`speculate::Store`]: epochs peek at them without locks, and the transaction locks and
+//! RowStore of the storage engine as a [`speculate::Store`]: epochs peek at them without locks, and the transaction locks and
 //! confirms them in order.
 
 use std::cmp::Ordering;
@@ -19,17 +19,17 @@ use crate::workload::schema::{Key as _, PerTable, RowOf, TableDef, TableFamily, 
 use crate::workload::txn::Failure;
 
 /// The tables of a store, by number.
-pub(crate) struct Rows<'s> {
+pub(crate) struct RowStore<'s> {
     store: &'s Store,
     tables: Vec<(OpenTable<Raw, Raw>, usize)>,
 }
 
-impl<'s> Rows<'s> {
+impl<'s> RowStore<'s> {
     /// All tables.
-    pub(crate) fn new(store: &'s Store) -> Rows<'s> {
+    pub(crate) fn new(store: &'s Store) -> RowStore<'s> {
         let mut by_number = ByNumber { store, tables: Vec::new() };
         let Ok(_) = PerTable::<Nothing>::try_new(&mut by_number);
-        Rows { store, tables: by_number.tables }
+        RowStore { store, tables: by_number.tables }
     }
 
     fn table(&self, key: &RowKey) -> &OpenTable<Raw, Raw> {
@@ -105,7 +105,7 @@ impl PartialOrd for RowKey {
     }
 }
 
-/// Rows up to this length need no memory of their own.
+/// RowStore up to this length need no memory of their own.
 const INLINE: usize = 320;
 
 /// A row's bytes.
@@ -128,7 +128,7 @@ impl Clone for RowBytes {
     }
 }
 
-impl<'s> speculate::Store for Rows<'s> {
+impl<'s> speculate::Store for RowStore<'s> {
     type Key = RowKey;
     type Value = RowBytes;
     type Stamp = Place;
@@ -175,7 +175,7 @@ impl<'s> speculate::Store for Rows<'s> {
         Ok(())
     }
 
-    /// Rows that were seen are replaced first, table by table; then comes what is left, neighbours that are inserted
+    /// RowStore that were seen are replaced first, table by table; then comes what is left, neighbours that are inserted
     /// together. What happens to one row keeps its order: the first that an epoch does to a row is what it does to the
     /// row that it has seen.
     fn write_all(&self, tx: &mut Transaction<'s>, writes: &[Written<'_, Self>]) -> Result<(), StoreError> {
@@ -226,7 +226,7 @@ fn range_bytes(range: &KeyRange<RowKey>) -> (&[u8], &[u8]) {
     (range.first.bytes(), range.last.bytes())
 }
 
-impl<'s> RangeStore for Rows<'s> {
+impl<'s> RangeStore for RowStore<'s> {
     fn peek_range(
         &self,
         peeker: &mut Peeker,
@@ -267,15 +267,15 @@ impl<'s> RangeStore for Rows<'s> {
     }
 }
 
-/// Rows of a run for which no memory is taken.
+/// RowStore of a run for which no memory is taken.
 const RUN: usize = 32;
 
 /// Whether a write replaces a row that was seen.
-fn replaces(write: &Written<'_, Rows<'_>>) -> bool {
+fn replaces(write: &Written<'_, RowStore<'_>>) -> bool {
     write.value.is_some_and(|row| !row.is_new) && write.seen.as_ref().is_some_and(|seen| seen.value.is_some())
 }
 
-impl<'s> Rows<'s> {
+impl<'s> RowStore<'s> {
     fn insert_run(
         &self,
         tx: &mut Transaction<'s>,
@@ -297,8 +297,8 @@ impl<'s> StoreTransaction<'s> {
     /// order.
     pub(crate) fn run_ahead<I, T: Send>(
         &mut self,
-        speculator: &mut Speculator<Rows<'s>>,
-        rows: &Rows<'s>,
+        speculator: &mut Speculator<RowStore<'s>>,
+        rows: &RowStore<'s>,
         items: I,
         body: impl Fn(&mut EpochOps<'_, '_, 's>, &I::Item) -> Result<T, Failure<StoreError>> + Sync,
         take: impl FnMut(T) + Send,
@@ -309,7 +309,7 @@ impl<'s> StoreTransaction<'s> {
     {
         // Each thread that holds the token goes on with the transaction.
         self.tx.hand_over();
-        let body = |epoch: &mut Epoch<'_, Rows<'s>>, item: &I::Item| body(&mut EpochOps(epoch), item);
+        let body = |epoch: &mut Epoch<'_, RowStore<'s>>, item: &I::Item| body(&mut EpochOps(epoch), item);
         speculator.collect(rows, &mut self.tx, items, body, take).map_err(|error| match error {
             LoopError::Body(failure) => failure,
             LoopError::Store(error) => Failure::Engine(error),
@@ -319,7 +319,7 @@ impl<'s> StoreTransaction<'s> {
 }
 
 /// The statements of a transaction's steps, in an epoch that runs ahead of it.
-pub(crate) struct EpochOps<'e, 'l, 's>(&'e mut Epoch<'l, Rows<'s>>);
+pub(crate) struct EpochOps<'e, 'l, 's>(&'e mut Epoch<'l, RowStore<'s>>);
 
 impl EpochOps<'_, '_, '_> {
     /// Says which rows, perhaps of several tables, will be needed soon.

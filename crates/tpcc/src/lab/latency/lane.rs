@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use speculate::{Dependence, Options, Speculator, Stats};
 
 use super::{Latencies, LatencyMix};
-use crate::engines::storage::speculative::{RowKey, Rows};
+use crate::engines::storage::speculative::{RowKey, RowStore};
 use crate::engines::storage::store::{Store, StoreError, StoreTransaction};
 use crate::workload::engine::OpenTransaction;
 use crate::workload::error::Error;
@@ -28,37 +28,37 @@ pub(super) enum Work {
 }
 
 /// The input of a transaction.
-pub(super) enum Job {
+pub(super) enum TrialInput {
     /// One of the workload's.
     Usual(Input),
     /// A long order.
     LongOrder(LongOrderInput),
 }
 
-impl Job {
+impl TrialInput {
     /// Draws one for a warehouse.
-    pub(super) fn draw(mix: LatencyMix, world: &InputSpace, random: &mut Random, w: u32, now: When) -> Job {
+    pub(super) fn draw(mix: LatencyMix, world: &InputSpace, random: &mut Random, w: u32, now: When) -> TrialInput {
         let d = random.within(1, world.scale.districts.into()) as u8;
         let mut usual = |kind| {
             // No transaction of these writes a history.
-            Job::Usual(world.input(random, kind, (w, d), now, HistoryKey { run: 0, terminal: 0, sequence: 0 }))
+            TrialInput::Usual(world.input(random, kind, (w, d), now, HistoryKey { run: 0, terminal: 0, sequence: 0 }))
         };
         match mix {
             LatencyMix::NewOrder => usual(Kind::NewOrder),
             LatencyMix::DeliveryOuter => usual(Kind::Delivery),
             LatencyMix::StockLevel => usual(Kind::StockLevel),
-            LatencyMix::NewOrder150 => Job::LongOrder(world.long_order(random, w, now)),
+            LatencyMix::NewOrder150 => TrialInput::LongOrder(world.long_order(random, w, now)),
         }
     }
 
     /// Iterations of its loop.
     pub(super) fn items(&self) -> u64 {
         match self {
-            Job::Usual(Input::NewOrder(input)) => input.order().lines.len() as u64,
-            Job::LongOrder(input) => input.order().lines.len() as u64,
-            Job::Usual(Input::Delivery(input)) => u64::from(input.districts),
-            Job::Usual(Input::StockLevel(_)) => u64::from(stock_level::ORDERS),
-            Job::Usual(Input::Payment(_) | Input::OrderStatus(_)) => 1,
+            TrialInput::Usual(Input::NewOrder(input)) => input.order().lines.len() as u64,
+            TrialInput::LongOrder(input) => input.order().lines.len() as u64,
+            TrialInput::Usual(Input::Delivery(input)) => u64::from(input.districts),
+            TrialInput::Usual(Input::StockLevel(_)) => u64::from(stock_level::ORDERS),
+            TrialInput::Usual(Input::Payment(_) | Input::OrderStatus(_)) => 1,
         }
     }
 }
@@ -66,7 +66,7 @@ impl Job {
 /// A way, with what it needs.
 pub(super) struct Lane<'s> {
     store: &'s Store,
-    rows: Rows<'s>,
+    rows: RowStore<'s>,
     ahead: Option<Ahead<'s>>,
     out: LongOrderOutput,
     scratch: Scratch,
@@ -74,7 +74,7 @@ pub(super) struct Lane<'s> {
 
 /// A speculator for a transaction's loop.
 struct Ahead<'s> {
-    speculator: Speculator<Rows<'s>>,
+    speculator: Speculator<RowStore<'s>>,
     /// Iterations of an epoch.
     grain: usize,
 }
@@ -91,7 +91,7 @@ impl<'s> Lane<'s> {
             }
         };
         let (out, scratch) = (LongOrderOutput::default(), Scratch::default());
-        Ok(Lane { store, rows: Rows::new(store), ahead, out, scratch })
+        Ok(Lane { store, rows: RowStore::new(store), ahead, out, scratch })
     }
 
     /// Does what the engine's services do, for they have no thread.
@@ -107,18 +107,18 @@ impl<'s> Lane<'s> {
     }
 
     /// Runs a transaction to its end.
-    pub(super) fn transact(&mut self, job: &Job) -> Result<(), Error> {
+    pub(super) fn transact(&mut self, job: &TrialInput) -> Result<(), Error> {
         let failed = |error: StoreError| Error::failed(error.to_string());
         let Lane { store, rows, ahead, out, scratch } = self;
         let mut tx = store.begin().map_err(failed)?;
         let ran = match (job, ahead) {
-            (Job::Usual(Input::NewOrder(input)), None) => long_order::run(&mut tx, input.order(), out),
-            (Job::Usual(Input::NewOrder(input)), Some(ahead)) => ahead.order(&mut tx, rows, input.order(), out),
-            (Job::LongOrder(input), None) => long_order::run(&mut tx, input.order(), out),
-            (Job::LongOrder(input), Some(ahead)) => ahead.order(&mut tx, rows, input.order(), out),
-            (Job::Usual(Input::Delivery(input)), Some(ahead)) => ahead.delivery(&mut tx, rows, input),
-            (Job::Usual(Input::StockLevel(input)), Some(ahead)) => ahead.stock_level(&mut tx, rows, input),
-            (Job::Usual(input), _) => txn::run(&mut tx, StepOrder::HotLast, input, scratch),
+            (TrialInput::Usual(Input::NewOrder(input)), None) => long_order::run(&mut tx, input.order(), out),
+            (TrialInput::Usual(Input::NewOrder(input)), Some(ahead)) => ahead.order(&mut tx, rows, input.order(), out),
+            (TrialInput::LongOrder(input), None) => long_order::run(&mut tx, input.order(), out),
+            (TrialInput::LongOrder(input), Some(ahead)) => ahead.order(&mut tx, rows, input.order(), out),
+            (TrialInput::Usual(Input::Delivery(input)), Some(ahead)) => ahead.delivery(&mut tx, rows, input),
+            (TrialInput::Usual(Input::StockLevel(input)), Some(ahead)) => ahead.stock_level(&mut tx, rows, input),
+            (TrialInput::Usual(input), _) => txn::run(&mut tx, StepOrder::HotLast, input, scratch),
         };
         let ended = match ran.map_err(|failure| Error::failed(failure.to_string()))? {
             Verdict::Commit => tx.commit(),
@@ -155,7 +155,7 @@ impl<'s> Ahead<'s> {
     fn order(
         &mut self,
         tx: &mut StoreTransaction<'s>,
-        rows: &Rows<'s>,
+        rows: &RowStore<'s>,
         order: OrderInput<'_>,
         out: &mut LongOrderOutput,
     ) -> Result<Verdict, Failure<StoreError>> {
@@ -187,7 +187,7 @@ impl<'s> Ahead<'s> {
     fn delivery(
         &mut self,
         tx: &mut StoreTransaction<'s>,
-        rows: &Rows<'s>,
+        rows: &RowStore<'s>,
         input: &DeliveryInput,
     ) -> Result<Verdict, Failure<StoreError>> {
         let mut delivered = SmallVec::<[Option<u32>; 16]>::new();
@@ -206,7 +206,7 @@ impl<'s> Ahead<'s> {
     fn stock_level(
         &mut self,
         tx: &mut StoreTransaction<'s>,
-        rows: &Rows<'s>,
+        rows: &RowStore<'s>,
         input: &StockLevelInput,
     ) -> Result<Verdict, Failure<StoreError>> {
         let next = stock_level::next_order(tx, input)?;

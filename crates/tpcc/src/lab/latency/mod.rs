@@ -16,7 +16,7 @@ use serde::Serialize;
 use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 
 use self::interval::Ratio;
-use self::lane::{Job, Lane, Work};
+use self::lane::{Lane, TrialInput, Work};
 use crate::engines::storage::store::Store;
 use crate::report::model::schema_of;
 use crate::workload::database::Database;
@@ -58,7 +58,7 @@ impl LatencyMix {
     pub(crate) fn usual_grain(self) -> usize {
         match self {
             LatencyMix::NewOrder => 5,
-            LatencyMix::NewOrder150 => 8,
+            LatencyMix::NewOrder150 => 12,
             LatencyMix::DeliveryOuter => 1,
             LatencyMix::StockLevel => 5,
         }
@@ -118,7 +118,7 @@ impl Latencies {
 
 /// Time of a transaction.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
-pub(crate) struct Times {
+pub(crate) struct TrialTimes {
     /// Mean, in microseconds.
     pub(crate) mean_us: f64,
     /// Median.
@@ -156,7 +156,7 @@ pub(crate) struct DependenceFound {
 /// What `tpcc latency --json` writes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(title = "tpcc latency --json")]
-pub(crate) struct Measured {
+pub(crate) struct LatencyReport {
     pub(crate) schema: String,
     /// The transaction.
     pub(crate) mix: String,
@@ -179,13 +179,13 @@ pub(crate) struct Measured {
     /// Who confirmed and wrote epochs: caller or owner.
     pub(crate) committer: String,
     /// One core, steps one after the other, no groups announced.
-    pub(crate) sequential: Times,
+    pub(crate) sequential: TrialTimes,
     /// One core, groups of rows announced: the engine's default.
-    pub(crate) sequential_prefetch: Times,
+    pub(crate) sequential_prefetch: TrialTimes,
     /// Speculation's code on one core.
-    pub(crate) tls_seq: Times,
+    pub(crate) tls_seq: TrialTimes,
     /// Speculation, on so many cores as there are workers.
-    pub(crate) speculative: Times,
+    pub(crate) speculative: TrialTimes,
     /// Ratio of means to `sequential`.
     pub(crate) ratio: PerWay,
     /// Lower ends of 95% intervals of `ratio`.
@@ -194,7 +194,7 @@ pub(crate) struct Measured {
     pub(crate) ratio_high: PerWay,
     /// Epochs of `speculative` that committed.
     pub(crate) epochs: u64,
-    /// Times that one of them was rewound.
+    /// TrialTimes that one of them was rewound.
     pub(crate) violations: u64,
     /// Those of them that were asked for.
     pub(crate) injected: u64,
@@ -229,7 +229,7 @@ pub(crate) fn run(
     config: &StoreConfig,
     database: &Store,
     loaded: &Loaded,
-) -> Result<Measured, Error> {
+) -> Result<LatencyReport, Error> {
     let stores = (0..WAYS)
         .map(|way| database.copy_in_memory(&StoreConfig { prefetch: way != 0, ..config.clone() }))
         .collect::<Result<Vec<_>, _>>()?;
@@ -238,7 +238,7 @@ pub(crate) fn run(
     Ok(measured)
 }
 
-fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measured, Error> {
+fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<LatencyReport, Error> {
     let works = [
         Work::InOrder,
         Work::InOrder,
@@ -260,10 +260,10 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measur
         if interrupt::requested() {
             return Err(Error::failed("latency: interrupted"));
         }
-        let jobs: Vec<Job> = (0..BLOCK)
+        let jobs: Vec<TrialInput> = (0..BLOCK)
             .map(|n| {
                 let w = random.within(1, world.warehouses);
-                Job::draw(plan.mix, &world, &mut random, w, When::at(block * BLOCK + n + 1))
+                TrialInput::draw(plan.mix, &world, &mut random, w, When::at(block * BLOCK + n + 1))
             })
             .collect();
         if block == warm {
@@ -288,7 +288,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measur
                 sums[way].push(sum as f64);
             }
         }
-        items += if block >= warm { jobs.iter().map(Job::items).sum::<u64>() } else { 0 };
+        items += if block >= warm { jobs.iter().map(TrialInput::items).sum::<u64>() } else { 0 };
     }
 
     let (stats, profile) = lanes[3].speculation();
@@ -303,7 +303,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Measur
     let us = |ns: u64| ns as f64 / 1e3 / transactions as f64;
     let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(Spread::times);
     let Stats { epochs, violations, injected, rewound_ns, in_order_ns, waited_ns, .. } = stats;
-    Ok(Measured {
+    Ok(LatencyReport {
         schema: schema_of("latency"),
         mix: plan.mix.name().to_owned(),
         warehouses: loaded.warehouses,
@@ -362,7 +362,7 @@ fn found(dependence: &Dependence) -> DependenceFound {
     }
 }
 
-/// Times of one way.
+/// TrialTimes of one way.
 struct Spread {
     sum: u64,
     number: u64,
@@ -383,9 +383,9 @@ impl Spread {
         self.histogram.saturating_record(ns);
     }
 
-    fn times(&self) -> Times {
+    fn times(&self) -> TrialTimes {
         let us = |ns: u64| ns as f64 / 1e3;
-        Times {
+        TrialTimes {
             mean_us: us(self.sum) / self.number as f64,
             p50_us: us(self.histogram.value_at_quantile(0.5)),
             p99_us: us(self.histogram.value_at_quantile(0.99)),

@@ -217,7 +217,7 @@ impl InputSpace {
         LongOrderInput { customer: CustomerKey { w, d, c }, now, lines }
     }
 
-    #[inline]
+    #[inline(always)]
     fn line(&self, random: &mut Random, w: u32) -> LineInput {
         let item = self.constants.item(random, self.scale.items);
         let supply_w = if random.percent(1) { self.other_warehouse(random, w) } else { w };

@@ -1,0 +1,133 @@
+//! A range that an epoch has read, and whether it is still so.
+
+use std::sync::Arc;
+
+use crate::error::LoopError;
+use crate::forward::{Site, WriteId};
+use crate::shared::{Shared, Stale};
+use crate::store::{KeyAndValue, KeyRange, RangeRow, RangeStore, SeenRange, SeenRows, Store};
+
+/// Rows that a body got, in ascending order. A body that is run again gets the same.
+pub(crate) type Rows<S> = Arc<[KeyAndValue<S>]>;
+
+/// A range that was read.
+pub(crate) struct Scan<S: Store> {
+    pub(crate) range: KeyRange<S::Key>,
+    /// The store's rows; none if they were read in order.
+    seen: Option<Vec<RangeRow<S>>>,
+    /// What the store should have when all earlier epochs have committed.
+    expected: Expected<S>,
+    /// The writes of earlier epochs that were laid over them, in the order of keys.
+    forwarded: Vec<WriteId>,
+    /// What the body got.
+    pub(crate) rows: Rows<S>,
+    /// The epoch has also written keys of the range.
+    pub(crate) to_write: bool,
+    /// How the store confirms it, and how writes of earlier epochs are found: known where the range was read.
+    vtable: Vtable<S>,
+}
+
+/// What a range of the store should have in order.
+pub(crate) enum Expected<S: Store> {
+    /// Its first rows, so many at most, are those that were seen.
+    AsSeen { most: usize },
+    /// Writes of earlier epochs lie over what was seen: up to this key the store has exactly these rows.
+    With { range: KeyRange<S::Key>, rows: Vec<(S::Key, S::Value)> },
+}
+
+/// What only a store with ranges can do.
+struct Vtable<S: Store> {
+    contains: fn(&KeyRange<S::Key>, &S::Key) -> bool,
+    position: fn(&[RangeRow<S>], &S::Key) -> Option<usize>,
+    confirm: Confirm<S>,
+    forwarded: Forwarded<S>,
+}
+
+/// See [`RangeStore::confirm_range`].
+type Confirm<S> = fn(&S, &mut <S as Store>::Order, SeenRange<'_, S>) -> Result<bool, <S as Store>::Error>;
+
+/// The newest writes of earlier epochs to keys of a range, in the order of keys.
+type Forwarded<S> =
+    fn(&Shared<<S as Store>::Key, <S as Store>::Value>, u64, &KeyRange<<S as Store>::Key>) -> Vec<Overlay<S>>;
+
+/// A write that lies over a range: its key, its number, where it was made, and its value.
+pub(crate) type Overlay<S> = (<S as Store>::Key, WriteId, Site, Option<Arc<<S as Store>::Value>>);
+
+impl<S: RangeStore> Scan<S> {
+    pub(crate) fn new(
+        range: KeyRange<S::Key>,
+        seen: Option<Vec<RangeRow<S>>>,
+        expected: Expected<S>,
+        forwarded: Vec<WriteId>,
+        rows: Rows<S>,
+    ) -> Scan<S> {
+        let vtable = Vtable {
+            contains: KeyRange::contains,
+            position: |rows: &[RangeRow<S>], key| rows.binary_search_by(|row| row.key.cmp(key)).ok(),
+            confirm: S::confirm_range,
+            forwarded: self::forwarded::<S>,
+        };
+        Scan { range, seen, expected, forwarded, rows, to_write: false, vtable }
+    }
+}
+
+impl<S: Store> Scan<S> {
+    /// Whether a key lies in the range.
+    pub(crate) fn contains(&self, key: &S::Key) -> bool {
+        (self.vtable.contains)(&self.range, key)
+    }
+
+    /// The row of a key as it was peeked at.
+    pub(crate) fn row(&self, key: &S::Key) -> Option<usize> {
+        self.seen.as_ref().and_then(|rows| (self.vtable.position)(rows, key))
+    }
+
+    /// A row that was peeked at.
+    pub(crate) fn seen(&self, row: usize) -> Option<&RangeRow<S>> {
+        self.seen.as_ref().and_then(|rows| rows.get(row))
+    }
+
+    /// Whether other writes of earlier epochs lie over the range by now.
+    pub(crate) fn stale(&self, shared: &Shared<S::Key, S::Value>, epoch: u64, at: usize) -> Option<Stale> {
+        self.seen.as_ref()?;
+        let now = (self.vtable.forwarded)(shared, epoch, &self.range);
+        if now.iter().map(|(_, id, ..)| id).eq(&self.forwarded) {
+            return None;
+        }
+        let writer = now.iter().find(|(_, id, ..)| !self.forwarded.contains(id)).map(|(_, _, site, _)| *site);
+        Some(Stale { at, writer })
+    }
+
+    /// Locks the range and says whether it is still as it was seen.
+    pub(crate) fn confirm<E>(&self, store: &S, order: &mut S::Order) -> Result<bool, LoopError<E, S::Error>> {
+        let Some(rows) = &self.seen else { return Ok(true) };
+        let to_write = self.to_write;
+        let seen = match &self.expected {
+            Expected::AsSeen { most } => {
+                SeenRange { range: &self.range, most: *most, rows: SeenRows::Peeked(rows), to_write }
+            }
+            Expected::With { range, rows } => {
+                SeenRange { range, most: usize::MAX, rows: SeenRows::Overlaid(rows), to_write }
+            }
+        };
+        (self.vtable.confirm)(store, order, seen).map_err(LoopError::Store)
+    }
+}
+
+/// See [`Forwarded`].
+pub(crate) fn forwarded<S: RangeStore>(
+    shared: &Shared<S::Key, S::Value>,
+    epoch: u64,
+    range: &KeyRange<S::Key>,
+) -> Vec<Overlay<S>> {
+    let Some(last) = shared.last_before(epoch) else { return Vec::new() };
+    let mut found: Vec<Overlay<S>> = Vec::new();
+    shared.directory.each_newest(
+        shared.first_beside(epoch),
+        last,
+        |key| range.contains(key),
+        |key, write| found.push((key.clone(), write.id, write.site, write.value.clone())),
+    );
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    found
+}
