@@ -77,8 +77,12 @@ impl<S: Store> Scan<S> {
         (self.vtable.contains)(&self.range, key)
     }
 
-    /// The row of a key as it was peeked at.
+    /// The row of a key as it was peeked at, if the range is confirmed as it was: an earlier epoch may have deleted a row
+    /// since.
     pub(crate) fn row(&self, key: &S::Key) -> Option<usize> {
+        if matches!(self.expected, Expected::With { .. }) {
+            return None;
+        }
         self.seen.as_ref().and_then(|rows| (self.vtable.position)(rows, key))
     }
 

@@ -485,11 +485,38 @@ where
         if let Ending::Diverged(Diverged { operation, site }) = ending {
             return Err(LoopError::NotDeterministic { operation, site });
         }
+        let done = self.finish(attempt, in_order, matches!(ending, Ending::Done | Ending::Unwound));
+        match (done, ending) {
+            // In the closure that runs in order, for an iteration before.
+            (Err(error @ LoopError::Body(_)), _) => return Err(error),
+            // If the store has refused a read, it may refuse writes for the same reason: the first error tells more.
+            (_, Ending::Failed(error)) => return Err(LoopError::Body(error)),
+            (_, Ending::Panicked(panic)) => resume_unwind(panic),
+            // No answer is wrong in order, so no body is unwound there.
+            (done, Ending::Done | Ending::Unwound | Ending::Diverged(_)) => done?,
+        }
+        if let Some(panic) = of_iterator {
+            resume_unwind(panic);
+        }
+        let Worker { stats, log, .. } = &mut *attempt.worker;
+        stats.epochs += 1;
+        stats.operations += log.ops.len() as u64;
+        Ok(())
+    }
+
+    /// Gives the store what the iterations have written, and `then` what they returned.
+    fn finish(
+        &self,
+        attempt: &mut Attempt<'_, S, I::Item, T>,
+        in_order: &mut InOrder<'_, S, H>,
+        whole: bool,
+    ) -> Result<(), LoopError<E, S::Error>> {
         let Attempt { results, worker, .. } = attempt;
+        let len = worker.log.ops.len();
         let mut done = 0;
-        if self.together && matches!(ending, Ending::Done | Ending::Unwound) {
-            done = worker.log.ops.len();
-            self.write(&mut worker.log.ops, 0..done, in_order.order)?;
+        if self.together && whole {
+            self.write(&mut worker.log.ops, 0..len, in_order.order)?;
+            done = len;
         }
         for (result, end) in results.drain(..) {
             self.write(&mut worker.log.ops, done..end, in_order.order)?;
@@ -497,20 +524,7 @@ where
             (in_order.then)(in_order.order, result).map_err(LoopError::Body)?;
         }
         // What an iteration wrote before it failed.
-        let len = worker.log.ops.len();
-        self.write(&mut worker.log.ops, done..len, in_order.order)?;
-        match ending {
-            Ending::Failed(error) => return Err(LoopError::Body(error)),
-            Ending::Panicked(panic) => resume_unwind(panic),
-            // No answer is wrong in order, so no body is unwound there.
-            Ending::Done | Ending::Unwound | Ending::Diverged(_) => {}
-        }
-        if let Some(panic) = of_iterator {
-            resume_unwind(panic);
-        }
-        worker.stats.epochs += 1;
-        worker.stats.operations += worker.log.ops.len() as u64;
-        Ok(())
+        self.write(&mut worker.log.ops, done..len, in_order.order)
     }
 
     /// Locks what was read, in the order of the reads, up to the first that is not what it was.

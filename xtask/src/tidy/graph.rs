@@ -12,7 +12,7 @@ const GRAPH: [(&str, &[&str]); 6] = [
     ("crates/speculate", &[]),
     ("crates/tpcc", &["storage", "sched-steps", "speculate"]),
     ("benches", &["storage", "sched-steps"]),
-    ("xtask", &["storage", "sched-steps", "tpcc"]),
+    ("xtask", &["storage", "sched-steps", "speculate", "tpcc"]),
 ];
 
 pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {

@@ -14,6 +14,7 @@ mod oracle;
 mod recovery;
 mod report;
 mod seeds;
+mod speculate;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "isolation", is_numbered: false, run: isolation::run },
     Campaign { name: "bitflips", is_numbered: true, run: bitflips::run },
     Campaign { name: "malformed", is_numbered: true, run: malformed::run },
+    Campaign { name: "speculate", is_numbered: false, run: speculate::run },
     Campaign { name: "mutants", is_numbered: false, run: mutants::run },
 ];
 
