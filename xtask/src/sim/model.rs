@@ -16,6 +16,9 @@ pub(crate) enum Op {
     GetMany { table: usize, keys: Vec<Vec<u8>>, found: Vec<Option<Vec<u8>>> },
     /// Rows put by one statement, one after the other: all, or none if one of them has another one's unique value then.
     PutMany { table: usize, rows: Rows, done: bool },
+    /// Rows replaced by one statement, one after the other; keys without a row are skipped: how many had one, or `None`, and
+    /// none is replaced, if one of them has another one's unique value then.
+    ReplaceMany { table: usize, rows: Rows, done: Option<usize> },
     /// A row inserted, unless there was one.
     Insert { table: usize, key: Vec<u8>, row: Vec<u8>, done: bool },
     /// A row replaced, if there was one: `None` if another one has its unique value.
@@ -125,6 +128,33 @@ impl State {
         table == UNIQUE && name_of(row).and_then(|name| self.names.get(&name)).is_some_and(|other| other != key)
     }
 
+    /// Puts rows one after the other, and says how many: none if one of them clashes then.
+    fn put_all<'r>(
+        &mut self,
+        table: usize,
+        mut rows: impl ExactSizeIterator<Item = &'r (Vec<u8>, Vec<u8>)>,
+    ) -> Option<usize> {
+        let (number, mut before) = (rows.len(), Vec::new());
+        let can = rows.all(|(key, row)| {
+            let can = !self.clashes(table, key, row);
+            if can {
+                before.push((key, self.maps[table].get(key).cloned()));
+                self.put(table, key, row.clone());
+            }
+            can
+        });
+        if can {
+            return Some(number);
+        }
+        for (key, row) in before.into_iter().rev() {
+            match row {
+                Some(row) => self.put(table, key, row),
+                None => drop(self.remove(table, key)),
+            }
+        }
+        None
+    }
+
     /// Applies a statement's effect.
     ///
     /// # Errors
@@ -142,25 +172,12 @@ impl State {
             Op::GetMany { table, keys, found } => {
                 keys.iter().map(|key| self.maps[*table].get(key)).eq(found.iter().map(Option::as_ref))
             }
-            Op::PutMany { table, rows, done } => {
-                let mut before = Vec::new();
-                let can = rows.iter().all(|(key, row)| {
-                    let can = !self.clashes(*table, key, row);
-                    if can {
-                        before.push((key, self.maps[*table].get(key).cloned()));
-                        self.put(*table, key, row.clone());
-                    }
-                    can
-                });
-                if !can {
-                    for (key, row) in before.into_iter().rev() {
-                        match row {
-                            Some(row) => self.put(*table, key, row),
-                            None => drop(self.remove(*table, key)),
-                        }
-                    }
-                }
-                can == *done
+            Op::PutMany { table, rows, done } => self.put_all(*table, rows.iter()).is_some() == *done,
+            Op::ReplaceMany { table, rows, done } => {
+                // None of them comes or goes by the statement itself.
+                let there = |(key, _): &&(Vec<u8>, Vec<u8>)| self.maps[*table].contains_key(key);
+                let rows: Vec<_> = rows.iter().filter(there).collect();
+                self.put_all(*table, rows.into_iter()) == *done
             }
             Op::Insert { table, key, row, done } => {
                 let can = !self.maps[*table].contains_key(key) && !self.clashes(*table, key, row);

@@ -3,7 +3,8 @@
 
 use std::ops::ControlFlow;
 
-use storage::{TableLock, Transaction, TxnError};
+use storage::optimistic::Peeker;
+use storage::{Database, TableLock, Transaction, TxnError};
 
 use super::caught;
 use super::model::{Op, Seen, count};
@@ -16,6 +17,7 @@ const MANY: u64 = 40;
 
 /// A transaction that does something random.
 pub(crate) struct Hand<'a, 'db> {
+    pub(crate) db: &'a Database,
     pub(crate) tx: &'a mut Transaction<'db>,
     pub(crate) tables: &'a Tables,
     pub(crate) rng: &'a mut Rng,
@@ -28,7 +30,7 @@ impl Hand<'_, '_> {
     /// # Errors
     /// Those of the engine.
     pub(crate) fn announce(&mut self) -> Result<Vec<u64>, TxnError> {
-        let Hand { tx, tables, rng, profile } = self;
+        let Hand { tx, tables, rng, profile, .. } = self;
         let ahead: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(profile.keys)).collect();
         let keys: Vec<Vec<u8>> = ahead.iter().map(|n| key(*n)).collect();
         match rng.below(4) {
@@ -110,11 +112,22 @@ impl Hand<'_, '_> {
 
     fn get(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let handle = &self.tables[table];
-        let found = match self.rng.below(4) {
+        let found = match self.rng.below(5) {
+            4 => return self.confirm(table, key),
             0 => self.tx.get(handle, &Bytes(key.clone()))?,
             1 => self.tx.get_for_update(handle, &Bytes(key.clone()))?,
             _ => self.tx.read_raw(handle, &key, <[u8]>::to_vec)?,
         };
+        Ok(Op::Get { table, key, found })
+    }
+
+    /// A row seen without a lock and then locked, if it still is what was seen; read if it is not.
+    fn confirm(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
+        let (handle, mut peeker) = (&self.tables[table], Peeker::default());
+        let (row, place) = self.db.peek_raw(&mut peeker, handle, &key)?;
+        let row = row.map(<[u8]>::to_vec);
+        let same = self.tx.confirm_raw(handle, &key, &place, row.as_deref(), self.rng.once_in(2))?;
+        let found = if same { row } else { self.tx.read_raw(handle, &key, <[u8]>::to_vec)? };
         Ok(Op::Get { table, key, found })
     }
 
@@ -223,6 +236,7 @@ impl Hand<'_, '_> {
             5 | 6 => self.heads(table, n),
             // The other tables have indexes, which such a statement does not serve.
             7 if table == 0 => self.sweep(n),
+            8 if self.rng.once_in(2) => self.replace_many(table, n),
             8 => self.put_many(table, n),
             _ => self.put(table, key(n)),
         }
@@ -280,6 +294,31 @@ impl Hand<'_, '_> {
         let asked: Vec<_> = rows.iter().map(|(key, row)| (Bytes(key.clone()), row.clone())).collect();
         let done = unless_duplicate(self.tx.put_many(&self.tables[table], &asked))?.is_some();
         Ok(Op::PutMany { table, rows, done })
+    }
+
+    /// Rows written over ones that were seen without locks, some of them with a new head only.
+    fn replace_many(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        let (handle, mut peeker) = (&self.tables[table], Peeker::default());
+        let (mut rows, mut places) = (Vec::new(), Vec::new());
+        let keys = self.keys(n);
+        if self.rng.once_in(2) {
+            self.db.announce_raw(&mut peeker, keys.iter().map(|key| (*handle, key.as_slice(), 64)));
+        }
+        for key in keys {
+            let (seen, place) = self.db.peek_raw(&mut peeker, handle, &key)?;
+            let mut new = row(self.rng, self.profile);
+            if let Some(seen) = seen.filter(|_| !self.rng.once_in(3)) {
+                new = seen.to_vec();
+                if let Some(head) = new.get_mut(..HEAD) {
+                    count_head(head);
+                }
+            }
+            rows.push((key, new));
+            places.push(place);
+        }
+        let asked = rows.iter().zip(&places).map(|((key, row), place)| (&key[..], *place, &row[..]));
+        let done = unless_duplicate(self.tx.replace_many_raw(handle, asked))?;
+        Ok(Op::ReplaceMany { table, rows, done })
     }
 
     /// Keys in random order: neighbours or far from each other, some of them repeated.

@@ -350,7 +350,7 @@ fn statements(
     blind: bool,
 ) -> Result<Option<Vec<Op>>, TxnError> {
     let (notes, profile) = (shared.notes, &shared.script.profile);
-    let mut hand = Hand { tx, tables, rng, profile };
+    let mut hand = Hand { db: shared.db, tx, tables, rng, profile };
     let ahead = if hand.rng.below(10) < profile.ahead { hand.announce()? } else { Vec::new() };
     let mut ops = Vec::new();
     // Its savepoints, and how many answers it had at each.
