@@ -84,6 +84,7 @@ struct Readme;
 mod epoch;
 mod error;
 mod forward;
+mod governor;
 mod last;
 mod log;
 mod mailbox;
@@ -99,6 +100,7 @@ mod worker;
 
 pub use epoch::Epoch;
 pub use error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
+pub use governor::{Governor, Turn};
 pub use speculator::{Committer, Forwarding, Options, Speculator, StayAwake};
 pub use stats::{Dependence, Stats, Writer};
 pub use store::{KeyAndValue, KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};

@@ -374,6 +374,17 @@ impl<S: Store> Speculator<S> {
         }
     }
 
+    /// Iterations of an epoch in the loops that follow.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn set_grain(&mut self, iterations: usize) -> Result<(), OptionsError> {
+        let options = self.options.grain(iterations);
+        options.check()?;
+        self.options = options;
+        Ok(())
+    }
+
     /// Keeps the threads awake until the guard is dropped: for a transaction with several loops.
     pub fn stay_awake(&self) -> StayAwake<'_> {
         self.pool.stay_awake();

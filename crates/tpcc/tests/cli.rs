@@ -557,6 +557,9 @@ fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
         ("new-order-150", &["--forwarding", "always", "--profile"]),
         ("delivery-outer", &["--epoch-workers", "3"]),
         ("stock-level", &["--grain", "3", "--forwarding", "never"]),
+        ("delivery", &[]),
+        ("payment", &[]),
+        ("order-status", &["--grain", "2"]),
     ] {
         let file = Scratch::new("latency-json");
         let args = ["latency", "--data", dir, "--mix", mix, "--transactions", "40", "--inject-violations", "0.05"];
@@ -570,13 +573,55 @@ fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
         let [low, ratio, high] =
             ["ratio_low", "ratio", "ratio_high"].map(|key| json[key]["speculative"].as_f64().unwrap());
         assert!(low <= ratio && ratio <= high && low > 0.0, "{mix}: {low} {ratio} {high}");
-        if mix != "stock-level" {
+        if !["stock-level", "order-status"].contains(&mix) {
             assert_ne!(json["fingerprint"], before, "{mix} writes");
         }
     }
     assert_eq!(print(), before, "the copies were written to");
+    let governed = ["latency", "--data", dir, "--mix", "payment", "--speculate", "auto", "--transactions", "100"];
+    ends(0, "", &governed);
+    ends(2, "--grain", &[&governed[..], &["--grain", "2"]].concat());
     ends(2, "--epoch-workers", &["latency", "--data", dir, "--epoch-workers", "0"]);
     ends(2, "--inject-violations", &["latency", "--data", dir, "--inject-violations", "2"]);
     ends(2, "--mix", &["latency", "--data", dir, "--mix", "sideways"]);
     ends(1, "no database there", &["latency", "--data", "/nonexistent/of-latency"]);
+}
+
+/// A run of one seed leaves the same rows, whether loops run ahead of their transactions or not.
+#[test]
+fn a_run_ahead_of_itself_leaves_the_same_rows() {
+    let loaded = Scratch::new("ahead");
+    ends(0, "", &["load", "--data", loaded.text(), "--seed", "3"]);
+    let run = |how: &str, terminals: &str| {
+        let data = Scratch::new("ahead-copy");
+        let dir = data.text();
+        ends(0, "", &["copy", "--data", loaded.text(), "--to", dir]);
+        let file = Scratch::new("ahead-json");
+        let args = ["run", "--data", dir, "--workers", "1", "--terminals", terminals, "--transactions", "400"];
+        let more = ["--seed", "5", "--clock", "logical", "--durability", "async", "--json", file.text()];
+        ends(0, "", &[&args[..], &more, &["--speculate", how, "--epoch-workers", "2"]].concat());
+        let output = ends(0, "fingerprint", &["check", "--data", dir, "--fingerprint", "--json", "-"]);
+        let print = common::parse(std::str::from_utf8(&output.stdout).unwrap())["fingerprint"].clone();
+        (print, file.json())
+    };
+    for terminals in ["1", "10"] {
+        let (print, off) = run("off", terminals);
+        assert_eq!(off["speculation"], serde_json::Value::Null);
+        for how in ["on", "auto"] {
+            let (same, json) = run(how, terminals);
+            assert_eq!(same, print, "--speculate {how}, {terminals} terminals");
+            assert_eq!(json["check"]["passed"], true);
+            let count = |key: &str| json["speculation"][key].as_u64().unwrap();
+            assert_eq!(count("ahead") + count("in_order"), 400);
+            assert_eq!(count("in_order") == 0, how == "on");
+            assert!(count("epochs") > count("ahead"), "{how}");
+        }
+    }
+    let dir = loaded.text();
+    let floor = ["run", "--engine", "floor", "--speculate", "on"];
+    ends(2, "--speculate: means nothing with --engine floor", &floor);
+    let steps = ["run", "--data", dir, "--scheduler", "steps", "--speculate", "on"];
+    ends(2, "--speculate: means nothing with --scheduler steps", &steps);
+    ends(2, "--speculate", &["run", "--data", dir, "--speculate", "sideways"]);
+    ends(2, "--epoch-workers", &["run", "--data", dir, "--speculate", "on", "--epoch-workers", "0"]);
 }

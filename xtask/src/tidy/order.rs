@@ -30,6 +30,7 @@ const ORDERS: [(&str, &[&str]); 4] = [
             "range",
             "worker",
             "speculator",
+            "governor",
         ],
     ),
     ("crates/tpcc", &["workload", "engines", "driver", "report", "doors", "lab", "cli"]),

@@ -418,6 +418,7 @@ mod tests {
     #[test]
     fn a_few_seeds_hold() {
         let report = run(&Plan::small(10 * LOOPS, Scheduler::default()), &Progress::hidden());
-        assert_eq!((report.wrong().next(), report.tried), (None, 10 * LOOPS));
+        assert_eq!(report.wrong().next(), None);
+        assert!(report.tried >= 10 * LOOPS, "a budget is met: {}", report.tried);
     }
 }

@@ -10,11 +10,12 @@ use speculate::MOST_WORKERS;
 use super::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, geometry, number, probability, seconds, table, up_to};
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
-use crate::lab::latency::{CommitBy, ForwardWrites, LatencyMix};
+use crate::lab::latency::{CommitBy, ForwardWrites, LatencyMix, LatencySpeculate};
 use crate::workload::generate::deck::Mix;
 use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
-    Admission, Background, CtxPoints, Durability, EngineKind, Form, Isolation, Latches, Scheduler, Switch, TeamsOf,
+    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Isolation, Latches, Scheduler,
+    Speculate, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
 
@@ -72,6 +73,8 @@ pub(crate) struct RunFlags {
     pub(crate) transactions: TransactionFlags,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,
+    #[command(flatten)]
+    pub(crate) speculation: SpeculationFlags,
     /// In which order a worker admits its terminals' transactions: fifo, as they arrive; batched, cards dealt ahead, so
     /// that those of a kind come together [default: fifo with threads, batched with steps]
     ///
@@ -237,7 +240,11 @@ pub(crate) struct LatencyFlags {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
     #[arg(allow_negative_numbers = true, help_heading = "Speculation")]
     pub(crate) epoch_workers: usize,
-    /// Iterations of an epoch [default: 5 for new-order and stock-level, 12 for new-order-150, 1 for delivery-outer]
+    /// Whether the loop runs ahead of every transaction, or where a governor that measures both decides so
+    #[arg(long, value_name = "on|auto", default_value = "on", hide_possible_values = true)]
+    #[arg(help_heading = "Speculation")]
+    pub(crate) speculate: LatencySpeculate,
+    /// Iterations of an epoch [default: 12 for new-order-150, 1 for delivery-outer and payment, 5 for the others]
     #[arg(long, value_name = "N", value_parser = number::<usize, 1, 1_000>, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) grain: Option<usize>,
@@ -449,6 +456,10 @@ pub(crate) struct WorkFlags {
     /// Dealt from a deck of 200 cards per terminal, so that the shares are exact.
     #[arg(long, default_value = "standard", value_name = "MIX")]
     pub(crate) mix: Mix,
+    /// What dates are made of: real, the time of day; logical, numbers of transactions, so that runs of one seed leave the
+    /// same rows
+    #[arg(long, value_name = "real|logical", default_value = "real", hide_possible_values = true)]
+    pub(crate) clock: ClockKind,
     #[command(flatten)]
     pub(crate) random: SeedFlag,
 }
@@ -534,6 +545,23 @@ pub(crate) struct SchedulingFlags {
     /// [default: built-in placement]
     #[arg(long, value_name = "FILE|all|none", value_parser = ctx_points)]
     pub(crate) ctx_points: Option<CtxPoints>,
+}
+
+/// Whether one transaction uses several cores.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Speculation")]
+pub(crate) struct SpeculationFlags {
+    /// Run the loop of a transaction ahead of it, on several threads: on, always; auto, where a governor that measures both
+    /// finds it quicker
+    ///
+    /// The rows are the same as without. For a transaction that has to be over soon, on cores that would idle (TLS, TODS
+    /// 2008); with as many workers as cores it can only lose, and auto sees that.
+    #[arg(long, value_name = "on|off|auto", default_value = "off", hide_possible_values = true)]
+    pub(crate) speculate: Speculate,
+    /// Threads of each worker that a loop runs on where it runs ahead, 1 to 256
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
+    #[arg(allow_negative_numbers = true)]
+    pub(crate) epoch_workers: usize,
 }
 
 /// What of the machine is used.

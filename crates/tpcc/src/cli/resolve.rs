@@ -7,11 +7,11 @@ use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunF
 use super::values::LEAST_POOL_MIB;
 use crate::doors::history;
 use crate::driver::Plan;
-use crate::lab::latency::{ForwardWrites, Latencies};
+use crate::lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
 use crate::workload::error::Error;
 use crate::workload::settings::{
-    Admission, Background, CtxPoints, Durability, EngineKind, Form, Length, RunConfig, Scheduler, Scheduling,
-    StoreConfig, Switch, TeamsOf,
+    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Length, RunConfig, Scheduler,
+    Scheduling, Speculate, StoreConfig, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
 use crate::workload::words::counted;
@@ -51,6 +51,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         transactions: work.transactions,
     };
     let scheduling = scheduling(&flags.scheduling)?;
+    speculation(&flags, &scheduling)?;
     let usual = store(flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     Ok(RunConfig {
         admission: flags.admission.unwrap_or(Admission::usual(scheduling.team_size(), scheduling.teams_of())),
@@ -73,11 +74,23 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         length,
         mix: work.mix,
         steps: how.order,
+        speculate: flags.speculation.speculate,
+        epoch_workers: flags.speculation.epoch_workers,
+        clock: work.clock,
         seed: work.random.seed,
         check: flags.check.is_on(),
         acks: flags.ack_stdout,
         json: flags.output.json,
     })
+}
+
+/// Refuses what speculation cannot serve.
+fn speculation(flags: &RunFlags, scheduling: &Scheduling) -> Result<(), Error> {
+    if flags.speculation.speculate == Speculate::Off {
+        return Ok(());
+    }
+    let given = [("--speculate", *scheduling != Scheduling::Threads)];
+    means_nothing(&given, "--scheduler steps", "fibers of a worker share its core; leave one of the two out")
 }
 
 /// How `command`, which needs a database on disk, opens the engine.
@@ -133,6 +146,7 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
         length: Length { warmup: Duration::ZERO, duration: None, transactions: None },
         seed: flags.random.seed,
         admission: Admission::Fifo,
+        clock: ClockKind::Real,
     };
     (config, plan)
 }
@@ -140,10 +154,17 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
 /// Resolves `tpcc latency`: databases that the measuring thread serves itself.
 pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), Error> {
     let config = on_disk("latency", flags.directory.data.as_deref(), &flags.engine, Some(1))?;
+    let speculate = match flags.speculate {
+        LatencySpeculate::On => Speculate::On,
+        LatencySpeculate::Auto => Speculate::Auto,
+    };
+    let decided = [("--grain", flags.grain.is_some() && speculate == Speculate::Auto)];
+    means_nothing(&decided, "--speculate auto", "the governor decides it; leave one of the two out")?;
     let plan = Latencies {
         mix: flags.mix,
         epoch_workers: flags.epoch_workers,
-        grain: flags.grain.unwrap_or(flags.mix.usual_grain()),
+        speculate,
+        grain: flags.grain,
         transactions: flags.transactions,
         seed: flags.random.seed,
         inject: flags.inject_violations,
@@ -265,6 +286,7 @@ fn floor_has_no(flags: &RunFlags) -> Result<(), Error> {
         ("--checkpoint-mib", engine.checkpoint_mib.is_some()),
         ("--page-checksums", engine.page_checksums.is_some()),
         ("--ack-stdout", flags.ack_stdout),
+        ("--speculate", flags.speculation.speculate != Speculate::Off),
         ("--scheduler steps", flags.scheduling.scheduler == Scheduler::Steps),
     ];
     let help = "the floor has no pages, no log and no locks; leave the flag out, or pass --engine storage";

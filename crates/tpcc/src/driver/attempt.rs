@@ -2,11 +2,12 @@
 
 use super::ack;
 use super::desk::End;
-use crate::workload::engine::{Abort, OpenTransaction, Session};
+use crate::workload::abort::Abort;
+use crate::workload::engine::{OpenTransaction, Session};
 use crate::workload::generate::deck::Kind;
 use crate::workload::generate::input::Input;
 use crate::workload::schema::keys::HistoryKey;
-use crate::workload::txn::{self, Failure, Scratch, StepOrder, Verdict};
+use crate::workload::txn::{Failure, Scratch, StepOrder, Verdict};
 
 /// Runs one transaction, again and again with the same input while it is a victim. One with a number leaves it in the
 /// database.
@@ -51,7 +52,7 @@ fn attempt<T: OpenTransaction>(
     input: &Input,
     number: Option<HistoryKey>,
 ) -> Result<End, Failure<T::Error>> {
-    let verdict = txn::run(&mut transaction, steps, input, scratch)?;
+    let verdict = transaction.run(steps, input, scratch)?;
     if let Some(number) = number
         && verdict == Verdict::Commit
         && input.kind().writes()

@@ -2,8 +2,8 @@
 
 use hdrhistogram::Histogram;
 
+use crate::workload::abort::{Abort, AbortCause};
 use crate::workload::counters::{Counters, Drawn, KindCounters, WorkCounters};
-use crate::workload::engine::{Abort, AbortCause};
 use crate::workload::generate::deck::Kind;
 use crate::workload::generate::input::{Input, Who};
 use crate::workload::schema::TableId;

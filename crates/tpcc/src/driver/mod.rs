@@ -31,7 +31,7 @@ use crate::workload::loaded::{Fact, Loaded};
 use crate::workload::ops::Ops;
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::Meta;
-use crate::workload::settings::{Admission, Length};
+use crate::workload::settings::{Admission, ClockKind, Length};
 use crate::workload::txn::StepOrder;
 use ack::Sink;
 use admission::{ByKind, Fifo};
@@ -58,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) admission: Admission,
     /// When it ends.
     pub(crate) length: Length,
+    /// What dates are made of.
+    pub(crate) clock: ClockKind,
     /// Everything random follows from it.
     pub(crate) seed: u64,
 }

@@ -6,6 +6,11 @@ use crate::workload::generate::deck::{Deck, Kind};
 use crate::workload::generate::input::{Input, InputSpace};
 use crate::workload::schema::Scale;
 use crate::workload::schema::keys::HistoryKey;
+use crate::workload::schema::rows::When;
+use crate::workload::settings::ClockKind;
+
+/// Where logical dates begin: in 2008, in microseconds since 1970.
+const LOGICAL_START: u64 = 1_199_145_600_000_000;
 
 /// One terminal. No keying or think time: it is ready again as soon as it has its answer.
 pub(crate) struct Terminal {
@@ -15,6 +20,8 @@ pub(crate) struct Terminal {
     deck: Deck,
     /// Of its last transaction: HISTORY's key of a payment, and its number where it is acknowledged.
     last: HistoryKey,
+    /// Terminals in all, where dates count transactions.
+    logical: Option<u32>,
     /// The card drawn for its next transaction.
     drawn: Option<Kind>,
     /// Since when it waits for a worker, in nanoseconds of the run's clock.
@@ -32,6 +39,7 @@ impl Terminal {
             random: Random::stream(plan.seed, u64::from(number)),
             deck: Deck::new(plan.mix),
             last: HistoryKey { run, terminal: number, sequence: 0 },
+            logical: (plan.clock == ClockKind::Logical).then_some(plan.terminals),
             drawn: None,
             ready_since: 0,
         }
@@ -67,7 +75,17 @@ impl Terminal {
         let kind = self.draw();
         self.drawn = None;
         self.last.sequence += 1;
-        world.input(&mut self.random, kind, self.home, clock.date(now_ns), self.last)
+        let now = match self.logical {
+            Some(terminals) => self.logical_date(terminals),
+            None => clock.date(now_ns),
+        };
+        world.input(&mut self.random, kind, self.home, now, self.last)
+    }
+
+    /// A date that no other transaction of the run has, and that is the same in each run.
+    fn logical_date(&self, terminals: u32) -> When {
+        let number = self.last.sequence * u64::from(terminals) + u64::from(self.number);
+        When::at(LOGICAL_START + number)
     }
 
     /// Run, terminal and number of the transaction that it asked for last.
@@ -95,6 +113,7 @@ mod tests {
             mix: Mix::Standard,
             steps: StepOrder::HotLast,
             admission: crate::workload::settings::Admission::Fifo,
+            clock: ClockKind::Real,
             length,
             seed: 1,
         }
@@ -107,6 +126,25 @@ mod tests {
             workers[terminal.worker(plan)].push(terminal.home);
         }
         workers
+    }
+
+    #[test]
+    fn logical_dates_are_unique_and_the_same_in_each_run() {
+        let plan = Plan { clock: ClockKind::Logical, ..plan(1, 1, 3) };
+        let dates = || {
+            let mut dates = Vec::new();
+            for number in 0..plan.terminals {
+                let mut terminal = Terminal::new(number, 1, &plan, &Scale::FULL);
+                for _ in 0..5 {
+                    terminal.last.sequence += 1;
+                    dates.push(terminal.logical_date(plan.terminals));
+                }
+            }
+            dates
+        };
+        let unique: std::collections::BTreeSet<_> = dates().into_iter().map(|date| format!("{date:?}")).collect();
+        assert_eq!(unique.len(), 15);
+        assert_eq!(dates(), dates());
     }
 
     #[test]

@@ -8,8 +8,9 @@ use super::runner::steps::StepsRunner;
 use super::runner::threads::ThreadsRunner;
 use super::*;
 use crate::engines::floor::{Floor, FloorError, FloorReader, FloorSession, FloorTransaction, Loading};
+use crate::workload::abort::{Abort, AbortCause, EngineError};
 use crate::workload::check;
-use crate::workload::engine::{Abort, AbortCause, EngineError, Ticket};
+use crate::workload::engine::Ticket;
 use crate::workload::load;
 use crate::workload::ops::{Direction, Read};
 use crate::workload::schema::keys::HistoryKey;
@@ -225,6 +226,7 @@ fn plan(terminals: u32, length: Length) -> Plan {
         mix: Mix::Standard,
         steps: StepOrder::HotLast,
         admission: crate::workload::settings::Admission::Fifo,
+        clock: crate::workload::settings::ClockKind::Real,
         length,
         seed: 3,
     }

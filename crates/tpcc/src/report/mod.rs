@@ -19,8 +19,7 @@ use crate::workload::engine::EngineFigures;
 use crate::workload::generate::deck::Kind;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::TableId;
-use crate::workload::settings::EngineKind;
-use crate::workload::settings::{RunConfig, Shape, StoreConfig};
+use crate::workload::settings::{EngineKind, RunConfig, Shape, Speculate, StoreConfig};
 
 /// The first line of everything.
 pub(crate) const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
@@ -74,6 +73,9 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
         teams: config.scheduling.teams_of().map(|of| of.name().to_owned()),
         admission: Some(config.admission.name().to_owned()),
         ctx_points: config.scheduling.points(),
+        speculate: Some(config.speculate.name().to_owned()),
+        epoch_workers: (config.speculate != Speculate::Off).then_some(config.epoch_workers),
+        clock: Some(config.clock.name().to_owned()),
         check: Some(config.check),
         seed: Some(config.seed),
         load_seed: Some(loaded.seed),
@@ -125,6 +127,7 @@ pub(crate) fn run(
             throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
         },
         steps: config.team_size.map(|_| steps(measured.team_size, &measured.teams)),
+        speculation: measured.figures.speculation,
         log: log(&measured.figures, stats.completed()),
         pool: measured.figures.pool.map(|counters| model::Pool { hit_rate: hit_rate(&counters), counters }),
         peak_rss_bytes: machine::peak_rss_bytes(),

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use crate::workload::counters::{
-    KindCounters, LogCounters, OperationCounters, PoolCounters, TeamCounters, WorkCounters,
+    KindCounters, LogCounters, OperationCounters, PoolCounters, SpeculationCounters, TeamCounters, WorkCounters,
 };
 
 /// The `$id` of the schema of what a command writes.
@@ -122,6 +122,12 @@ pub(crate) struct Config {
     pub(crate) admission: Option<String>,
     /// Where a team switches: built-in, all, none or a file; null but with the scheduler steps.
     pub(crate) ctx_points: Option<String>,
+    /// Whether loops of transactions ran ahead of them: on, off or auto.
+    pub(crate) speculate: Option<String>,
+    /// Threads of each worker that a loop ran on; null without speculation.
+    pub(crate) epoch_workers: Option<usize>,
+    /// What dates are made of: real or logical.
+    pub(crate) clock: Option<String>,
     /// Whether the consistency conditions are checked.
     pub(crate) check: Option<bool>,
     /// Seed of everything random.
@@ -335,6 +341,8 @@ pub(crate) struct Run {
     pub(crate) series: ThroughputSeries,
     /// Null but with the scheduler steps.
     pub(crate) steps: Option<Steps>,
+    /// Null without speculation.
+    pub(crate) speculation: Option<SpeculationCounters>,
     pub(crate) log: Option<Log>,
     pub(crate) pool: Option<Pool>,
     pub(crate) peak_rss_bytes: Option<u64>,
@@ -462,6 +470,7 @@ mod tests {
         listed::<KindCounters>(&schema, "/$defs/Transaction");
         listed::<LogCounters>(&schema, "/$defs/Log");
         listed::<PoolCounters>(&schema, "/$defs/Pool");
+        listed::<SpeculationCounters>(&schema, "/$defs/SpeculationCounters");
         listed::<TeamCounters>(&schema, "/$defs/Steps");
         listed::<OperationCounters>(&schema, "/$defs/TeamOperation");
     }

@@ -51,6 +51,10 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
     if let Some(steps) = &run.steps {
         teams(to, steps)?;
     }
+    if let Some(speculation) = &run.speculation {
+        let shown: Vec<_> = speculation.shown().collect();
+        writeln!(to, "ahead     {}", shown.join(", "))?;
+    }
     if let Some(log) = &run.log {
         let rate = log.counters.bytes as f64 / 1e6 / run.measured_s.max(f64::MIN_POSITIVE);
         write!(to, "log       {} MB/s, {} bytes a transaction", whole(Some(rate)), whole(log.bytes_per_transaction))?;

@@ -95,6 +95,19 @@ counters! {
         page_writes: "pages", "Pages written to the data files.", Wording::Not;
     }
 
+    /// Of transactions whose loops ran ahead of them.
+    SpeculationCounters {
+        ahead: "transactions", "Transactions whose loop ran ahead of them.", Wording::Before("ran ahead");
+        in_order: "transactions", "Transactions that ran in order.", Wording::Before("in order");
+        epochs: "epochs", "Epochs that committed.", Wording::Counted("epoch");
+        violations: "times", "Times that an epoch was rewound.", Wording::Counted("violation");
+        operations: "operations", "Operations of committed epochs.", Wording::Not;
+        rewound: "operations", "Operations that were done in vain.", Wording::Not;
+        rewound_ns: "ns", "Time of what was done in vain.", Wording::Not;
+        in_order_ns: "ns", "Time in which epochs held the token.", Wording::Not;
+        waited_ns: "ns", "Time in which threads waited for the token.", Wording::Not;
+    }
+
     /// Of the transactions of one kind.
     KindCounters {
         count: "transactions", "Completed, rolled-back ones included.", Wording::Not;

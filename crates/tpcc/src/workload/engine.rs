@@ -1,9 +1,11 @@
 //! What the driver needs of an engine: a session for each worker, transactions that end in a ticket, and tickets that
 //! become durable.
 
-use crate::workload::counters::{Counters, LogCounters, PoolCounters};
+use crate::workload::abort::EngineError;
+use crate::workload::counters::{Counters, LogCounters, PoolCounters, SpeculationCounters};
+use crate::workload::generate::input::Input;
 use crate::workload::ops::{Ops, Read};
-use crate::workload::schema::TableId;
+use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
 
 /// Position in the log at which an answer may leave the engine. 0 is always durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -12,47 +14,6 @@ pub(crate) struct Ticket(pub(crate) u64);
 impl Ticket {
     /// After every ticket: what [`Session::durable`] says when answers need not wait.
     pub(crate) const ALL: Ticket = Ticket(u64::MAX);
-}
-
-/// Why a transaction was told to roll back and try again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-pub(crate) enum AbortCause {
-    /// It was chosen as the victim of a deadlock.
-    Deadlock,
-    /// What it had read optimistically has changed.
-    Validation,
-    /// It waited too long for a lock.
-    Timeout,
-}
-
-impl AbortCause {
-    /// Every cause.
-    pub(crate) const ALL: [AbortCause; 3] = [AbortCause::Deadlock, AbortCause::Validation, AbortCause::Timeout];
-
-    /// As printed.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            AbortCause::Deadlock => "deadlock",
-            AbortCause::Validation => "validation",
-            AbortCause::Timeout => "timeout",
-        }
-    }
-}
-
-/// A victim: rolled back, to be run again with the same input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Abort {
-    /// Why.
-    pub(crate) cause: AbortCause,
-    /// On which table, where the engine knows.
-    pub(crate) table: Option<TableId>,
-}
-
-/// An engine's error. Its text must say what happened and what to do.
-pub(crate) trait EngineError: std::error::Error + Send + 'static {
-    /// Whether the transaction should be rolled back and run again, and why; none means that the run has failed.
-    fn abort(&self) -> Option<Abort>;
 }
 
 /// A database that is open, loaded, and shared by the workers.
@@ -107,6 +68,15 @@ pub(crate) trait Session {
 /// The ends of a transaction. Both give the ticket at which the answer may leave: a rolled-back order's answer, too, says
 /// something about what others committed.
 pub(crate) trait OpenTransaction: Ops {
+    /// Runs the transaction that `input` asks for up to its end. An engine may run its loops ahead of it.
+    #[inline]
+    fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self>
+    where
+        Self: Sized,
+    {
+        txn::run(self, steps, input, scratch)
+    }
+
     /// Commits. Does not wait for the disk.
     fn commit(self) -> Result<Ticket, Self::Error>;
 
@@ -121,6 +91,7 @@ pub(crate) struct EngineFigures {
     /// Whether the log is written past the system's cache.
     pub(crate) log_direct: Option<bool>,
     pub(crate) pool: Option<PoolCounters>,
+    pub(crate) speculation: Option<SpeculationCounters>,
 }
 
 impl EngineFigures {
@@ -130,6 +101,7 @@ impl EngineFigures {
             log: self.log.zip(before.log).map(|(now, before)| now.since(&before)),
             log_direct: self.log_direct,
             pool: self.pool.zip(before.pool).map(|(now, before)| now.since(&before)),
+            speculation: self.speculation.zip(before.speculation).map(|(now, before)| now.since(&before)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The workload: its tables, values, transactions and consistency conditions, and what it needs of an engine. It names no
 //! engine.
 
+pub(crate) mod abort;
 pub(crate) mod check;
 pub(crate) mod counters;
 pub(crate) mod database;

@@ -61,6 +61,14 @@ pub(crate) trait RowOps {
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, Self::Error>;
 
+    /// As [`Ops::rewrite`].
+    #[track_caller]
+    fn rewrite_row<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut RowOf<T>) -> R,
+    ) -> Result<Option<R>, Self::Error>;
+
     /// As [`Ops::insert`].
     #[track_caller]
     fn insert_row<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), Self::Error>;
@@ -106,6 +114,15 @@ impl<O: Ops> RowOps for O {
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, Self::Error> {
         self.update::<T, R>(key, f)
+    }
+
+    #[inline(always)]
+    fn rewrite_row<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut RowOf<T>) -> R,
+    ) -> Result<Option<R>, Self::Error> {
+        self.rewrite::<T, R>(key, f)
     }
 
     #[inline(always)]

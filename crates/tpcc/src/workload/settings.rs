@@ -59,6 +59,10 @@ choice! {
     Scheduler { Threads = "threads", Steps = "steps" }
     /// In which order terminals' transactions are admitted.
     Admission { Fifo = "fifo", Batched = "batched" }
+    /// Whether loops of transactions run ahead of them, on several threads.
+    Speculate { On = "on", Off = "off", Auto = "auto" }
+    /// What dates are made of.
+    ClockKind { Real = "real", Logical = "logical" }
     /// What a team of fibers does together.
     TeamsOf { Transaction = "transaction", Operation = "operation" }
 }
@@ -232,6 +236,12 @@ pub(crate) struct RunConfig {
     pub(crate) steps: StepOrder,
     /// In which order terminals' transactions are admitted.
     pub(crate) admission: Admission,
+    /// Whether loops of transactions run ahead of them.
+    pub(crate) speculate: Speculate,
+    /// Threads that a loop runs on.
+    pub(crate) epoch_workers: usize,
+    /// What dates are made of.
+    pub(crate) clock: ClockKind,
     /// Everything random follows from it.
     pub(crate) seed: u64,
     /// Whether to check afterwards.

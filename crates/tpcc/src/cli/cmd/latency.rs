@@ -47,10 +47,9 @@ fn text(measured: &LatencyReport, profile: bool) -> String {
     let transactions = measured.transactions as f64;
     let _ = writeln!(
         text,
-        "epochs    {:.1} a transaction, of {} iterations, on {} threads; {} violations ({} injected), {:.2} us a transaction \
-         in vain",
+        "epochs    {:.1} a transaction, {}, on {} threads; {} violations ({} injected), {:.2} us a transaction in vain",
         measured.epochs as f64 / transactions,
-        measured.grain,
+        measured.grain.map_or("in order as decided".to_owned(), |grain| format!("of {grain} iterations")),
         measured.epoch_workers,
         measured.violations,
         measured.injected,

@@ -6,12 +6,12 @@ use super::{Ended, check, load};
 use crate::cli::flags::RunFlags;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
-use crate::driver::runner::Runner;
 use crate::driver::runner::steps::StepsRunner;
 use crate::driver::runner::threads::ThreadsRunner;
-use crate::driver::{self, Tick};
+use crate::driver::{self, Measured, Plan, Tick};
 use crate::engines::floor::Floor;
 use crate::engines::space;
+use crate::engines::storage::ahead::AheadStore;
 use crate::engines::storage::fiber_hook::StoreHook;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
@@ -20,24 +20,56 @@ use crate::report::progress::{self, Progress};
 use crate::report::{self, text};
 use crate::workload::database::Database;
 use crate::workload::error::{Error, command};
-use crate::workload::settings::RunConfig;
-use crate::workload::settings::{EngineKind, Scheduling};
+use crate::workload::loaded::Loaded;
+use crate::workload::settings::{EngineKind, RunConfig, Scheduling, Speculate};
 
 /// Carries the command out.
 pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
     let config = resolve::run(flags)?;
-    match (config.engine, &config.scheduling) {
-        (EngineKind::Floor, _) => run_on::<Floor>(&config, &ThreadsRunner, None),
-        (EngineKind::Storage, Scheduling::Threads) => run_on::<Store>(&config, &ThreadsRunner, None),
-        (EngineKind::Storage, Scheduling::Steps { team_size, teams_of, points }) => {
+    match (config.engine, &config.scheduling, config.speculate) {
+        (EngineKind::Floor, ..) => run_on::<Floor>(&config, None, |database, loaded, plan, acks, look| {
+            driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
+        }),
+        (EngineKind::Storage, Scheduling::Threads, Speculate::Off) => {
+            run_on::<Store>(&config, None, |database, loaded, plan, acks, look| {
+                driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
+            })
+        }
+        (EngineKind::Storage, Scheduling::Threads, how) => {
+            warn_of_threads(&config);
+            run_on::<Store>(&config, None, |database, loaded, plan, acks, look| {
+                let ahead = AheadStore::new(database, how, config.epoch_workers);
+                driver::run(&ahead, &ThreadsRunner, loaded, plan, acks, look)
+            })
+        }
+        (EngineKind::Storage, Scheduling::Steps { team_size, teams_of, points }, _) => {
             let runner = StepsRunner::new(*team_size, *teams_of, points)?;
             let hook = runner.hook().map(|hook| hook as Arc<dyn StoreHook>);
-            run_on::<Store>(&config, &runner, hook.as_ref())
+            run_on::<Store>(&config, hook.as_ref(), |database, loaded, plan, acks, look| {
+                driver::run(database, &runner, loaded, plan, acks, look)
+            })
         }
     }
 }
 
-fn run_on<D: Database>(config: &RunConfig, runner: &impl Runner, hook: Option<&D::Hook>) -> Result<Ended, Error> {
+/// Says that loops will have more threads than the machine has cores.
+fn warn_of_threads(config: &RunConfig) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = config.store.workers * config.epoch_workers;
+    if config.speculate == Speculate::On && threads > cores {
+        let (workers, each) = (config.store.workers, config.epoch_workers);
+        progress::note(&format!(
+            "warning: {workers} workers with {each} threads each on {cores} cores; pass --workers {} or --speculate auto",
+            (cores / each).max(1)
+        ));
+    }
+}
+
+fn run_on<D: Database>(
+    config: &RunConfig,
+    hook: Option<&D::Hook>,
+    drive: impl FnOnce(&D, &Loaded, &Plan, Option<&Sink>, &mut dyn FnMut(&Tick)) -> Result<Measured, String>,
+) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
     if config.acks && matches!(json, Some(JsonOut::Stdout)) {
         return Err(
@@ -66,7 +98,7 @@ fn run_on<D: Database>(config: &RunConfig, runner: &impl Runner, hook: Option<&D
     if config.store.preload {
         database.preload()?;
     }
-    let plan = driver::Plan {
+    let plan = Plan {
         warehouses: shape.warehouses,
         workers: shape.workers,
         terminals: shape.terminals,
@@ -74,13 +106,13 @@ fn run_on<D: Database>(config: &RunConfig, runner: &impl Runner, hook: Option<&D
         steps: config.steps,
         admission: config.admission,
         length: config.length,
+        clock: config.clock,
         seed: config.seed,
     };
     let acks = config.acks.then(|| Sink::new(Box::new(std::io::stdout())));
     let mut shown = Progress::start();
-    let measured =
-        driver::run(&database, runner, &loaded, &plan, acks.as_ref(), |tick| shown.show(|| line(&plan, tick)))
-            .map_err(Error::failed)?;
+    let measured = drive(&database, &loaded, &plan, acks.as_ref(), &mut |tick| shown.show(|| line(&plan, tick)))
+        .map_err(Error::failed)?;
     drop(shown);
     let checked = match config.check && !measured.interrupted && measured.failure.is_none() {
         true => Some(check(&database, &loaded, config.store.workers)?),
@@ -107,7 +139,7 @@ fn run_on<D: Database>(config: &RunConfig, runner: &impl Runner, hook: Option<&D
 }
 
 /// "run   12/30 s  181.4k/s  p99 33 us  aborted 0.0002%  log 115 MB/s  hits 99.99%".
-fn line(plan: &driver::Plan, tick: &Tick) -> String {
+fn line(plan: &Plan, tick: &Tick) -> String {
     let (name, of) = match tick.is_warmup {
         true => ("warm", Some(plan.length.warmup)),
         false => ("run ", plan.length.duration),

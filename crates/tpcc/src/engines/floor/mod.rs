@@ -11,8 +11,9 @@ use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::workload::abort::{Abort, EngineError};
 use crate::workload::database::{Database, StructureFound};
-use crate::workload::engine::{Abort, Engine, EngineError, EngineFigures, OpenTransaction, Session, Ticket};
+use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::error::Error;
 use crate::workload::load;
 use crate::workload::loaded::Loaded;

@@ -1,6 +1,7 @@
 //! The workload on the storage engine: written to be copied by a program that embeds it.
 
 pub(crate) mod advice;
+pub(crate) mod ahead;
 pub(crate) mod codec;
 pub(crate) mod copying;
 pub(crate) mod database;
@@ -9,5 +10,4 @@ pub(crate) mod fiber_hook;
 pub(crate) mod fibers;
 mod fingerprint;
 pub(crate) mod loading;
-pub(crate) mod speculative;
 pub(crate) mod store;

@@ -8,10 +8,9 @@ use zerocopy::FromBytes;
 
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
 use super::fiber_hook::StoreHook;
+use crate::workload::abort::{Abort, AbortCause, EngineError};
 use crate::workload::counters::{LogCounters, PoolCounters};
-use crate::workload::engine::{
-    Abort, AbortCause, Engine, EngineError, EngineFigures, OpenTransaction, Session, Ticket,
-};
+use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
@@ -197,6 +196,7 @@ impl Engine for Store {
                 evictions: stats.pool_evictions,
                 page_writes: stats.pool_writes,
             }),
+            speculation: None,
         }
     }
 }
@@ -213,15 +213,15 @@ pub(crate) struct StoreSession<'a> {
 /// Transactions of a worker between two steps of the engine's services.
 const STEP_EVERY: u32 = 32;
 
-impl Session for StoreSession<'_> {
+impl<'a> Session for StoreSession<'a> {
     type Error = StoreError;
     type Transaction<'t>
-        = StoreTransaction<'t>
+        = StoreTransaction<'a>
     where
         Self: 't;
 
     #[inline]
-    fn begin(&mut self) -> Result<StoreTransaction<'_>, StoreError> {
+    fn begin(&mut self) -> Result<StoreTransaction<'a>, StoreError> {
         if self.store.inline {
             self.until_step -= 1;
             if self.until_step == 0 {
@@ -235,7 +235,7 @@ impl Session for StoreSession<'_> {
     }
 
     #[cold]
-    fn begin_again(&mut self) -> Result<StoreTransaction<'_>, StoreError> {
+    fn begin_again(&mut self) -> Result<StoreTransaction<'a>, StoreError> {
         let Some(age) = self.age else { return self.begin() };
         let tx = self.store.db.begin_again(self.store.isolation, age)?;
         Ok(self.store.wrap(tx))

@@ -17,6 +17,7 @@ use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 
 use self::interval::Ratio;
 use self::lane::{Lane, TrialInput, Work};
+use crate::engines::storage::ahead::loops::TransactionLoop;
 use crate::engines::storage::store::Store;
 use crate::report::model::schema_of;
 use crate::workload::database::Database;
@@ -26,8 +27,7 @@ use crate::workload::generate::input::InputSpace;
 use crate::workload::generate::nurand::Constants;
 use crate::workload::interrupt;
 use crate::workload::loaded::Loaded;
-use crate::workload::schema::rows::When;
-use crate::workload::settings::StoreConfig;
+use crate::workload::settings::{Speculate, StoreConfig};
 
 /// Transactions that speculation is tried on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -37,30 +37,29 @@ pub(crate) enum LatencyMix {
     /// 50 to 150 lines
     #[value(name = "new-order-150")]
     NewOrder150,
+    /// lines of each delivered order are the loop
+    Delivery,
     /// districts are the loop
     DeliveryOuter,
     /// the last twenty orders are the loop
     StockLevel,
+    /// warehouse and district beside the customer
+    Payment,
+    /// lines of the order are the loop
+    OrderStatus,
 }
 
 impl LatencyMix {
-    /// As printed and as typed.
-    pub(crate) fn name(self) -> &'static str {
+    /// The loop that runs ahead.
+    pub(crate) fn of_loop(self) -> TransactionLoop {
         match self {
-            LatencyMix::NewOrder => "new-order",
-            LatencyMix::NewOrder150 => "new-order-150",
-            LatencyMix::DeliveryOuter => "delivery-outer",
-            LatencyMix::StockLevel => "stock-level",
-        }
-    }
-
-    /// Iterations of an epoch that serve this transaction well: an epoch of 4 to 8 us.
-    pub(crate) fn usual_grain(self) -> usize {
-        match self {
-            LatencyMix::NewOrder => 5,
-            LatencyMix::NewOrder150 => 12,
-            LatencyMix::DeliveryOuter => 1,
-            LatencyMix::StockLevel => 5,
+            LatencyMix::NewOrder => TransactionLoop::OrderLines,
+            LatencyMix::NewOrder150 => TransactionLoop::LongOrderLines,
+            LatencyMix::Delivery => TransactionLoop::DeliveredLines,
+            LatencyMix::DeliveryOuter => TransactionLoop::Districts,
+            LatencyMix::StockLevel => TransactionLoop::RecentOrders,
+            LatencyMix::Payment => TransactionLoop::Accounts,
+            LatencyMix::OrderStatus => TransactionLoop::StatusLines,
         }
     }
 }
@@ -71,8 +70,10 @@ pub(crate) struct Latencies {
     pub(crate) mix: LatencyMix,
     /// Threads of speculation.
     pub(crate) epoch_workers: usize,
-    /// Iterations of an epoch.
-    pub(crate) grain: usize,
+    /// Whether loops run ahead always, or where the governor says so.
+    pub(crate) speculate: Speculate,
+    /// Iterations of an epoch; none where the governor decides.
+    pub(crate) grain: Option<usize>,
     /// Transactions of each way.
     pub(crate) transactions: u64,
     pub(crate) seed: u64,
@@ -82,6 +83,13 @@ pub(crate) struct Latencies {
     pub(crate) forwarding: ForwardWrites,
     /// Who confirms and writes epochs.
     pub(crate) committer: CommitBy,
+}
+
+/// When loops run ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum LatencySpeculate {
+    On,
+    Auto,
 }
 
 /// Whether epochs read what earlier ones have written and not committed.
@@ -166,8 +174,10 @@ pub(crate) struct LatencyReport {
     pub(crate) epoch_workers: usize,
     /// Cores of the machine.
     pub(crate) cores: usize,
-    /// Iterations of an epoch.
-    pub(crate) grain: usize,
+    /// on: its loop ran ahead of each transaction; auto: where the governor had decided so.
+    pub(crate) speculate: String,
+    /// Iterations of an epoch; with auto as decided in the end, null if in order.
+    pub(crate) grain: Option<usize>,
     /// Transactions of each way that were measured.
     pub(crate) transactions: u64,
     /// Seed of the inputs.
@@ -194,7 +204,7 @@ pub(crate) struct LatencyReport {
     pub(crate) ratio_high: PerWay,
     /// Epochs of `speculative` that committed.
     pub(crate) epochs: u64,
-    /// TrialTimes that one of them was rewound.
+    /// Times that one of them was rewound.
     pub(crate) violations: u64,
     /// Those of them that were asked for.
     pub(crate) injected: u64,
@@ -242,8 +252,8 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
     let works = [
         Work::InOrder,
         Work::InOrder,
-        Work::Ahead(plan.options(1, 0.0)),
-        Work::Ahead(plan.options(plan.epoch_workers, plan.inject)),
+        Work::Ahead(plan.options(1, 0.0), Speculate::On),
+        Work::Ahead(plan.options(plan.epoch_workers, plan.inject), plan.speculate),
     ];
     let mut lanes =
         stores.iter().zip(works).map(|(store, work)| Lane::new(store, work, plan)).collect::<Result<Vec<_>, _>>()?;
@@ -252,7 +262,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
     let world = InputSpace { scale: loaded.scale, warehouses: loaded.warehouses, constants };
     let mut random = Random::stream(plan.seed, 1);
     let blocks = plan.transactions.div_ceil(BLOCK);
-    let warm = blocks.div_ceil(WARM);
+    let warm = blocks.div_ceil(WARM).max(lanes[3].warm_up().div_ceil(BLOCK));
     let mut sums: [Vec<f64>; WAYS] = Default::default();
     let mut times = [(); WAYS].map(|()| Spread::new());
     let mut items = 0;
@@ -263,7 +273,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
         let jobs: Vec<TrialInput> = (0..BLOCK)
             .map(|n| {
                 let w = random.within(1, world.warehouses);
-                TrialInput::draw(plan.mix, &world, &mut random, w, When::at(block * BLOCK + n + 1))
+                TrialInput::draw(plan.mix, &world, &mut random, w, block * BLOCK + n + 1)
             })
             .collect();
         if block == warm {
@@ -305,11 +315,12 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
     let Stats { epochs, violations, injected, rewound_ns, in_order_ns, waited_ns, .. } = stats;
     Ok(LatencyReport {
         schema: schema_of("latency"),
-        mix: plan.mix.name().to_owned(),
+        mix: name_of(plan.mix),
         warehouses: loaded.warehouses,
         epoch_workers: plan.epoch_workers,
+        speculate: plan.speculate.name().to_owned(),
+        grain: lanes[3].grain(),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        grain: plan.grain,
         transactions,
         seed: plan.seed,
         inject_violations: plan.inject,
@@ -362,7 +373,7 @@ fn found(dependence: &Dependence) -> DependenceFound {
     }
 }
 
-/// TrialTimes of one way.
+/// Times of one way.
 struct Spread {
     sum: u64,
     number: u64,

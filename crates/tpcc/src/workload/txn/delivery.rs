@@ -80,20 +80,29 @@ pub(crate) fn district<O: RowOps>(ops: &mut O, input: &DeliveryInput, d: u8) -> 
 }
 
 /// Removes the oldest NEW-ORDER row of a district.
-fn take<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
+pub(crate) fn take<O: RowOps>(ops: &mut O, w: u32, d: u8) -> Result<Option<OrderKey>, Failure<O::Error>> {
     let (from, to) = NewOrderKey::all(w, d);
     Ok(ops.remove_first_row::<NewOrder>(&from, &to)?.map(|NewOrderKey { w, d, o }| OrderKey { w, d, o }))
 }
 
 /// Writes O_CARRIER_ID; returns whose order it is.
 fn mark<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) -> Result<CustomerKey, Failure<O::Error>> {
-    let c = ops
+    Ok(mark_and_count(ops, input, order)?.0)
+}
+
+/// Writes O_CARRIER_ID; returns whose order it is, and how many lines it has.
+pub(crate) fn mark_and_count<O: RowOps>(
+    ops: &mut O,
+    input: &DeliveryInput,
+    order: OrderKey,
+) -> Result<(CustomerKey, u8), Failure<O::Error>> {
+    let (c, lines) = ops
         .update_row::<Order, _>(&order, |hot, cold| {
             hot.carrier_id = Some(input.carrier);
-            cold.c_id.get()
+            (cold.c_id.get(), cold.ol_cnt)
         })?
         .ok_or_else(|| Failure::missing::<Order>(&order))?;
-    Ok(CustomerKey { w: order.w, d: order.d, c })
+    Ok((CustomerKey { w: order.w, d: order.d, c }, lines))
 }
 
 /// Writes OL_DELIVERY_D of all lines; returns the sum of OL_AMOUNT.
@@ -107,8 +116,23 @@ fn date_lines<O: RowOps>(ops: &mut O, input: &DeliveryInput, order: OrderKey) ->
     if lines == 0 { Err(Failure::missing::<OrderLine>(&from)) } else { Ok(sum) }
 }
 
+/// Writes OL_DELIVERY_D of a line; returns its OL_AMOUNT.
+pub(crate) fn date_line<O: RowOps>(
+    ops: &mut O,
+    input: &DeliveryInput,
+    order: OrderKey,
+    number: u8,
+) -> Result<i64, Failure<O::Error>> {
+    let key = OrderLineKey { w: order.w, d: order.d, o: order.o, number };
+    ops.update_row::<OrderLine, _>(&key, |hot, cold| {
+        hot.delivery_d = input.now;
+        cold.amount.get()
+    })?
+    .ok_or_else(|| Failure::missing::<OrderLine>(&key))
+}
+
 /// Adds the sum to C_BALANCE and counts the delivery.
-fn credit<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
+pub(crate) fn credit<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
     ops.update_row::<Customer, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
         hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);

@@ -3,7 +3,7 @@
 //! Each reads every column that its profile lists, and produces every output field, whether or not the driver looks at
 //! it. The order of steps inside a profile is free where data flow allows: [`StepOrder`] says which order is taken.
 
-mod customer;
+pub(crate) mod customer;
 pub(crate) mod delivery;
 pub(crate) mod long_order;
 pub(crate) mod new_order;
@@ -15,7 +15,7 @@ use std::fmt;
 
 use arrayvec::ArrayVec;
 
-use crate::workload::engine::{Abort, EngineError};
+use crate::workload::abort::{Abort, EngineError};
 use crate::workload::generate::deck::Kind;
 use crate::workload::generate::input::{Input, MAX_LINES};
 use crate::workload::ops::{Ops, Read};
@@ -165,6 +165,16 @@ pub(crate) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &Input, scratch:
 }
 
 impl Input {
+    /// Iterations of the transaction's loop.
+    pub(crate) fn items(&self) -> u64 {
+        match self {
+            Input::NewOrder(input) => input.order().lines.len() as u64,
+            Input::Delivery(input) => u64::from(input.districts),
+            Input::StockLevel(_) => u64::from(stock_level::ORDERS),
+            Input::Payment(_) | Input::OrderStatus(_) => 1,
+        }
+    }
+
     /// Which transaction this is for.
     pub(crate) fn kind(&self) -> Kind {
         match self {

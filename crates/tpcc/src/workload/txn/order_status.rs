@@ -8,7 +8,8 @@ use arrayvec::ArrayVec;
 
 use super::{Failure, Scratch, TxnResult, Verdict, customer};
 use crate::workload::generate::input::{MAX_LINES, OrderStatusInput};
-use crate::workload::ops::{Direction, Ops};
+use crate::workload::ops::{Direction, Ops, RowOps};
+use crate::workload::schema::RowOf;
 use crate::workload::schema::keys::{CustomerKey, OrderCustomerKey, OrderKey, OrderLineKey};
 use crate::workload::schema::rows::When;
 use crate::workload::schema::tables::{Customer, Order, OrderByCustomer, OrderLine};
@@ -70,8 +71,27 @@ impl Default for OrderStatusOutput {
 
 /// Runs the transaction up to its end.
 pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut Scratch) -> TxnResult<O> {
+    let (order, _) = newest_order(ops, input, scratch)?;
+    let out = &mut scratch.out.order_status;
+    let (from, to) = OrderLineKey::lines(order.w, order.d, order.o, order.o);
+    ops.scan::<OrderLine>(&from, &to, |_, row| match out.lines.try_push(shown(row)) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    })?;
+    black_box(&*out);
+    Ok(Verdict::Commit)
+}
+
+/// All but the lines: finds the customer and the newest order of that customer; returns which it is, and how many lines it
+/// has.
+pub(crate) fn newest_order<O: Ops>(
+    ops: &mut O,
+    input: &OrderStatusInput,
+    scratch: &mut Scratch,
+) -> Result<(OrderKey, u8), Failure<O::Error>> {
     let key = customer::find(ops, input.who, scratch)?;
     let out = &mut scratch.out.order_status;
+    out.lines.clear();
     out.customer = key;
     ops.read::<Customer, _>(&key, |row| {
         out.first = row.cold.first;
@@ -90,27 +110,28 @@ pub(super) fn run<O: Ops>(ops: &mut O, input: &OrderStatusInput, scratch: &mut S
     // Each customer has an order from the load on.
     let order = newest.ok_or_else(|| Failure::missing::<Order>(&OrderKey { w: key.w, d: key.d, o: 0 }))?;
     out.o_id = order.o;
-    ops.read::<Order, _>(&order, |row| {
-        out.entry_d = row.cold.entry_d;
-        out.carrier = row.hot.carrier_id;
-    })?
-    .ok_or_else(|| Failure::missing::<Order>(&order))?;
+    let lines = ops
+        .read::<Order, _>(&order, |row| {
+            out.entry_d = row.cold.entry_d;
+            out.carrier = row.hot.carrier_id;
+            row.cold.ol_cnt
+        })?
+        .ok_or_else(|| Failure::missing::<Order>(&order))?;
+    Ok((order, lines))
+}
 
-    let (from, to) = OrderLineKey::lines(order.w, order.d, order.o, order.o);
-    out.lines.clear();
-    ops.scan::<OrderLine>(&from, &to, |_, row| {
-        let line = OrderedLine {
-            supply_w: row.cold.supply_w_id.get(),
-            item: row.cold.i_id.get(),
-            quantity: row.cold.quantity,
-            amount: row.cold.amount.get(),
-            delivery_d: row.hot.delivery_d,
-        };
-        match out.lines.try_push(line) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
-        }
-    })?;
-    black_box(&*out);
-    Ok(Verdict::Commit)
+/// Line `number` of an order.
+pub(crate) fn line<O: RowOps>(ops: &mut O, order: OrderKey, number: u8) -> Result<OrderedLine, Failure<O::Error>> {
+    let key = OrderLineKey { w: order.w, d: order.d, o: order.o, number };
+    ops.row::<OrderLine, _>(&key, shown)?.ok_or_else(|| Failure::missing::<OrderLine>(&key))
+}
+
+fn shown(row: &RowOf<OrderLine>) -> OrderedLine {
+    OrderedLine {
+        supply_w: row.cold.supply_w_id.get(),
+        item: row.cold.i_id.get(),
+        quantity: row.cold.quantity,
+        amount: row.cold.amount.get(),
+        delivery_d: row.hot.delivery_d,
+    }
 }

@@ -10,7 +10,7 @@ use zerocopy::little_endian::{I64, U32};
 
 use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict, customer};
 use crate::workload::generate::input::PaymentInput;
-use crate::workload::ops::Ops;
+use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::Row;
 use crate::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
 use crate::workload::schema::rows::{Address, BAD_CREDIT, CustomerCold, CustomerHot, HistoryCold, When};
@@ -23,8 +23,11 @@ pub(crate) struct PaymentOutput {
     /// Everything of fixed size; none before the first Payment.
     pub(crate) shown: Option<Shown>,
     /// The first 200 characters of C_DATA, for bad credit.
-    pub(crate) data: ArrayVec<u8, 200>,
+    pub(crate) data: CustomerData,
 }
+
+/// The first characters of C_DATA.
+pub(crate) type CustomerData = ArrayVec<u8, 200>;
 
 /// The fields of fixed size.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,22 +72,36 @@ pub(crate) struct Payer {
 }
 
 /// Name and address of a warehouse or district.
-type Place = (Text<10>, Address);
+pub(crate) type Place = (Text<10>, Address);
 
 /// Runs the transaction up to its end.
 pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, scratch: &mut Scratch) -> TxnResult<O> {
-    let ((w_name, w_address), (d_name, d_address), payer) = match steps {
+    let (warehouse, district, payer) = match steps {
         StepOrder::HotLast => {
             ops.prefetch_insert::<History>(&input.history);
-            let payer = payer(ops, input, scratch)?;
+            let key = customer::find(ops, input.who, scratch)?;
+            let payer = payer(ops, input, key, &mut scratch.out.payment.data)?;
             let district = district(ops, input)?;
             (warehouse(ops, input)?, district, payer)
         }
         StepOrder::Spec => {
-            let warehouse = warehouse(ops, input)?;
-            (warehouse, district(ops, input)?, payer(ops, input, scratch)?)
+            let (warehouse, district) = (warehouse(ops, input)?, district(ops, input)?);
+            let key = customer::find(ops, input.who, scratch)?;
+            (warehouse, district, payer(ops, input, key, &mut scratch.out.payment.data)?)
         }
     };
+    finish(ops, input, warehouse, district, payer, scratch)
+}
+
+/// Writes the payment's row of HISTORY, which is made of what the rest has read, and shows everything.
+pub(crate) fn finish<O: Ops>(
+    ops: &mut O,
+    input: &PaymentInput,
+    (w_name, w_address): Place,
+    (d_name, d_address): Place,
+    payer: Payer,
+    scratch: &mut Scratch,
+) -> TxnResult<O> {
     let (w_name, d_name) = (w_name.as_bytes(), d_name.as_bytes());
     let data = Text::filled(w_name.len() + 4 + d_name.len(), |out| {
         out[..w_name.len()].copy_from_slice(w_name);
@@ -108,9 +125,10 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &PaymentInput, s
     Ok(Verdict::Commit)
 }
 
-fn warehouse<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
+/// Adds the amount to W_YTD.
+pub(crate) fn warehouse<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
     let key = WarehouseKey { w: input.w };
-    ops.update::<Warehouse, _>(&key, |hot, cold| {
+    ops.update_row::<Warehouse, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("W_YTD"))?);
         Ok((cold.name, cold.address))
     })?
@@ -118,9 +136,10 @@ fn warehouse<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure
     .map_err(|o: Overflow| o.of::<Warehouse, _>())
 }
 
-fn district<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
+/// Adds the amount to D_YTD.
+pub(crate) fn district<O: RowOps>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<O::Error>> {
     let key = DistrictKey { w: input.w, d: input.d };
-    ops.update::<District, _>(&key, |hot, cold| {
+    ops.update_row::<District, _>(&key, |hot, cold| {
         hot.ytd.set(hot.ytd.get().checked_add(input.amount).ok_or(Overflow("D_YTD"))?);
         Ok((cold.name, cold.address))
     })?
@@ -128,10 +147,15 @@ fn district<O: Ops>(ops: &mut O, input: &PaymentInput) -> Result<Place, Failure<
     .map_err(|o: Overflow| o.of::<District, _>())
 }
 
-fn payer<O: Ops>(ops: &mut O, input: &PaymentInput, scratch: &mut Scratch) -> Result<Payer, Failure<O::Error>> {
-    let key = customer::find(ops, input.who, scratch)?;
+/// Books the amount for the customer; `data` gets the beginning of C_DATA, for bad credit.
+pub(crate) fn payer<O: RowOps>(
+    ops: &mut O,
+    input: &PaymentInput,
+    key: CustomerKey,
+    data: &mut CustomerData,
+) -> Result<Payer, Failure<O::Error>> {
     let payer = ops
-        .update::<Customer, _>(&key, |hot, cold| {
+        .update_row::<Customer, _>(&key, |hot, cold| {
             pay(hot, input.amount)?;
             Ok(Payer {
                 key,
@@ -149,11 +173,10 @@ fn payer<O: Ops>(ops: &mut O, input: &PaymentInput, scratch: &mut Scratch) -> Re
         })?
         .ok_or_else(|| Failure::missing::<Customer>(&key))?
         .map_err(|o: Overflow| o.of::<Customer, _>())?;
-    let data = &mut scratch.out.payment.data;
     data.clear();
     if payer.credit == BAD_CREDIT {
         let front = record(key, input);
-        ops.rewrite::<Customer, _>(&key, |row| note(&mut row.cold, &front, data))?
+        ops.rewrite_row::<Customer, _>(&key, |row| note(&mut row.cold, &front, data))?
             .ok_or_else(|| Failure::missing::<Customer>(&key))?;
     }
     Ok(payer)
@@ -167,7 +190,7 @@ fn pay(hot: &mut CustomerHot, amount: i64) -> Result<(), Overflow> {
 }
 
 /// Puts the payment in front of C_DATA and shows its beginning.
-fn note(cold: &mut CustomerCold, front: &[u8], shown: &mut ArrayVec<u8, 200>) {
+fn note(cold: &mut CustomerCold, front: &[u8], shown: &mut CustomerData) {
     cold.data.prepend(front);
     shown.clear();
     shown.extend(cold.data.as_bytes().iter().take(200).copied());

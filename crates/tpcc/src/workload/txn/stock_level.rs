@@ -32,16 +32,21 @@ const GROUP: usize = 16;
 
 /// Runs the transaction up to its end.
 pub(super) fn run<O: Ops>(ops: &mut O, input: &StockLevelInput, scratch: &mut Scratch) -> TxnResult<O> {
-    let StockLevelInput { w, d, threshold } = *input;
     let next = next_order(ops, input)?;
     let items = &mut scratch.items;
     ordered_items(ops, input, next.saturating_sub(ORDERS), next.saturating_sub(1), items)?;
     let mut low_stock = 0;
     low_items(ops, input, items, |_| low_stock += 1)?;
+    show(input, low_stock, scratch);
+    Ok(Verdict::Commit)
+}
+
+/// Shows how many items run short.
+pub(crate) fn show(input: &StockLevelInput, low_stock: u32, scratch: &mut Scratch) {
+    let StockLevelInput { w, d, threshold } = *input;
     let out = &mut scratch.out.stock_level;
     (out.w, out.d, out.threshold, out.low_stock) = (w, d, threshold, low_stock);
     black_box(&*out);
-    Ok(Verdict::Commit)
 }
 
 /// The number of the district's next order.

@@ -21,9 +21,7 @@ use crate::workload::load;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::rows::When;
 use crate::workload::schema::{Scale, TableId};
-use crate::workload::settings::Length;
-use crate::workload::settings::{Admission, TeamsOf};
-use crate::workload::settings::{CtxPoints, Scheduling};
+use crate::workload::settings::{Admission, ClockKind, CtxPoints, Length, Scheduling, TeamsOf};
 use crate::workload::txn::StepOrder;
 
 #[derive(Clone)]
@@ -101,6 +99,7 @@ fn run(how: &How, transactions: u64) -> Measured {
         steps: how.order,
         admission: how.admission.unwrap_or(Admission::usual(how.team_size, scheduling(how).teams_of())),
         length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
+        clock: ClockKind::Real,
         seed: 11,
     };
     let measured = driver::run(&store, &runner, &loaded, &plan, None, |_| {}).unwrap();

@@ -1,4 +1,4 @@
-//! RowStore of the storage engine as a [`speculate::Store`]: epochs peek at them without locks, and the transaction locks and
+//! The rows of the storage engine as a [`speculate::Store`]: epochs peek at them without locks, and the transaction locks and
 //! confirms them in order.
 
 use std::cmp::Ordering;
@@ -6,17 +6,14 @@ use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
-use speculate::{Epoch, KeyRange, LoopError, RangeRow, RangeStore, Seen, SeenRange, Speculator, Written};
+use speculate::{KeyRange, RangeRow, RangeStore, Seen, SeenRange, Written};
 use storage::optimistic::{Peeker, Place};
 use storage::{OpenTable, Raw, Transaction};
-use zerocopy::FromBytes;
 
-use super::codec::{KeyBytes, bytes_of, key_of, row_of};
-use super::store::{Store, StoreError, StoreTransaction, decoded, layout};
-use crate::workload::ops::RowOps;
+use crate::engines::storage::codec::KeyBytes;
+use crate::engines::storage::store::{Store, StoreError};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
-use crate::workload::txn::Failure;
 
 /// The tables of a store, by number.
 pub(crate) struct RowStore<'s> {
@@ -73,8 +70,13 @@ impl RowKey {
         RowKey { table: T::TABLE, len: T::Key::LEN as u8, bytes: KeyBytes::of(key) }
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         self.bytes.first(usize::from(self.len))
+    }
+
+    /// The same table's row of another key. Keys of a table have one length.
+    fn beside(&self, key: &[u8]) -> RowKey {
+        RowKey { bytes: KeyBytes::from_bytes(key), ..*self }
     }
 }
 
@@ -105,14 +107,14 @@ impl PartialOrd for RowKey {
     }
 }
 
-/// RowStore up to this length need no memory of their own.
+/// Rows up to this length need no memory of their own.
 const INLINE: usize = 320;
 
 /// A row's bytes.
 pub(crate) struct RowBytes {
-    bytes: SmallVec<[u8; INLINE]>,
+    pub(super) bytes: SmallVec<[u8; INLINE]>,
     /// To be inserted under a key that must be new.
-    is_new: bool,
+    pub(super) is_new: bool,
 }
 
 impl RowBytes {
@@ -175,7 +177,7 @@ impl<'s> speculate::Store for RowStore<'s> {
         Ok(())
     }
 
-    /// RowStore that were seen are replaced first, table by table; then comes what is left, neighbours that are inserted
+    /// Rows that were seen are replaced first, table by table; then comes what is left, neighbours that are inserted
     /// together. What happens to one row keeps its order: the first that an epoch does to a row is what it does to the
     /// row that it has seen.
     fn write_all(&self, tx: &mut Transaction<'s>, writes: &[Written<'_, Self>]) -> Result<(), StoreError> {
@@ -211,13 +213,6 @@ impl<'s> speculate::Store for RowStore<'s> {
             }
         }
         self.insert_run(tx, of, &mut inserts)
-    }
-}
-
-impl RowKey {
-    /// The same table's row of another key. Keys of a table have one length.
-    fn beside(&self, key: &[u8]) -> RowKey {
-        RowKey { bytes: KeyBytes::from_bytes(key), ..*self }
     }
 }
 
@@ -267,8 +262,8 @@ impl<'s> RangeStore for RowStore<'s> {
     }
 }
 
-/// RowStore of a run for which no memory is taken.
-const RUN: usize = 32;
+/// Rows of a run for which no memory is taken.
+pub(super) const RUN: usize = 32;
 
 /// Whether a write replaces a row that was seen.
 fn replaces(write: &Written<'_, RowStore<'_>>) -> bool {
@@ -289,128 +284,5 @@ impl<'s> RowStore<'s> {
             rows.clear();
         }
         Ok(())
-    }
-}
-
-impl<'s> StoreTransaction<'s> {
-    /// Runs the steps of a loop ahead of the transaction, on the threads of `speculator`; `take` gets what they return, in
-    /// order.
-    pub(crate) fn run_ahead<I, T: Send>(
-        &mut self,
-        speculator: &mut Speculator<RowStore<'s>>,
-        rows: &RowStore<'s>,
-        items: I,
-        body: impl Fn(&mut EpochOps<'_, '_, 's>, &I::Item) -> Result<T, Failure<StoreError>> + Sync,
-        take: impl FnMut(T) + Send,
-    ) -> Result<(), Failure<StoreError>>
-    where
-        I: IntoIterator<Item: Send>,
-        I::IntoIter: Send,
-    {
-        // Each thread that holds the token goes on with the transaction.
-        self.tx.hand_over();
-        let body = |epoch: &mut Epoch<'_, RowStore<'s>>, item: &I::Item| body(&mut EpochOps(epoch), item);
-        speculator.collect(rows, &mut self.tx, items, body, take).map_err(|error| match error {
-            LoopError::Body(failure) => failure,
-            LoopError::Store(error) => Failure::Engine(error),
-            other => Failure::Engine(StoreError::Speculation(other.to_string())),
-        })
-    }
-}
-
-/// The statements of a transaction's steps, in an epoch that runs ahead of it.
-pub(crate) struct EpochOps<'e, 'l, 's>(&'e mut Epoch<'l, RowStore<'s>>);
-
-impl EpochOps<'_, '_, '_> {
-    /// Says which rows, perhaps of several tables, will be needed soon.
-    pub(crate) fn announce_rows(&mut self, rows: &[RowKey]) {
-        self.0.announce(rows);
-    }
-}
-
-impl RowOps for EpochOps<'_, '_, '_> {
-    type Error = StoreError;
-
-    #[track_caller]
-    fn row<T: TableDef, R>(
-        &mut self,
-        key: &T::Key,
-        mut f: impl FnMut(&RowOf<T>) -> R,
-    ) -> Result<Option<R>, StoreError> {
-        decoded::<T, _>(self.0.view(&RowKey::of::<T>(key), |row| row.map(|row| row_of::<T>(&row.bytes).map(&mut f)))?)
-    }
-
-    #[track_caller]
-    fn update_row<T: TableDef, R>(
-        &mut self,
-        key: &T::Key,
-        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
-    ) -> Result<Option<R>, StoreError> {
-        let key = RowKey::of::<T>(key);
-        let Some(mut row) = self.0.get(&key)? else { return Ok(None) };
-        row.is_new = false;
-        let Ok(columns) = RowOf::<T>::mut_from_bytes(&mut row.bytes) else { return decoded::<T, _>(Some(None)) };
-        let answer = f(&mut columns.hot, &columns.cold);
-        self.0.put(key, row);
-        Ok(Some(answer))
-    }
-
-    #[track_caller]
-    fn insert_row<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), StoreError> {
-        let bytes = SmallVec::from_slice(bytes_of::<T>(row));
-        self.0.put(RowKey::of::<T>(key), RowBytes { bytes, is_new: true });
-        Ok(())
-    }
-
-    #[track_caller]
-    fn rows<T: TableDef>(
-        &mut self,
-        from: &T::Key,
-        to: &T::Key,
-        mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
-    ) -> Result<(), StoreError> {
-        for (key, row) in &*self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX)? {
-            let (Some(key), Some(row)) = (key_of::<T::Key>(key.bytes()), row_of::<T>(&row.bytes)) else {
-                return Err(layout::<T>());
-            };
-            if f(&key, row).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    #[track_caller]
-    fn update_rows<T: TableDef>(
-        &mut self,
-        from: &T::Key,
-        to: &T::Key,
-        mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
-    ) -> Result<usize, StoreError> {
-        let rows = self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX)?;
-        for (key, row) in &*rows {
-            let mut row = RowBytes { is_new: false, ..row.clone() };
-            let (Some(decoded), Ok(columns)) =
-                (key_of::<T::Key>(key.bytes()), RowOf::<T>::mut_from_bytes(&mut row.bytes))
-            else {
-                return Err(layout::<T>());
-            };
-            f(&decoded, &mut columns.hot, &columns.cold);
-            self.0.put(*key, row);
-        }
-        Ok(rows.len())
-    }
-
-    #[track_caller]
-    fn remove_first_row<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
-        let rows = self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), 1)?;
-        let Some((key, _)) = rows.first() else { return Ok(None) };
-        self.0.delete(*key);
-        key_of(key.bytes()).ok_or_else(layout::<T>).map(Some)
-    }
-
-    fn announce<T: TableDef>(&mut self, keys: &[T::Key]) {
-        let keys: SmallVec<[RowKey; RUN]> = keys.iter().map(RowKey::of::<T>).collect();
-        self.0.announce(&keys);
     }
 }

@@ -1,0 +1,264 @@
+//! A store as the driver sees it whose sessions run the loops of transactions ahead of them.
+
+use std::ops::ControlFlow;
+
+use parking_lot::Mutex;
+use speculate::Options;
+
+use super::governed::Governed;
+use super::loops::{Loops, TransactionLoop};
+use crate::engines::storage::store::{Store, StoreError, StoreSession, StoreTransaction};
+use crate::workload::counters::{Counters, SpeculationCounters};
+use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
+use crate::workload::generate::deck::Kind;
+use crate::workload::generate::input::Input;
+use crate::workload::ops::{Direction, Ops, Read};
+use crate::workload::schema::{IndexDef, RowOf, TableDef};
+use crate::workload::settings::Speculate;
+use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
+
+/// See the module's documentation.
+pub(crate) struct AheadStore<'s> {
+    store: &'s Store,
+    how: Speculate,
+    epoch_workers: usize,
+    /// What the sessions have told.
+    told: Mutex<SpeculationCounters>,
+}
+
+impl<'s> AheadStore<'s> {
+    /// A store whose sessions have so many threads each for their loops.
+    pub(crate) fn new(store: &'s Store, how: Speculate, epoch_workers: usize) -> AheadStore<'s> {
+        AheadStore { store, how, epoch_workers, told: Mutex::default() }
+    }
+}
+
+impl Engine for AheadStore<'_> {
+    type Error = StoreError;
+    type Session<'a>
+        = AheadSession<'a>
+    where
+        Self: 'a;
+    type Reader<'a>
+        = StoreTransaction<'a>
+    where
+        Self: 'a;
+
+    fn session(&self, worker: usize) -> Result<AheadSession<'_>, StoreError> {
+        let options = Options::new().workers(self.epoch_workers);
+        let ahead = Ahead {
+            loops: Loops::new(self.store, options)?,
+            governed: [
+                TransactionLoop::OrderLines,
+                TransactionLoop::Accounts,
+                TransactionLoop::StatusLines,
+                TransactionLoop::Districts,
+                TransactionLoop::RecentOrders,
+            ]
+            .map(|of| Governed::new(of, self.how)),
+            counted: SpeculationCounters::default(),
+            untold: 0,
+            told: &self.told,
+        };
+        Ok(AheadSession { session: self.store.session(worker)?, ahead })
+    }
+
+    fn reader(&self) -> Result<StoreTransaction<'_>, StoreError> {
+        self.store.reader()
+    }
+
+    fn figures(&self) -> EngineFigures {
+        EngineFigures { speculation: Some(*self.told.lock()), ..self.store.figures() }
+    }
+}
+
+/// A worker's part.
+pub(crate) struct AheadSession<'a> {
+    session: StoreSession<'a>,
+    ahead: Ahead<'a>,
+}
+
+impl<'a> Session for AheadSession<'a> {
+    type Error = StoreError;
+    type Transaction<'t>
+        = AheadTransaction<'t, 'a>
+    where
+        Self: 't;
+
+    fn begin(&mut self) -> Result<AheadTransaction<'_, 'a>, StoreError> {
+        Ok(AheadTransaction { tx: self.session.begin()?, ahead: &mut self.ahead })
+    }
+
+    fn begin_again(&mut self) -> Result<AheadTransaction<'_, 'a>, StoreError> {
+        Ok(AheadTransaction { tx: self.session.begin_again()?, ahead: &mut self.ahead })
+    }
+
+    fn durable(&mut self) -> Ticket {
+        self.session.durable()
+    }
+
+    fn request(&mut self, ticket: Ticket) {
+        self.session.request(ticket);
+    }
+
+    fn wait_for(&mut self, ticket: Ticket) -> Result<Ticket, StoreError> {
+        self.session.wait_for(ticket)
+    }
+}
+
+/// What a worker needs to run loops ahead.
+struct Ahead<'a> {
+    loops: Loops<'a>,
+    /// By [`Kind`].
+    governed: [Governed; Kind::ALL.len()],
+    counted: SpeculationCounters,
+    /// Transactions since the last time that it told what it had counted.
+    untold: u32,
+    told: &'a Mutex<SpeculationCounters>,
+}
+
+/// Transactions between two times that a session tells what it has counted.
+const TELL_EVERY: u32 = 64;
+
+impl<'a> Ahead<'a> {
+    fn run(
+        &mut self,
+        tx: &mut StoreTransaction<'a>,
+        steps: StepOrder,
+        input: &Input,
+        scratch: &mut Scratch,
+    ) -> TxnResult<StoreTransaction<'a>> {
+        let governed = &mut self.governed[input.kind() as usize];
+        let decision = governed.decide();
+        let ran = match decision.grain {
+            Some(grain) => {
+                self.counted.ahead += 1;
+                self.loops.run(tx, TransactionLoop::best_of(input), input, grain, scratch)
+            }
+            None => {
+                self.counted.in_order += 1;
+                txn::run(tx, steps, input, scratch)
+            }
+        };
+        if ran.is_ok() {
+            governed.ended(&decision, input.items());
+        }
+        self.untold += 1;
+        if self.untold == TELL_EVERY {
+            self.tell();
+        }
+        ran
+    }
+
+    fn tell(&mut self) {
+        let stats = self.loops.take_stats();
+        self.told.lock().add(&SpeculationCounters {
+            epochs: stats.epochs,
+            violations: stats.violations,
+            operations: stats.operations,
+            rewound: stats.rewound,
+            rewound_ns: stats.rewound_ns,
+            in_order_ns: stats.in_order_ns,
+            waited_ns: stats.waited_ns,
+            ..std::mem::take(&mut self.counted)
+        });
+        self.untold = 0;
+    }
+}
+
+impl Drop for Ahead<'_> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+/// A transaction, and what runs its loop.
+pub(crate) struct AheadTransaction<'t, 'a> {
+    tx: StoreTransaction<'a>,
+    ahead: &'t mut Ahead<'a>,
+}
+
+impl OpenTransaction for AheadTransaction<'_, '_> {
+    fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
+        self.ahead.run(&mut self.tx, steps, input, scratch)
+    }
+
+    fn commit(self) -> Result<Ticket, StoreError> {
+        self.tx.commit()
+    }
+
+    fn rollback(self) -> Result<Ticket, StoreError> {
+        self.tx.rollback()
+    }
+}
+
+impl Read for AheadTransaction<'_, '_> {
+    type Error = StoreError;
+
+    fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, StoreError> {
+        self.tx.read::<T, R>(key, f)
+    }
+
+    fn scan<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.tx.scan::<T>(from, to, f)
+    }
+
+    fn scan_index<I: IndexDef>(
+        &mut self,
+        from: &I::Key,
+        to: &I::Key,
+        direction: Direction,
+        f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
+    ) -> Result<(), StoreError> {
+        self.tx.scan_index::<I>(from, to, direction, f)
+    }
+}
+
+/// Statements outside of loops.
+impl Ops for AheadTransaction<'_, '_> {
+    fn update<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        self.tx.update::<T, R>(key, f)
+    }
+
+    fn rewrite<T: TableDef, R>(
+        &mut self,
+        key: &T::Key,
+        f: impl FnOnce(&mut RowOf<T>) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        self.tx.rewrite::<T, R>(key, f)
+    }
+
+    fn update_run<T: TableDef>(
+        &mut self,
+        from: &T::Key,
+        to: &T::Key,
+        f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
+    ) -> Result<usize, StoreError> {
+        self.tx.update_run::<T>(from, to, f)
+    }
+
+    fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), StoreError> {
+        self.tx.insert::<T>(key, row)
+    }
+
+    fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), StoreError> {
+        self.tx.insert_run::<T>(rows)
+    }
+
+    fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
+        self.tx.remove_first::<T>(from, to)
+    }
+
+    fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]) {
+        self.tx.prefetch::<T>(keys);
+    }
+}

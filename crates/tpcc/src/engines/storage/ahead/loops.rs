@@ -1,0 +1,307 @@
+//! The loops of the workload's transactions that can run ahead of them (TLS paper, section 3), and the rest of each
+//! transaction in order.
+
+use smallvec::SmallVec;
+use speculate::{Dependence, Options, Speculator, Stats};
+
+use super::rows::{RowKey, RowStore};
+use crate::engines::storage::store::{Store, StoreError, StoreTransaction};
+use crate::workload::generate::input::{
+    DeliveryInput, Input, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
+};
+use crate::workload::schema::keys::{ItemKey, StockKey};
+use crate::workload::schema::tables::{Item, Stock};
+use crate::workload::txn::long_order::{self, LongOrderOutput};
+use crate::workload::txn::payment::{CustomerData, Payer, Place};
+use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_status, payment, stock_level};
+
+/// A loop of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TransactionLoop {
+    /// The lines of a New-Order.
+    OrderLines,
+    /// The lines of a New-Order with 50 to 150 of them.
+    LongOrderLines,
+    /// The districts of a Delivery.
+    Districts,
+    /// The lines of each order that a Delivery delivers.
+    DeliveredLines,
+    /// The orders that a Stock-Level looks at.
+    RecentOrders,
+    /// The two halves of a Payment: warehouse and district, and the customer.
+    Accounts,
+    /// The lines of the order that an Order-Status shows.
+    StatusLines,
+}
+
+impl TransactionLoop {
+    /// The loop that pays best in the transaction that `input` asks for.
+    pub(crate) fn best_of(input: &Input) -> TransactionLoop {
+        match input {
+            Input::NewOrder(_) => TransactionLoop::OrderLines,
+            Input::Payment(_) => TransactionLoop::Accounts,
+            Input::OrderStatus(_) => TransactionLoop::StatusLines,
+            Input::Delivery(_) => TransactionLoop::Districts,
+            Input::StockLevel(_) => TransactionLoop::RecentOrders,
+        }
+    }
+
+    /// Iterations of an epoch worth trying, the usual number first: epochs of 4 to 8 us.
+    pub(crate) fn grains(self) -> &'static [usize] {
+        match self {
+            TransactionLoop::OrderLines => &[5, 3],
+            TransactionLoop::LongOrderLines => &[12, 6, 24],
+            TransactionLoop::Districts => &[1, 5],
+            TransactionLoop::DeliveredLines | TransactionLoop::StatusLines => &[5],
+            TransactionLoop::RecentOrders => &[5, 10],
+            TransactionLoop::Accounts => &[1],
+        }
+    }
+
+    /// The usual number of iterations of an epoch.
+    pub(crate) fn usual_grain(self) -> usize {
+        self.grains().first().copied().unwrap_or(1)
+    }
+}
+
+/// Runs loops of transactions ahead of them.
+pub(crate) struct Loops<'s> {
+    rows: RowStore<'s>,
+    speculator: Speculator<RowStore<'s>>,
+    order: LongOrderOutput,
+}
+
+/// Keys of an epoch for which no memory is taken.
+const KEYS: usize = 32;
+
+type Ran = Result<Verdict, Failure<StoreError>>;
+
+impl<'s> Loops<'s> {
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub(crate) fn new(store: &'s Store, options: Options) -> Result<Loops<'s>, StoreError> {
+        let speculator = Speculator::new(options).map_err(|error| StoreError::Speculation(error.to_string()))?;
+        Ok(Loops { rows: RowStore::new(store), speculator, order: LongOrderOutput::default() })
+    }
+
+    /// Runs a transaction of the workload up to its end, this loop of it ahead, in epochs of `grain` iterations.
+    pub(crate) fn run(
+        &mut self,
+        tx: &mut StoreTransaction<'s>,
+        which: TransactionLoop,
+        input: &Input,
+        grain: usize,
+        scratch: &mut Scratch,
+    ) -> Ran {
+        match input {
+            Input::NewOrder(input) => self.order(tx, input.order(), grain),
+            Input::Payment(input) => self.payment(tx, input, grain, scratch),
+            Input::OrderStatus(input) => self.order_status(tx, input, grain, scratch),
+            Input::Delivery(input) if which == TransactionLoop::DeliveredLines => {
+                self.delivered_lines(tx, input, grain, scratch)
+            }
+            Input::Delivery(input) => self.districts(tx, input, grain, scratch),
+            Input::StockLevel(input) => self.stock_level(tx, input, grain, scratch),
+        }
+    }
+
+    /// New-Order of any length: its lines run ahead.
+    pub(crate) fn order(&mut self, tx: &mut StoreTransaction<'s>, order: OrderInput<'_>, grain: usize) -> Ran {
+        self.set_grain(grain)?;
+        let out = &mut self.order;
+        let o = long_order::begin(tx, order, out)?;
+        tx.run_ahead(
+            &mut self.speculator,
+            &self.rows,
+            0..order.lines.len(),
+            |epoch, &line| {
+                if line.is_multiple_of(grain) {
+                    let lines = order.lines[line..].iter().take(grain);
+                    let keys = lines.flat_map(|line| {
+                        [
+                            RowKey::of::<Item>(&ItemKey { i: line.item }),
+                            RowKey::of::<Stock>(&StockKey { w: line.supply_w, i: line.item }),
+                        ]
+                    });
+                    epoch.announce_rows(&keys.collect::<SmallVec<[RowKey; KEYS]>>());
+                }
+                long_order::line(epoch, order, o, line)
+            },
+            |line| long_order::shown(out, line),
+        )?;
+        Ok(long_order::finish(out))
+    }
+
+    /// Payment: warehouse and district beside the customer. The row of HISTORY is made of what both have read.
+    fn payment(
+        &mut self,
+        tx: &mut StoreTransaction<'s>,
+        input: &PaymentInput,
+        grain: usize,
+        scratch: &mut Scratch,
+    ) -> Ran {
+        /// What a half has read.
+        enum Half {
+            Places(Place, Place),
+            Payer(Box<(Payer, CustomerData)>),
+        }
+        self.set_grain(grain)?;
+        let key = customer::find(tx, input.who, scratch)?;
+        let (mut places, mut payer) = (None, None);
+        tx.run_ahead(
+            &mut self.speculator,
+            &self.rows,
+            [false, true],
+            |epoch, &is_payer| {
+                if is_payer {
+                    let mut data = CustomerData::new();
+                    let payer = payment::payer(epoch, input, key, &mut data)?;
+                    return Ok(Half::Payer(Box::new((payer, data))));
+                }
+                Ok(Half::Places(payment::warehouse(epoch, input)?, payment::district(epoch, input)?))
+            },
+            |half| match half {
+                Half::Places(warehouse, district) => places = Some((warehouse, district)),
+                Half::Payer(read) => payer = Some(read),
+            },
+        )?;
+        let (Some((warehouse, district)), Some(read)) = (places, payer) else {
+            return Err(Failure::Engine(StoreError::Speculation("a loop ended before its last iteration".to_owned())));
+        };
+        let (payer, data) = *read;
+        scratch.out.payment.data = data;
+        payment::finish(tx, input, warehouse, district, payer, scratch)
+    }
+
+    /// Order-Status: the order's lines run ahead.
+    fn order_status(
+        &mut self,
+        tx: &mut StoreTransaction<'s>,
+        input: &OrderStatusInput,
+        grain: usize,
+        scratch: &mut Scratch,
+    ) -> Ran {
+        self.set_grain(grain)?;
+        let (order, lines) = order_status::newest_order(tx, input, scratch)?;
+        let shown = &mut scratch.out.order_status.lines;
+        tx.run_ahead(
+            &mut self.speculator,
+            &self.rows,
+            1..=lines,
+            |epoch, &number| order_status::line(epoch, order, number),
+            // As a scan would, up to the number that a terminal shows.
+            |line| {
+                let _ = shown.try_push(line);
+            },
+        )?;
+        std::hint::black_box(&*shown);
+        Ok(Verdict::Commit)
+    }
+
+    /// Delivery: its districts run ahead.
+    fn districts(
+        &mut self,
+        tx: &mut StoreTransaction<'s>,
+        input: &DeliveryInput,
+        grain: usize,
+        scratch: &mut Scratch,
+    ) -> Ran {
+        self.set_grain(grain)?;
+        let delivered = &mut scratch.out.delivery.delivered;
+        delivered.clear();
+        tx.run_ahead(
+            &mut self.speculator,
+            &self.rows,
+            1..=input.districts,
+            |epoch, &d| delivery::district(epoch, input, d),
+            |order| delivered.push(order),
+        )?;
+        std::hint::black_box(&*delivered);
+        Ok(Verdict::Commit)
+    }
+
+    /// Delivery: the lines of each order run ahead.
+    fn delivered_lines(
+        &mut self,
+        tx: &mut StoreTransaction<'s>,
+        input: &DeliveryInput,
+        grain: usize,
+        scratch: &mut Scratch,
+    ) -> Ran {
+        self.set_grain(grain)?;
+        let delivered = &mut scratch.out.delivery.delivered;
+        delivered.clear();
+        for d in 1..=input.districts {
+            let Some(order) = delivery::take(tx, input.w, d)? else {
+                delivered.push(None);
+                continue;
+            };
+            let (customer, lines) = delivery::mark_and_count(tx, input, order)?;
+            let mut sum = 0;
+            tx.run_ahead(
+                &mut self.speculator,
+                &self.rows,
+                1..=lines,
+                |epoch, &number| delivery::date_line(epoch, input, order, number),
+                |amount| sum += amount,
+            )?;
+            delivery::credit(tx, customer, sum)?;
+            delivered.push(Some(order.o));
+        }
+        std::hint::black_box(&*delivered);
+        Ok(Verdict::Commit)
+    }
+
+    /// Stock-Level: the orders that it looks at run ahead. Those of an epoch are read as one range.
+    fn stock_level(
+        &mut self,
+        tx: &mut StoreTransaction<'s>,
+        input: &StockLevelInput,
+        grain: usize,
+        scratch: &mut Scratch,
+    ) -> Ran {
+        self.set_grain(1)?;
+        let next = stock_level::next_order(tx, input)?;
+        let first = next.saturating_sub(stock_level::ORDERS);
+        let mut low = Vec::new();
+        tx.run_ahead(
+            &mut self.speculator,
+            &self.rows,
+            (first..next).step_by(grain),
+            |epoch, &from| {
+                let (mut items, mut low) = (Vec::new(), SmallVec::<[u32; 64]>::new());
+                let last = from.saturating_add(grain as u32).min(next) - 1;
+                stock_level::ordered_items(epoch, input, from, last, &mut items)?;
+                stock_level::low_items(epoch, input, &items, |item| low.push(item))?;
+                Ok(low)
+            },
+            |some| low.extend(some),
+        )?;
+        low.sort_unstable();
+        low.dedup();
+        stock_level::show(input, low.len() as u32, scratch);
+        Ok(Verdict::Commit)
+    }
+
+    /// A loop of so many iterations that do nothing.
+    pub(crate) fn empty(&mut self, tx: &mut StoreTransaction<'s>, epochs: usize) -> Result<(), Failure<StoreError>> {
+        self.set_grain(1)?;
+        tx.run_ahead(&mut self.speculator, &self.rows, 0..epochs, |_, _| Ok(()), drop)
+    }
+
+    /// What the loops have done since the last call.
+    pub(crate) fn take_stats(&mut self) -> Stats {
+        self.speculator.take_stats()
+    }
+
+    /// The dependences that rewound epochs, the dearest first.
+    pub(crate) fn profile(&mut self) -> Vec<Dependence> {
+        self.speculator.profile()
+    }
+
+    fn set_grain(&mut self, grain: usize) -> Result<(), StoreError> {
+        self.speculator.set_grain(grain).map_err(|error| StoreError::Speculation(error.to_string()))
+    }
+}

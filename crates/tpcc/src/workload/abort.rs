@@ -1,0 +1,44 @@
+//! Errors of engines, and which of them ask for the transaction to be run again.
+
+use super::schema::TableId;
+
+/// Why a transaction was told to roll back and try again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(crate) enum AbortCause {
+    /// It was chosen as the victim of a deadlock.
+    Deadlock,
+    /// What it had read optimistically has changed.
+    Validation,
+    /// It waited too long for a lock.
+    Timeout,
+}
+
+impl AbortCause {
+    /// Every cause.
+    pub(crate) const ALL: [AbortCause; 3] = [AbortCause::Deadlock, AbortCause::Validation, AbortCause::Timeout];
+
+    /// As printed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            AbortCause::Deadlock => "deadlock",
+            AbortCause::Validation => "validation",
+            AbortCause::Timeout => "timeout",
+        }
+    }
+}
+
+/// A victim: rolled back, to be run again with the same input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Abort {
+    /// Why.
+    pub(crate) cause: AbortCause,
+    /// On which table, where the engine knows.
+    pub(crate) table: Option<TableId>,
+}
+
+/// An engine's error. Its text must say what happened and what to do.
+pub(crate) trait EngineError: std::error::Error + Send + 'static {
+    /// Whether the transaction should be rolled back and run again, and why; none means that the run has failed.
+    fn abort(&self) -> Option<Abort>;
+}
