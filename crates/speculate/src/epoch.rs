@@ -10,6 +10,7 @@ use crate::forward::{Site, Write, WriteId};
 use crate::log::{Answer, Escape, Log, Op, Source, SubEpochs};
 use crate::shared::{Shared, changed};
 use crate::store::Store;
+use crate::times::Timing;
 
 /// A body that is homefree and has so many operations behind it, and so many more, is run again in order: it may have read
 /// what is not so, and never end.
@@ -60,6 +61,8 @@ pub struct Epoch<'a, S: Store> {
     pub(crate) homefree_since: Option<usize>,
     pub(crate) diverged: Option<Diverged>,
     pub(crate) ids: &'a Cell<u64>,
+    /// None unless the loop is traced.
+    pub(crate) timing: Option<Timing>,
 }
 
 impl<S: Store> Epoch<'_, S> {
@@ -221,6 +224,9 @@ impl<S: Store> Epoch<'_, S> {
         let must = self.next >= self.replayed;
         if must {
             self.look_around();
+            if let Some(timing) = &mut self.timing {
+                timing.operation(&mut self.log.times);
+            }
         }
         must
     }

@@ -93,9 +93,12 @@ mod prefetch;
 mod range;
 mod scan;
 mod shared;
+pub mod simulate;
 mod speculator;
 mod stats;
 mod store;
+mod times;
+mod trace;
 mod worker;
 
 pub use epoch::Epoch;
@@ -104,3 +107,4 @@ pub use governor::{Governor, Turn};
 pub use speculator::{Committer, Forwarding, Options, Speculator, StayAwake};
 pub use stats::{Dependence, Stats, Writer};
 pub use store::{KeyAndValue, KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};
+pub use trace::{EpochTrace, LoopTrace, OpKind, TracedOp};

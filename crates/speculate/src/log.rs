@@ -10,6 +10,7 @@ use crate::prefetch::prefetch_write;
 use crate::scan::Scan;
 use crate::shared::{Shared, Stale};
 use crate::store::{RangeRow, Seen, Store, Written};
+use crate::times::Times;
 
 /// Where a value that was read came from.
 #[derive(Debug)]
@@ -152,11 +153,13 @@ pub(crate) struct Log<S: Store> {
     scans: Vec<usize>,
     /// How many operations it had before it was cleared.
     had: usize,
+    /// When operations began, where the loop is traced.
+    pub(crate) times: Times,
 }
 
 impl<S: Store> Log<S> {
     pub(crate) fn new() -> Log<S> {
-        Log { ops: Vec::new(), last: Last::default(), scans: Vec::new(), had: 0 }
+        Log { ops: Vec::new(), last: Last::default(), scans: Vec::new(), had: 0, times: Times::default() }
     }
 
     /// The last operation on a key, which has this hash: its first read, or a write.
@@ -205,6 +208,14 @@ impl<S: Store> Log<S> {
         before
     }
 
+    /// The key of an operation on one.
+    pub(crate) fn key(&self, at: usize) -> Option<&S::Key> {
+        match &self.ops[at] {
+            Op::Read { key, .. } | Op::Write { key, .. } => Some(key),
+            Op::Again { .. } | Op::Scan { .. } | Op::Escape { .. } => None,
+        }
+    }
+
     /// What an operation has read or written.
     pub(crate) fn value(&self, at: usize) -> Option<&S::Value> {
         match &self.ops[at] {
@@ -248,6 +259,7 @@ impl<S: Store> Log<S> {
         self.ops.clear();
         self.last.clear();
         self.scans.clear();
+        self.times.clear();
     }
 }
 

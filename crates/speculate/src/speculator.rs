@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -16,7 +17,8 @@ use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
-use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker};
+use crate::trace::{self, LoopTrace};
+use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker, ns_between};
 
 /// Which worker confirms and writes an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +53,7 @@ pub struct Options {
     forwarding: Forwarding,
     inject: f64,
     seed: u64,
+    traces: usize,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             forwarding: Forwarding::Adaptive,
             inject: 0.0,
             seed: 1,
+            traces: 0,
         }
     }
 }
@@ -119,6 +123,13 @@ impl Options {
         Options { inject: probability, seed, ..self }
     }
 
+    /// Keeps traces of so many loops, at most, until they are taken: [`Speculator::take_traces`]. To read the clock at each
+    /// operation costs time.
+    #[must_use]
+    pub fn trace(self, most_loops: usize) -> Options {
+        Options { traces: most_loops, ..self }
+    }
+
     fn check(&self) -> Result<(), OptionsError> {
         let SubEpochs { number, operations } = self.sub_epochs;
         if self.workers == 0 {
@@ -172,6 +183,7 @@ pub struct Speculator<S: Store> {
     profile: Profile,
     stats: Stats,
     heat: Heat,
+    traces: Vec<LoopTrace>,
 }
 
 /// How much the loops of late have suffered from dependences.
@@ -225,6 +237,7 @@ impl<S: Store> Speculator<S> {
             profile: Profile::default(),
             stats: Stats::default(),
             heat: Heat::default(),
+            traces: Vec::new(),
         })
     }
 
@@ -312,7 +325,8 @@ impl<S: Store> Speculator<S> {
         E: Send,
     {
         let Some(_at_work) = AtWork::begin() else { return Err(LoopError::Nested) };
-        let Speculator { options, pool, shared, workers, heat, .. } = self;
+        let begun = Instant::now();
+        let Speculator { options, pool, shared, workers, heat, traces, .. } = self;
         let done = |workers: &mut [CachePadded<Mutex<Worker<S>>>]| {
             let done = |worker: &mut CachePadded<Mutex<Worker<S>>>| worker.get_mut().stats.done();
             workers.iter_mut().map(done).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
@@ -337,6 +351,7 @@ impl<S: Store> Speculator<S> {
             sub_epochs: options.sub_epochs,
             sequential: !options.speculate,
             together,
+            traced: traces.len() < options.traces,
             inject: (options.inject * INJECT_ALL as f64).round() as u64,
             feed: Mutex::new(Feed { items: items.into_iter(), epochs: 0, over: false }),
             body,
@@ -344,6 +359,7 @@ impl<S: Store> Speculator<S> {
             error: Mutex::new(None),
             mail: by_caller.then(|| (0..others).map(|_| CachePadded::default()).collect()),
         };
+        let setup_ns = ns_between(begun, Instant::now());
         let ran = catch_unwind(AssertUnwindSafe(|| {
             pool.broadcast(&|me| {
                 let _at_work = if me > 0 { AtWork::begin() } else { None };
@@ -354,16 +370,29 @@ impl<S: Store> Speculator<S> {
                 }
             });
         }));
+        let ended = Instant::now();
+        let traced = work.traced;
         let error = work.error.into_inner();
         let after = done(workers);
         heat.add(after.0 - before.0, after.1 - before.1);
         let whole = ran.is_ok() && !*shared.stopped.get_mut();
+        let mut epochs = Vec::new();
         for worker in workers {
-            worker.get_mut().forget(|epoch, log| {
+            let worker = worker.get_mut();
+            epochs.append(&mut worker.traces);
+            worker.forget(|epoch, log| {
                 if whole {
                     log.retire(shared, epoch);
                 }
+                if whole && traced {
+                    epochs.push(trace::of_epoch(store, epoch, log, |key| shared.directory.hash(key)));
+                }
             });
+        }
+        if whole && traced {
+            epochs.sort_by_key(|epoch| epoch.number);
+            let (elapsed_ns, tracing_ns) = (ns_between(begun, ended), ns_between(ended, Instant::now()));
+            traces.push(LoopTrace { epochs, setup_ns, elapsed_ns, tracing_ns });
         }
         if !whole {
             shared.directory.clear();
@@ -397,6 +426,11 @@ impl<S: Store> Speculator<S> {
             self.stats += std::mem::take(&mut worker.get_mut().stats);
         }
         std::mem::take(&mut self.stats)
+    }
+
+    /// The traces of loops that have run to their ends since the last call: see [`Options::trace`].
+    pub fn take_traces(&mut self) -> Vec<LoopTrace> {
+        std::mem::take(&mut self.traces)
     }
 
     /// The dependences that have rewound epochs so far, the one that cost most first.

@@ -36,6 +36,11 @@ pub trait Store: Sync {
     /// Says that a worker will soon peek at these keys: a hint, by which a store may search for many at a time.
     fn announce(&self, _local: &mut Self::Local, _keys: &[Self::Key]) {}
 
+    /// What a key shares with others, its table say: traces have it ([`Options::trace`](crate::Options::trace)).
+    fn group(&self, _key: &Self::Key) -> u64 {
+        0
+    }
+
     /// Reads without a lock, from any thread, beside writers.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ use crate::pool::Spin;
 use crate::shared::{Shared, Stale, changed};
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
+use crate::times::Timing;
+use crate::trace::{self, EpochTrace};
 
 /// A loop, as all workers see it.
 pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
@@ -32,6 +34,8 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     pub(crate) sequential: bool,
     /// The writes of an epoch go to the store together, before `then` gets what its iterations returned.
     pub(crate) together: bool,
+    /// Its epochs leave traces.
+    pub(crate) traced: bool,
     /// Of [`INJECT_ALL`] reads, so many are violated.
     pub(crate) inject: u64,
     pub(crate) feed: Mutex<Feed<I>>,
@@ -77,6 +81,8 @@ pub(crate) struct Worker<S: Store> {
     random: u64,
     pub(crate) stats: Stats,
     pub(crate) profile: Profile,
+    /// Epochs of the loop in work that have committed, where it is traced.
+    pub(crate) traces: Vec<EpochTrace>,
 }
 
 impl<S: Store> Worker<S> {
@@ -91,6 +97,7 @@ impl<S: Store> Worker<S> {
             random: (seed ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             stats: Stats::default(),
             profile: Profile::default(),
+            traces: Vec::new(),
         }
     }
 
@@ -204,6 +211,7 @@ where
     pub(crate) fn work(&self, me: usize, worker: &mut Worker<S>) {
         let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
         loop {
+            let free_since = Instant::now();
             let (number, of_iterator) = self.take(&mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 if me == 0 && self.mail.is_some() {
@@ -211,7 +219,7 @@ where
                 }
                 return;
             }
-            self.retire(worker);
+            self.retire(worker, free_since);
             let mut attempt = Attempt {
                 number,
                 items: &items,
@@ -237,12 +245,13 @@ where
     pub(crate) fn help(&self, me: usize, worker: &mut Worker<S>, mailbox: &Mailbox<Posted<S, I::Item, T, E>>) {
         let mut posted = false;
         loop {
+            let free_since = Instant::now();
             let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
             let (number, of_iterator) = self.take(&mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 break;
             }
-            self.retire(worker);
+            self.retire(worker, free_since);
             let mut attempt = Attempt {
                 number,
                 items: &items,
@@ -336,7 +345,9 @@ where
             self.commit(&mut attempt, &mut in_order, posted.ending, posted.of_iterator)
         };
         let after_commit = attempt.after_commit;
-        worker.stats.in_order_ns += ns_between(homefree, Instant::now());
+        let in_order_ns = ns_between(homefree, Instant::now());
+        worker.stats.in_order_ns += in_order_ns;
+        worker.log.times.in_order_ns = in_order_ns;
         if let Err(error) = committed {
             *self.error.lock() = Some(error);
             return None;
@@ -393,16 +404,25 @@ where
     }
 
     /// Forgets forwarded writes that no epoch in flight can have read: so many epochs from the token on are in
-    /// flight at most.
-    fn retire(&self, worker: &mut Worker<S>) {
+    /// flight at most. The worker has been free for its next epoch since then.
+    fn retire(&self, worker: &mut Worker<S>, free_since: Instant) {
         let token = self.shared.token.load(Ordering::Acquire);
+        let mut tracing_ns = 0;
         while let Some((epoch, _)) = worker.retired.front()
             && epoch + self.shared.window <= token
             && let Some((epoch, mut log)) = worker.retired.pop_front()
         {
+            if self.traced {
+                let begun = Instant::now();
+                worker.traces.push(trace::of_epoch(self.store, epoch, &log, |key| self.shared.directory.hash(key)));
+                tracing_ns += ns_between(begun, Instant::now());
+            }
             log.retire(self.shared, epoch);
             log.clear();
             worker.spare.push(log);
+        }
+        if self.traced {
+            worker.log.times.before_ns = ns_between(free_since, Instant::now()).saturating_sub(tracing_ns);
         }
     }
 
@@ -434,7 +454,9 @@ where
             let mut in_order = self.in_order.lock();
             self.commit(attempt, &mut in_order, ending, of_iterator)
         };
-        attempt.worker.stats.in_order_ns += ns_between(homefree, Instant::now());
+        let in_order_ns = ns_between(homefree, Instant::now());
+        attempt.worker.stats.in_order_ns += in_order_ns;
+        attempt.worker.log.times.in_order_ns = in_order_ns;
         match committed {
             Ok(()) => {
                 self.shared.token.store(attempt.number + 1, Ordering::Release);
@@ -585,6 +607,7 @@ where
         if attempt.checkpoint == 0 && order.is_none() {
             worker.log.expect();
         }
+        let timing = self.traced.then(|| Timing::begin(&mut worker.log.times, attempt.checkpoint));
         let mut epoch = Epoch {
             store: self.store,
             shared: self.shared,
@@ -601,6 +624,7 @@ where
             homefree_since: None,
             diverged: None,
             ids: &worker.ids,
+            timing,
         };
         let (results, items) = (&mut *attempt.results, attempt.items);
         let run = catch_unwind(AssertUnwindSafe(|| {
@@ -612,6 +636,9 @@ where
         }));
         worker.stats.replayed += epoch.next.min(epoch.replayed) as u64;
         let unfinished = (epoch.next < epoch.replayed).then_some(epoch.next);
+        if let Some(timing) = epoch.timing.take() {
+            timing.end(&mut epoch.log.times);
+        }
         let diverged = epoch.diverged;
         attempt.looked_at = epoch.looked_at;
         attempt.ran_ns = ns_between(begun, Instant::now());
@@ -656,6 +683,7 @@ where
     }
 }
 
-fn ns_between(from: Instant, to: Instant) -> u64 {
+/// Time between two moments, in nanoseconds.
+pub(crate) fn ns_between(from: Instant, to: Instant) -> u64 {
     u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
 }

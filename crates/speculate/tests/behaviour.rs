@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use common::{Locks, Rows};
-use speculate::{BuildError, Dependence, Epoch, Forwarding, LoopError, Options, OptionsError, Speculator, Writer};
+use speculate::{
+    BuildError, Committer, Dependence, Epoch, Forwarding, LoopError, OpKind, Options, OptionsError, Speculator, Writer,
+};
 
 /// Counts a row up.
 fn count(epoch: &mut Epoch<'_, Rows>, key: u8) -> Result<u64, Infallible> {
@@ -276,5 +278,49 @@ fn a_body_that_would_never_end_runs_again_in_order() {
             speculator.run(&store, &mut Locks::default(), 0..6, body, |_, ()| Ok(())).unwrap();
         }
         assert_eq!(store.contents(), BTreeMap::from([(1, 120), (2, 120)]));
+    }
+}
+
+/// A trace has the epochs of a loop in order, with their operations; those of loops beyond the number asked for, and of loops
+/// that failed, leave none.
+#[test]
+fn traces_have_what_epochs_did() {
+    for workers in [1, 2, 3] {
+        for committer in [Committer::Owner, Committer::Caller] {
+            let store = Rows::default();
+            let options = Options::new().workers(workers).committer(committer).grain(2).trace(2);
+            let mut speculator = Speculator::new(options).unwrap();
+            let mut run = |fails: bool| {
+                let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+                    if fails && *item == 9 {
+                        return Err("fails");
+                    }
+                    count(epoch, item % 8).map_err(|_| "cannot fail")
+                };
+                let ran = speculator.run(&store, &mut Locks::default(), 0..20u8, body, |_, _| Ok(()));
+                assert_eq!(ran.is_err(), fails);
+            };
+            run(true);
+            run(false);
+            run(false);
+            run(false);
+            let traces = speculator.take_traces();
+            assert_eq!(traces.len(), 2);
+            for trace in &traces {
+                let numbers: Vec<_> = trace.epochs.iter().map(|epoch| epoch.number).collect();
+                assert_eq!(numbers, (0..10).collect::<Vec<_>>());
+                for epoch in &trace.epochs {
+                    let kinds: Vec<_> = epoch.operations.iter().map(|op| op.kind).collect();
+                    assert_eq!(kinds, [OpKind::Read, OpKind::Write, OpKind::Read, OpKind::Write]);
+                    let of = |at: usize| &epoch.operations[at].keys;
+                    assert!(of(0) == of(1) && of(2) == of(3) && of(0) != of(2));
+                    assert!(epoch.operations.is_sorted_by_key(|op| op.at_ns), "{epoch:?}");
+                    assert!(epoch.body_ns > 0 && epoch.in_order_ns > 0);
+                }
+                // The same rows again eight iterations later.
+                assert_eq!(trace.epochs[0].operations[0].keys, trace.epochs[4].operations[0].keys);
+            }
+            assert!(speculator.take_traces().is_empty());
+        }
     }
 }

@@ -260,6 +260,9 @@ pub(crate) struct LatencyFlags {
     #[arg(long, value_name = "P", default_value_t = 0.0, value_parser = probability, allow_negative_numbers = true)]
     #[arg(help_heading = "Speculation")]
     pub(crate) inject_violations: f64,
+    /// Simulate the transaction on 1, 2, 4 and 8 processors, from traces of it (two more copies of the database)
+    #[arg(long, help_heading = "Speculation")]
+    pub(crate) simulate: bool,
     /// Print which reads and writes stood in each other's way, by lines of the program
     #[arg(long, help_heading = "Output")]
     pub(crate) profile: bool,

@@ -175,6 +175,7 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
             ForwardWrites::Adaptive
         }),
         committer: flags.committer,
+        simulate: flags.simulate,
     };
     Ok((StoreConfig { durability: Durability::Async, background: Background::Inline, ..config }, plan))
 }

@@ -6,6 +6,7 @@ use super::Ended;
 use crate::cli::flags::LatencyFlags;
 use crate::cli::resolve;
 use crate::engines::storage::store::Store;
+use crate::lab::latency::simulation::{SimulatedMachine, Simulation};
 use crate::lab::latency::{self, LatencyReport, TrialTimes};
 use crate::report;
 use crate::report::json::{JsonOut, conclude};
@@ -73,10 +74,36 @@ fn text(measured: &LatencyReport, profile: bool) -> String {
             );
         }
     }
+    if let Some(simulation) = &measured.simulation {
+        text += &simulated(simulation);
+    }
     let _ = writeln!(
         text,
         "rows      {}",
         if measured.equal { "equal after all four ways" } else { "NOT EQUAL: a fault of the program" }
     );
+    text
+}
+
+fn simulated(simulation: &Simulation) -> String {
+    let mut text = String::new();
+    let percent = |error: f64| format!("{:.1}%", 100.0 * error);
+    let _ = writeln!(
+        text,
+        "simulated from {} traces, {:.2} us to another processor; differs from what was measured by {} on one, {} on two",
+        simulation.transactions,
+        simulation.hop_us,
+        percent(simulation.error_p1),
+        simulation.error_p2.map_or("-".to_owned(), percent),
+    );
+    for SimulatedMachine { name, cpus, mean_us, ratio, busy_us, failed_us, token_us, idle_us, violations } in
+        simulation.machines.iter().chain(&simulation.changes)
+    {
+        let _ = writeln!(
+            text,
+            "  {name:<18} on {cpus}  mean {mean_us:8.2} us  {ratio:.3}   busy {busy_us:.1}, failed {failed_us:.1}, token \
+             {token_us:.1}, idle {idle_us:.1} us; {violations:.2} violations"
+        );
+    }
     text
 }

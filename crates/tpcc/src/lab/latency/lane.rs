@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use speculate::{Dependence, Options, Stats};
+use speculate::{Dependence, LoopTrace, Options, Stats};
 
 use super::{Latencies, LatencyMix};
 use crate::engines::storage::ahead::Governed;
@@ -144,6 +144,11 @@ impl<'s> Lane<'s> {
     /// What speculation has done, and what stood in its way.
     pub(super) fn speculation(&mut self) -> (Stats, Vec<Dependence>) {
         self.ahead.as_mut().map(|ahead| (ahead.loops.take_stats(), ahead.loops.profile())).unwrap_or_default()
+    }
+
+    /// The loops of the last transaction, where they are traced.
+    pub(super) fn take_traces(&mut self) -> Vec<LoopTrace> {
+        self.ahead.as_mut().map(|ahead| ahead.loops.take_traces()).unwrap_or_default()
     }
 
     /// Time of a loop of two epochs whose bodies do nothing, in microseconds.

@@ -7,6 +7,7 @@
 
 mod interval;
 mod lane;
+pub(crate) mod simulation;
 
 use std::time::Instant;
 
@@ -17,6 +18,7 @@ use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 
 use self::interval::Ratio;
 use self::lane::{Lane, TrialInput, Work};
+use self::simulation::{MeasuredMeans, Simulation, Traced, TracedTransaction};
 use crate::engines::storage::ahead::loops::TransactionLoop;
 use crate::engines::storage::store::Store;
 use crate::report::model::schema_of;
@@ -83,6 +85,8 @@ pub(crate) struct Latencies {
     pub(crate) forwarding: ForwardWrites,
     /// Who confirms and writes epochs.
     pub(crate) committer: CommitBy,
+    /// Whether to simulate other numbers of processors.
+    pub(crate) simulate: bool,
 }
 
 /// When loops run ahead.
@@ -220,6 +224,8 @@ pub(crate) struct LatencyReport {
     pub(crate) fork_join_us: f64,
     /// What rewound epochs, the dearest first.
     pub(crate) dependences: Vec<DependenceFound>,
+    /// What the transaction would take on other numbers of processors; null without `--simulate`.
+    pub(crate) simulation: Option<Simulation>,
     /// Digest of all rows after `sequential`.
     pub(crate) fingerprint: String,
     /// Whether all ways left the same rows.
@@ -232,6 +238,10 @@ const BLOCK: u64 = 10;
 const WARM: u64 = 20;
 /// Ways.
 const WAYS: usize = 4;
+/// Ways beside them whose loops are traced: on one worker and on two.
+const TRACED: usize = 2;
+/// Transactions that are traced of each.
+const TRACED_TRANSACTIONS: usize = 400;
 
 /// Runs a plan on copies of the database.
 pub(crate) fn run(
@@ -240,7 +250,8 @@ pub(crate) fn run(
     database: &Store,
     loaded: &Loaded,
 ) -> Result<LatencyReport, Error> {
-    let stores = (0..WAYS)
+    let lanes = if plan.simulate { WAYS + TRACED } else { WAYS };
+    let stores = (0..lanes)
         .map(|way| database.copy_in_memory(&StoreConfig { prefetch: way != 0, ..config.clone() }))
         .collect::<Result<Vec<_>, _>>()?;
     let measured = measure(plan, &stores, loaded)?;
@@ -249,12 +260,16 @@ pub(crate) fn run(
 }
 
 fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<LatencyReport, Error> {
+    let traced = |workers| Work::Ahead(plan.options(workers, 0.0).trace(usize::MAX), Speculate::On);
     let works = [
         Work::InOrder,
         Work::InOrder,
         Work::Ahead(plan.options(1, 0.0), Speculate::On),
         Work::Ahead(plan.options(plan.epoch_workers, plan.inject), plan.speculate),
+        traced(1),
+        traced(2),
     ];
+    let mut traces: [Vec<TracedTransaction>; TRACED] = Default::default();
     let mut lanes =
         stores.iter().zip(works).map(|(store, work)| Lane::new(store, work, plan)).collect::<Result<Vec<_>, _>>()?;
 
@@ -280,10 +295,22 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
             lanes.iter_mut().for_each(Lane::forget);
         }
         // Every way has every place in turn.
-        for turn in 0..WAYS {
-            let way = (turn + block as usize) % WAYS;
+        for turn in 0..lanes.len() {
+            let way = (turn + block as usize) % lanes.len();
             let lane = &mut lanes[way];
             lane.serve()?;
+            if way >= WAYS {
+                for job in &jobs {
+                    let begun = Instant::now();
+                    lane.transact(job)?;
+                    let (ns, loops) = (begun.elapsed().as_nanos() as u64, lane.take_traces());
+                    let of = &mut traces[way - WAYS];
+                    if block >= warm && of.len() < TRACED_TRANSACTIONS {
+                        of.push(TracedTransaction::new(ns, loops));
+                    }
+                }
+                continue;
+            }
             let mut sum = 0;
             for job in &jobs {
                 let begun = Instant::now();
@@ -303,6 +330,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
 
     let (stats, profile) = lanes[3].speculation();
     let fork_join_us = lanes[3].fork_join_us()?;
+    let empty_us = (lanes[2].fork_join_us()?, fork_join_us);
     let prints = stores.iter().map(fingerprint).collect::<Result<Vec<_>, _>>()?;
     let ratios = [1, 2, 3].map(|way| Ratio::of(&sums[way], &sums[0]));
     let per_way = |pick: fn(&Ratio) -> f64| {
@@ -312,6 +340,16 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
     let transactions = blocks * BLOCK;
     let us = |ns: u64| ns as f64 / 1e3 / transactions as f64;
     let [sequential, sequential_prefetch, tls_seq, speculative] = times.each_ref().map(Spread::times);
+    let simulation = plan.simulate.then(|| {
+        let [alone, beside] = traces;
+        let ahead = plan.speculate == Speculate::On;
+        let measured = MeasuredMeans {
+            sequential_us: sequential.mean_us,
+            tls_seq_us: tls_seq.mean_us,
+            speculative: ahead.then_some((plan.epoch_workers, speculative.mean_us)),
+        };
+        simulation::run(&Traced { alone, beside, empty_us }, &measured, plan.forwarding == ForwardWrites::Always)
+    });
     let Stats { epochs, violations, injected, rewound_ns, in_order_ns, waited_ns, .. } = stats;
     Ok(LatencyReport {
         schema: schema_of("latency"),
@@ -342,6 +380,7 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
         waited_us: us(waited_ns),
         fork_join_us,
         dependences: profile.iter().map(found).collect(),
+        simulation,
         equal: prints.iter().all(|print| *print == prints[0]),
         fingerprint: prints[0].clone(),
     })

@@ -2,7 +2,7 @@
 //! transaction in order.
 
 use smallvec::SmallVec;
-use speculate::{Dependence, Options, Speculator, Stats};
+use speculate::{Dependence, LoopTrace, Options, Speculator, Stats};
 
 use super::rows::{RowKey, RowStore};
 use crate::engines::storage::store::{Store, StoreError, StoreTransaction};
@@ -299,6 +299,11 @@ impl<'s> Loops<'s> {
     /// The dependences that rewound epochs, the dearest first.
     pub(crate) fn profile(&mut self) -> Vec<Dependence> {
         self.speculator.profile()
+    }
+
+    /// The traces of loops since the last call.
+    pub(crate) fn take_traces(&mut self) -> Vec<LoopTrace> {
+        self.speculator.take_traces()
     }
 
     fn set_grain(&mut self, grain: usize) -> Result<(), StoreError> {

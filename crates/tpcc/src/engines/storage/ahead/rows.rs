@@ -148,6 +148,10 @@ impl<'s> speculate::Store for RowStore<'s> {
         }
     }
 
+    fn group(&self, key: &RowKey) -> u64 {
+        key.table as u64
+    }
+
     fn peek(&self, peeker: &mut Peeker, key: &RowKey) -> Result<(Option<RowBytes>, Place), StoreError> {
         let (row, place) = self.store.db.peek_raw(peeker, self.table(key), key.bytes())?;
         Ok((row.map(RowBytes::of), place))

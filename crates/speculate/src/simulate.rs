@@ -1,0 +1,315 @@
+//! A traced loop on a machine with any number of processors, by the rules of this crate's runtime.
+//!
+//! The paper's figures are of simulated processors. Here a trace of a real run ([`Options::trace`](crate::Options::trace)) says
+//! what each epoch did and how long that took; the simulation says when epochs begin, which reads came too early, and
+//! who waited for the token. What it leaves out: that more processors share the memory's bandwidth, and that a row goes from
+//! cache to cache more often. What the token and an epoch need from one processor to another is told it.
+
+use std::collections::{HashMap, HashSet};
+
+use smallvec::SmallVec;
+
+use crate::trace::{EpochTrace, LoopTrace, OpKind, TracedOp};
+
+/// The machine, and how loops run on it.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// Processors.
+    pub cpus: usize,
+    /// Time for the token to go from one processor to another, in nanoseconds.
+    pub hop_ns: u64,
+    /// Time until another processor has its first epoch, in nanoseconds.
+    pub fork_ns: u64,
+    /// Sub-epochs of an epoch, and operations of each but the last: see
+    /// [`Options::sub_epochs`](crate::Options::sub_epochs).
+    pub sub_epochs: (usize, usize),
+    /// Whether epochs read what earlier ones have written and not committed.
+    pub forwarding: bool,
+    /// State that epochs share beside the rows.
+    pub shared: SharedState,
+}
+
+/// Dependences between epochs that an engine has until it is changed for speculation (paper, sections 4 and 5.5). Each is a
+/// variable that operations read and then write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedState {
+    /// Operations take locks at once: those of a group share the head of a lock queue (section 4.1).
+    pub eager_locks: bool,
+    /// Writes are logged at once, at the log's one tail (section 4.2).
+    pub log_at_once: bool,
+    /// Each operation counts in one counter.
+    pub statistics: bool,
+    /// Operations of a group remember the last page, in one variable (section 4.3).
+    pub last_page: bool,
+}
+
+/// What a loop did on a machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Simulated {
+    /// From the begin of the loop to its end, in nanoseconds.
+    pub total_ns: u64,
+    /// Time of bodies and in-order parts that counted, of all processors, as the following.
+    pub busy_ns: u64,
+    /// Time of what was done in vain.
+    pub failed_ns: u64,
+    /// Time in which an epoch that had run waited for the token.
+    pub token_ns: u64,
+    /// Time without an epoch.
+    pub idle_ns: u64,
+    /// Times that an epoch was rewound.
+    pub violations: u64,
+}
+
+impl std::ops::AddAssign for Simulated {
+    fn add_assign(&mut self, other: Simulated) {
+        let Simulated { total_ns, busy_ns, failed_ns, token_ns, idle_ns, violations } = other;
+        self.total_ns += total_ns;
+        self.busy_ns += busy_ns;
+        self.failed_ns += failed_ns;
+        self.token_ns += token_ns;
+        self.idle_ns += idle_ns;
+        self.violations += violations;
+    }
+}
+
+/// Runs a traced loop on a machine.
+#[must_use]
+pub fn simulate(trace: &LoopTrace, machine: &Machine) -> Simulated {
+    let cpus = machine.cpus.max(1);
+    // When each processor takes its next epoch.
+    let fork = |cpu| trace.setup_ns + if cpu == 0 { 0 } else { machine.fork_ns };
+    let mut free: Vec<u64> = (0..cpus).map(fork).collect();
+    let mut writes = Writes::default();
+    let mut sum = Simulated { busy_ns: trace.setup_ns, ..Simulated::default() };
+    // Of the epoch before: when it passed the token on, and from where.
+    let (mut passed_at, mut passed_by) = (trace.setup_ns, 0);
+    for epoch in &trace.epochs {
+        let cpu = (0..cpus).min_by_key(|&cpu| (free[cpu], cpu)).unwrap_or_default();
+        let hop = if cpu == passed_by { 0 } else { machine.hop_ns };
+        let steps = Steps::of(epoch, machine.shared);
+        let begun = free[cpu];
+        let run = Run { epoch, steps: &steps, machine, begun, homefree: passed_at + hop };
+        let ended = run.speculate(&mut writes);
+        let committed = ended.homefree + epoch.in_order_ns;
+        writes.commit(epoch.number, committed);
+        sum.busy_ns += epoch.body_ns + epoch.in_order_ns;
+        sum.failed_ns += ended.failed_ns;
+        sum.token_ns += committed - begun - epoch.body_ns - epoch.in_order_ns - ended.failed_ns;
+        sum.violations += ended.violations;
+        (passed_at, passed_by, free[cpu]) = (committed, cpu, committed);
+    }
+    // The processor that began the loop goes on when it hears of its end.
+    sum.total_ns = passed_at + if passed_by == 0 { 0 } else { machine.hop_ns };
+    sum.idle_ns = (cpus as u64 * sum.total_ns).saturating_sub(sum.busy_ns + sum.failed_ns + sum.token_ns);
+    sum
+}
+
+/// A variable that operations of several epochs read or write.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Variable {
+    Key(u64),
+    LockQueue(u64),
+    LogTail,
+    Statistics,
+    LastPage(u64),
+}
+
+/// What an operation does, and when in its body.
+struct Step {
+    at: u64,
+    reads: Vec<Variable>,
+    writes: Vec<Variable>,
+}
+
+/// The operations of a body.
+struct Steps(Vec<Step>);
+
+impl Steps {
+    fn of(epoch: &EpochTrace, shared: SharedState) -> Steps {
+        // Of what an epoch has touched before it has a value of its own.
+        let mut touched = HashSet::new();
+        let step = |op: &TracedOp| {
+            let keys = || op.keys.iter().map(|&key| Variable::Key(key));
+            let is_write = op.kind == OpKind::Write;
+            let both = [
+                (shared.eager_locks, Variable::LockQueue(op.group)),
+                (shared.log_at_once && is_write, Variable::LogTail),
+                (shared.statistics, Variable::Statistics),
+                (shared.last_page, Variable::LastPage(op.group)),
+            ];
+            let both = || both.iter().filter(|(there, _)| *there).map(|&(_, variable)| variable);
+            let (mut reads, mut writes): (Vec<_>, Vec<_>) = (both().collect(), both().collect());
+            match op.kind {
+                OpKind::Read => reads.extend(keys()),
+                OpKind::Write => writes.extend(keys()),
+                OpKind::Escape => {}
+            }
+            reads.retain(|variable| touched.insert(*variable));
+            touched.extend(&writes);
+            Step { at: op.at_ns, reads, writes }
+        };
+        Steps(epoch.operations.iter().map(step).collect())
+    }
+}
+
+/// A write of an epoch: from when to when others could see it.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    epoch: u64,
+    step: usize,
+    from: u64,
+    /// It was taken back then.
+    to: u64,
+}
+
+/// All writes so far, those of a variable in the order of epochs.
+#[derive(Default)]
+struct Writes {
+    of: HashMap<Variable, Vec<Seen>>,
+    /// When epochs have committed, in their order.
+    committed: Vec<(u64, u64)>,
+}
+
+impl Writes {
+    /// The writes of a variable that an epoch can have missed or seen coming at a time: those of the epochs before it back
+    /// to one that had committed by then.
+    fn beside(&self, variable: Variable, epoch: u64, at: u64) -> SmallVec<[Seen; 16]> {
+        let mut found = SmallVec::new();
+        for write in self.of.get(&variable).into_iter().flatten().rev() {
+            if write.epoch >= epoch {
+                continue;
+            }
+            found.push(*write);
+            if write.to == u64::MAX && self.committed_at(write.epoch) <= at {
+                break;
+            }
+        }
+        found
+    }
+
+    /// When an epoch has committed; never, if it has not.
+    fn committed_at(&self, epoch: u64) -> u64 {
+        self.committed.binary_search_by_key(&epoch, |&(epoch, _)| epoch).map_or(u64::MAX, |at| self.committed[at].1)
+    }
+
+    /// The first time after `at` at which an epoch's read of a variable would get another value than at `at`.
+    fn changes_after(&self, variable: Variable, epoch: u64, at: u64) -> Option<u64> {
+        let beside = self.beside(variable, epoch, at);
+        let newest =
+            |time: u64| beside.iter().filter(|w| w.from <= time && time < w.to).map(|w| (w.epoch, w.step)).max();
+        let mut later: SmallVec<[u64; 32]> =
+            beside.iter().flat_map(|w| [w.from, w.to]).filter(|&time| time > at && time < u64::MAX).collect();
+        later.sort_unstable();
+        let got = newest(at);
+        later.into_iter().find(|&time| newest(time) != got)
+    }
+
+    fn publish(&mut self, variable: Variable, write: Seen) {
+        self.of.entry(variable).or_default().push(write);
+    }
+
+    /// Takes the writes of the newest epoch back from a step on.
+    fn withdraw(&mut self, steps: &Steps, epoch: u64, from_step: usize, at: u64) {
+        let variables: HashSet<_> = steps.0[from_step..].iter().flat_map(|step| &step.writes).collect();
+        for variable in variables {
+            let own = self.of.get_mut(variable).into_iter().flatten().rev().take_while(|w| w.epoch == epoch);
+            for write in own.filter(|w| w.step >= from_step && w.to == u64::MAX) {
+                write.to = at.max(write.from);
+            }
+        }
+    }
+
+    fn commit(&mut self, epoch: u64, at: u64) {
+        self.committed.push((epoch, at));
+    }
+
+    /// Whether an epoch has committed a write of a variable between two times.
+    fn committed_between(&self, variable: Variable, from: u64, to: u64) -> bool {
+        let written = self.of.get(&variable).into_iter().flatten().rev().filter(|w| w.to == u64::MAX);
+        written.map(|w| self.committed_at(w.epoch)).any(|at| from < at && at <= to)
+    }
+}
+
+/// An epoch on its processor.
+struct Run<'a> {
+    epoch: &'a EpochTrace,
+    steps: &'a Steps,
+    machine: &'a Machine,
+    begun: u64,
+    /// When the token is there.
+    homefree: u64,
+}
+
+/// How an epoch came to its commit.
+struct Ended {
+    homefree: u64,
+    failed_ns: u64,
+    violations: u64,
+}
+
+impl Run<'_> {
+    /// Runs the body until it is right and the token is there.
+    fn speculate(&self, writes: &mut Writes) -> Ended {
+        let steps = &self.steps.0;
+        // What is to be added to a step's time in the body: later runs begin later.
+        let mut offset = vec![self.begun; steps.len()];
+        let mut end = self.begun + self.epoch.body_ns;
+        let mut ended = Ended { homefree: end.max(self.homefree), failed_ns: 0, violations: 0 };
+        let mut waited = 0;
+        self.publish(writes, &offset, 0);
+        while let Some((step, noticed)) = self.violation(writes, &offset, end, ended.homefree) {
+            let checkpoint = self.checkpoint(step);
+            let resumed = steps[checkpoint].at;
+            ended.violations += 1;
+            waited += noticed.saturating_sub(end);
+            writes.withdraw(self.steps, self.epoch.number, checkpoint, noticed);
+            offset[checkpoint..].fill(noticed - resumed.min(noticed));
+            end = noticed + self.epoch.body_ns.saturating_sub(resumed);
+            self.publish(writes, &offset, checkpoint);
+            ended.homefree = end.max(self.homefree);
+        }
+        ended.failed_ns = (end - self.begun).saturating_sub(self.epoch.body_ns + waited);
+        ended
+    }
+
+    /// The read that is found wrong first, and when: with forwarding at a look around after the write, else when the epoch is
+    /// confirmed.
+    fn violation(&self, writes: &Writes, offset: &[u64], end: u64, homefree: u64) -> Option<(usize, u64)> {
+        let steps = &self.steps.0;
+        let reads =
+            steps.iter().enumerate().flat_map(|(i, step)| step.reads.iter().map(move |&variable| (i, variable)));
+        if !self.machine.forwarding {
+            let mut wrong = reads.filter(|&(i, of)| writes.committed_between(of, offset[i] + steps[i].at, homefree));
+            return wrong.next().map(|(i, _)| (i, homefree));
+        }
+        let found = reads.filter_map(|(i, variable)| {
+            let changed = writes.changes_after(variable, self.epoch.number, offset[i] + steps[i].at)?;
+            (changed <= homefree).then(|| (self.noticed(changed, offset, end), i))
+        });
+        found.min().map(|(noticed, i)| (i, noticed))
+    }
+
+    /// When an epoch sees what has happened: at its next look around, or at once while it waits.
+    fn noticed(&self, at: u64, offset: &[u64], end: u64) -> u64 {
+        let every = self.machine.sub_epochs.1.clamp(1, 64);
+        let looks = self.steps.0.iter().enumerate().step_by(every).map(|(i, step)| offset[i] + step.at);
+        looks.filter(|&look| look >= at).min().unwrap_or(end.max(at))
+    }
+
+    fn checkpoint(&self, step: usize) -> usize {
+        let (number, operations) = self.machine.sub_epochs;
+        (step / operations.max(1)).min(number.max(1) - 1) * operations
+    }
+
+    fn publish(&self, writes: &mut Writes, offset: &[u64], from_step: usize) {
+        for (i, step) in self.steps.0.iter().enumerate().skip(from_step) {
+            for &variable in &step.writes {
+                let seen = Seen { epoch: self.epoch.number, step: i, from: offset[i] + step.at, to: u64::MAX };
+                writes.publish(variable, seen);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! When the operations of an epoch began, where its loop is traced.
+
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// Times of an epoch, as taken.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    /// When each operation began, in nanoseconds since the body did.
+    pub(crate) begun_ns: Vec<u64>,
+    /// Time until the body began, since the worker was free for it.
+    pub(crate) before_ns: u64,
+    /// Time of the body.
+    pub(crate) body_ns: u64,
+    /// Time between homefree and the passing of the token.
+    pub(crate) in_order_ns: u64,
+}
+
+impl Times {
+    pub(crate) fn clear(&mut self) {
+        self.begun_ns.clear();
+        (self.before_ns, self.body_ns, self.in_order_ns) = (0, 0, 0);
+    }
+}
+
+/// A run of a body that is timed. Replayed operations keep their times, and what follows is put behind them.
+#[derive(Debug)]
+pub(crate) struct Timing {
+    begun: Instant,
+    /// When the first operation that is done began in an earlier run; none once one has been done.
+    resumes_at: Option<u64>,
+    /// To be added to the time since `begun`.
+    skew: i64,
+}
+
+impl Timing {
+    /// A run that gets so many recorded answers.
+    pub(crate) fn begin(times: &mut Times, replayed: usize) -> Timing {
+        let resumes_at = times.begun_ns.get(replayed).copied();
+        times.begun_ns.truncate(replayed);
+        Timing { begun: Instant::now(), resumes_at: resumes_at.filter(|_| replayed > 0), skew: 0 }
+    }
+
+    /// An operation begins.
+    pub(crate) fn operation(&mut self, times: &mut Times) {
+        let now = self.begun.elapsed().as_nanos() as i64;
+        if let Some(at) = self.resumes_at.take() {
+            self.skew = at as i64 - now;
+        }
+        times.begun_ns.push((now + self.skew).max(0) as u64);
+    }
+
+    /// The body has ended.
+    pub(crate) fn end(self, times: &mut Times) {
+        times.body_ns = (self.begun.elapsed().as_nanos() as i64 + self.skew).max(0) as u64;
+    }
+}
+
+/// What it takes to read the clock, in nanoseconds.
+pub(crate) fn clock_ns() -> u64 {
+    static CLOCK: OnceLock<u64> = OnceLock::new();
+    *CLOCK.get_or_init(|| {
+        const READINGS: u32 = 1_000;
+        let once = || {
+            let begun = Instant::now();
+            (0..READINGS).for_each(|_| {
+                std::hint::black_box(Instant::now().elapsed());
+            });
+            (begun.elapsed() / (2 * READINGS)).as_nanos() as u64
+        };
+        (0..5).map(|_| once()).min().unwrap_or_default()
+    })
+}

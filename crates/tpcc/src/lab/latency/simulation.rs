@@ -1,0 +1,167 @@
+//! What a transaction would take on other numbers of processors: its traced loops, simulated, and the rest of it as it was.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use speculate::LoopTrace;
+use speculate::simulate::{Machine, SharedState, Simulated, simulate};
+
+/// A transaction that was traced.
+pub(super) struct TracedTransaction {
+    /// Its time outside of loops, in nanoseconds.
+    outside_ns: u64,
+    loops: Vec<LoopTrace>,
+}
+
+impl TracedTransaction {
+    /// Of one that took so long, its traces included.
+    pub(super) fn new(ns: u64, loops: Vec<LoopTrace>) -> TracedTransaction {
+        let inside: u64 = loops.iter().map(|trace| trace.elapsed_ns + trace.tracing_ns).sum();
+        TracedTransaction { outside_ns: ns.saturating_sub(inside), loops }
+    }
+}
+
+/// Traced transactions of a mix, with what else the simulation has to know.
+pub(super) struct Traced {
+    /// Run on one worker.
+    pub(super) alone: Vec<TracedTransaction>,
+    /// Run on two workers: rows come from another processor's cache.
+    pub(super) beside: Vec<TracedTransaction>,
+    /// An empty loop of two epochs on one and on two workers, in microseconds.
+    pub(super) empty_us: (f64, f64),
+}
+
+/// A mean transaction on a simulated machine. Times in microseconds, of all processors together but for the mean.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct SimulatedMachine {
+    /// What the machine or the engine lacks or has.
+    pub(crate) name: String,
+    /// Processors.
+    pub(crate) cpus: usize,
+    /// Time of a transaction.
+    pub(crate) mean_us: f64,
+    /// Against the measured sequential one.
+    pub(crate) ratio: f64,
+    /// What counted.
+    pub(crate) busy_us: f64,
+    /// What was done in vain.
+    pub(crate) failed_us: f64,
+    /// Epochs that had run waited for the token.
+    pub(crate) token_us: f64,
+    /// Processors had no epoch.
+    pub(crate) idle_us: f64,
+    /// Times that an epoch was rewound.
+    pub(crate) violations: f64,
+}
+
+/// What was simulated from traces of the transactions.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Simulation {
+    /// Transactions that were traced.
+    pub(crate) transactions: usize,
+    /// Time for the token, or an epoch, to go to another processor, in microseconds, as measured by empty loops.
+    pub(crate) hop_us: f64,
+    /// Share of the time of a transaction on one processor that its loop takes.
+    pub(crate) coverage: f64,
+    /// Operations of an epoch, mean.
+    pub(crate) operations_per_epoch: f64,
+    /// Time of an epoch, its in-order part included, on one processor, mean, in microseconds.
+    pub(crate) epoch_us: f64,
+    /// Epochs of a transaction, mean.
+    pub(crate) epochs: f64,
+    /// By how much the simulation of one processor differs from speculation's code measured on one: share of the latter.
+    pub(crate) error_p1: f64,
+    /// The same for two processors; null where speculation was not measured on two.
+    pub(crate) error_p2: Option<f64>,
+    /// 1, 2, 4 and 8 processors.
+    pub(crate) machines: Vec<SimulatedMachine>,
+    /// Four processors, and an engine that lacks what was changed for speculation: each line has one change more.
+    pub(crate) changes: Vec<SimulatedMachine>,
+}
+
+/// Measured means of a transaction, in microseconds.
+pub(super) struct MeasuredMeans {
+    pub(super) sequential_us: f64,
+    pub(super) tls_seq_us: f64,
+    /// With so many workers.
+    pub(super) speculative: Option<(usize, f64)>,
+}
+
+/// The engine as it is: epochs share nothing beside rows.
+const CHANGED: SharedState =
+    SharedState { eager_locks: false, log_at_once: false, statistics: false, last_page: false };
+
+/// Sub-epochs as a speculator has them unless told otherwise.
+const SUB_EPOCHS: (usize, usize) = (8, 8);
+
+/// Transactions that the changes of figure 21 are simulated with.
+const FEW: usize = 100;
+
+/// Simulates the machines of the paper's figures 20 and 21.
+pub(super) fn run(traced: &Traced, measured: &MeasuredMeans, forwarding: bool) -> Simulation {
+    let hop_ns = ((traced.empty_us.1 - traced.empty_us.0).max(0.0) * 1e3 / 2.0) as u64;
+    let machine = |cpus| Machine { cpus, hop_ns, fork_ns: hop_ns, sub_epochs: SUB_EPOCHS, forwarding, shared: CHANGED };
+    let on = |name: &str, machine: &Machine| {
+        let transactions = if machine.cpus == 1 { &traced.alone } else { &traced.beside };
+        mean(name, transactions, machine, measured.sequential_us)
+    };
+    let machines: Vec<_> = [1, 2, 4, 8].iter().map(|&cpus| on(&format!("{cpus} processors"), &machine(cpus))).collect();
+    let no_sub_epochs = Machine { sub_epochs: (1, 1), forwarding: true, ..machine(4) };
+    let none = SharedState { eager_locks: true, log_at_once: true, statistics: true, last_page: true };
+    let lazy_locks = SharedState { eager_locks: false, ..none };
+    let own_statistics = SharedState { statistics: false, ..lazy_locks };
+    let no_last_page = SharedState { last_page: false, ..own_statistics };
+    let steps = [
+        ("no optimizations", Machine { shared: none, ..no_sub_epochs }),
+        ("lazy locks", Machine { shared: lazy_locks, ..no_sub_epochs }),
+        ("statistics apart", Machine { shared: own_statistics, ..no_sub_epochs }),
+        ("no last page", Machine { shared: no_last_page, ..no_sub_epochs }),
+        ("log at commit", no_sub_epochs),
+        ("sub-epochs", Machine { forwarding: true, ..machine(4) }),
+    ];
+    // Where everything depends on everything a simulation takes long.
+    let few = &traced.beside[..traced.beside.len().min(FEW)];
+    let error = |simulated: f64, measured: f64| (simulated - measured).abs() / measured;
+    let epochs = || traced.alone.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
+    let number = epochs().count().max(1) as f64;
+    let epoch_ns: u64 = epochs().map(|epoch| epoch.body_ns + epoch.in_order_ns).sum();
+    let outside_ns: u64 = traced.alone.iter().map(|tx| tx.outside_ns).sum();
+    Simulation {
+        transactions: traced.alone.len(),
+        hop_us: hop_ns as f64 / 1e3,
+        coverage: epoch_ns as f64 / (epoch_ns + outside_ns).max(1) as f64,
+        operations_per_epoch: epochs().map(|epoch| epoch.operations.len()).sum::<usize>() as f64 / number,
+        epoch_us: epoch_ns as f64 / 1e3 / number,
+        epochs: number / traced.alone.len().max(1) as f64,
+        error_p1: error(machines[0].mean_us, measured.tls_seq_us),
+        error_p2: measured
+            .speculative
+            .filter(|(workers, _)| *workers == 2)
+            .map(|(_, us)| error(machines[1].mean_us, us)),
+        machines,
+        changes: steps.iter().map(|(name, machine)| mean(name, few, machine, measured.sequential_us)).collect(),
+    }
+}
+
+/// The mean of transactions on a machine.
+fn mean(name: &str, transactions: &[TracedTransaction], machine: &Machine, sequential_us: f64) -> SimulatedMachine {
+    let mut sum = Simulated::default();
+    for tx in transactions {
+        // Outside of loops one processor is busy.
+        let (ns, idle) = (tx.outside_ns, tx.outside_ns * (machine.cpus as u64 - 1));
+        sum += Simulated { total_ns: ns, busy_ns: ns, idle_ns: idle, ..Simulated::default() };
+        tx.loops.iter().for_each(|trace| sum += simulate(trace, machine));
+    }
+    let each = |total: u64| total as f64 / transactions.len().max(1) as f64;
+    let us = |ns: u64| each(ns) / 1e3;
+    SimulatedMachine {
+        name: name.to_owned(),
+        cpus: machine.cpus,
+        mean_us: us(sum.total_ns),
+        ratio: us(sum.total_ns) / sequential_us,
+        busy_us: us(sum.busy_ns),
+        failed_us: us(sum.failed_ns),
+        token_us: us(sum.token_ns),
+        idle_us: us(sum.idle_ns),
+        violations: each(sum.violations),
+    }
+}
