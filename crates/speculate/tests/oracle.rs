@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use common::{Locks, Rows};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use speculate::{Committer, Epoch, Forwarding, LoopError, Options, Speculator};
+use speculate::{Committer, Epoch, EpochTrace, Forwarding, LoopError, OpKind, Options, Speculator};
 
 /// Keys are few, so that dependences are many.
 const KEYS: u8 = 12;
@@ -126,23 +126,32 @@ fn refused_in_order(result: u64) -> bool {
     result % 61 == 60
 }
 
-/// The oracle: a map.
-struct Plain<'a>(&'a mut BTreeMap<u8, u64>, &'a mut i64);
+/// An operation as a trace tells it: what it did, its group (of rows: the key), and how many keys it had.
+type Told = (OpKind, u64, usize);
+
+/// The oracle: a map, what was taken, and what was done to it.
+struct Plain<'a>(&'a mut BTreeMap<u8, u64>, &'a mut i64, &'a mut Vec<Told>);
 
 impl Data for Plain<'_> {
     fn get(&mut self, key: u8) -> Option<u64> {
+        self.2.push((OpKind::Read, u64::from(key), 1));
         self.0.get(&key).copied()
     }
     fn put(&mut self, key: u8, value: u64) {
+        self.2.push((OpKind::Write, u64::from(key), 1));
         self.0.insert(key, value);
     }
     fn delete(&mut self, key: u8) {
+        self.2.push((OpKind::Write, u64::from(key), 1));
         self.0.remove(&key);
     }
     fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)> {
-        self.0.range(first..=last).take(most).map(|(key, value)| (*key, *value)).collect()
+        let rows: Vec<_> = self.0.range(first..=last).take(most).map(|(key, value)| (*key, *value)).collect();
+        self.2.push((OpKind::Read, u64::from(first), rows.len()));
+        rows
     }
     fn escape(&mut self) {
+        self.2.push((OpKind::Escape, 0, 0));
         *self.1 += 1;
     }
 }
@@ -197,12 +206,12 @@ fn options() -> impl Strategy<Value = Options> {
 }
 
 /// Runs a loop sequentially and speculatively, and compares.
-fn compare(options: Options, collects: bool, before: &BTreeMap<u8, u64>, items: &[Vec<Step>]) {
+fn compare(options: Options, collects: bool, before: &BTreeMap<u8, u64>, items: &[Vec<Step>], traces: bool) {
     let mut rows = before.clone();
-    let (mut results, mut escaped) = (Vec::new(), 0);
+    let (mut results, mut escaped, mut done) = (Vec::new(), 0, Vec::new());
     let mut end = End::Done;
     for (item, steps) in items.iter().enumerate() {
-        let iteration = || iterate(&mut Plain(&mut rows, &mut escaped), item as u64, steps);
+        let iteration = || iterate(&mut Plain(&mut rows, &mut escaped, &mut done), item as u64, steps);
         match catch_unwind(AssertUnwindSafe(iteration)) {
             Ok(Ok(result)) if !collects && refused_in_order(result) => end = End::Failed(result),
             Ok(Ok(result)) => results.push(result),
@@ -215,7 +224,7 @@ fn compare(options: Options, collects: bool, before: &BTreeMap<u8, u64>, items: 
     }
 
     let store = Rows::with(before);
-    let mut speculator = Speculator::new(options).unwrap();
+    let mut speculator = Speculator::new(options.trace(usize::from(traces))).unwrap();
     let taken = Arc::new(AtomicI64::new(0));
     let mut seen = Vec::new();
     let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -240,10 +249,19 @@ fn compare(options: Options, collects: bool, before: &BTreeMap<u8, u64>, items: 
         Ok(Err(other)) => panic!("{other:?}"),
         Err(panic) => End::Panicked(*panic.downcast_ref().unwrap()),
     };
+    let is_traced = traces && end == End::Done;
     assert_eq!((ended, seen, store.contents()), (end, results, rows));
     assert_eq!(taken.load(Ordering::Relaxed), escaped, "what doomed epochs have taken is given back");
     let stats = speculator.take_stats();
     assert!(stats.epochs <= items.len() as u64);
+    let recorded = speculator.take_traces();
+    assert_eq!(recorded.len(), usize::from(is_traced));
+    if let [trace] = &recorded[..] {
+        let told = trace.epochs.iter().flat_map(|epoch| &epoch.operations).map(|op| (op.kind, op.group, op.keys.len()));
+        assert_eq!(told.collect::<Vec<_>>(), done, "the trace is that of a sequential run");
+        let in_time = |epoch: &EpochTrace| epoch.operations.iter().all(|op| op.at_ns <= epoch.body_ns);
+        assert!(trace.epochs.iter().all(in_time));
+    }
 }
 
 /// How many loops: the variable `PROPTEST_CASES`, or 2,000.
@@ -260,7 +278,8 @@ proptest! {
         collects: bool,
         before in prop::collection::btree_map(0..KEYS, 0u64..1000, 0..12),
         items in vec(vec(step(), 0..20), 0..24),
+        traces: bool,
     ) {
-        compare(options, collects, &before, &items);
+        compare(options, collects, &before, &items, traces);
     }
 }

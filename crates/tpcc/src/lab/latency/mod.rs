@@ -5,6 +5,7 @@
 //! Each way has a copy of the database of its own, in memory, and runs the same inputs. They take turns in short blocks, so
 //! that what else happens on the machine concerns all of them. At the end all copies must hold the same rows.
 
+pub(crate) mod dependence;
 mod interval;
 mod lane;
 pub(crate) mod simulation;

@@ -57,6 +57,32 @@ pub(crate) const MIX_TIME: Promise = promise("mix_speedup_time", "times", None, 
 /// Throughput of two workers against one.
 pub(crate) const TWO_WORKERS: Promise = promise("steps_two_workers_vs_one", "times", None, AtLeast(1.7));
 
+/// In-order part of an epoch, for each item of a long New-Order.
+pub(crate) const IN_ORDER: Promise = promise("in_order_us_per_item", "us", None, AtMost(0.25));
+/// Work done again after a violation late in an epoch, against a restart.
+pub(crate) const REDONE: Promise = promise("redone_subepochs_vs_restart", "share", None, AtMost(0.60));
+/// Simulated against measured time on one processor.
+pub(crate) const ERROR_P1: Promise = promise("simulator_error_p1", "share", None, AtMost(0.10));
+/// Simulated against measured time on two.
+pub(crate) const ERROR_P2: Promise = promise("simulator_error_p2", "share", None, AtMost(0.10));
+/// Time on two processors, measured, and on four, simulated, against the sequential time: New-Order, the long one, Delivery by
+/// districts, Stock-Level. Of the paper only the last one's value on four is told in its text.
+pub(crate) const ON_PROCESSORS: [(Promise, Promise); 4] = [
+    (promise("p2_new_order", "times", None, AtMost(0.55)), promise("p4_new_order", "times", None, AtMost(0.54))),
+    (
+        promise("p2_new_order_150", "times", None, AtMost(0.42)),
+        promise("p4_new_order_150", "times", None, AtMost(0.35)),
+    ),
+    (
+        promise("p2_delivery_outer", "times", None, AtMost(0.66)),
+        promise("p4_delivery_outer", "times", None, AtMost(0.45)),
+    ),
+    (
+        promise("p2_stock_level", "times", None, AtMost(0.55)),
+        promise("p4_stock_level", "times", Some(0.40), AtMost(0.40)),
+    ),
+];
+
 impl Promise {
     /// The claim with an exact value.
     pub(crate) fn found(self, value: f64, note: impl Into<String>) -> Claim {

@@ -36,6 +36,8 @@ pub(crate) struct Lab {
     databases: HashMap<(u32, bool), PathBuf>,
     /// What was counted so far: experiments share it.
     counted: HashMap<String, Counts>,
+    /// What runs have written that several experiments look at.
+    runs: HashMap<String, Value>,
     started: std::time::Instant,
 }
 
@@ -68,6 +70,7 @@ impl Lab {
             uncountable: cachegrind::unavailable(),
             databases: HashMap::new(),
             counted: HashMap::new(),
+            runs: HashMap::new(),
             started: std::time::Instant::now(),
         })
     }
@@ -99,6 +102,16 @@ impl Lab {
         let text = std::fs::read_to_string(&file).map_err(|e| said(&format!("wrote no JSON: {e}")))?;
         let _ = std::fs::remove_file(&file);
         serde_json::from_str(&text).map_err(|e| said(&format!("wrote no JSON: {e}")))
+    }
+
+    /// What another experiment has made known under this name.
+    pub(crate) fn known(&self, name: &str) -> Option<Value> {
+        self.runs.get(name).cloned()
+    }
+
+    /// Makes a run known to the experiments that follow.
+    pub(crate) fn know(&mut self, name: String, run: Value) {
+        self.runs.insert(name, run);
     }
 
     /// Directory of a database with so many warehouses, loaded when first asked for.

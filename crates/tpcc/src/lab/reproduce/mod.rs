@@ -9,6 +9,7 @@ mod claims;
 pub(crate) mod directory;
 pub(crate) mod lab;
 mod report;
+mod speculate;
 mod steps;
 mod table;
 
@@ -46,7 +47,7 @@ pub(crate) struct Paper {
 }
 
 /// All papers.
-pub(crate) const PAPERS: &[Paper] = &[steps::PAPER];
+pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER];
 
 /// What experiments add to.
 #[derive(Debug, Default)]

@@ -8,3 +8,4 @@ mod steps;
 
 pub(crate) use engine::AheadStore;
 pub(crate) use governed::Governed;
+pub(crate) use rows::RowStore;

@@ -1,0 +1,80 @@
+//! A loop in which each iteration needs a row of the one before, at a place of its body that moves: what an epoch does again
+//! with so many sub-epochs (TLS paper, figures 10 and 11).
+
+use std::time::Instant;
+
+use speculate::{Forwarding, Options, Speculator};
+
+use crate::engines::storage::ahead::RowStore;
+use crate::engines::storage::store::{Store, StoreError};
+use crate::workload::engine::OpenTransaction;
+use crate::workload::error::Error;
+use crate::workload::generate::Random;
+use crate::workload::loaded::Loaded;
+use crate::workload::ops::RowOps;
+use crate::workload::schema::keys::{DistrictKey, StockKey};
+use crate::workload::schema::tables::{District, Stock};
+
+/// Rows that an iteration reads beside the one that it depends on.
+pub(crate) const READS: usize = 32;
+/// Iterations of a loop, each an epoch.
+const EPOCHS: usize = 8;
+
+/// What loops with a dependence did.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DependenceCost {
+    /// Done in vain for each violation, in microseconds.
+    pub(crate) redone_us: f64,
+    /// A loop, in microseconds.
+    pub(crate) loop_us: f64,
+}
+
+/// Runs such loops with the dependence after `before` of the reads, and so many sub-epochs.
+pub(crate) fn run(
+    store: &Store,
+    loaded: &Loaded,
+    before: usize,
+    sub_epochs: usize,
+    loops: u32,
+    seed: u64,
+) -> Result<DependenceCost, Error> {
+    let failed = |error: StoreError| Error::failed(error.to_string());
+    let rows = RowStore::new(store);
+    // What is read too early is found when it is confirmed, so that each epoch but the first is violated once.
+    let options = Options::new().workers(2).forwarding(Forwarding::Never);
+    let options = options.sub_epochs(sub_epochs, READS.div_ceil(sub_epochs).max(1));
+    let mut speculator = Speculator::new(options).map_err(|error| Error::failed(error.to_string()))?;
+    let mut random = Random::stream(seed, 2);
+    let district = DistrictKey { w: 1, d: 1 };
+    let mut took = 0.0;
+    for _ in 0..loops {
+        let items: Vec<u32> = (0..EPOCHS * READS).map(|_| random.within(1, loaded.scale.items)).collect();
+        let mut tx = store.begin().map_err(failed)?;
+        let begun = Instant::now();
+        let ran = tx.run_ahead(
+            &mut speculator,
+            &rows,
+            items.chunks(READS),
+            |epoch, items| {
+                for (i, &item) in items.iter().enumerate() {
+                    if i == before {
+                        epoch.update_row::<District, _>(&district, |hot, _| hot.ytd.set(hot.ytd.get() + 1))?;
+                    }
+                    let key = StockKey { w: 1, i: item };
+                    std::hint::black_box(epoch.row::<Stock, _>(&key, |row| row.hot.quantity.get())?);
+                }
+                Ok(())
+            },
+            drop,
+        );
+        ran.map_err(|failure| Error::failed(failure.to_string()))?;
+        took += begun.elapsed().as_secs_f64();
+        tx.rollback().map_err(failed)?;
+        store.database().step().map_err(|error| Error::failed(error.to_string()))?;
+    }
+    let stats = speculator.take_stats();
+    Ok(DependenceCost {
+        redone_us: stats.rewound_ns as f64 / 1e3 / stats.violations.max(1) as f64,
+        loop_us: took * 1e6 / f64::from(loops),
+    })
+}

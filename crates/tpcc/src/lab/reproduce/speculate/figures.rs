@@ -1,0 +1,199 @@
+//! The paper's Table II and figures 19 to 21, from runs of `tpcc latency --simulate`, one for each transaction.
+
+use serde_json::Value;
+
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::claims::{self, Promise};
+use crate::lab::reproduce::lab::{Lab, SEED, words};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+
+/// A transaction of the paper: as `--mix` calls it, its sequential time in millions of cycles, coverage, epochs (Table II).
+struct Benchmark {
+    mix: &'static str,
+    mcycles: f64,
+    coverage: f64,
+    epochs: f64,
+    /// Transactions to measure, long and quick.
+    transactions: (u64, u64),
+}
+
+const BENCHMARKS: [Benchmark; 7] = [
+    Benchmark { mix: "new-order", mcycles: 62.0, coverage: 0.78, epochs: 9.7, transactions: (6_000, 1_500) },
+    Benchmark { mix: "new-order-150", mcycles: 509.0, coverage: 0.94, epochs: 99.6, transactions: (1_600, 400) },
+    Benchmark { mix: "delivery", mcycles: 374.0, coverage: 0.63, epochs: 10.0, transactions: (2_000, 600) },
+    Benchmark { mix: "delivery-outer", mcycles: 374.0, coverage: 0.99, epochs: 10.0, transactions: (2_000, 600) },
+    Benchmark { mix: "stock-level", mcycles: 253.0, coverage: 0.98, epochs: 191.7, transactions: (3_000, 800) },
+    Benchmark { mix: "payment", mcycles: 26.0, coverage: 0.30, epochs: 2.0, transactions: (6_000, 1_500) },
+    Benchmark { mix: "order-status", mcycles: 17.0, coverage: 0.38, epochs: 12.7, transactions: (6_000, 1_500) },
+];
+
+const MIX: &str = "transaction";
+const RATIO: &str = "time, sequential = 1";
+
+/// Runs of all transactions, each made when it is first asked for.
+fn runs(lab: &mut Lab) -> Result<Vec<(&'static Benchmark, Value)>, Error> {
+    BENCHMARKS
+        .iter()
+        .map(|of| {
+            let key = format!("latency {}", of.mix);
+            if let Some(known) = lab.known(&key) {
+                return Ok((of, known));
+            }
+            let n = if lab.quick { of.transactions.1 } else { of.transactions.0 };
+            lab.say(&format!("{n} transactions {} in six ways", of.mix));
+            let data = lab.database(1)?;
+            let how = format!("latency --mix {} --transactions {n} --seed {SEED} --simulate --data", of.mix);
+            let run = lab.tpcc(&words(&how, &data))?;
+            if run["equal"] != true {
+                return Err(Error::failed(format!("latency {}: the ways left different rows", of.mix)));
+            }
+            lab.know(key, run.clone());
+            Ok((of, run))
+        })
+        .collect()
+}
+
+/// A series over the transactions.
+fn over_mixes(
+    name: &str,
+    y_label: &str,
+    runs: &[(&Benchmark, Value)],
+    value: impl Fn(&Benchmark, &Value) -> Option<Spread>,
+) -> Series {
+    let mut series = Series::new(name, MIX, y_label);
+    runs.iter().for_each(|(of, run)| series.push(of.mix, value(of, run)));
+    series
+}
+
+fn at(run: &Value, pointer: &str) -> Option<f64> {
+    run.pointer(pointer).and_then(Value::as_f64)
+}
+
+fn exact(run: &Value, pointer: &str) -> Option<Spread> {
+    at(run, pointer).map(Spread::exact)
+}
+
+/// A measured ratio with its interval.
+fn ratio(run: &Value, way: &str) -> Option<Spread> {
+    let of = |end: &str| at(run, &format!("/{end}/{way}"));
+    Some(Spread { mid: of("ratio")?, low: of("ratio_low")?, high: of("ratio_high")? })
+}
+
+/// Table II.
+pub(super) fn table2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let runs = runs(lab)?;
+    let columns: [(&str, &str, &str); 5] = [
+        ("sequential", "us a transaction", "/sequential/mean_us"),
+        ("coverage", "share of the transaction that is its loop", "/simulation/coverage"),
+        ("epochs", "epochs of a transaction", "/simulation/epochs"),
+        ("epoch", "us of an epoch", "/simulation/epoch_us"),
+        ("operations", "operations of an epoch", "/simulation/operations_per_epoch"),
+    ];
+    for (name, label, pointer) in columns {
+        let name = format!("speculate-table2 {name}");
+        findings.series.push(over_mixes(&name, label, &runs, |_, run| exact(run, pointer)));
+    }
+    let paper: [(&str, &str, fn(&Benchmark) -> f64); 3] = [
+        ("sequential, paper", "millions of cycles", |of| of.mcycles),
+        ("coverage, paper", "share of the transaction that is its loop", |of| of.coverage),
+        ("epochs, paper", "epochs of a transaction", |of| of.epochs),
+    ];
+    for (name, label, value) in paper {
+        let name = format!("speculate-table2 {name}");
+        findings.series.push(over_mixes(&name, label, &runs, |of, _| Some(Spread::exact(value(of)))));
+    }
+    claims(&runs, findings);
+    Ok(())
+}
+
+/// Figure 19.
+pub(super) fn fig19(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let runs = runs(lab)?;
+    let mut push = |name: &str, value: &dyn Fn(&Value) -> Option<Spread>| {
+        let name = format!("speculate-fig19 {name}");
+        findings.series.push(over_mixes(&name, RATIO, &runs, |_, run| value(run)));
+    };
+    push("groups announced, 1 processor", &|run| ratio(run, "sequential_prefetch"));
+    push("TLS-SEQ, 1 processor", &|run| ratio(run, "tls_seq"));
+    push("ahead, 2 processors", &|run| ratio(run, "speculative"));
+    push("simulated, 4 processors", &|run| exact(run, "/simulation/machines/2/ratio"));
+    parts("speculate-fig19", 2, &runs, findings);
+    claims(&runs, findings);
+    Ok(())
+}
+
+/// What processors did, as shares of their time.
+fn parts(id: &str, machine: usize, runs: &[(&Benchmark, Value)], findings: &mut Results) {
+    for part in ["busy", "failed", "token", "idle"] {
+        let name = format!("{id} {part}, {} processors", 1 << machine);
+        findings.series.push(over_mixes(&name, "share of all processors' time", runs, |_, run| {
+            let of = |key: &str| at(run, &format!("/simulation/machines/{machine}/{key}"));
+            Some(Spread::exact(of(&format!("{part}_us"))? / (of("mean_us")? * of("cpus")?)))
+        }));
+    }
+}
+
+/// Figure 20.
+pub(super) fn fig20(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let runs = runs(lab)?;
+    for (of, run) in &runs {
+        let mut simulated = Series::new(format!("speculate-fig20 {}", of.mix), "processors, simulated", RATIO);
+        for (machine, cpus) in [1_u32, 2, 4, 8].into_iter().enumerate() {
+            simulated.push(cpus, exact(run, &format!("/simulation/machines/{machine}/ratio")));
+        }
+        findings.series.push(simulated);
+    }
+    for (of, run) in &runs {
+        let mut measured = Series::new(format!("speculate-fig20 {}", of.mix), "processors, measured", RATIO);
+        measured.push(1_u32, ratio(run, "tls_seq"));
+        measured.push(2_u32, ratio(run, "speculative"));
+        findings.series.push(measured);
+    }
+    for machine in [1, 2, 3] {
+        parts("speculate-fig20", machine, &runs, findings);
+    }
+    claims(&runs, findings);
+    Ok(())
+}
+
+/// Figure 21.
+pub(super) fn fig21(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let runs = runs(lab)?;
+    let changes =
+        |run: &Value| run.pointer("/simulation/changes").and_then(Value::as_array).cloned().unwrap_or_default();
+    for (label, key) in [(RATIO, "ratio"), ("violations of a transaction", "violations")] {
+        for (of, run) in &runs {
+            let name = format!("speculate-fig21 {}", of.mix);
+            let mut series = Series::new(name, "on four processors, each with the changes above", label);
+            for change in changes(run) {
+                series.push(change["name"].as_str().unwrap_or("-"), change[key].as_f64().map(Spread::exact));
+            }
+            findings.series.push(series);
+        }
+    }
+    claims(&runs, findings);
+    Ok(())
+}
+
+/// What is claimed of the runs.
+fn claims(runs: &[(&Benchmark, Value)], findings: &mut Results) {
+    let run = |mix: &str| runs.iter().find(|(of, _)| of.mix == mix).map_or(&Value::Null, |(_, run)| run);
+    let found = |promise: Promise, value: Option<f64>, note: &str| match value {
+        Some(value) => promise.found(value, note),
+        None => promise.missing("not measured"),
+    };
+    let in_order = at(run("new-order-150"), "/in_order_us_per_item");
+    findings.claim(found(claims::IN_ORDER, in_order, "an item of a New-Order with 50 to 150, on two processors"));
+    // The transactions for which something is claimed on four processors.
+    let claimed = ["new-order", "new-order-150", "delivery-outer", "stock-level"];
+    for (promise, key) in [(claims::ERROR_P1, "error_p1"), (claims::ERROR_P2, "error_p2")] {
+        let errors = claimed.iter().filter_map(|mix| at(run(mix), &format!("/simulation/{key}")));
+        findings.claim(found(promise, errors.max_by(f64::total_cmp), "the greatest of those four transactions"));
+    }
+    for ((promise_2, promise_4), mix) in claims::ON_PROCESSORS.into_iter().zip(claimed) {
+        findings.claim(promise_2.measured(ratio(run(mix), "speculative"), "two processors, measured"));
+        let simulated = at(run(mix), "/simulation/machines/2/ratio");
+        findings.claim(found(promise_4, simulated, "simulated from traces on two processors"));
+    }
+}

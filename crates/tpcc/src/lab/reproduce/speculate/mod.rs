@@ -1,0 +1,50 @@
+//! C. B. Colohan, A. Ailamaki, J. G. Steffan and T. C. Mowry, "Incrementally Parallelizing Database Transactions with
+//! Thread-Level Speculation", TOCS 2008.
+//!
+//! The paper simulates processors with hardware for speculation. Here it is software on this machine's processors, one and two
+//! of them measured; four and eight are simulated from traces, by a simulator that is first held against the measurements
+//! on one and two.
+
+mod figures;
+mod sub_epochs;
+
+use super::{Experiment, Paper};
+
+/// The paper and its experiments.
+pub(super) const PAPER: Paper = Paper {
+    id: "speculate",
+    title: "Colohan, Ailamaki, Steffan and Mowry, Incrementally Parallelizing Database Transactions with Thread-Level \
+            Speculation, TOCS 2008",
+    experiments: &[
+        Experiment {
+            id: "speculate-table2",
+            title: "seven transactions: coverage, size and number of epochs",
+            minutes: (2.0, 0.6),
+            run: figures::table2,
+        },
+        Experiment {
+            id: "speculate-fig19",
+            title: "each transaction in order, ahead on one, on two, and simulated on four processors",
+            minutes: (2.0, 0.6),
+            run: figures::fig19,
+        },
+        Experiment {
+            id: "speculate-fig20",
+            title: "each transaction by number of processors",
+            minutes: (2.0, 0.6),
+            run: figures::fig20,
+        },
+        Experiment {
+            id: "speculate-fig21",
+            title: "what each change of the engine is worth on four processors",
+            minutes: (2.0, 0.6),
+            run: figures::fig21,
+        },
+        Experiment {
+            id: "speculate-subepochs",
+            title: "a dependence that moves through an epoch, by number of sub-epochs",
+            minutes: (0.6, 0.2),
+            run: sub_epochs::sub_epochs,
+        },
+    ],
+};

@@ -1,0 +1,63 @@
+//! What an epoch does again after a violation, by place of the dependence and number of sub-epochs (figures 10 and 11).
+
+use std::collections::BTreeMap;
+
+use crate::engines::storage::store::Store;
+use crate::lab::latency::dependence::{self, DependenceCost, READS};
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::claims;
+use crate::lab::reproduce::lab::{Lab, SEED};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::database::Database;
+use crate::workload::error::Error;
+use crate::workload::settings::{Background, Durability, StoreConfig};
+
+/// Numbers of sub-epochs; 1 is a restart.
+const SUB_EPOCHS: [usize; 5] = [1, 2, 4, 8, 16];
+/// How many quarters of an epoch lie before the dependence.
+const QUARTERS: [usize; 4] = [0, 1, 2, 3];
+/// The number of the paper.
+const USUAL: usize = 8;
+
+/// Moves a dependence through an epoch.
+pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let (rounds, loops) = if lab.quick { (5, 150) } else { (9, 600) };
+    let data = lab.database(1)?;
+    let config =
+        StoreConfig { durability: Durability::Async, background: Background::Inline, ..StoreConfig::usual(&data, 1) };
+    let Some((database, loaded)) = Store::open(&config, None)? else {
+        return Err(Error::failed(format!("{}: no database there", config.shown())));
+    };
+    let store = database.copy_in_memory(&config)?;
+    Database::close(database)?;
+    let mut costs: BTreeMap<(usize, usize), Vec<DependenceCost>> = BTreeMap::new();
+    for round in 1..=rounds {
+        lab.say(&format!("loops with a dependence, round {round} of {rounds}"));
+        for quarter in QUARTERS {
+            for number in SUB_EPOCHS {
+                let cost = dependence::run(&store, &loaded, quarter * READS / 4, number, loops, SEED + round)?;
+                costs.entry((number, quarter)).or_default().push(cost);
+            }
+        }
+    }
+    Database::close(store)?;
+    let spread = |number: usize, quarter: usize, of: fn(&DependenceCost) -> f64| {
+        Spread::of(costs.get(&(number, quarter)).into_iter().flatten().map(of))
+    };
+    let labels: [(&str, fn(&DependenceCost) -> f64); 2] = [
+        ("us done again for each violation", |cost| cost.redone_us),
+        ("us of a loop of eight epochs", |cost| cost.loop_us),
+    ];
+    for (label, of) in labels {
+        for number in SUB_EPOCHS {
+            let name = format!("speculate-subepochs {number}");
+            let mut series = Series::new(name, "share of the epoch before the dependence", label);
+            QUARTERS.iter().for_each(|&quarter| series.push(quarter as f64 / 4.0, spread(number, quarter, of)));
+            findings.series.push(series);
+        }
+    }
+    let redone = |number: usize| costs.get(&(number, 3)).into_iter().flatten().map(|cost| cost.redone_us);
+    let ratio = Spread::of(redone(USUAL).zip(redone(1)).map(|(with, without)| with / without));
+    findings.claim(claims::REDONE.measured(ratio, "eight sub-epochs against one, the dependence after three quarters"));
+    Ok(())
+}
