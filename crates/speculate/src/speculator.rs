@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use crate::epoch::Epoch;
 use crate::error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 use crate::forward::Directory;
-use crate::log::{Log, SubEpochs};
+use crate::log::SubEpochs;
 use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::stats::{Dependence, Profile, Stats};
@@ -378,12 +378,12 @@ impl<S: Store> Speculator<S> {
         let whole = ran.is_ok() && !*shared.stopped.get_mut();
         let mut epochs = Vec::new();
         for worker in workers {
-            let committed = |epoch, log: &Log<S>| {
+            let worker = worker.get_mut();
+            epochs.append(&mut worker.traces);
+            worker.forget(|epoch, log| {
                 if whole {
                     log.retire(shared, epoch);
                 }
-            };
-            worker.get_mut().forget(committed, |epoch, log| {
                 if whole && traced {
                     epochs.push(trace::of_epoch(store, epoch, log, |key| shared.directory.hash(key)));
                 }

@@ -22,6 +22,7 @@ use crate::shared::{Shared, Stale, changed};
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
 use crate::times::Timing;
+use crate::trace::{self, EpochTrace};
 
 /// A loop, as all workers see it.
 pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
@@ -80,8 +81,8 @@ pub(crate) struct Worker<S: Store> {
     random: u64,
     pub(crate) stats: Stats,
     pub(crate) profile: Profile,
-    /// Logs of epochs whose writes are no longer forwarded, where the loop in work is traced.
-    traced: Vec<(u64, Log<S>)>,
+    /// Epochs of the loop in work that have committed, where it is traced.
+    pub(crate) traces: Vec<EpochTrace>,
 }
 
 impl<S: Store> Worker<S> {
@@ -96,21 +97,20 @@ impl<S: Store> Worker<S> {
             random: (seed ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             stats: Stats::default(),
             profile: Profile::default(),
-            traced: Vec::new(),
+            traces: Vec::new(),
         }
     }
 
     /// Forgets a loop that has ended, and undoes what an epoch escaped that has not committed. `committed` is told of
-    /// the epochs whose writes are still forwarded, and `traced` before that of all those whose logs are there.
-    pub(crate) fn forget(&mut self, mut committed: impl FnMut(u64, &Log<S>), mut traced: impl FnMut(u64, &Log<S>)) {
+    /// the epochs whose writes are still forwarded.
+    pub(crate) fn forget(&mut self, mut committed: impl FnMut(u64, &Log<S>)) {
         self.log.rewind(0, |_| 0, |_, _| ());
         for mut log in self.waiting.drain(..) {
             log.rewind(0, |_| 0, |_, _| ());
             self.spare.push(log);
         }
-        self.retired.iter().for_each(|(epoch, log)| committed(*epoch, log));
-        for (epoch, mut log) in self.retired.drain(..).chain(self.traced.drain(..)) {
-            traced(epoch, &log);
+        while let Some((epoch, mut log)) = self.retired.pop_front() {
+            committed(epoch, &log);
             log.clear();
             self.spare.push(log);
         }
@@ -407,21 +407,23 @@ where
     /// flight at most. The worker has been free for its next epoch since then.
     fn retire(&self, worker: &mut Worker<S>, free_since: Instant) {
         let token = self.shared.token.load(Ordering::Acquire);
+        let mut tracing_ns = 0;
         while let Some((epoch, _)) = worker.retired.front()
             && epoch + self.shared.window <= token
             && let Some((epoch, mut log)) = worker.retired.pop_front()
         {
-            log.retire(self.shared, epoch);
             if self.traced {
-                // To make the trace now would take time from the epochs that follow.
-                worker.traced.push((epoch, log));
-            } else {
-                log.clear();
-                worker.spare.push(log);
+                // At once: logs that wait would not be in the caches that they are in without traces.
+                let begun = Instant::now();
+                worker.traces.push(trace::of_epoch(self.store, epoch, &log, |key| self.shared.directory.hash(key)));
+                tracing_ns += ns_between(begun, Instant::now());
             }
+            log.retire(self.shared, epoch);
+            log.clear();
+            worker.spare.push(log);
         }
         if self.traced {
-            worker.log.times.before_ns = ns_between(free_since, Instant::now());
+            worker.log.times.before_ns = ns_between(free_since, Instant::now()).saturating_sub(tracing_ns);
         }
     }
 

@@ -241,8 +241,8 @@ const WARM: u64 = 20;
 const WAYS: usize = 4;
 /// Ways beside them whose loops are traced: on one worker and on two.
 const TRACED: usize = 2;
-/// Transactions that are traced of each.
-const TRACED_TRANSACTIONS: usize = 400;
+/// Traces of each that are kept, about.
+const TRACED_TRANSACTIONS: u64 = 400;
 
 /// Runs a plan on copies of the database.
 pub(crate) fn run(
@@ -282,6 +282,8 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
     let mut sums: [Vec<f64>; WAYS] = Default::default();
     let mut times = [(); WAYS].map(|()| Spread::new());
     let mut items = 0;
+    // All of the time, for a database is not at its end what it was.
+    let every = (plan.transactions / TRACED_TRANSACTIONS).max(1);
     for block in 0..warm + blocks {
         if interrupt::requested() {
             return Err(Error::failed("latency: interrupted"));
@@ -301,13 +303,14 @@ fn measure(plan: &Latencies, stores: &[Store], loaded: &Loaded) -> Result<Latenc
             let lane = &mut lanes[way];
             lane.serve()?;
             if way >= WAYS {
+                let mut ran = block * BLOCK;
                 for job in &jobs {
                     let begun = Instant::now();
                     lane.transact(job)?;
                     let (ns, loops) = (begun.elapsed().as_nanos() as u64, lane.take_traces());
-                    let of = &mut traces[way - WAYS];
-                    if block >= warm && of.len() < TRACED_TRANSACTIONS {
-                        of.push(TracedTransaction::new(ns, loops));
+                    ran += 1;
+                    if block >= warm && ran.is_multiple_of(every) {
+                        traces[way - WAYS].push(TracedTransaction::new(ns, loops));
                     }
                 }
                 continue;

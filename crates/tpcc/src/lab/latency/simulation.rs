@@ -100,10 +100,11 @@ const FEW: usize = 100;
 pub(super) fn run(traced: &Traced, measured: &MeasuredMeans, forwarding: bool) -> Simulation {
     let hop_ns = ((traced.empty_us.1 - traced.empty_us.0).max(0.0) * 1e3 / 2.0) as u64;
     let machine = |cpus| Machine { cpus, hop_ns, fork_ns: hop_ns, sub_epochs: SUB_EPOCHS, forwarding, shared: CHANGED };
-    let on = |name: &str, machine: &Machine| {
+    let on_some = |name: &str, machine: &Machine, every| {
         let transactions = if machine.cpus == 1 { &traced.alone } else { &traced.beside };
-        mean(name, transactions, machine, measured.sequential_us)
+        mean(name, transactions.iter().step_by(every), machine, measured.sequential_us)
     };
+    let on = |name: &str, machine: &Machine| on_some(name, machine, 1);
     let machines: Vec<_> = [1, 2, 4, 8].iter().map(|&cpus| on(&format!("{cpus} processors"), &machine(cpus))).collect();
     let no_sub_epochs = Machine { sub_epochs: (1, 1), forwarding: true, ..machine(4) };
     let none = SharedState { eager_locks: true, log_at_once: true, statistics: true, last_page: true };
@@ -119,7 +120,7 @@ pub(super) fn run(traced: &Traced, measured: &MeasuredMeans, forwarding: bool) -
         ("sub-epochs", Machine { forwarding: true, ..machine(4) }),
     ];
     // Where everything depends on everything a simulation takes long.
-    let few = &traced.beside[..traced.beside.len().min(FEW)];
+    let few = traced.beside.len().div_ceil(FEW).max(1);
     let error = |simulated: f64, measured: f64| (simulated - measured).abs() / measured;
     let epochs = || traced.alone.iter().flat_map(|tx| &tx.loops).flat_map(|trace| &trace.epochs);
     let number = epochs().count().max(1) as f64;
@@ -138,20 +139,26 @@ pub(super) fn run(traced: &Traced, measured: &MeasuredMeans, forwarding: bool) -
             .filter(|(workers, _)| *workers == 2)
             .map(|(_, us)| error(machines[1].mean_us, us)),
         machines,
-        changes: steps.iter().map(|(name, machine)| mean(name, few, machine, measured.sequential_us)).collect(),
+        changes: steps.iter().map(|(name, machine)| on_some(name, machine, few)).collect(),
     }
 }
 
 /// The mean of transactions on a machine.
-fn mean(name: &str, transactions: &[TracedTransaction], machine: &Machine, sequential_us: f64) -> SimulatedMachine {
-    let mut sum = Simulated::default();
+fn mean<'t>(
+    name: &str,
+    transactions: impl Iterator<Item = &'t TracedTransaction>,
+    machine: &Machine,
+    sequential_us: f64,
+) -> SimulatedMachine {
+    let (mut sum, mut number) = (Simulated::default(), 0_u32);
     for tx in transactions {
+        number += 1;
         // Outside of loops one processor is busy.
         let (ns, idle) = (tx.outside_ns, tx.outside_ns * (machine.cpus as u64 - 1));
         sum += Simulated { total_ns: ns, busy_ns: ns, idle_ns: idle, ..Simulated::default() };
         tx.loops.iter().for_each(|trace| sum += simulate(trace, machine));
     }
-    let each = |total: u64| total as f64 / transactions.len().max(1) as f64;
+    let each = |total: u64| total as f64 / f64::from(number.max(1));
     let us = |ns: u64| each(ns) / 1e3;
     SimulatedMachine {
         name: name.to_owned(),
