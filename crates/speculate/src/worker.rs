@@ -198,6 +198,8 @@ struct Attempt<'w, S: Store, It, T> {
     looked_at: u64,
     /// How long the last run took.
     ran_ns: u64,
+    /// When it ended.
+    ended: Option<Instant>,
 }
 
 impl<S, I, B, H, E, T> Loop<'_, S, I, B, H, E, T>
@@ -211,7 +213,7 @@ where
     pub(crate) fn work(&self, me: usize, worker: &mut Worker<S>) {
         let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
         loop {
-            let free_since = Instant::now();
+            let free_since = self.traced.then(Instant::now);
             let (number, of_iterator) = self.take(&mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 if me == 0 && self.mail.is_some() {
@@ -230,6 +232,7 @@ where
                 checkpoint: 0,
                 looked_at: 0,
                 ran_ns: 0,
+                ended: None,
             };
             if !self.run(&mut attempt, of_iterator) {
                 return;
@@ -245,7 +248,7 @@ where
     pub(crate) fn help(&self, me: usize, worker: &mut Worker<S>, mailbox: &Mailbox<Posted<S, I::Item, T, E>>) {
         let mut posted = false;
         loop {
-            let free_since = Instant::now();
+            let free_since = self.traced.then(Instant::now);
             let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
             let (number, of_iterator) = self.take(&mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
@@ -262,6 +265,7 @@ where
                 checkpoint: 0,
                 looked_at: 0,
                 ran_ns: 0,
+                ended: None,
             };
             let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(&mut attempt) };
             let waits_since = Instant::now();
@@ -339,6 +343,7 @@ where
             checkpoint: posted.checkpoint,
             looked_at: 0,
             ran_ns: posted.ran_ns,
+            ended: None,
         };
         let committed = {
             let mut in_order = self.in_order.lock();
@@ -404,8 +409,8 @@ where
     }
 
     /// Forgets forwarded writes that no epoch in flight can have read: so many epochs from the token on are in
-    /// flight at most. The worker has been free for its next epoch since then.
-    fn retire(&self, worker: &mut Worker<S>, free_since: Instant) {
+    /// flight at most. Where the loop is traced, the worker has been free for its next epoch since then.
+    fn retire(&self, worker: &mut Worker<S>, free_since: Option<Instant>) {
         let token = self.shared.token.load(Ordering::Acquire);
         let mut tracing_ns = 0;
         while let Some((epoch, _)) = worker.retired.front()
@@ -422,7 +427,7 @@ where
             log.clear();
             worker.spare.push(log);
         }
-        if self.traced {
+        if let Some(free_since) = free_since {
             worker.log.times.before_ns = ns_between(free_since, Instant::now()).saturating_sub(tracing_ns);
         }
     }
@@ -431,9 +436,10 @@ where
     fn run(&self, attempt: &mut Attempt<'_, S, I::Item, T>, of_iterator: Option<Box<dyn Any + Send>>) -> bool {
         let stop = StopUnlessDone(self.shared);
         let mut ending = if self.sequential { Ending::Unwound } else { self.speculate(attempt) };
-        let waits_since = Instant::now();
-        let mut spin = Spin::default();
+        let waits_since = attempt.ended.unwrap_or_else(Instant::now);
+        let (mut homefree, mut waited, mut spin) = (waits_since, false, Spin::default());
         while self.shared.token.load(Ordering::Acquire) != attempt.number {
+            waited = true;
             if self.shared.stopped.load(Ordering::Acquire) {
                 return false;
             }
@@ -449,8 +455,10 @@ where
             }
         }
         // Nothing can violate the epoch from here on but a commit of another transaction before it is confirmed.
-        let homefree = Instant::now();
-        attempt.worker.stats.waited_ns += ns_between(waits_since, homefree);
+        if waited {
+            homefree = Instant::now();
+            attempt.worker.stats.waited_ns += ns_between(waits_since, homefree);
+        }
         let committed = {
             let mut in_order = self.in_order.lock();
             self.commit(attempt, &mut in_order, ending, of_iterator)
@@ -642,7 +650,8 @@ where
         }
         let diverged = epoch.diverged;
         attempt.looked_at = epoch.looked_at;
-        attempt.ran_ns = ns_between(begun, Instant::now());
+        let ended = Instant::now();
+        (attempt.ran_ns, attempt.ended) = (ns_between(begun, ended), Some(ended));
         match run {
             _ if let Some(diverged) = diverged => Ending::Diverged(diverged),
             // It ended early although its answers were the same.

@@ -11,7 +11,7 @@ const GRAPH: [(&str, &[&str]); 6] = [
     ("crates/sched-steps", &[]),
     ("crates/speculate", &[]),
     ("crates/tpcc", &["storage", "sched-steps", "speculate"]),
-    ("benches", &["storage", "sched-steps"]),
+    ("benches", &["storage", "sched-steps", "speculate"]),
     ("xtask", &["storage", "sched-steps", "speculate", "tpcc"]),
 ];
 
