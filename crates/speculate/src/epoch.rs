@@ -140,16 +140,17 @@ impl<S: Store> Epoch<'_, S> {
     /// Writes a value. Later epochs see it at once, the store in order.
     #[track_caller]
     pub fn put(&mut self, key: S::Key, value: S::Value) {
-        self.write(key, Some(value), Location::caller());
+        self.write(key, Some(value), None, Location::caller());
     }
 
     /// Deletes a value, if there is one.
     #[track_caller]
     pub fn delete(&mut self, key: S::Key) {
-        self.write(key, None, Location::caller());
+        self.write(key, None, None, Location::caller());
     }
 
-    fn write(&mut self, key: S::Key, value: Option<S::Value>, site: Site) {
+    /// Writes or deletes. `of` is a read of a range and the row of the key in it, as the store had it, where that is known.
+    pub(crate) fn write(&mut self, key: S::Key, value: Option<S::Value>, of: Option<(usize, usize)>, site: Site) {
         let recorded = self.replay(|op| match op {
             Op::Write { key: recorded, .. } if *recorded == key => Some(()),
             _ => None,
@@ -159,7 +160,7 @@ impl<S: Store> Epoch<'_, S> {
             return;
         }
         let hash = self.shared.directory.hash(&key);
-        let before = self.log.written(&key, hash);
+        let before = self.log.written(&key, hash, of);
         if self.shared.forwards {
             let id = WriteId(self.ids.get());
             self.ids.set(id.0 + self.shared.changes.len() as u64);

@@ -104,6 +104,7 @@ mod worker;
 pub use epoch::Epoch;
 pub use error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
 pub use governor::{Governor, Turn};
+pub use range::Change;
 pub use speculator::{Committer, Forwarding, Options, Speculator, StayAwake};
 pub use stats::{Dependence, Stats, Writer};
 pub use store::{KeyAndValue, KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};

@@ -185,22 +185,31 @@ impl<S: Store> Log<S> {
         self.ops.push(Op::Scan { scan, site });
     }
 
+    /// The read of a range at a place of the log.
+    pub(crate) fn scan(&self, at: usize) -> Option<&Scan<S>> {
+        match &self.ops[at] {
+            Op::Scan { scan, .. } => Some(scan),
+            _ => None,
+        }
+    }
+
     /// Notes that a key is about to be written, so that its lock is taken for that from the start; returns what was done
-    /// to it before.
-    pub(crate) fn written(&mut self, key: &S::Key, hash: u64) -> Option<Before> {
+    /// to it before. `of` is a read of a range and the row of the key in it, as the store had it, where that is known.
+    pub(crate) fn written(&mut self, key: &S::Key, hash: u64, of: Option<(usize, usize)>) -> Option<Before> {
         let last = self.last(key, hash);
         if let Some(last) = last
             && let Op::Read { to_write, .. } = &mut self.ops[last]
         {
             *to_write = true;
         }
-        let mut before = last.map(Before::Op);
+        let mut before = last.map(Before::Op).or(of.map(|(at, row)| Before::Row(at, row)));
         for &at in &self.scans {
-            if let Op::Scan { scan, .. } = &mut self.ops[at]
-                && scan.contains(key)
-            {
+            let Op::Scan { scan, .. } = &mut self.ops[at] else { continue };
+            if of.is_some_and(|(of, _)| of == at) {
                 scan.to_write = true;
-                if last.is_none() {
+            } else if scan.contains(key) {
+                scan.to_write = true;
+                if last.is_none() && of.is_none() {
                     before = scan.row(key).map(|row| Before::Row(at, row));
                 }
             }

@@ -1,11 +1,13 @@
 //! Reads of ranges in an epoch: what the store has, with what earlier epochs and the epoch itself have written in between.
 
+use std::ops::ControlFlow;
 use std::panic::Location;
 use std::sync::Arc;
 
 use crate::epoch::Epoch;
+use crate::forward::Site;
 use crate::log::{Op, Source};
-use crate::scan::{Expected, Rows, Scan, forwarded};
+use crate::scan::{Expected, Scan, forwarded};
 use crate::store::{KeyAndValue, KeyRange, RangeStore};
 
 impl<S: RangeStore> Epoch<'_, S> {
@@ -15,13 +17,65 @@ impl<S: RangeStore> Epoch<'_, S> {
     /// Those of the store.
     #[track_caller]
     pub fn range(&mut self, first: S::Key, last: S::Key, most: usize) -> Result<Arc<[KeyAndValue<S>]>, S::Error> {
-        let (site, range) = (Location::caller(), KeyRange { first, last });
-        let recorded = self.replay(|op| match op {
-            Op::Scan { scan, .. } if scan.range == range => Some(Arc::clone(&scan.rows)),
-            _ => None,
-        });
-        if let Some(rows) = recorded {
-            return Ok(rows);
+        let at = self.scan(KeyRange { first, last }, most, Location::caller())?;
+        Ok(self.log.scan(at).map(Scan::rows).unwrap_or_default())
+    }
+
+    /// Shows these rows one after the other, until `show` breaks, without copies.
+    ///
+    /// # Errors
+    /// As for [`Epoch::range`].
+    #[track_caller]
+    pub fn each(
+        &mut self,
+        first: S::Key,
+        last: S::Key,
+        most: usize,
+        mut show: impl FnMut(&S::Key, &S::Value) -> ControlFlow<()>,
+    ) -> Result<(), S::Error> {
+        let at = self.scan(KeyRange { first, last }, most, Location::caller())?;
+        if let Some(scan) = self.log.scan(at) {
+            let mut rows = (0..scan.len()).map_while(|row| scan.got(row));
+            let _ = rows.try_for_each(|(key, value)| show(key, value));
+        }
+        Ok(())
+    }
+
+    /// Shows these rows and writes what `change` makes of each; returns how many there were.
+    ///
+    /// # Errors
+    /// As for [`Epoch::range`].
+    #[track_caller]
+    pub fn change_each(
+        &mut self,
+        first: S::Key,
+        last: S::Key,
+        most: usize,
+        mut change: impl FnMut(&S::Key, &S::Value) -> Change<S::Value>,
+    ) -> Result<usize, S::Error> {
+        let site = Location::caller();
+        let at = self.scan(KeyRange { first, last }, most, site)?;
+        let rows = self.log.scan(at).map_or(0, Scan::len);
+        for row in 0..rows {
+            let Some(scan) = self.log.scan(at) else { break };
+            let Some((key, value)) = scan.got(row) else { break };
+            let value = match change(key, value) {
+                Change::Keep => continue,
+                Change::Replace(value) => Some(value),
+                Change::Delete => None,
+            };
+            let (key, of) = (key.clone(), scan.row_of_seen(row).map(|row| (at, row)));
+            self.write(key, value, of, site);
+        }
+        Ok(rows)
+    }
+
+    /// Reads a range, or finds it recorded; returns where in the log.
+    fn scan(&mut self, range: KeyRange<S::Key>, most: usize, site: Site) -> Result<usize, S::Error> {
+        let at = self.next;
+        let recorded = self.replay(|op| matches!(op, Op::Scan { scan, .. } if scan.range == range).then_some(()));
+        if recorded.is_some() {
+            return Ok(at);
         }
         let over = forwarded::<S>(self.shared, self.number, &range);
         let own = own(self, &range);
@@ -30,6 +84,12 @@ impl<S: RangeStore> Epoch<'_, S> {
         let (seen, mut rows) = match &mut self.order {
             Some(order) => (None, self.store.read_range(order, &range, asked)?),
             None => match self.store.peek_range(self.local, &range, asked) {
+                Ok(seen) if over.is_empty() && own.is_empty() => {
+                    let expected = Expected::AsSeen { most: asked };
+                    self.log.push_scan(Scan::new(range, Some(seen), expected, Vec::new(), None), site);
+                    self.next += 1;
+                    return Ok(at);
+                }
                 Ok(seen) => {
                     let rows = seen.iter().map(|row| (row.key.clone(), row.value.clone())).collect();
                     (Some(seen), rows)
@@ -55,13 +115,22 @@ impl<S: RangeStore> Epoch<'_, S> {
         };
         overlay(&mut rows, known.as_ref(), own.iter().map(|(key, value)| (key, value.as_ref())));
         rows.truncate(most);
-        let rows: Rows<S> = rows.into();
         let forwarded = over.into_iter().map(|(_, id, ..)| id).collect();
-        let scan = Scan::new(range, seen, expected, forwarded, Arc::clone(&rows));
-        self.log.push_scan(scan, site);
+        self.log.push_scan(Scan::new(range, seen, expected, forwarded, Some(rows.into())), site);
         self.next += 1;
-        Ok(rows)
+        Ok(at)
     }
+}
+
+/// What becomes of a row: see [`Epoch::change_each`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<V> {
+    /// It stays.
+    Keep,
+    /// It gets this value.
+    Replace(V),
+    /// It goes.
+    Delete,
 }
 
 /// Lays writes over rows that are known up to a key (`None`: all of them).

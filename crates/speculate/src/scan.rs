@@ -19,8 +19,8 @@ pub(crate) struct Scan<S: Store> {
     expected: Expected<S>,
     /// The writes of earlier epochs that were laid over them, in the order of keys.
     forwarded: Vec<WriteId>,
-    /// What the body got.
-    pub(crate) rows: Rows<S>,
+    /// What the body got; none if that is what was seen.
+    laid: Option<Rows<S>>,
     /// The epoch has also written keys of the range.
     pub(crate) to_write: bool,
     /// How the store confirms it, and how writes of earlier epochs are found: known where the range was read.
@@ -59,7 +59,7 @@ impl<S: RangeStore> Scan<S> {
         seen: Option<Vec<RangeRow<S>>>,
         expected: Expected<S>,
         forwarded: Vec<WriteId>,
-        rows: Rows<S>,
+        laid: Option<Rows<S>>,
     ) -> Scan<S> {
         let vtable = Vtable {
             contains: KeyRange::contains,
@@ -67,11 +67,37 @@ impl<S: RangeStore> Scan<S> {
             confirm: S::confirm_range,
             forwarded: self::forwarded::<S>,
         };
-        Scan { range, seen, expected, forwarded, rows, to_write: false, vtable }
+        Scan { range, seen, expected, forwarded, laid, to_write: false, vtable }
     }
 }
 
 impl<S: Store> Scan<S> {
+    /// How many rows the body got.
+    pub(crate) fn len(&self) -> usize {
+        self.laid.as_ref().map_or(self.seen.as_ref().map_or(0, Vec::len), |rows| rows.len())
+    }
+
+    /// A row that the body got.
+    pub(crate) fn got(&self, row: usize) -> Option<(&S::Key, &S::Value)> {
+        match &self.laid {
+            Some(rows) => rows.get(row).map(|(key, value)| (key, value)),
+            None => self.seen(row).map(|row| (&row.key, &row.value)),
+        }
+    }
+
+    /// All rows that the body got.
+    pub(crate) fn rows(&self) -> Rows<S> {
+        match &self.laid {
+            Some(rows) => Arc::clone(rows),
+            None => self.seen.iter().flatten().map(|row| (row.key.clone(), row.value.clone())).collect(),
+        }
+    }
+
+    /// Which of the rows that were seen a row is that the body got, if it got what was seen.
+    pub(crate) fn row_of_seen(&self, row: usize) -> Option<usize> {
+        self.laid.is_none().then_some(row)
+    }
+
     /// Whether a key lies in the range.
     pub(crate) fn contains(&self, key: &S::Key) -> bool {
         (self.vtable.contains)(&self.range, key)

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use common::{Locks, Rows};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use speculate::{Committer, Epoch, EpochTrace, Forwarding, LoopError, OpKind, Options, Speculator};
+use speculate::{Change, Committer, Epoch, EpochTrace, Forwarding, LoopError, OpKind, Options, Speculator};
 
 /// Keys are few, so that dependences are many.
 const KEYS: u8 = 12;
@@ -36,6 +36,8 @@ enum Step {
     Escape,
     /// Reads the first so many rows between two keys.
     Range(u8, u8, usize),
+    /// Changes the first so many rows between two keys.
+    ChangeEach(u8, u8, usize),
     /// Deletes the first row from a key on.
     TakeFirst(u8),
     /// Goes on with reading until a key with an even value comes: what was read wrong may never end.
@@ -61,6 +63,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (20u64..60).prop_map(Step::PanicIf),
         1 => Just(Step::Escape),
         2 => (key.clone(), key.clone(), 0usize..14).prop_map(|(a, b, most)| Step::Range(a.min(b), a.max(b), most)),
+        2 => (key.clone(), key.clone(), 0usize..14).prop_map(|(a, b, most)| Step::ChangeEach(a.min(b), a.max(b), most)),
         1 => key.clone().prop_map(Step::TakeFirst),
         1 => key.prop_map(Step::ReadUntilEven),
     ]
@@ -72,7 +75,18 @@ trait Data {
     fn put(&mut self, key: u8, value: u64);
     fn delete(&mut self, key: u8);
     fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)>;
+    /// Changes each row of a range as [`changed`] says; returns how many there were.
+    fn change_each(&mut self, first: u8, last: u8, most: usize, number: u64) -> usize;
     fn escape(&mut self);
+}
+
+/// What becomes of a row.
+fn changed(value: u64, number: u64) -> Change<u64> {
+    match mix(number, Some(value)) % 3 {
+        0 => Change::Keep,
+        1 => Change::Replace(value + number + 1),
+        _ => Change::Delete,
+    }
 }
 
 fn mix(number: u64, more: Option<u64>) -> u64 {
@@ -98,6 +112,9 @@ fn iterate(data: &mut impl Data, item: u64, steps: &[Step]) -> Result<u64, u64> 
                 for (key, value) in data.range(first, last, most) {
                     number = mix(mix(number, Some(value)), Some(u64::from(key)));
                 }
+            }
+            Step::ChangeEach(first, last, most) => {
+                number = mix(number, Some(data.change_each(first, last, most, number) as u64));
             }
             Step::TakeFirst(from) => {
                 if let [(key, value)] = data.range(from, KEYS, 1)[..] {
@@ -150,6 +167,17 @@ impl Data for Plain<'_> {
         self.2.push((OpKind::Read, u64::from(first), rows.len()));
         rows
     }
+    fn change_each(&mut self, first: u8, last: u8, most: usize, number: u64) -> usize {
+        let rows = self.range(first, last, most);
+        for (key, value) in &rows {
+            match changed(*value, number) {
+                Change::Keep => {}
+                Change::Replace(value) => self.put(*key, value),
+                Change::Delete => self.delete(*key),
+            }
+        }
+        rows.len()
+    }
     fn escape(&mut self) {
         self.2.push((OpKind::Escape, 0, 0));
         *self.1 += 1;
@@ -174,6 +202,10 @@ impl Data for Speculative<'_, '_> {
     }
     fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)> {
         sure(self.0.range(first, last, most)).to_vec()
+    }
+    fn change_each(&mut self, first: u8, last: u8, most: usize, number: u64) -> usize {
+        let Ok(rows) = self.0.change_each(first, last, most, |_, &value| changed(value, number));
+        rows
     }
     fn escape(&mut self) {
         let taken = Arc::clone(self.1);

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use speculate::{
-    Committer, Epoch, Forwarding, KeyAndValue, KeyRange, LoopError, Options, RangeRow, RangeStore, Seen, SeenRange,
-    Speculator, Store, Written,
+    Change, Committer, Epoch, Forwarding, KeyAndValue, KeyRange, LoopError, Options, RangeRow, RangeStore, Seen,
+    SeenRange, Speculator, Store, Written,
 };
 use storage::disk::MemDisk;
 use storage::optimistic::{Peeker, Place};
@@ -218,15 +218,16 @@ fn ahead(epoch: &mut Epoch<'_, Numbers<'_>>, item: u64, steps: &[Step]) -> Resul
             Step::Write(key) => epoch.put(key, number),
             Step::Delete(key) => epoch.delete(key),
             Step::Range(first, last, most) => {
-                for (key, value) in epoch.range(first, last, most)?.iter() {
+                epoch.each(first, last, most, |key, value| {
                     number = mix(mix(number, Some(*value)), Some(u64::from(*key)));
-                }
+                    ControlFlow::Continue(())
+                })?;
             }
             Step::TakeFirst(from) => {
-                if let Some(&(key, value)) = epoch.range(from, u8::MAX, 1)?.first() {
-                    number = mix(number, Some(value));
-                    epoch.delete(key);
-                }
+                epoch.change_each(from, u8::MAX, 1, |_, value| {
+                    number = mix(number, Some(*value));
+                    Change::Delete
+                })?;
             }
             Step::MayFail if number.is_multiple_of(13) => return Err(Broken::Failed(number)),
             Step::MayFail => {}

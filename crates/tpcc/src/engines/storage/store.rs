@@ -97,7 +97,7 @@ pub(super) fn decoded<T: TableDef, R>(row: Option<Option<R>>) -> Result<Option<R
 
 /// What came of many rows, unless the bytes of one were of another layout.
 #[inline(always)]
-fn all_fit<T: TableDef, R>(fits: bool, answer: R) -> Result<R, StoreError> {
+pub(super) fn all_fit<T: TableDef, R>(fits: bool, answer: R) -> Result<R, StoreError> {
     if fits { Ok(answer) } else { Err(layout::<T>()) }
 }
 

@@ -232,7 +232,7 @@ impl<'s> RangeStore for RowStore<'s> {
         range: &KeyRange<RowKey>,
         most: usize,
     ) -> Result<Vec<RangeRow<Self>>, StoreError> {
-        let mut rows = Vec::new();
+        let mut rows = Vec::with_capacity(most.min(RUN));
         let table = self.table(&range.first);
         self.store.db.peek_range_raw(peeker, table, range_bytes(range), most, |key, row, stamp| {
             rows.push(RangeRow { key: range.first.beside(key), value: RowBytes::of(row), stamp });

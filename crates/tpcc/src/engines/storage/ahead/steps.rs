@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
-use speculate::{Epoch, LoopError, Speculator};
+use speculate::{Change, Epoch, LoopError, Speculator};
 use zerocopy::FromBytes;
 
 use super::rows::{RUN, RowBytes, RowKey, RowStore};
 use crate::engines::storage::codec::{bytes_of, key_of, row_of};
-use crate::engines::storage::store::{StoreError, StoreTransaction, decoded, layout};
+use crate::engines::storage::store::{StoreError, StoreTransaction, all_fit, decoded, layout};
 use crate::workload::ops::RowOps;
 use crate::workload::schema::{RowOf, TableDef};
 use crate::workload::txn::Failure;
@@ -99,15 +99,15 @@ impl RowOps for EpochOps<'_, '_, '_> {
         to: &T::Key,
         mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        for (key, row) in &*self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX)? {
+        let mut fits = true;
+        self.0.each(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX, |key, row| {
             let (Some(key), Some(row)) = (key_of::<T::Key>(key.bytes()), row_of::<T>(&row.bytes)) else {
-                return Err(layout::<T>());
+                fits = false;
+                return ControlFlow::Break(());
             };
-            if f(&key, row).is_break() {
-                break;
-            }
-        }
-        Ok(())
+            f(&key, row)
+        })?;
+        all_fit::<T, _>(fits, ())
     }
 
     #[track_caller]
@@ -117,25 +117,26 @@ impl RowOps for EpochOps<'_, '_, '_> {
         to: &T::Key,
         mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
     ) -> Result<usize, StoreError> {
-        let rows = self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX)?;
-        for (key, row) in &*rows {
+        let mut fits = true;
+        let rows = self.0.change_each(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX, |key, row| {
             let mut row = RowBytes { is_new: false, ..row.clone() };
-            let (Some(decoded), Ok(columns)) =
-                (key_of::<T::Key>(key.bytes()), RowOf::<T>::mut_from_bytes(&mut row.bytes))
-            else {
-                return Err(layout::<T>());
-            };
-            f(&decoded, &mut columns.hot, &columns.cold);
-            self.0.put(*key, row);
-        }
-        Ok(rows.len())
+            match (key_of::<T::Key>(key.bytes()), RowOf::<T>::mut_from_bytes(&mut row.bytes)) {
+                (Some(key), Ok(columns)) => f(&key, &mut columns.hot, &columns.cold),
+                _ => fits = false,
+            }
+            Change::Replace(row)
+        })?;
+        all_fit::<T, _>(fits, rows)
     }
 
     #[track_caller]
     fn remove_first_row<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
-        let rows = self.0.range(RowKey::of::<T>(from), RowKey::of::<T>(to), 1)?;
-        let Some((key, _)) = rows.first() else { return Ok(None) };
-        self.0.delete(*key);
+        let mut first = None;
+        self.0.change_each(RowKey::of::<T>(from), RowKey::of::<T>(to), 1, |key, _| {
+            first = Some(*key);
+            Change::Delete
+        })?;
+        let Some(key) = first else { return Ok(None) };
         key_of(key.bytes()).ok_or_else(layout::<T>).map(Some)
     }
 
