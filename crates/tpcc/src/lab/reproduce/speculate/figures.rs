@@ -80,6 +80,9 @@ fn ratio(run: &Value, way: &str) -> Option<Spread> {
     Some(Spread { mid: of("ratio")?, low: of("ratio_low")?, high: of("ratio_high")? })
 }
 
+/// A column of the paper's table: its name, what it shows, and its value.
+type PaperColumn = (&'static str, &'static str, fn(&Benchmark) -> f64);
+
 /// Table II.
 pub(super) fn table2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let runs = runs(lab)?;
@@ -94,7 +97,7 @@ pub(super) fn table2(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         let name = format!("speculate-table2 {name}");
         findings.series.push(over_mixes(&name, label, &runs, |_, run| exact(run, pointer)));
     }
-    let paper: [(&str, &str, fn(&Benchmark) -> f64); 3] = [
+    let paper: [PaperColumn; 3] = [
         ("sequential, paper", "millions of cycles", |of| of.mcycles),
         ("coverage, paper", "share of the transaction that is its loop", |of| of.coverage),
         ("epochs, paper", "epochs of a transaction", |of| of.epochs),

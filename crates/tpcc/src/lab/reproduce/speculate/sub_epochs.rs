@@ -19,6 +19,9 @@ const QUARTERS: [usize; 4] = [0, 1, 2, 3];
 /// The number of the paper.
 const USUAL: usize = 8;
 
+/// What a cost shows, and its value.
+type CostLabel = (&'static str, fn(&DependenceCost) -> f64);
+
 /// Moves a dependence through an epoch.
 pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let (rounds, loops) = if lab.quick { (5, 150) } else { (9, 600) };
@@ -44,7 +47,7 @@ pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
     let spread = |number: usize, quarter: usize, of: fn(&DependenceCost) -> f64| {
         Spread::of(costs.get(&(number, quarter)).into_iter().flatten().map(of))
     };
-    let labels: [(&str, fn(&DependenceCost) -> f64); 2] = [
+    let labels: [CostLabel; 2] = [
         ("us done again for each violation", |cost| cost.redone_us),
         ("us of a loop of eight epochs", |cost| cost.loop_us),
     ];
