@@ -17,6 +17,7 @@
 //! - [`sizes`]: the sizes of segments, rings, pools and the like: part of what a seed draws.
 //! - [`workload`]: the character of a run, its keys and rows.
 //! - [`statements`]: random statements of every kind, and their answers.
+//! - [`ahead`]: statements in loops that run ahead of their transaction.
 //! - [`model`]: the effect of the same statements on maps.
 //! - [`history`]: committed transactions in commit order, replayed on the model: what any state must look like.
 //! - [`beside`]: a table that is loaded while a reader relies on its being empty.
@@ -26,6 +27,7 @@
 //! - [`work`]: the work of workers and servants in a run.
 //! - [`run`]: a database, its workers and its services, from begin to end.
 
+pub(crate) mod ahead;
 mod beside;
 mod calls;
 pub(crate) mod caught;

@@ -14,6 +14,7 @@ use super::notes::{Notes, RunError, lock};
 use super::order::{Role, Sim};
 use super::remodelled;
 use super::rng::Rng;
+use super::scheduler::Scheduler;
 use super::script::{Ending, Script};
 use super::seats::Work;
 use super::statements::Hand;
@@ -359,9 +360,16 @@ fn statements(
         if hand.rng.once_in(8) {
             mark = Some((hand.tx.savepoint(), ops.len()));
         }
-        let answer = if blind { hand.put_blindly() } else { hand.statement(&ahead) };
-        match answer {
-            Ok(op) => ops.push(op),
+        let answers = if blind {
+            hand.put_blindly().map(|op| vec![op])
+        } else if shared.script.scheduler == Scheduler::Ahead && hand.rng.once_in(3) {
+            let Some(answers) = hand.run_ahead().transpose() else { return Ok(None) };
+            answers
+        } else {
+            hand.statement(&ahead).map(|op| vec![op])
+        };
+        match answers {
+            Ok(answers) => ops.extend(answers),
             Err(error @ TxnError::Deadlock { .. }) => return Err(error),
             Err(error) => {
                 notes.error(RunError::Txn(error));

@@ -69,6 +69,9 @@ pub(crate) struct TortureFlags {
     /// How transactions run.
     #[arg(long, value_enum, default_value_t, value_name = "threads|steps")]
     scheduler: Scheduler,
+    /// Whether transactions run some of their statements in loops ahead of themselves, in oracle and crash.
+    #[arg(long, value_enum, default_value_t, value_name = "on|off")]
+    speculate: Speculate,
     /// Ends at the first failure.
     #[arg(long)]
     fail_fast: bool,
@@ -76,6 +79,17 @@ pub(crate) struct TortureFlags {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
+
+/// Whether transactions run ahead of themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Speculate {
+    On,
+    #[default]
+    Off,
+}
+
+/// The campaigns whose transactions can run ahead of themselves.
+const AHEAD: [&str; 2] = ["oracle", "crash"];
 
 /// The parameters of a campaign.
 #[derive(Clone, Debug)]
@@ -110,6 +124,15 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
         eprintln!("--mutant: only the campaign mutants breeds any");
         return ExitCode::from(2);
     }
+    let ahead = flags.speculate == Speculate::On;
+    if ahead && !AHEAD.contains(&flags.campaign.as_str()) {
+        eprintln!("--speculate on: {} knows no loops; one of {}", flags.campaign, AHEAD.join(", "));
+        return ExitCode::from(2);
+    }
+    if ahead && flags.scheduler == Scheduler::Steps {
+        eprintln!("--speculate on: means nothing with --scheduler steps; leave one of the two out");
+        return ExitCode::from(2);
+    }
     if flags.campaign == "mutants" && !mutants::HERE {
         return mutants::in_a_build_of_their_own(flags);
     }
@@ -121,10 +144,16 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
         seed: flags.seed.unwrap_or_else(report::seed_of_the_clock),
         case: flags.case,
         mutant: flags.mutant.clone(),
-        scheduler: flags.scheduler,
+        scheduler: if ahead { Scheduler::Ahead } else { flags.scheduler },
     };
     let progress = Progress::start(campaign.name, &plan, flags.fail_fast);
-    let report = (campaign.run)(&plan, &progress);
+    let mut report = (campaign.run)(&plan, &progress);
     progress.finish();
+    if ahead {
+        println!("{}: {} loops ran ahead of their transactions", campaign.name, crate::sim::ahead::loops());
+        if crate::sim::ahead::loops() == 0 {
+            report.fail("no loop has run".to_owned());
+        }
+    }
     report.conclude(campaign.name, &plan, progress.elapsed(), flags.json.as_deref())
 }

@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn runs_equal_their_replay() {
-        for (budget, scheduler) in [(300, Scheduler::Threads), (20, Scheduler::Steps)] {
+        for (budget, scheduler) in [(300, Scheduler::Threads), (20, Scheduler::Steps), (10, Scheduler::Ahead)] {
             let report = run(&Plan::small(budget, scheduler), &Progress::hidden());
             assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
         }
