@@ -60,6 +60,8 @@ pub struct Epoch<'a, S: Store> {
     /// The operation at which a long body was first seen to be homefree.
     pub(crate) homefree_since: Option<usize>,
     pub(crate) diverged: Option<Diverged>,
+    /// The store has refused a read in order.
+    pub(crate) refused: bool,
     pub(crate) ids: &'a Cell<u64>,
     /// None unless the loop is traced.
     pub(crate) timing: Option<Timing>,
@@ -115,7 +117,10 @@ impl<S: Store> Epoch<'_, S> {
         });
         let (value, source) = match (forwarded, &mut self.order) {
             (Some((value, id)), _) => (value.into(), Source::Epoch(id)),
-            (None, Some(order)) => (self.store.read(order, key)?.into(), Source::Locked),
+            (None, Some(order)) => {
+                let read = self.store.read(order, key).inspect_err(|_| self.refused = true);
+                (read?.into(), Source::Locked)
+            }
             (None, None) => match self.store.peek(self.local, key) {
                 Ok((value, stamp)) => (value.into(), Source::Store(stamp)),
                 Err(error) => {

@@ -15,6 +15,8 @@ use foldhash::fast::FixedState;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use crate::mutant::{Mutant, is_mutant};
+
 /// A place in the source of a program.
 pub(crate) type Site = &'static Location<'static>;
 
@@ -48,6 +50,16 @@ impl<K, V> Default for Shard<K, V> {
     fn default() -> Shard<K, V> {
         Shard { keys: Mutex::default(), writes: AtomicU32::new(0) }
     }
+}
+
+/// The newest of the writes that the epochs from `first` to `last` have made.
+#[inline]
+fn newest_of<V>(writes: &[Write<V>], first: u64, last: u64) -> Option<&Write<V>> {
+    let mut beside = writes.iter().filter(|write| first <= write.epoch && write.epoch <= last);
+    if is_mutant(Mutant::StaleForwarding) {
+        return beside.next();
+    }
+    beside.max_by_key(|write| (write.epoch, write.operation))
 }
 
 const COUNTERS: usize = 2048;
@@ -98,10 +110,7 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
             return None;
         }
         let shard = self.shards[shard].keys.lock();
-        let writes = shard.get(key)?;
-        let newest =
-            writes.iter().filter(|w| first <= w.epoch && w.epoch <= last).max_by_key(|w| (w.epoch, w.operation))?;
-        Some(show(newest))
+        newest_of(shard.get(key)?, first, last).map(show)
     }
 
     /// Shows the newest write of each key that `wanted` names by the epochs from `first` to `last`.
@@ -117,8 +126,7 @@ impl<K: Eq + Hash + Clone, V> Directory<K, V> {
                 continue;
             }
             for (key, writes) in shard.keys.lock().iter().filter(|(key, _)| wanted(key)) {
-                let beside = writes.iter().filter(|w| first <= w.epoch && w.epoch <= last);
-                if let Some(newest) = beside.max_by_key(|w| (w.epoch, w.operation)) {
+                if let Some(newest) = newest_of(writes, first, last) {
                     show(key, newest);
                 }
             }

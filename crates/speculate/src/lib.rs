@@ -88,6 +88,7 @@ mod governor;
 mod last;
 mod log;
 mod mailbox;
+mod mutant;
 mod pool;
 mod prefetch;
 mod range;
@@ -100,6 +101,13 @@ mod store;
 mod times;
 mod trace;
 mod worker;
+
+/// Loops with a deliberate defect, for campaigns to detect.
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants {
+    pub use crate::mutant::{Mutant, VARIABLE, chosen};
+}
 
 pub use epoch::Epoch;
 pub use error::{BuildError, LoopError, MOST_WORKERS, OptionsError};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::forward::{Site, WriteId};
 use crate::last::Last;
+use crate::mutant::{Mutant, is_mutant};
 use crate::prefetch::prefetch_write;
 use crate::scan::Scan;
 use crate::shared::{Shared, Stale};
@@ -240,7 +241,9 @@ impl<S: Store> Log<S> {
         while self.ops.len() > at {
             match self.ops.pop() {
                 Some(Op::Write { key, .. }) => written(&key, self.ops.len()),
-                Some(Op::Escape { escape: Escape { undo: Some(undo), .. }, .. }) => undo(),
+                Some(Op::Escape { escape: Escape { undo: Some(undo), .. }, .. }) if !is_mutant(Mutant::KeepEscapes) => {
+                    undo()
+                }
                 _ => {}
             }
         }

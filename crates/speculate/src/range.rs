@@ -82,7 +82,10 @@ impl<S: RangeStore> Epoch<'_, S> {
         // As many more of the store's rows as may be deleted by what lies over them.
         let asked = most.saturating_add(over.len() + own.len());
         let (seen, mut rows) = match &mut self.order {
-            Some(order) => (None, self.store.read_range(order, &range, asked)?),
+            Some(order) => {
+                let read = self.store.read_range(order, &range, asked).inspect_err(|_| self.refused = true);
+                (None, read?)
+            }
             None => match self.store.peek_range(self.local, &range, asked) {
                 Ok(seen) if over.is_empty() && own.is_empty() => {
                     let expected = Expected::AsSeen { most: asked };

@@ -17,6 +17,7 @@ use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind};
 use crate::error::LoopError;
 use crate::log::{Log, Op, Source, SubEpochs};
 use crate::mailbox::Mailbox;
+use crate::mutant::{Mutant, is_mutant};
 use crate::pool::Spin;
 use crate::shared::{Shared, Stale, changed};
 use crate::stats::{Profile, Stats, Writer};
@@ -196,6 +197,8 @@ struct Attempt<'w, S: Store, It, T> {
     /// Operations up to here are replayed in the next run.
     checkpoint: usize,
     looked_at: u64,
+    /// The store has refused a read of the last run, in order.
+    refused: bool,
     /// How long the last run took.
     ran_ns: u64,
     /// When it ended.
@@ -231,6 +234,7 @@ where
                 after_commit: Vec::new(),
                 checkpoint: 0,
                 looked_at: 0,
+                refused: false,
                 ran_ns: 0,
                 ended: None,
             };
@@ -264,6 +268,7 @@ where
                 after_commit: Vec::new(),
                 checkpoint: 0,
                 looked_at: 0,
+                refused: false,
                 ran_ns: 0,
                 ended: None,
             };
@@ -342,6 +347,7 @@ where
             after_commit: posted.after_commit,
             checkpoint: posted.checkpoint,
             looked_at: 0,
+            refused: false,
             ran_ns: posted.ran_ns,
             ended: None,
         };
@@ -459,6 +465,10 @@ where
             homefree = Instant::now();
             attempt.worker.stats.waited_ns += ns_between(waits_since, homefree);
         }
+        if is_mutant(Mutant::TokenTooEarly) {
+            self.shared.token.store(attempt.number + 1, Ordering::Release);
+            std::thread::yield_now();
+        }
         let committed = {
             let mut in_order = self.in_order.lock();
             self.commit(attempt, &mut in_order, ending, of_iterator)
@@ -468,7 +478,9 @@ where
         attempt.worker.log.times.in_order_ns = in_order_ns;
         match committed {
             Ok(()) => {
-                self.shared.token.store(attempt.number + 1, Ordering::Release);
+                if !is_mutant(Mutant::TokenTooEarly) {
+                    self.shared.token.store(attempt.number + 1, Ordering::Release);
+                }
                 std::mem::forget(stop);
                 true
             }
@@ -518,10 +530,13 @@ where
         }
         let done = self.finish(attempt, in_order, matches!(ending, Ending::Done | Ending::Unwound));
         match (done, ending) {
+            // The store refused a read, and what failed since then may have done so for the same reason.
+            (_, Ending::Failed(error)) if attempt.refused => return Err(LoopError::Body(error)),
             // In the closure that runs in order, for an iteration before.
             (Err(error @ LoopError::Body(_)), _) => return Err(error),
-            // If the store has refused a read, it may refuse writes for the same reason: the first error tells more.
-            (_, Ending::Failed(error)) => return Err(LoopError::Body(error)),
+            // The store refused a write that the body had made before it failed.
+            (Err(error), Ending::Failed(_)) => return Err(error),
+            (Ok(()), Ending::Failed(error)) => return Err(LoopError::Body(error)),
             (_, Ending::Panicked(panic)) => resume_unwind(panic),
             // No answer is wrong in order, so no body is unwound there.
             (done, Ending::Done | Ending::Unwound | Ending::Diverged(_)) => done?,
@@ -569,6 +584,9 @@ where
                 return Ok(Some(stale));
             }
             let is_right = match &attempt.worker.log.ops[at] {
+                Op::Read { source: Source::Store(_), .. } | Op::Scan { .. } if is_mutant(Mutant::SkipValidation) => {
+                    true
+                }
                 Op::Read { key, value, source: Source::Store(stamp), to_write, .. } => {
                     let seen = Seen { key, value: value.get(), stamp, to_write: *to_write };
                     self.store.confirm(order, seen).map_err(LoopError::Store)?
@@ -632,6 +650,7 @@ where
             looked_at: attempt.looked_at,
             homefree_since: None,
             diverged: None,
+            refused: false,
             ids: &worker.ids,
             timing,
         };
@@ -650,6 +669,7 @@ where
         }
         let diverged = epoch.diverged;
         attempt.looked_at = epoch.looked_at;
+        attempt.refused = epoch.refused;
         let ended = Instant::now();
         (attempt.ran_ns, attempt.ended) = (ns_between(begun, ended), Some(ended));
         match run {
@@ -671,11 +691,12 @@ where
         let site = worker.log.ops[stale.at].site();
         let (len, checkpoint) = (worker.log.ops.len(), self.sub_epochs.checkpoint(stale.at));
         let shared = self.shared;
+        let replayed = checkpoint + usize::from(is_mutant(Mutant::ReplayPastCheckpoint));
         worker.log.rewind(
-            checkpoint,
+            replayed,
             |key| shared.directory.hash(key),
             |key, at| {
-                if shared.forwards {
+                if shared.forwards && !is_mutant(Mutant::SkipChain) {
                     shared.directory.withdraw(key, *number, at);
                     changed(shared, *me);
                 }
@@ -689,7 +710,7 @@ where
         worker.stats.rewound_ns += lost;
         let writer = stale.writer.map_or(Writer::Other, Writer::Epoch);
         worker.profile.note(site, writer, rewound as u64, lost);
-        attempt.checkpoint = checkpoint;
+        attempt.checkpoint = replayed;
     }
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use common::{Locks, Rows};
 use speculate::{
-    BuildError, Committer, Dependence, Epoch, Forwarding, LoopError, OpKind, Options, OptionsError, Speculator, Writer,
+    BuildError, Committer, Dependence, Epoch, Forwarding, LoopError, OpKind, Options, OptionsError, Seen, Speculator,
+    Store, Writer, Written,
 };
 
 /// Counts a row up.
@@ -322,5 +323,64 @@ fn traces_have_what_epochs_did() {
             }
             assert!(speculator.take_traces().is_empty());
         }
+    }
+}
+
+/// A store that is empty, and takes no writes of some keys and no reads in order of others.
+struct Refuses;
+
+const NO_WRITES: u8 = 7;
+const NO_READS: u8 = 8;
+
+impl Store for Refuses {
+    type Key = u8;
+    type Value = u8;
+    type Stamp = ();
+    type Local = ();
+    type Order = ();
+    type Error = &'static str;
+
+    fn peek(&self, _: &mut (), key: &u8) -> Result<(Option<u8>, ()), &'static str> {
+        if *key == NO_READS { Err("not peeked at") } else { Ok((None, ())) }
+    }
+
+    fn confirm(&self, _: &mut (), _: Seen<'_, Refuses>) -> Result<bool, &'static str> {
+        Ok(true)
+    }
+
+    fn read(&self, _: &mut (), key: &u8) -> Result<Option<u8>, &'static str> {
+        if *key == NO_READS { Err("not read") } else { Ok(None) }
+    }
+
+    fn write(&self, _: &mut (), write: &Written<'_, Refuses>) -> Result<(), &'static str> {
+        if *write.key == NO_WRITES { Err("not written") } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_write_that_was_refused_is_told_rather_than_the_failure_of_the_body_after_it() {
+    for grain in 1..4 {
+        let mut speculator = Speculator::new(Options::new().grain(grain)).unwrap();
+        let body = |epoch: &mut Epoch<'_, Refuses>, item: &u8| {
+            epoch.put(*item, 0);
+            if *item == NO_WRITES { Err("the body's") } else { Ok(()) }
+        };
+        let ended = speculator.run(&Refuses, &mut (), 0..20, body, |(), ()| Ok(()));
+        assert!(matches!(ended, Err(LoopError::Store("not written"))), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_read_that_was_refused_is_told_rather_than_what_fails_after_it() {
+    for grain in 1..4 {
+        let mut speculator = Speculator::new(Options::new().grain(grain)).unwrap();
+        let body = |epoch: &mut Epoch<'_, Refuses>, item: &u8| {
+            if *item == NO_READS {
+                epoch.put(NO_WRITES, 0);
+            }
+            epoch.get(item).map(drop)
+        };
+        let ended = speculator.run(&Refuses, &mut (), NO_READS - 2..20, body, |(), ()| Ok(()));
+        assert!(matches!(ended, Err(LoopError::Body("not read"))), "{ended:?}");
     }
 }

@@ -80,7 +80,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["run", "--check", "maybe"], "--check maybe"),
         (&["run", "--engine", "postgres"], "--engine postgres"),
         (&["run", "--seed", "-1"], "--seed -1"),
-        (&["run", "--speculate"], "--speculate: no such flag"),
+        (&["run", "--speculat"], "--speculat: no such flag"),
         (&["run", "--seed", "1", "--seed", "2"], "--seed"),
         (&["run", "--replace"], "--replace"),
         (&["run", "--engine", "floor", "--workers", "2"], "--workers 2: the floor is one thread"),

@@ -1,7 +1,7 @@
 //! The whole engine on a simulated disk, in virtual time, with workers of which one runs at a time: a seed decides
 //! which.
 //!
-//! A run follows from its seed alone: the workers' statements, the order in which they run, when a background service
+//! A run without speculative loops follows from its seed alone: the workers' statements, the order in which they run, when a background service
 //! takes a step, what the clock says, which calls of the disk fail, what a power loss takes. So a failure is repeated
 //! by its seed, and the same seed gives the same [`trace`](order::Sim::trace) twice.
 //!
@@ -17,11 +17,12 @@
 //! - [`sizes`]: the sizes of segments, rings, pools and the like: part of what a seed draws.
 //! - [`workload`]: the character of a run, its keys and rows.
 //! - [`statements`]: random statements of every kind, and their answers.
-//! - [`ahead`]: statements in loops that run ahead of their transaction.
 //! - [`model`]: the effect of the same statements on maps.
 //! - [`history`]: committed transactions in commit order, replayed on the model: what any state must look like.
+//! - [`ahead`]: tables as the store of speculative loops.
 //! - [`beside`]: a table that is loaded while a reader relies on its being empty.
 //! - [`remodelled`]: a table that is created, given other indexes, emptied and dropped meanwhile.
+//! - [`loops`]: speculative loops within transactions. A run that has them does not follow from its seed.
 //! - [`script`]: the description of a run.
 //! - [`notes`]: what is noted while a run goes on: commits, errors, and moments at which power may be lost.
 //! - [`work`]: the work of workers and servants in a run.
@@ -33,6 +34,7 @@ mod calls;
 pub(crate) mod caught;
 pub(crate) mod fibers;
 pub(crate) mod history;
+mod loops;
 pub(crate) mod model;
 pub(crate) mod notes;
 pub(crate) mod order;

@@ -27,6 +27,8 @@ pub(crate) enum Op {
     Count { table: usize, key: Vec<u8>, done: bool },
     /// A row deleted, if there was one.
     Delete { table: usize, key: Vec<u8>, done: bool },
+    /// A row deleted, if there was one: nothing says so.
+    DeleteBlindly { table: usize, key: Vec<u8> },
     /// All rows of a range deleted: how many there were.
     DeleteRange { table: usize, from: Vec<u8>, to: Vec<u8>, done: u64 },
     /// All rows of a table removed, by a call that is a transaction of its own.
@@ -204,6 +206,10 @@ impl State {
                 can == *done
             }
             Op::Delete { table, key, done } => self.remove(*table, key) == *done,
+            Op::DeleteBlindly { table, key } => {
+                self.remove(*table, key);
+                true
+            }
             Op::DeleteRange { table, from, to, done } => {
                 let keys: Vec<Vec<u8>> = self.range(*table, from, to).map(|(key, _)| key.clone()).collect();
                 self.remove_all(*table, &keys) == *done

@@ -49,6 +49,8 @@ pub(crate) enum RunError {
     Txn(TxnError),
     /// From a service or from closing.
     Service(StorageError),
+    /// When a worker was to get threads for its loops.
+    Loops(String),
 }
 
 impl std::fmt::Display for RunError {
@@ -57,7 +59,27 @@ impl std::fmt::Display for RunError {
             RunError::Open(error) => write!(f, "open: {error}"),
             RunError::Txn(error) => write!(f, "transaction: {error}"),
             RunError::Service(error) => write!(f, "service: {error}"),
+            RunError::Loops(error) => write!(f, "loops: {error}"),
         }
+    }
+}
+
+/// How many speculative loops have run, to their ends or to an error, and what they did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Looped {
+    pub(crate) loops: u64,
+    /// Iterations, or groups of them, that committed.
+    pub(crate) epochs: u64,
+    /// How often one of them was taken back and run again.
+    pub(crate) violations: u64,
+}
+
+impl std::ops::AddAssign for Looped {
+    fn add_assign(&mut self, other: Looped) {
+        let Looped { loops, epochs, violations } = other;
+        self.loops += loops;
+        self.epochs += epochs;
+        self.violations += violations;
     }
 }
 
@@ -70,6 +92,8 @@ pub(super) struct Notes {
     pub(super) cuts: Mutex<(u64, Vec<Cut>)>,
     pub(super) errors: Mutex<Vec<RunError>>,
     pub(super) rows: Mutex<Option<[Rows; TABLES]>>,
+    /// The speculative loops so far.
+    pub(super) looped: Mutex<Looped>,
     pub(super) probe: Mutex<Option<Result<(), TxnError>>>,
 }
 

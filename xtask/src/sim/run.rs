@@ -10,7 +10,7 @@ use storage::{Background, Database, LatchKind, OpenError, Options, Rule, TxnErro
 use super::beside;
 use super::caught::caught;
 use super::history::{History, Moment};
-use super::notes::{Cut, Notes, RunError, lock};
+use super::notes::{Cut, Looped, Notes, RunError, lock};
 use super::order::{Role, Sim};
 use super::remodelled;
 use super::rng::Rng;
@@ -37,6 +37,8 @@ pub(crate) struct Ran {
     pub(crate) forbidden: Vec<String>,
     /// The content of the tables when the workers had ended, if there were no errors.
     pub(crate) rows: Option<[Rows; TABLES]>,
+    /// With [`Script::speculate`]: the speculative loops that have run.
+    pub(crate) looped: Looped,
     /// With [`Script::probe`]: the result of a transaction when the disk was sound again; `None` if it never opened.
     pub(crate) probe: Option<Result<(), TxnError>>,
     /// Differs between two different runs.
@@ -235,8 +237,8 @@ pub(super) fn run_with(
     let moment = notes.moment();
     let (cuts, errors) = (std::mem::take(&mut lock(&notes.cuts).1), std::mem::take(&mut *lock(&notes.errors)));
     let (rows, probe) = (lock(&notes.rows).take(), lock(&notes.probe).take());
-    let forbidden = watched.forbidden();
-    Ok(Ran { history: Arc::clone(&notes.history), moment, cuts, errors, forbidden, rows, probe, trace })
+    let (forbidden, looped) = (watched.forbidden(), *lock(&notes.looped));
+    Ok(Ran { history: Arc::clone(&notes.history), moment, cuts, errors, forbidden, rows, looped, probe, trace })
 }
 
 #[cfg(test)]

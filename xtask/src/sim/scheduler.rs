@@ -21,16 +21,13 @@ pub(crate) enum Scheduler {
     Threads,
     /// As a team of fibers that switch at points inside their statements
     Steps,
-    /// Each on a thread of its own, and some of their statements in loops that run ahead of them: `--speculate on`
-    #[value(skip)]
-    Ahead,
 }
 
 impl Scheduler {
     /// A run of at most `actors` workers and servants.
     pub(crate) fn sim(self, seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Arc<dyn Sim> {
         match self {
-            Scheduler::Threads | Scheduler::Ahead => Arc::new(Baton::new(seed, actors, now_ns)),
+            Scheduler::Threads => Arc::new(Baton::new(seed, actors, now_ns)),
             Scheduler::Steps => Arc::new(Fibers::new(seed, actors, now_ns)),
         }
     }
@@ -40,7 +37,6 @@ impl Scheduler {
         match self {
             Scheduler::Threads => "",
             Scheduler::Steps => " --scheduler steps",
-            Scheduler::Ahead => " --speculate on",
         }
     }
 }

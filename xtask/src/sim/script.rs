@@ -28,13 +28,16 @@ pub(crate) struct Script {
     pub(crate) cuts: bool,
     /// Whether to make the disk sound when the workers have ended, and to run one more transaction.
     pub(crate) probe: bool,
+    /// Whether some statements of a transaction run as iterations of speculative loops.
+    pub(crate) speculate: bool,
 }
 
 impl Script {
     /// A random run.
+    /// Without speculative loops.
     pub(crate) fn draw(rng: &mut Rng, scheduler: Scheduler) -> Script {
         let seed = rng.next();
         let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };
-        Script { seed, scheduler, profile: Profile::draw(rng), ending, cuts: true, probe: false }
+        Script { seed, scheduler, profile: Profile::draw(rng), ending, cuts: true, probe: false, speculate: false }
     }
 }

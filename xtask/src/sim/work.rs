@@ -9,12 +9,12 @@ use storage::{Age, Database, Isolation, Lsn, OpenTable, Part, Service, Transacti
 use super::beside;
 use super::calls::Call as OtherCall;
 use super::caught::caught;
+use super::loops::Loops;
 use super::model::Op;
 use super::notes::{Notes, RunError, lock};
 use super::order::{Role, Sim};
 use super::remodelled;
 use super::rng::Rng;
-use super::scheduler::Scheduler;
 use super::script::{Ending, Script};
 use super::seats::Work;
 use super::statements::Hand;
@@ -241,6 +241,13 @@ fn other_call(shared: &Shared<'_>, tables: &Tables, call: OtherCall, rng: &mut R
 }
 
 fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
+    let mut loops = None;
+    if shared.script.speculate {
+        match Loops::draw(shared.db, tables, &mut rng) {
+            Ok(drawn) => loops = Some(drawn),
+            Err(what) => return shared.notes.error(RunError::Loops(what)),
+        }
+    }
     // A deadlock's victim, which now and then begins again with its age.
     let mut victim = None;
     for _ in 0..shared.script.profile.transactions {
@@ -248,7 +255,7 @@ fn worker(shared: &Shared<'_>, tables: &Tables, mut rng: Rng) {
             other_call(shared, tables, OtherCall::between(&mut rng), &mut rng);
         }
         let mut age = victim.take().filter(|_| rng.once_in(2));
-        match transaction(shared, tables, &mut rng, &mut age) {
+        match transaction(shared, tables, loops.as_mut(), &mut rng, &mut age) {
             Ok(()) => {}
             Err(TxnError::Deadlock { .. }) => victim = age,
             Err(error) => {
@@ -302,7 +309,13 @@ fn empty(shared: &Shared<'_>, table: usize) -> bool {
 }
 
 /// One transaction; `age` is that of a victim that begins again, and then its own.
-fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng, age: &mut Option<Age>) -> Result<(), TxnError> {
+fn transaction<'d>(
+    shared: &Shared<'d>,
+    tables: &Tables,
+    loops: Option<&mut Loops<'d>>,
+    rng: &mut Rng,
+    age: &mut Option<Age>,
+) -> Result<(), TxnError> {
     let (db, notes, profile) = (shared.db, shared.notes, &shared.script.profile);
     let blind = rng.below(10) < profile.blind;
     let level =
@@ -312,7 +325,7 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng, age: &mut Op
         None => db.begin_at(level)?,
     };
     *age = Some(tx.age());
-    let Some(ops) = statements(shared, tables, rng, &mut tx, blind)? else { return Ok(()) };
+    let Some(ops) = statements(shared, tables, loops.filter(|_| !blind), rng, &mut tx, blind)? else { return Ok(()) };
     if rng.below(10) < profile.aborts {
         if rng.once_in(2) {
             tx.rollback()?;
@@ -343,11 +356,12 @@ fn transaction(shared: &Shared<'_>, tables: &Tables, rng: &mut Rng, age: &mut Op
 }
 
 /// A transaction's statements with their answers; `None` if it gives up after an error.
-fn statements(
-    shared: &Shared<'_>,
+fn statements<'d>(
+    shared: &Shared<'d>,
     tables: &Tables,
+    mut loops: Option<&mut Loops<'d>>,
     rng: &mut Rng,
-    tx: &mut Transaction<'_>,
+    tx: &mut Transaction<'d>,
     blind: bool,
 ) -> Result<Option<Vec<Op>>, TxnError> {
     let (notes, profile) = (shared.notes, &shared.script.profile);
@@ -360,13 +374,13 @@ fn statements(
         if hand.rng.once_in(8) {
             mark = Some((hand.tx.savepoint(), ops.len()));
         }
-        let answers = if blind {
-            hand.put_blindly().map(|op| vec![op])
-        } else if shared.script.scheduler == Scheduler::Ahead && hand.rng.once_in(3) {
-            let Some(answers) = hand.run_ahead().transpose() else { return Ok(None) };
-            answers
-        } else {
-            hand.statement(&ahead).map(|op| vec![op])
+        let answers = match &mut loops {
+            Some(loops) if hand.rng.once_in(3) => match in_loop(shared, loops, &mut hand)? {
+                Some(answers) => Ok(answers),
+                None => return Ok(None),
+            },
+            _ if blind => hand.put_blindly().map(|op| vec![op]),
+            _ => hand.statement(&ahead).map(|op| vec![op]),
         };
         match answers {
             Ok(answers) => ops.extend(answers),
@@ -396,6 +410,35 @@ fn statements(
         shared.sim.pause();
     }
     Ok(Some(ops))
+}
+
+/// Statements that run as iterations of a loop, with their answers: none if the loop ended with a duplicate, which takes
+/// all of it back. `None` if the transaction gives up after an error.
+fn in_loop<'d>(
+    shared: &Shared<'d>,
+    loops: &mut Loops<'d>,
+    hand: &mut Hand<'_, 'd>,
+) -> Result<Option<Vec<Op>>, TxnError> {
+    let before = hand.tx.savepoint();
+    let ran = loops.run(hand);
+    *lock(&shared.notes.looped) += loops.take();
+    let error = match ran {
+        Ok(answers) => return Ok(Some(answers)),
+        Err(error @ TxnError::Deadlock { .. }) => return Err(error),
+        Err(error) => error,
+    };
+    let is_answer = matches!(error, TxnError::DuplicateKey { .. });
+    if !is_answer {
+        shared.notes.error(RunError::Txn(error));
+    }
+    match hand.tx.rollback_to(before) {
+        Ok(()) if is_answer || hand.rng.once_in(2) => Ok(Some(Vec::new())),
+        Ok(()) => Ok(None),
+        Err(error) => {
+            shared.notes.error(RunError::Txn(error));
+            Ok(None)
+        }
+    }
 }
 
 /// Closes the database, or leaks it as the end of a process would.

@@ -118,7 +118,14 @@ mod tests {
 
     #[test]
     fn one_flipped_bit_is_told_or_harmless() {
-        let plan = Plan { budget: 1_000, seed: 20_260_501, case: None, mutant: None, scheduler: Scheduler::Threads };
+        let plan = Plan {
+            budget: 1_000,
+            seed: 20_260_501,
+            case: None,
+            mutant: None,
+            scheduler: Scheduler::Threads,
+            speculate: false,
+        };
         let report = run(&plan, &Progress::start("bitflips", &plan, false));
         assert_eq!(report.wrong().take(5).collect::<Vec<_>>(), [""; 0]);
         assert_eq!(report.tried, plan.budget);

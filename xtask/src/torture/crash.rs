@@ -8,11 +8,11 @@
 
 use storage::disk::Crash;
 
-use super::Plan;
 use super::laps;
 use super::narrow;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
+use super::{Plan, loops_flag};
 use crate::sim::history::Replayed;
 use crate::sim::model::State;
 use crate::sim::notes::Cut;
@@ -30,7 +30,7 @@ const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
-        let mut tried = one(Visit { seed, scheduler: plan.scheduler }, SimDisk::new(seed));
+        let mut tried = one(Visit { seed, scheduler: plan.scheduler }, SimDisk::new(seed), plan.speculate);
         if tried.failures.is_empty() {
             laps::one(seed, &mut tried);
             narrow::one(seed, &mut tried);
@@ -40,31 +40,32 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
 }
 
 /// All cases of one seed, on a new disk.
-fn one(visit: Visit, mut disk: SimDisk) -> Tried {
+fn one(visit: Visit, mut disk: SimDisk, speculate: bool) -> Tried {
     let Visit { seed, scheduler } = visit;
-    let mut tried = Tried::default();
+    let (mut tried, name) = (Tried::default(), format!("crash{}", loops_flag(speculate)));
     let mut rng = Rng::new(seed);
     let mut base = State::default();
     for life in 0..1 + rng.below(3) {
-        let script = Script::draw(&mut rng, scheduler);
+        let script = Script { speculate, ..Script::draw(&mut rng, scheduler) };
         let mut ran = match faultless(&disk, &script) {
             Ok(ran) => ran,
             Err(what) => {
                 tried.cases += 1;
-                tried.fail("crash", scheduler, seed, format!("life {life}: {what}"));
+                tried.fail(&name, scheduler, seed, format!("life {life}: {what}"));
                 return tried;
             }
         };
+        tried.looped += ran.looped;
         let replayed = match ran.history.replay(&base) {
             Ok(replayed) => replayed,
             Err(what) => {
                 tried.cases += 1;
-                tried.fail("crash", scheduler, seed, format!("life {life}: {what}"));
+                tried.fail(&name, scheduler, seed, format!("life {life}: {what}"));
                 return tried;
             }
         };
         if let Some(what) = ran.rows.as_ref().and_then(|rows| replayed.last.difference(rows)) {
-            tried.fail("crash", scheduler, seed, format!("life {life}: when the workers had ended: {what}"));
+            tried.fail(&name, scheduler, seed, format!("life {life}: when the workers had ended: {what}"));
         }
         ran.cuts = some(ran.cuts, MOMENTS[usize::from(script.profile.wide)], &mut rng);
         let onward = rng.below(ran.cuts.len() as u64) as usize;
@@ -76,7 +77,7 @@ fn one(visit: Visit, mut disk: SimDisk) -> Tried {
             match judge(cut, visit.of_case(tried.cases), &ran, &base, &replayed, tried.cases.is_multiple_of(DEEP)) {
                 Ok(found) => next = again.map(|disk| (disk, State::of(&found))).or(next),
                 Err(what) => {
-                    tried.fail("crash", scheduler, seed, format!("life {life}, {}: {what}", place(cut)));
+                    tried.fail(&name, scheduler, seed, format!("life {life}, {}: {what}", place(cut)));
                     return tried;
                 }
             }
@@ -157,6 +158,14 @@ mod tests {
     }
 
     #[test]
+    fn crashes_with_speculative_loops_lose_nothing() {
+        let plan = Plan { speculate: true, ..Plan::small(300, Scheduler::Threads) };
+        let report = run(&plan, &Progress::hidden());
+        assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
+        assert!(report.tried >= 300 && report.looped.loops > 0, "{:?}", report.looped);
+    }
+
+    #[test]
     fn a_thousand_crashes_of_a_team_lose_nothing() {
         let report = run(&Plan::small(1000, Scheduler::Steps), &Progress::hidden());
         assert_eq!(report.wrong().collect::<Vec<_>>(), [""; 0]);
@@ -170,7 +179,7 @@ mod tests {
             let lied = |seed: &u64| {
                 let disk = SimDisk::new(*seed);
                 disk.drop_syncs(true);
-                !one(Visit { seed: *seed, scheduler }, disk).failures.is_empty()
+                !one(Visit { seed: *seed, scheduler }, disk, false).failures.is_empty()
             };
             assert!((0..6).filter(lied).count() >= 4, "{scheduler:?}");
         }

@@ -144,7 +144,8 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
             profile = profile.large();
         }
         let ending = if rng.once_in(2) { Ending::Close } else { Ending::Kill };
-        let script = Script { seed: rng.next(), scheduler, profile, ending, cuts: false, probe: true };
+        let script =
+            Script { seed: rng.next(), scheduler, profile, ending, cuts: false, probe: true, speculate: false };
         let mut disk = SimDisk::new(rng.next());
         let mut base = State::default();
         if !new {

@@ -46,7 +46,7 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
 fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
     let trial = Trial::of_seed(seed, TRANSACTIONS);
     let trial = match scheduler {
-        Scheduler::Threads | Scheduler::Ahead => trial,
+        Scheduler::Threads => trial,
         Scheduler::Steps => trial.on_fibers(),
     };
     let level = trial.params.isolation;

@@ -385,7 +385,14 @@ mod tests {
 
     #[test]
     fn malformed_files_are_told_or_harmless() {
-        let plan = Plan { budget: 10_000, seed: 20_260_501, case: None, mutant: None, scheduler: Scheduler::Threads };
+        let plan = Plan {
+            budget: 10_000,
+            seed: 20_260_501,
+            case: None,
+            mutant: None,
+            scheduler: Scheduler::Threads,
+            speculate: false,
+        };
         let report = run(&plan, &Progress::start("malformed", &plan, false));
         assert_eq!(report.wrong().take(5).collect::<Vec<_>>(), [""; 0]);
         assert_eq!(report.tried, plan.budget);

@@ -31,20 +31,22 @@ struct Campaign {
     name: &'static str,
     /// Its cases have numbers, which `--case` names.
     is_numbered: bool,
+    /// It knows `--speculate`.
+    speculates: bool,
     run: fn(&Plan, &Progress) -> Report,
 }
 
 /// All campaigns.
 const CAMPAIGNS: &[Campaign] = &[
-    Campaign { name: "crash", is_numbered: false, run: crash::run },
-    Campaign { name: "recovery", is_numbered: false, run: recovery::run },
-    Campaign { name: "io-errors", is_numbered: true, run: io_errors::run },
-    Campaign { name: "oracle", is_numbered: false, run: oracle::run },
-    Campaign { name: "isolation", is_numbered: false, run: isolation::run },
-    Campaign { name: "bitflips", is_numbered: true, run: bitflips::run },
-    Campaign { name: "malformed", is_numbered: true, run: malformed::run },
-    Campaign { name: "speculate", is_numbered: false, run: speculate::run },
-    Campaign { name: "mutants", is_numbered: false, run: mutants::run },
+    Campaign { name: "crash", is_numbered: false, speculates: true, run: crash::run },
+    Campaign { name: "recovery", is_numbered: false, speculates: false, run: recovery::run },
+    Campaign { name: "io-errors", is_numbered: true, speculates: false, run: io_errors::run },
+    Campaign { name: "oracle", is_numbered: false, speculates: true, run: oracle::run },
+    Campaign { name: "isolation", is_numbered: false, speculates: false, run: isolation::run },
+    Campaign { name: "bitflips", is_numbered: true, speculates: false, run: bitflips::run },
+    Campaign { name: "malformed", is_numbered: true, speculates: false, run: malformed::run },
+    Campaign { name: "speculate", is_numbered: false, speculates: false, run: speculate::run },
+    Campaign { name: "mutants", is_numbered: false, speculates: false, run: mutants::run },
 ];
 
 /// The flags of `cargo xtask torture`.
@@ -69,7 +71,8 @@ pub(crate) struct TortureFlags {
     /// How transactions run.
     #[arg(long, value_enum, default_value_t, value_name = "threads|steps")]
     scheduler: Scheduler,
-    /// Whether transactions run some of their statements in loops ahead of themselves, in oracle and crash.
+    /// Whether transactions run some of their statements as iterations of speculative loops, in crash and oracle. Threads
+    /// of a loop run as the machine lets them: a seed then repeats the work, and not every step.
     #[arg(long, value_enum, default_value_t, value_name = "on|off")]
     speculate: Speculate,
     /// Ends at the first failure.
@@ -80,16 +83,13 @@ pub(crate) struct TortureFlags {
     json: Option<PathBuf>,
 }
 
-/// Whether transactions run ahead of themselves.
+/// Whether the transactions of a simulated workload have speculative loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Speculate {
     On,
     #[default]
     Off,
 }
-
-/// The campaigns whose transactions can run ahead of themselves.
-const AHEAD: [&str; 2] = ["oracle", "crash"];
 
 /// The parameters of a campaign.
 #[derive(Clone, Debug)]
@@ -104,13 +104,15 @@ pub(crate) struct Plan {
     pub(crate) mutant: Option<String>,
     /// How transactions run.
     pub(crate) scheduler: Scheduler,
+    /// Whether they have speculative loops.
+    pub(crate) speculate: bool,
 }
 
 #[cfg(test)]
 impl Plan {
     /// A few cases of seed 1.
     fn small(budget: u64, scheduler: Scheduler) -> Plan {
-        Plan { budget, seed: 1, case: None, mutant: None, scheduler }
+        Plan { budget, seed: 1, case: None, mutant: None, scheduler, speculate: false }
     }
 }
 
@@ -124,13 +126,8 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
         eprintln!("--mutant: only the campaign mutants breeds any");
         return ExitCode::from(2);
     }
-    let ahead = flags.speculate == Speculate::On;
-    if ahead && !AHEAD.contains(&flags.campaign.as_str()) {
-        eprintln!("--speculate on: {} knows no loops; one of {}", flags.campaign, AHEAD.join(", "));
-        return ExitCode::from(2);
-    }
-    if ahead && flags.scheduler == Scheduler::Steps {
-        eprintln!("--speculate on: means nothing with --scheduler steps; leave one of the two out");
+    if let Some(why) = refuses_to_speculate(flags) {
+        eprintln!("--speculate on: {why}");
         return ExitCode::from(2);
     }
     if flags.campaign == "mutants" && !mutants::HERE {
@@ -144,16 +141,54 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
         seed: flags.seed.unwrap_or_else(report::seed_of_the_clock),
         case: flags.case,
         mutant: flags.mutant.clone(),
-        scheduler: if ahead { Scheduler::Ahead } else { flags.scheduler },
+        scheduler: flags.scheduler,
+        speculate: flags.speculate == Speculate::On,
     };
     let progress = Progress::start(campaign.name, &plan, flags.fail_fast);
-    let mut report = (campaign.run)(&plan, &progress);
+    let report = (campaign.run)(&plan, &progress);
     progress.finish();
-    if ahead {
-        println!("{}: {} loops ran ahead of their transactions", campaign.name, crate::sim::ahead::loops());
-        if crate::sim::ahead::loops() == 0 {
-            report.fail("no loop has run".to_owned());
-        }
-    }
     report.conclude(campaign.name, &plan, progress.elapsed(), flags.json.as_deref())
+}
+
+/// The part of a command line that asks for speculative loops.
+fn loops_flag(speculate: bool) -> &'static str {
+    if speculate { " --speculate on" } else { "" }
+}
+
+/// Why there are no speculative loops to be had with these flags, if they ask for any.
+fn refuses_to_speculate(flags: &TortureFlags) -> Option<String> {
+    if flags.speculate == Speculate::Off {
+        return None;
+    }
+    let able: Vec<&str> = CAMPAIGNS.iter().filter(|c| c.speculates).map(|c| c.name).collect();
+    if !able.contains(&flags.campaign.as_str()) {
+        return Some(format!("{} has no such loops; these have: {}", flags.campaign, able.join(", ")));
+    }
+    let steps = flags.scheduler == Scheduler::Steps;
+    steps.then(|| "a loop takes threads, and --scheduler steps has fibers of one thread".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: TortureFlags,
+    }
+
+    #[test]
+    fn loops_are_refused_where_there_are_none() {
+        let refused = |line: &str| {
+            let line = Line::try_parse_from(["torture"].into_iter().chain(line.split(' ')));
+            refuses_to_speculate(&line.unwrap_or_else(|e| panic!("{e}")).flags).is_some()
+        };
+        assert!(!refused("crash --speculate on") && !refused("oracle --speculate on"));
+        assert!(!refused("bitflips --speculate off") && !refused("oracle --scheduler steps"));
+        assert!(refused("recovery --speculate on") && refused("mutants --speculate on"));
+        assert!(refused("oracle --speculate on --scheduler steps"));
+    }
 }

@@ -1,4 +1,4 @@
-//! `mutants`: the engine with one protection left out, each in turn. Some campaign must notice within its per-commit
+//! `mutants`: the engine, or the protocol of speculative loops, with one protection left out, each in turn. Some campaign must notice within its per-commit
 //! budget, else the campaigns prove nothing about that protection.
 //!
 //! The switches are in builds with the feature `mutants` only. So the command builds itself once more with it, and that
@@ -8,7 +8,8 @@
 //! Only a finding kills: a failure that the campaign has judged and reports with its seed. A process that panics in the
 //! campaign's own code, hangs, takes too long or dies otherwise has found nothing, and the next campaign runs.
 //!
-//! `storage`'s `base/mutant.rs` says how a mutant is added; `hunters` here says which campaigns look for it.
+//! `storage`'s `base/mutant.rs` and `speculate`'s `mutant.rs` say how a mutant is added; `hunters` here says which campaigns
+//! look for it.
 
 use std::process::ExitCode;
 
@@ -76,7 +77,7 @@ mod breeding {
     use std::time::{Duration, Instant};
 
     use serde::Deserialize;
-    use storage::mutants::{Mutant, VARIABLE};
+    use storage::mutants::Mutant;
 
     use crate::torture::Plan;
     use crate::torture::report::{Fate, Progress, Report};
@@ -101,11 +102,12 @@ mod breeding {
         Malformed,
         Oracle,
         Isolation,
+        Speculate,
     }
-    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Malformed, Oracle, Recovery};
+    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Malformed, Oracle, Recovery, Speculate};
 
     impl Hunter {
-        const ALL: [Hunter; 7] = [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation];
+        const ALL: [Hunter; 8] = [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate];
 
         fn campaign(self) -> (&'static str, u64) {
             match self {
@@ -116,11 +118,51 @@ mod breeding {
                 Malformed => ("malformed", 10_000),
                 Oracle => ("oracle", 300),
                 Isolation => ("isolation", 50),
+                Speculate => ("speculate", 4000),
             }
         }
     }
 
-    /// The campaigns that should find the mutant, the likeliest first. Campaigns in simulated time find hangs.
+    /// What is broken on purpose.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Breed {
+        /// The engine.
+        Engine(Mutant),
+        /// The protocol of speculative loops.
+        Loops(speculate::mutants::Mutant),
+    }
+
+    impl Breed {
+        fn all() -> impl Iterator<Item = Breed> {
+            let loops = speculate::mutants::Mutant::ALL.iter().copied().map(Breed::Loops);
+            Mutant::ALL.iter().copied().map(Breed::Engine).chain(loops)
+        }
+
+        fn name(self) -> &'static str {
+            match self {
+                Breed::Engine(mutant) => mutant.name(),
+                Breed::Loops(mutant) => mutant.name(),
+            }
+        }
+
+        /// The environment variable that names it.
+        fn variable(self) -> &'static str {
+            match self {
+                Breed::Engine(_) => storage::mutants::VARIABLE,
+                Breed::Loops(_) => speculate::mutants::VARIABLE,
+            }
+        }
+
+        /// The campaigns that should find it, the likeliest first.
+        fn hunters(self) -> &'static [Hunter] {
+            match self {
+                Breed::Engine(mutant) => hunters(mutant),
+                Breed::Loops(_) => &[Speculate],
+            }
+        }
+    }
+
+    /// The campaigns that should find a mutant of the engine, the likeliest first. Campaigns in simulated time find hangs.
     fn hunters(mutant: Mutant) -> &'static [Hunter] {
         match mutant {
             Mutant::SkipNextKeyLock
@@ -164,14 +206,14 @@ mod breeding {
     }
 
     pub(in crate::torture) fn run(plan: &Plan, progress: &Progress) -> Report {
-        let mutants: Vec<Mutant> =
-            Mutant::ALL.iter().copied().filter(|m| plan.mutant.as_ref().is_none_or(|name| name == m.name())).collect();
+        let mutants: Vec<Breed> =
+            Breed::all().filter(|m| plan.mutant.as_ref().is_none_or(|name| name == m.name())).collect();
         if mutants.is_empty() {
-            let names: Vec<&str> = Mutant::ALL.iter().map(|m| m.name()).collect();
+            let names: Vec<&str> = Breed::all().map(Breed::name).collect();
             return Report::of_failure(format!("--mutant: there are {}", names.join(", ")));
         }
         let asked: Vec<Hunter> =
-            Hunter::ALL.into_iter().filter(|hunter| mutants.iter().any(|m| hunters(*m).contains(hunter))).collect();
+            Hunter::ALL.into_iter().filter(|hunter| mutants.iter().any(|m| m.hunters().contains(hunter))).collect();
         let healthy = in_parallel(&asked, |&hunter| {
             let begin = Instant::now();
             let outcome = hunt(hunter, None, plan, LIMIT);
@@ -207,10 +249,10 @@ mod breeding {
     }
 
     /// Runs one campaign after the other, until one has found the mutant.
-    fn fate(mutant: Mutant, sane: &[(Hunter, Duration)], plan: &Plan) -> Fate {
+    fn fate(mutant: Breed, sane: &[(Hunter, Duration)], plan: &Plan) -> Fate {
         let begin = Instant::now();
         let (mut by, mut found) = (None, String::new());
-        for &hunter in hunters(mutant) {
+        for &hunter in mutant.hunters() {
             let Some((_, limit)) = sane.iter().find(|(sane, _)| *sane == hunter) else { continue };
             let campaign = hunter.campaign().0;
             match hunt(hunter, Some(mutant), plan, *limit) {
@@ -242,18 +284,22 @@ mod breeding {
     }
 
     /// One campaign in a process of its own.
-    fn hunt(hunter: Hunter, mutant: Option<Mutant>, plan: &Plan, limit: Duration) -> Result<Outcome, String> {
+    fn hunt(hunter: Hunter, mutant: Option<Breed>, plan: &Plan, limit: Duration) -> Result<Outcome, String> {
         let (campaign, budget) = hunter.campaign();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
-        let of = mutant.map_or("none", Mutant::name);
+        let of = mutant.map_or("none", Breed::name);
         let json = exe.with_file_name(format!("mutants-{}-{of}-{campaign}.json", std::process::id()));
-        let mut child = Command::new(exe)
+        let mut command = Command::new(exe);
+        command.env(storage::mutants::VARIABLE, "").env(speculate::mutants::VARIABLE, "");
+        if let Some(mutant) = mutant {
+            command.env(mutant.variable(), mutant.name());
+        }
+        let mut child = command
             .args(["torture", campaign, "--fail-fast"])
             .args(["--budget", &budget.to_string(), "--seed", &plan.seed.to_string()])
             .args(plan.scheduler.flag().split_whitespace())
             .arg("--json")
             .arg(&json)
-            .env(VARIABLE, mutant.map_or("", Mutant::name))
             .env("RUST_BACKTRACE", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::Plan;
+use super::{Plan, loops_flag};
 use crate::sim::caught;
+use crate::sim::notes::Looped;
 use crate::sim::scheduler::Scheduler;
 
 /// Most failures that are shown in full.
@@ -36,6 +37,8 @@ pub(crate) struct Report {
     pub(crate) tried: u64,
     /// Cases whose outcome could not be decided. Never a pass.
     pub(crate) undecided: u64,
+    /// The speculative loops that have run: none without `--speculate on`.
+    pub(crate) looped: Looped,
     /// The findings, each with everything needed to repeat it.
     pub(crate) failures: Vec<String>,
     /// Reasons why the campaign could not judge: a panic of its own code, a case that did not end in time. Never a
@@ -59,6 +62,9 @@ struct Written<'a> {
     seed: u64,
     scheduler: Scheduler,
     seconds: f64,
+    /// With `--speculate on`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speculative: Option<Looped>,
     #[serde(skip_serializing_if = "Option::is_none")]
     killed: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,14 +114,19 @@ impl Report {
             n => format!(" {n} not judged,"),
         };
         println!(
-            "{campaign}: {} tried, {} failures,{broken} {} undecided in {seconds:.1} s ({:.0}/s), seed {}{}",
+            "{campaign}: {} tried, {} failures,{broken} {} undecided in {seconds:.1} s ({:.0}/s), seed {}{}{}",
             self.tried,
             self.failures.len(),
             self.undecided,
             self.tried as f64 / seconds.max(1e-3),
             plan.seed,
-            plan.scheduler.flag()
+            plan.scheduler.flag(),
+            loops_flag(plan.speculate)
         );
+        if plan.speculate {
+            let Looped { loops, epochs, violations } = self.looped;
+            println!("{campaign}: {loops} speculative loops of {epochs} epochs, {violations} violations");
+        }
         let killed = self.mutants.as_ref().map(|fates| fates.iter().filter(|fate| fate.killed).count());
         if let (Some(killed), Some(fates)) = (killed, &self.mutants) {
             println!("{campaign}: {killed} of {} mutants killed", fates.len());
@@ -130,6 +141,7 @@ impl Report {
             seed: plan.seed,
             scheduler: plan.scheduler,
             seconds,
+            speculative: plan.speculate.then_some(self.looped),
             killed,
             mutants: self.mutants.as_deref(),
         };
@@ -139,7 +151,8 @@ impl Report {
             eprintln!("{}: {e}", path.display());
             return ExitCode::FAILURE;
         }
-        if self.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        // A campaign that was to have loops and had none has shown nothing of them.
+        if self.holds() && (!plan.speculate || self.looped.loops > 0) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 }
 
@@ -155,7 +168,13 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(super) fn start(campaign: &str, plan: &Plan, fail_fast: bool) -> Progress {
-        println!("{campaign}: at least {} cases, seed {}{}", plan.budget, plan.seed, plan.scheduler.flag());
+        println!(
+            "{campaign}: at least {} cases, seed {}{}{}",
+            plan.budget,
+            plan.seed,
+            plan.scheduler.flag(),
+            loops_flag(plan.speculate)
+        );
         let bar = ProgressBar::new(plan.budget);
         if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {per_sec} {eta}") {
             bar.set_style(style);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::Plan;
 use super::report::{Progress, Report};
+use crate::sim::notes::Looped;
 use crate::sim::scheduler::Scheduler;
 
 /// The result of one seed.
@@ -16,6 +17,8 @@ pub(super) struct Tried {
     pub(super) cases: u64,
     /// Cases whose outcome could not be decided.
     pub(super) undecided: u64,
+    /// With `--speculate on`: the loops of all runs.
+    pub(super) looped: Looped,
     /// The failures.
     pub(super) failures: Vec<String>,
 }
@@ -108,6 +111,7 @@ fn on_all_cores(
                     let mut report = lock(&report);
                     report.tried += tried.cases;
                     report.undecided += tried.undecided;
+                    report.looped += tried.looped;
                     tried.failures.into_iter().for_each(|what| report.fail(what));
                 }
                 *lock(begun) = None;

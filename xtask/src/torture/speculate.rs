@@ -5,21 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use speculate::{
-    Change, Committer, Epoch, Forwarding, KeyAndValue, KeyRange, LoopError, Options, RangeRow, RangeStore, Seen,
-    SeenRange, Speculator, Store, Written,
-};
+use speculate::{Change, Committer, Epoch, Forwarding, LoopError, Options, Speculator};
 use storage::disk::MemDisk;
-use storage::optimistic::{Peeker, Place};
-use storage::{Database, Durability, OpenTable, Raw, Table, Transaction, TxnError};
+use storage::{Database, Durability, OpenTable, Table, TxnError};
 
 use super::Plan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
+use crate::sim::ahead::{Ahead, Spot};
 use crate::sim::rng::Rng;
+use crate::sim::tables::Bytes;
 
 /// Loops of a seed.
 const LOOPS: u64 = 20;
@@ -27,7 +25,7 @@ const LOOPS: u64 = 20;
 const KEYS: u64 = 24;
 /// What all rows of the second kind of loop hold together.
 const TOTAL: u64 = 100 * KEYS;
-const TABLE: Table<(), ()> = Table::new("rows");
+const TABLE: Table<Bytes, Vec<u8>> = Table::new("rows");
 
 /// Runs the campaign.
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
@@ -42,99 +40,45 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     })
 }
 
-/// One table, as loops see it: numbers under keys of one byte.
+/// One table: numbers under keys of one byte.
 struct Numbers<'d> {
     db: &'d Database,
-    table: OpenTable<Raw, Raw>,
+    table: OpenTable<Bytes, Vec<u8>>,
+    ahead: Ahead<'d>,
+}
+
+impl<'d> Numbers<'d> {
+    fn open(db: &'d Database) -> Result<Numbers<'d>, String> {
+        let table = db.table(&TABLE).map_err(|error| error.to_string())?;
+        Ok(Numbers { db, table, ahead: Ahead::new(db, &[table]) })
+    }
+}
+
+/// What iterations have escaped and not undone: how often, by item and step.
+type Held = Arc<Mutex<BTreeMap<(u64, usize), i32>>>;
+
+/// Counts an escape that happens (1) or is undone (-1).
+fn hold(held: &Held, at: (u64, usize), times: i32) {
+    *held.lock().unwrap_or_else(PoisonError::into_inner).entry(at).or_default() += times;
+}
+
+/// The only table's place for a key.
+fn at(key: u8) -> Spot {
+    Spot { table: 0, key: vec![key] }
+}
+
+/// A number as a row.
+fn row(number: u64) -> Vec<u8> {
+    number.to_le_bytes().to_vec()
 }
 
 fn number(row: &[u8]) -> u64 {
     row.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
 }
 
-impl<'d> Store for Numbers<'d> {
-    type Key = u8;
-    type Value = u64;
-    type Stamp = Place;
-    type Local = Peeker;
-    type Order = Transaction<'d>;
-    type Error = TxnError;
-
-    fn announce(&self, peeker: &mut Peeker, keys: &[u8]) {
-        self.db.announce_raw(peeker, keys.iter().map(|key| (self.table, std::slice::from_ref(key), 8)));
-    }
-
-    fn peek(&self, peeker: &mut Peeker, key: &u8) -> Result<(Option<u64>, Place), TxnError> {
-        let (row, place) = self.db.peek_raw(peeker, &self.table, &[*key])?;
-        Ok((row.map(number), place))
-    }
-
-    fn confirm(&self, tx: &mut Transaction<'d>, seen: Seen<'_, Self>) -> Result<bool, TxnError> {
-        let row = seen.value.map(|value| value.to_le_bytes());
-        tx.confirm_raw(&self.table, &[*seen.key], seen.stamp, row.as_ref().map(|row| &row[..]), seen.to_write)
-    }
-
-    fn read(&self, tx: &mut Transaction<'d>, key: &u8) -> Result<Option<u64>, TxnError> {
-        tx.read_raw(&self.table, &[*key], number)
-    }
-
-    fn write(&self, tx: &mut Transaction<'d>, write: &Written<'_, Self>) -> Result<(), TxnError> {
-        match write.value {
-            Some(value) => tx.put_raw(&self.table, &[*write.key], &value.to_le_bytes()),
-            None => tx.delete_raw(&self.table, &[*write.key]).map(drop),
-        }
-    }
-
-    fn write_all(&self, tx: &mut Transaction<'d>, writes: &[Written<'_, Self>]) -> Result<(), TxnError> {
-        let place = |write: &Written<'_, Self>| {
-            let seen = write.seen.as_ref().filter(|seen| seen.value.is_some())?;
-            Some((*write.key, *seen.stamp, write.value?.to_le_bytes()))
-        };
-        let replaced: Vec<_> = writes.iter().filter_map(place).collect();
-        let rows = replaced.iter().map(|(key, place, row)| (std::slice::from_ref(key), *place, &row[..]));
-        tx.replace_many_raw(&self.table, rows)?;
-        writes.iter().filter(|write| place(write).is_none()).try_for_each(|write| self.write(tx, write))
-    }
-}
-
-impl<'d> RangeStore for Numbers<'d> {
-    fn peek_range(
-        &self,
-        peeker: &mut Peeker,
-        range: &KeyRange<u8>,
-        most: usize,
-    ) -> Result<Vec<RangeRow<Self>>, TxnError> {
-        let mut rows = Vec::new();
-        self.db.peek_range_raw(peeker, &self.table, (&[range.first], &[range.last]), most, |key, row, stamp| {
-            rows.push(RangeRow { key: key[0], value: number(row), stamp });
-            ControlFlow::Continue(())
-        })?;
-        Ok(rows)
-    }
-
-    fn confirm_range(&self, tx: &mut Transaction<'d>, seen: SeenRange<'_, Self>) -> Result<bool, TxnError> {
-        let (mut expected, mut same) = (seen.rows(), true);
-        let range = (&[seen.range.first][..], &[seen.range.last][..]);
-        tx.lock_range_raw(&self.table, range, seen.most, seen.to_write, |key, row| {
-            same = expected.next() == Some((&key[0], &number(row)));
-            if same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(same && expected.next().is_none())
-    }
-
-    fn read_range(
-        &self,
-        tx: &mut Transaction<'d>,
-        range: &KeyRange<u8>,
-        most: usize,
-    ) -> Result<Vec<KeyAndValue<Self>>, TxnError> {
-        let mut rows = Vec::new();
-        tx.lock_range_raw(&self.table, (&[range.first], &[range.last]), most, false, |key, row| {
-            rows.push((key[0], number(row)));
-            ControlFlow::Continue(())
-        })?;
-        Ok(rows)
-    }
+/// What an iteration reads.
+fn get(epoch: &mut Epoch<'_, Ahead<'_>>, key: u8) -> Result<Option<u64>, TxnError> {
+    epoch.view(&at(key), |row| row.map(|row| number(row)))
 }
 
 /// A step of an iteration, which has a number that its reads change.
@@ -144,23 +88,29 @@ enum Step {
     /// Reads where the number says.
     Follow,
     Write(u8),
+    /// Writes where the number says.
+    WriteThere,
     Delete(u8),
     Range(u8, u8, usize),
     /// Deletes the first row from a key on.
     TakeFirst(u8),
+    /// Takes something at once, to be given back if the iteration is rewound.
+    Escape,
     /// Ends the iteration, and the loop, if the number is divisible by 13.
     MayFail,
 }
 
 fn draw(rng: &mut Rng) -> Step {
     let (a, b) = (rng.below(KEYS) as u8, rng.below(KEYS) as u8);
-    match rng.below(16) {
+    match rng.below(19) {
         0..5 => Step::Read(a),
         5..7 => Step::Follow,
         7..11 => Step::Write(a),
         11 => Step::Delete(a),
         12..14 => Step::Range(a.min(b), a.max(b), rng.below(KEYS + 2) as usize),
         14 => Step::TakeFirst(a),
+        15 => Step::Escape,
+        16..18 => Step::WriteThere,
         _ => Step::MayFail,
     }
 }
@@ -170,13 +120,14 @@ fn mix(number: u64, more: Option<u64>) -> u64 {
 }
 
 /// An iteration of the oracle.
-fn on_map(rows: &mut BTreeMap<u8, u64>, item: u64, steps: &[Step]) -> Result<u64, u64> {
+fn on_map(rows: &mut BTreeMap<u8, u64>, held: &Held, item: u64, steps: &[Step]) -> Result<u64, u64> {
     let mut number = item;
-    for step in steps {
+    for (at, step) in steps.iter().enumerate() {
         match *step {
             Step::Read(key) => number = mix(number, rows.get(&key).copied()),
             Step::Follow => number = mix(number, rows.get(&((number % KEYS) as u8)).copied()),
             Step::Write(key) => drop(rows.insert(key, number)),
+            Step::WriteThere => drop(rows.insert((number % KEYS) as u8, number)),
             Step::Delete(key) => drop(rows.remove(&key)),
             Step::Range(first, last, most) => {
                 for (key, value) in rows.range(first..=last).take(most) {
@@ -189,6 +140,7 @@ fn on_map(rows: &mut BTreeMap<u8, u64>, item: u64, steps: &[Step]) -> Result<u64
                     rows.remove(&key);
                 }
             }
+            Step::Escape => hold(held, (item, at), 1),
             Step::MayFail if number.is_multiple_of(13) => return Err(number),
             Step::MayFail => {}
         }
@@ -209,25 +161,30 @@ impl From<TxnError> for Broken {
 }
 
 /// The same iteration ahead of a transaction.
-fn ahead(epoch: &mut Epoch<'_, Numbers<'_>>, item: u64, steps: &[Step]) -> Result<u64, Broken> {
+fn ahead(epoch: &mut Epoch<'_, Ahead<'_>>, held: &Held, item: u64, steps: &[Step]) -> Result<u64, Broken> {
     let mut number = item;
-    for step in steps {
+    for (nth, step) in steps.iter().enumerate() {
         match *step {
-            Step::Read(key) => number = mix(number, epoch.get(&key)?),
-            Step::Follow => number = mix(number, epoch.get(&((number % KEYS) as u8))?),
-            Step::Write(key) => epoch.put(key, number),
-            Step::Delete(key) => epoch.delete(key),
+            Step::Read(key) => number = mix(number, get(epoch, key)?),
+            Step::Follow => number = mix(number, get(epoch, (number % KEYS) as u8)?),
+            Step::Write(key) => epoch.put(at(key), row(number)),
+            Step::WriteThere => epoch.put(at((number % KEYS) as u8), row(number)),
+            Step::Delete(key) => epoch.delete(at(key)),
             Step::Range(first, last, most) => {
-                epoch.each(first, last, most, |key, value| {
-                    number = mix(mix(number, Some(*value)), Some(u64::from(*key)));
+                epoch.each(at(first), at(last), most, |spot, row| {
+                    number = mix(mix(number, Some(self::number(row))), Some(u64::from(spot.key[0])));
                     ControlFlow::Continue(())
                 })?;
             }
             Step::TakeFirst(from) => {
-                epoch.change_each(from, u8::MAX, 1, |_, value| {
-                    number = mix(number, Some(*value));
+                epoch.change_each(at(from), at(u8::MAX), 1, |_, row| {
+                    number = mix(number, Some(self::number(row)));
                     Change::Delete
                 })?;
+            }
+            Step::Escape => {
+                let undone = Arc::clone(held);
+                epoch.escape(|| hold(held, (item, nth), 1), move |()| hold(&undone, (item, nth), -1));
             }
             Step::MayFail if number.is_multiple_of(13) => return Err(Broken::Failed(number)),
             Step::MayFail => {}
@@ -237,12 +194,12 @@ fn ahead(epoch: &mut Epoch<'_, Numbers<'_>>, item: u64, steps: &[Step]) -> Resul
 }
 
 fn options(rng: &mut Rng) -> Options {
-    let forwarding = [Forwarding::Adaptive, Forwarding::Always, Forwarding::Never][rng.index(3)];
+    let forwarding = [Forwarding::Adaptive, Forwarding::Always, Forwarding::Always, Forwarding::Never][rng.index(4)];
     let committer = [Committer::Owner, Committer::Caller][rng.index(2)];
     let (number, operations) = [(1, 1), (8, 4), (usize::MAX, 1)][rng.index(3)];
     let inject = [0.0, 0.0, 0.1][rng.index(3)];
     Options::new()
-        .workers(1 + rng.index(3))
+        .workers(1 + rng.index(4))
         .grain(1 + rng.index(3))
         .sub_epochs(number, operations)
         .forwarding(forwarding)
@@ -271,8 +228,7 @@ fn all(numbers: &Numbers<'_>) -> Result<BTreeMap<u8, u64>, TxnError> {
 /// Loops against the oracle.
 fn alone(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
-    let table = db.raw_table(&TABLE).map_err(|error| error.to_string())?;
-    let numbers = Numbers { db: &db, table };
+    let numbers = Numbers::open(&db)?;
     let options = options(rng);
     let mut speculator = Speculator::new(options).map_err(|error| error.to_string())?;
     let mut rows = BTreeMap::new();
@@ -282,8 +238,9 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
             (0..rng.below(20)).map(|_| (0..rng.below(16)).map(|_| draw(rng)).collect()).collect();
         let before = rows.clone();
         let (mut results, mut end) = (Vec::new(), None);
+        let (to_hold, held) = (Held::default(), Held::default());
         for (item, steps) in items.iter().enumerate() {
-            match on_map(&mut rows, item as u64, steps) {
+            match on_map(&mut rows, &to_hold, item as u64, steps) {
                 Ok(result) => results.push(result),
                 Err(number) => {
                     end = Some(number);
@@ -294,9 +251,11 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
         let mut tx = db.begin().map_err(|error| failed(error.to_string()))?;
         tx.hand_over();
         let mut got = Vec::new();
-        let body =
-            |epoch: &mut Epoch<'_, Numbers<'_>>, (item, steps): &(usize, &Vec<Step>)| ahead(epoch, *item as u64, steps);
-        let ran = speculator.collect(&numbers, &mut tx, items.iter().enumerate(), body, |result| got.push(result));
+        let body = |epoch: &mut Epoch<'_, Ahead<'_>>, (item, steps): &(usize, &Vec<Step>)| {
+            ahead(epoch, &held, *item as u64, steps)
+        };
+        let ran =
+            speculator.collect(&numbers.ahead, &mut tx, items.iter().enumerate(), body, |result| got.push(result));
         let ended = match ran {
             Ok(()) => None,
             Err(LoopError::Body(Broken::Failed(number))) => Some(number),
@@ -317,6 +276,13 @@ fn alone(rng: &mut Rng) -> Result<(), String> {
             tx.rollback().map_err(|error| failed(error.to_string()))?;
         } else {
             tx.commit_async().map_err(|error| failed(error.to_string()))?;
+        }
+        let taken = |held: &Held| -> Vec<_> {
+            let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            held.iter().filter(|(_, times)| **times != 0).map(|(at, times)| (*at, *times)).collect()
+        };
+        if taken(&held) != taken(&to_hold) {
+            return Err(failed(format!("{items:?}: escaped {:?}, not {:?}", taken(&held), taken(&to_hold))));
         }
         let found = all(&numbers).map_err(|error| failed(error.to_string()))?;
         if (&ended, &got, &found) != (&end, &results, &rows) {
@@ -342,10 +308,10 @@ fn transfer(numbers: &Numbers<'_>, rng: &mut Rng) -> Result<(), TxnError> {
 /// Loops that transfer and add up, beside transactions that transfer: nothing is lost, and each sum is the whole.
 fn beside_others(rng: &mut Rng) -> Result<(), String> {
     let db = open()?;
-    let table = db.raw_table(&TABLE).map_err(|error| error.to_string())?;
-    let numbers = Numbers { db: &db, table };
-    let start: Result<(), TxnError> =
-        db.transact(|tx| (0..KEYS as u8).try_for_each(|key| tx.put_raw(&table, &[key], &(TOTAL / KEYS).to_le_bytes())));
+    let numbers = Numbers::open(&db)?;
+    let start: Result<(), TxnError> = db.transact(|tx| {
+        (0..KEYS as u8).try_for_each(|key| tx.put_raw(&numbers.table, &[key], &(TOTAL / KEYS).to_le_bytes()))
+    });
     start.map_err(|error| error.to_string())?;
     let options = options(rng);
     let mut speculator = Speculator::new(options).map_err(|error| error.to_string())?;
@@ -377,7 +343,7 @@ fn beside_others(rng: &mut Rng) -> Result<(), String> {
 
 /// A loop of transfers, each of which adds all rows up, in one transaction; again if it is a deadlock's victim.
 fn sums<'d>(
-    speculator: &mut Speculator<Numbers<'d>>,
+    speculator: &mut Speculator<Ahead<'d>>,
     numbers: &Numbers<'d>,
     moves: &[(u8, u8, u64)],
 ) -> Result<(), String> {
@@ -385,21 +351,21 @@ fn sums<'d>(
         let mut tx = numbers.db.begin().map_err(|error| error.to_string())?;
         tx.hand_over();
         let mut wrong = Vec::new();
-        let body = |epoch: &mut Epoch<'_, Numbers<'d>>, &&(from, to, amount): &&(u8, u8, u64)| {
-            let has = epoch.get(&from)?.unwrap_or(0);
+        let body = |epoch: &mut Epoch<'_, Ahead<'d>>, &&(from, to, amount): &&(u8, u8, u64)| {
+            let has = get(epoch, from)?.unwrap_or(0);
             if from != to && has >= amount {
-                epoch.put(from, has - amount);
-                let other = epoch.get(&to)?.unwrap_or(0);
-                epoch.put(to, other + amount);
+                epoch.put(at(from), row(has - amount));
+                let other = get(epoch, to)?.unwrap_or(0);
+                epoch.put(at(to), row(other + amount));
             }
-            Ok::<u64, TxnError>(epoch.range(0, u8::MAX, usize::MAX)?.iter().map(|(_, value)| value).sum())
+            Ok::<u64, TxnError>(epoch.range(at(0), at(u8::MAX), usize::MAX)?.iter().map(|(_, row)| number(row)).sum())
         };
         let take = |sum| {
             if sum != TOTAL {
                 wrong.push(sum);
             }
         };
-        match speculator.collect(numbers, &mut tx, moves, body, take) {
+        match speculator.collect(&numbers.ahead, &mut tx, moves, body, take) {
             Ok(()) => {}
             Err(LoopError::Store(TxnError::Deadlock { .. }) | LoopError::Body(TxnError::Deadlock { .. })) => continue,
             Err(error) => return Err(error.to_string()),

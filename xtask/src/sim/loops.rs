@@ -1,0 +1,287 @@
+//! Speculative loops within transactions: some of a transaction's statements run as the iterations of a loop, on two
+//! threads, and their answers and effects must be those of the same statements one after the other.
+//!
+//! Which thread of a loop calls the engine first is up to the machine, so a run with loops does not follow from its seed.
+//! The seed draws the script, the options of the loops, and the choices of the scheduler one after the other; how many
+//! choices there are, and which statements lie between them, depends on the threads.
+
+use std::sync::Mutex;
+
+use speculate::{Committer, Epoch, Forwarding, LoopError, Options, Speculator, Stats, Store};
+use storage::{Database, Transaction, TxnError};
+
+use super::ahead::{Ahead, Spot};
+use super::caught;
+use super::model::{Op, Seen, counted};
+use super::notes::{Looped, lock};
+use super::rng::Rng;
+use super::statements::Hand;
+use super::tables::{Tables, hash_of};
+use super::workload::{key, row};
+
+/// Iterations of a loop, at most.
+const ITERATIONS: u64 = 10;
+/// Statements of an iteration, at most.
+const STATEMENTS: u64 = 6;
+
+/// A worker's loops.
+pub(super) struct Loops<'d> {
+    store: Ahead<'d>,
+    speculator: Speculator<Ahead<'d>>,
+    /// The writes of an iteration go to the engine together.
+    together: bool,
+}
+
+/// A statement of an iteration.
+enum Step {
+    Get(Spot),
+    /// Reads a row of this table whose key depends on what the iteration has read before.
+    Follow(usize),
+    Put(Spot, Vec<u8>),
+    Insert(Spot, Vec<u8>),
+    Update(Spot, Vec<u8>),
+    Count(Spot),
+    Delete(Spot),
+    /// Deletes without a look.
+    DeleteBlindly(Spot),
+    Scan(Spot, Spot),
+    /// The first rows of a range.
+    First(Spot, Spot, usize),
+    TakeFirst(Spot, Spot),
+    DeleteRange(Spot, Spot),
+    /// Ends the loop, if what the iteration has read gives a number that is divisible by 4.
+    MayEnd,
+}
+
+/// Why an iteration ended the loop.
+enum Ended {
+    /// It was to; the answers up to there.
+    Early(Vec<Op>),
+    Refused(TxnError),
+}
+
+impl From<TxnError> for Ended {
+    fn from(error: TxnError) -> Ended {
+        Ended::Refused(error)
+    }
+}
+
+impl<'d> Loops<'d> {
+    /// The loops of a worker, with options from a seed.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub(super) fn draw(db: &'d Database, tables: &Tables, rng: &mut Rng) -> Result<Loops<'d>, String> {
+        let (number, operations) = rng.pick(&[(1, 1), (8, 4), (usize::MAX, 1)]);
+        let options = Options::new()
+            .workers(2)
+            .grain(1 + rng.index(2))
+            .sub_epochs(number, operations)
+            .forwarding(rng.pick(&[Forwarding::Adaptive, Forwarding::Always, Forwarding::Never]))
+            .committer(rng.pick(&[Committer::Owner, Committer::Caller]))
+            .inject_violations(rng.pick(&[0.0, 0.1]), rng.next());
+        let speculator = Speculator::new(options).map_err(|error| error.to_string())?;
+        Ok(Loops { store: Ahead::simulated(db, tables), speculator, together: rng.once_in(2) })
+    }
+
+    /// Runs a random loop within a transaction; returns the answers of its statements, in order.
+    ///
+    /// # Errors
+    /// Those of the engine: then some of the statements may have had their effects.
+    pub(super) fn run(&mut self, hand: &mut Hand<'_, 'd>) -> Result<Vec<Op>, TxnError> {
+        let items = draw(hand);
+        let keys = hand.profile.keys;
+        let ops = Mutex::new(Vec::new());
+        let body = |epoch: &mut Epoch<'_, Ahead<'d>>, steps: &&Vec<Step>| iteration(epoch, steps, keys);
+        hand.tx.hand_over();
+        let (store, items) = (&self.store, &items);
+        let ran = if self.together {
+            self.speculator.collect(store, hand.tx, items, body, |new| lock(&ops).extend(new))
+        } else {
+            // A statement in order, between those of two iterations.
+            let look = |tx: &mut Transaction<'d>, new: Vec<Op>| {
+                lock(&ops).extend(new);
+                let at = Spot { table: 0, key: key(0) };
+                let found = store.read(tx, &at)?;
+                lock(&ops).push(Op::Get { table: at.table, key: at.key, found });
+                Ok(())
+            };
+            self.speculator.run(store, hand.tx, items, body, look)
+        };
+        if let Some(what) = store.take_panic() {
+            caught::find(what);
+        }
+        let mut ops = ops.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match ran {
+            Ok(()) => Ok(ops),
+            Err(LoopError::Body(Ended::Early(new))) => {
+                ops.extend(new);
+                Ok(ops)
+            }
+            Err(LoopError::Body(Ended::Refused(error)) | LoopError::Store(error)) => Err(error),
+            Err(LoopError::NotDeterministic { operation, site }) => {
+                caught::find(format!("operation {operation} of an iteration, at {site}, differed"))
+            }
+            Err(error) => caught::find(format!("a loop ended so: {}", named(&error))),
+        }
+    }
+
+    /// What the loops have done since the last call, as one more loop.
+    pub(super) fn take(&mut self) -> Looped {
+        let Stats { epochs, violations, .. } = self.speculator.take_stats();
+        Looped { loops: 1, epochs, violations }
+    }
+}
+
+/// The name of an error that carries nothing.
+fn named(error: &LoopError<Ended, TxnError>) -> &'static str {
+    match error {
+        LoopError::Nested => "nested",
+        _ => "unknown",
+    }
+}
+
+/// The iterations of a loop, on keys near each other more often than not.
+fn draw(hand: &mut Hand<'_, '_>) -> Vec<Vec<Step>> {
+    let keys = hand.profile.keys;
+    let (begin, reach) = (hand.rng.below(keys), hand.rng.pick(&[4, 30, keys]));
+    let iterations = 1 + hand.rng.below(ITERATIONS);
+    let step = |hand: &mut Hand<'_, '_>| {
+        let n = (begin + hand.rng.below(reach)) % keys;
+        let table = hand.rng.index(hand.tables.len());
+        let at = |n: u64| Spot { table, key: key(n) };
+        let until = at(n + hand.rng.below(8));
+        match hand.rng.below(20) {
+            0..3 => Step::Get(at(n)),
+            3..5 => Step::Follow(table),
+            5..7 => Step::Put(at(n), row(hand.rng, hand.profile)),
+            7..9 => Step::Insert(at(n), row(hand.rng, hand.profile)),
+            9..11 => Step::Update(at(n), row(hand.rng, hand.profile)),
+            11..14 => Step::Count(at(n)),
+            14 => Step::Delete(at(n)),
+            15 => Step::DeleteBlindly(at(n)),
+            16 => Step::Scan(at(n), until),
+            17 => Step::First(at(n), until, hand.rng.index(6)),
+            18 if hand.rng.once_in(2) => Step::DeleteRange(at(n), until),
+            18 => Step::TakeFirst(at(n), until),
+            _ => Step::MayEnd,
+        }
+    };
+    (0..iterations).map(|_| (0..1 + hand.rng.below(STATEMENTS)).map(|_| step(hand)).collect()).collect()
+}
+
+/// The statements of an iteration, with their answers.
+fn iteration(epoch: &mut Epoch<'_, Ahead<'_>>, steps: &[Step], keys: u64) -> Result<Vec<Op>, Ended> {
+    let (mut ops, mut number) = (Vec::new(), 0u64);
+    for step in steps {
+        let op = match step {
+            Step::Get(at) => {
+                let found = epoch.get(at)?;
+                number = number.wrapping_add(number_of(at, found.as_deref()));
+                get(at.clone(), found)
+            }
+            Step::Follow(table) => {
+                let at = Spot { table: *table, key: key(number % keys) };
+                let found = epoch.get(&at)?;
+                number = number.wrapping_add(number_of(&at, found.as_deref()));
+                get(at, found)
+            }
+            Step::MayEnd if number.is_multiple_of(4) => return Err(Ended::Early(ops)),
+            Step::MayEnd => continue,
+            Step::Scan(..) | Step::First(..) | Step::TakeFirst(..) | Step::DeleteRange(..) => range(epoch, step)?,
+            _ => write(epoch, step)?,
+        };
+        ops.push(op);
+    }
+    Ok(ops)
+}
+
+fn get(Spot { table, key }: Spot, found: Option<Vec<u8>>) -> Op {
+    Op::Get { table, key, found }
+}
+
+/// A number that differs between rows.
+fn number_of(at: &Spot, row: Option<&[u8]>) -> u64 {
+    row.map_or(1, |row| hash_of(at.table, &at.key, row))
+}
+
+/// A statement that writes one row.
+fn write(epoch: &mut Epoch<'_, Ahead<'_>>, step: &Step) -> Result<Op, TxnError> {
+    let is_there = |epoch: &mut Epoch<'_, Ahead<'_>>, at: &Spot| epoch.view(at, |row| row.is_some());
+    Ok(match step {
+        Step::Insert(at, row) => {
+            let done = !is_there(epoch, at)?;
+            if done {
+                epoch.put(at.clone(), row.clone());
+            }
+            Op::Insert { table: at.table, key: at.key.clone(), row: row.clone(), done }
+        }
+        Step::Update(at, row) => {
+            let done = is_there(epoch, at)?;
+            if done {
+                epoch.put(at.clone(), row.clone());
+            }
+            Op::Update { table: at.table, key: at.key.clone(), row: row.clone(), done: Some(done) }
+        }
+        Step::Count(at) => {
+            let counted = epoch.get(at)?.and_then(counted);
+            let done = counted.is_some();
+            if let Some(row) = counted {
+                epoch.put(at.clone(), row);
+            }
+            Op::Count { table: at.table, key: at.key.clone(), done }
+        }
+        Step::Delete(at) => {
+            let done = is_there(epoch, at)?;
+            if done {
+                epoch.delete(at.clone());
+            }
+            Op::Delete { table: at.table, key: at.key.clone(), done }
+        }
+        Step::Put(at, row) => {
+            epoch.put(at.clone(), row.clone());
+            Op::Put { table: at.table, key: at.key.clone(), row: row.clone(), done: true }
+        }
+        Step::DeleteBlindly(at) => {
+            epoch.delete(at.clone());
+            Op::DeleteBlindly { table: at.table, key: at.key.clone() }
+        }
+        _ => unreachable!("a statement that writes one row"),
+    })
+}
+
+/// A statement on a range.
+fn range(epoch: &mut Epoch<'_, Ahead<'_>>, step: &Step) -> Result<Op, TxnError> {
+    Ok(match step {
+        Step::Scan(from, to) => {
+            let mut found = (0, 0u64);
+            for (at, row) in epoch.range(from.clone(), to.clone(), usize::MAX)?.iter() {
+                found = (found.0 + 1, found.1.wrapping_add(hash_of(at.table, &at.key, row)));
+            }
+            Op::Scan { table: from.table, from: from.key.clone(), to: to.key.clone(), found }
+        }
+        Step::First(from, to, most) => {
+            let mut found = Seen::default();
+            for (at, row) in epoch.range(from.clone(), to.clone(), *most)?.iter() {
+                found.add(at.table, &at.key, row);
+            }
+            // The model leaves the end of the range out: this end is behind the last key, and no key itself.
+            let end = [&to.key[..], &[0]].concat();
+            Op::Ends { table: from.table, from: from.key.clone(), to: end, back: vec![false; *most], found }
+        }
+        Step::TakeFirst(from, to) => {
+            let first = epoch.range(from.clone(), to.clone(), 1)?.first().map(|(at, _)| at.clone());
+            if let Some(at) = &first {
+                epoch.delete(at.clone());
+            }
+            let taken = first.map(|at| at.key);
+            Op::TakeFirst { table: from.table, from: from.key.clone(), to: to.key.clone(), taken }
+        }
+        Step::DeleteRange(from, to) => {
+            let rows = epoch.range(from.clone(), to.clone(), usize::MAX)?;
+            rows.iter().for_each(|(at, _)| epoch.delete(at.clone()));
+            Op::DeleteRange { table: from.table, from: from.key.clone(), to: to.key.clone(), done: rows.len() as u64 }
+        }
+        _ => unreachable!("a statement on a range"),
+    })
+}
