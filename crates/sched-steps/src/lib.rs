@@ -111,5 +111,5 @@ pub mod team {
 }
 
 pub use executor::{
-    BuildError, Builder, Executor, FiberError, Idle, JoinHandle, MIN_STACK_BYTES, Scope, Stop, Waiting, WaitsFor,
+    BuildError, Builder, Executor, FiberError, Idle, JoinHandle, MIN_STACK_BYTES, Order, Scope, Stop, Waiting, WaitsFor,
 };

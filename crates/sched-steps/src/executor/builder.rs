@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::core::{Core, Parts};
 use super::idle::{Callbacks, Idle, OnIdle, Service};
+use super::order::{Order, Ordering};
 use super::remote::{FIBERS, Monitor, Remote};
 use super::scope::{self, FiberError, Scope};
 use crate::context::{Slab, StackError};
@@ -43,6 +44,7 @@ pub struct Builder {
     team_size: usize,
     stack_bytes: usize,
     membership: Membership,
+    order: Option<Box<dyn Order>>,
     operations: Operations,
     policy: Box<dyn NextTeam>,
     patience: u64,
@@ -59,6 +61,7 @@ impl Default for Builder {
             team_size: 16,
             stack_bytes: 64 * 1024,
             membership: Membership::Ring,
+            order: None,
             operations: Operations::new(),
             policy: Box::new(LastInterest),
             patience: 64,
@@ -110,6 +113,14 @@ impl Builder {
     #[must_use]
     pub fn membership(mut self, membership: Membership) -> Builder {
         self.membership = membership;
+        self
+    }
+
+    /// Lets `order` choose which fiber runs next, instead of teams; none. Points are then inert, operations only name what
+    /// a fiber does, and membership, team size and the choice of the next team mean nothing.
+    #[must_use]
+    pub fn order(mut self, order: impl Order + 'static) -> Builder {
+        self.order = Some(Box::new(order));
         self
     }
 
@@ -221,7 +232,9 @@ impl Builder {
             team_size,
             slab,
             remote,
-            membership: self.membership,
+            // An order has no teams to wait for: an operation goes on in place.
+            membership: if self.order.is_some() { Membership::Ring } else { self.membership },
+            ordering: Ordering::new(self.order),
             teams: Teams::new(self.operations, self.policy, self.patience, self.consolidate_below),
             callbacks: Callbacks::new(self.idle, self.service),
             limit: self.limit,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::idle::Callbacks;
 use super::locals::Locals;
+use super::order::Ordering;
 use super::remote::{Remote, Waker};
 use crate::context::{self, Driver, INERT, NO_INDEX, Node, Rest, Slab, Watch, Watched, local};
 use crate::fifo::{Fifo, Links, NONE};
@@ -134,6 +135,7 @@ pub(crate) struct Core {
     pub(super) ring_len: Cell<u32>,
     pub(super) team_size: u32,
     pub(super) membership: Membership,
+    pub(super) ordering: Ordering,
     pub(super) teams: Teams,
     /// Operations begun in a ring since the conditions were last asked.
     pub(super) unasked: Cell<u32>,
@@ -152,6 +154,7 @@ pub(super) struct Parts {
     pub(super) slab: Slab,
     pub(super) remote: &'static Remote,
     pub(super) membership: Membership,
+    pub(super) ordering: Ordering,
     pub(super) teams: Teams,
     pub(super) callbacks: Callbacks,
     pub(super) limit: Option<Duration>,
@@ -184,6 +187,7 @@ impl Core {
             ring_len: Cell::new(0),
             team_size: parts.team_size,
             membership: parts.membership,
+            ordering: parts.ordering,
             teams: parts.teams,
             unasked: Cell::new(0),
             live: Cell::new(0),
@@ -207,6 +211,10 @@ impl Core {
 
     pub(super) fn cold(&self, index: u32) -> &Cold {
         &self.colds[index as usize]
+    }
+
+    pub(super) fn colds(&self) -> &[Cold] {
+        &self.colds
     }
 
     pub(super) fn node(&self, index: u32) -> &Node {
@@ -284,6 +292,9 @@ impl Core {
         self.end_operation();
         self.leave_ring(index);
         self.cold(index).place.set(Place::Ended);
+        if self.ordering.replaces_teams() {
+            self.announce_end(index);
+        }
         if let Some(spawner) = self.spawners.pop(self) {
             self.make_ready(spawner);
         }

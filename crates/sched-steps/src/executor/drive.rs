@@ -23,11 +23,18 @@ impl Core {
         let mut failure = None;
         while !done() && self.live() > 0 && failure.is_none() {
             self.awaits.set(awaits);
+            // Before a choice takes a fiber out of the queue.
+            failure = self.ordering.take_failure();
+            if failure.is_some() {
+                break;
+            }
             let next = self.pick();
             if !ptr::eq(next, &raw const self.main) {
                 self.rests_since.set(None);
                 self.switch(next, false);
-                failure = self.teams.take_failure();
+                failure = self.teams.take_failure().or_else(|| self.ordering.take_failure());
+            } else if self.ordering.has_failed() {
+                // The choice found that out; the next round tells it.
             } else if self.callbacks.is_due() {
                 failure = self.serve().err();
             } else if let Some(stop) = self.find_stop() {
@@ -38,7 +45,7 @@ impl Core {
                 failure = self.idle().err();
             }
         }
-        match failure {
+        match failure.or_else(|| self.ordering.take_failure()) {
             Some(payload) => resume_unwind(payload),
             None => Ok(()),
         }

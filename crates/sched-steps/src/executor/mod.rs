@@ -11,6 +11,9 @@ mod fiber_local;
 mod idle;
 mod locals;
 mod operations;
+mod order;
+#[cfg(test)]
+mod order_tests;
 mod remote;
 mod running;
 mod scope;
@@ -29,6 +32,7 @@ pub use idle::Idle;
 pub use operations::{
     begin_operation, current_operation, current_part, end_operation, go_on_as, operation, reset_statistics, statistics,
 };
+pub use order::Order;
 pub use remote::{Monitor, Sample, Waker};
 pub use running::{block_until, index, monitor, park, waker, yield_now};
 pub use scope::{FiberError, JoinHandle, Scope};

@@ -5,6 +5,7 @@ use std::panic::resume_unwind;
 use std::ptr;
 
 use super::core::{Core, Place};
+use super::order::Asked;
 use crate::context::{self, INERT, Node, local, outside};
 use crate::fifo::NONE;
 use crate::point::OperationId;
@@ -18,7 +19,7 @@ impl Core {
     /// A fiber can run that could not.
     pub(super) fn make_ready(&self, index: u32) {
         let room = self.ready.len() == 0 && self.ring_len.get() < self.team_size;
-        if room && self.membership == Membership::Ring {
+        if room && self.membership == Membership::Ring && !self.ordering.replaces_teams() {
             self.join_ring(index);
             self.refresh_hold();
         } else {
@@ -28,7 +29,32 @@ impl Core {
 
     fn wait_turn(&self, index: u32) {
         self.cold(index).place.set(Place::Ready);
-        self.ready.push(self, index);
+        if !self.ordering.replaces_teams() {
+            return self.ready.push(self, index);
+        }
+        match self.ordering.ask(|order| order.ready(index as usize)) {
+            Asked::Answer(()) => self.ordering.holds(1),
+            Asked::Failed => self.queue_what_the_order_knew(Some(index)),
+            Asked::Gone => self.ready.push(self, index),
+        }
+    }
+
+    /// The running fiber, number `index`, has ended.
+    pub(super) fn announce_end(&self, index: u32) {
+        if let Asked::Failed = self.ordering.ask(|order| order.ended(index as usize)) {
+            self.queue_what_the_order_knew(None);
+        }
+    }
+
+    /// The order has panicked: fibers that can run wait for their turn in the queue instead. The running fiber does not,
+    /// unless it has just been `announced`.
+    #[cold]
+    fn queue_what_the_order_knew(&self, announced: Option<u32>) {
+        let running = self.running();
+        (0..self.fibers())
+            .filter(|&index| self.cold(index).place.get() == Place::Ready)
+            .filter(|&index| running != Some(index) || announced == Some(index))
+            .for_each(|index| self.ready.push(self, index));
     }
 
     /// After the ring has grown under the running fiber: it may have a mate now.
@@ -166,6 +192,7 @@ impl Core {
     fn pick_anew(&self) -> *const Node {
         let main = &raw const self.main;
         match self.membership {
+            Membership::Ring if self.ordering.replaces_teams() => self.pick_in_order(),
             Membership::Ring => {
                 self.attend();
                 while self.ring_len.get() < self.team_size {
@@ -175,6 +202,34 @@ impl Core {
                 if self.ring.get().is_null() { main } else { self.ring.get() }
             }
             Membership::PerOperation => self.pick_team(),
+        }
+    }
+
+    /// The choice of the embedder's order. When that has panicked, the thread is told, which unwinds all fibers.
+    fn pick_in_order(&self) -> *const Node {
+        self.attend();
+        let choice = self.ordering.ask(|order| {
+            let Some(choice) = order.next() else {
+                let held = self.ordering.held();
+                assert!(held == 0, "the order of an executor chooses none of the {held} fibers that can run");
+                return None;
+            };
+            let can_run = self.colds().get(choice).is_some_and(|cold| cold.place.get() == Place::Ready);
+            assert!(can_run, "the order of an executor chose fiber {choice}, which cannot run");
+            Some(choice as u32)
+        });
+        match choice {
+            Asked::Answer(Some(index)) => {
+                self.ordering.holds(-1);
+                self.node(index)
+            }
+            Asked::Answer(None) => &raw const self.main,
+            Asked::Failed => {
+                // A fiber that still runs, and is not parked, has given way.
+                self.queue_what_the_order_knew(self.running());
+                &raw const self.main
+            }
+            Asked::Gone => self.ready.pop(self).map_or(&raw const self.main, |index| self.node(index)),
         }
     }
 
