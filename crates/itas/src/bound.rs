@@ -1,0 +1,68 @@
+//! How long a fiber that can run waits at most.
+//!
+//! # The bound
+//! A core gives each of its slots (one fiber at a time each) a vruntime that only grows: by the time its fibers run, at most
+//! two slices of it a run, divided by their weight. A fiber that takes a slot over begins with the slot's vruntime, or with
+//! the core's smallest if that is larger; one that wakes up is set no further back than the *credit* below the core's
+//! smallest. And the core chooses no fiber whose vruntime exceeds the smallest by more than the *lead* of its group,
+//! `min(agg_bonus, agg_limit * slice)`.
+//!
+//! Let `k` be 1024 divided by the smallest weight. A fiber X that begins to wait stands at most `lead + 2 * slice * k` above
+//! the core's smallest vruntime: it was within the lead when it was chosen, and then ran. Any other slot stands at most
+//! `credit` below the smallest. While X waits, the smallest does not exceed X's vruntime, so no slot is chosen that stands
+//! more than `lead` above X; its last run adds `2 * slice * k`. So each of the other `n - 1` slots moves by at most
+//! `2 * lead + credit + 4 * slice * k`, which takes that long times its weight. Runs that exceed two slices are charged for
+//! two only (else a core that the operating system takes away for a while would cost one fiber its turns); they take longer
+//! by the factor `max(1, longest / (2 * slice))`. With the run that was under way when X began to wait:
+//!
+//! ```text
+//! wait <= longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (2 * lead + credit + 4 * slice * k)
+//! ```
+//!
+//! The paper's own rules bound nothing on a slave (IP6.1 sets `agg_count` to 0, so that a slave follows for ever): there the
+//! lead is `agg_bonus` alone if the core is told to keep to [the paper's rules](crate::CoreSettings::paper_slaves).
+
+use std::time::Duration;
+
+use crate::group::DEFAULT_WEIGHT;
+
+/// What the bound of a core depends on: the largest of each that there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Extremes {
+    /// Fibers alive at a time.
+    pub(crate) fibers: u64,
+    pub(crate) lead_ns: u64,
+    pub(crate) credit_ns: u64,
+    /// The longest time of a slice that was set, and the shortest.
+    pub(crate) slice_ns: u64,
+    pub(crate) shortest_slice_ns: u64,
+    /// The longest run.
+    pub(crate) longest_ns: u64,
+    pub(crate) heaviest: u32,
+    pub(crate) lightest: u32,
+}
+
+impl Extremes {
+    pub(crate) fn new() -> Extremes {
+        Extremes {
+            fibers: 0,
+            lead_ns: 0,
+            credit_ns: 0,
+            slice_ns: 1,
+            shortest_slice_ns: u64::MAX,
+            longest_ns: 0,
+            heaviest: DEFAULT_WEIGHT,
+            lightest: DEFAULT_WEIGHT,
+        }
+    }
+
+    /// See the module.
+    pub(crate) fn wait_bound(&self) -> Duration {
+        let weight = f64::from(DEFAULT_WEIGHT);
+        let stolen = (self.longest_ns as f64 / (2.0 * self.shortest_slice_ns as f64)).max(1.0);
+        let charged = 4.0 * self.slice_ns as f64 * weight / f64::from(self.lightest);
+        let each = (2 * self.lead_ns + self.credit_ns) as f64 + charged;
+        let others = self.fibers.saturating_sub(1) as f64 * stolen * f64::from(self.heaviest) / weight * each;
+        Duration::from_nanos((others.ceil() as u64).saturating_add(self.longest_ns))
+    }
+}

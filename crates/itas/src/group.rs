@@ -1,0 +1,245 @@
+//! Sibling groups: fibers of one database, tenant or client program.
+//!
+//! A group is what the paper calls a memory address space: its fibers are taken to share a working set. The table of
+//! groups is shared by all cores; what is in it may be changed while fibers run, as by the paper's system calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+
+/// The weight of a fiber that is neither preferred nor put back: CFS' weight of a thread with nice level 0.
+pub const DEFAULT_WEIGHT: u32 = 1024;
+/// Groups that a table holds at most.
+pub const MAX_GROUPS: usize = 1 << 16;
+
+/// The number of a group in its [`Groups`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub(crate) u32);
+
+impl GroupId {
+    /// Its number, from 0, in the order of creation.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// How far the fibers of a group may be preferred because they are siblings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aggregation {
+    /// `agg_bonus`: a sibling is preferred to the fiber with the highest priority while its vruntime is at most this much
+    /// larger.
+    pub bonus: Duration,
+    /// `agg_limit`: siblings chosen in a row before the fiber with the highest priority is chosen in any case.
+    pub limit: u32,
+}
+
+impl Default for Aggregation {
+    /// A bonus of 10 ms and a limit of 16.
+    fn default() -> Aggregation {
+        Aggregation { bonus: Duration::from_millis(10), limit: 16 }
+    }
+}
+
+/// Why a group, or a change of one, was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// A weight of 0 would never be charged for what it runs.
+    #[error("group '{0}': a weight of 0; from 1, where {DEFAULT_WEIGHT} is the normal one")]
+    NoWeight(String),
+    /// A bonus that no vruntime reaches would let siblings starve everyone else.
+    #[error("group '{group}': an aggregation bonus of {bonus:?}; at most {}", humantime(MAX_BONUS))]
+    Bonus {
+        /// The group's name.
+        group: String,
+        /// What was asked for.
+        bonus: Duration,
+    },
+    /// The table is full.
+    #[error("more than {MAX_GROUPS} groups")]
+    TooMany,
+    /// Fibers of the group live.
+    #[error("group '{group}' has {fibers} live fibers; it can be destroyed when they have ended")]
+    Live {
+        /// The group's name.
+        group: String,
+        /// Its fibers.
+        fibers: usize,
+    },
+    /// A number of another table, or of a group that was destroyed.
+    #[error("group {0} is not one of this runtime's, or was destroyed")]
+    Unknown(u32),
+}
+
+/// The largest bonus: beyond it a bound on waiting says nothing.
+pub const MAX_BONUS: Duration = Duration::from_secs(3600);
+
+fn humantime(duration: Duration) -> String {
+    format!("{} s", duration.as_secs())
+}
+
+/// A group, as cores see it.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) name: String,
+    pub(crate) weight: u32,
+    bonus_ns: AtomicU64,
+    limit: AtomicU32,
+    /// Fibers that were spawned and have not ended.
+    pub(crate) live: AtomicUsize,
+}
+
+impl Group {
+    /// Its aggregation, in nanoseconds and fibers. The two may be of different changes.
+    #[inline]
+    pub(crate) fn aggregation(&self) -> (u64, u32) {
+        (self.bonus_ns.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, aggregation: Aggregation) {
+        self.bonus_ns.store(aggregation.bonus.as_nanos() as u64, Ordering::Relaxed);
+        self.limit.store(aggregation.limit, Ordering::Relaxed);
+    }
+}
+
+/// The groups of a runtime.
+#[derive(Debug, Default)]
+pub struct Groups {
+    table: RwLock<Vec<Option<Arc<Group>>>>,
+}
+
+impl Groups {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> Groups {
+        Groups::default()
+    }
+
+    /// Adds a group whose fibers have `weight`: with twice the weight, a fiber gets twice the time.
+    ///
+    /// # Errors
+    /// A weight of 0, a bonus above [`MAX_BONUS`], too many groups.
+    pub fn add(&self, name: &str, weight: u32, aggregation: Aggregation) -> Result<GroupId, GroupError> {
+        if weight == 0 {
+            return Err(GroupError::NoWeight(name.to_owned()));
+        }
+        check(name, aggregation)?;
+        let group = Group {
+            name: name.to_owned(),
+            weight,
+            bonus_ns: AtomicU64::new(0),
+            limit: AtomicU32::new(0),
+            live: AtomicUsize::new(0),
+        };
+        group.set(aggregation);
+        let mut table = self.table.write();
+        if table.len() == MAX_GROUPS {
+            return Err(GroupError::TooMany);
+        }
+        table.push(Some(Arc::new(group)));
+        Ok(GroupId(table.len() as u32 - 1))
+    }
+
+    /// Changes how far siblings are preferred. Cores take it in when they next choose.
+    ///
+    /// # Errors
+    /// An unknown group, a bonus above [`MAX_BONUS`].
+    pub fn set_aggregation(&self, group: GroupId, aggregation: Aggregation) -> Result<(), GroupError> {
+        let group = self.get(group)?;
+        check(&group.name, aggregation)?;
+        group.set(aggregation);
+        Ok(())
+    }
+
+    /// How far siblings are preferred now.
+    ///
+    /// # Errors
+    /// An unknown group.
+    pub fn aggregation(&self, group: GroupId) -> Result<Aggregation, GroupError> {
+        let (bonus, limit) = self.get(group)?.aggregation();
+        Ok(Aggregation { bonus: Duration::from_nanos(bonus), limit })
+    }
+
+    /// Its name.
+    ///
+    /// # Errors
+    /// An unknown group.
+    pub fn name(&self, group: GroupId) -> Result<String, GroupError> {
+        Ok(self.get(group)?.name.clone())
+    }
+
+    /// Forgets a group without fibers; its number is not used again.
+    ///
+    /// # Errors
+    /// An unknown group, live fibers.
+    pub fn remove(&self, group: GroupId) -> Result<(), GroupError> {
+        let mut table = self.table.write();
+        let slot = table.get_mut(group.index()).ok_or(GroupError::Unknown(group.0))?;
+        let found = slot.as_ref().ok_or(GroupError::Unknown(group.0))?;
+        let fibers = found.live.load(Ordering::Acquire);
+        if fibers > 0 {
+            return Err(GroupError::Live { group: found.name.clone(), fibers });
+        }
+        *slot = None;
+        Ok(())
+    }
+
+    /// The groups that there are.
+    #[must_use]
+    pub fn ids(&self) -> Vec<GroupId> {
+        let table = self.table.read();
+        (0..table.len() as u32).filter(|&id| table[id as usize].is_some()).map(GroupId).collect()
+    }
+
+    pub(crate) fn get(&self, group: GroupId) -> Result<Arc<Group>, GroupError> {
+        self.table.read().get(group.index()).and_then(Clone::clone).ok_or(GroupError::Unknown(group.0))
+    }
+
+    /// The group, counted as having one more fiber, so that it is not removed.
+    pub(crate) fn enter(&self, group: GroupId) -> Result<Arc<Group>, GroupError> {
+        let table = self.table.read();
+        let found = table.get(group.index()).and_then(Option::as_ref).ok_or(GroupError::Unknown(group.0))?;
+        found.live.fetch_add(1, Ordering::AcqRel);
+        Ok(Arc::clone(found))
+    }
+}
+
+fn check(name: &str, aggregation: Aggregation) -> Result<(), GroupError> {
+    if aggregation.bonus > MAX_BONUS {
+        return Err(GroupError::Bonus { group: name.to_owned(), bonus: aggregation.bonus });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let groups = Groups::new();
+        let some = Aggregation::default();
+        assert!(matches!(groups.add("a", 0, some), Err(GroupError::NoWeight(_))));
+        let endless = Aggregation { bonus: Duration::MAX, ..some };
+        assert!(matches!(groups.add("a", 1, endless), Err(GroupError::Bonus { .. })));
+        let a = groups.add("a", 1, some).unwrap();
+        assert!(matches!(groups.set_aggregation(a, endless), Err(GroupError::Bonus { .. })));
+        assert_eq!(groups.set_aggregation(GroupId(7), some), Err(GroupError::Unknown(7)));
+    }
+
+    #[test]
+    fn a_group_with_fibers_stays() {
+        let groups = Groups::new();
+        let a = groups.add("a", 1, Aggregation::default()).unwrap();
+        let entered = groups.enter(a).unwrap();
+        assert_eq!(groups.remove(a), Err(GroupError::Live { group: "a".to_owned(), fibers: 1 }));
+        entered.live.fetch_sub(1, Ordering::AcqRel);
+        groups.remove(a).unwrap();
+        assert_eq!(groups.remove(a), Err(GroupError::Unknown(0)));
+        assert!(groups.enter(a).is_err() && groups.ids().is_empty());
+        assert_eq!(groups.add("b", 1, Aggregation::default()).unwrap().index(), 1);
+    }
+}

@@ -1,0 +1,26 @@
+//! Sibling-thread aggregation in user space.
+//!
+//! Fibers of one database, tenant or client program are *siblings*: they share a working set. Run one after the other on a
+//! core they find in its caches what the one before loaded (TAS, time aggregation); run at the same time on several cores
+//! they share what is in the cache between them (ITAS, inter-core time aggregation). This crate is the scheduler of the ITAS
+//! paper (Yamada and Kusakabe, "Impact of inter-core time aggregation scheduler on a database server workload", AJIT 8(4),
+//! 2009) for fibers, without a change to the kernel. It knows nothing of databases.
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod bound;
+mod group;
+pub mod policy;
+mod publish;
+mod queue;
+mod scheduler;
+mod stats;
+pub mod virtual_time;
+
+pub use group::{Aggregation, DEFAULT_WEIGHT, GroupError, GroupId, Groups, MAX_BONUS, MAX_GROUPS};
+pub use publish::{Board, Role};
+pub use queue::{Candidate, RunQueue};
+pub use scheduler::{CoreSettings, Scheduler, Stops};
+pub use stats::{CoreStatistics, GroupStatistics, jain};

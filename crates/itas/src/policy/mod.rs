@@ -1,0 +1,155 @@
+//! Which fiber a core runs next, as a rule over what the core can see.
+//!
+//! [`Fair`] is the rule of the completely fair scheduler, [`Tas`] aggregates siblings in time on each core, [`Itas`] at the
+//! same time on several. Where fibers of a group are placed is apart: see [`Placement`](crate::Placement).
+
+mod fair;
+mod itas;
+mod tas;
+
+pub use fair::Fair;
+pub use itas::Itas;
+pub use tas::Tas;
+
+use crate::group::GroupId;
+use crate::publish::Role;
+use crate::queue::{Candidate, RunQueue};
+
+/// A rule by which a core chooses among its fibers that can run.
+///
+/// The core holds every policy to the same two limits, so that none can starve a fiber: see
+/// [`Scheduler::pick`](crate::Scheduler::pick).
+///
+/// ```
+/// use itas::policy::{Choice, Policy, View};
+///
+/// /// The sibling of the fiber that ran, whenever there is one.
+/// struct Sticky;
+///
+/// impl Policy for Sticky {
+///     fn name(&self) -> &'static str {
+///         "sticky"
+///     }
+///
+///     fn choose(&mut self, view: &View<'_>) -> Choice {
+///         match view.sibling() {
+///             Some(sibling) => Choice::aggregate(sibling),
+///             None => Choice::highest(view),
+///         }
+///     }
+/// }
+/// ```
+pub trait Policy: Send {
+    /// Its name, for reports.
+    fn name(&self) -> &'static str;
+
+    /// The fiber to run next.
+    fn choose(&mut self, view: &View<'_>) -> Choice;
+}
+
+/// What a core sees when it chooses. At least one fiber can run.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    pub(crate) queue: &'a RunQueue,
+    pub(crate) highest: Candidate,
+    pub(crate) last: Option<GroupId>,
+    pub(crate) agg_count: u32,
+    pub(crate) bonus_ns: u64,
+    pub(crate) limit: u32,
+    pub(crate) role: Role,
+    pub(crate) published: Option<GroupId>,
+}
+
+impl View<'_> {
+    /// The fiber with the highest priority (the paper's thread B on a master, F on a slave).
+    #[must_use]
+    pub fn highest(&self) -> Candidate {
+        self.highest
+    }
+
+    /// The sibling with the highest priority of the fiber that ran last (threads C and G), if one can run.
+    #[must_use]
+    pub fn sibling(&self) -> Option<Candidate> {
+        self.queue.first_of(self.last?)
+    }
+
+    /// On a slave: the fiber with the highest priority of the group that its master aggregates (thread H).
+    #[must_use]
+    pub fn published(&self) -> Option<Candidate> {
+        self.queue.first_of(self.published?)
+    }
+
+    /// Siblings of the last fiber's group that this core has chosen in a row (`agg_count` of its memory address space).
+    #[must_use]
+    pub fn agg_count(&self) -> u32 {
+        self.agg_count
+    }
+
+    /// `agg_limit` of the last fiber's group.
+    #[must_use]
+    pub fn agg_limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// `agg_bonus` of the last fiber's group, in nanoseconds of vruntime.
+    #[must_use]
+    pub fn agg_bonus(&self) -> u64 {
+        self.bonus_ns
+    }
+
+    /// What this core is.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// All fibers that can run.
+    #[must_use]
+    pub fn queue(&self) -> &RunQueue {
+        self.queue
+    }
+
+    /// Equation (1): siblings have not been preferred too often in a row, `agg_count < agg_limit`.
+    #[must_use]
+    pub fn equation_1(&self) -> bool {
+        self.agg_count < self.limit
+    }
+
+    /// Equations (2), (4) and (5), which compare the vruntime of a preferred fiber (C, H, G) with the smallest (B, F):
+    /// `Vrun_preferred - Vrun_smallest <= agg_bonus`.
+    #[must_use]
+    pub fn is_within_bonus(&self, preferred: Candidate) -> bool {
+        preferred.vruntime.saturating_sub(self.highest.vruntime) <= self.bonus_ns
+    }
+}
+
+/// What a policy chooses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The group whose first fiber runs.
+    pub group: GroupId,
+    /// True if it runs because it is a sibling of the one before: `agg_count` is incremented. False sets it to 0.
+    pub counts: bool,
+    /// What a master publishes from now on. Slaves publish nothing, whatever it says.
+    pub publish: Option<GroupId>,
+}
+
+impl Choice {
+    /// The fiber with the highest priority; `agg_count` becomes 0, and nothing is published.
+    #[must_use]
+    pub fn highest(view: &View<'_>) -> Choice {
+        Choice { group: view.highest().group, counts: false, publish: None }
+    }
+
+    /// A sibling; `agg_count` is incremented, and its group is published.
+    #[must_use]
+    pub fn aggregate(sibling: Candidate) -> Choice {
+        Choice { group: sibling.group, counts: true, publish: Some(sibling.group) }
+    }
+
+    /// A sibling of what the master runs; `agg_count` becomes 0.
+    #[must_use]
+    pub fn follow(sibling: Candidate) -> Choice {
+        Choice { group: sibling.group, counts: false, publish: None }
+    }
+}

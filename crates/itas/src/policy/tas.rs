@@ -1,0 +1,46 @@
+//! Time aggregation on one core (paper, "Overview of time aggregation scheduler").
+
+use super::{Choice, Policy, View};
+
+/// Prefers the sibling of the fiber that ran, within `agg_bonus` and `agg_limit`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tas;
+
+impl Policy for Tas {
+    fn name(&self) -> &'static str {
+        "tas"
+    }
+
+    #[inline]
+    fn choose(&mut self, view: &View<'_>) -> Choice {
+        tp1(view)
+    }
+}
+
+/// TP1: if equation (1) is true, TP2. Otherwise the thread with the highest priority is next, and `agg_count` becomes 0.
+#[inline]
+fn tp1(view: &View<'_>) -> Choice {
+    if view.equation_1() { tp2(view) } else { tp4(Choice::highest(view)) }
+}
+
+/// TP2: if equation (2) is true, the sibling is next, and TP3. Otherwise the thread with the highest priority is next, and
+/// `agg_count` becomes 0.
+#[inline]
+fn tp2(view: &View<'_>) -> Choice {
+    match view.sibling() {
+        Some(c) if view.is_within_bonus(c) => tp3(Choice::aggregate(c)),
+        _ => tp4(Choice::highest(view)),
+    }
+}
+
+/// TP3: `agg_count` is incremented. (The choice says so; the core counts.)
+#[inline]
+fn tp3(choice: Choice) -> Choice {
+    tp4(Choice { counts: true, ..choice })
+}
+
+/// TP4: the end of scheduling.
+#[inline]
+fn tp4(choice: Choice) -> Choice {
+    choice
+}

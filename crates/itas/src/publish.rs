@@ -1,0 +1,111 @@
+//! What a master tells its slaves: the group whose siblings it runs one after the other (the paper's `ia_mm`).
+//!
+//! One word per master on a cache line of its own. The master stores, slaves load when they next choose; there is no lock,
+//! and no core waits for another. A slave that reads an old value follows for one slice too long, which costs nothing but
+//! that slice's locality.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use crate::group::GroupId;
+
+/// `ia_mm` is NULL.
+const NONE: u32 = u32::MAX;
+/// In a role: it is a master.
+const MASTER: u32 = u32::MAX;
+
+/// What a core is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It publishes the group that it aggregates.
+    Master,
+    /// It follows the master of this number. If that is no master, it finds nothing published.
+    SlaveOf(usize),
+}
+
+/// The words by which cores coordinate. As many masters publish as there are.
+#[derive(Debug)]
+pub struct Board {
+    published: Box<[CachePadded<AtomicU32>]>,
+    roles: Box<[AtomicU32]>,
+}
+
+impl Board {
+    /// For `cores` cores, of which the first is the master of all others, as in the paper's evaluation.
+    #[must_use]
+    pub fn new(cores: usize) -> Board {
+        Board {
+            published: (0..cores).map(|_| CachePadded::new(AtomicU32::new(NONE))).collect(),
+            roles: (0..cores).map(|core| AtomicU32::new(if core == 0 { MASTER } else { 0 })).collect(),
+        }
+    }
+
+    /// Cores that it is for.
+    #[must_use]
+    pub fn cores(&self) -> usize {
+        self.roles.len()
+    }
+
+    /// What `core` is.
+    #[inline]
+    #[must_use]
+    pub fn role(&self, core: usize) -> Role {
+        match self.roles[core].load(Ordering::Relaxed) {
+            MASTER => Role::Master,
+            master => Role::SlaveOf(master as usize),
+        }
+    }
+
+    /// Changes what `core` is, also while it runs. False, and nothing is changed, if there is no such core, or it would
+    /// follow itself or a core that there is not.
+    pub fn set_role(&self, core: usize, role: Role) -> bool {
+        let word = match role {
+            Role::Master => MASTER,
+            Role::SlaveOf(master) if master < self.cores() && master != core => master as u32,
+            Role::SlaveOf(_) => return false,
+        };
+        let Some(slot) = self.roles.get(core) else { return false };
+        slot.store(word, Ordering::Relaxed);
+        self.published[core].store(NONE, Ordering::Relaxed);
+        true
+    }
+
+    /// What the master `core` publishes.
+    #[inline]
+    #[must_use]
+    pub fn published(&self, core: usize) -> Option<GroupId> {
+        let group = self.published[core].load(Ordering::Relaxed);
+        (group != NONE).then_some(GroupId(group))
+    }
+
+    /// The master `core` publishes `group`; nothing, if it is none. A store only where that is a change: slaves keep the
+    /// line in their caches otherwise.
+    #[inline]
+    pub fn publish(&self, core: usize, group: Option<GroupId>) {
+        let word = group.map_or(NONE, |group| group.0);
+        let slot = &self.published[core];
+        if slot.load(Ordering::Relaxed) != word {
+            slot.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_masters_publish_and_roles_change() {
+        let board = Board::new(4);
+        assert_eq!((board.role(0), board.role(3)), (Role::Master, Role::SlaveOf(0)));
+        assert!(board.set_role(2, Role::Master) && board.set_role(3, Role::SlaveOf(2)));
+        assert!(!board.set_role(3, Role::SlaveOf(3)) && !board.set_role(3, Role::SlaveOf(9)));
+        assert!(!board.set_role(4, Role::Master));
+        board.publish(0, Some(GroupId(7)));
+        board.publish(2, Some(GroupId(8)));
+        assert_eq!((board.published(0), board.published(2)), (Some(GroupId(7)), Some(GroupId(8))));
+        board.set_role(0, Role::SlaveOf(2));
+        assert_eq!(board.published(0), None);
+    }
+}

@@ -1,0 +1,414 @@
+//! One core's scheduler: vruntimes, the runqueue, and what the policy may do with them.
+//!
+//! It has no clock and no fibers: the caller says what the time is, which fiber came, stopped, and why. The
+//! [runtime](crate::Runtime) drives one per worker thread; [virtual time](crate::virtual_time) drives it without threads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::bound::Extremes;
+use crate::group::{DEFAULT_WEIGHT, Group, GroupError, GroupId, Groups};
+use crate::policy::{Choice, Fair, Policy, View};
+use crate::publish::{Board, Role};
+use crate::queue::{Candidate, RunQueue};
+use crate::stats::CoreStatistics;
+
+/// Settings of a core. They may be changed while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreSettings {
+    /// How long a fiber runs before another may.
+    pub slice: Duration,
+    /// How far below the smallest vruntime a fiber that wakes up may be set: sleepers are preferred by this much.
+    pub sleeper_credit: Duration,
+    /// Slaves follow their masters for as long as `agg_bonus` allows, as in the paper, instead of for `agg_limit` slices.
+    pub paper_slaves: bool,
+}
+
+impl Default for CoreSettings {
+    /// Slices and credit of 50 us, slaves bounded.
+    fn default() -> CoreSettings {
+        let slice = Duration::from_micros(50);
+        CoreSettings { slice, sleeper_credit: slice, paper_slaves: false }
+    }
+}
+
+/// Why a running fiber stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stops {
+    /// Its slice is over, or it gave way: it can go on.
+    Preempted,
+    /// It waits for something.
+    Blocked,
+    /// It has ended; its slot is free.
+    Ended,
+}
+
+/// Where a slot's fiber is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Free,
+    Queued,
+    Running,
+    Blocked,
+}
+
+/// A place for one fiber at a time.
+#[derive(Debug)]
+struct Slot {
+    state: State,
+    group: GroupId,
+    weight: u32,
+    vruntime: u64,
+    /// Since when it can run and does not, in nanoseconds.
+    ready_since: u64,
+}
+
+impl Slot {
+    const FREE: Slot =
+        Slot { state: State::Free, group: GroupId(0), weight: DEFAULT_WEIGHT, vruntime: 0, ready_since: 0 };
+}
+
+/// See the module's documentation.
+pub struct Scheduler {
+    core: usize,
+    groups: Arc<Groups>,
+    board: Arc<Board>,
+    policy: Box<dyn Policy>,
+    slice_ns: u64,
+    credit_ns: u64,
+    paper_slaves: bool,
+    queue: RunQueue,
+    slots: Vec<Slot>,
+    /// Groups that fibers of this core are of, as last looked up.
+    known: Vec<Option<Arc<Group>>>,
+    live: u64,
+    smallest: u64,
+    running: Option<u32>,
+    running_since: u64,
+    idle_since: Option<u64>,
+    last: Option<GroupId>,
+    /// Siblings chosen in a row: `agg_count` of the last fiber's group on this core.
+    agg_count: u32,
+    /// Choices in a row of a fiber that had not the highest priority.
+    preferred: u32,
+    /// Slices in a row of one group.
+    aggregated: u64,
+    extremes: Extremes,
+    statistics: CoreStatistics,
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheduler")
+            .field("core", &self.core)
+            .field("policy", &self.policy.name())
+            .field("live", &self.live)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Scheduler {
+    /// The scheduler of core number `core` of the `board`'s.
+    ///
+    /// # Panics
+    /// If the board has no such core.
+    #[must_use]
+    pub fn new(
+        core: usize,
+        groups: Arc<Groups>,
+        board: Arc<Board>,
+        policy: Box<dyn Policy>,
+        settings: CoreSettings,
+    ) -> Scheduler {
+        assert!(core < board.cores(), "core {core} of {}", board.cores());
+        let mut scheduler = Scheduler {
+            core,
+            groups,
+            board,
+            policy,
+            slice_ns: 1,
+            credit_ns: 0,
+            paper_slaves: false,
+            queue: RunQueue::new(),
+            slots: Vec::new(),
+            known: Vec::new(),
+            live: 0,
+            smallest: 0,
+            running: None,
+            running_since: 0,
+            idle_since: Some(0),
+            last: None,
+            agg_count: 0,
+            preferred: 0,
+            aggregated: 0,
+            extremes: Extremes::new(),
+            statistics: CoreStatistics::default(),
+        };
+        scheduler.set(settings);
+        scheduler
+    }
+
+    /// Changes the settings, from the next choice on.
+    pub fn set(&mut self, settings: CoreSettings) {
+        self.slice_ns = (settings.slice.as_nanos() as u64).max(1);
+        self.credit_ns = settings.sleeper_credit.as_nanos() as u64;
+        self.paper_slaves = settings.paper_slaves;
+        self.extremes.credit_ns = self.extremes.credit_ns.max(self.credit_ns);
+        self.extremes.shortest_slice_ns = self.extremes.shortest_slice_ns.min(self.slice_ns);
+        self.extremes.slice_ns = self.extremes.slice_ns.max(self.slice_ns);
+    }
+
+    /// Changes the policy, from the next choice on. Nothing is published until it publishes something.
+    pub fn set_policy(&mut self, policy: Box<dyn Policy>) {
+        self.policy = policy;
+        self.board.publish(self.core, None);
+    }
+
+    /// Length of a slice, in nanoseconds.
+    #[must_use]
+    pub fn slice_ns(&self) -> u64 {
+        self.slice_ns
+    }
+
+    /// Fibers that can run, the running one not counted.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Fibers that have not ended.
+    #[must_use]
+    pub fn live(&self) -> usize {
+        self.live as usize
+    }
+
+    /// The group of the fiber in slot `fiber`, if there is one.
+    #[must_use]
+    pub fn group_of(&self, fiber: u32) -> Option<GroupId> {
+        let slot = self.slots.get(fiber as usize)?;
+        (slot.state != State::Free).then_some(slot.group)
+    }
+
+    /// A new fiber of `group` takes slot number `fiber`, and can run. It begins with the smallest vruntime of the core, or
+    /// where the last fiber of its slot ended if that is larger.
+    ///
+    /// # Errors
+    /// The group is unknown.
+    ///
+    /// # Panics
+    /// If the slot is taken.
+    pub fn arrive(&mut self, now_ns: u64, fiber: u32, group: GroupId) -> Result<(), GroupError> {
+        let weight = self.look_up(group)?.weight;
+        if fiber as usize >= self.slots.len() {
+            self.slots.resize_with(fiber as usize + 1, || Slot::FREE);
+        }
+        let slot = &mut self.slots[fiber as usize];
+        assert!(slot.state == State::Free, "slot {fiber} is taken");
+        slot.group = group;
+        slot.weight = weight;
+        slot.vruntime = slot.vruntime.max(self.smallest);
+        self.live += 1;
+        self.extremes.fibers = self.extremes.fibers.max(self.live);
+        self.extremes.heaviest = self.extremes.heaviest.max(weight);
+        self.extremes.lightest = self.extremes.lightest.min(weight);
+        self.enqueue(now_ns, fiber);
+        Ok(())
+    }
+
+    /// As [`Scheduler::arrive`], with a vruntime of `lead_ns` more: experiments start fibers in random order with it.
+    ///
+    /// # Errors
+    /// The group is unknown.
+    ///
+    /// # Panics
+    /// If the slot is taken.
+    pub fn arrive_later(&mut self, now_ns: u64, fiber: u32, group: GroupId, lead_ns: u64) -> Result<(), GroupError> {
+        let lead = lead_ns.min(self.slice_ns);
+        if let Some(slot) = self.slots.get_mut(fiber as usize).filter(|slot| slot.state == State::Free) {
+            slot.vruntime = slot.vruntime.max(self.smallest + lead);
+        } else if fiber as usize >= self.slots.len() {
+            self.slots.resize_with(fiber as usize + 1, || Slot::FREE);
+            self.slots[fiber as usize].vruntime = self.smallest + lead;
+        }
+        self.arrive(now_ns, fiber, group)
+    }
+
+    /// The fiber in slot `fiber`, which waited for something, can run again. Others are left alone.
+    pub fn wake(&mut self, now_ns: u64, fiber: u32) {
+        let earliest = self.smallest.saturating_sub(self.credit_ns);
+        let Some(slot) = self.slots.get_mut(fiber as usize) else { return };
+        if slot.state == State::Blocked {
+            slot.vruntime = slot.vruntime.max(earliest);
+            self.enqueue(now_ns, fiber);
+        }
+    }
+
+    /// The fiber that was chosen stops running. Nothing happens if none runs.
+    #[inline]
+    pub fn stop(&mut self, now_ns: u64, stops: Stops) {
+        let Some(fiber) = self.running.take() else { return };
+        let ran = now_ns.saturating_sub(self.running_since);
+        let slot = &mut self.slots[fiber as usize];
+        // A core that was taken away by the operating system does not cost its fiber all turns of that time.
+        let charged = ran.min(2 * self.slice_ns);
+        slot.vruntime += if slot.weight == DEFAULT_WEIGHT {
+            charged
+        } else {
+            charged * u64::from(DEFAULT_WEIGHT) / u64::from(slot.weight)
+        };
+        self.extremes.longest_ns = self.extremes.longest_ns.max(ran);
+        self.statistics.group(slot.group.index()).ran(ran, self.slice_ns);
+        match stops {
+            Stops::Preempted => self.enqueue(now_ns, fiber),
+            Stops::Blocked => slot.state = State::Blocked,
+            Stops::Ended => {
+                slot.state = State::Free;
+                self.live -= 1;
+            }
+        }
+    }
+
+    /// The fiber to run now, by the policy, unless that would let another wait too long: a fiber that has not the highest
+    /// priority runs only within the lead of its group, `min(agg_bonus, agg_limit * slice)`, and after at most `agg_limit`
+    /// others of that kind. (See the module [`bound`](crate#how-long-a-fiber-waits).) None if no fiber can run.
+    #[inline]
+    pub fn pick(&mut self, now_ns: u64) -> Option<u32> {
+        debug_assert!(self.running.is_none(), "a core runs one fiber at a time");
+        let Some(highest) = self.queue.highest() else {
+            self.idle_since.get_or_insert(now_ns);
+            self.board.publish(self.core, None);
+            return None;
+        };
+        if let Some(since) = self.idle_since.take() {
+            self.statistics.idle_ns += now_ns.saturating_sub(since);
+        }
+        self.smallest = self.smallest.max(highest.vruntime);
+        let choice = self.choose(highest);
+        if let Role::Master = self.board.role(self.core) {
+            self.board.publish(self.core, choice.publish);
+        }
+        let chosen = self.queue.take_from(choice.group)?;
+        self.count(choice, chosen);
+        let slot = &mut self.slots[chosen.fiber as usize];
+        slot.state = State::Running;
+        let waited = now_ns.saturating_sub(slot.ready_since);
+        self.statistics.group(chosen.group.index()).waited(waited);
+        self.running = Some(chosen.fiber);
+        self.running_since = now_ns;
+        Some(chosen.fiber)
+    }
+
+    /// How long a fiber of this core waited at most for its turn, by the proof in the crate's documentation, with the
+    /// settings that it ever had, and the fibers and slices since its statistics were last reset.
+    #[must_use]
+    pub fn wait_bound(&self) -> Duration {
+        self.extremes.wait_bound()
+    }
+
+    /// What the core did.
+    #[must_use]
+    pub fn statistics(&self) -> &CoreStatistics {
+        &self.statistics
+    }
+
+    /// Forgets what the core did, and the longest slice and most fibers that its bound was derived from. A fiber that waits
+    /// is taken to begin to wait now.
+    pub fn reset_statistics(&mut self, now_ns: u64) {
+        self.statistics = CoreStatistics::default();
+        self.extremes.fibers = self.live;
+        self.extremes.longest_ns = 0;
+        self.slots.iter_mut().for_each(|slot| slot.ready_since = now_ns);
+        self.idle_since = self.idle_since.map(|_| now_ns);
+        if self.running.is_some() {
+            self.running_since = now_ns;
+        }
+    }
+
+    /// The choice of the policy, held to the bound.
+    #[inline]
+    fn choose(&mut self, highest: Candidate) -> Choice {
+        let (bonus_ns, limit) = self.last.map_or((0, 0), |group| self.aggregation(group));
+        let role = self.board.role(self.core);
+        let published = match role {
+            Role::Master => None,
+            Role::SlaveOf(master) => self.board.published(master),
+        };
+        let (last, agg_count) = (self.last, self.agg_count);
+        let view =
+            View { queue: &self.queue, highest, last, agg_count, bonus_ns, limit, role, published };
+        let choice = self.policy.choose(&view);
+        let fallback = Choice { group: highest.group, counts: false, publish: None };
+        let Some(chosen) = self.queue.first_of(choice.group) else { return fallback };
+        if chosen.fiber == highest.fiber {
+            return choice;
+        }
+        let (lead_ns, limit) = self.lead(choice.group, role);
+        self.extremes.lead_ns = self.extremes.lead_ns.max(lead_ns);
+        if self.preferred < limit && chosen.vruntime - highest.vruntime <= lead_ns {
+            choice
+        } else {
+            self.statistics.overruled += 1;
+            fallback
+        }
+    }
+
+    /// How far above the smallest vruntime a fiber of `group` may be chosen, and how often in a row.
+    fn lead(&self, group: GroupId, role: Role) -> (u64, u32) {
+        let (bonus_ns, limit) = self.aggregation(group);
+        if self.paper_slaves && role != Role::Master {
+            (bonus_ns, u32::MAX)
+        } else {
+            (bonus_ns.min(self.slice_ns.saturating_mul(u64::from(limit))), limit)
+        }
+    }
+
+    /// Counts a choice.
+    #[inline]
+    fn count(&mut self, choice: Choice, chosen: Candidate) {
+        let highest = self.queue.highest();
+        let is_preferred = highest.is_some_and(|highest| highest.vruntime < chosen.vruntime);
+        self.preferred = if is_preferred { self.preferred.saturating_add(1) } else { 0 };
+        self.statistics.preferred += u64::from(is_preferred);
+        self.agg_count = if choice.counts { self.agg_count.saturating_add(1) } else { 0 };
+        if self.last == Some(chosen.group) {
+            self.statistics.switches_within += 1;
+            self.aggregated += 1;
+        } else {
+            self.statistics.switches_between += u64::from(self.last.is_some());
+            self.statistics.aggregated(self.aggregated);
+            self.aggregated = 1;
+            self.last = Some(chosen.group);
+        }
+    }
+
+    fn enqueue(&mut self, now_ns: u64, fiber: u32) {
+        let slot = &mut self.slots[fiber as usize];
+        slot.state = State::Queued;
+        slot.ready_since = now_ns;
+        self.queue.push(Candidate { group: slot.group, fiber, vruntime: slot.vruntime });
+    }
+
+    /// `agg_bonus` in nanoseconds and `agg_limit` of a group whose fibers run here.
+    #[inline]
+    fn aggregation(&self, group: GroupId) -> (u64, u32) {
+        self.known.get(group.index()).and_then(Option::as_ref).map_or((0, 0), |group| group.aggregation())
+    }
+
+    fn look_up(&mut self, group: GroupId) -> Result<&Group, GroupError> {
+        if group.index() >= self.known.len() {
+            self.known.resize(group.index() + 1, None);
+        }
+        let known = &mut self.known[group.index()];
+        if known.is_none() {
+            *known = Some(self.groups.get(group)?);
+        }
+        known.as_deref().ok_or(GroupError::Unknown(group.0))
+    }
+}
+
+/// The fair policy: what a core has until it is given another.
+impl Default for Box<dyn Policy> {
+    fn default() -> Box<dyn Policy> {
+        Box::new(Fair)
+    }
+}
