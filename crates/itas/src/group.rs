@@ -90,6 +90,8 @@ pub(crate) struct Group {
     limit: AtomicU32,
     /// Fibers that were spawned and have not ended.
     pub(crate) live: AtomicUsize,
+    /// Fibers that were ever spawned.
+    seats: AtomicUsize,
 }
 
 impl Group {
@@ -97,6 +99,11 @@ impl Group {
     #[inline]
     pub(crate) fn aggregation(&self) -> (u64, u32) {
         (self.bonus_ns.load(Ordering::Relaxed), self.limit.load(Ordering::Relaxed))
+    }
+
+    /// The number of the next fiber in the group.
+    pub(crate) fn next_seat(&self) -> usize {
+        self.seats.fetch_add(1, Ordering::Relaxed)
     }
 
     fn set(&self, aggregation: Aggregation) {
@@ -133,6 +140,7 @@ impl Groups {
             bonus_ns: AtomicU64::new(0),
             limit: AtomicU32::new(0),
             live: AtomicUsize::new(0),
+            seats: AtomicUsize::new(0),
         };
         group.set(aggregation);
         let mut table = self.table.write();

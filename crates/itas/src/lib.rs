@@ -15,6 +15,7 @@ mod group;
 pub mod policy;
 mod publish;
 mod queue;
+mod runtime;
 mod scheduler;
 mod stats;
 pub mod virtual_time;
@@ -22,5 +23,9 @@ pub mod virtual_time;
 pub use group::{Aggregation, DEFAULT_WEIGHT, GroupError, GroupId, Groups, MAX_BONUS, MAX_GROUPS};
 pub use publish::{Board, Role};
 pub use queue::{Candidate, RunQueue};
+pub use runtime::{
+    BuildError, Builder, Placement, PlacementChanger, Progress, Report, RunError, Runtime, Slice, Spawner, Stuck, Work,
+    blocking, point,
+};
 pub use scheduler::{CoreSettings, Scheduler, Stops};
 pub use stats::{CoreStatistics, GroupStatistics, jain};

@@ -182,6 +182,12 @@ impl Scheduler {
         self.live as usize
     }
 
+    /// The group of the fiber that was chosen last.
+    #[must_use]
+    pub fn last_group(&self) -> Option<GroupId> {
+        self.last
+    }
+
     /// The group of the fiber in slot `fiber`, if there is one.
     #[must_use]
     pub fn group_of(&self, fiber: u32) -> Option<GroupId> {
@@ -213,24 +219,6 @@ impl Scheduler {
         self.extremes.lightest = self.extremes.lightest.min(weight);
         self.enqueue(now_ns, fiber);
         Ok(())
-    }
-
-    /// As [`Scheduler::arrive`], with a vruntime of `lead_ns` more: experiments start fibers in random order with it.
-    ///
-    /// # Errors
-    /// The group is unknown.
-    ///
-    /// # Panics
-    /// If the slot is taken.
-    pub fn arrive_later(&mut self, now_ns: u64, fiber: u32, group: GroupId, lead_ns: u64) -> Result<(), GroupError> {
-        let lead = lead_ns.min(self.slice_ns);
-        if let Some(slot) = self.slots.get_mut(fiber as usize).filter(|slot| slot.state == State::Free) {
-            slot.vruntime = slot.vruntime.max(self.smallest + lead);
-        } else if fiber as usize >= self.slots.len() {
-            self.slots.resize_with(fiber as usize + 1, || Slot::FREE);
-            self.slots[fiber as usize].vruntime = self.smallest + lead;
-        }
-        self.arrive(now_ns, fiber, group)
     }
 
     /// The fiber in slot `fiber`, which waited for something, can run again. Others are left alone.
@@ -334,8 +322,7 @@ impl Scheduler {
             Role::SlaveOf(master) => self.board.published(master),
         };
         let (last, agg_count) = (self.last, self.agg_count);
-        let view =
-            View { queue: &self.queue, highest, last, agg_count, bonus_ns, limit, role, published };
+        let view = View { queue: &self.queue, highest, last, agg_count, bonus_ns, limit, role, published };
         let choice = self.policy.choose(&view);
         let fallback = Choice { group: highest.group, counts: false, publish: None };
         let Some(chosen) = self.queue.first_of(choice.group) else { return fallback };

@@ -1,0 +1,260 @@
+//! Worker threads, one per core, whose fibers are scheduled by a [policy](crate::policy).
+//!
+//! A fiber stays on its thread. What the runtime moves is work that has not begun, and work between two operations
+//! ([`Work`]): to the core where its group's placement wants it, or to a core that has nothing to do.
+
+mod builder;
+mod clock;
+mod helpers;
+mod order;
+mod placement;
+mod shared;
+mod slice;
+mod trace;
+mod watchdog;
+mod work;
+mod worker;
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+pub use builder::{BuildError, Builder};
+pub use helpers::blocking;
+pub use placement::Placement;
+use placement::PlacementWord;
+pub use slice::point;
+pub use trace::Slice;
+pub use watchdog::Stuck;
+pub use work::{Progress, Work};
+
+use crate::group::{Aggregation, GroupError, GroupId, Groups};
+use crate::publish::Board;
+use crate::stats::CoreStatistics;
+use shared::Shared;
+use work::Once;
+use worker::{Worker, WorkerEnd};
+
+/// Why a run ended early.
+#[derive(thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Work panicked. The rest was run to its end.
+    #[error("work on core {core} failed: {error}")]
+    Failed {
+        /// The core.
+        core: usize,
+        /// What failed: names the fiber.
+        error: sched_steps::FiberError,
+    },
+    /// A worker could not be set up: no memory for its stacks, too many executors.
+    #[error("core {core} could not begin: {error}")]
+    Worker {
+        /// The core.
+        core: usize,
+        /// Why.
+        error: sched_steps::BuildError,
+    },
+}
+
+impl std::fmt::Debug for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// By core.
+    pub cores: Vec<CoreStatistics>,
+    /// By core: how long a fiber waited at most for its turn, by proof. See [the bound](crate#how-long-a-fiber-waits).
+    pub wait_bounds: Vec<Duration>,
+    /// By core: the first slices, as many as [`Builder::trace`] asked for.
+    pub slices: Vec<Vec<Slice>>,
+    /// Fibers that kept their cores for longer than [`Builder::watchdog`] allows.
+    pub stuck: Vec<Stuck>,
+    /// From the begin of the run to its end.
+    pub elapsed: Duration,
+}
+
+impl Report {
+    /// All cores added up.
+    #[must_use]
+    pub fn total(&self) -> CoreStatistics {
+        let mut total = CoreStatistics::default();
+        self.cores.iter().for_each(|core| total.add(core));
+        total
+    }
+
+    /// The largest part of its bound that a wait reached on any core: at most 1.
+    #[must_use]
+    pub fn longest_wait_to_bound(&self) -> f64 {
+        let parts = self.cores.iter().zip(&self.wait_bounds).filter(|(_, bound)| !bound.is_zero());
+        parts.map(|(core, bound)| core.longest_wait_ns() as f64 / bound.as_nanos() as f64).fold(0.0, f64::max)
+    }
+}
+
+/// Schedules fibers of sibling groups on worker threads. Made by [`Runtime::builder`].
+pub struct Runtime {
+    pub(crate) config: builder::Config,
+    groups: Arc<Groups>,
+    board: Arc<Board>,
+    placement: Arc<PlacementWord>,
+}
+
+impl std::fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runtime").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// The default settings, to be changed.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Adds a group with the normal weight.
+    ///
+    /// # Errors
+    /// Too many groups.
+    pub fn group(&self, name: &str) -> Result<GroupId, GroupError> {
+        self.groups.add(name, crate::DEFAULT_WEIGHT, Aggregation::default())
+    }
+
+    /// The groups: more may be added, and their parameters changed, while fibers run.
+    #[must_use]
+    pub fn groups(&self) -> &Arc<Groups> {
+        &self.groups
+    }
+
+    /// The roles of the cores, which may be changed while fibers run.
+    #[must_use]
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// Changes where work is placed, also while fibers run.
+    #[must_use]
+    pub fn placement_changer(&self) -> PlacementChanger {
+        PlacementChanger(Arc::clone(&self.placement))
+    }
+
+    /// Starts the workers, calls `with` on the calling thread, and returns when `with` has returned and all work that was
+    /// spawned has ended. Work may borrow what outlives the call.
+    ///
+    /// What the work does keeps the contract of [`Builder::build`].
+    ///
+    /// # Errors
+    /// [`RunError`]: a worker could not begin, or work panicked; the first of these.
+    ///
+    /// # Panics
+    /// If `with` panics; what has begun is run to its end before.
+    pub fn run<'env, R>(&mut self, with: impl FnOnce(&Spawner<'_, 'env>) -> R) -> Result<(R, Report), RunError> {
+        let began = Instant::now();
+        let cores = self.config.workers;
+        let shared = Shared::new(Arc::clone(&self.groups), cores, Arc::clone(&self.placement));
+        let (calls, waiting) = helpers::channel();
+        let (over, is_over) = crossbeam_channel::bounded::<()>(0);
+        let watched = Mutex::new(vec![None; cores]);
+        let stuck = Mutex::new(Vec::new());
+        let (result, ends) = std::thread::scope(|threads| {
+            for _ in 0..self.config.helpers {
+                let waiting = waiting.clone();
+                threads.spawn(move || helpers::help(&waiting));
+            }
+            if let Some(limit) = self.config.watchdog {
+                let (watched, stuck, tell) = (&watched, &stuck, &self.config.on_stuck);
+                threads.spawn(move || {
+                    watchdog::watch(watched, limit, &is_over, |found| {
+                        if let Some(tell) = tell {
+                            tell(&found);
+                        }
+                        stuck.lock().push(found);
+                    });
+                });
+            }
+            let workers: Vec<_> = (0..cores)
+                .map(|core| {
+                    let worker = Worker {
+                        core,
+                        config: &self.config,
+                        board: &self.board,
+                        shared: &shared,
+                        watched: &watched,
+                        helpers: calls.clone(),
+                    };
+                    threads.spawn(move || worker.work())
+                })
+                .collect();
+            drop(calls);
+            let spawner = Spawner { shared: &shared };
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(&spawner)));
+            shared.tally.close();
+            let ends: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            drop(over);
+            (result, ends)
+        });
+        shared.clear();
+        let result = result.unwrap_or_else(|payload| std::panic::resume_unwind(payload));
+        let mut report = Report {
+            cores: Vec::new(),
+            wait_bounds: Vec::new(),
+            slices: Vec::new(),
+            stuck: stuck.into_inner(),
+            elapsed: began.elapsed(),
+        };
+        for end in ends {
+            let WorkerEnd { statistics, bound, slices } =
+                end.unwrap_or_else(|payload: Box<dyn Any + Send>| std::panic::resume_unwind(payload))?;
+            report.cores.push(statistics);
+            report.wait_bounds.push(bound);
+            report.slices.push(slices);
+        }
+        Ok((result, report))
+    }
+}
+
+/// Changes where the work of a runtime is placed.
+#[derive(Clone, Debug)]
+pub struct PlacementChanger(Arc<PlacementWord>);
+
+impl PlacementChanger {
+    /// Places work so from its next operation on.
+    pub fn set(&self, placement: Placement) {
+        self.0.set(placement);
+    }
+}
+
+/// Hands work to the workers of a run, from any thread.
+pub struct Spawner<'run, 'env> {
+    shared: &'run Shared<'env>,
+}
+
+impl std::fmt::Debug for Spawner<'_, '_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spawner").finish_non_exhaustive()
+    }
+}
+
+impl<'env> Spawner<'_, 'env> {
+    /// Runs `call` on a fiber of `group`. It waits for a slot where all are taken.
+    ///
+    /// # Errors
+    /// An unknown group.
+    pub fn spawn(&self, group: GroupId, call: impl FnOnce() + Send + 'env) -> Result<(), GroupError> {
+        self.spawn_work(group, Once(Some(call)))
+    }
+
+    /// Runs `work` on fibers of `group`, operation by operation; between two it may be moved to another core.
+    ///
+    /// # Errors
+    /// An unknown group.
+    pub fn spawn_work(&self, group: GroupId, work: impl Work + 'env) -> Result<(), GroupError> {
+        self.shared.submit(group, Box::new(work))
+    }
+}

@@ -1,0 +1,128 @@
+//! A core's scheduler as the order of an executor: it learns from which calls come, and when, what a fiber did.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sched_steps::Order;
+use sched_steps::fiber::Waker;
+
+use super::clock::now_ns;
+use super::slice;
+use super::trace::{Recorder, Slice};
+use crate::group::GroupId;
+use crate::scheduler::{Scheduler, Stops};
+
+/// In [`Shown::groups`]: no fiber of a group.
+pub(super) const NO_GROUP: u32 = u32::MAX;
+
+/// What other threads may know of a core.
+#[derive(Debug)]
+pub(super) struct Shown {
+    /// By slot: the group of its fiber.
+    pub(super) groups: Box<[AtomicU32]>,
+}
+
+/// What the fibers of a core share.
+pub(super) struct CoreState {
+    pub(super) scheduler: Scheduler,
+    /// The group of the fiber that is being spawned; none while the intake, which is no scheduled fiber, is.
+    pub(super) arriving: Option<GroupId>,
+    /// The slot of the fiber that brings in work; it runs before all others.
+    pub(super) intake: Option<usize>,
+    intake_is_ready: bool,
+    /// The intake waits for a fiber to end.
+    pub(super) awaits_slot: Option<Waker>,
+    running: Option<usize>,
+    /// The clock, as read in the call before, if nothing has run since.
+    read: Option<u64>,
+    began_ns: u64,
+    pub(super) shown: Arc<Shown>,
+    pub(super) recorder: Recorder,
+}
+
+impl CoreState {
+    pub(super) fn new(scheduler: Scheduler, shown: Arc<Shown>, recorder: Recorder) -> CoreState {
+        CoreState {
+            scheduler,
+            arriving: None,
+            intake: None,
+            intake_is_ready: false,
+            awaits_slot: None,
+            running: None,
+            read: None,
+            began_ns: 0,
+            shown,
+            recorder,
+        }
+    }
+
+    fn stop(&mut self, fiber: usize, now: u64, stops: Stops) {
+        self.running = None;
+        self.read = Some(now);
+        if let Some(group) = self.scheduler.group_of(fiber as u32) {
+            self.recorder.record(Slice { group, fiber, began_ns: self.began_ns, ended_ns: now });
+        }
+        self.scheduler.stop(now, stops);
+    }
+}
+
+/// The order of a core.
+pub(super) struct CoreOrder(pub(super) Rc<RefCell<CoreState>>);
+
+impl Order for CoreOrder {
+    fn ready(&mut self, fiber: usize) {
+        let mut state = self.0.borrow_mut();
+        if state.intake.is_none() {
+            state.intake = Some(fiber);
+        }
+        if state.intake == Some(fiber) {
+            state.intake_is_ready = true;
+        } else if state.running == Some(fiber) {
+            state.stop(fiber, now_ns(), Stops::Preempted);
+        } else if let Some(group) = state.arriving.take() {
+            state.shown.groups[fiber].store(group.0, Ordering::Relaxed);
+            // The group is known: it was entered when the work was handed in.
+            if let Err(error) = state.scheduler.arrive(now_ns(), fiber as u32, group) {
+                unreachable!("{error}");
+            }
+        } else {
+            state.scheduler.wake(now_ns(), fiber as u32);
+        }
+    }
+
+    fn next(&mut self) -> Option<usize> {
+        let state = &mut *self.0.borrow_mut();
+        let now = match (state.running, state.read.take()) {
+            (Some(fiber), _) => {
+                let now = now_ns();
+                state.stop(fiber, now, Stops::Blocked);
+                state.read = None;
+                now
+            }
+            (None, Some(now)) => now,
+            (None, None) => now_ns(),
+        };
+        if std::mem::take(&mut state.intake_is_ready) {
+            slice::begin(u64::MAX);
+            return state.intake;
+        }
+        let fiber = state.scheduler.pick(now)?;
+        state.began_ns = now;
+        state.running = Some(fiber as usize);
+        slice::begin(now + state.scheduler.slice_ns());
+        state.running
+    }
+
+    fn ended(&mut self, fiber: usize) {
+        let mut state = self.0.borrow_mut();
+        state.shown.groups[fiber].store(NO_GROUP, Ordering::Relaxed);
+        if state.intake != Some(fiber) {
+            state.stop(fiber, now_ns(), Stops::Ended);
+        }
+        if let Some(intake) = state.awaits_slot.take() {
+            intake.wake();
+        }
+    }
+}

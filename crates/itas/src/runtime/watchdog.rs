@@ -1,0 +1,62 @@
+//! Fibers that do not give way: a thread that looks from outside.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use parking_lot::Mutex;
+use sched_steps::fiber::{Monitor, Sample};
+
+use super::order::{NO_GROUP, Shown};
+use crate::group::GroupId;
+
+/// A fiber that has kept its core for longer than the watchdog allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Its core.
+    pub core: usize,
+    /// Its slot there.
+    pub fiber: usize,
+    /// Its group; none if it had ended before that was looked up.
+    pub group: Option<GroupId>,
+    /// How long it had run at least, when it was last looked at.
+    pub for_at_least: Duration,
+}
+
+/// A core under watch.
+#[derive(Clone)]
+pub(super) struct Watched {
+    pub(super) monitor: Monitor,
+    pub(super) shown: Arc<Shown>,
+}
+
+/// Looks at all cores until `over` is closed; tells `found` of each fiber that has not given way for `limit`, once, and
+/// again each time that it has been twice as long.
+pub(super) fn watch(
+    cores: &Mutex<Vec<Option<Watched>>>,
+    limit: Duration,
+    over: &Receiver<()>,
+    mut found: impl FnMut(Stuck),
+) {
+    let mut seen: Vec<Option<(Sample, Instant, Duration)>> = Vec::new();
+    while let Err(RecvTimeoutError::Timeout) = over.recv_timeout(limit / 4) {
+        let cores = cores.lock().clone();
+        seen.resize(cores.len(), None);
+        for (core, (watched, seen)) in cores.iter().zip(&mut seen).enumerate() {
+            let Some(watched) = watched else { continue };
+            let sample = watched.monitor.sample();
+            match seen {
+                Some((earlier, since, told_at)) if sample.is_stalled_since(earlier) => {
+                    let stalled = since.elapsed();
+                    let Some(fiber) = sample.fiber.filter(|_| stalled >= *told_at) else { continue };
+                    *told_at = 2 * stalled;
+                    let group = watched.shown.groups.get(fiber).map(|group| group.load(Ordering::Relaxed));
+                    let group = group.filter(|&group| group != NO_GROUP).map(GroupId);
+                    found(Stuck { core, fiber, group, for_at_least: stalled });
+                }
+                _ => *seen = Some((sample, Instant::now(), limit)),
+            }
+        }
+    }
+}

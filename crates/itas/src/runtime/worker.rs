@@ -1,0 +1,199 @@
+//! A worker: an executor whose order is the core's scheduler, and a fiber that brings work in.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use parking_lot::Mutex;
+use sched_steps::{Executor, Idle, Scope, fiber};
+
+use super::RunError;
+use super::builder::Config;
+use super::clock::now_ns;
+use super::helpers::Connected;
+use super::order::{CoreOrder, CoreState, NO_GROUP, Shown};
+use super::shared::{Shared, Tally};
+use super::slice::{self, point};
+use super::trace::{Recorder, Slice};
+use super::watchdog::Watched;
+use super::work::{Job, Progress};
+use crate::publish::Board;
+use crate::scheduler::Scheduler;
+use crate::stats::CoreStatistics;
+
+/// What a worker has to tell at its end.
+pub(super) struct WorkerEnd {
+    pub(super) statistics: CoreStatistics,
+    pub(super) bound: Duration,
+    pub(super) slices: Vec<Slice>,
+}
+
+/// What a worker is made of.
+pub(super) struct Worker<'run, 'env> {
+    pub(super) core: usize,
+    pub(super) config: &'run Config,
+    pub(super) board: &'run Arc<Board>,
+    pub(super) shared: &'run Shared<'env>,
+    pub(super) watched: &'run Mutex<Vec<Option<Watched>>>,
+    pub(super) helpers: Sender<Box<dyn FnOnce() + Send>>,
+}
+
+impl<'env> Worker<'_, 'env> {
+    /// The thread of a worker.
+    pub(super) fn work(self) -> Result<WorkerEnd, RunError> {
+        let (core, config, shared) = (self.core, self.config, self.shared);
+        // Work may be dropped by whichever thread holds it last, so a worker that fails lets the others end.
+        let _ending = Ending(&shared.tally);
+        if config.pin {
+            pin(core);
+        }
+        let _connected = Connected::to(&self.helpers);
+        drop(self.helpers);
+        let slots = config.fibers + 1;
+        let shown = Arc::new(Shown { groups: (0..slots).map(|_| AtomicU32::new(NO_GROUP)).collect() });
+        let policy = (config.policy)(core);
+        let mut scheduler =
+            Scheduler::new(core, Arc::clone(&shared.groups), Arc::clone(self.board), policy, config.core);
+        scheduler.reset_statistics(now_ns());
+        let recorder = Recorder::new(config.trace);
+        let state = Rc::new(RefCell::new(CoreState::new(scheduler, Arc::clone(&shown), recorder)));
+        let tally = Arc::clone(&shared.tally);
+        let builder = Executor::builder()
+            .fibers(slots)
+            .stack_bytes(config.stack_bytes)
+            .order(CoreOrder(Rc::clone(&state)))
+            .idle(move |idle| rest(idle, core, &tally));
+        // SAFETY: the caller of `Builder::build` has promised it for all work. The runtime's own fibers give way in the
+        // intake, in `point` and in `blocking`, where no thread-local is open: those of this crate are cells that are read
+        // and written within one call.
+        #[allow(unsafe_code)]
+        let built = unsafe { builder.build() };
+        let mut executor = built.map_err(|error| RunError::Worker { core, error })?;
+        let ran = executor.scope(|scope| {
+            let state = &state;
+            scope.spawn_named("intake", move || {
+                let here = Here { core, capacity: config.fibers, shared, state };
+                self.watched.lock()[core] =
+                    fiber::monitor().map(|monitor| Watched { monitor, shown: Arc::clone(&shown) });
+                here.bring_in(scope);
+            });
+        });
+        slice::begin(u64::MAX);
+        self.watched.lock()[core] = None;
+        ran.map_err(|error| RunError::Failed { core, error })?;
+        drop(executor);
+        let Some(state) = Rc::into_inner(state) else { unreachable!("the executor's order is gone") };
+        let CoreState { scheduler, recorder, .. } = state.into_inner();
+        Ok(WorkerEnd {
+            statistics: scheduler.statistics().clone(),
+            bound: scheduler.wait_bound(),
+            slices: recorder.into_slices(),
+        })
+    }
+}
+
+/// Ends the run for the others if the worker ends early.
+struct Ending<'a>(&'a Tally);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_over() {
+            self.0.give_up();
+        }
+    }
+}
+
+/// No fiber of the core can run: it tells the others, and waits.
+fn rest(idle: &Idle<'_>, core: usize, tally: &Tally) {
+    if tally.has_backlog() {
+        tally.wake(core);
+        // What waits may be for a core that has not looked yet.
+        std::hint::spin_loop();
+        return;
+    }
+    let bit = if core < 64 { 1u64 << core } else { 0 };
+    tally.hungry.fetch_or(bit, Ordering::AcqRel);
+    idle.wait();
+    tally.hungry.fetch_and(!bit, Ordering::AcqRel);
+}
+
+/// What the fibers of a core know of it.
+struct Here<'a, 'env> {
+    core: usize,
+    capacity: usize,
+    shared: &'a Shared<'env>,
+    state: &'a Rc<RefCell<CoreState>>,
+}
+
+impl<'a, 'env> Here<'a, 'env> {
+    /// The intake: a fiber that spawns others for the work that comes, until the run is over.
+    fn bring_in<'scope>(&self, scope: &'scope Scope<'scope, '_>)
+    where
+        'env: 'scope,
+        'a: 'scope,
+    {
+        self.shared.tally.set_intake(self.core, fiber::waker());
+        while !self.shared.tally.is_over() {
+            if self.state.borrow().scheduler.live() == self.capacity {
+                self.state.borrow_mut().awaits_slot = fiber::waker();
+                fiber::park();
+                continue;
+            }
+            match self.next() {
+                Some(job) => self.spawn(scope, job),
+                None => fiber::park(),
+            }
+        }
+        self.shared.tally.set_intake(self.core, None);
+    }
+
+    /// Work for this core; another's, if this one has nothing else to do.
+    fn next(&self) -> Option<Job<'env>> {
+        if let Some(job) = self.shared.take(self.core) {
+            return Some(job);
+        }
+        let state = self.state.borrow();
+        if state.scheduler.queued() > 0 {
+            return None;
+        }
+        self.shared.steal(self.core, state.scheduler.last_group())
+    }
+
+    fn spawn<'scope>(&self, scope: &'scope Scope<'scope, '_>, job: Job<'env>)
+    where
+        'env: 'scope,
+        'a: 'scope,
+    {
+        let Here { core, capacity, shared, state } = *self;
+        state.borrow_mut().arriving = Some(job.group);
+        scope.spawn(move || {
+            Here { core, capacity, shared, state }.serve(job);
+        });
+    }
+
+    /// A fiber: operations of one piece of work, until it is done or goes on elsewhere.
+    fn serve(&self, mut job: Job<'env>) {
+        let (_, version) = self.shared.placement();
+        while job.work.run() == Progress::More {
+            let others_wait = || self.state.borrow().scheduler.queued() > 0;
+            if let Some(other) = self.shared.moves_to(self.core, &job, version, others_wait) {
+                self.shared.hand(other, job);
+                return;
+            }
+            point();
+        }
+    }
+}
+
+/// Binds the thread to the `core`-th processor that it may use; left alone where there is none, or the system refuses.
+fn pin(core: usize) {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let Ok(allowed) = sched_getaffinity(None) else { return };
+    let Some(cpu) = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).nth(core) else { return };
+    let mut one = CpuSet::new();
+    one.set(cpu);
+    let _ = sched_setaffinity(None, &one);
+}
