@@ -10,6 +10,7 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod auto;
 mod bound;
 mod group;
 pub mod policy;

@@ -1,4 +1,5 @@
 //! The paper's rules, and the bound on waiting, in virtual time.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::time::Duration;

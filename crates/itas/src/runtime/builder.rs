@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::Runtime;
+use super::control::Automatic;
 use super::placement::{Placement, PlacementWord};
 use super::watchdog::Stuck;
+use crate::auto::AutoSettings;
 use crate::group::Groups;
 use crate::policy::{Fair, Policy};
 use crate::publish::Board;
@@ -44,6 +48,7 @@ pub(crate) struct Config {
     pub(super) trace: usize,
     pub(super) watchdog: Option<Duration>,
     pub(super) on_stuck: Option<Box<TellStuck>>,
+    pub(super) automatic: Option<AutoSettings>,
 }
 
 impl std::fmt::Debug for Config {
@@ -77,6 +82,7 @@ impl Default for Builder {
                 trace: 0,
                 watchdog: None,
                 on_stuck: None,
+                automatic: None,
             },
             placement: Placement::Spread,
         }
@@ -129,6 +135,14 @@ impl Builder {
     #[must_use]
     pub fn policies(mut self, make: impl Fn(usize) -> Box<dyn Policy> + Send + Sync + 'static) -> Builder {
         self.config.policy = Arc::new(make);
+        self
+    }
+
+    /// Chooses policy and placement by what they do for the work: see [`auto`](crate::auto). What is chosen stays known from
+    /// one run to the next. A policy and a placement that were given mean nothing then.
+    #[must_use]
+    pub fn automatic(mut self, settings: AutoSettings) -> Builder {
+        self.config.automatic = Some(settings);
         self
     }
 
@@ -195,11 +209,21 @@ impl Builder {
         let least = Duration::from_millis(1);
         let limit = watchdog.unwrap_or(least);
         check(limit >= least, "watchdog", format!("{limit:?}"), "at least 1 ms")?;
+        if let Some(AutoSettings { window, .. }) = self.config.automatic {
+            check(window >= least, "window", format!("{window:?}"), "at least 1 ms")?;
+        }
+        let mut config = self.config;
+        let automatic = config.automatic.map(Automatic::new);
+        if let Some(automatic) = &automatic {
+            let policy = automatic.policy();
+            config.policy = Arc::new(move |_| Box::new(policy.clone()));
+        }
         Ok(Runtime {
-            board: Arc::new(Board::new(self.config.workers)),
+            board: Arc::new(Board::new(config.workers)),
             groups: Arc::new(Groups::new()),
             placement: Arc::new(PlacementWord::new(self.placement)),
-            config: self.config,
+            automatic: automatic.map(Mutex::new),
+            config,
         })
     }
 }

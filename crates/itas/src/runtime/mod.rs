@@ -5,6 +5,7 @@
 
 mod builder;
 mod clock;
+mod control;
 mod helpers;
 mod order;
 mod placement;
@@ -30,9 +31,11 @@ pub use trace::Slice;
 pub use watchdog::Stuck;
 pub use work::{Progress, Work};
 
+use crate::auto::Mode;
 use crate::group::{Aggregation, GroupError, GroupId, Groups};
 use crate::publish::Board;
 use crate::stats::CoreStatistics;
+use control::Automatic;
 use shared::Shared;
 use work::Once;
 use worker::{Worker, WorkerEnd};
@@ -74,6 +77,9 @@ pub struct Report {
     pub wait_bounds: Vec<Duration>,
     /// By core: the first slices, as many as [`Builder::trace`] asked for.
     pub slices: Vec<Vec<Slice>>,
+    /// By core: time that its thread had a processor. Less than `elapsed` means that others had it, or that the core was
+    /// idle.
+    pub cpu: Vec<Duration>,
     /// Fibers that kept their cores for longer than [`Builder::watchdog`] allows.
     pub stuck: Vec<Stuck>,
     /// From the begin of the run to its end.
@@ -103,6 +109,7 @@ pub struct Runtime {
     groups: Arc<Groups>,
     board: Arc<Board>,
     placement: Arc<PlacementWord>,
+    automatic: Option<Mutex<Automatic>>,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -138,6 +145,13 @@ impl Runtime {
         &self.board
     }
 
+    /// What an automatic runtime does now; none for one that was given a policy. While it runs, the answer waits for its
+    /// end.
+    #[must_use]
+    pub fn chosen_mode(&self) -> Option<Mode> {
+        self.automatic.as_ref().and_then(|automatic| automatic.lock().chooser.chosen())
+    }
+
     /// Changes where work is placed, also while fibers run.
     #[must_use]
     pub fn placement_changer(&self) -> PlacementChanger {
@@ -169,6 +183,7 @@ impl Runtime {
             }
             if let Some(limit) = self.config.watchdog {
                 let (watched, stuck, tell) = (&watched, &stuck, &self.config.on_stuck);
+                let is_over = is_over.clone();
                 threads.spawn(move || {
                     watchdog::watch(watched, limit, &is_over, |found| {
                         if let Some(tell) = tell {
@@ -177,6 +192,10 @@ impl Runtime {
                         stuck.lock().push(found);
                     });
                 });
+            }
+            if let Some(automatic) = &self.automatic {
+                let (watched, placement, is_over) = (&watched, &self.placement, is_over.clone());
+                threads.spawn(move || automatic.lock().control(watched, placement, &is_over));
             }
             let workers: Vec<_> = (0..cores)
                 .map(|core| {
@@ -205,15 +224,17 @@ impl Runtime {
             cores: Vec::new(),
             wait_bounds: Vec::new(),
             slices: Vec::new(),
+            cpu: Vec::new(),
             stuck: stuck.into_inner(),
             elapsed: began.elapsed(),
         };
         for end in ends {
-            let WorkerEnd { statistics, bound, slices } =
+            let WorkerEnd { statistics, bound, cpu, slices } =
                 end.unwrap_or_else(|payload: Box<dyn Any + Send>| std::panic::resume_unwind(payload))?;
             report.cores.push(statistics);
             report.wait_bounds.push(bound);
             report.slices.push(slices);
+            report.cpu.push(cpu);
         }
         Ok((result, report))
     }

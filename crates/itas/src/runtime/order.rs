@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sched_steps::Order;
 use sched_steps::fiber::Waker;
@@ -11,6 +11,7 @@ use sched_steps::fiber::Waker;
 use super::clock::now_ns;
 use super::slice;
 use super::trace::{Recorder, Slice};
+use crate::auto::GroupWork;
 use crate::group::GroupId;
 use crate::scheduler::{Scheduler, Stops};
 
@@ -22,6 +23,61 @@ pub(super) const NO_GROUP: u32 = u32::MAX;
 pub(super) struct Shown {
     /// By slot: the group of its fiber.
     pub(super) groups: Box<[AtomicU32]>,
+    /// By group, as far as there is room: what its fibers did on this core.
+    work: Box<[WorkWords]>,
+    /// Operations that ended since the fiber that runs was chosen.
+    operations: AtomicU64,
+}
+
+/// What the fibers of a group did on a core; the core alone writes it.
+#[derive(Debug, Default)]
+struct WorkWords {
+    operations: AtomicU64,
+    run_ns: AtomicU64,
+}
+
+/// Groups whose work is shown.
+const SHOWN_GROUPS: usize = 1024;
+
+impl Shown {
+    pub(super) fn new(slots: usize) -> Shown {
+        Shown {
+            groups: (0..slots).map(|_| AtomicU32::new(NO_GROUP)).collect(),
+            work: (0..SHOWN_GROUPS).map(|_| WorkWords::default()).collect(),
+            operations: AtomicU64::new(0),
+        }
+    }
+
+    /// The fiber that runs has ended an operation.
+    #[inline]
+    pub(super) fn count_operation(&self) {
+        add(&self.operations, 1);
+    }
+
+    /// A fiber of `group` has run for `ns`.
+    #[inline]
+    fn count_run(&self, group: GroupId, ns: u64) {
+        let operations = self.operations.load(Ordering::Relaxed);
+        self.operations.store(0, Ordering::Relaxed);
+        if let Some(words) = self.work.get(group.index()) {
+            add(&words.operations, operations);
+            add(&words.run_ns, ns);
+        }
+    }
+
+    /// Adds what the fibers of each group did on this core so far.
+    pub(super) fn add_work(&self, sum: &mut [GroupWork]) {
+        for (sum, words) in sum.iter_mut().zip(&self.work) {
+            sum.operations += words.operations.load(Ordering::Relaxed);
+            sum.run_ns += words.run_ns.load(Ordering::Relaxed);
+        }
+    }
+}
+
+/// Adds to a word that one thread writes.
+#[inline]
+fn add(word: &AtomicU64, more: u64) {
+    word.store(word.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
 /// What the fibers of a core share.
@@ -62,6 +118,7 @@ impl CoreState {
         self.running = None;
         self.read = Some(now);
         if let Some(group) = self.scheduler.group_of(fiber as u32) {
+            self.shown.count_run(group, now.saturating_sub(self.began_ns));
             self.recorder.record(Slice { group, fiber, began_ns: self.began_ns, ended_ns: now });
         }
         self.scheduler.stop(now, stops);

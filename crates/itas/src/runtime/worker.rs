@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -14,7 +14,7 @@ use super::RunError;
 use super::builder::Config;
 use super::clock::now_ns;
 use super::helpers::Connected;
-use super::order::{CoreOrder, CoreState, NO_GROUP, Shown};
+use super::order::{CoreOrder, CoreState, Shown};
 use super::shared::{Shared, Tally};
 use super::slice::{self, point};
 use super::trace::{Recorder, Slice};
@@ -28,6 +28,7 @@ use crate::stats::CoreStatistics;
 pub(super) struct WorkerEnd {
     pub(super) statistics: CoreStatistics,
     pub(super) bound: Duration,
+    pub(super) cpu: Duration,
     pub(super) slices: Vec<Slice>,
 }
 
@@ -53,7 +54,7 @@ impl<'env> Worker<'_, 'env> {
         let _connected = Connected::to(&self.helpers);
         drop(self.helpers);
         let slots = config.fibers + 1;
-        let shown = Arc::new(Shown { groups: (0..slots).map(|_| AtomicU32::new(NO_GROUP)).collect() });
+        let shown = Arc::new(Shown::new(slots));
         let policy = (config.policy)(core);
         let mut scheduler =
             Scheduler::new(core, Arc::clone(&shared.groups), Arc::clone(self.board), policy, config.core);
@@ -90,6 +91,7 @@ impl<'env> Worker<'_, 'env> {
         Ok(WorkerEnd {
             statistics: scheduler.statistics().clone(),
             bound: scheduler.wait_bound(),
+            cpu: cpu_time(),
             slices: recorder.into_slices(),
         })
     }
@@ -177,7 +179,13 @@ impl<'a, 'env> Here<'a, 'env> {
     /// A fiber: operations of one piece of work, until it is done or goes on elsewhere.
     fn serve(&self, mut job: Job<'env>) {
         let (_, version) = self.shared.placement();
-        while job.work.run() == Progress::More {
+        let shown = Arc::clone(&self.state.borrow().shown);
+        loop {
+            let progress = job.work.run();
+            shown.count_operation();
+            if progress == Progress::Done {
+                return;
+            }
             let others_wait = || self.state.borrow().scheduler.queued() > 0;
             if let Some(other) = self.shared.moves_to(self.core, &job, version, others_wait) {
                 self.shared.hand(other, job);
@@ -186,6 +194,12 @@ impl<'a, 'env> Here<'a, 'env> {
             point();
         }
     }
+}
+
+/// Time that the calling thread, which has done nothing else, has had a processor.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// Binds the thread to the `core`-th processor that it may use; left alone where there is none, or the system refuses.

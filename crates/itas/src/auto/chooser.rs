@@ -1,0 +1,299 @@
+//! The choice itself: windows go in, the mode of the next window comes out. It has no clock and no threads.
+
+use std::collections::VecDeque;
+
+use super::Mode;
+
+/// Rounds of windows before a mode may be dropped, and before the rest is decided.
+const LEAST_ROUNDS: usize = 3;
+const MOST_ROUNDS: usize = 9;
+/// A mode whose median is this much below the best is dropped.
+const DROPPED_BELOW: f64 = 0.93;
+/// A mode later in the list must be this much better.
+const WORTH_A_CHANGE: f64 = 1.01;
+/// A trial beside the chosen mode must be this much better than it.
+const TRIAL_WINS: f64 = 1.04;
+/// Windows by which the chosen mode is known; a median of so many that differs by [`PHASE`] is another phase.
+const KNOWN_BY: usize = 12;
+const PHASE_WINDOWS: usize = 3;
+const PHASE: f64 = 1.25;
+
+/// What the fibers of a group did in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupWork {
+    /// Operations that they ended.
+    pub operations: u64,
+    /// Time that they ran, in nanoseconds.
+    pub run_ns: u64,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Modes get windows in turn.
+    Exploring { left: Vec<Mode>, scores: Vec<(Mode, Vec<f64>)>, next: usize },
+    /// One mode runs; another is tried now and then.
+    Settled { mode: Mode, known: VecDeque<f64>, since_trial: u32, trial: Option<Trial>, turn: usize },
+}
+
+/// Another mode is tried, between windows of the one chosen.
+#[derive(Debug)]
+struct Trial {
+    of: Mode,
+    before: f64,
+    wins: u32,
+    runs_now: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Chooser {
+    modes: Vec<Mode>,
+    state: State,
+    windows_between_trials: u32,
+    /// By group: nanoseconds that an operation is worth. They put operations of unlike groups on one scale.
+    worth: Vec<f64>,
+    explorations: u32,
+}
+
+impl Chooser {
+    /// Chooses among `modes`, the simplest first: of modes that are as good, the first is taken.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn new(modes: &[Mode], windows_between_trials: u32) -> Chooser {
+        assert!(!modes.is_empty(), "there must be a mode to choose");
+        let mut chooser = Chooser {
+            modes: modes.to_vec(),
+            state: State::Exploring { left: Vec::new(), scores: Vec::new(), next: 0 },
+            windows_between_trials: windows_between_trials.max(1),
+            worth: Vec::new(),
+            explorations: 0,
+        };
+        chooser.explore();
+        chooser
+    }
+
+    /// The mode of the window that runs, or is to run.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        match &self.state {
+            State::Exploring { left, next, .. } => left[*next],
+            State::Settled { trial: Some(trial), .. } if trial.runs_now => trial.of,
+            State::Settled { mode, .. } => *mode,
+        }
+    }
+
+    /// The mode that was chosen; none while modes are compared.
+    #[must_use]
+    pub fn chosen(&self) -> Option<Mode> {
+        match &self.state {
+            State::Exploring { .. } => None,
+            State::Settled { mode, .. } => Some(*mode),
+        }
+    }
+
+    /// How often modes were compared anew.
+    #[must_use]
+    pub fn explorations(&self) -> u32 {
+        self.explorations
+    }
+
+    /// Ends a window of [`mode`](Chooser::mode): what each group did in `window_ns`.
+    pub fn window(&mut self, window_ns: u64, work: &[GroupWork]) {
+        let score = self.score(window_ns, work);
+        if score <= 0.0 {
+            return;
+        }
+        let modes = self.modes.clone();
+        match &mut self.state {
+            State::Exploring { left, scores, next } => {
+                let mode = left[*next];
+                match scores.iter_mut().find(|(of, _)| *of == mode) {
+                    Some((_, list)) => list.push(score),
+                    None => scores.push((mode, vec![score])),
+                }
+                *next += 1;
+                if *next == left.len() {
+                    *next = 0;
+                    // The next round in another order, so that no mode always comes after the same one.
+                    left.rotate_left(1);
+                    self.end_round();
+                }
+            }
+            State::Settled { mode, known, since_trial, trial, turn } => match trial {
+                Some(now) if now.runs_now => {
+                    now.runs_now = false;
+                    now.wins += u32::from(score > TRIAL_WINS * now.before);
+                    if now.wins == 0 {
+                        *trial = None;
+                    } else if now.wins == 2 {
+                        self.explore();
+                    }
+                }
+                Some(now) => {
+                    now.before = score;
+                    now.runs_now = true;
+                }
+                None => {
+                    known.push_back(score);
+                    if known.len() > KNOWN_BY + PHASE_WINDOWS {
+                        known.pop_front();
+                    }
+                    *since_trial += 1;
+                    if is_another_phase(known) {
+                        self.worth.clear();
+                        self.explore();
+                    } else if *since_trial >= self.windows_between_trials && modes.len() > 1 {
+                        *since_trial = 0;
+                        let others: Vec<Mode> = modes.into_iter().filter(|other| other != mode).collect();
+                        *turn += 1;
+                        let of = others[*turn % others.len()];
+                        *trial = Some(Trial { of, before: score, wins: 0, runs_now: true });
+                    }
+                }
+            },
+        }
+    }
+
+    /// Nanoseconds' worth of operations per nanosecond.
+    fn score(&mut self, window_ns: u64, work: &[GroupWork]) -> f64 {
+        if self.worth.len() < work.len() {
+            self.worth.resize(work.len(), 0.0);
+        }
+        for (worth, group) in self.worth.iter_mut().zip(work) {
+            if *worth == 0.0 && group.operations > 0 {
+                *worth = group.run_ns as f64 / group.operations as f64;
+            }
+        }
+        let done: f64 = self.worth.iter().zip(work).map(|(worth, group)| worth * group.operations as f64).sum();
+        done / window_ns.max(1) as f64
+    }
+
+    fn explore(&mut self) {
+        self.explorations += 1;
+        self.state = State::Exploring { left: self.modes.clone(), scores: Vec::new(), next: 0 };
+    }
+
+    /// Every mode that is left has had a window more: drops those that are behind, decides if one is left or time is up.
+    fn end_round(&mut self) {
+        let State::Exploring { left, scores, .. } = &mut self.state else { return };
+        let rounds = scores.iter().map(|(_, list)| list.len()).max().unwrap_or(0);
+        if rounds < LEAST_ROUNDS {
+            return;
+        }
+        // Medians over rounds that all had: windows of one round lie close together in time.
+        let median_of = |mode: Mode| scores.iter().find(|(of, _)| *of == mode).map_or(0.0, |(_, list)| median(list));
+        let best = left.iter().map(|mode| median_of(*mode)).fold(0.0, f64::max);
+        left.retain(|mode| median_of(*mode) >= DROPPED_BELOW * best);
+        if left.len() > 1 && rounds < MOST_ROUNDS {
+            return;
+        }
+        let mut chosen = (self.modes[0], 0.0);
+        for &mode in self.modes.iter().filter(|mode| left.contains(mode)) {
+            let score = median_of(mode);
+            if score > WORTH_A_CHANGE * chosen.1 {
+                chosen = (mode, score);
+            }
+        }
+        self.state = State::Settled { mode: chosen.0, known: VecDeque::new(), since_trial: 0, trial: None, turn: 0 };
+    }
+}
+
+/// The last windows differ from those before by more than noise.
+fn is_another_phase(known: &VecDeque<f64>) -> bool {
+    if known.len() < KNOWN_BY + PHASE_WINDOWS {
+        return false;
+    }
+    let all: Vec<f64> = known.iter().copied().collect();
+    let (before, now) = all.split_at(KNOWN_BY);
+    let ratio = median(now) / median(before);
+    !(1.0 / PHASE..=PHASE).contains(&ratio)
+}
+
+fn median(list: &[f64]) -> f64 {
+    let mut sorted = list.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Windows of a machine on which `rate` says how many operations a mode makes, with noise of `noise` of it.
+    fn run(chooser: &mut Chooser, windows: usize, noise: f64, rate: impl Fn(Mode) -> f64) -> Vec<Mode> {
+        let mut state = 7u64;
+        (0..windows)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let shift = 1.0 + noise * ((state >> 33) as f64 / f64::from(1u32 << 30) - 1.0);
+                let mode = chooser.mode();
+                let operations = (1000.0 * rate(mode) * shift) as u64;
+                chooser.window(1_000_000, &[GroupWork { operations, run_ns: 900_000 }]);
+                mode
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_best_mode_is_chosen_through_noise() {
+        for best in Mode::ALL {
+            let mut chooser = Chooser::new(&Mode::ALL, 48);
+            let rate = |mode| if mode == best { 1.15 } else { 1.0 };
+            let modes = run(&mut chooser, 400, 0.1, rate);
+            assert_eq!(chooser.chosen(), Some(best));
+            let wrong = modes[40..].iter().filter(|mode| **mode != best).count();
+            assert!(wrong < 20, "{wrong} of 360 windows in other modes than {best:?}");
+        }
+    }
+
+    #[test]
+    fn of_equals_the_first_is_chosen() {
+        let mut chooser = Chooser::new(&Mode::ALL, 48);
+        run(&mut chooser, 100, 0.0, |_| 1.0);
+        assert_eq!(chooser.chosen(), Some(Mode::Fair));
+    }
+
+    #[test]
+    fn a_phase_change_is_seen() {
+        let mut chooser = Chooser::new(&Mode::ALL, 48);
+        run(&mut chooser, 60, 0.05, |mode| if mode == Mode::Itas { 1.5 } else { 1.0 });
+        assert_eq!(chooser.chosen(), Some(Mode::Itas));
+        run(&mut chooser, 60, 0.05, |mode| if mode == Mode::Itas { 0.5 } else { 1.0 });
+        assert!(chooser.chosen().is_some_and(|mode| mode != Mode::Itas) && chooser.explorations() == 2);
+    }
+
+    /// A mode that has become better while the chosen one has not changed is found by trials.
+    #[test]
+    fn trials_find_what_has_become_better() {
+        let mut chooser = Chooser::new(&Mode::ALL, 10);
+        run(&mut chooser, 60, 0.02, |mode| if mode == Mode::Tas { 1.2 } else { 1.0 });
+        assert_eq!(chooser.chosen(), Some(Mode::Tas));
+        let better = |mode| match mode {
+            Mode::Packed => 1.4,
+            Mode::Tas => 1.2,
+            _ => 1.0,
+        };
+        run(&mut chooser, 120, 0.02, better);
+        assert_eq!(chooser.chosen(), Some(Mode::Packed));
+    }
+
+    /// A group of many cheap operations does not outweigh one of few expensive ones.
+    #[test]
+    fn operations_count_by_what_they_cost() {
+        let mut chooser = Chooser::new(&[Mode::Fair, Mode::Tas], 48);
+        for _ in 0..30 {
+            let tas = chooser.mode() == Mode::Tas;
+            let (cheap, dear) = if tas { (90_000, 20) } else { (100_000, 10) };
+            let half = 500_000;
+            let work = [GroupWork { operations: cheap, run_ns: half }, GroupWork { operations: dear, run_ns: half }];
+            chooser.window(1_000_000, &work);
+        }
+        assert_eq!(chooser.chosen(), Some(Mode::Tas));
+    }
+}
