@@ -18,6 +18,7 @@ mod worker;
 
 use std::any::Any;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -51,6 +52,14 @@ pub enum RunError {
         core: usize,
         /// What failed: names the fiber.
         error: sched_steps::FiberError,
+    },
+    /// The operating system gave no thread.
+    #[error("core {core} has no thread: {error}")]
+    Thread {
+        /// The core.
+        core: usize,
+        /// Why.
+        error: std::io::Error,
     },
     /// A worker could not be set up: no memory for its stacks, too many executors.
     #[error("core {core} could not begin: {error}")]
@@ -207,14 +216,20 @@ impl Runtime {
                         watched: &watched,
                         helpers: calls.clone(),
                     };
-                    threads.spawn(move || worker.work())
+                    std::thread::Builder::new()
+                        .name(format!("itas-{core}"))
+                        .spawn_scoped(threads, move || worker.work())
+                        .map_err(|error| RunError::Thread { core, error })
                 })
                 .collect();
             drop(calls);
             let spawner = Spawner { shared: &shared };
+            if workers.iter().any(Result::is_err) {
+                shared.tally.give_up();
+            }
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| with(&spawner)));
             shared.tally.close();
-            let ends: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            let ends: Vec<_> = workers.into_iter().map(|worker| worker.map(ScopedJoinHandle::join)).collect();
             drop(over);
             (result, ends)
         });
@@ -230,7 +245,7 @@ impl Runtime {
         };
         for end in ends {
             let WorkerEnd { statistics, bound, cpu, slices } =
-                end.unwrap_or_else(|payload: Box<dyn Any + Send>| std::panic::resume_unwind(payload))?;
+                end?.unwrap_or_else(|payload: Box<dyn Any + Send>| std::panic::resume_unwind(payload))?;
             report.cores.push(statistics);
             report.wait_bounds.push(bound);
             report.slices.push(slices);
