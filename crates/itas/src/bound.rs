@@ -13,10 +13,12 @@
 //! more than `lead` above X; its last run adds `2 * slice * k`. So each of the other `n - 1` slots moves by at most
 //! `2 * lead + credit + 4 * slice * k`, which takes that long times its weight. Runs that exceed two slices are charged for
 //! two only (else a core that the operating system takes away for a while would cost one fiber its turns); they take longer
-//! by the factor `max(1, longest / (2 * slice))`. With the run that was under way when X began to wait:
+//! by the factor `max(1, longest / (2 * slice))`. A run counts from the end
+//! of the one before, so that choosing, and whatever else the thread does, is part of it. With the run that was under way
+//! when X began to wait, and the choice of X itself:
 //!
 //! ```text
-//! wait <= longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (2 * lead + credit + 4 * slice * k)
+//! wait <= 2 * longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (2 * lead + credit + 4 * slice * k)
 //! ```
 //!
 //! The paper's own rules bound nothing on a slave (IP6.1 sets `agg_count` to 0, so that a slave follows for ever): there the
@@ -63,6 +65,6 @@ impl Extremes {
         let charged = 4.0 * self.slice_ns as f64 * weight / f64::from(self.lightest);
         let each = (2 * self.lead_ns + self.credit_ns) as f64 + charged;
         let others = self.fibers.saturating_sub(1) as f64 * stolen * f64::from(self.heaviest) / weight * each;
-        Duration::from_nanos((others.ceil() as u64).saturating_add(self.longest_ns))
+        Duration::from_nanos((others.ceil() as u64).saturating_add(2 * self.longest_ns))
     }
 }

@@ -85,6 +85,9 @@ pub struct Scheduler {
     smallest: u64,
     running: Option<u32>,
     running_since: u64,
+    /// When the fiber before stopped, or one could run after none could: since then the core is taken up by the choice, or by
+    /// what else its thread does.
+    free_since: u64,
     idle_since: Option<u64>,
     last: Option<GroupId>,
     /// Siblings chosen in a row: `agg_count` of the last fiber's group on this core.
@@ -136,6 +139,7 @@ impl Scheduler {
             smallest: 0,
             running: None,
             running_since: 0,
+            free_since: 0,
             idle_since: Some(0),
             last: None,
             agg_count: 0,
@@ -236,15 +240,17 @@ impl Scheduler {
     pub fn stop(&mut self, now_ns: u64, stops: Stops) {
         let Some(fiber) = self.running.take() else { return };
         let ran = now_ns.saturating_sub(self.running_since);
+        let taken = now_ns.saturating_sub(self.free_since);
+        self.free_since = now_ns;
         let slot = &mut self.slots[fiber as usize];
         // A core that was taken away by the operating system does not cost its fiber all turns of that time.
-        let charged = ran.min(2 * self.slice_ns);
+        let charged = taken.min(2 * self.slice_ns);
         slot.vruntime += if slot.weight == DEFAULT_WEIGHT {
             charged
         } else {
             charged * u64::from(DEFAULT_WEIGHT) / u64::from(slot.weight)
         };
-        self.extremes.longest_ns = self.extremes.longest_ns.max(ran);
+        self.extremes.longest_ns = self.extremes.longest_ns.max(taken);
         self.statistics.group(slot.group.index()).ran(ran, self.slice_ns);
         match stops {
             Stops::Preempted => self.enqueue(now_ns, fiber),
@@ -269,6 +275,7 @@ impl Scheduler {
         };
         if let Some(since) = self.idle_since.take() {
             self.statistics.idle_ns += now_ns.saturating_sub(since);
+            self.free_since = now_ns;
         }
         self.smallest = self.smallest.max(highest.vruntime);
         let choice = self.choose(highest);
@@ -310,6 +317,7 @@ impl Scheduler {
         if self.running.is_some() {
             self.running_since = now_ns;
         }
+        self.free_since = now_ns;
     }
 
     /// The choice of the policy, held to the bound.

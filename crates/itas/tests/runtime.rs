@@ -303,7 +303,7 @@ fn a_panic_of_the_closure_waits_for_what_was_spawned() {
 #[test]
 fn an_automatic_runtime_finds_the_placement_that_pays() {
     use itas::auto::{AutoSettings, Mode};
-    let settings = AutoSettings { window: Duration::from_millis(2), windows_between_trials: 48 };
+    let settings = AutoSettings { window: Duration::from_millis(20), windows_between_trials: 48 };
     let mut runtime = build(Runtime::builder().workers(2).automatic(settings).slice(Duration::from_micros(20)));
     let groups = [runtime.group("a").unwrap(), runtime.group("b").unwrap()];
     let stop = AtomicBool::new(false);
@@ -318,7 +318,7 @@ fn an_automatic_runtime_finds_the_placement_that_pays() {
                 };
                 spawner.spawn_work(groups[i % 2], work).unwrap();
             }
-            std::thread::sleep(Duration::from_millis(400));
+            std::thread::sleep(Duration::from_millis(1500));
             stop.store(true, Ordering::Relaxed);
         })
         .unwrap();
