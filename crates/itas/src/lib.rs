@@ -13,6 +13,7 @@ struct Readme;
 pub mod auto;
 mod bound;
 mod group;
+mod placement;
 pub mod policy;
 mod publish;
 mod queue;
@@ -22,11 +23,12 @@ mod stats;
 pub mod virtual_time;
 
 pub use group::{Aggregation, DEFAULT_WEIGHT, GroupError, GroupId, Groups, MAX_BONUS, MAX_GROUPS};
+pub use placement::Placement;
 pub use publish::{Board, Role};
 pub use queue::{Candidate, RunQueue};
 pub use runtime::{
-    BuildError, Builder, Placement, PlacementChanger, Progress, Report, RunError, Runtime, Slice, Spawner, Stuck, Work,
-    blocking, point,
+    BuildError, Builder, PlacementChanger, Progress, Report, RunError, Runtime, Slice, Spawner, Stuck, Work, blocking,
+    point,
 };
 pub use scheduler::{CoreSettings, Scheduler, Stops};
 pub use stats::{CoreStatistics, GroupStatistics, jain};

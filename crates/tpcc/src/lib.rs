@@ -58,6 +58,7 @@ pub mod fuzzing {
                         on_disk("verify", f.directory.data.as_deref(), &f.engine, f.machine.workers).map(drop)
                     }
                     Command::Latency(f) => resolve::latency(&f).map(drop),
+                    Command::Tenants(f) => resolve::tenants(&f).map(drop),
                     Command::Shell(f) => on_disk("shell", f.data.as_deref(), &f.engine, Some(1)).map(drop),
                     // A file of points would be read.
                     Command::History(f) if f.scheduling.ctx_points.is_none() => resolve::history(f).map(drop),
@@ -92,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Footprint(flags) => cmd::footprint::run(flags),
         Command::Reproduce(flags) => cmd::reproduce::run(flags),
         Command::Latency(flags) => cmd::latency::run(&flags),
+        Command::Tenants(flags) => cmd::tenants::run(&flags),
         Command::IndexFetch(flags) => cmd::index_fetch::run(flags),
     };
     match ended {

@@ -587,6 +587,46 @@ fn a_transaction_ahead_of_itself_leaves_the_same_rows() {
     ends(1, "no database there", &["latency", "--data", "/nonexistent/of-latency"]);
 }
 
+/// Tenants share the cores under each policy; waits stay within their bounds, and who ran where can be looked at.
+#[test]
+fn tenants_share_the_cores_in_several_ways() {
+    let (file, trace) = (Scratch::new("tenants-json"), Scratch::new("tenants-trace"));
+    for (mix, policies, more) in [
+        ("point", "fair,tas,packed,itas,auto", &["--access", "gaussian", "--background", "1"][..]),
+        ("sysbench-oltp", "itas", &["--agg-limit", "2", "--agg-bonus-us", "100"]),
+        ("tpcc", "tas,fair", &["--trace", trace.text()]),
+    ] {
+        let args = ["tenants", "--tenants", "2", "--terminals-per-tenant", "3", "--mix", mix, "--policy", policies];
+        let args = [&args[..], more, &["--duration", "0.4", "--seed", "1", "--json", file.text()]].concat();
+        let args = if mix == "tpcc" { args } else { [&args[..], &["--rows", "500"]].concat() };
+        ends(0, "", &args);
+        let json = file.json();
+        for policy in policies.split(',') {
+            let figures = &json["policies"][policy];
+            let number = |key: &str| figures[key].as_f64().unwrap_or_else(|| panic!("{policy}: {key}: {figures}"));
+            assert!(number("throughput_per_s") > 0.0, "{policy}: {figures}");
+            assert!(number("wait_to_bound") <= 1.0, "{policy}: {figures}");
+            assert!(number("max_wait_us") <= number("wait_bound_us"), "{policy}: {figures}");
+            assert_eq!(figures["background_per_s"].is_null(), mix != "point");
+            let ratio = json["ratio"][policy].as_f64();
+            assert_eq!(ratio.is_some(), policies.contains("fair") && policy != "fair", "{json}");
+        }
+    }
+    let events = std::fs::read_to_string(trace.text()).unwrap().matches("\"ph\":\"X\"").count();
+    assert!(events > 100, "{events} events");
+    ends(2, "--workers 0", &["tenants", "--workers", "0"]);
+    ends(2, "--policy", &["tenants", "--policy", "kind"]);
+    ends(2, "--policy: fair twice", &["tenants", "--policy", "fair,fair"]);
+    ends(2, "--slice-us 0", &["tenants", "--slice-us", "0"]);
+    ends(2, "--access: means nothing", &["tenants", "--mix", "tpcc", "--access", "uniform"]);
+    ends(2, "fibers", &["tenants", "--tenants", "1000", "--terminals-per-tenant", "1000"]);
+    ends(
+        1,
+        "--trace",
+        &["tenants", "--rows", "10", "--duration", "0.1", "--policy", "fair", "--trace", "/nonexistent/x"],
+    );
+}
+
 /// A run of one seed leaves the same rows, whether loops run ahead of their transactions or not.
 #[test]
 fn a_run_ahead_of_itself_leaves_the_same_rows() {

@@ -6,13 +6,14 @@ use super::tree::Tree;
 pub(super) const RULE: &str = "crates";
 
 /// Each crate, and the crates of the workspace that it may depend on.
-const GRAPH: [(&str, &[&str]); 6] = [
+const GRAPH: [(&str, &[&str]); 7] = [
     ("crates/storage", &[]),
     ("crates/sched-steps", &[]),
     ("crates/speculate", &[]),
-    ("crates/tpcc", &["storage", "sched-steps", "speculate"]),
-    ("benches", &["storage", "sched-steps", "speculate"]),
-    ("xtask", &["storage", "sched-steps", "speculate", "tpcc"]),
+    ("crates/itas", &["sched-steps"]),
+    ("crates/tpcc", &["storage", "sched-steps", "speculate", "itas"]),
+    ("benches", &["storage", "sched-steps", "speculate", "itas"]),
+    ("xtask", &["storage", "sched-steps", "speculate", "itas", "tpcc"]),
 ];
 
 pub(super) fn check(tree: &Tree, findings: &mut Vec<Finding>) {

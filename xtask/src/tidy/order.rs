@@ -6,7 +6,7 @@ use super::code::Code;
 pub(super) const RULE: &str = "order";
 
 /// The modules of each crate, from the lowest to the highest. `ARCHITECTURE.md` says what each holds.
-const ORDERS: [(&str, &[&str]); 4] = [
+const ORDERS: [(&str, &[&str]); 5] = [
     (
         "crates/storage",
         &["base", "io", "page", "latch", "log", "buffer", "btree", "lock", "txn", "recovery", "table", "db", "fuzzing"],
@@ -35,6 +35,22 @@ const ORDERS: [(&str, &[&str]); 4] = [
             "speculator",
             "governor",
             "simulate",
+        ],
+    ),
+    (
+        "crates/itas",
+        &[
+            "group",
+            "publish",
+            "queue",
+            "bound",
+            "stats",
+            "policy",
+            "scheduler",
+            "virtual_time",
+            "placement",
+            "auto",
+            "runtime",
         ],
     ),
     ("crates/tpcc", &["workload", "engines", "driver", "report", "doors", "lab", "cli"]),

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 pub use chooser::{Chooser, GroupWork};
 
+use crate::placement::Placement;
 use crate::policy::{Choice, Fair, Itas, Policy, Tas, View};
-use crate::runtime::Placement;
 
 /// A way to schedule: a policy and where groups are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

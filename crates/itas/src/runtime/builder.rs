@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 
 use super::Runtime;
 use super::control::Automatic;
-use super::placement::{Placement, PlacementWord};
 use super::watchdog::Stuck;
 use crate::auto::AutoSettings;
 use crate::group::Groups;
+use crate::placement::{Placement, PlacementWord};
 use crate::policy::{Fair, Policy};
 use crate::publish::Board;
 use crate::scheduler::CoreSettings;

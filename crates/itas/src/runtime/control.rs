@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
-use super::placement::PlacementWord;
 use super::watchdog::Watched;
 use crate::auto::{AutoSettings, Chooser, GroupWork, Mode, ModeWord, Switching};
+use crate::placement::PlacementWord;
 
 /// Groups whose work decides.
 const GROUPS: usize = 1024;

@@ -8,7 +8,6 @@ mod clock;
 mod control;
 mod helpers;
 mod order;
-mod placement;
 mod shared;
 mod slice;
 mod trace;
@@ -25,8 +24,6 @@ use parking_lot::Mutex;
 
 pub use builder::{BuildError, Builder};
 pub use helpers::blocking;
-pub use placement::Placement;
-use placement::PlacementWord;
 pub use slice::point;
 pub use trace::Slice;
 pub use watchdog::Stuck;
@@ -34,6 +31,7 @@ pub use work::{Progress, Work};
 
 use crate::auto::Mode;
 use crate::group::{Aggregation, GroupError, GroupId, Groups};
+use crate::placement::{Placement, PlacementWord};
 use crate::publish::Board;
 use crate::stats::CoreStatistics;
 use control::Automatic;

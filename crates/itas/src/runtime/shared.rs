@@ -8,9 +8,9 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sched_steps::fiber::Waker;
 
-use super::placement::{Placement, PlacementWord};
 use super::work::{Job, Work};
 use crate::group::{Group, GroupError, GroupId, Groups};
+use crate::placement::{Placement, PlacementWord};
 
 /// Counts work that has not ended, and knows how to tell the workers that all has.
 #[derive(Debug)]

@@ -11,6 +11,7 @@ use super::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, geometry, number, prob
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::latency::{CommitBy, ForwardWrites, LatencyMix, LatencySpeculate};
+use crate::lab::tenants::{Access, TenantMix, TenantPolicy};
 use crate::workload::generate::deck::Mix;
 use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
@@ -47,6 +48,8 @@ pub(crate) enum Command {
     Reproduce(ReproduceFlags),
     /// Time one transaction on one core, and with its loop running ahead of it on several
     Latency(LatencyFlags),
+    /// Run several databases in one process, their fibers scheduled in several ways
+    Tenants(TenantsFlags),
     /// Run the index fetches of the STEPS paper's microbenchmark
     IndexFetch(IndexFetchFlags),
     /// Record a random concurrent workload, so that its isolation can be judged
@@ -268,6 +271,67 @@ pub(crate) struct LatencyFlags {
     pub(crate) profile: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) output: JsonFlag,
+}
+
+/// `tpcc tenants`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Each tenant is a database in memory and a sibling group of the scheduler; policies take turns on the same databases. A row
+has 100 bytes under a key of 8, about 128 in its page. After the ITAS paper (AJIT 2009).")]
+pub(crate) struct TenantsFlags {
+    /// Databases
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<usize, 1, 1_000>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) tenants: usize,
+    /// Terminals of each, a fiber each
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = number::<usize, 1, 1_000>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) terminals_per_tenant: usize,
+    /// Rows of each [default: 8192, about 1 MiB]
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 100_000_000>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) rows: Option<u64>,
+    /// How rows are chosen [default: uniform]
+    #[arg(long, value_name = "uniform|gaussian", hide_possible_values = true, help_heading = "Load")]
+    pub(crate) access: Option<Access>,
+    /// What terminals do
+    #[arg(long, value_name = "MIX", default_value = "point", help_heading = "Load")]
+    pub(crate) mix: TenantMix,
+    /// Loop programs beside the tenants
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<usize, 0, 1_000>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Load")]
+    pub(crate) background: usize,
+    /// Time that each policy is measured, in seconds
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds::<100>, allow_negative_numbers = true)]
+    #[arg(help_heading = "Load")]
+    pub(crate) duration: Duration,
+    #[command(flatten)]
+    pub(crate) random: SeedFlag,
+    /// Policies, to be compared, of fair, tas, packed, itas and auto
+    #[arg(long, value_name = "LIST", default_value = "fair,tas,packed,itas,auto", value_delimiter = ',')]
+    #[arg(hide_possible_values = true, help_heading = "Scheduling")]
+    pub(crate) policy: Vec<TenantPolicy>,
+    /// Worker threads, 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, 64>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Scheduling")]
+    pub(crate) workers: usize,
+    /// Time of a slice, in microseconds
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = number::<u64, 1, 1_000_000>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Scheduling")]
+    pub(crate) slice_us: u64,
+    /// Siblings preferred in a row (agg_limit)
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u32, 0, 1_000_000>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Scheduling")]
+    pub(crate) agg_limit: u32,
+    /// How much further a preferred sibling may have run, in microseconds (agg_bonus)
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = number::<u64, 0, 3_600_000_000>)]
+    #[arg(allow_negative_numbers = true, help_heading = "Scheduling")]
+    pub(crate) agg_bonus_us: u64,
+    /// Write who ran where to FILE, for Perfetto or Chrome's tracing page
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
 }

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags};
+use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags, TenantsFlags};
 use super::values::LEAST_POOL_MIB;
 use crate::doors::history;
 use crate::driver::Plan;
 use crate::lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
+use crate::lab::tenants::{Access, TenantMix, TenantsPlan};
 use crate::workload::error::Error;
 use crate::workload::settings::{
     Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Length, RunConfig, Scheduler,
@@ -178,6 +179,41 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
         simulate: flags.simulate,
     };
     Ok((StoreConfig { durability: Durability::Async, background: Background::Inline, ..config }, plan))
+}
+
+/// Resolves `tpcc tenants`.
+pub(crate) fn tenants(flags: &TenantsFlags) -> Result<TenantsPlan, Error> {
+    if flags.mix == TenantMix::Tpcc {
+        // Rows may be named, for comparisons of mixes: a warehouse has its own.
+        means_nothing(&[("--access", flags.access.is_some())], "--mix tpcc", "the mix has its own; leave it out")?;
+    }
+    let mut policies = Vec::new();
+    for &policy in &flags.policy {
+        if policies.contains(&policy) {
+            return Err(Error::usage(format!("--policy: {} twice", policy.name())).help("name each policy once"));
+        }
+        policies.push(policy);
+    }
+    let fibers = flags.tenants * flags.terminals_per_tenant + flags.background;
+    if fibers > 60_000 {
+        return Err(Error::usage(format!("--tenants, --terminals-per-tenant: {fibers} fibers"))
+            .help("at most 60,000 in all: each has a stack"));
+    }
+    Ok(TenantsPlan {
+        tenants: flags.tenants,
+        terminals: flags.terminals_per_tenant,
+        rows: flags.rows.unwrap_or(8192),
+        access: flags.access.unwrap_or(Access::Uniform),
+        mix: flags.mix,
+        background: flags.background,
+        policies,
+        workers: flags.workers,
+        slice: Duration::from_micros(flags.slice_us),
+        aggregation: itas::Aggregation { bonus: Duration::from_micros(flags.agg_bonus_us), limit: flags.agg_limit },
+        duration: flags.duration,
+        seed: flags.random.seed,
+        trace: flags.trace.clone(),
+    })
 }
 
 /// Resolves `tpcc history`.

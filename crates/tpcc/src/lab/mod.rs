@@ -3,5 +3,7 @@
 mod filler;
 pub(crate) mod footprint;
 pub(crate) mod index_fetch;
+mod interval;
 pub(crate) mod latency;
 pub(crate) mod reproduce;
+pub(crate) mod tenants;

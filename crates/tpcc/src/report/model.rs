@@ -485,6 +485,7 @@ mod tests {
             ("copy", schemars::schema_for!(Copied)),
             ("verify", schemars::schema_for!(Verified)),
             ("index-fetch", schemars::schema_for!(crate::lab::index_fetch::Done)),
+            ("tenants", schemars::schema_for!(crate::lab::tenants::TenantsReport)),
             ("latency", schemars::schema_for!(crate::lab::latency::LatencyReport)),
             ("reproduce", schemars::schema_for!(crate::lab::reproduce::Report)),
         ];

@@ -10,6 +10,7 @@ pub(crate) mod load;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod shell;
+pub(crate) mod tenants;
 pub(crate) mod verify;
 
 use std::time::Duration;

@@ -10,6 +10,7 @@ use storage::{Copied, CopyError};
 
 use super::advice::{below, cannot_open};
 use super::database::options;
+use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::workload::error::Error;
 use crate::workload::settings::StoreConfig;
@@ -57,7 +58,11 @@ impl Store {
     }
 
     /// A copy of the database in memory, opened as `config` says, with all pages in its buffer pool.
-    pub(crate) fn copy_in_memory(&self, config: &StoreConfig) -> Result<Store, Error> {
+    pub(crate) fn copy_in_memory(
+        &self,
+        config: &StoreConfig,
+        hook: Option<&Arc<dyn StoreHook>>,
+    ) -> Result<Store, Error> {
         let shown = config.shown();
         let disk = Arc::new(MemDisk::new());
         match self.database().copy_on(Arc::<MemDisk>::clone(&disk), |_| ControlFlow::Continue(())) {
@@ -65,8 +70,8 @@ impl Store {
             Err(CopyError::Storage(error)) => return Err(below(&error, &shown)),
             Err(error) => return Err(Error::failed(error.to_string())),
         }
-        let db = options(config, None)?.open_on(disk).map_err(|error| cannot_open(&error, &shown))?;
-        let store = Store::on(db, config, None)?;
+        let db = options(config, hook)?.open_on(disk).map_err(|error| cannot_open(&error, &shown))?;
+        let store = Store::on(db, config, hook)?;
         store.database().preload().map_err(|error| below(&error, &shown))?;
         Ok(store)
     }

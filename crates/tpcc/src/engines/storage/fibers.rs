@@ -18,3 +18,9 @@ pub(crate) fn executor(builder: Builder) -> Result<Executor, BuildError> {
     // No initialiser of a thread-local passes a point: they are constants, or take a number.
     unsafe { builder.build() }
 }
+
+/// Builds a runtime of sibling groups for transactions over the engine: for what `tenants` spawns.
+pub(crate) fn runtime(builder: itas::Builder) -> Result<itas::Runtime, itas::BuildError> {
+    // SAFETY: as above. What runs beside transactions are loops over memory, which have no thread-local.
+    unsafe { builder.build() }
+}

@@ -6,7 +6,6 @@
 //! that what else happens on the machine concerns all of them. At the end all copies must hold the same rows.
 
 pub(crate) mod dependence;
-mod interval;
 mod lane;
 pub(crate) mod simulation;
 
@@ -17,11 +16,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use speculate::{Committer, Dependence, Forwarding, Options, Stats};
 
-use self::interval::Ratio;
 use self::lane::{Lane, TrialInput, Work};
 use self::simulation::{MeasuredMeans, Simulation, Traced, TracedTransaction};
 use crate::engines::storage::ahead::loops::TransactionLoop;
 use crate::engines::storage::store::Store;
+use crate::lab::interval::Ratio;
 use crate::report::model::schema_of;
 use crate::workload::database::Database;
 use crate::workload::error::Error;
@@ -253,7 +252,7 @@ pub(crate) fn run(
 ) -> Result<LatencyReport, Error> {
     let lanes = if plan.simulate { WAYS + TRACED } else { WAYS };
     let stores = (0..lanes)
-        .map(|way| database.copy_in_memory(&StoreConfig { prefetch: way != 0, ..config.clone() }))
+        .map(|way| database.copy_in_memory(&StoreConfig { prefetch: way != 0, ..config.clone() }, None))
         .collect::<Result<Vec<_>, _>>()?;
     let measured = measure(plan, &stores, loaded)?;
     stores.into_iter().try_for_each(Database::close)?;

@@ -31,7 +31,7 @@ pub(super) fn sub_epochs(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
     let Some((database, loaded)) = Store::open(&config, None)? else {
         return Err(Error::failed(format!("{}: no database there", config.shown())));
     };
-    let store = database.copy_in_memory(&config)?;
+    let store = database.copy_in_memory(&config, None)?;
     Database::close(database)?;
     let mut costs: BTreeMap<(usize, usize), Vec<DependenceCost>> = BTreeMap::new();
     for round in 1..=rounds {

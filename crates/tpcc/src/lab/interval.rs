@@ -4,10 +4,10 @@ use crate::workload::generate::Random;
 
 /// A ratio of means with a 95% interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Ratio {
-    pub(super) value: f64,
-    pub(super) low: f64,
-    pub(super) high: f64,
+pub(crate) struct Ratio {
+    pub(crate) value: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
 /// How many times pairs are drawn again.
@@ -15,7 +15,7 @@ const DRAWS: usize = 1_000;
 
 impl Ratio {
     /// Of sums that were measured in pairs, one after the other: pairs are drawn again, with repetition (bootstrap).
-    pub(super) fn of(sums: &[f64], base: &[f64]) -> Ratio {
+    pub(crate) fn of(sums: &[f64], base: &[f64]) -> Ratio {
         let mut random = Random::stream(1, sums.len() as u64);
         let last = sums.len().saturating_sub(1) as u32;
         let mut drawn: Vec<f64> = (0..DRAWS)

@@ -1,0 +1,119 @@
+//! Several databases in one process, scheduled in several ways (after the ITAS paper: Yamada and Kusakabe, AJIT 2009).
+//!
+//! Each tenant has a database of its own, in memory; its terminals are fibers of one sibling group. The policies take turns,
+//! a round each, on the same databases, so that what else happens on the machine concerns all of them; what is told of a
+//! policy beside its figures is the ratio to `fair` over the rounds, in pairs. In a round fibers begin in random order:
+//! sorted by tenant, `fair` would aggregate by accident.
+
+pub(crate) mod background;
+mod report;
+mod rounds;
+mod tenant;
+pub(crate) mod terminal;
+mod trace;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use itas::auto::{AutoSettings, Mode};
+use itas::{Aggregation, Builder, Runtime};
+
+pub(crate) use self::report::TenantsReport;
+pub(crate) use self::rounds::{Warehouse, run};
+pub(crate) use self::tenant::TenantMix;
+use crate::engines::storage::fibers;
+use crate::workload::error::Error;
+
+/// Stack of a fiber: transactions keep groups of rows on theirs.
+const STACK_BYTES: usize = 128 << 10;
+
+/// How tenants share the cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, clap::ValueEnum)]
+pub(crate) enum TenantPolicy {
+    /// the smallest vruntime next
+    Fair,
+    /// siblings one after the other on each core
+    Tas,
+    /// so, and all siblings on one core
+    Packed,
+    /// siblings on all cores at the same time
+    Itas,
+    /// the one of these that does most, by trial
+    Auto,
+}
+
+impl TenantPolicy {
+    /// Its name, as on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        self.mode().map_or("auto", Mode::name)
+    }
+
+    /// What it is fixed to; none if it chooses.
+    fn mode(self) -> Option<Mode> {
+        match self {
+            TenantPolicy::Fair => Some(Mode::Fair),
+            TenantPolicy::Tas => Some(Mode::Tas),
+            TenantPolicy::Packed => Some(Mode::Packed),
+            TenantPolicy::Itas => Some(Mode::Itas),
+            TenantPolicy::Auto => None,
+        }
+    }
+}
+
+/// How rows are chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Access {
+    /// each as likely as any other
+    Uniform,
+    /// around the middle one, with a standard deviation of a tenth of the rows
+    Gaussian,
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub(crate) struct TenantsPlan {
+    pub(crate) tenants: usize,
+    pub(crate) terminals: usize,
+    pub(crate) rows: u64,
+    pub(crate) access: Access,
+    pub(crate) mix: TenantMix,
+    /// Loop programs beside the tenants.
+    pub(crate) background: usize,
+    pub(crate) policies: Vec<TenantPolicy>,
+    pub(crate) workers: usize,
+    pub(crate) slice: Duration,
+    pub(crate) aggregation: Aggregation,
+    /// Time that each policy is measured, in all its rounds.
+    pub(crate) duration: Duration,
+    pub(crate) seed: u64,
+    /// Where slices of the first rounds are written.
+    pub(crate) trace: Option<PathBuf>,
+}
+
+impl TenantsPlan {
+    /// Time in which each group has had a full turn on a core.
+    fn cycle(&self) -> Duration {
+        let groups = (self.tenants + self.background) as u32;
+        groups * (self.aggregation.limit + 1).min(64) * self.slice
+    }
+
+    /// The settings of a policy's runtime.
+    fn builder(&self, policy: TenantPolicy) -> Builder {
+        let fibers = self.tenants * self.terminals + self.background;
+        let builder = Runtime::builder()
+            .workers(self.workers)
+            .fibers(fibers)
+            .stack_bytes(STACK_BYTES)
+            .slice(self.slice)
+            .pin(true);
+        match policy.mode() {
+            Some(mode) => builder.policies(move |_| mode.policy()).placement(mode.placement()),
+            None => builder.automatic(AutoSettings::for_cycle(self.cycle())),
+        }
+    }
+
+    /// The runtime of a policy.
+    pub(crate) fn runtime(&self, policy: TenantPolicy, trace: usize) -> Result<Runtime, Error> {
+        fibers::runtime(self.builder(policy).trace(trace)).map_err(|error| Error::usage(error.to_string()))
+    }
+}

@@ -1,0 +1,282 @@
+//! Policies in turn, on the same tenants.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use itas::{CoreStatistics, GroupId, GroupStatistics, Progress, Report, Runtime};
+use parking_lot::Mutex;
+
+use super::background::Loop;
+use super::report::{PolicyFigures, TenantsReport};
+use super::tenant::{Tenant, TenantMix};
+use super::terminal::Terminal;
+use super::{TenantPolicy, TenantsPlan, trace};
+use crate::engines::storage::store::Store;
+use crate::lab::interval::Ratio;
+use crate::report::model::schema_of;
+use crate::workload::error::Error;
+use crate::workload::generate::Random;
+use crate::workload::generate::input::InputSpace;
+use crate::workload::generate::nurand::Constants;
+use crate::workload::interrupt;
+use crate::workload::loaded::Loaded;
+use crate::workload::settings::StoreConfig;
+
+/// Most rounds of a policy, and the shortest that is worth a thread's start.
+const ROUNDS: usize = 9;
+const LEAST_ROUND: Duration = Duration::from_millis(100);
+/// Rounds that must be left where disturbed ones are dropped.
+const LEAST_LEFT: usize = 5;
+/// A round whose threads had a processor for a smaller share of the time was disturbed.
+const UNDISTURBED: f64 = 0.97;
+/// Slices that a worker records of a policy.
+const TRACED: usize = 20_000;
+
+/// A warehouse that tenants are copies of.
+pub(crate) struct Warehouse {
+    pub(crate) store: Store,
+    pub(crate) loaded: Loaded,
+    pub(crate) config: StoreConfig,
+}
+
+/// What a round came to.
+struct Round {
+    transactions: f64,
+    iterations: f64,
+    seconds: f64,
+    cpu_share: f64,
+    report: Report,
+}
+
+/// Runs a plan; tenants of the standard mix are copies of `warehouse`.
+pub(crate) fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<TenantsReport, Error> {
+    let tenants = (0..plan.tenants)
+        .map(|_| match warehouse {
+            Some(Warehouse { store, config, .. }) => Tenant::of_warehouse(store, config),
+            None => Tenant::of_rows(plan.rows, plan.terminals),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let world = warehouse.map(|Warehouse { loaded, .. }| {
+        let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
+        InputSpace { scale: loaded.scale, warehouses: loaded.warehouses, constants }
+    });
+    let measured = measure(plan, &tenants, world.as_ref());
+    tenants.into_iter().try_for_each(Tenant::close)?;
+    measured
+}
+
+/// A policy's runtime and groups, kept over its rounds.
+struct Lane {
+    policy: TenantPolicy,
+    runtime: Runtime,
+    groups: Vec<GroupId>,
+    rounds: Vec<Round>,
+}
+
+fn measure(plan: &TenantsPlan, tenants: &[Tenant], world: Option<&InputSpace>) -> Result<TenantsReport, Error> {
+    let traced = if plan.trace.is_some() { TRACED } else { 0 };
+    let mut lanes = Vec::new();
+    for &policy in &plan.policies {
+        let runtime = plan.runtime(policy, traced)?;
+        let names = (0..plan.tenants).map(|n| format!("tenant {n}"));
+        let names = names.chain((0..plan.background).map(|n| format!("loop {n}")));
+        let groups = names
+            .map(|name| runtime.groups().add(&name, itas::DEFAULT_WEIGHT, plan.aggregation))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| Error::failed(error.to_string()))?;
+        lanes.push(Lane { policy, runtime, groups, rounds: Vec::new() });
+    }
+    let rounds = ((plan.duration.as_secs_f64() / LEAST_ROUND.as_secs_f64()) as usize).clamp(1, ROUNDS);
+    let length = plan.duration / rounds as u32;
+    let mut hall = Hall { plan, tenants, world, runs: 0 };
+    for lane in lanes.iter_mut().filter(|lane| lane.policy == TenantPolicy::Auto) {
+        // Until it has chosen, an automatic runtime runs what it has to compare.
+        let longest = (60 * plan.cycle()).clamp(Duration::from_secs(1), Duration::from_secs(8));
+        let begun = Instant::now();
+        while lane.runtime.chosen_mode().is_none() && begun.elapsed() < longest {
+            hall.round(lane, longest / 4)?;
+        }
+    }
+    for round in 0..rounds {
+        for turn in 0..lanes.len() {
+            let at = (round + turn) % lanes.len();
+            let lane = &mut lanes[at];
+            let measured = hall.round(lane, length)?;
+            lane.rounds.push(measured);
+        }
+    }
+    if let Some(path) = &plan.trace {
+        let of: Vec<_> =
+            lanes.iter().map(|lane| (lane.policy.name(), lane.runtime.groups(), &lane.rounds[0].report)).collect();
+        trace::write(path, &of)?;
+    }
+    Ok(conclude(plan, &lanes, rounds))
+}
+
+/// Where rounds take place.
+struct Hall<'a> {
+    plan: &'a TenantsPlan,
+    tenants: &'a [Tenant],
+    world: Option<&'a InputSpace>,
+    runs: u32,
+}
+
+impl Hall<'_> {
+    /// Runs all tenants under a policy for `length`, after a fifth of it that does not count.
+    fn round(&mut self, lane: &mut Lane, length: Duration) -> Result<Round, Error> {
+        if interrupt::requested() {
+            return Err(Error::failed("tenants: interrupted"));
+        }
+        self.runs += 1;
+        let Hall { plan, tenants, world, runs } = *self;
+        let fibers = plan.tenants * plan.terminals;
+        let counts: Vec<CachePadded<AtomicU64>> =
+            (0..fibers + plan.background).map(|_| CachePadded::default()).collect();
+        let total = || {
+            let sum =
+                |counts: &[CachePadded<AtomicU64>]| counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+            let (transactions, iterations): (u64, u64) = (sum(&counts[..fibers]), sum(&counts[fibers..]));
+            (transactions, iterations, Instant::now())
+        };
+        let (stop, failure) = (AtomicBool::new(false), Mutex::new(None));
+        let mut order: Vec<usize> = (0..counts.len()).collect();
+        Random::stream(plan.seed, u64::from(runs)).shuffle(&mut order);
+        let groups = &lane.groups;
+        let ran = lane.runtime.run(|spawner| {
+            for &number in &order {
+                let (stop, failure, count) = (&stop, &failure, &counts[number]);
+                let spawned = if number < fibers {
+                    let (tenant, at) = (number % plan.tenants, number as u32);
+                    let way = (plan.mix, plan.access);
+                    let mut terminal = Terminal::new(&tenants[tenant], world, way, (at, runs, plan.seed));
+                    let work = move || {
+                        if let Err(error) = terminal.transact() {
+                            failure.lock().get_or_insert(error);
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                        counted(count, stop)
+                    };
+                    spawner.spawn_work(groups[tenant], work)
+                } else {
+                    let mut turns = Loop::new();
+                    let work = move || {
+                        turns.turn();
+                        counted(count, stop)
+                    };
+                    spawner.spawn_work(groups[plan.tenants + number - fibers], work)
+                };
+                if let Err(error) = spawned {
+                    failure.lock().get_or_insert(Error::failed(error.to_string()));
+                }
+            }
+            rest(length / 5, &stop);
+            let before = total();
+            rest(length, &stop);
+            let after = total();
+            stop.store(true, Ordering::Relaxed);
+            (before, after)
+        });
+        let ((before, after), report) = ran.map_err(|error| Error::failed(error.to_string()))?;
+        if let Some(error) = failure.into_inner() {
+            return Err(error);
+        }
+        let cpu: f64 = report.cpu.iter().map(Duration::as_secs_f64).sum();
+        Ok(Round {
+            transactions: (after.0 - before.0) as f64,
+            iterations: (after.1 - before.1) as f64,
+            seconds: (after.2 - before.2).as_secs_f64(),
+            cpu_share: cpu / (report.elapsed.as_secs_f64() * plan.workers as f64),
+            report,
+        })
+    }
+}
+
+/// Counts an operation of a fiber.
+fn counted(count: &AtomicU64, stop: &AtomicBool) -> Progress {
+    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    if stop.load(Ordering::Relaxed) { Progress::Done } else { Progress::More }
+}
+
+/// Sleeps; less if all is to stop.
+fn rest(time: Duration, stop: &AtomicBool) {
+    let until = Instant::now() + time;
+    while !stop.load(Ordering::Relaxed) && !interrupt::requested() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(Duration::from_millis(50)));
+    }
+}
+
+fn conclude(plan: &TenantsPlan, lanes: &[Lane], rounds: usize) -> TenantsReport {
+    let undisturbed: Vec<usize> =
+        (0..rounds).filter(|&n| lanes.iter().all(|lane| lane.rounds[n].cpu_share >= UNDISTURBED)).collect();
+    let kept = if undisturbed.len() >= LEAST_LEFT { undisturbed } else { (0..rounds).collect() };
+    let figures = |lane: &Lane| (lane.policy.name().to_owned(), figures(plan, lane, &kept));
+    let rates = |lane: &Lane| -> Vec<f64> {
+        kept.iter().map(|&n| lane.rounds[n].transactions / lane.rounds[n].seconds).collect()
+    };
+    let mut ratios = BTreeMap::new();
+    if let Some(fair) = lanes.iter().find(|lane| lane.policy == TenantPolicy::Fair) {
+        for lane in lanes.iter().filter(|lane| lane.policy != TenantPolicy::Fair) {
+            ratios.insert(lane.policy.name().to_owned(), Ratio::of(&rates(lane), &rates(fair)));
+        }
+    }
+    let part = |of: fn(&Ratio) -> f64| ratios.iter().map(|(name, ratio)| (name.clone(), of(ratio))).collect();
+    TenantsReport {
+        schema: schema_of("tenants"),
+        tenants: plan.tenants,
+        terminals_per_tenant: plan.terminals,
+        rows: (plan.mix != TenantMix::Tpcc).then_some(plan.rows),
+        access: format!("{:?}", plan.access).to_lowercase(),
+        mix: format!("{:?}", plan.mix).to_lowercase(),
+        background: plan.background,
+        workers: plan.workers,
+        slice_us: plan.slice.as_secs_f64() * 1e6,
+        agg_limit: plan.aggregation.limit,
+        agg_bonus_us: plan.aggregation.bonus.as_secs_f64() * 1e6,
+        seed: plan.seed,
+        rounds: kept.len(),
+        rounds_dropped: rounds - kept.len(),
+        policies: lanes.iter().map(figures).collect(),
+        ratio: part(|ratio| ratio.value),
+        ratio_low: part(|ratio| ratio.low),
+        ratio_high: part(|ratio| ratio.high),
+    }
+}
+
+fn figures(plan: &TenantsPlan, lane: &Lane, kept: &[usize]) -> PolicyFigures {
+    let rounds = || kept.iter().map(|&n| &lane.rounds[n]);
+    let sum = |of: &dyn Fn(&Round) -> f64| rounds().map(of).sum::<f64>();
+    let seconds = sum(&|round| round.seconds);
+    let mut total = CoreStatistics::default();
+    rounds().for_each(|round| total.add(&round.report.total()));
+    let mut waits = GroupStatistics::default();
+    total.groups.iter().for_each(|group| waits.add(group));
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    let longest = rounds()
+        .flat_map(|round| round.report.cores.iter().zip(&round.report.wait_bounds))
+        .map(|(core, bound)| (core.longest_wait_ns(), us(*bound)))
+        .max_by_key(|(wait, _)| *wait)
+        .unwrap_or((0, 0.0));
+    // Statistics are of whole rounds.
+    let elapsed: f64 = rounds().map(|round| round.report.elapsed.as_secs_f64()).sum();
+    PolicyFigures {
+        throughput_per_s: sum(&|round| round.transactions) / seconds,
+        jain: total.jain(|group| group < plan.tenants),
+        max_wait_us: longest.0 as f64 / 1e3,
+        wait_bound_us: longest.1,
+        wait_to_bound: rounds().map(|round| round.report.longest_wait_to_bound()).fold(0.0, f64::max),
+        wait_p50_us: us(waits.wait_quantile(0.5)),
+        wait_p99_us: us(waits.wait_quantile(0.99)),
+        group_switches: total.switches_between as f64 / elapsed,
+        sibling_switches: total.switches_within as f64 / elapsed,
+        overruns: waits.overruns,
+        background_per_s: (plan.background > 0).then(|| sum(&|round| round.iterations) / seconds),
+        chosen: lane.runtime.chosen_mode().map(|mode| mode.name().to_owned()),
+        cpu_share: sum(&|round| round.cpu_share) / kept.len().max(1) as f64,
+    }
+}

@@ -1,0 +1,112 @@
+//! A tenant's database.
+
+use std::sync::Arc;
+
+use storage::disk::MemDisk;
+use storage::{Database, Durability, OpenTable, Operation, Options, PointSite, Table, TxnError};
+
+use crate::engines::storage::fiber_hook::{FiberHook, FiberPolicy, StoreHook};
+use crate::engines::storage::store::Store;
+use crate::workload::error::Error;
+use crate::workload::settings::StoreConfig;
+
+/// What its terminals do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum TenantMix {
+    /// read ten rows
+    Point,
+    /// ten reads, four ranges of a hundred, two updates, a delete and an insert
+    #[value(name = "sysbench-oltp")]
+    SysbenchOltp,
+    /// the standard mix, a warehouse each
+    Tpcc,
+}
+
+/// Bytes of a row.
+pub(super) const ROW_BYTES: usize = 100;
+/// Bytes that a row takes in its page, about.
+const ROW_IN_PAGE: u64 = 128;
+/// Rows that are written in a transaction of the loader.
+const BATCH: usize = 500;
+/// Keys, and rows of `ROW_BYTES`.
+const ROWS: Table<u64, [u8; ROW_BYTES]> = Table::new("rows");
+
+/// Rows of a tenant, under the keys from 0.
+pub(crate) struct Rows {
+    pub(super) database: Database,
+    pub(super) table: OpenTable<u64, [u8; ROW_BYTES]>,
+    pub(super) len: u64,
+}
+
+/// A tenant's data.
+pub(crate) enum Tenant {
+    Rows(Rows),
+    Warehouse(Store),
+}
+
+/// Fibers of a runtime wait, and do not hop.
+#[derive(Debug)]
+struct WaitsOnly;
+
+impl FiberPolicy for WaitsOnly {
+    fn may_stop_at(&self, _site: &'static PointSite) -> bool {
+        false
+    }
+
+    fn stops_at(&self, _site: u32) -> bool {
+        false
+    }
+
+    fn enter(&self, _operation: Operation) {}
+
+    fn know(&self, _indexes: &[(u32, String, String)]) -> Result<(), sched_steps::team::TooManyOperations> {
+        Ok(())
+    }
+}
+
+impl Tenant {
+    /// A database of `rows` rows in memory, for so many terminals.
+    pub(crate) fn of_rows(rows: u64, terminals: usize) -> Result<Tenant, Error> {
+        let pool = (4 * rows * ROW_IN_PAGE).max(16 << 20);
+        let options = Options::new()
+            .buffer_pool(pool)
+            .durability(Durability::Async)
+            .log_buffer(512 << 10)
+            .log_segment(4 << 20)
+            .checkpoint_every(64 << 20)
+            .transactions((terminals + 8).min(1000))
+            .hook(Arc::new(FiberHook::new(WaitsOnly)));
+        let database = options.open_on(Arc::new(MemDisk::new())).map_err(|error| Error::failed(error.to_string()))?;
+        let mut row = [0u8; ROW_BYTES];
+        let keys: Vec<u64> = (0..rows).collect();
+        for batch in keys.chunks(BATCH) {
+            let batch: Vec<(u64, [u8; ROW_BYTES])> = batch
+                .iter()
+                .map(|key| {
+                    row[..8].copy_from_slice(&key.to_le_bytes());
+                    (*key, row)
+                })
+                .collect();
+            database.transact(|tx| tx.put_many(&ROWS, &batch)).map_err(failed)?;
+        }
+        let table = database.table(&ROWS).map_err(failed)?;
+        Ok(Tenant::Rows(Rows { database, table, len: rows }))
+    }
+
+    /// A copy, in memory, of a database with a warehouse.
+    pub(crate) fn of_warehouse(from: &Store, config: &StoreConfig) -> Result<Tenant, Error> {
+        let hook: Arc<dyn StoreHook> = Arc::new(FiberHook::new(WaitsOnly));
+        Ok(Tenant::Warehouse(from.copy_in_memory(config, Some(&hook))?))
+    }
+
+    pub(crate) fn close(self) -> Result<(), Error> {
+        match self {
+            Tenant::Rows(rows) => rows.database.close().map_err(|error| Error::failed(error.to_string())),
+            Tenant::Warehouse(store) => crate::workload::database::Database::close(store),
+        }
+    }
+}
+
+pub(super) fn failed(error: TxnError) -> Error {
+    Error::failed(error.to_string())
+}

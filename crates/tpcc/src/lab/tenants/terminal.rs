@@ -1,0 +1,143 @@
+//! A terminal of a tenant: one transaction after the other.
+
+use storage::TxnError;
+
+use super::Access;
+use super::tenant::{ROW_BYTES, Rows, Tenant, TenantMix, failed};
+use crate::engines::storage::store::Store;
+use crate::workload::engine::OpenTransaction;
+use crate::workload::error::Error;
+use crate::workload::generate::Random;
+use crate::workload::generate::deck::{Deck, Mix};
+use crate::workload::generate::input::InputSpace;
+use crate::workload::schema::keys::HistoryKey;
+use crate::workload::schema::rows::When;
+use crate::workload::txn::{self, Scratch, StepOrder, Verdict};
+
+/// Rows that a transaction reads one by one.
+const READS: usize = 10;
+/// Ranges of a sysbench transaction, and rows of a range.
+const RANGES: usize = 4;
+const RANGE_ROWS: u64 = 100;
+
+/// See the module.
+pub(crate) struct Terminal<'a> {
+    tenant: &'a Tenant,
+    mix: TenantMix,
+    access: Access,
+    random: Random,
+    /// Where the tenant is a warehouse.
+    world: Option<&'a InputSpace>,
+    deck: Deck,
+    scratch: Box<Scratch>,
+    number: u32,
+    sequence: u64,
+}
+
+impl<'a> Terminal<'a> {
+    /// Terminal `number` of all; `run` differs from run to run on one database.
+    pub(crate) fn new(
+        tenant: &'a Tenant,
+        world: Option<&'a InputSpace>,
+        (mix, access): (TenantMix, Access),
+        (number, run, seed): (u32, u32, u64),
+    ) -> Terminal<'a> {
+        Terminal {
+            tenant,
+            mix,
+            access,
+            random: Random::stream(seed, u64::from(run) << 32 | u64::from(number)),
+            world,
+            deck: Deck::new(Mix::Standard),
+            scratch: Box::default(),
+            number,
+            sequence: u64::from(run) << 32,
+        }
+    }
+
+    /// Runs the next transaction to its end, again while it is a deadlock's victim.
+    pub(crate) fn transact(&mut self) -> Result<(), Error> {
+        match self.tenant {
+            Tenant::Rows(rows) if self.mix == TenantMix::Point => self.point(rows),
+            Tenant::Rows(rows) => self.sysbench(rows),
+            Tenant::Warehouse(store) => self.of_tpcc(store),
+        }
+    }
+
+    /// The number of a row.
+    fn row(&mut self, rows: u64) -> u64 {
+        let uniform = |random: &mut Random| random.bits() % rows;
+        match self.access {
+            Access::Uniform => uniform(&mut self.random),
+            Access::Gaussian => {
+                // The mean of twelve uniform numbers has a standard deviation of a twelfth of the range.
+                let sum: u64 = (0..12).map(|_| uniform(&mut self.random)).sum();
+                let from_the_middle = sum as f64 / 12.0 - rows as f64 / 2.0;
+                let number = rows as f64 / 2.0 + 1.2 * from_the_middle;
+                (number.max(0.0) as u64).min(rows - 1)
+            }
+        }
+    }
+
+    fn point(&mut self, rows: &Rows) -> Result<(), Error> {
+        let tx = rows.database.begin().map_err(failed)?;
+        let mut sum = 0u64;
+        for _ in 0..READS {
+            let key = self.row(rows.len).to_be_bytes();
+            let read = tx.read_raw(&rows.table, &key, |row| row.iter().map(|byte| u64::from(*byte)).sum::<u64>());
+            sum += read.map_err(failed)?.unwrap_or(0);
+        }
+        std::hint::black_box(sum);
+        tx.commit().map(drop).map_err(failed)
+    }
+
+    fn sysbench(&mut self, rows: &Rows) -> Result<(), Error> {
+        let reads: [u64; READS] = std::array::from_fn(|_| self.row(rows.len));
+        let ranges: [u64; RANGES] = std::array::from_fn(|_| self.row(rows.len));
+        let (updates, moved) = ([self.row(rows.len), self.row(rows.len)], self.row(rows.len));
+        let fresh = self.random.bits().to_le_bytes();
+        let ran: Result<(), TxnError> = rows.database.transact(|tx| {
+            let mut sum = 0u64;
+            let add = |row: &[u8]| row.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+            for key in reads {
+                sum += tx.read_raw(&rows.table, &key.to_be_bytes(), add)?.unwrap_or(0);
+            }
+            for from in ranges {
+                for row in tx.range(&rows.table, from..from.saturating_add(RANGE_ROWS))? {
+                    sum += u64::from(row?.1[0]);
+                }
+            }
+            std::hint::black_box(sum);
+            for key in updates {
+                if let Some(mut row) = tx.get_for_update(&rows.table, &key)? {
+                    row[..8].copy_from_slice(&fresh);
+                    tx.update(&rows.table, &key, &row)?;
+                }
+            }
+            let row = tx.get_for_update(&rows.table, &moved)?.unwrap_or([0; ROW_BYTES]);
+            tx.delete(&rows.table, &moved)?;
+            tx.put(&rows.table, &moved, &row)?;
+            Ok(())
+        });
+        ran.map_err(failed)
+    }
+
+    fn of_tpcc(&mut self, store: &Store) -> Result<(), Error> {
+        let Some(world) = self.world else { return Ok(()) };
+        self.sequence += 1;
+        let kind = self.deck.draw(&mut self.random);
+        let district = (self.number % u32::from(world.scale.districts)) as u8 + 1;
+        let history = HistoryKey { run: 0, terminal: self.number, sequence: self.sequence };
+        let input = world.input(&mut self.random, kind, (1, district), When::at(self.sequence), history);
+        loop {
+            let mut tx = store.begin().map_err(|error| Error::failed(error.to_string()))?;
+            let ended = match txn::run(&mut tx, StepOrder::HotLast, &input, &mut self.scratch) {
+                Ok(Verdict::Commit) => tx.commit().map(drop),
+                Ok(Verdict::Rollback) => tx.rollback().map(drop),
+                Err(failure) if failure.abort().is_some() => continue,
+                Err(failure) => return Err(Error::failed(failure.to_string())),
+            };
+            return ended.map_err(|error| Error::failed(error.to_string()));
+        }
+    }
+}
