@@ -4,12 +4,12 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{Location, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use crate::forward::{Site, Write, WriteId};
 use crate::log::{Answer, Escape, Log, Op, Source, SubEpochs};
 use crate::shared::{Shared, changed};
 use crate::store::Store;
+use crate::sync::atomic::Ordering;
 use crate::times::Timing;
 
 /// A body that is homefree and has so many operations behind it, and so many more, is run again in order: it may have read

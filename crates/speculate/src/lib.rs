@@ -98,6 +98,7 @@ pub mod simulate;
 mod speculator;
 mod stats;
 mod store;
+mod sync;
 mod times;
 mod trace;
 mod worker;

@@ -1,10 +1,9 @@
 //! What the workers of a loop share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use crossbeam_utils::CachePadded;
 
 use crate::forward::{Directory, Site};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What the epochs of a loop share.
 pub(crate) struct Shared<K, V> {

@@ -3,11 +3,9 @@
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
 use crate::epoch::Epoch;
 use crate::error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
@@ -17,6 +15,8 @@ use crate::pool::Pool;
 use crate::shared::Shared;
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::{Mutex, thread_local};
 use crate::trace::{self, LoopTrace};
 use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker, ns_between};
 
@@ -161,13 +161,13 @@ struct AtWork;
 
 impl AtWork {
     fn begin() -> Option<AtWork> {
-        (!AT_WORK.replace(true)).then_some(AtWork)
+        (!AT_WORK.with(|at_work| at_work.replace(true))).then_some(AtWork)
     }
 }
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        AT_WORK.set(false);
+        AT_WORK.with(|at_work| at_work.set(false));
     }
 }
 

@@ -6,11 +6,9 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind};
@@ -18,10 +16,11 @@ use crate::error::LoopError;
 use crate::log::{Log, Op, Source, SubEpochs};
 use crate::mailbox::Mailbox;
 use crate::mutant::{Mutant, is_mutant};
-use crate::pool::Spin;
 use crate::shared::{Shared, Stale, changed};
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, Spin, thread};
 use crate::times::Timing;
 use crate::trace::{self, EpochTrace};
 
@@ -467,7 +466,7 @@ where
         }
         if is_mutant(Mutant::TokenTooEarly) {
             self.shared.token.store(attempt.number + 1, Ordering::Release);
-            std::thread::yield_now();
+            thread::yield_now();
         }
         let committed = {
             let mut in_order = self.in_order.lock();

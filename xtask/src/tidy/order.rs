@@ -15,6 +15,7 @@ const ORDERS: [(&str, &[&str]); 4] = [
     (
         "crates/speculate",
         &[
+            "sync",
             "mutant",
             "store",
             "prefetch",
