@@ -1,7 +1,7 @@
 //! Commands that check concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
 //!
-//! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too), into a target directory of its own below
-//! `target/`.
+//! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too), into a target directory of
+//! its own below `target/`.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use common::{Locks, Rows};
 #[cfg(feature = "mutants")]
 use loops::NOT_GIVEN_BACK;
-use loops::{NOT_SEQUENTIAL, Step, compare};
+use loops::{KEYS, NOT_SEQUENTIAL, Step, compare};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -116,14 +116,14 @@ fn shuttle_one_worker_commits_for_all() {
     });
 }
 
-/// Each epoch reads what the one before it writes, twice: so an epoch that is rewound rewinds its readers, from the first
-/// read on that was wrong.
+/// Each epoch reads what the one before it writes, writes where that says, and reads all: so an epoch that is rewound leaves
+/// nothing, and rewinds its readers.
 #[test]
 fn shuttle_a_violation_goes_down_the_chain_of_readers() {
     schedules(|| {
         let committer = one_of(&[Committer::Caller, Committer::Owner]);
         let options = options().committer(committer).forwarding(Forwarding::Always);
-        let link = |item: u8| vec![Step::Read(item), Step::Write(item + 1), Step::Read(item), Step::Write(item + 1)];
+        let link = |item: u8| vec![Step::Read(item), Step::Write(item + 1), Step::Scatter, Step::Range(0, KEYS, 20)];
         let items: Vec<Vec<Step>> = (0..4).map(link).collect();
         compare(options.inject_violations(one_of(&[0.0, 0.3]), below(1 << 20)), false, &BTreeMap::new(), &items, false);
     });
