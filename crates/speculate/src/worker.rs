@@ -11,12 +11,13 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
-use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind};
+use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind, Waits};
 use crate::error::LoopError;
 use crate::log::{Log, Op, Source, SubEpochs};
 use crate::mailbox::Mailbox;
 use crate::mutant::{Mutant, is_mutant};
 use crate::shared::{Shared, Stale, changed};
+use crate::sites::Violated;
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
 use crate::sync::atomic::Ordering;
@@ -36,6 +37,8 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     pub(crate) together: bool,
     /// Its epochs leave traces.
     pub(crate) traced: bool,
+    /// Reads of violated sites are counted.
+    pub(crate) learns: bool,
     /// Of [`INJECT_ALL`] reads, so many are violated.
     pub(crate) inject: u64,
     pub(crate) feed: Mutex<Feed<I>>,
@@ -81,6 +84,8 @@ pub(crate) struct Worker<S: Store> {
     random: u64,
     pub(crate) stats: Stats,
     pub(crate) profile: Profile,
+    /// Empty unless loops learn where reads are to wait.
+    pub(crate) violated: Violated,
     /// Epochs of the loop in work that have committed, where it is traced.
     pub(crate) traces: Vec<EpochTrace>,
 }
@@ -97,6 +102,7 @@ impl<S: Store> Worker<S> {
             random: (seed ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             stats: Stats::default(),
             profile: Profile::default(),
+            violated: Violated::default(),
             traces: Vec::new(),
         }
     }
@@ -119,6 +125,15 @@ impl<S: Store> Worker<S> {
     /// Keeps the log of an epoch that has committed, and does what was to be done then.
     fn committed(&mut self, number: u64, after_commit: Vec<AfterCommit>) {
         let log = std::mem::replace(&mut self.log, self.spare.pop().unwrap_or_else(Log::new));
+        self.retire_later(number, log, after_commit);
+    }
+
+    /// As [`Worker::committed`], with the epoch's log.
+    fn retire_later(&mut self, number: u64, log: Log<S>, after_commit: Vec<AfterCommit>) {
+        if !self.violated.is_empty() {
+            let is_read = |op: &&Op<S>| matches!(op, Op::Read { .. } | Op::Scan { .. });
+            log.ops.iter().filter(is_read).for_each(|op| self.violated.right(op.site()));
+        }
         self.retired.push_back((number, log));
         after_commit.into_iter().for_each(|run| run());
     }
@@ -132,8 +147,7 @@ impl<S: Store> Worker<S> {
 
     fn keep<It, T, E>(&mut self, epoch: Posted<S, It, T, E>) {
         let Posted { number, log, after_commit, .. } = epoch;
-        self.retired.push_back((number, log));
-        after_commit.into_iter().for_each(|run| run());
+        self.retire_later(number, log, after_commit);
     }
 
     /// Whether a read is to be violated. A xorshift generator: nothing hangs on its quality.
@@ -198,6 +212,8 @@ struct Attempt<'w, S: Store, It, T> {
     looked_at: u64,
     /// The store has refused a read of the last run, in order.
     refused: bool,
+    /// The last run was given up to go on in order.
+    gave_up: bool,
     /// How long the last run took.
     ran_ns: u64,
     /// When it ended.
@@ -216,7 +232,7 @@ where
         let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
         loop {
             let free_since = self.traced.then(Instant::now);
-            let (number, of_iterator) = self.take(&mut items);
+            let (number, of_iterator) = self.take(me, &mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 if me == 0 && self.mail.is_some() {
                     self.commit_rest(worker);
@@ -234,6 +250,7 @@ where
                 checkpoint: 0,
                 looked_at: 0,
                 refused: false,
+                gave_up: false,
                 ran_ns: 0,
                 ended: None,
             };
@@ -253,7 +270,7 @@ where
         loop {
             let free_since = self.traced.then(Instant::now);
             let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
-            let (number, of_iterator) = self.take(&mut items);
+            let (number, of_iterator) = self.take(me, &mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 break;
             }
@@ -268,6 +285,7 @@ where
                 checkpoint: 0,
                 looked_at: 0,
                 refused: false,
+                gave_up: false,
                 ran_ns: 0,
                 ended: None,
             };
@@ -303,6 +321,8 @@ where
                 of_iterator,
                 committed,
             };
+            // Also if it was unwound: this worker does no more for it, and worker 0 must not wait for that in its own body.
+            self.shared.body_has_ended(me);
             mailbox.post(number, epoch);
             posted = true;
         }
@@ -347,6 +367,7 @@ where
             checkpoint: posted.checkpoint,
             looked_at: 0,
             refused: false,
+            gave_up: false,
             ran_ns: posted.ran_ns,
             ended: None,
         };
@@ -397,7 +418,7 @@ where
     }
 
     /// Takes the items of the next epoch, and the panic of the iterator if it ends the loop.
-    fn take(&self, items: &mut Vec<I::Item>) -> (u64, Option<Box<dyn Any + Send>>) {
+    fn take(&self, me: usize, items: &mut Vec<I::Item>) -> (u64, Option<Box<dyn Any + Send>>) {
         items.clear();
         let mut feed = self.feed.lock();
         let number = feed.epochs;
@@ -409,7 +430,11 @@ where
                 Err(of_iterator) => (feed.over, panic) = (true, Some(of_iterator)),
             }
         }
-        feed.epochs += u64::from(!items.is_empty() || panic.is_some());
+        if !items.is_empty() || panic.is_some() {
+            feed.epochs += 1;
+            // With the lock held: whoever takes a later epoch knows that this one runs.
+            self.shared.body_begins(me, number);
+        }
         (number, panic)
     }
 
@@ -497,7 +522,7 @@ where
             if !matches!(ending, Ending::Unwound) || self.shared.stopped.load(Ordering::Relaxed) {
                 return ending;
             }
-            if self.shared.token.load(Ordering::Acquire) == attempt.number {
+            if attempt.gave_up || self.shared.token.load(Ordering::Acquire) == attempt.number {
                 return ending;
             }
             match attempt.worker.log.first_stale(self.shared, attempt.number) {
@@ -598,7 +623,7 @@ where
             let strikes = is_right && attempt.worker.strikes(self.inject);
             attempt.worker.stats.injected += u64::from(strikes);
             if strikes || !is_right {
-                return Ok(Some(Stale { at, writer: None }));
+                return Ok(Some(Stale { at, writer: None, injected: strikes }));
             }
         }
         Ok(None)
@@ -650,6 +675,7 @@ where
             homefree_since: None,
             diverged: None,
             refused: false,
+            waits: Waits::new(attempt.me == 0 && self.mail.is_some()),
             ids: &worker.ids,
             timing,
         };
@@ -670,8 +696,11 @@ where
         attempt.looked_at = epoch.looked_at;
         attempt.refused = epoch.refused;
         let ended = Instant::now();
+        worker.stats.waits += epoch.waits.number;
+        worker.stats.waits_ns += epoch.waits.end(ended);
+        attempt.gave_up = epoch.waits.gave_up;
         (attempt.ran_ns, attempt.ended) = (ns_between(begun, ended), Some(ended));
-        match run {
+        let ending = match run {
             _ if let Some(diverged) = diverged => Ending::Diverged(diverged),
             // It ended early although its answers were the same.
             Ok(_) if let Some(operation) = unfinished => {
@@ -681,7 +710,11 @@ where
             Ok(Err(error)) => Ending::Failed(error),
             Err(unwound) if unwound.is::<Unwind>() => Ending::Unwound,
             Err(panic) => Ending::Panicked(panic),
+        };
+        if !matches!(ending, Ending::Unwound) {
+            self.shared.body_has_ended(attempt.me);
         }
+        ending
     }
 
     /// Takes an epoch back to the checkpoint before a read that was wrong.
@@ -690,6 +723,7 @@ where
         let site = worker.log.ops[stale.at].site();
         let (len, checkpoint) = (worker.log.ops.len(), self.sub_epochs.checkpoint(stale.at));
         let shared = self.shared;
+        shared.body_begins(*me, *number);
         let replayed = checkpoint + usize::from(is_mutant(Mutant::ReplayPastCheckpoint));
         worker.log.rewind(
             replayed,
@@ -709,6 +743,9 @@ where
         worker.stats.rewound_ns += lost;
         let writer = stale.writer.map_or(Writer::Other, Writer::Epoch);
         worker.profile.note(site, writer, rewound as u64, lost);
+        if self.learns && !stale.injected {
+            worker.violated.violated(site);
+        }
         attempt.checkpoint = replayed;
     }
 }

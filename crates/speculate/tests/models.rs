@@ -68,11 +68,19 @@ fn options() -> Options {
     Options::new().workers(2 + below(2) as usize).grain(one_of(&[1, 1, 2])).sub_epochs(number, operations)
 }
 
-fn random_loop(options: Options) {
+/// `waits`: see [`compare`].
+fn random_loop(options: Options, waits: u8) {
     let before: BTreeMap<u8, u64> = (0..below(4) as u8).map(|key| (key, below(100))).collect();
     let steps = |_| (0..1 + below(5)).map(|_| step()).collect();
     let items: Vec<Vec<Step>> = (0..2 + below(4)).map(steps).collect();
-    compare(options.inject_violations(one_of(&[0.0, 0.0, 0.2]), below(1 << 20)), below(2) == 0, &before, &items, false);
+    compare(
+        options.inject_violations(one_of(&[0.0, 0.0, 0.2]), below(1 << 20)),
+        below(2) == 0,
+        &before,
+        &items,
+        false,
+        waits,
+    );
 }
 
 /// Counts a row up.
@@ -100,19 +108,19 @@ fn shuttle_the_token_goes_from_epoch_to_epoch() {
 
 #[test]
 fn shuttle_epochs_are_confirmed_and_written_in_order() {
-    schedules(|| random_loop(options().forwarding(Forwarding::Never)));
+    schedules(|| random_loop(options().forwarding(Forwarding::Never), 0));
 }
 
 #[test]
 fn shuttle_epochs_read_what_earlier_ones_forward() {
-    schedules(|| random_loop(options().forwarding(Forwarding::Always)));
+    schedules(|| random_loop(options().forwarding(Forwarding::Always), 0));
 }
 
 #[test]
 fn shuttle_one_worker_commits_for_all() {
     schedules(|| {
         let forwarding = one_of(&[Forwarding::Never, Forwarding::Always]);
-        random_loop(options().committer(Committer::Caller).forwarding(forwarding));
+        random_loop(options().committer(Committer::Caller).forwarding(forwarding), 0);
     });
 }
 
@@ -125,8 +133,41 @@ fn shuttle_a_violation_goes_down_the_chain_of_readers() {
         let options = options().committer(committer).forwarding(Forwarding::Always);
         let link = |item: u8| vec![Step::Read(item), Step::Write(item + 1), Step::Scatter, Step::Range(0, KEYS, 20)];
         let items: Vec<Vec<Step>> = (0..4).map(link).collect();
-        compare(options.inject_violations(one_of(&[0.0, 0.3]), below(1 << 20)), false, &BTreeMap::new(), &items, false);
+        compare(
+            options.inject_violations(one_of(&[0.0, 0.3]), below(1 << 20)),
+            false,
+            &BTreeMap::new(),
+            &items,
+            false,
+            0,
+        );
     });
+}
+
+/// An epoch waits only for earlier ones, so all end. Waits without forwarding end with the token.
+#[test]
+fn shuttle_reads_wait_for_earlier_epochs() {
+    schedules(|| {
+        let committer = one_of(&[Committer::Caller, Committer::Owner]);
+        let forwarding = one_of(&[Forwarding::Never, Forwarding::Always]);
+        random_loop(options().committer(committer).forwarding(forwarding), one_of(&[u8::MAX, below(256) as u8]));
+    });
+}
+
+/// A dependence that is there every time, and read at a site that waits: nothing is violated.
+#[test]
+fn shuttle_a_read_that_waits_is_right() {
+    /// Of all schedules.
+    static WAITS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    schedules(|| {
+        let committer = one_of(&[Committer::Caller, Committer::Owner]);
+        let items = vec![vec![Step::Read(1), Step::Write(1)]; 4];
+        let options = Options::new().workers(3).committer(committer);
+        let stats = compare(options, below(2) == 0, &BTreeMap::new(), &items, false, u8::MAX);
+        assert_eq!(stats.violations, 0);
+        WAITS.fetch_add(stats.waits, Ordering::Relaxed);
+    });
+    assert!(WAITS.load(Ordering::Relaxed) > 0);
 }
 
 /// Runs a loop whose bodies may panic with a number; returns that, and how many iterations were done.

@@ -7,7 +7,7 @@ mod loops;
 use loops::{KEYS, Step, compare};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use speculate::{Committer, Forwarding, Options};
+use speculate::{Committer, Forwarding, Options, Waiting};
 
 fn step() -> impl Strategy<Value = Step> {
     let key = 0..KEYS;
@@ -31,7 +31,7 @@ fn options() -> impl Strategy<Value = Options> {
     let sub_epochs = prop_oneof![Just((1, 1)), Just((8, 4)), Just((2, 3)), Just((usize::MAX, 1))];
     let violations = prop_oneof![2 => Just(0.0), 1 => Just(0.05), 1 => Just(0.5)];
     let how = prop_oneof![Just(Committer::Caller), Just(Committer::Owner)].prop_flat_map(|committer| {
-        prop_oneof![Just(Forwarding::Always), Just(Forwarding::Never)]
+        prop_oneof![Just(Forwarding::Always), Just(Forwarding::Never), Just(Forwarding::Adaptive)]
             .prop_map(move |forwarding| (committer, forwarding))
     });
     (1usize..5, 1usize..4, sub_epochs, violations, any::<u64>(), prop::bool::weighted(0.95), how).prop_map(
@@ -44,6 +44,7 @@ fn options() -> impl Strategy<Value = Options> {
                 .speculate(speculate)
                 .committer(committer)
                 .forwarding(forwarding)
+                .waiting(if seed % 2 == 0 { Waiting::Listed } else { Waiting::Adaptive })
         },
     )
 }
@@ -63,7 +64,8 @@ proptest! {
         before in prop::collection::btree_map(0..KEYS, 0u64..1000, 0..12),
         items in vec(vec(step(), 0..20), 0..24),
         traces: bool,
+        waits in prop_oneof![2 => Just(0), 1 => Just(u8::MAX), 1 => any::<u8>()],
     ) {
-        compare(options, collects, &before, &items, traces);
+        compare(options, collects, &before, &items, traces, waits);
     }
 }

@@ -22,6 +22,7 @@ const ORDERS: [(&str, &[&str]); 4] = [
             "last",
             "forward",
             "error",
+            "sites",
             "stats",
             "shared",
             "scan",

@@ -1,8 +1,8 @@
 //! Loops of random steps, and what they do sequentially.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -55,11 +55,14 @@ pub(crate) enum End {
 
 /// What a body does its steps on.
 trait Data {
+    #[track_caller]
     fn get(&mut self, key: u8) -> Option<u64>;
     fn put(&mut self, key: u8, value: u64);
     fn delete(&mut self, key: u8);
+    #[track_caller]
     fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)>;
     /// Changes each row of a range as [`changed`] says; returns how many there were.
+    #[track_caller]
     fn change_each(&mut self, first: u8, last: u8, most: usize, number: u64) -> usize;
     fn escape(&mut self);
 }
@@ -130,12 +133,16 @@ fn refused_in_order(result: u64) -> bool {
 /// An operation as a trace tells it: what it did, its group (of rows: the key), and how many keys it had.
 type Told = (OpKind, u64, usize);
 
-/// The oracle: a map, what was taken, and what was done to it.
-struct Plain<'a>(&'a mut BTreeMap<u8, u64>, &'a mut i64, &'a mut Vec<Told>);
+/// A place where a body reads: the same for the oracle and for epochs.
+type Site = &'static Location<'static>;
+
+/// The oracle: a map, what was taken, what was done to it, and where it was read.
+struct Plain<'a>(&'a mut BTreeMap<u8, u64>, &'a mut i64, &'a mut Vec<Told>, &'a mut HashSet<Site>);
 
 impl Data for Plain<'_> {
     fn get(&mut self, key: u8) -> Option<u64> {
         self.2.push((OpKind::Read, u64::from(key), 1));
+        self.3.insert(Location::caller());
         self.0.get(&key).copied()
     }
     fn put(&mut self, key: u8, value: u64) {
@@ -149,6 +156,7 @@ impl Data for Plain<'_> {
     fn range(&mut self, first: u8, last: u8, most: usize) -> Vec<(u8, u64)> {
         let rows: Vec<_> = self.0.range(first..=last).take(most).map(|(key, value)| (*key, *value)).collect();
         self.2.push((OpKind::Read, u64::from(first), rows.len()));
+        self.3.insert(Location::caller());
         rows
     }
     fn change_each(&mut self, first: u8, last: u8, most: usize, number: u64) -> usize {
@@ -200,19 +208,21 @@ impl Data for Speculative<'_, '_> {
     }
 }
 
-/// Runs a loop sequentially and speculatively, and compares; returns what it did.
+/// Runs a loop sequentially and speculatively, and compares; returns what it did. Of each eight lines that read, those wait
+/// for earlier epochs whose bits are set in `waits`.
 pub(crate) fn compare(
     options: Options,
     collects: bool,
     before: &BTreeMap<u8, u64>,
     items: &[Vec<Step>],
     traces: bool,
+    waits: u8,
 ) -> Stats {
     let mut rows = before.clone();
-    let (mut results, mut escaped, mut done) = (Vec::new(), 0, Vec::new());
+    let (mut results, mut escaped, mut done, mut sites) = (Vec::new(), 0, Vec::new(), HashSet::new());
     let mut end = End::Done;
     for (item, steps) in items.iter().enumerate() {
-        let iteration = || iterate(&mut Plain(&mut rows, &mut escaped, &mut done), item as u64, steps);
+        let iteration = || iterate(&mut Plain(&mut rows, &mut escaped, &mut done, &mut sites), item as u64, steps);
         match catch_unwind(AssertUnwindSafe(iteration)) {
             Ok(Ok(result)) if !collects && refused_in_order(result) => end = End::Failed(result),
             Ok(Ok(result)) => results.push(result),
@@ -226,6 +236,7 @@ pub(crate) fn compare(
 
     let store = Rows::with(before);
     let mut speculator = Speculator::new(options.trace(usize::from(traces))).unwrap();
+    sites.iter().filter(|site| waits >> (site.line() % 8) & 1 == 1).for_each(|site| speculator.wait_at(site));
     let taken = Arc::new(AtomicI64::new(0));
     let mut seen = Vec::new();
     let ran = catch_unwind(AssertUnwindSafe(|| {
@@ -255,6 +266,7 @@ pub(crate) fn compare(
     assert_eq!(taken.load(Ordering::Relaxed), escaped, "{NOT_GIVEN_BACK}");
     let stats = speculator.take_stats();
     assert!(stats.epochs <= items.len() as u64);
+    assert!(stats.waits == 0 || waits != 0);
     let recorded = speculator.take_traces();
     assert_eq!(recorded.len(), usize::from(is_traced));
     if let [trace] = &recorded[..] {
