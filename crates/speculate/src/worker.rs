@@ -432,7 +432,7 @@ where
         }
         if !items.is_empty() || panic.is_some() {
             feed.epochs += 1;
-            // With the lock held: whoever takes a later epoch knows that this one runs.
+            // With the lock held, so that the worker of a later epoch knows that this one runs.
             self.shared.body_begins(me, number);
         }
         (number, panic)
