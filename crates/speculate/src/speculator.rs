@@ -34,7 +34,7 @@ pub enum Committer {
 /// Whether epochs read what earlier ones have written and not committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarding {
-    /// In loops that follow others with many violations. To forward a write costs some hundred nanoseconds, because it goes
+    /// In loops that follow others with many violations, and where reads wait for writes. To forward a write costs some hundred nanoseconds, because it goes
     /// from core to core; where epochs hardly depend on each other it does not pay.
     Adaptive,
     /// Always. The profile of dependences names the writers only then.
