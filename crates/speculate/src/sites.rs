@@ -183,7 +183,8 @@ pub(crate) struct WaitSites(Vec<Place>);
 impl WaitSites {
     /// Those that are listed, and those that were violated often.
     pub(crate) fn of(listed: &[Place], suspects: &Suspects) -> WaitSites {
-        WaitSites(listed.iter().copied().chain(suspects.waiting().map(Place::from)).collect())
+        let others = suspects.waiting().filter(|site| !listed.iter().any(|place| place.is_of(site)));
+        WaitSites(listed.iter().copied().chain(others.map(Place::from)).collect())
     }
 
     /// No read waits.
