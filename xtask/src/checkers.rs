@@ -1,7 +1,7 @@
 //! Commands that check concurrency and memory with tools made for it: loom, shuttle, Miri, the sanitizers.
 //!
-//! Each builds `storage` in its own way (Miri and the sanitizers `speculate`, too), into a target directory of its own below
-//! `target/`.
+//! Each builds `storage` in its own way (shuttle, Miri and the sanitizers `speculate`, too), into a target directory of
+//! its own below `target/`.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -79,13 +79,20 @@ pub(crate) fn loom(flags: &Loom) -> ExitCode {
 }
 
 pub(crate) fn shuttle(flags: &Shuttle) -> ExitCode {
-    let mut cargo = cargo(None, "shuttle", "--cfg shuttle");
-    cargo.args(["test", "--package", "storage", "--lib"]).args(PROFILE).arg(&flags.filter);
-    cargo.env("LOCKSTEP_SHUTTLE_ITERATIONS", flags.iterations.to_string());
-    if let Some(seed) = flags.seed {
-        cargo.env("SHUTTLE_RANDOM_SEED", seed.to_string());
-    }
-    done(cargo.status().map(|s| s.success()))
+    let models = |of: &[&str]| {
+        let mut cargo = cargo(None, "shuttle", "--cfg shuttle");
+        cargo.arg("test").args(of).args(PROFILE).arg(&flags.filter);
+        cargo.env("LOCKSTEP_SHUTTLE_ITERATIONS", flags.iterations.to_string());
+        if let Some(seed) = flags.seed {
+            cargo.env("SHUTTLE_RANDOM_SEED", seed.to_string());
+        }
+        cargo.status().map(|s| s.success())
+    };
+    let storage = models(&["--package", "storage", "--lib"]);
+    done(storage.and_then(|clean| {
+        // With the mutants that its models have to find.
+        Ok(models(&["--package", "speculate", "--test", "models", "--features", "speculate/mutants"])? && clean)
+    }))
 }
 
 pub(crate) fn miri(flags: &Miri) -> ExitCode {

@@ -4,12 +4,14 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{Location, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use crate::forward::{Site, Write, WriteId};
 use crate::log::{Answer, Escape, Log, Op, Source, SubEpochs};
 use crate::shared::{Shared, changed};
 use crate::store::Store;
+use crate::sync::atomic::Ordering;
+use crate::sync::{Patience, Spin};
 use crate::times::Timing;
 
 /// A body that is homefree and has so many operations behind it, and so many more, is run again in order: it may have read
@@ -19,6 +21,9 @@ const LONG: usize = 1024;
 /// A body looks after at most so many operations whether its answers are still right.
 const LOOK_AROUND: usize = 64;
 
+/// A read waits for earlier epochs at most so long: their bodies may wait for something themselves.
+const MOST_WAIT: Duration = Duration::from_millis(10);
+
 /// Unwinds a body that is to run again, or not at all.
 pub(crate) struct Unwind;
 
@@ -27,6 +32,33 @@ pub(crate) struct Unwind;
 pub(crate) struct Diverged {
     pub(crate) operation: usize,
     pub(crate) site: Site,
+}
+
+/// How the reads of a run of a body have waited for earlier epochs.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    pub(crate) number: u64,
+    ns: u64,
+    /// When the one that waits began to.
+    since: Option<Instant>,
+    /// The worker commits for all, so it must not wait for a commit.
+    commits_for_all: bool,
+    /// The body ended at a read that can only go on in order.
+    pub(crate) gave_up: bool,
+}
+
+impl Waits {
+    pub(crate) fn new(commits_for_all: bool) -> Waits {
+        Waits { commits_for_all, ..Waits::default() }
+    }
+
+    /// Ends the wait that is on, if there is one; returns how long all have taken, in nanoseconds.
+    pub(crate) fn end(&mut self, now: Instant) -> u64 {
+        if let Some(since) = self.since.take() {
+            self.ns += u64::try_from(now.saturating_duration_since(since).as_nanos()).unwrap_or(u64::MAX);
+        }
+        self.ns
+    }
 }
 
 /// A closure that runs when its epoch has passed the token on.
@@ -62,6 +94,7 @@ pub struct Epoch<'a, S: Store> {
     pub(crate) diverged: Option<Diverged>,
     /// The store has refused a read in order.
     pub(crate) refused: bool,
+    pub(crate) waits: Waits,
     pub(crate) ids: &'a Cell<u64>,
     /// None unless the loop is traced.
     pub(crate) timing: Option<Timing>,
@@ -110,6 +143,7 @@ impl<S: Store> Epoch<'_, S> {
             self.log.ops.push(Op::Again { of, site });
             return Ok(());
         }
+        self.wait_at(site, Some((key, hash)));
         let last = self.shared.last_before(self.number);
         let forwarded = last.and_then(|last| {
             let first = self.shared.first_beside(self.number);
@@ -268,6 +302,50 @@ impl<S: Store> Epoch<'_, S> {
                 resume_unwind(Box::new(Unwind));
             }
         }
+    }
+
+    /// Waits, where reads of a site do, until no earlier epoch is expected to write the key any more (no key: any key).
+    #[inline]
+    pub(crate) fn wait_at(&mut self, site: Site, key: Option<(&S::Key, u64)>) {
+        if !self.shared.wait_sites.is_empty() && self.order.is_none() && self.shared.wait_sites.contains(site) {
+            self.wait_for(key);
+        }
+    }
+
+    /// An epoch waits only for earlier ones, and each wait ends when they have ended or the loop has.
+    #[cold]
+    fn wait_for(&mut self, key: Option<(&S::Key, u64)>) {
+        if !self.may_be_written(key) {
+            return;
+        }
+        self.waits.number += 1;
+        if !self.shared.forwards && self.waits.commits_for_all {
+            // The other epochs wait for this worker. This one goes on when it is the oldest.
+            self.waits.gave_up = true;
+            resume_unwind(Box::new(Unwind));
+        }
+        self.waits.since = Some(Instant::now());
+        // Under shuttle there is no bound, so that its models find epochs that wait for each other.
+        let (mut spin, patience) = (Spin::default(), Patience::begin(MOST_WAIT, u32::MAX));
+        while self.may_be_written(key) && !(spin.is_long() && patience.is_over()) {
+            self.look_around_now();
+            spin.pause();
+        }
+        self.waits.end(Instant::now());
+    }
+
+    /// Whether an earlier epoch is at work that may write the key: one after the newest that has written it.
+    fn may_be_written(&self, key: Option<(&S::Key, u64)>) -> bool {
+        let token = self.shared.token.load(Ordering::Acquire);
+        if token >= self.number || !self.shared.forwards {
+            // A write that is not forwarded is seen when it is committed.
+            return token < self.number;
+        }
+        let newest = key.zip(self.number.checked_sub(1)).and_then(|(key, last)| {
+            self.shared.directory.newest(key, self.shared.first_beside(self.number), last, |write| write.epoch)
+        });
+        let first = newest.map_or(token, |epoch| token.max(epoch + 1));
+        self.shared.runs_any(first, self.number)
     }
 
     #[cold]

@@ -31,6 +31,11 @@ pub enum OptionsError {
     /// A share of reads to violate that is no share.
     #[error("a probability of violations of {0}: it lies between 0 and 1")]
     NoProbability(f64),
+    /// A site to wait at that is no place in a source.
+    #[error(
+        "reads wait at {0:?}, which is no place in a source: write it as a profile prints it, file:line or file:line:column"
+    )]
+    NoSite(&'static str),
 }
 
 /// Why a speculator cannot be built.

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_utils::CachePadded;
 use foldhash::fast::FixedState;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::mutant::{Mutant, is_mutant};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// A place in the source of a program.
 pub(crate) type Site = &'static Location<'static>;
@@ -62,8 +62,9 @@ fn newest_of<V>(writes: &[Write<V>], first: u64, last: u64) -> Option<&Write<V>>
     beside.max_by_key(|write| (write.epoch, write.operation))
 }
 
-const COUNTERS: usize = 2048;
-const SHARDS: usize = 64;
+// Few under shuttle: so keys share them, and a schedule costs less.
+const COUNTERS: usize = if cfg!(shuttle) { 4 } else { 2048 };
+const SHARDS: usize = if cfg!(shuttle) { 2 } else { 64 };
 
 /// All forwarded writes.
 #[derive(Debug)]

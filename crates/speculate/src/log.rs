@@ -296,7 +296,10 @@ impl<S: Store> Log<S> {
         let newest = shared.last_before(epoch).and_then(|last| {
             shared.directory.newest((key, *hash), shared.first_beside(epoch), last, |write| (write.id, write.site))
         });
-        if newest.map(|(id, _)| id) == read { None } else { Some(Stale { at, writer: newest.map(|(_, site)| site) }) }
+        if newest.map(|(id, _)| id) == read {
+            return None;
+        }
+        Some(Stale { at, writer: newest.map(|(_, site)| site), injected: false })
     }
 
     /// The first read that missed a write of an earlier epoch.

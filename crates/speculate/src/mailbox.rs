@@ -1,8 +1,7 @@
 //! A place for one epoch, which a worker leaves for another one to commit and gets back.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::Mutex;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module's documentation.
 pub(crate) struct Mailbox<P> {

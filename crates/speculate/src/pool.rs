@@ -7,12 +7,13 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::thread::{self, JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+
+use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::thread::{self, JoinHandle, Thread};
+use crate::sync::{Mutex, Patience, Spin};
 
 /// How long a thread without work spins.
 const PATIENCE: Duration = Duration::from_micros(200);
@@ -157,7 +158,7 @@ fn serve(shared: &Shared, number: usize) {
 
 /// Waits for another job than the one numbered `done`; `None` when the pool is dropped.
 fn next_job(shared: &Shared, number: usize, done: u64) -> Option<u64> {
-    let begun = Instant::now();
+    let patience = Patience::begin(PATIENCE, 3);
     let mut spin = Spin::default();
     loop {
         let jobs = shared.jobs.load(Ordering::Acquire);
@@ -168,7 +169,7 @@ fn next_job(shared: &Shared, number: usize, done: u64) -> Option<u64> {
             return None;
         }
         spin.pause();
-        if spin.is_long() && shared.awake.load(Ordering::Relaxed) == 0 && begun.elapsed() > PATIENCE {
+        if spin.is_long() && shared.awake.load(Ordering::Relaxed) == 0 && patience.is_over() {
             let asleep = &shared.asleep[number];
             asleep.store(true, Ordering::SeqCst);
             let idle = || {
@@ -182,31 +183,6 @@ fn next_job(shared: &Shared, number: usize, done: u64) -> Option<u64> {
             asleep.store(false, Ordering::Relaxed);
             spin = Spin::default();
         }
-    }
-}
-
-/// Waiting for another thread that is about to be done. Gives the core away after a while: there may be more threads
-/// than cores.
-#[derive(Default)]
-pub(crate) struct Spin {
-    rounds: u32,
-}
-
-impl Spin {
-    const SHORT: u32 = 256;
-
-    #[inline]
-    pub(crate) fn pause(&mut self) {
-        if self.is_long() {
-            thread::yield_now();
-        } else {
-            self.rounds += 1;
-            std::hint::spin_loop();
-        }
-    }
-
-    fn is_long(&self) -> bool {
-        self.rounds >= Spin::SHORT
     }
 }
 

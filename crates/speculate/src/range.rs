@@ -77,6 +77,7 @@ impl<S: RangeStore> Epoch<'_, S> {
         if recorded.is_some() {
             return Ok(at);
         }
+        self.wait_at(site, None);
         let over = forwarded::<S>(self.shared, self.number, &range);
         let own = own(self, &range);
         // As many more of the store's rows as may be deleted by what lies over them.

@@ -125,7 +125,7 @@ impl<S: Store> Scan<S> {
             return None;
         }
         let writer = now.iter().find(|(_, id, ..)| !self.forwarded.contains(id)).map(|(_, _, site, _)| *site);
-        Some(Stale { at, writer })
+        Some(Stale { at, writer, injected: false })
     }
 
     /// Locks the range and says whether it is still as it was seen.

@@ -1,10 +1,10 @@
 //! What the workers of a loop share.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
 use crossbeam_utils::CachePadded;
 
 use crate::forward::{Directory, Site};
+use crate::sites::WaitSites;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What the epochs of a loop share.
 pub(crate) struct Shared<K, V> {
@@ -19,12 +19,54 @@ pub(crate) struct Shared<K, V> {
     pub(crate) window: u64,
     /// How many writes each worker has forwarded or withdrawn. Only the worker itself changes its number.
     pub(crate) changes: Box<[CachePadded<AtomicU64>]>,
+    /// Where reads wait for earlier epochs.
+    pub(crate) wait_sites: WaitSites,
+    /// Which epoch's body each worker runs, or [`NONE`]; kept only where reads wait for writes that are forwarded.
+    pub(crate) running: Box<[CachePadded<AtomicU64>]>,
 }
+
+/// The number of no epoch.
+const NONE: u64 = u64::MAX;
 
 impl<K, V> Shared<K, V> {
     /// Moves whenever a write is forwarded or withdrawn.
     pub(crate) fn generation(&self) -> u64 {
         self.changes.iter().map(|changes| changes.load(Ordering::Acquire)).sum()
+    }
+
+    /// Whether reads may wait until bodies of earlier epochs have ended.
+    #[inline]
+    fn tells_ends(&self) -> bool {
+        !self.wait_sites.is_empty() && self.forwards
+    }
+
+    /// A worker is about to run the body of an epoch: to be called before any later epoch is taken, and before the epoch
+    /// withdraws something.
+    #[inline]
+    pub(crate) fn body_begins(&self, worker: usize, epoch: u64) {
+        if self.tells_ends() {
+            self.running[worker].store(epoch, Ordering::Release);
+        }
+    }
+
+    /// A worker has run a body, and forwarded what that wrote.
+    #[inline]
+    pub(crate) fn body_has_ended(&self, worker: usize) {
+        if self.tells_ends() {
+            self.running[worker].store(NONE, Ordering::Release);
+        }
+    }
+
+    /// Whether the body of any epoch from `first` to the one before `end` still runs.
+    pub(crate) fn runs_any(&self, first: u64, end: u64) -> bool {
+        self.running.iter().any(|epoch| (first..end).contains(&epoch.load(Ordering::Acquire)))
+    }
+
+    /// Begins a loop.
+    pub(crate) fn begin(&mut self) {
+        *self.token.get_mut() = 0;
+        *self.stopped.get_mut() = false;
+        self.running.iter_mut().for_each(|epoch| *epoch.get_mut() = NONE);
     }
 
     /// The epochs before this one, if it may read what they have forwarded.
@@ -46,6 +88,8 @@ pub(crate) struct Stale {
     pub(crate) at: usize,
     /// Where the write was that the read has missed, if an earlier epoch made it.
     pub(crate) writer: Option<Site>,
+    /// It was right: it is violated on request.
+    pub(crate) injected: bool,
 }
 
 /// Notes that a worker has forwarded or withdrawn a write.

@@ -3,20 +3,21 @@
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 
 use crate::epoch::Epoch;
 use crate::error::{BuildError, LoopError, MOST_WORKERS, OptionsError};
-use crate::forward::Directory;
+use crate::forward::{Directory, Site};
 use crate::log::SubEpochs;
 use crate::pool::Pool;
 use crate::shared::Shared;
+use crate::sites::{Place, Suspects, WaitSites, Waiting};
 use crate::stats::{Dependence, Profile, Stats};
 use crate::store::Store;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::sync::{Mutex, thread_local};
 use crate::trace::{self, LoopTrace};
 use crate::worker::{Feed, INJECT_ALL, InOrder, Loop, Worker, ns_between};
 
@@ -33,7 +34,7 @@ pub enum Committer {
 /// Whether epochs read what earlier ones have written and not committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarding {
-    /// In loops that follow others with many violations. To forward a write costs some hundred nanoseconds, because it goes
+    /// In loops that follow others with many violations, and where reads wait for writes. To forward a write costs some hundred nanoseconds, because it goes
     /// from core to core; where epochs hardly depend on each other it does not pay.
     Adaptive,
     /// Always. The profile of dependences names the writers only then.
@@ -54,6 +55,8 @@ pub struct Options {
     inject: f64,
     seed: u64,
     traces: usize,
+    wait_at: &'static [&'static str],
+    waiting: Waiting,
 }
 
 impl Default for Options {
@@ -68,6 +71,8 @@ impl Default for Options {
             inject: 0.0,
             seed: 1,
             traces: 0,
+            wait_at: &[],
+            waiting: Waiting::Listed,
         }
     }
 }
@@ -130,6 +135,27 @@ impl Options {
         Options { traces: most_loops, ..self }
     }
 
+    /// Has reads at these places wait until the earlier epochs that may write the key have written it or ended, instead of
+    /// guessing that none will: for dependences that are there every time. A place is written as
+    /// [`Speculator::profile`] prints it, `file:line:column`, or without the column. Where writes are not forwarded, such a
+    /// read waits until its epoch is the oldest; [`Forwarding::Adaptive`] forwards them. A wait is bounded, and what is
+    /// read is confirmed as any other read.
+    #[must_use]
+    pub fn wait_at(self, places: &'static [&'static str]) -> Options {
+        Options { wait_at: places, ..self }
+    }
+
+    /// Which reads wait for earlier epochs.
+    #[must_use]
+    pub fn waiting(self, waiting: Waiting) -> Options {
+        Options { waiting, ..self }
+    }
+
+    /// The places where reads wait.
+    fn places(&self) -> Result<Vec<Place>, OptionsError> {
+        self.wait_at.iter().map(|text| Place::parse(text).ok_or(OptionsError::NoSite(text))).collect()
+    }
+
     fn check(&self) -> Result<(), OptionsError> {
         let SubEpochs { number, operations } = self.sub_epochs;
         if self.workers == 0 {
@@ -161,13 +187,13 @@ struct AtWork;
 
 impl AtWork {
     fn begin() -> Option<AtWork> {
-        (!AT_WORK.replace(true)).then_some(AtWork)
+        (!AT_WORK.with(|at_work| at_work.replace(true))).then_some(AtWork)
     }
 }
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        AT_WORK.set(false);
+        AT_WORK.with(|at_work| at_work.set(false));
     }
 }
 
@@ -183,6 +209,9 @@ pub struct Speculator<S: Store> {
     profile: Profile,
     stats: Stats,
     heat: Heat,
+    /// Places where reads wait on request.
+    listed: Vec<Place>,
+    suspects: Suspects,
     traces: Vec<LoopTrace>,
 }
 
@@ -222,6 +251,7 @@ impl<S: Store> Speculator<S> {
     pub fn new(options: Options) -> Result<Speculator<S>, BuildError> {
         options.check()?;
         let Options { workers, seed, .. } = options;
+        let (listed, suspects) = (options.places()?, Suspects::default());
         Ok(Speculator {
             options,
             pool: Pool::new(workers - 1).map_err(BuildError::Thread)?,
@@ -232,11 +262,15 @@ impl<S: Store> Speculator<S> {
                 window: 1,
                 forwards: false,
                 changes: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+                wait_sites: WaitSites::of(&listed, &suspects),
+                running: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
             },
             workers: (0..workers).map(|i| CachePadded::new(Mutex::new(Worker::new(i, seed)))).collect(),
             profile: Profile::default(),
             stats: Stats::default(),
             heat: Heat::default(),
+            listed,
+            suspects,
             traces: Vec::new(),
         })
     }
@@ -326,19 +360,18 @@ impl<S: Store> Speculator<S> {
     {
         let Some(_at_work) = AtWork::begin() else { return Err(LoopError::Nested) };
         let begun = Instant::now();
-        let Speculator { options, pool, shared, workers, heat, traces, .. } = self;
+        let Speculator { options, pool, shared, workers, heat, listed, suspects, traces, .. } = self;
         let done = |workers: &mut [CachePadded<Mutex<Worker<S>>>]| {
             let done = |worker: &mut CachePadded<Mutex<Worker<S>>>| worker.get_mut().stats.done();
             workers.iter_mut().map(done).fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
         };
         let before = done(workers);
-        *shared.token.get_mut() = 0;
-        *shared.stopped.get_mut() = false;
+        shared.begin();
         shared.forwards = workers.len() > 1
             && match options.forwarding {
                 Forwarding::Always => true,
                 Forwarding::Never => false,
-                Forwarding::Adaptive => heat.forwarding > 0,
+                Forwarding::Adaptive => heat.forwarding > 0 || !shared.wait_sites.is_empty(),
             };
         let others = workers.len() - 1;
         let by_caller = options.committer == Committer::Caller && others > 0;
@@ -352,6 +385,7 @@ impl<S: Store> Speculator<S> {
             sequential: !options.speculate,
             together,
             traced: traces.len() < options.traces,
+            learns: options.waiting == Waiting::Adaptive,
             inject: (options.inject * INJECT_ALL as f64).round() as u64,
             feed: Mutex::new(Feed { items: items.into_iter(), epochs: 0, over: false }),
             body,
@@ -375,6 +409,11 @@ impl<S: Store> Speculator<S> {
         let error = work.error.into_inner();
         let after = done(workers);
         heat.add(after.0 - before.0, after.1 - before.1);
+        if options.waiting == Waiting::Adaptive {
+            workers.iter_mut().for_each(|worker| suspects.add(&mut worker.get_mut().violated));
+            suspects.judge();
+            workers.iter_mut().for_each(|worker| suspects.have_counted(&mut worker.get_mut().violated));
+        }
         let whole = ran.is_ok() && !*shared.stopped.get_mut();
         let mut epochs = Vec::new();
         for worker in workers {
@@ -397,6 +436,9 @@ impl<S: Store> Speculator<S> {
         if !whole {
             shared.directory.clear();
         }
+        if options.waiting == Waiting::Adaptive {
+            shared.wait_sites = WaitSites::of(listed, suspects);
+        }
         match ran {
             Ok(()) => error.map_or(Ok(()), Err),
             Err(panic) => resume_unwind(panic),
@@ -412,6 +454,20 @@ impl<S: Store> Speculator<S> {
         options.check()?;
         self.options = options;
         Ok(())
+    }
+
+    /// Has reads at this site wait in the loops that follow, as those of [`Options::wait_at`] do: for a
+    /// [`Dependence::read`] of the [profile](Speculator::profile).
+    pub fn wait_at(&mut self, read: Site) {
+        if !self.listed.contains(&read.into()) {
+            self.listed.push(read.into());
+            self.shared.wait_sites = WaitSites::of(&self.listed, &self.suspects);
+        }
+    }
+
+    /// The places at which reads of the next loop wait, as a profile prints them.
+    pub fn waits_at(&self) -> Vec<String> {
+        self.shared.wait_sites.iter().map(ToString::to_string).collect()
     }
 
     /// Keeps the threads awake until the guard is dropped: for a transaction with several loops.

@@ -28,6 +28,10 @@ pub struct Stats {
     pub in_order_ns: u64,
     /// Time in which workers waited for the token, in nanoseconds.
     pub waited_ns: u64,
+    /// Reads that waited for earlier epochs: see [`Options::wait_at`](crate::Options::wait_at).
+    pub waits: u64,
+    /// Time in which they did, in nanoseconds.
+    pub waits_ns: u64,
 }
 
 impl Stats {
@@ -39,8 +43,8 @@ impl Stats {
 
 impl AddAssign for Stats {
     fn add_assign(&mut self, other: Stats) {
-        let Stats { epochs, violations, injected, operations, rewound, replayed, rewound_ns, in_order_ns, waited_ns } =
-            other;
+        let Stats { epochs, violations, injected, operations, rewound, replayed, rewound_ns, .. } = other;
+        let Stats { in_order_ns, waited_ns, waits, waits_ns, .. } = other;
         self.epochs += epochs;
         self.violations += violations;
         self.injected += injected;
@@ -50,6 +54,8 @@ impl AddAssign for Stats {
         self.rewound_ns += rewound_ns;
         self.in_order_ns += in_order_ns;
         self.waited_ns += waited_ns;
+        self.waits += waits;
+        self.waits_ns += waits_ns;
     }
 }
 

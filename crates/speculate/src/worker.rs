@@ -6,22 +6,22 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind};
+use crate::epoch::{AfterCommit, Diverged, Epoch, Unwind, Waits};
 use crate::error::LoopError;
 use crate::log::{Log, Op, Source, SubEpochs};
 use crate::mailbox::Mailbox;
 use crate::mutant::{Mutant, is_mutant};
-use crate::pool::Spin;
 use crate::shared::{Shared, Stale, changed};
+use crate::sites::Violated;
 use crate::stats::{Profile, Stats, Writer};
 use crate::store::{Seen, Store, Written};
+use crate::sync::atomic::Ordering;
+use crate::sync::{Mutex, Spin, thread};
 use crate::times::Timing;
 use crate::trace::{self, EpochTrace};
 
@@ -37,6 +37,8 @@ pub(crate) struct Loop<'l, S: Store, I: Iterator, B, H, E, T> {
     pub(crate) together: bool,
     /// Its epochs leave traces.
     pub(crate) traced: bool,
+    /// Reads of violated sites are counted.
+    pub(crate) learns: bool,
     /// Of [`INJECT_ALL`] reads, so many are violated.
     pub(crate) inject: u64,
     pub(crate) feed: Mutex<Feed<I>>,
@@ -82,6 +84,8 @@ pub(crate) struct Worker<S: Store> {
     random: u64,
     pub(crate) stats: Stats,
     pub(crate) profile: Profile,
+    /// Empty unless loops learn where reads are to wait.
+    pub(crate) violated: Violated,
     /// Epochs of the loop in work that have committed, where it is traced.
     pub(crate) traces: Vec<EpochTrace>,
 }
@@ -98,6 +102,7 @@ impl<S: Store> Worker<S> {
             random: (seed ^ number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             stats: Stats::default(),
             profile: Profile::default(),
+            violated: Violated::default(),
             traces: Vec::new(),
         }
     }
@@ -120,8 +125,18 @@ impl<S: Store> Worker<S> {
     /// Keeps the log of an epoch that has committed, and does what was to be done then.
     fn committed(&mut self, number: u64, after_commit: Vec<AfterCommit>) {
         let log = std::mem::replace(&mut self.log, self.spare.pop().unwrap_or_else(Log::new));
+        self.count_reads(&log);
         self.retired.push_back((number, log));
         after_commit.into_iter().for_each(|run| run());
+    }
+
+    /// Counts the reads of an epoch that has committed, at sites that were violated.
+    #[inline]
+    fn count_reads(&mut self, log: &Log<S>) {
+        if !self.violated.is_empty() {
+            let is_read = |op: &&Op<S>| matches!(op, Op::Read { .. } | Op::Scan { .. });
+            log.ops.iter().filter(is_read).for_each(|op| self.violated.right(op.site()));
+        }
     }
 
     /// Takes an epoch back that another worker has committed.
@@ -133,6 +148,7 @@ impl<S: Store> Worker<S> {
 
     fn keep<It, T, E>(&mut self, epoch: Posted<S, It, T, E>) {
         let Posted { number, log, after_commit, .. } = epoch;
+        self.count_reads(&log);
         self.retired.push_back((number, log));
         after_commit.into_iter().for_each(|run| run());
     }
@@ -199,6 +215,8 @@ struct Attempt<'w, S: Store, It, T> {
     looked_at: u64,
     /// The store has refused a read of the last run, in order.
     refused: bool,
+    /// The last run was given up to go on in order.
+    gave_up: bool,
     /// How long the last run took.
     ran_ns: u64,
     /// When it ended.
@@ -217,7 +235,7 @@ where
         let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
         loop {
             let free_since = self.traced.then(Instant::now);
-            let (number, of_iterator) = self.take(&mut items);
+            let (number, of_iterator) = self.take(me, &mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 if me == 0 && self.mail.is_some() {
                     self.commit_rest(worker);
@@ -235,6 +253,7 @@ where
                 checkpoint: 0,
                 looked_at: 0,
                 refused: false,
+                gave_up: false,
                 ran_ns: 0,
                 ended: None,
             };
@@ -254,7 +273,7 @@ where
         loop {
             let free_since = self.traced.then(Instant::now);
             let (mut items, mut results) = (Vec::with_capacity(self.grain), Vec::with_capacity(self.grain));
-            let (number, of_iterator) = self.take(&mut items);
+            let (number, of_iterator) = self.take(me, &mut items);
             if items.is_empty() && of_iterator.is_none() || self.shared.stopped.load(Ordering::Acquire) {
                 break;
             }
@@ -269,6 +288,7 @@ where
                 checkpoint: 0,
                 looked_at: 0,
                 refused: false,
+                gave_up: false,
                 ran_ns: 0,
                 ended: None,
             };
@@ -304,6 +324,8 @@ where
                 of_iterator,
                 committed,
             };
+            // Also if it was unwound: this worker does no more for it, and worker 0 must not wait for that in its own body.
+            self.shared.body_has_ended(me);
             mailbox.post(number, epoch);
             posted = true;
         }
@@ -348,6 +370,7 @@ where
             checkpoint: posted.checkpoint,
             looked_at: 0,
             refused: false,
+            gave_up: false,
             ran_ns: posted.ran_ns,
             ended: None,
         };
@@ -398,7 +421,7 @@ where
     }
 
     /// Takes the items of the next epoch, and the panic of the iterator if it ends the loop.
-    fn take(&self, items: &mut Vec<I::Item>) -> (u64, Option<Box<dyn Any + Send>>) {
+    fn take(&self, me: usize, items: &mut Vec<I::Item>) -> (u64, Option<Box<dyn Any + Send>>) {
         items.clear();
         let mut feed = self.feed.lock();
         let number = feed.epochs;
@@ -410,7 +433,11 @@ where
                 Err(of_iterator) => (feed.over, panic) = (true, Some(of_iterator)),
             }
         }
-        feed.epochs += u64::from(!items.is_empty() || panic.is_some());
+        if !items.is_empty() || panic.is_some() {
+            feed.epochs += 1;
+            // With the lock held, so that the worker of a later epoch knows that this one runs.
+            self.shared.body_begins(me, number);
+        }
         (number, panic)
     }
 
@@ -467,7 +494,7 @@ where
         }
         if is_mutant(Mutant::TokenTooEarly) {
             self.shared.token.store(attempt.number + 1, Ordering::Release);
-            std::thread::yield_now();
+            thread::yield_now();
         }
         let committed = {
             let mut in_order = self.in_order.lock();
@@ -498,7 +525,7 @@ where
             if !matches!(ending, Ending::Unwound) || self.shared.stopped.load(Ordering::Relaxed) {
                 return ending;
             }
-            if self.shared.token.load(Ordering::Acquire) == attempt.number {
+            if attempt.gave_up || self.shared.token.load(Ordering::Acquire) == attempt.number {
                 return ending;
             }
             match attempt.worker.log.first_stale(self.shared, attempt.number) {
@@ -599,7 +626,7 @@ where
             let strikes = is_right && attempt.worker.strikes(self.inject);
             attempt.worker.stats.injected += u64::from(strikes);
             if strikes || !is_right {
-                return Ok(Some(Stale { at, writer: None }));
+                return Ok(Some(Stale { at, writer: None, injected: strikes }));
             }
         }
         Ok(None)
@@ -651,6 +678,7 @@ where
             homefree_since: None,
             diverged: None,
             refused: false,
+            waits: Waits::new(attempt.me == 0 && self.mail.is_some()),
             ids: &worker.ids,
             timing,
         };
@@ -671,8 +699,13 @@ where
         attempt.looked_at = epoch.looked_at;
         attempt.refused = epoch.refused;
         let ended = Instant::now();
+        if epoch.waits.number > 0 {
+            worker.stats.waits += epoch.waits.number;
+            worker.stats.waits_ns += epoch.waits.end(ended);
+        }
+        attempt.gave_up = epoch.waits.gave_up;
         (attempt.ran_ns, attempt.ended) = (ns_between(begun, ended), Some(ended));
-        match run {
+        let ending = match run {
             _ if let Some(diverged) = diverged => Ending::Diverged(diverged),
             // It ended early although its answers were the same.
             Ok(_) if let Some(operation) = unfinished => {
@@ -682,7 +715,11 @@ where
             Ok(Err(error)) => Ending::Failed(error),
             Err(unwound) if unwound.is::<Unwind>() => Ending::Unwound,
             Err(panic) => Ending::Panicked(panic),
+        };
+        if !matches!(ending, Ending::Unwound) {
+            self.shared.body_has_ended(attempt.me);
         }
+        ending
     }
 
     /// Takes an epoch back to the checkpoint before a read that was wrong.
@@ -691,6 +728,7 @@ where
         let site = worker.log.ops[stale.at].site();
         let (len, checkpoint) = (worker.log.ops.len(), self.sub_epochs.checkpoint(stale.at));
         let shared = self.shared;
+        shared.body_begins(*me, *number);
         let replayed = checkpoint + usize::from(is_mutant(Mutant::ReplayPastCheckpoint));
         worker.log.rewind(
             replayed,
@@ -710,6 +748,9 @@ where
         worker.stats.rewound_ns += lost;
         let writer = stale.writer.map_or(Writer::Other, Writer::Epoch);
         worker.profile.note(site, writer, rewound as u64, lost);
+        if self.learns && !stale.injected {
+            worker.violated.violated(site);
+        }
         attempt.checkpoint = replayed;
     }
 }

@@ -15,12 +15,14 @@ const ORDERS: [(&str, &[&str]); 5] = [
     (
         "crates/speculate",
         &[
+            "sync",
             "mutant",
             "store",
             "prefetch",
             "last",
             "forward",
             "error",
+            "sites",
             "stats",
             "shared",
             "scan",

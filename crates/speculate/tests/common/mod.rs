@@ -2,8 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
-use std::sync::Mutex;
+use std::sync::PoisonError;
+#[cfg(not(shuttle))]
+use std::sync::{Mutex, MutexGuard};
 
+#[cfg(shuttle)]
+use shuttle::sync::{Mutex, MutexGuard};
 use speculate::{KeyRange, RangeRow, RangeStore, Seen, SeenRange, Store, Written};
 
 /// Rows and their stamps; a row that is gone keeps its stamp.
@@ -27,19 +31,24 @@ pub(crate) struct Locks(HashSet<u8>);
 impl Rows {
     pub(crate) fn with(rows: &BTreeMap<u8, u64>) -> Rows {
         let all = Rows::default();
-        rows.iter().for_each(|(key, value)| all.state.lock().unwrap().put(*key, Some(*value)));
+        rows.iter().for_each(|(key, value)| all.state().put(*key, Some(*value)));
         all
+    }
+
+    /// A guard that one task of shuttle drops while another one unwinds poisons the mutex: both are of one thread.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All rows.
     pub(crate) fn contents(&self) -> BTreeMap<u8, u64> {
-        let state = self.state.lock().unwrap();
+        let state = self.state();
         state.rows.iter().filter_map(|(key, (value, _))| Some((*key, (*value)?))).collect()
     }
 
     /// What another transaction does at once: counts a row up, unless it is locked.
     pub(crate) fn count_up(&self, key: u8) -> bool {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state();
         let free = !state.locked.contains(&key);
         if free {
             let value = state.rows.get(&key).and_then(|(value, _)| *value).unwrap_or(0);
@@ -50,7 +59,7 @@ impl Rows {
 
     /// Ends a transaction.
     pub(crate) fn commit(&self, locks: Locks) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state();
         state.locked.retain(|key| !locks.0.contains(key));
     }
 }
@@ -104,24 +113,24 @@ impl Store for Rows {
     }
 
     fn peek(&self, (): &mut (), key: &u8) -> Result<(Option<u64>, u64), Infallible> {
-        Ok(self.state.lock().unwrap().row(*key))
+        Ok(self.state().row(*key))
     }
 
     fn confirm(&self, locks: &mut Locks, seen: Seen<'_, Self>) -> Result<bool, Infallible> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state();
         state.lock(locks, *seen.key);
         Ok(state.row(*seen.key).1 == *seen.stamp)
     }
 
     fn read(&self, locks: &mut Locks, key: &u8) -> Result<Option<u64>, Infallible> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state();
         state.lock(locks, *key);
         Ok(state.row(*key).0)
     }
 
     fn write(&self, locks: &mut Locks, write: &Written<'_, Self>) -> Result<(), Infallible> {
         let Written { key, value, .. } = write;
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state();
         state.lock(locks, **key);
         state.put(**key, value.copied());
         Ok(())
@@ -130,19 +139,19 @@ impl Store for Rows {
 
 impl RangeStore for Rows {
     fn peek_range(&self, (): &mut (), range: &KeyRange<u8>, most: usize) -> Result<Vec<RangeRow<Self>>, Infallible> {
-        let rows = self.state.lock().unwrap().range(range, most);
+        let rows = self.state().range(range, most);
         Ok(rows.into_iter().map(|(key, value, stamp)| RangeRow { key, value, stamp }).collect())
     }
 
     fn confirm_range(&self, locks: &mut Locks, seen: SeenRange<'_, Self>) -> Result<bool, Infallible> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state();
         state.lock_range(locks, seen.range, seen.most);
         let rows = state.range(seen.range, seen.most);
         Ok(rows.iter().map(|(key, value, _)| (key, value)).eq(seen.rows()))
     }
 
     fn read_range(&self, locks: &mut Locks, range: &KeyRange<u8>, most: usize) -> Result<Vec<(u8, u64)>, Infallible> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state();
         state.lock_range(locks, range, most);
         Ok(state.range(range, most).into_iter().map(|(key, value, _)| (key, value)).collect())
     }

@@ -1,0 +1,269 @@
+//! Read sites at which an epoch waits for the earlier ones instead of guessing that they do not write what it reads:
+//! those that the program has listed, and those that were violated often.
+
+use std::fmt;
+
+use crate::forward::Site;
+
+/// Which reads wait until the earlier epochs that may write the key have written it or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// Those at listed sites: [`Options::wait_at`](crate::Options::wait_at),
+    /// [`Speculator::wait_at`](crate::Speculator::wait_at).
+    Listed,
+    /// Those, and in loops that follow others those at sites where more than a quarter of the reads was violated. After
+    /// some hundred loops such a site guesses again, to see whether the dependence is still there.
+    Adaptive,
+}
+
+/// A place in a source, as a profile prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    file: &'static str,
+    line: u32,
+    /// None: any.
+    column: Option<u32>,
+}
+
+impl Place {
+    /// `file:line` or `file:line:column`.
+    pub(crate) fn parse(text: &'static str) -> Option<Place> {
+        let (rest, last) = text.rsplit_once(':')?;
+        let last = last.parse().ok()?;
+        let before = rest.rsplit_once(':').and_then(|(file, line)| Some((file, line.parse().ok()?)));
+        let (file, line, column) = match before {
+            Some((file, line)) => (file, line, Some(last)),
+            None => (rest, last, None),
+        };
+        (!file.is_empty()).then_some(Place { file, line, column })
+    }
+
+    fn is_of(&self, site: Site) -> bool {
+        self.line == site.line() && self.column.is_none_or(|column| column == site.column()) && self.file == site.file()
+    }
+}
+
+impl From<Site> for Place {
+    fn from(site: Site) -> Place {
+        Place { file: site.file(), line: site.line(), column: Some(site.column()) }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)?;
+        self.column.map_or(Ok(()), |column| write!(f, ":{column}"))
+    }
+}
+
+/// Reads of a site that was violated at least once.
+#[derive(Clone, Copy, Debug)]
+struct Reads {
+    site: Site,
+    /// How many were right, since the first violation.
+    right: u64,
+    violated: u64,
+}
+
+impl Reads {
+    /// Reads after which their share is judged.
+    const ENOUGH: u64 = 32;
+
+    /// Whether more than a quarter was violated; none while there are too few reads to tell.
+    fn are_often_violated(&self) -> Option<bool> {
+        let all = self.right + self.violated;
+        (all >= Reads::ENOUGH).then_some(4 * self.violated > all)
+    }
+}
+
+/// The reads of violated sites that one worker has done in a loop.
+#[derive(Debug, Default)]
+pub(crate) struct Violated(Vec<Reads>);
+
+impl Violated {
+    /// Nothing is counted.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn of(&mut self, site: Site) -> Option<&mut Reads> {
+        self.0.iter_mut().find(|reads| std::ptr::eq(reads.site, site) || reads.site == site)
+    }
+
+    /// A read was wrong.
+    pub(crate) fn violated(&mut self, site: Site) {
+        self.counts(site);
+        if let Some(reads) = self.of(site) {
+            reads.violated += 1;
+        }
+    }
+
+    /// A read of an epoch that has committed.
+    pub(crate) fn right(&mut self, site: Site) {
+        if let Some(reads) = self.of(site) {
+            reads.right += 1;
+        }
+    }
+
+    /// Counts the reads of a site from now on.
+    fn counts(&mut self, site: Site) {
+        if self.of(site).is_none() {
+            self.0.push(Reads { site, right: 0, violated: 0 });
+        }
+    }
+}
+
+/// How the reads of a site go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Guess,
+    /// For so many loops.
+    Wait(u32),
+    /// To wait has not helped: for so many loops they guess.
+    WaitInVain(u32),
+}
+
+/// All sites where violations are counted.
+#[derive(Debug, Default)]
+pub(crate) struct Suspects(Vec<(Reads, Standing)>);
+
+/// Loops for which a judgement on a site holds.
+const HOLDS: u32 = 256;
+
+impl Suspects {
+    /// Takes what a worker has counted in a loop.
+    pub(crate) fn add(&mut self, counted: &mut Violated) {
+        for reads in counted.0.drain(..) {
+            match self.0.iter_mut().find(|(known, _)| known.site == reads.site) {
+                Some((known, _)) => {
+                    known.right += reads.right;
+                    known.violated += reads.violated;
+                }
+                None => self.0.push((reads, Standing::Guess)),
+            }
+        }
+    }
+
+    /// Has a worker count the reads of these sites in the next loop.
+    pub(crate) fn have_counted(&self, by: &mut Violated) {
+        self.0.iter().for_each(|(reads, _)| by.counts(reads.site));
+    }
+
+    /// Decides, after a loop, at which sites reads wait in the next one.
+    pub(crate) fn judge(&mut self) {
+        for (reads, standing) in &mut self.0 {
+            let next = match (*standing, reads.are_often_violated()) {
+                (Standing::Guess, Some(true)) => Standing::Wait(HOLDS),
+                (Standing::Wait(_), Some(true)) => Standing::WaitInVain(HOLDS),
+                (Standing::Wait(0) | Standing::WaitInVain(0), _) => Standing::Guess,
+                (Standing::Wait(loops), _) => Standing::Wait(loops - 1),
+                (Standing::WaitInVain(loops), _) => Standing::WaitInVain(loops - 1),
+                (Standing::Guess, _) => Standing::Guess,
+            };
+            if std::mem::discriminant(&next) != std::mem::discriminant(standing) {
+                (reads.right, reads.violated) = (0, 0);
+            } else if reads.are_often_violated().is_some() {
+                // Older ones count less.
+                (reads.right, reads.violated) = (reads.right / 2, reads.violated / 2);
+            }
+            *standing = next;
+        }
+    }
+
+    /// The sites at which reads wait.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = Site> {
+        self.0.iter().filter(|(_, standing)| matches!(standing, Standing::Wait(_))).map(|(reads, _)| reads.site)
+    }
+}
+
+/// The places where reads wait in a loop.
+#[derive(Debug, Default)]
+pub(crate) struct WaitSites(Vec<Place>);
+
+impl WaitSites {
+    /// Those that are listed, and those that were violated often.
+    pub(crate) fn of(listed: &[Place], suspects: &Suspects) -> WaitSites {
+        let others = suspects.waiting().filter(|site| !listed.iter().any(|place| place.is_of(site)));
+        WaitSites(listed.iter().copied().chain(others.map(Place::from)).collect())
+    }
+
+    /// No read waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether reads of this site wait.
+    pub(crate) fn contains(&self, site: Site) -> bool {
+        self.0.iter().any(|place| place.is_of(site))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_as_a_profile_prints_it() {
+        let site = Location::caller();
+        let text: &'static str = site.to_string().leak();
+        let line = text.rsplit_once(':').unwrap().0;
+        for place in [Place::from(site), Place::parse(text).unwrap(), Place::parse(line).unwrap()] {
+            assert!(place.is_of(site), "{place}");
+            assert!(!place.is_of(Location::caller()), "{place}");
+        }
+        assert_eq!(
+            (Place::parse(text).unwrap().to_string(), Place::parse(line).unwrap().to_string()),
+            (text.to_owned(), line.to_owned())
+        );
+        assert_eq!(Place::parse("C:\\loops.rs:7:9").unwrap().file, "C:\\loops.rs");
+        for bad in ["", "loops.rs", ":7", "loops.rs:", "loops.rs:seven", "loops.rs:7:"] {
+            assert_eq!(Place::parse(bad), None, "{bad}");
+        }
+    }
+
+    /// A loop with so many reads of a site that were right, and so many that were wrong.
+    fn after(suspects: &mut Suspects, site: Site, right: u64, violated: u64) -> bool {
+        let mut worker = Violated::default();
+        suspects.have_counted(&mut worker);
+        (0..violated).for_each(|_| worker.violated(site));
+        (0..right).for_each(|_| worker.right(site));
+        suspects.add(&mut worker);
+        suspects.judge();
+        suspects.waiting().any(|waits| waits == site)
+    }
+
+    #[test]
+    fn a_site_waits_while_more_than_a_quarter_of_its_reads_is_violated() {
+        let (mut suspects, often, rarely) = (Suspects::default(), Location::caller(), Location::caller());
+        assert!(!after(&mut suspects, often, 10, 10), "too few to tell");
+        assert!(after(&mut suspects, often, 10, 10));
+        for _ in 0..100 {
+            assert!(!after(&mut suspects, rarely, 30, 10));
+            assert!(after(&mut suspects, often, 100, 1));
+        }
+        // It is looked at again after some time.
+        assert!((0..HOLDS).any(|_| !after(&mut suspects, often, 100, 1)));
+        assert!(after(&mut suspects, often, 20, 20));
+        // Where waiting does not help, it ends.
+        assert!(!after(&mut suspects, often, 20, 20));
+        assert!(!after(&mut suspects, often, 20, 20));
+    }
+
+    #[test]
+    fn reads_are_counted_from_the_first_violation_of_their_site_on() {
+        let site = Location::caller();
+        let mut worker = Violated::default();
+        worker.right(site);
+        assert!(worker.is_empty());
+        worker.violated(site);
+        worker.right(site);
+        assert_eq!((worker.0[0].right, worker.0[0].violated), (1, 1));
+    }
+}

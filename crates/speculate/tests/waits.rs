@@ -1,0 +1,159 @@
+//! Reads that wait for earlier epochs instead of guessing.
+#![cfg(not(shuttle))]
+#![allow(clippy::unwrap_used, reason = "a test: a failure is told where it happens")]
+
+mod common;
+
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Locks, Rows};
+use speculate::{
+    BuildError, Committer, Epoch, Forwarding, LoopError, Options, OptionsError, Speculator, Stats, Waiting,
+};
+
+/// Epochs of a loop.
+const EPOCHS: u64 = 30;
+
+/// Counts a row up in each iteration. Between read and write each waits until the next one has read, or is seen to wait
+/// itself: so that guesses are wrong.
+fn count_up(speculator: &mut Speculator<Rows>) -> Stats {
+    let (store, read) = (Rows::default(), AtomicU64::new(0));
+    let body = |epoch: &mut Epoch<'_, Rows>, item: &u64| {
+        let value = epoch.get(&1)?.unwrap_or(0) + 1;
+        read.fetch_max(item + 1, Ordering::AcqRel);
+        let begun = Instant::now();
+        while read.load(Ordering::Acquire) < item + 2 && begun.elapsed() < Duration::from_millis(1) {
+            std::thread::yield_now();
+        }
+        epoch.put(1, value);
+        Ok::<_, Infallible>(value)
+    };
+    let mut values = Vec::new();
+    speculator.collect(&store, &mut Locks::default(), 0..EPOCHS, body, |value| values.push(value)).unwrap();
+    assert_eq!(values, (1..=EPOCHS).collect::<Vec<_>>());
+    speculator.take_stats()
+}
+
+#[test]
+fn a_known_dependence_violates_nothing_where_its_reads_wait() {
+    for committer in [Committer::Owner, Committer::Caller] {
+        for forwarding in [Forwarding::Adaptive, Forwarding::Always, Forwarding::Never] {
+            let options = Options::new().committer(committer).forwarding(forwarding);
+            let mut speculator = Speculator::new(options).unwrap();
+            let guessed = count_up(&mut speculator);
+            assert!(guessed.violations > EPOCHS / 4 && guessed.waits == 0, "{options:?}: {guessed:?}");
+            let read = speculator.profile()[0].read;
+            let waited = |stats: Stats| {
+                assert!(10 * stats.violations <= EPOCHS, "{options:?}: {stats:?}");
+                assert!(stats.waits > EPOCHS / 4, "{options:?}: {stats:?}");
+            };
+            speculator.wait_at(read);
+            assert_eq!(speculator.waits_at(), [read.to_string()]);
+            waited(count_up(&mut speculator));
+            // As another run of the program would say it.
+            let places: &'static [&'static str] = vec![&*read.to_string().leak()].leak();
+            waited(count_up(&mut Speculator::new(options.wait_at(places)).unwrap()));
+        }
+    }
+}
+
+#[test]
+fn a_site_that_is_violated_often_waits_in_later_loops() {
+    let mut speculator = Speculator::new(Options::new().waiting(Waiting::Adaptive)).unwrap();
+    let loops = (0..20).take_while(|_| {
+        count_up(&mut speculator);
+        speculator.waits_at().is_empty()
+    });
+    assert!(loops.count() < 20);
+    assert_eq!(speculator.waits_at(), [speculator.profile()[0].read.to_string()]);
+    let stats = count_up(&mut speculator);
+    assert!(10 * stats.violations <= EPOCHS && stats.waits > EPOCHS / 4, "{stats:?}");
+    // Without a dependence no site comes to wait.
+    let mut speculator = Speculator::new(Options::new().waiting(Waiting::Adaptive)).unwrap();
+    for _ in 0..20 {
+        let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| epoch.get(item).map(drop);
+        speculator.run(&Rows::default(), &mut Locks::default(), 0..100, body, |_, ()| Ok(())).unwrap();
+    }
+    assert_eq!(speculator.waits_at(), [""; 0]);
+}
+
+fn read(epoch: &mut Epoch<'_, Rows>) {
+    let Ok(_) = epoch.get(&1);
+}
+
+/// Two epochs, of which the second reads where reads wait. `first` is the body of the first one, which runs when the second one
+/// is about to read, and is told whether that has read.
+fn beside_one_that_waits<E: Send + std::fmt::Debug>(
+    forwarding: Forwarding,
+    first: impl Fn(&mut Epoch<'_, Rows>, &AtomicBool) -> Result<(), E> + Sync,
+) -> (Result<(), LoopError<E, Infallible>>, Stats) {
+    let store = Rows::default();
+    let mut all_wrong = Speculator::new(Options::new().workers(1).inject_violations(1.0, 1)).unwrap();
+    let body = |epoch: &mut Epoch<'_, Rows>, _: &u8| {
+        read(epoch);
+        Ok::<_, Infallible>(())
+    };
+    all_wrong.run(&store, &mut Locks::default(), 0..1, body, |_, ()| Ok(())).unwrap();
+
+    let (begun, has_read) = (AtomicBool::new(false), AtomicBool::new(false));
+    let body = |epoch: &mut Epoch<'_, Rows>, item: &u8| {
+        if *item == 1 {
+            begun.store(true, Ordering::Release);
+            read(epoch);
+            has_read.store(true, Ordering::Release);
+            return Ok(());
+        }
+        while !begun.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        first(epoch, &has_read)
+    };
+    let mut speculator = Speculator::new(Options::new().forwarding(forwarding)).unwrap();
+    speculator.wait_at(all_wrong.profile()[0].read);
+    let ended = speculator.run(&store, &mut Locks::default(), 0..2, body, |_, ()| Ok(()));
+    (ended, speculator.take_stats())
+}
+
+#[test]
+fn a_wait_for_an_epoch_that_waits_for_the_reader_ends() {
+    for forwarding in [Forwarding::Always, Forwarding::Never] {
+        let (ended, stats) = beside_one_that_waits(forwarding, |epoch, has_read| {
+            while !has_read.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            epoch.put(1, 1);
+            Ok::<_, Infallible>(())
+        });
+        assert!(ended.is_ok());
+        assert!(stats.waits >= 1 && stats.violations >= 1, "{stats:?}");
+        assert!(stats.waits_ns >= 10_000_000, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_wait_ends_when_the_earlier_epoch_fails_or_panics() {
+    let soon = || std::thread::sleep(Duration::from_millis(1));
+    for forwarding in [Forwarding::Always, Forwarding::Never] {
+        let (ended, stats) = beside_one_that_waits(forwarding, |_, _| {
+            soon();
+            Err("the first")
+        });
+        assert!(matches!(ended, Err(LoopError::Body("the first"))), "{ended:?}");
+        assert_eq!(stats.epochs, 0);
+        let panics = std::panic::catch_unwind(|| {
+            beside_one_that_waits(forwarding, |_, _| -> Result<(), Infallible> {
+                soon();
+                std::panic::resume_unwind(Box::new("the first"))
+            })
+        });
+        assert_eq!(panics.unwrap_err().downcast_ref(), Some(&"the first"));
+    }
+}
+
+#[test]
+fn places_that_are_none_are_refused() {
+    let refused = Speculator::<Rows>::new(Options::new().wait_at(&["loops.rs:12", "loops.rs"])).err().unwrap();
+    assert!(matches!(refused, BuildError::Options(OptionsError::NoSite("loops.rs"))), "{refused}");
+}
