@@ -186,6 +186,12 @@ impl Scheduler {
         self.live as usize
     }
 
+    /// Slices in a row of the last fiber's group, its own included.
+    #[must_use]
+    pub fn slices_in_a_row(&self) -> u64 {
+        self.aggregated
+    }
+
     /// The group of the fiber that was chosen last.
     #[must_use]
     pub fn last_group(&self) -> Option<GroupId> {

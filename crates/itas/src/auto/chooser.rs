@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::Mode;
+use super::{GroupWork, Mode};
 
 /// Rounds of windows before a mode may be dropped, and before the rest is decided.
 const LEAST_ROUNDS: usize = 3;
@@ -17,15 +17,6 @@ const TRIAL_WINS: f64 = 1.04;
 const KNOWN_BY: usize = 12;
 const PHASE_WINDOWS: usize = 3;
 const PHASE: f64 = 1.25;
-
-/// What the fibers of a group did in a window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupWork {
-    /// Operations that they ended.
-    pub operations: u64,
-    /// Time that they ran, in nanoseconds.
-    pub run_ns: u64,
-}
 
 #[derive(Debug)]
 enum State {

@@ -6,15 +6,29 @@
 //! counts is the operations that fibers ended in them.
 
 mod chooser;
+mod tuner;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-pub use chooser::{Chooser, GroupWork};
+pub use chooser::Chooser;
+pub use tuner::{Tuner, TunerSettings};
 
 use crate::placement::Placement;
 use crate::policy::{Choice, Fair, Itas, Policy, Tas, View};
+
+/// Places in a row of slices of one group that are told apart; the last one stands for all further ones.
+pub const PLACES: usize = 16;
+
+/// What the fibers of a group did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupWork {
+    /// Operations that they ended.
+    pub operations: u64,
+    /// Time that they ran, in nanoseconds.
+    pub run_ns: u64,
+}
 
 /// A way to schedule: a policy and where groups are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

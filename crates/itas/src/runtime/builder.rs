@@ -6,9 +6,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Runtime;
-use super::control::Automatic;
+use super::control::{Automatic, Tuning};
 use super::watchdog::Stuck;
-use crate::auto::AutoSettings;
+use crate::auto::{AutoSettings, TunerSettings};
 use crate::group::Groups;
 use crate::placement::{Placement, PlacementWord};
 use crate::policy::{Fair, Policy};
@@ -49,6 +49,13 @@ pub(crate) struct Config {
     pub(super) watchdog: Option<Duration>,
     pub(super) on_stuck: Option<Box<TellStuck>>,
     pub(super) automatic: Option<AutoSettings>,
+    pub(super) tuned: Option<TunerSettings>,
+}
+
+impl Config {
+    pub(super) fn slice(&self) -> Duration {
+        self.core.slice
+    }
 }
 
 impl std::fmt::Debug for Config {
@@ -83,6 +90,7 @@ impl Default for Builder {
                 watchdog: None,
                 on_stuck: None,
                 automatic: None,
+                tuned: None,
             },
             placement: Placement::Spread,
         }
@@ -143,6 +151,14 @@ impl Builder {
     #[must_use]
     pub fn automatic(mut self, settings: AutoSettings) -> Builder {
         self.config.automatic = Some(settings);
+        self
+    }
+
+    /// Sets `agg_bonus` and `agg_limit` of every group while it runs, by what operations cost early and late in a row of
+    /// siblings: see [`Tuner`](crate::auto::Tuner). What was found stays known from one run to the next.
+    #[must_use]
+    pub fn tuned(mut self, settings: TunerSettings) -> Builder {
+        self.config.tuned = Some(settings);
         self
     }
 
@@ -212,6 +228,9 @@ impl Builder {
         if let Some(AutoSettings { window, .. }) = self.config.automatic {
             check(window >= least, "window", format!("{window:?}"), "at least 1 ms")?;
         }
+        if let Some(TunerSettings { interval, .. }) = self.config.tuned {
+            check(interval >= least, "interval", format!("{interval:?}"), "at least 1 ms")?;
+        }
         let mut config = self.config;
         let automatic = config.automatic.map(Automatic::new);
         if let Some(automatic) = &automatic {
@@ -223,6 +242,7 @@ impl Builder {
             groups: Arc::new(Groups::new()),
             placement: Arc::new(PlacementWord::new(self.placement)),
             automatic: automatic.map(Mutex::new),
+            tuning: config.tuned.map(|settings| Mutex::new(Tuning::new(settings))),
             config,
         })
     }

@@ -7,7 +7,8 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 
 use super::watchdog::Watched;
-use crate::auto::{AutoSettings, Chooser, GroupWork, Mode, ModeWord, Switching};
+use crate::auto::{AutoSettings, Chooser, GroupWork, Mode, ModeWord, PLACES, Switching, Tuner, TunerSettings};
+use crate::group::Groups;
 use crate::placement::PlacementWord;
 
 /// Groups whose work decides.
@@ -55,14 +56,7 @@ impl Automatic {
             if !waits(over, self.window) {
                 return;
             }
-            let work: Vec<GroupWork> = work_of(cores)
-                .iter()
-                .zip(&done)
-                .map(|(now, before)| GroupWork {
-                    operations: now.operations.saturating_sub(before.operations),
-                    run_ns: now.run_ns.saturating_sub(before.run_ns),
-                })
-                .collect();
+            let work: Vec<GroupWork> = work_since(cores, &done).iter().map(in_all).collect();
             self.chooser.window(began.elapsed().as_nanos() as u64, &work);
         }
     }
@@ -73,9 +67,64 @@ fn waits(over: &Receiver<()>, time: Duration) -> bool {
     time.is_zero() || matches!(over.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
-/// What the groups did so far, on all cores.
-fn work_of(cores: &Mutex<Vec<Option<Watched>>>) -> Vec<GroupWork> {
-    let mut sum = vec![GroupWork::default(); GROUPS];
+/// What the groups did so far, by place in the row, on all cores.
+fn work_of(cores: &Mutex<Vec<Option<Watched>>>) -> Vec<[GroupWork; PLACES]> {
+    let mut sum = vec![[GroupWork::default(); PLACES]; GROUPS];
     cores.lock().iter().flatten().for_each(|core| core.shown.add_work(&mut sum));
     sum
+}
+
+/// What they did after `before`.
+fn work_since(cores: &Mutex<Vec<Option<Watched>>>, before: &[[GroupWork; PLACES]]) -> Vec<[GroupWork; PLACES]> {
+    let mut work = work_of(cores);
+    for (now, before) in work.iter_mut().flatten().zip(before.iter().flatten()) {
+        now.operations = now.operations.saturating_sub(before.operations);
+        now.run_ns = now.run_ns.saturating_sub(before.run_ns);
+    }
+    work
+}
+
+fn in_all(places: &[GroupWork; PLACES]) -> GroupWork {
+    places.iter().fold(GroupWork::default(), |sum, place| GroupWork {
+        operations: sum.operations + place.operations,
+        run_ns: sum.run_ns + place.run_ns,
+    })
+}
+
+/// A tuner, kept from run to run.
+#[derive(Debug)]
+pub(crate) struct Tuning {
+    pub(super) tuner: Tuner,
+    interval: Duration,
+}
+
+impl Tuning {
+    pub(super) fn new(settings: TunerSettings) -> Tuning {
+        Tuning { tuner: Tuner::new(settings), interval: settings.interval }
+    }
+
+    /// Until the run is over: sets the parameters of all groups, every interval.
+    pub(super) fn control(
+        &mut self,
+        cores: &Mutex<Vec<Option<Watched>>>,
+        groups: &Groups,
+        slice_ns: u64,
+        over: &Receiver<()>,
+    ) {
+        let mut done = work_of(cores);
+        while waits(over, self.interval) {
+            let work = work_since(cores, &done);
+            done = work_of(cores);
+            let fibers = cores.lock().iter().flatten().map(|core| core.shown.live()).max().unwrap_or(0);
+            let known = groups.ids();
+            let seen = known.iter().map(|id| id.index() + 1).max().unwrap_or(0).min(GROUPS);
+            let found = self.tuner.interval(&work[..seen], slice_ns, fibers);
+            for group in known {
+                if let Some(aggregation) = found.get(group.index()) {
+                    // A group that was removed meanwhile needs none.
+                    let _ = groups.set_aggregation(group, *aggregation);
+                }
+            }
+        }
+    }
 }

@@ -34,7 +34,7 @@ use crate::group::{Aggregation, GroupError, GroupId, Groups};
 use crate::placement::{Placement, PlacementWord};
 use crate::publish::Board;
 use crate::stats::CoreStatistics;
-use control::Automatic;
+use control::{Automatic, Tuning};
 use shared::Shared;
 use work::Once;
 use worker::{Worker, WorkerEnd};
@@ -117,6 +117,7 @@ pub struct Runtime {
     board: Arc<Board>,
     placement: Arc<PlacementWord>,
     automatic: Option<Mutex<Automatic>>,
+    tuning: Option<Mutex<Tuning>>,
 }
 
 impl std::fmt::Debug for Runtime {
@@ -157,6 +158,13 @@ impl Runtime {
     #[must_use]
     pub fn chosen_mode(&self) -> Option<Mode> {
         self.automatic.as_ref().and_then(|automatic| automatic.lock().chooser.chosen())
+    }
+
+    /// The `agg_limit` that a tuned runtime has found for a group; none for others, and before it ran. While it runs, the
+    /// answer waits for its end.
+    #[must_use]
+    pub fn tuned_limit(&self, group: GroupId) -> Option<u32> {
+        self.tuning.as_ref().and_then(|tuning| tuning.lock().tuner.limit(group.index()))
     }
 
     /// Changes where work is placed, also while fibers run.
@@ -203,6 +211,11 @@ impl Runtime {
             if let Some(automatic) = &self.automatic {
                 let (watched, placement, is_over) = (&watched, &self.placement, is_over.clone());
                 threads.spawn(move || automatic.lock().control(watched, placement, &is_over));
+            }
+            if let Some(tuning) = &self.tuning {
+                let (watched, groups, is_over) = (&watched, &self.groups, is_over.clone());
+                let slice_ns = self.config.slice().as_nanos() as u64;
+                threads.spawn(move || tuning.lock().control(watched, groups, slice_ns, &is_over));
             }
             let workers: Vec<_> = (0..cores)
                 .map(|core| {

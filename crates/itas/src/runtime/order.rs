@@ -11,7 +11,7 @@ use sched_steps::fiber::Waker;
 use super::clock::now_ns;
 use super::slice;
 use super::trace::{Recorder, Slice};
-use crate::auto::GroupWork;
+use crate::auto::{GroupWork, PLACES};
 use crate::group::GroupId;
 use crate::scheduler::{Scheduler, Stops};
 
@@ -23,8 +23,8 @@ pub(super) const NO_GROUP: u32 = u32::MAX;
 pub(super) struct Shown {
     /// By slot: the group of its fiber.
     pub(super) groups: Box<[AtomicU32]>,
-    /// By group, as far as there is room: what its fibers did on this core.
-    work: Box<[WorkWords]>,
+    /// By group, as far as there is room, and by the slice's place in a row of its group: what its fibers did on this core.
+    work: Box<[[WorkWords; PLACES]]>,
     /// Operations that ended since the fiber that runs was chosen.
     operations: AtomicU64,
 }
@@ -43,9 +43,14 @@ impl Shown {
     pub(super) fn new(slots: usize) -> Shown {
         Shown {
             groups: (0..slots).map(|_| AtomicU32::new(NO_GROUP)).collect(),
-            work: (0..SHOWN_GROUPS).map(|_| WorkWords::default()).collect(),
+            work: (0..SHOWN_GROUPS).map(|_| Default::default()).collect(),
             operations: AtomicU64::new(0),
         }
+    }
+
+    /// Fibers that have not ended.
+    pub(super) fn live(&self) -> usize {
+        self.groups.iter().filter(|group| group.load(Ordering::Relaxed) != NO_GROUP).count()
     }
 
     /// The fiber that runs has ended an operation.
@@ -54,20 +59,21 @@ impl Shown {
         add(&self.operations, 1);
     }
 
-    /// A fiber of `group` has run for `ns`.
+    /// A fiber of `group` has run for `ns`, the slice number `place` in a row of that group.
     #[inline]
-    fn count_run(&self, group: GroupId, ns: u64) {
+    fn count_run(&self, group: GroupId, place: u64, ns: u64) {
         let operations = self.operations.load(Ordering::Relaxed);
         self.operations.store(0, Ordering::Relaxed);
-        if let Some(words) = self.work.get(group.index()) {
+        if let Some(places) = self.work.get(group.index()) {
+            let words = &places[(place.saturating_sub(1) as usize).min(PLACES - 1)];
             add(&words.operations, operations);
             add(&words.run_ns, ns);
         }
     }
 
     /// Adds what the fibers of each group did on this core so far.
-    pub(super) fn add_work(&self, sum: &mut [GroupWork]) {
-        for (sum, words) in sum.iter_mut().zip(&self.work) {
+    pub(super) fn add_work(&self, sum: &mut [[GroupWork; PLACES]]) {
+        for (sum, words) in sum.iter_mut().flatten().zip(self.work.iter().flatten()) {
             sum.operations += words.operations.load(Ordering::Relaxed);
             sum.run_ns += words.run_ns.load(Ordering::Relaxed);
         }
@@ -118,7 +124,8 @@ impl CoreState {
         self.running = None;
         self.read = Some(now);
         if let Some(group) = self.scheduler.group_of(fiber as u32) {
-            self.shown.count_run(group, now.saturating_sub(self.began_ns));
+            let place = self.scheduler.slices_in_a_row();
+            self.shown.count_run(group, place, now.saturating_sub(self.began_ns));
             self.recorder.record(Slice { group, fiber, began_ns: self.began_ns, ended_ns: now });
         }
         self.scheduler.stop(now, stops);

@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use sched_steps::fiber::Waker;
 
-use super::work::{Job, Work};
+use super::work::Work;
 use crate::group::{Group, GroupError, GroupId, Groups};
 use crate::placement::{Placement, PlacementWord};
 
@@ -94,6 +94,13 @@ impl Drop for Ticket {
             self.tally.wake_all();
         }
     }
+}
+
+/// Work on its way to a core. What counts it is told when it is dropped, wherever that is.
+pub(super) struct Job<'env> {
+    pub(super) group: GroupId,
+    pub(super) work: Box<dyn Work + 'env>,
+    pub(super) ticket: Ticket,
 }
 
 /// See the module.

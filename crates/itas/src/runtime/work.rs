@@ -1,7 +1,5 @@
 //! What a runtime runs.
 
-use crate::group::GroupId;
-
 /// Whether work goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -34,11 +32,4 @@ impl<F: FnOnce() + Send> Work for Once<F> {
         }
         Progress::Done
     }
-}
-
-/// Work on its way to a core. What counts it is told when it is dropped, wherever that is.
-pub(super) struct Job<'env> {
-    pub(super) group: GroupId,
-    pub(super) work: Box<dyn Work + 'env>,
-    pub(super) ticket: super::shared::Ticket,
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::background::Loop;
 use super::report::{PolicyFigures, TenantsReport};
 use super::tenant::{Tenant, TenantMix};
-use super::terminal::Terminal;
+use super::terminal::TenantTerminal;
 use super::{TenantPolicy, TenantsPlan, trace};
 use crate::engines::storage::store::Store;
 use crate::lab::interval::Ratio;
@@ -150,7 +150,7 @@ impl Hall<'_> {
                 let spawned = if number < fibers {
                     let (tenant, at) = (number % plan.tenants, number as u32);
                     let way = (plan.mix, plan.access);
-                    let mut terminal = Terminal::new(&tenants[tenant], world, way, (at, runs, plan.seed));
+                    let mut terminal = TenantTerminal::new(&tenants[tenant], world, way, (at, runs, plan.seed));
                     let work = move || {
                         if let Err(error) = terminal.transact() {
                             failure.lock().get_or_insert(error);

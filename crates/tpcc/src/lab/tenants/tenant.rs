@@ -32,7 +32,7 @@ const BATCH: usize = 500;
 const ROWS: Table<u64, [u8; ROW_BYTES]> = Table::new("rows");
 
 /// Rows of a tenant, under the keys from 0.
-pub(crate) struct Rows {
+pub(crate) struct TenantRows {
     pub(super) database: Database,
     pub(super) table: OpenTable<u64, [u8; ROW_BYTES]>,
     pub(super) len: u64,
@@ -40,7 +40,7 @@ pub(crate) struct Rows {
 
 /// A tenant's data.
 pub(crate) enum Tenant {
-    Rows(Rows),
+    Rows(TenantRows),
     Warehouse(Store),
 }
 
@@ -90,7 +90,7 @@ impl Tenant {
             database.transact(|tx| tx.put_many(&ROWS, &batch)).map_err(failed)?;
         }
         let table = database.table(&ROWS).map_err(failed)?;
-        Ok(Tenant::Rows(Rows { database, table, len: rows }))
+        Ok(Tenant::Rows(TenantRows { database, table, len: rows }))
     }
 
     /// A copy, in memory, of a database with a warehouse.

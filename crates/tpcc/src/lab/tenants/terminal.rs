@@ -3,7 +3,7 @@
 use storage::TxnError;
 
 use super::Access;
-use super::tenant::{ROW_BYTES, Rows, Tenant, TenantMix, failed};
+use super::tenant::{ROW_BYTES, Tenant, TenantMix, TenantRows, failed};
 use crate::engines::storage::store::Store;
 use crate::workload::engine::OpenTransaction;
 use crate::workload::error::Error;
@@ -21,7 +21,7 @@ const RANGES: usize = 4;
 const RANGE_ROWS: u64 = 100;
 
 /// See the module.
-pub(crate) struct Terminal<'a> {
+pub(crate) struct TenantTerminal<'a> {
     tenant: &'a Tenant,
     mix: TenantMix,
     access: Access,
@@ -34,15 +34,15 @@ pub(crate) struct Terminal<'a> {
     sequence: u64,
 }
 
-impl<'a> Terminal<'a> {
+impl<'a> TenantTerminal<'a> {
     /// Terminal `number` of all; `run` differs from run to run on one database.
     pub(crate) fn new(
         tenant: &'a Tenant,
         world: Option<&'a InputSpace>,
         (mix, access): (TenantMix, Access),
         (number, run, seed): (u32, u32, u64),
-    ) -> Terminal<'a> {
-        Terminal {
+    ) -> TenantTerminal<'a> {
+        TenantTerminal {
             tenant,
             mix,
             access,
@@ -79,7 +79,7 @@ impl<'a> Terminal<'a> {
         }
     }
 
-    fn point(&mut self, rows: &Rows) -> Result<(), Error> {
+    fn point(&mut self, rows: &TenantRows) -> Result<(), Error> {
         let tx = rows.database.begin().map_err(failed)?;
         let mut sum = 0u64;
         for _ in 0..READS {
@@ -91,7 +91,7 @@ impl<'a> Terminal<'a> {
         tx.commit().map(drop).map_err(failed)
     }
 
-    fn sysbench(&mut self, rows: &Rows) -> Result<(), Error> {
+    fn sysbench(&mut self, rows: &TenantRows) -> Result<(), Error> {
         let reads: [u64; READS] = std::array::from_fn(|_| self.row(rows.len));
         let ranges: [u64; RANGES] = std::array::from_fn(|_| self.row(rows.len));
         let (updates, moved) = ([self.row(rows.len), self.row(rows.len)], self.row(rows.len));
