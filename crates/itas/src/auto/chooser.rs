@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{GroupWork, Mode};
 
 /// Rounds of windows before a mode may be dropped, and before the rest is decided.
-const LEAST_ROUNDS: usize = 3;
+const LEAST_ROUNDS: usize = 4;
 const MOST_ROUNDS: usize = 9;
 /// A mode whose median is this much below the best is dropped.
 const DROPPED_BELOW: f64 = 0.93;

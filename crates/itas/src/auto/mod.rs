@@ -85,12 +85,12 @@ pub struct AutoSettings {
 }
 
 impl AutoSettings {
-    /// For a load whose groups all had their turn, aggregated, after `cycle`: windows of one and a half of it, from 10 to
+    /// For a load whose groups all had their turn, aggregated, after `cycle`: windows of one and a half of it, from 30 to
     /// 250 ms.
     #[must_use]
     pub fn for_cycle(cycle: Duration) -> AutoSettings {
-        let window = (cycle * 3 / 2).clamp(Duration::from_millis(10), Duration::from_millis(250));
-        AutoSettings { window, windows_between_trials: 48 }
+        let window = (cycle * 3 / 2).clamp(Duration::from_millis(30), Duration::from_millis(250));
+        AutoSettings { window, windows_between_trials: 24 }
     }
 }
 

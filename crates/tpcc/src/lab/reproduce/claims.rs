@@ -83,6 +83,23 @@ pub(crate) const ON_PROCESSORS: [(Promise, Promise); 4] = [
     ),
 ];
 
+/// Throughput of itas against tas, reads, each group's set as large as the share of the L3 cache that is to be had.
+pub(crate) const ITAS_VS_TAS: Promise = promise("itas_vs_tas_at_l3_share", "times", None, AtLeast(1.15));
+/// Throughput of the automatic choice against the best fixed policy, in the worst cell of the map.
+pub(crate) const AUTO: Promise = promise("auto_vs_best_worst_cell", "times", None, AtLeast(0.97));
+/// Throughput of a tuned runtime against the best fixed agg_bonus.
+pub(crate) const TUNER: Promise = promise("tuner_vs_best_fixed_bonus", "times", None, AtLeast(0.95));
+/// Time until a tuned runtime has found its parameters again after the working sets have changed.
+pub(crate) const RECONVERGES: Promise = promise("tuner_reconverges_ms", "ms", None, AtMost(200.0));
+/// A scheduling decision, 64 groups of 8 fibers.
+pub(crate) const PICK_NEXT: Promise = promise("pick_next_ns", "ns", None, AtMost(60.0));
+/// Simulated against measured throughput on two cores.
+pub(crate) const ITAS_ERROR_P2: Promise = promise("simulator_error_p2", "share", None, AtMost(0.15));
+/// Throughput of loop programs beside databases, against fair.
+pub(crate) const BACKGROUND: Promise = promise("background_vs_fair", "times", None, AtLeast(0.98));
+/// The largest part of its bound that a wait reached.
+pub(crate) const LONGEST_WAIT: Promise = promise("longest_wait_vs_bound", "share", None, AtMost(1.0));
+
 impl Promise {
     /// The claim with an exact value.
     pub(crate) fn found(self, value: f64, note: impl Into<String>) -> Claim {

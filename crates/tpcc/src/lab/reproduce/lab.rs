@@ -228,7 +228,12 @@ impl Lab {
 
 /// Words of a text, and a path as the last of them.
 pub(crate) fn words(text: &str, path: &Path) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).chain([path.display().to_string()]).collect()
+    arguments(text).into_iter().chain([path.display().to_string()]).collect()
+}
+
+/// A line of arguments, none of which has a space in it.
+pub(crate) fn arguments(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
 fn key(count: &Count) -> String {

@@ -7,6 +7,7 @@ pub(crate) mod cachegrind;
 pub(crate) mod child;
 mod claims;
 pub(crate) mod directory;
+mod itas;
 pub(crate) mod lab;
 mod report;
 mod speculate;
@@ -47,7 +48,7 @@ pub(crate) struct Paper {
 }
 
 /// All papers.
-pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER];
+pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER, itas::PAPER];
 
 /// What experiments add to.
 #[derive(Debug, Default)]

@@ -1,0 +1,36 @@
+//! S. Yamada and S. Kusakabe, "Impact of Inter-Core Time Aggregation Scheduler on a Database Server Workload", AJIT 2009.
+//!
+//! The paper changes the scheduler of Linux and runs MySQL on a processor whose cores share an L2 cache of 4 MiB. Here fibers
+//! are scheduled, the databases lie in one process, and cores have L2 caches of their own and share an L3. Its figures are
+//! pictures whose numbers are not in its text; beside our values stands what the text says.
+
+mod oltp;
+mod regime;
+
+use super::{Experiment, Paper};
+
+/// The paper and its experiments.
+pub(super) const PAPER: Paper = Paper {
+    id: "itas",
+    title: "Yamada and Kusakabe, Impact of Inter-Core Time Aggregation Scheduler on a Database Server Workload, AJIT 2009",
+    experiments: &[
+        Experiment {
+            id: "itas-fig7",
+            title: "OLTP program: time against fair by size of the database",
+            minutes: (6.0, 1.5),
+            run: oltp::fig7,
+        },
+        Experiment {
+            id: "itas-fig10",
+            title: "OLTP program: throughput of loop programs beside it",
+            minutes: (6.0, 1.5),
+            run: oltp::fig10,
+        },
+        Experiment {
+            id: "itas-regime",
+            title: "where aggregation gains: working set by length of a slice",
+            minutes: (12.0, 3.0),
+            run: regime::regime,
+        },
+    ],
+};

@@ -1,0 +1,127 @@
+//! Figures 7 and 10: the OLTP program of SysBench and loop programs beside it, from runs of `tpcc tenants`.
+
+use serde_json::Value;
+
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::claims;
+use crate::lab::reproduce::lab::{Lab, SEED, arguments};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+
+/// Rows of a database, around the caches: 128 KiB to 16 MiB. (The paper's 20,000 lines are 3.8 MB.)
+const ROWS: [u32; 6] = [1_024, 4_096, 8_192, 16_384, 32_768, 131_072];
+const ROWS_QUICK: [u32; 3] = [1_024, 8_192, 32_768];
+/// Ways of choosing rows.
+const ACCESS: [&str; 2] = ["uniform", "gaussian"];
+const TENANTS: u32 = 4;
+const LOOPS: u32 = 2;
+const SLICE_US: u32 = 500;
+const POLICIES: [&str; 4] = ["tas", "packed", "itas", "auto"];
+const SIZE: &str = "MiB of a tenant's rows";
+
+/// A run of all policies, by way of choosing rows and number of rows.
+fn run(lab: &mut Lab, access: &str, rows: u32) -> Result<Value, Error> {
+    let key = format!("tenants {access} {rows}");
+    if let Some(known) = lab.known(&key) {
+        return Ok(known);
+    }
+    let seconds = if lab.quick { 2 } else { 8 };
+    lab.say(&format!("{TENANTS} tenants of {rows} rows, {access}, {LOOPS} loops, {seconds} s of each policy"));
+    let how = format!(
+        "tenants --mix sysbench-oltp --tenants {TENANTS} --terminals-per-tenant 8 --background {LOOPS} --rows {rows} --access \
+         {access} --slice-us {SLICE_US} --duration {seconds} --seed {SEED} --policy fair,tas,packed,itas,auto"
+    );
+    let run = lab.tpcc(&arguments(&how))?;
+    lab.know(key, run.clone());
+    Ok(run)
+}
+
+/// All runs.
+pub(super) fn runs(lab: &mut Lab) -> Result<Vec<(&'static str, u32, Value)>, Error> {
+    let sizes: &[u32] = if lab.quick { &ROWS_QUICK } else { &ROWS };
+    let mut runs = Vec::new();
+    for access in ACCESS {
+        for &rows in sizes {
+            runs.push((access, rows, run(lab, access, rows)?));
+        }
+    }
+    Ok(runs)
+}
+
+/// A measured ratio of throughputs with its interval.
+pub(super) fn ratio(run: &Value, policy: &str) -> Option<Spread> {
+    let of = |end: &str| run[end][policy].as_f64();
+    Some(Spread { mid: of("ratio")?, low: of("ratio_low")?, high: of("ratio_high")? })
+}
+
+/// MiB of so many rows.
+pub(super) fn mib(rows: u32) -> f64 {
+    f64::from(rows) * 128.0 / f64::from(1 << 20)
+}
+
+/// Figure 7.
+pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let runs = runs(lab)?;
+    for access in ACCESS {
+        for policy in POLICIES {
+            let mut series =
+                Series::new(format!("itas-fig7 {access}, {policy}"), SIZE, "time of a transaction, fair = 1");
+            for (_, rows, run) in runs.iter().filter(|(of, ..)| *of == access) {
+                let time = ratio(run, policy).map(|Spread { mid, low, high }| Spread {
+                    mid: 1.0 / mid,
+                    low: 1.0 / high,
+                    high: 1.0 / low,
+                });
+                series.push(mib(*rows), time);
+            }
+            findings.series.push(series);
+        }
+    }
+    longest_waits(&runs.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
+    Ok(())
+}
+
+/// Figure 10.
+pub(super) fn fig10(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let runs = runs(lab)?;
+    let loops = |run: &Value, policy: &str| run["policies"][policy]["background_per_s"].as_f64();
+    let against_fair = |run: &Value, policy: &str| Some(loops(run, policy)? / loops(run, "fair")?);
+    for access in ACCESS {
+        for policy in POLICIES {
+            let name = format!("itas-fig10 {access}, {policy}");
+            let mut series = Series::new(name, SIZE, "iterations of loop programs, fair = 1");
+            for (_, rows, run) in runs.iter().filter(|(of, ..)| *of == access) {
+                series.push(mib(*rows), against_fair(run, policy).map(Spread::exact));
+            }
+            findings.series.push(series);
+        }
+    }
+    let of = |policy: &str| {
+        let mut all: Vec<f64> = runs.iter().filter_map(|(.., run)| against_fair(run, policy)).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
+    };
+    let worst = ["tas", "itas", "auto"].into_iter().filter_map(of).reduce(f64::min);
+    let note = "the least of tas, itas and auto; medians over sizes and ways of choosing rows";
+    findings.claim(match worst {
+        Some(worst) => claims::BACKGROUND.found(worst, note),
+        None => claims::BACKGROUND.missing("no run with loops"),
+    });
+    longest_waits(&runs.into_iter().map(|(.., run)| run).collect::<Vec<_>>(), findings);
+    Ok(())
+}
+
+/// The claim on waits, from whatever was run.
+pub(super) fn longest_waits(runs: &[Value], findings: &mut Results) {
+    let of_run = |run: &Value| {
+        let policies = run["policies"].as_object()?;
+        policies.values().filter_map(|figures| figures["wait_to_bound"].as_f64()).reduce(f64::max)
+    };
+    let longest = runs.iter().filter_map(of_run).reduce(f64::max);
+    let known =
+        findings.claims.iter().find(|claim| claim.name == claims::LONGEST_WAIT.name).and_then(|claim| claim.value);
+    if let Some(longest) = longest.into_iter().chain(known).reduce(f64::max) {
+        findings.claims.retain(|claim| claim.name != claims::LONGEST_WAIT.name);
+        findings.claim(claims::LONGEST_WAIT.found(longest, "over all policies, cores and rounds of what was run"));
+    }
+}
