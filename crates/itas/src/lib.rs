@@ -19,6 +19,7 @@ mod publish;
 mod queue;
 mod runtime;
 mod scheduler;
+pub mod simulate;
 mod stats;
 pub mod virtual_time;
 

@@ -306,6 +306,13 @@ impl Scheduler {
         self.extremes.wait_bound()
     }
 
+    /// The longest wait of a fiber, as a part of the bound; at most 1.
+    #[must_use]
+    pub fn longest_wait_to_bound(&self) -> f64 {
+        let bound = self.wait_bound().as_nanos() as f64;
+        if bound == 0.0 { 0.0 } else { self.statistics.longest_wait_ns() as f64 / bound }
+    }
+
     /// What the core did.
     #[must_use]
     pub fn statistics(&self) -> &CoreStatistics {

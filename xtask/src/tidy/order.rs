@@ -52,6 +52,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
             "virtual_time",
             "placement",
             "auto",
+            "simulate",
             "runtime",
         ],
     ),

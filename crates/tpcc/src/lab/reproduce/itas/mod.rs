@@ -4,8 +4,11 @@
 //! are scheduled, the databases lie in one process, and cores have L2 caches of their own and share an L3. Its figures are
 //! pictures whose numbers are not in its text; beside our values stands what the text says.
 
+mod load;
+mod memory;
 mod oltp;
 mod regime;
+mod tuner;
 
 use super::{Experiment, Paper};
 
@@ -14,6 +17,12 @@ pub(super) const PAPER: Paper = Paper {
     id: "itas",
     title: "Yamada and Kusakabe, Impact of Inter-Core Time Aggregation Scheduler on a Database Server Workload, AJIT 2009",
     experiments: &[
+        Experiment {
+            id: "itas-fig4",
+            title: "memory program: time against fair by size of a block, shared by siblings and not",
+            minutes: (8.0, 0.4),
+            run: memory::fig4,
+        },
         Experiment {
             id: "itas-fig7",
             title: "OLTP program: time against fair by size of the database",
@@ -31,6 +40,24 @@ pub(super) const PAPER: Paper = Paper {
             title: "where aggregation gains: working set by length of a slice",
             minutes: (12.0, 3.0),
             run: regime::regime,
+        },
+        Experiment {
+            id: "itas-l3",
+            title: "reads of sets as large as the share of the L3 that is to be had",
+            minutes: (1.0, 0.4),
+            run: memory::l3_share,
+        },
+        Experiment {
+            id: "itas-tuner",
+            title: "agg_bonus found while running, against fixed ones, and after a change",
+            minutes: (1.5, 0.5),
+            run: tuner::tuner,
+        },
+        Experiment {
+            id: "itas-decision",
+            title: "what a scheduling decision costs",
+            minutes: (0.1, 0.1),
+            run: tuner::decision,
         },
     ],
 };

@@ -1,0 +1,391 @@
+//! What a policy does on cores that this machine does not have, or with caches that it does not have.
+//!
+//! Real [schedulers](crate::Scheduler) run in [virtual time](crate::virtual_time) over a model of a memory: each core has a
+//! private cache (L2), all share a last one (L3) that holds what the private ones have given up (exclusive), and behind it is
+//! memory. Operations read random lines of their group's working set; what a read costs depends on where its line is.
+//!
+//! Only some of the lines are followed, one in [`SAMPLED`]: the caches are as much smaller, every followed read stands for so
+//! many. (Sampling by lines keeps the share of hits of a cache that evicts the line not used for longest, as long as lines are
+//! read at random.) Writes, prefetchers, and the caches above the L2 are not modelled.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::auto::Mode;
+use crate::group::{Aggregation, GroupError, GroupId, Groups};
+use crate::publish::Board;
+use crate::scheduler::{CoreSettings, Scheduler};
+use crate::virtual_time::{After, Model, Run, VirtualCores};
+
+/// One line in so many is followed.
+pub const SAMPLED: usize = 16;
+
+/// A memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Caches {
+    /// Bytes of each core's private cache.
+    pub private_bytes: usize,
+    /// Bytes of the shared cache, or the share of it that is to be had.
+    pub shared_bytes: usize,
+    /// Bytes of a line.
+    pub line: usize,
+    /// A read from the private cache, in nanoseconds.
+    pub private_ns: f64,
+    /// A read from the shared cache.
+    pub shared_ns: f64,
+    /// A read from memory.
+    pub memory_ns: f64,
+}
+
+/// Groups of fibers that read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Groups.
+    pub groups: usize,
+    /// Fibers of each.
+    pub siblings: usize,
+    /// Bytes of a group's working set.
+    pub set_bytes: usize,
+    /// Random reads of an operation, each after the one before.
+    pub reads: usize,
+    /// Time of an operation beside its reads, in nanoseconds.
+    pub work_ns: f64,
+}
+
+/// How it is scheduled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Policy and placement.
+    pub mode: Mode,
+    /// Cores.
+    pub cores: usize,
+    /// Length of a slice.
+    pub slice: Duration,
+    /// Parameters of all groups.
+    pub aggregation: Aggregation,
+}
+
+/// What a simulated run did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Simulated {
+    /// Operations of all cores, a second.
+    pub operations_per_s: f64,
+    /// Reads of an operation that missed the private cache.
+    pub private_misses: f64,
+    /// Reads of an operation that came from memory.
+    pub shared_misses: f64,
+    /// The largest part of its bound that a wait reached.
+    pub wait_to_bound: f64,
+}
+
+/// Simulates `load` for `time` of each core, after as much that does not count.
+///
+/// # Errors
+/// More groups than a table holds.
+///
+/// # Panics
+/// If there are no cores, groups or siblings, or a set is smaller than a line.
+pub fn simulate(caches: &Caches, load: &Load, setting: &Setting, time: Duration) -> Result<Simulated, GroupError> {
+    assert!(setting.cores > 0 && load.groups > 0 && load.siblings > 0, "nothing to simulate");
+    assert!(load.set_bytes >= caches.line, "a set smaller than a line");
+    let (groups, board) = (Groups::new(), Arc::new(Board::new(setting.cores)));
+    let ids = (0..load.groups)
+        .map(|n| groups.add(&n.to_string(), crate::DEFAULT_WEIGHT, setting.aggregation))
+        .collect::<Result<Vec<GroupId>, _>>()?;
+    let groups = Arc::new(groups);
+    let settings = CoreSettings { slice: setting.slice, ..CoreSettings::default() };
+    let scheduler =
+        |core| Scheduler::new(core, Arc::clone(&groups), Arc::clone(&board), setting.mode.policy(), settings);
+    let mut cores = VirtualCores::new((0..setting.cores).map(scheduler).collect());
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut fibers = vec![0; setting.cores];
+    let mut order: Vec<usize> = (0..load.groups * load.siblings).collect();
+    for last in (1..order.len()).rev() {
+        order.swap(last, random.below(last as u64 + 1) as usize);
+    }
+    for number in order {
+        let (group, seat) = (ids[number % load.groups], number / load.groups);
+        let core = setting.mode.placement().core(group, seat, setting.cores);
+        cores.arrive(core, fibers[core], group, 0);
+        fibers[core] += 1;
+    }
+    let mut memory = Memory::new(caches, load, setting.cores);
+    memory.random = random;
+    let run_until = |cores: &mut VirtualCores, until: Duration, memory: &mut Memory| {
+        while u128::from(cores.now_ns()) < until.as_nanos() {
+            cores.run(64, memory)?;
+        }
+        Ok::<_, GroupError>(())
+    };
+    run_until(&mut cores, time, &mut memory)?;
+    memory.counts = Counts::default();
+    let begun = cores.now_ns();
+    run_until(&mut cores, 2 * time, &mut memory)?;
+    let elapsed = (cores.now_ns() - begun) as f64 / 1e9;
+    let Counts { operations, private_misses, shared_misses } = memory.counts;
+    let each = |misses: f64| misses / operations.max(1.0);
+    let waits = (0..setting.cores).map(|core| cores.scheduler(core).longest_wait_to_bound());
+    Ok(Simulated {
+        operations_per_s: operations / elapsed,
+        private_misses: each(private_misses),
+        shared_misses: each(shared_misses),
+        wait_to_bound: waits.fold(0.0, f64::max),
+    })
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    operations: f64,
+    private_misses: f64,
+    shared_misses: f64,
+}
+
+/// The memory, as the model of what fibers do.
+struct Memory {
+    caches: Caches,
+    load: Load,
+    private: Vec<Lru>,
+    shared: Lru,
+    /// Lines of a set that are followed.
+    lines: u64,
+    random: Random,
+    counts: Counts,
+    /// By core: reads that are owed to the followed ones.
+    owed: Vec<f64>,
+}
+
+impl Memory {
+    fn new(caches: &Caches, load: &Load, cores: usize) -> Memory {
+        let followed = |bytes: usize| (bytes / caches.line / SAMPLED).max(1);
+        Memory {
+            caches: *caches,
+            load: *load,
+            private: (0..cores).map(|_| Lru::new(followed(caches.private_bytes))).collect(),
+            shared: Lru::new(followed(caches.shared_bytes)),
+            lines: followed(load.set_bytes) as u64,
+            random: Random(1),
+            counts: Counts::default(),
+            owed: vec![0.0; cores],
+        }
+    }
+
+    /// One read of a followed line: its time.
+    fn read(&mut self, core: usize, group: GroupId) -> f64 {
+        let line = ((group.index() as u64) << 32) | self.random.below(self.lines);
+        if self.private[core].touch(line) {
+            return self.caches.private_ns;
+        }
+        self.counts.private_misses += SAMPLED as f64;
+        let was_shared = self.shared.remove(line);
+        let elsewhere = !was_shared && self.private.iter().any(|other| other.holds(line));
+        if let Some(evicted) = self.private[core].insert(line) {
+            // A copy that another core still has is not put aside.
+            if !self.private.iter().any(|other| other.holds(evicted)) {
+                self.shared.insert(evicted);
+            }
+        }
+        if was_shared || elsewhere {
+            return self.caches.shared_ns;
+        }
+        self.counts.shared_misses += SAMPLED as f64;
+        self.caches.memory_ns
+    }
+}
+
+impl Model for Memory {
+    fn run(&mut self, core: usize, _fiber: u32, group: GroupId, slice_ns: u64, _now_ns: u64) -> Run {
+        // Operations until the slice is over; a followed read stands for as many as there are lines to one followed.
+        let reads_each = self.load.reads as f64;
+        let mut ns = 0.0;
+        while ns < slice_ns as f64 {
+            ns += self.load.work_ns;
+            self.counts.operations += 1.0;
+            self.owed[core] += reads_each;
+            while self.owed[core] >= SAMPLED as f64 {
+                self.owed[core] -= SAMPLED as f64;
+                ns += SAMPLED as f64 * self.read(core, group);
+            }
+        }
+        Run { ns: ns as u64, after: After::GoesOn }
+    }
+}
+
+/// A cache that gives up the line not used for longest.
+struct Lru {
+    room: usize,
+    at: HashMap<u64, usize>,
+    /// Lines in a ring by use; place 0 is its anchor.
+    ring: Vec<Entry>,
+    free: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    line: u64,
+    before: usize,
+    after: usize,
+}
+
+impl Lru {
+    fn new(room: usize) -> Lru {
+        Lru { room, at: HashMap::with_capacity(room), ring: vec![Entry::default()], free: Vec::new() }
+    }
+
+    fn holds(&self, line: u64) -> bool {
+        self.at.contains_key(&line)
+    }
+
+    /// Uses a line; false if it is not there.
+    fn touch(&mut self, line: u64) -> bool {
+        let Some(&at) = self.at.get(&line) else { return false };
+        self.unlink(at);
+        self.link(at);
+        true
+    }
+
+    /// Adds a line that is not there; gives what had to go for it.
+    fn insert(&mut self, line: u64) -> Option<u64> {
+        let evicted = (self.at.len() == self.room).then(|| {
+            let oldest = self.ring[0].before;
+            let evicted = self.ring[oldest].line;
+            self.remove(evicted);
+            evicted
+        });
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.ring.push(Entry::default());
+            self.ring.len() - 1
+        });
+        self.ring[at].line = line;
+        self.at.insert(line, at);
+        self.link(at);
+        evicted
+    }
+
+    /// Takes a line out; false if it is not there.
+    fn remove(&mut self, line: u64) -> bool {
+        let Some(at) = self.at.remove(&line) else { return false };
+        self.unlink(at);
+        self.free.push(at);
+        true
+    }
+
+    fn unlink(&mut self, at: usize) {
+        let Entry { before, after, .. } = self.ring[at];
+        self.ring[before].after = after;
+        self.ring[after].before = before;
+    }
+
+    /// Behind the anchor: used last.
+    fn link(&mut self, at: usize) {
+        let first = self.ring[0].after;
+        self.ring[at].after = first;
+        self.ring[at].before = 0;
+        self.ring[first].before = at;
+        self.ring[0].after = at;
+    }
+}
+
+/// A small generator, the same everywhere (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        ((u128::from(self.0) * u128::from(n)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const CACHES: Caches = Caches {
+        private_bytes: 1 << 20,
+        shared_bytes: 16 << 20,
+        line: 64,
+        private_ns: 5.0,
+        shared_ns: 20.0,
+        memory_ns: 100.0,
+    };
+
+    fn setting(mode: Mode, slice_us: u64, limit: u32) -> Setting {
+        let aggregation = Aggregation { bonus: Duration::from_secs(1), limit };
+        Setting { mode, cores: 1, slice: Duration::from_micros(slice_us), aggregation }
+    }
+
+    fn run(load: Load, setting: Setting) -> Simulated {
+        simulate(&CACHES, &load, &setting, Duration::from_millis(60)).unwrap()
+    }
+
+    /// All sets fit the private cache: every read comes from there.
+    #[test]
+    fn what_fits_the_private_cache_costs_its_reads() {
+        let load = Load { groups: 2, siblings: 4, set_bytes: 256 << 10, reads: 16, work_ns: 20.0 };
+        let simulated = run(load, setting(Mode::Fair, 50, 16));
+        assert!((simulated.operations_per_s - 1e9 / (20.0 + 16.0 * 5.0)).abs() < 1e4, "{simulated:?}");
+        assert_eq!((simulated.private_misses, simulated.shared_misses), (0.0, 0.0));
+    }
+
+    /// Sets that fill the private cache one by one: a row of slices loads its set once.
+    #[test]
+    fn a_row_of_siblings_loads_the_set_once() {
+        let load = Load { groups: 4, siblings: 4, set_bytes: 1 << 20, reads: 16, work_ns: 20.0 };
+        let fair = run(load, setting(Mode::Fair, 100, 16));
+        let tas = run(load, setting(Mode::Tas, 100, 40));
+        // A set has 16,384 lines; 41 slices of 100 us make some 40,000 operations of 16 reads.
+        assert!(tas.private_misses < 1.0, "{tas:?}");
+        assert!(fair.private_misses > 6.0 && fair.shared_misses == 0.0, "{fair:?}");
+        assert!(tas.operations_per_s > 1.5 * fair.operations_per_s, "{tas:?} {fair:?}");
+    }
+
+    #[test]
+    fn what_exceeds_the_shared_cache_comes_from_memory() {
+        let load = Load { groups: 8, siblings: 2, set_bytes: 8 << 20, reads: 16, work_ns: 20.0 };
+        let simulated = run(load, setting(Mode::Fair, 50, 16));
+        assert!(simulated.shared_misses > 8.0, "{simulated:?}");
+        assert!(simulated.wait_to_bound <= 1.0);
+    }
+
+    /// Two cores that read one set at the same time share what is in the shared cache.
+    #[test]
+    fn siblings_on_two_cores_share_the_shared_cache() {
+        let load = Load { groups: 4, siblings: 8, set_bytes: 12 << 20, reads: 16, work_ns: 20.0 };
+        let two = |mode| run(load, Setting { cores: 2, ..setting(mode, 500, 16) });
+        let (tas, itas) = (two(Mode::Tas), two(Mode::Itas));
+        assert!(itas.shared_misses < 0.9 * tas.shared_misses, "{itas:?} {tas:?}");
+    }
+
+    proptest! {
+        /// Against a list in the order of use.
+        #[test]
+        fn the_cache_gives_up_what_was_not_used_for_longest(steps in prop::collection::vec((0u64..12, 0u8..3), 1..200)) {
+            let (mut cache, mut list) = (Lru::new(5), Vec::<u64>::new());
+            for (line, step) in steps {
+                let at = list.iter().position(|known| *known == line);
+                match step {
+                    0 => {
+                        prop_assert_eq!(cache.remove(line), at.is_some());
+                        at.map(|at| list.remove(at));
+                    }
+                    _ if at.is_some() => {
+                        prop_assert!(cache.touch(line));
+                        at.map(|at| list.remove(at));
+                        list.push(line);
+                    }
+                    _ => {
+                        prop_assert!(!cache.touch(line));
+                        let evicted = (list.len() == 5).then(|| list.remove(0));
+                        prop_assert_eq!(cache.insert(line), evicted);
+                        list.push(line);
+                    }
+                }
+                prop_assert!(list.iter().all(|line| cache.holds(*line)) && cache.at.len() == list.len());
+            }
+        }
+    }
+}

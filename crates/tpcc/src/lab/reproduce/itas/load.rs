@@ -1,0 +1,215 @@
+//! The memory program of SysBench, as the paper changed it, and random reads: loads whose working set is all there is to them.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use itas::auto::{Mode, TunerSettings};
+use itas::{Aggregation, GroupId, Progress, Report, Runtime};
+
+use crate::engines::storage::fibers;
+use crate::workload::error::Error;
+use crate::workload::generate::Random;
+use crate::workload::interrupt;
+
+/// Bytes of a cache line.
+pub(super) const LINE: usize = 64;
+/// Reads of an operation that reads at random.
+const READS: usize = 256;
+
+/// How an operation goes over its block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pass {
+    /// Once over all of it, reading and writing a word of each line; the paper's.
+    Writes,
+    /// Some hundred reads at random places, each of which says where the next one is.
+    Reads,
+}
+
+/// Groups of siblings and their blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemoryLoad {
+    pub(super) groups: usize,
+    pub(super) siblings: usize,
+    pub(super) block_bytes: usize,
+    /// Siblings share their block (global mode); each has one of its own otherwise (local mode).
+    pub(super) shared: bool,
+    pub(super) pass: Pass,
+}
+
+/// Memory of a fiber or of siblings: a word in each line, which leads through all lines at random.
+struct Block {
+    lines: Box<[Line]>,
+}
+
+#[repr(align(64))]
+struct Line {
+    next: AtomicU32,
+    word: AtomicU64,
+}
+
+impl Block {
+    /// So many bytes; one cycle leads through all lines (Sattolo's shuffle).
+    fn new(bytes: usize, random: &mut Random) -> Block {
+        let n = (bytes / LINE).max(1);
+        let mut next: Vec<u32> = (0..n as u32).collect();
+        for last in (1..n).rev() {
+            next.swap(last, random.within(0, last as u32 - 1) as usize);
+        }
+        let line = |next| Line { next: AtomicU32::new(next), word: AtomicU64::new(0) };
+        Block { lines: next.into_iter().map(line).collect() }
+    }
+
+    /// One operation, from place `at` on; `share` of the lines take part.
+    fn go(&self, pass: Pass, at: &mut u32, share: f64) {
+        match pass {
+            Pass::Writes => {
+                let mut sum = 0;
+                for line in &self.lines {
+                    sum += line.word.load(Ordering::Relaxed);
+                    line.word.store(sum, Ordering::Relaxed);
+                }
+                black_box(sum);
+            }
+            Pass::Reads => {
+                let last = ((self.lines.len() as f64 * share) as u32).max(1);
+                for _ in 0..READS {
+                    let next = self.lines[*at as usize].next.load(Ordering::Relaxed);
+                    // A part of the lines: the same walk, folded into them. The remainder depends on what was read.
+                    *at = if share < 1.0 { next % last } else { next };
+                }
+            }
+        }
+    }
+}
+
+/// What schedules a load.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum How {
+    /// A mode, with these parameters of all groups.
+    Fixed(Mode, Aggregation),
+    /// TAS whose parameters are found while it runs.
+    Tuned(TunerSettings),
+}
+
+/// A load with its memory, run in several ways in turn.
+pub(super) struct Memory {
+    load: MemoryLoad,
+    blocks: Vec<Block>,
+    runs: u64,
+    /// Share of each block that random reads use, in 1/1,000.
+    pub(super) share: Arc<AtomicUsize>,
+}
+
+/// What a run came to.
+pub(super) struct MemoryRun {
+    pub(super) operations_per_s: f64,
+    pub(super) report: Report,
+}
+
+/// A way of scheduling a load, kept from run to run.
+pub(super) struct Way {
+    runtime: Runtime,
+    groups: Vec<GroupId>,
+}
+
+impl Way {
+    pub(super) fn new(load: &MemoryLoad, how: How, slice: Duration, workers: usize) -> Result<Way, Error> {
+        let builder = Runtime::builder().workers(workers).fibers(load.groups * load.siblings).slice(slice).pin(true);
+        let (builder, aggregation) = match how {
+            How::Fixed(mode, aggregation) => {
+                (builder.policies(move |_| mode.policy()).placement(mode.placement()), aggregation)
+            }
+            How::Tuned(settings) => (builder.policy(itas::policy::Tas).tuned(settings), Aggregation::default()),
+        };
+        let runtime = fibers::runtime(builder).map_err(|error| Error::failed(error.to_string()))?;
+        let groups = (0..load.groups)
+            .map(|n| runtime.groups().add(&format!("group {n}"), itas::DEFAULT_WEIGHT, aggregation))
+            .collect::<Result<_, _>>()
+            .map_err(|error| Error::failed(error.to_string()))?;
+        Ok(Way { runtime, groups })
+    }
+
+    /// The parameters of the first group, for another thread to look at while it runs.
+    pub(super) fn parameters(&self) -> impl Fn() -> Option<Aggregation> + Send + use<> {
+        let (groups, first) = (self.runtime.groups().clone(), self.groups[0]);
+        move || groups.aggregation(first).ok()
+    }
+}
+
+impl Memory {
+    pub(super) fn new(load: MemoryLoad, seed: u64) -> Memory {
+        let n = if load.shared { load.groups } else { load.groups * load.siblings };
+        let mut random = Random::stream(seed, load.block_bytes as u64);
+        let blocks = (0..n).map(|_| Block::new(load.block_bytes, &mut random)).collect();
+        Memory { load, blocks, runs: 0, share: Arc::new(AtomicUsize::new(1000)) }
+    }
+
+    /// Runs all fibers for `length`, after a fifth of it that does not count; `meanwhile` is called on this thread in that
+    /// time, with what is left of it, and returns when it is over.
+    pub(super) fn run(
+        &mut self,
+        way: &mut Way,
+        length: Duration,
+        meanwhile: impl FnOnce(Duration),
+    ) -> Result<MemoryRun, Error> {
+        if interrupt::requested() {
+            return Err(Error::failed("reproduce: interrupted"));
+        }
+        self.runs += 1;
+        let Memory { load, blocks, runs, share } = &*self;
+        let (stop, operations) = (AtomicBool::new(false), AtomicU64::new(0));
+        let fibers = load.groups * load.siblings;
+        let counts: Vec<AtomicU64> = (0..fibers * LINE / 8).map(|_| AtomicU64::new(0)).collect();
+        let total = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+        let mut order: Vec<usize> = (0..fibers).collect();
+        Random::stream(*runs, 7).shuffle(&mut order);
+        let groups = &way.groups;
+        let ran = way.runtime.run(|spawner| {
+            for &fiber in &order {
+                let group = fiber % load.groups;
+                let block = &blocks[if load.shared { group } else { fiber }];
+                // A count on a line of its own.
+                let (count, stop) = (&counts[fiber * LINE / 8], &stop);
+                let mut at = (fiber * 7919 % block.lines.len()) as u32;
+                let work = move || {
+                    block.go(load.pass, &mut at, share.load(Ordering::Relaxed) as f64 / 1000.0);
+                    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                    if stop.load(Ordering::Relaxed) { Progress::Done } else { Progress::More }
+                };
+                if spawner.spawn_work(groups[group], work).is_err() {
+                    break;
+                }
+            }
+            std::thread::sleep(length / 5);
+            let (before, begun) = (total(), Instant::now());
+            meanwhile(length);
+            let (after, elapsed) = (total(), begun.elapsed());
+            stop.store(true, Ordering::Relaxed);
+            operations.store(after - before, Ordering::Relaxed);
+            elapsed
+        });
+        let (elapsed, report) = ran.map_err(|error| Error::failed(error.to_string()))?;
+        Ok(MemoryRun { operations_per_s: operations.into_inner() as f64 / elapsed.as_secs_f64(), report })
+    }
+}
+
+/// What a read costs that depends on the one before, in nanoseconds, in a block of so many bytes.
+pub(super) fn read_ns(bytes: usize) -> f64 {
+    let block = Block::new(bytes, &mut Random::stream(3, bytes as u64));
+    let mut at = 0;
+    let reads = |operations: usize, at: &mut u32| (0..operations).for_each(|_| block.go(Pass::Reads, at, 1.0));
+    let operations = (2 * bytes / LINE / READS).clamp(200, 4_000);
+    reads(operations, &mut at);
+    let mut times: Vec<f64> = (0..5)
+        .map(|_| {
+            let begun = Instant::now();
+            reads(operations, &mut at);
+            begun.elapsed().as_secs_f64() * 1e9 / (operations * READS) as f64
+        })
+        .collect();
+    black_box(at);
+    times.sort_unstable_by(f64::total_cmp);
+    times[times.len() / 2]
+}

@@ -1,0 +1,142 @@
+//! Figures 4 and 5: the memory program by size of its blocks, and reads of a set as large as this process's share of the L3.
+
+use std::time::Duration;
+
+use itas::Aggregation;
+use itas::auto::Mode;
+
+use super::load::{How, Memory, MemoryLoad, MemoryRun, Pass, Way, read_ns};
+use crate::lab::interval::Ratio;
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::claims;
+use crate::lab::reproduce::lab::{Lab, SEED};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+
+/// Sizes of a block, in KiB.
+const BLOCKS_KIB: [usize; 10] = [16, 64, 256, 512, 1_024, 2_048, 4_096, 8_192, 16_384, 65_536];
+const BLOCKS_KIB_QUICK: [usize; 5] = [16, 256, 1_024, 4_096, 8_192];
+const GROUPS: usize = 8;
+const SIBLINGS: usize = 8;
+const WORKERS: usize = 2;
+/// The paper's agg_limit: with 25 siblings of a group on a core, each runs four times.
+const LIMIT: u32 = 100;
+/// Passes in which each way is measured.
+const ROUNDS: usize = 7;
+/// Memory of blocks that this process takes at most.
+const MOST_BYTES: usize = 2 << 30;
+
+/// Rates of several ways of scheduling one load, round by round, in turn.
+pub(super) fn in_turn(
+    memory: &mut Memory,
+    ways: &mut [Way],
+    rounds: usize,
+    length: Duration,
+) -> Result<Vec<Vec<MemoryRun>>, Error> {
+    let mut runs: Vec<Vec<MemoryRun>> = ways.iter().map(|_| Vec::new()).collect();
+    for round in 0..rounds {
+        for turn in 0..ways.len() {
+            let at = (round + turn) % ways.len();
+            let run = memory.run(&mut ways[at], length, std::thread::sleep)?;
+            runs[at].push(run);
+        }
+    }
+    Ok(runs)
+}
+
+/// Rates, round by round.
+pub(super) fn rates(runs: &[MemoryRun]) -> Vec<f64> {
+    runs.iter().map(|run| run.operations_per_s).collect()
+}
+
+pub(super) fn spread(ratio: Ratio) -> Spread {
+    Spread { mid: ratio.value, low: ratio.low, high: ratio.high }
+}
+
+/// Figure 4 (and what of figure 5 can be measured without counters of the processor).
+pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let sizes: &[usize] = if lab.quick { &BLOCKS_KIB_QUICK } else { &BLOCKS_KIB };
+    let modes = [Mode::Fair, Mode::Tas, Mode::Packed, Mode::Itas];
+    for shared in [true, false] {
+        let name = if shared { "global" } else { "local" };
+        let mut series: Vec<Series> = modes[1..]
+            .iter()
+            .map(|mode| {
+                let name = format!("itas-fig4 {name}, {}", mode.name());
+                Series::new(name, "KiB of a block", "time of a pass, fair = 1")
+            })
+            .collect();
+        for &kib in sizes {
+            let load =
+                MemoryLoad { groups: GROUPS, siblings: SIBLINGS, block_bytes: kib << 10, shared, pass: Pass::Writes };
+            let blocks = if shared { GROUPS } else { GROUPS * SIBLINGS };
+            if blocks * load.block_bytes > MOST_BYTES {
+                continue;
+            }
+            lab.say(&format!("memory program, {name}, blocks of {kib} KiB"));
+            let mut memory = Memory::new(load, SEED);
+            // A fiber gives way after a pass, however short it is: vruntimes count passes.
+            let slice = Duration::from_micros(1);
+            let aggregation = Aggregation { bonus: Duration::from_secs(1), limit: LIMIT };
+            let mut ways = modes
+                .iter()
+                .map(|mode| Way::new(&load, How::Fixed(*mode, aggregation), slice, WORKERS))
+                .collect::<Result<Vec<_>, _>>()?;
+            let length = Duration::from_millis(if lab.quick { 60 } else { 300 });
+            let runs = in_turn(&mut memory, &mut ways, ROUNDS, length)?;
+            let fair = rates(&runs[0]);
+            for (series, runs) in series.iter_mut().zip(&runs[1..]) {
+                // Time is the inverse of the rate.
+                series.push(kib as f64, Some(spread(Ratio::of(&fair, &rates(runs)))));
+            }
+        }
+        findings.series.extend(series);
+    }
+    Ok(())
+}
+
+/// Reads at random, each group's set as large as the share of the L3 that this process has now.
+pub(super) fn l3_share(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let mut latencies = Series::new("itas-l3 reads", "MiB", "ns a read that depends on the one before");
+    let sizes_kib = [256, 512, 1_024, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 65_536];
+    let points: Vec<(usize, f64)> = sizes_kib.iter().map(|kib| (kib << 10, read_ns(kib << 10))).collect();
+    for (bytes, ns) in &points {
+        latencies.push(*bytes as f64 / f64::from(1 << 20), Some(Spread::exact(*ns)));
+    }
+    findings.series.push(latencies);
+    let share = l3_share_of(&points);
+    lab.say(&format!("this process has about {:.1} MiB of the L3", share as f64 / f64::from(1 << 20)));
+    let load = MemoryLoad { groups: 4, siblings: 8, block_bytes: share, shared: true, pass: Pass::Reads };
+    let mut memory = Memory::new(load, SEED);
+    let aggregation = Aggregation { bonus: Duration::from_secs(1), limit: 32 };
+    let mut ways = [Mode::Tas, Mode::Itas, Mode::Fair]
+        .iter()
+        .map(|mode| Way::new(&load, How::Fixed(*mode, aggregation), Duration::from_micros(500), WORKERS))
+        .collect::<Result<Vec<_>, _>>()?;
+    let length = Duration::from_millis(if lab.quick { 500 } else { 2_000 });
+    let runs = in_turn(&mut memory, &mut ways, ROUNDS, length)?;
+    let after = read_ns(share);
+    let mut series = Series::new("itas-l3 throughput", "policy", "reads, fair = 1");
+    let fair = rates(&runs[2]);
+    for (name, runs) in [("tas", &runs[0]), ("itas", &runs[1])] {
+        series.push(name, Some(spread(Ratio::of(&rates(runs), &fair))));
+    }
+    findings.series.push(series);
+    let ratio = spread(Ratio::of(&rates(&runs[1]), &rates(&runs[0])));
+    let note = format!(
+        "sets of {:.1} MiB, 4 groups; a read of such a set took {:.1} ns before and {after:.1} after",
+        share as f64 / f64::from(1 << 20),
+        points.iter().find(|(bytes, _)| *bytes >= share).map_or(0.0, |(_, ns)| *ns),
+    );
+    findings.claim(claims::ITAS_VS_TAS.measured(Some(ratio), note));
+    Ok(())
+}
+
+/// The largest size whose reads are nearer to those of the L3 than to those of memory.
+fn l3_share_of(points: &[(usize, f64)]) -> usize {
+    // A set beyond the private caches and within any share.
+    let l3 = points.iter().find(|(bytes, _)| *bytes == 3 << 20).map_or(0.0, |(_, ns)| *ns);
+    let memory = points.last().map_or(0.0, |(_, ns)| *ns);
+    let nearer = points.iter().take_while(|(_, ns)| *ns < (l3 + memory) / 2.0);
+    nearer.last().map_or(1 << 20, |(bytes, _)| *bytes)
+}
