@@ -38,6 +38,16 @@ pub struct Caches {
     pub memory_ns: f64,
 }
 
+/// How operations choose lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Each line of the set as likely as any other.
+    #[default]
+    Uniform,
+    /// Around the middle of the set, with a standard deviation of a tenth of it.
+    Gaussian,
+}
+
 /// Groups of fibers that read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
@@ -51,6 +61,8 @@ pub struct Load {
     pub reads: usize,
     /// Time of an operation beside its reads, in nanoseconds.
     pub work_ns: f64,
+    /// Which lines.
+    pub access: Access,
 }
 
 /// How it is scheduled.
@@ -170,9 +182,24 @@ impl Memory {
         }
     }
 
+    /// A line of a set.
+    fn line(&mut self) -> u64 {
+        match self.load.access {
+            Access::Uniform => self.random.below(self.lines),
+            Access::Gaussian => {
+                // The mean of four uniform numbers has a standard deviation of 0.144 of the range.
+                const STRETCH: f64 = 0.1 / 0.144_337;
+                let sum: u64 = (0..4).map(|_| self.random.below(self.lines)).sum();
+                let middle = self.lines as f64 / 2.0;
+                let line = middle + STRETCH * (sum as f64 / 4.0 - middle);
+                (line.max(0.0) as u64).min(self.lines - 1)
+            }
+        }
+    }
+
     /// One read of a followed line: its time.
     fn read(&mut self, core: usize, group: GroupId) -> f64 {
-        let line = ((group.index() as u64) << 32) | self.random.below(self.lines);
+        let line = ((group.index() as u64) << 32) | self.line();
         if self.private[core].touch(line) {
             return self.caches.private_ns;
         }
@@ -325,7 +352,8 @@ mod tests {
     /// All sets fit the private cache: every read comes from there.
     #[test]
     fn what_fits_the_private_cache_costs_its_reads() {
-        let load = Load { groups: 2, siblings: 4, set_bytes: 256 << 10, reads: 16, work_ns: 20.0 };
+        let load =
+            Load { groups: 2, siblings: 4, set_bytes: 256 << 10, reads: 16, work_ns: 20.0, access: Access::Uniform };
         let simulated = run(load, setting(Mode::Fair, 50, 16));
         assert!((simulated.operations_per_s - 1e9 / (20.0 + 16.0 * 5.0)).abs() < 1e4, "{simulated:?}");
         assert_eq!((simulated.private_misses, simulated.shared_misses), (0.0, 0.0));
@@ -334,7 +362,8 @@ mod tests {
     /// Sets that fill the private cache one by one: a row of slices loads its set once.
     #[test]
     fn a_row_of_siblings_loads_the_set_once() {
-        let load = Load { groups: 4, siblings: 4, set_bytes: 1 << 20, reads: 16, work_ns: 20.0 };
+        let load =
+            Load { groups: 4, siblings: 4, set_bytes: 1 << 20, reads: 16, work_ns: 20.0, access: Access::Uniform };
         let fair = run(load, setting(Mode::Fair, 100, 16));
         let tas = run(load, setting(Mode::Tas, 100, 40));
         // A set has 16,384 lines; 41 slices of 100 us make some 40,000 operations of 16 reads.
@@ -343,9 +372,20 @@ mod tests {
         assert!(tas.operations_per_s > 1.5 * fair.operations_per_s, "{tas:?} {fair:?}");
     }
 
+    /// A normal distribution keeps the middle of a set in the caches.
+    #[test]
+    fn what_is_read_more_often_stays() {
+        let of = |access| {
+            let load = Load { groups: 4, siblings: 4, set_bytes: 4 << 20, reads: 16, work_ns: 20.0, access };
+            run(load, setting(Mode::Tas, 100, 40)).private_misses
+        };
+        assert!(of(Access::Gaussian) < 0.7 * of(Access::Uniform));
+    }
+
     #[test]
     fn what_exceeds_the_shared_cache_comes_from_memory() {
-        let load = Load { groups: 8, siblings: 2, set_bytes: 8 << 20, reads: 16, work_ns: 20.0 };
+        let load =
+            Load { groups: 8, siblings: 2, set_bytes: 8 << 20, reads: 16, work_ns: 20.0, access: Access::Uniform };
         let simulated = run(load, setting(Mode::Fair, 50, 16));
         assert!(simulated.shared_misses > 8.0, "{simulated:?}");
         assert!(simulated.wait_to_bound <= 1.0);
@@ -354,7 +394,8 @@ mod tests {
     /// Two cores that read one set at the same time share what is in the shared cache.
     #[test]
     fn siblings_on_two_cores_share_the_shared_cache() {
-        let load = Load { groups: 4, siblings: 8, set_bytes: 12 << 20, reads: 16, work_ns: 20.0 };
+        let load =
+            Load { groups: 4, siblings: 8, set_bytes: 12 << 20, reads: 16, work_ns: 20.0, access: Access::Uniform };
         let two = |mode| run(load, Setting { cores: 2, ..setting(mode, 500, 16) });
         let (tas, itas) = (two(Mode::Tas), two(Mode::Itas));
         assert!(itas.shared_misses < 0.9 * tas.shared_misses, "{itas:?} {tas:?}");

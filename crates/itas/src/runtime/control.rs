@@ -52,11 +52,11 @@ impl Automatic {
             if !waits(over, settles) {
                 return;
             }
-            let (began, done) = (Instant::now(), work_of(cores));
+            let (began, done) = (Instant::now(), work_of(cores, GROUPS));
             if !waits(over, self.window) {
                 return;
             }
-            let work: Vec<GroupWork> = work_since(cores, &done).iter().map(in_all).collect();
+            let work: Vec<GroupWork> = difference(&work_of(cores, GROUPS), &done).iter().map(in_all).collect();
             self.chooser.window(began.elapsed().as_nanos() as u64, &work);
         }
     }
@@ -67,16 +67,16 @@ fn waits(over: &Receiver<()>, time: Duration) -> bool {
     time.is_zero() || matches!(over.recv_timeout(time), Err(RecvTimeoutError::Timeout))
 }
 
-/// What the groups did so far, by place in the row, on all cores.
-fn work_of(cores: &Mutex<Vec<Option<Watched>>>) -> Vec<[GroupWork; PLACES]> {
-    let mut sum = vec![[GroupWork::default(); PLACES]; GROUPS];
+/// What the first `groups` groups did so far, by place in the row, on all cores.
+fn work_of(cores: &Mutex<Vec<Option<Watched>>>, groups: usize) -> Vec<[GroupWork; PLACES]> {
+    let mut sum = vec![[GroupWork::default(); PLACES]; groups];
     cores.lock().iter().flatten().for_each(|core| core.shown.add_work(&mut sum));
     sum
 }
 
-/// What they did after `before`.
-fn work_since(cores: &Mutex<Vec<Option<Watched>>>, before: &[[GroupWork; PLACES]]) -> Vec<[GroupWork; PLACES]> {
-    let mut work = work_of(cores);
+/// What they did between two looks; groups that are new had done nothing before.
+fn difference(now: &[[GroupWork; PLACES]], before: &[[GroupWork; PLACES]]) -> Vec<[GroupWork; PLACES]> {
+    let mut work = now.to_vec();
     for (now, before) in work.iter_mut().flatten().zip(before.iter().flatten()) {
         now.operations = now.operations.saturating_sub(before.operations);
         now.run_ns = now.run_ns.saturating_sub(before.run_ns);
@@ -111,14 +111,15 @@ impl Tuning {
         slice_ns: u64,
         over: &Receiver<()>,
     ) {
-        let mut done = work_of(cores);
+        let mut done: Vec<[GroupWork; PLACES]> = Vec::new();
         while waits(over, self.interval) {
-            let work = work_since(cores, &done);
-            done = work_of(cores);
-            let fibers = cores.lock().iter().flatten().map(|core| core.shown.live()).max().unwrap_or(0);
             let known = groups.ids();
             let seen = known.iter().map(|id| id.index() + 1).max().unwrap_or(0).min(GROUPS);
-            let found = self.tuner.interval(&work[..seen], slice_ns, fibers);
+            let now = work_of(cores, seen);
+            let work = difference(&now, &done);
+            done = now;
+            let fibers = cores.lock().iter().flatten().map(|core| core.shown.live()).max().unwrap_or(0);
+            let found = self.tuner.interval(&work, slice_ns, fibers);
             for group in known {
                 if let Some(aggregation) = found.get(group.index()) {
                     // A group that was removed meanwhile needs none.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 
 use itas::auto::{Mode, TunerSettings};
-use itas::{Aggregation, GroupId, Progress, Report, Runtime};
+use itas::{Aggregation, GroupId, Progress, Runtime};
 
 use crate::engines::storage::fibers;
 use crate::workload::error::Error;
@@ -16,7 +16,7 @@ use crate::workload::interrupt;
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
 /// Reads of an operation that reads at random.
-const READS: usize = 256;
+pub(super) const READS: usize = 256;
 
 /// How an operation goes over its block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,7 +105,8 @@ pub(super) struct Memory {
 /// What a run came to.
 pub(super) struct MemoryRun {
     pub(super) operations_per_s: f64,
-    pub(super) report: Report,
+    /// The largest part of its bound that a wait reached.
+    pub(super) wait_to_bound: f64,
 }
 
 /// A way of scheduling a load, kept from run to run.
@@ -191,7 +192,10 @@ impl Memory {
             elapsed
         });
         let (elapsed, report) = ran.map_err(|error| Error::failed(error.to_string()))?;
-        Ok(MemoryRun { operations_per_s: operations.into_inner() as f64 / elapsed.as_secs_f64(), report })
+        Ok(MemoryRun {
+            operations_per_s: operations.into_inner() as f64 / elapsed.as_secs_f64(),
+            wait_to_bound: report.longest_wait_to_bound(),
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use itas::Aggregation;
 use itas::auto::Mode;
 
 use super::load::{How, Memory, MemoryLoad, MemoryRun, Pass, Way, read_ns};
+use super::oltp::waits;
 use crate::lab::interval::Ratio;
 use crate::lab::reproduce::Results;
 use crate::lab::reproduce::claims;
@@ -84,6 +85,7 @@ pub(super) fn fig4(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
                 .collect::<Result<Vec<_>, _>>()?;
             let length = Duration::from_millis(if lab.quick { 60 } else { 300 });
             let runs = in_turn(&mut memory, &mut ways, ROUNDS, length)?;
+            waits(runs.iter().flatten().map(|run| run.wait_to_bound), findings);
             let fair = rates(&runs[0]);
             for (series, runs) in series.iter_mut().zip(&runs[1..]) {
                 // Time is the inverse of the rate.

@@ -8,6 +8,7 @@ mod load;
 mod memory;
 mod oltp;
 mod regime;
+mod simulated;
 mod tuner;
 
 use super::{Experiment, Paper};
@@ -24,10 +25,28 @@ pub(super) const PAPER: Paper = Paper {
             run: memory::fig4,
         },
         Experiment {
+            id: "itas-fig5",
+            title: "memory program: misses against fair, simulated",
+            minutes: (1.0, 0.3),
+            run: simulated::fig5,
+        },
+        Experiment {
             id: "itas-fig7",
             title: "OLTP program: time against fair by size of the database",
             minutes: (6.0, 1.5),
             run: oltp::fig7,
+        },
+        Experiment {
+            id: "itas-fig8",
+            title: "OLTP program, uniform: misses against fair, simulated",
+            minutes: (0.5, 0.2),
+            run: simulated::fig8,
+        },
+        Experiment {
+            id: "itas-fig9",
+            title: "OLTP program, gaussian: misses against fair, simulated",
+            minutes: (0.5, 0.2),
+            run: simulated::fig9,
         },
         Experiment {
             id: "itas-fig10",
@@ -52,6 +71,12 @@ pub(super) const PAPER: Paper = Paper {
             title: "agg_bonus found while running, against fixed ones, and after a change",
             minutes: (1.5, 0.5),
             run: tuner::tuner,
+        },
+        Experiment {
+            id: "itas-simulator",
+            title: "the simulator against this machine, and more cores",
+            minutes: (3.0, 0.8),
+            run: simulated::validation,
         },
         Experiment {
             id: "itas-decision",

@@ -117,7 +117,12 @@ pub(super) fn longest_waits(runs: &[Value], findings: &mut Results) {
         let policies = run["policies"].as_object()?;
         policies.values().filter_map(|figures| figures["wait_to_bound"].as_f64()).reduce(f64::max)
     };
-    let longest = runs.iter().filter_map(of_run).reduce(f64::max);
+    waits(runs.iter().filter_map(of_run), findings);
+}
+
+/// The same, from what waits were as a part of their bounds.
+pub(super) fn waits(parts: impl Iterator<Item = f64>, findings: &mut Results) {
+    let longest = parts.reduce(f64::max);
     let known =
         findings.claims.iter().find(|claim| claim.name == claims::LONGEST_WAIT.name).and_then(|claim| claim.value);
     if let Some(longest) = longest.into_iter().chain(known).reduce(f64::max) {
