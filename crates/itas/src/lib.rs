@@ -12,6 +12,7 @@ struct Readme;
 
 pub mod auto;
 mod bound;
+mod executor;
 mod group;
 mod placement;
 pub mod policy;
@@ -23,6 +24,7 @@ pub mod simulate;
 mod stats;
 pub mod virtual_time;
 
+pub use executor::{CoreHandle, CoreOrder, core_order};
 pub use group::{Aggregation, DEFAULT_WEIGHT, GroupError, GroupId, Groups, MAX_BONUS, MAX_GROUPS};
 pub use placement::Placement;
 pub use publish::{Board, Role};

@@ -231,6 +231,28 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Whether there is such a group.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn knows(&self, group: GroupId) -> Result<(), GroupError> {
+        self.groups.get(group).map(drop)
+    }
+
+    /// The fiber that runs is of `group` from now on; true if it was of another. False, too, if none runs.
+    ///
+    /// # Errors
+    /// The group is unknown.
+    pub fn change_group(&mut self, group: GroupId) -> Result<bool, GroupError> {
+        let weight = self.look_up(group)?.weight;
+        let Some(fiber) = self.running else { return Ok(false) };
+        let slot = &mut self.slots[fiber as usize];
+        slot.weight = weight;
+        self.extremes.heaviest = self.extremes.heaviest.max(weight);
+        self.extremes.lightest = self.extremes.lightest.min(weight);
+        Ok(std::mem::replace(&mut slot.group, group) != group)
+    }
+
     /// The fiber in slot `fiber`, which waited for something, can run again. Others are left alone.
     pub fn wake(&mut self, now_ns: u64, fiber: u32) {
         let earliest = self.smallest.saturating_sub(self.credit_ns);

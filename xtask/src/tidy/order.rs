@@ -49,6 +49,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
             "stats",
             "policy",
             "scheduler",
+            "executor",
             "virtual_time",
             "placement",
             "auto",

@@ -1,0 +1,169 @@
+//! A core's scheduler as the order of an executor that somebody else builds and drives: for programs that have workers of
+//! their own. (The [runtime](crate::Runtime) brings workers with it.)
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use sched_steps::Order;
+
+use crate::group::{GroupError, GroupId};
+use crate::scheduler::{Scheduler, Stops};
+
+/// What the order and its handle share.
+struct Shared {
+    scheduler: RefCell<Scheduler>,
+    groups: Vec<GroupId>,
+    clock: Box<dyn Fn() -> u64>,
+    running: Cell<Option<usize>>,
+    /// When the slice of the running fiber is over.
+    ends_ns: Cell<u64>,
+}
+
+/// The order, to be given to [`sched_steps::Builder::order`].
+pub struct CoreOrder(Rc<Shared>);
+
+/// The handle of a [`CoreOrder`], for the thread that drives the executor and for its fibers.
+#[derive(Clone)]
+pub struct CoreHandle(Rc<Shared>);
+
+impl std::fmt::Debug for CoreHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CoreHandle").field("scheduler", &self.0.scheduler.borrow()).finish_non_exhaustive()
+    }
+}
+
+/// The order of an executor: fiber number `i` is of `groups[i % groups.len()]` until it changes its group. `clock` gives
+/// nanoseconds; it may be a simulated one.
+///
+/// # Errors
+/// A group that the scheduler does not know, or no group at all.
+pub fn core_order(
+    scheduler: Scheduler,
+    groups: Vec<GroupId>,
+    clock: impl Fn() -> u64 + 'static,
+) -> Result<(CoreOrder, CoreHandle), GroupError> {
+    if groups.is_empty() {
+        return Err(GroupError::Unknown(0));
+    }
+    groups.iter().try_for_each(|group| scheduler.knows(*group))?;
+    let shared = Rc::new(Shared {
+        scheduler: RefCell::new(scheduler),
+        groups,
+        clock: Box::new(clock),
+        running: Cell::new(None),
+        ends_ns: Cell::new(0),
+    });
+    Ok((CoreOrder(Rc::clone(&shared)), CoreHandle(shared)))
+}
+
+impl Shared {
+    fn stop(&self, stops: Stops) -> u64 {
+        let now = (self.clock)();
+        self.running.set(None);
+        self.scheduler.borrow_mut().stop(now, stops);
+        now
+    }
+}
+
+impl Order for CoreOrder {
+    fn ready(&mut self, fiber: usize) {
+        let shared = &*self.0;
+        if shared.running.get() == Some(fiber) {
+            shared.stop(Stops::Preempted);
+            return;
+        }
+        let now = (shared.clock)();
+        let mut scheduler = shared.scheduler.borrow_mut();
+        if scheduler.group_of(fiber as u32).is_some() {
+            scheduler.wake(now, fiber as u32);
+        } else if let Err(error) = scheduler.arrive(now, fiber as u32, shared.groups[fiber % shared.groups.len()]) {
+            unreachable!("its groups were known: {error}");
+        }
+    }
+
+    fn next(&mut self) -> Option<usize> {
+        let shared = &*self.0;
+        let now = if shared.running.get().is_some() { shared.stop(Stops::Blocked) } else { (shared.clock)() };
+        let mut scheduler = shared.scheduler.borrow_mut();
+        let fiber = scheduler.pick(now)? as usize;
+        shared.ends_ns.set(now + scheduler.slice_ns());
+        shared.running.set(Some(fiber));
+        Some(fiber)
+    }
+
+    fn ended(&mut self, _fiber: usize) {
+        self.0.stop(Stops::Ended);
+    }
+}
+
+impl CoreHandle {
+    /// True once the slice of the fiber that runs is over: it should give way.
+    #[must_use]
+    pub fn slice_is_over(&self) -> bool {
+        (self.0.clock)() >= self.0.ends_ns.get()
+    }
+
+    /// The fiber that runs belongs to `group` from now on. True if that is another one than before: it should give way, so
+    /// that the group's turn is respected.
+    ///
+    /// # Errors
+    /// A group that the scheduler does not know.
+    pub fn change_group(&self, group: GroupId) -> Result<bool, GroupError> {
+        self.0.scheduler.borrow_mut().change_group(group)
+    }
+
+    /// Looks at the scheduler, or changes its settings.
+    ///
+    /// # Panics
+    /// If `with` looks at it again through a handle.
+    pub fn with<R>(&self, with: impl FnOnce(&mut Scheduler) -> R) -> R {
+        with(&mut self.0.scheduler.borrow_mut())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use sched_steps::{Executor, fiber};
+
+    use super::*;
+    use crate::policy::Tas;
+    use crate::{Aggregation, Board, CoreSettings, Groups};
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn an_executor_runs_siblings_one_after_the_other() {
+        let groups = Groups::new();
+        let ids: Vec<GroupId> =
+            ["a", "b", "c"].iter().map(|name| groups.add(name, 1024, Aggregation::default()).unwrap()).collect();
+        let board = Arc::new(Board::new(1));
+        let scheduler = Scheduler::new(0, Arc::new(groups), board, Box::new(Tas), CoreSettings::default());
+        let now = Rc::new(Cell::new(0));
+        let clock = Rc::clone(&now);
+        let (order, core) = core_order(scheduler, ids[..2].to_vec(), move || clock.get()).unwrap();
+        // SAFETY: nothing is open in a thread-local.
+        let mut executor = unsafe { Executor::builder().fibers(4).order(order).build() }.unwrap();
+        let ran = RefCell::new(String::new());
+        executor
+            .scope(|scope| {
+                for fiber in 0..4 {
+                    let (ran, now, core) = (&ran, &now, &core);
+                    scope.spawn(move || {
+                        for _ in 0..3 {
+                            ran.borrow_mut().push(if fiber % 2 == 0 { 'a' } else { 'b' });
+                            assert!(!core.slice_is_over());
+                            now.set(now.get() + 50_000);
+                            assert!(core.slice_is_over());
+                            fiber::yield_now();
+                        }
+                    });
+                }
+            })
+            .unwrap();
+        assert_eq!(*ran.borrow(), "aaaaaabbbbbb");
+        assert!(core.with(|scheduler| scheduler.longest_wait_to_bound()) <= 1.0);
+        assert!(core.change_group(GroupId(9)).is_err());
+        assert_eq!(core.change_group(ids[2]), Ok(false), "nothing runs");
+    }
+}
