@@ -16,7 +16,7 @@ use crate::workload::generate::deck::Mix;
 use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
     Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Isolation, Latches, Scheduler,
-    Speculate, Switch, TeamsOf,
+    SiblingPolicy, Speculate, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
 
@@ -590,13 +590,15 @@ pub(crate) struct TransactionFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Scheduling")]
 pub(crate) struct SchedulingFlags {
-    /// How transactions share a worker: threads, one after the other; steps, as a team of fibers
+    /// How transactions share a worker: threads, one after the other; steps, as a team of fibers; itas, as fibers of sibling
+    /// groups, one group for each home warehouse
     ///
     /// A team goes through the same code together: at points each member lets the next one run, so that one pays for
-    /// fetching instructions, and data arrives while others work (STEPS, VLDB 2004).
+    /// fetching instructions, and data arrives while others work (STEPS, VLDB 2004). Siblings run one after the other, and on
+    /// all workers at the same time, so that what one loads into the caches is used by many (ITAS, AJIT 2009).
     #[arg(long, default_value = "threads", value_name = "SCHEDULER", hide_possible_values = true)]
     pub(crate) scheduler: Scheduler,
-    /// Transactions of a worker under way at once, with --scheduler steps [default: 16]
+    /// Transactions of a worker under way at once, with --scheduler steps or itas [default: 16]
     ///
     /// With 1 nothing is ever switched. At most as many as the worker has terminals, and from 8 warehouses a worker on at
     /// most as many as it has warehouses: then those of a team are of different ones.
@@ -612,6 +614,12 @@ pub(crate) struct SchedulingFlags {
     /// [default: built-in placement]
     #[arg(long, value_name = "FILE|all|none", value_parser = ctx_points)]
     pub(crate) ctx_points: Option<CtxPoints>,
+    /// Which fiber is next, with --scheduler itas: fair, tas or itas [default: itas]
+    #[arg(long, value_name = "fair|tas|itas", hide_possible_values = true)]
+    pub(crate) policy: Option<SiblingPolicy>,
+    /// Time of a slice, in microseconds, with --scheduler itas: it ends with the transaction that exceeds it [default: 50]
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 1_000_000>, allow_negative_numbers = true)]
+    pub(crate) slice_us: Option<u64>,
 }
 
 /// Whether one transaction uses several cores.

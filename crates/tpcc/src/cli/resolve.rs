@@ -12,7 +12,7 @@ use crate::lab::tenants::{Access, TenantMix, TenantsPlan};
 use crate::workload::error::Error;
 use crate::workload::settings::{
     Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Length, RunConfig, Scheduler,
-    Scheduling, Speculate, StoreConfig, Switch, TeamsOf,
+    Scheduling, SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
 use crate::workload::words::counted;
@@ -21,6 +21,8 @@ use crate::workload::words::counted;
 const DATA: &str = "tpcc-data";
 /// Transactions of a team unless another number is named.
 const TEAM_SIZE: usize = 16;
+/// Microseconds of a slice unless another length is named.
+const SLICE_US: u64 = 50;
 
 /// `tpcc history`.
 #[derive(Clone, Debug)]
@@ -91,7 +93,8 @@ fn speculation(flags: &RunFlags, scheduling: &Scheduling) -> Result<(), Error> {
         return Ok(());
     }
     let given = [("--speculate", *scheduling != Scheduling::Threads)];
-    means_nothing(&given, "--scheduler steps", "fibers of a worker share its core; leave one of the two out")
+    let with = format!("--scheduler {}", scheduling.name());
+    means_nothing(&given, &with, "fibers of a worker share its core; leave one of the two out")
 }
 
 /// How `command`, which needs a database on disk, opens the engine.
@@ -263,18 +266,28 @@ fn teams(
     sessions: u32,
 ) -> Result<(Option<history::Teams>, String), Error> {
     let scheduling = scheduling(flags)?;
-    let Scheduling::Steps { team_size, teams_of, points } = &scheduling else {
+    if let Scheduling::Threads = scheduling {
         if workers.is_some() {
             return Err(Error::usage("--workers: means nothing with --scheduler threads")
-                .help("every session has a thread of its own; pass --scheduler steps, or leave the flag out"));
+                .help("every session has a thread of its own; pass --scheduler steps or itas, or leave the flag out"));
         }
         return Ok((None, Scheduler::Threads.name().to_owned()));
-    };
+    }
     let workers = workers.unwrap_or(u64::from(sessions).min(cores() as u64));
     let workers = at_most("--workers", workers, sessions.into(), "the flags")?;
-    let (name, at) = (scheduling.name(), scheduling.points().unwrap_or_default());
-    let said = format!("{name}, {}, teams of at most {team_size}, points {at}", counted(workers, "worker"));
-    Ok((Some(history::Teams::as_run(workers as usize, *team_size, *teams_of, points)?), said))
+    let (name, on) = (scheduling.name(), counted(workers, "worker"));
+    match &scheduling {
+        Scheduling::Steps { team_size, teams_of, points } => {
+            let said = format!("{name}, {on}, teams of at most {team_size}, points {}", points.name());
+            Ok((Some(history::Teams::as_run(workers as usize, *team_size, *teams_of, points)?), said))
+        }
+        Scheduling::Itas { policy, slice_us, .. } => {
+            let said = format!("{name}, {on}, policy {}, slices of {slice_us} us", policy.name());
+            let slice = Duration::from_micros(*slice_us);
+            Ok((Some(history::Teams::of_siblings(workers as usize, policy.mode(), slice)?), said))
+        }
+        Scheduling::Threads => Ok((None, name.to_owned())),
+    }
 }
 
 fn scheduling(flags: &SchedulingFlags) -> Result<Scheduling, Error> {
@@ -283,10 +296,23 @@ fn scheduling(flags: &SchedulingFlags) -> Result<Scheduling, Error> {
             ("--team-size", flags.team_size.is_some()),
             ("--teams", flags.teams.is_some()),
             ("--ctx-points", flags.ctx_points.is_some()),
+            ("--policy", flags.policy.is_some()),
+            ("--slice-us", flags.slice_us.is_some()),
         ];
-        return means_nothing(&given, "--scheduler threads", "pass --scheduler steps, or leave the flag out")
+        return means_nothing(&given, "--scheduler threads", "pass --scheduler steps or itas, or leave the flag out")
             .map(|()| Scheduling::Threads);
     }
+    if flags.scheduler == Scheduler::Itas {
+        let given = [("--teams", flags.teams.is_some()), ("--ctx-points", flags.ctx_points.is_some())];
+        means_nothing(&given, "--scheduler itas", "pass --scheduler steps, or leave the flag out")?;
+        return Ok(Scheduling::Itas {
+            fibers: flags.team_size.unwrap_or(TEAM_SIZE),
+            policy: flags.policy.unwrap_or(SiblingPolicy::Itas),
+            slice_us: flags.slice_us.unwrap_or(SLICE_US),
+        });
+    }
+    let given = [("--policy", flags.policy.is_some()), ("--slice-us", flags.slice_us.is_some())];
+    means_nothing(&given, "--scheduler steps", "pass --scheduler itas, or leave the flag out")?;
     let points = flags.ctx_points.clone().unwrap_or(CtxPoints::BuiltIn);
     let alone = [("--teams", flags.teams.is_some() && points == CtxPoints::None)];
     let help = "without points transactions run one after the other; leave one of the two out";
@@ -325,6 +351,7 @@ fn floor_has_no(flags: &RunFlags) -> Result<(), Error> {
         ("--ack-stdout", flags.ack_stdout),
         ("--speculate", flags.speculation.speculate != Speculate::Off),
         ("--scheduler steps", flags.scheduling.scheduler == Scheduler::Steps),
+        ("--scheduler itas", flags.scheduling.scheduler == Scheduler::Itas),
     ];
     let help = "the floor has no pages, no log and no locks; leave the flag out, or pass --engine storage";
     means_nothing(&given, "--engine floor", help)

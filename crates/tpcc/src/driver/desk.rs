@@ -27,6 +27,8 @@ struct Pending {
 /// A terminal's transaction, to be run.
 pub(crate) struct Job {
     terminal: u32,
+    /// The terminal's home.
+    pub(crate) warehouse: u32,
     began_ns: u64,
     pub(crate) input: Input,
     /// Where acknowledgements are wanted, the number that this one gets.
@@ -160,7 +162,8 @@ impl<'a, R: Ready> Desk<'a, R> {
         let began_ns = self.now;
         let input = self.terminals[index as usize].next(self.world, &self.clock, began_ns);
         let number = self.acks.is_wanted().then(|| self.terminals[index as usize].last());
-        Next::Run(Job { terminal: index, began_ns, input, number })
+        let warehouse = self.terminals[index as usize].warehouse();
+        Next::Run(Job { terminal: index, warehouse, began_ns, input, number })
     }
 
     /// What to wait for until all that was begun is answered; none if it is.

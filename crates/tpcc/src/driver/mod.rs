@@ -37,6 +37,7 @@ use ack::Sink;
 use admission::{ByKind, Fifo};
 use desk::Desk;
 use measure::Stats;
+use runner::itas::SiblingFigures;
 use runner::{Runner, Workplace};
 use spread::{Recent, Tally};
 use terminal::Terminal;
@@ -107,6 +108,8 @@ pub(crate) struct Measured {
     pub(crate) failure: Option<String>,
     /// What the engine counted while measuring.
     pub(crate) figures: EngineFigures,
+    /// What sibling groups did; none without them.
+    pub(crate) siblings: Option<SiblingFigures>,
 }
 
 /// What a worker gave.
@@ -305,7 +308,17 @@ pub(crate) fn run<E: Engine>(
                 Err(_) => failure = failure.or(Some("a worker panicked; this is a fault of the program".to_owned())),
             }
         }
-        Ok(Measured { seconds: stats.seconds(), stats, teams, team_size, series, interrupted, failure, figures })
+        Ok(Measured {
+            seconds: stats.seconds(),
+            stats,
+            teams,
+            team_size,
+            series,
+            interrupted,
+            failure,
+            figures,
+            siblings: None,
+        })
     })
 }
 

@@ -19,7 +19,7 @@ use crate::workload::engine::EngineFigures;
 use crate::workload::generate::deck::Kind;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::TableId;
-use crate::workload::settings::{EngineKind, RunConfig, Shape, Speculate, StoreConfig};
+use crate::workload::settings::{EngineKind, RunConfig, Scheduling, Shape, Speculate, StoreConfig};
 
 /// The first line of everything.
 pub(crate) const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
@@ -69,7 +69,9 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
         mix: Some(config.mix.name().to_owned()),
         order: Some(config.steps.name().to_owned()),
         scheduler: Some(config.scheduling.name().to_owned()),
-        team_size: config.scheduling.points().map(|_| config.scheduling.team_size()),
+        team_size: (config.scheduling != Scheduling::Threads).then(|| config.scheduling.team_size()),
+        policy: config.scheduling.policy().map(|policy| policy.name().to_owned()),
+        slice_us: config.scheduling.slice_us(),
         teams: config.scheduling.teams_of().map(|of| of.name().to_owned()),
         admission: Some(config.admission.name().to_owned()),
         ctx_points: config.scheduling.points(),
@@ -126,7 +128,16 @@ pub(crate) fn run(
             t_s: measured.series.iter().map(|sample| sample.t_s).collect(),
             throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
         },
-        steps: config.team_size.map(|_| steps(measured.team_size, &measured.teams)),
+        steps: config.ctx_points.as_ref().map(|_| steps(measured.team_size, &measured.teams)),
+        siblings: measured.siblings.as_ref().map(|figures| model::Siblings {
+            switches_within: figures.total.switches_within,
+            switches_between: figures.total.switches_between,
+            preferred: figures.total.preferred,
+            overruled: figures.total.overruled,
+            max_wait_us: figures.total.longest_wait_ns() as f64 / 1e3,
+            wait_bound_us: figures.wait_bound.as_secs_f64() * 1e6,
+            wait_to_bound: figures.wait_to_bound,
+        }),
         speculation: measured.figures.speculation,
         log: log(&measured.figures, stats.completed()),
         pool: measured.figures.pool.map(|counters| model::Pool { hit_rate: hit_rate(&counters), counters }),

@@ -113,8 +113,12 @@ pub(crate) struct Config {
     pub(crate) order: Option<String>,
     /// How transactions share a worker.
     pub(crate) scheduler: Option<String>,
-    /// Transactions of a worker under way at once; null but with the scheduler steps.
+    /// Transactions of a worker under way at once; null with the scheduler threads.
     pub(crate) team_size: Option<usize>,
+    /// Which fiber is next: fair, tas or itas; null but with the scheduler itas.
+    pub(crate) policy: Option<String>,
+    /// Time of a slice, in microseconds; null but with the scheduler itas.
+    pub(crate) slice_us: Option<u64>,
     /// What a team does together: whole transactions or one statement at a time; null but with the scheduler
     /// steps, and where it switches nowhere.
     pub(crate) teams: Option<String>,
@@ -311,6 +315,25 @@ pub(crate) enum Interrupted {
     Failed(String),
 }
 
+/// What fibers of sibling groups, one for each warehouse, did on all workers.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Siblings {
+    /// Choices after which a fiber of the same warehouse ran.
+    pub(crate) switches_within: u64,
+    /// Choices after which a fiber of another warehouse ran.
+    pub(crate) switches_between: u64,
+    /// Choices of a fiber that had not the highest priority.
+    pub(crate) preferred: u64,
+    /// Choices of the policy that were overruled so that no fiber waits beyond the bound.
+    pub(crate) overruled: u64,
+    /// The longest wait of a fiber that could run, in microseconds.
+    pub(crate) max_wait_us: f64,
+    /// How long one waits at most, by proof, on the worker where that is longest, in microseconds.
+    pub(crate) wait_bound_us: f64,
+    /// The largest part of its bound that a wait reached on a worker.
+    pub(crate) wait_to_bound: f64,
+}
+
 /// What `tpcc run --json` writes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[schemars(title = "tpcc run --json")]
@@ -341,6 +364,8 @@ pub(crate) struct Run {
     pub(crate) series: ThroughputSeries,
     /// Null but with the scheduler steps.
     pub(crate) steps: Option<Steps>,
+    /// Null but with the scheduler itas.
+    pub(crate) siblings: Option<Siblings>,
     /// Null without speculation.
     pub(crate) speculation: Option<SpeculationCounters>,
     pub(crate) log: Option<Log>,

@@ -56,7 +56,7 @@ choice! {
     /// What the transactions of a history do.
     Form { ListAppend = "list-append", Register = "register" }
     /// Who runs transactions.
-    Scheduler { Threads = "threads", Steps = "steps" }
+    Scheduler { Threads = "threads", Steps = "steps", Itas = "itas" }
     /// In which order terminals' transactions are admitted.
     Admission { Fifo = "fifo", Batched = "batched" }
     /// Whether loops of transactions run ahead of them, on several threads.
@@ -126,6 +126,39 @@ pub(crate) enum Scheduling {
         /// Where they switch.
         points: CtxPoints,
     },
+    /// As fibers of sibling groups.
+    Itas {
+        /// Transactions of a worker under way at once.
+        fibers: usize,
+        /// Which fiber is next.
+        policy: SiblingPolicy,
+        /// Microseconds of a slice.
+        slice_us: u64,
+    },
+}
+
+/// Which fiber of a worker is next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum SiblingPolicy {
+    Fair,
+    Tas,
+    Itas,
+}
+
+impl SiblingPolicy {
+    /// As typed and as printed.
+    pub(crate) fn name(self) -> &'static str {
+        self.mode().name()
+    }
+
+    /// The scheduler's.
+    pub(crate) fn mode(self) -> itas::auto::Mode {
+        match self {
+            SiblingPolicy::Fair => itas::auto::Mode::Fair,
+            SiblingPolicy::Tas => itas::auto::Mode::Tas,
+            SiblingPolicy::Itas => itas::auto::Mode::Itas,
+        }
+    }
 }
 
 /// At which points a team switches.
@@ -147,6 +180,7 @@ impl Scheduling {
         match self {
             Scheduling::Threads => 1,
             Scheduling::Steps { team_size, .. } => *team_size,
+            Scheduling::Itas { fibers, .. } => *fibers,
         }
     }
 
@@ -155,21 +189,32 @@ impl Scheduling {
         match self {
             Scheduling::Threads => Scheduler::Threads.name(),
             Scheduling::Steps { .. } => Scheduler::Steps.name(),
+            Scheduling::Itas { .. } => Scheduler::Itas.name(),
         }
     }
 
     /// What a team does together; none for threads, and where nothing is switched.
     pub(crate) fn teams_of(&self) -> Option<TeamsOf> {
         match self {
-            Scheduling::Threads | Scheduling::Steps { points: CtxPoints::None, .. } => None,
+            Scheduling::Threads | Scheduling::Itas { .. } | Scheduling::Steps { points: CtxPoints::None, .. } => None,
             Scheduling::Steps { teams_of, .. } => Some(*teams_of),
         }
+    }
+
+    /// Which fiber is next; none but with sibling groups.
+    pub(crate) fn policy(&self) -> Option<SiblingPolicy> {
+        if let Scheduling::Itas { policy, .. } = self { Some(*policy) } else { None }
+    }
+
+    /// Microseconds of a slice; none but with sibling groups.
+    pub(crate) fn slice_us(&self) -> Option<u64> {
+        if let Scheduling::Itas { slice_us, .. } = self { Some(*slice_us) } else { None }
     }
 
     /// As typed and as printed; none for threads.
     pub(crate) fn points(&self) -> Option<String> {
         match self {
-            Scheduling::Threads => None,
+            Scheduling::Threads | Scheduling::Itas { .. } => None,
             Scheduling::Steps { points, .. } => Some(points.name()),
         }
     }

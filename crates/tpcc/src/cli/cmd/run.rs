@@ -1,11 +1,13 @@
 //! `tpcc run`: load if needed, run, check, print.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Ended, check, load};
 use crate::cli::flags::RunFlags;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
+use crate::driver::runner::itas::ItasRunner;
 use crate::driver::runner::steps::StepsRunner;
 use crate::driver::runner::threads::ThreadsRunner;
 use crate::driver::{self, Measured, Plan, Tick};
@@ -47,6 +49,16 @@ pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
             let hook = runner.hook().map(|hook| hook as Arc<dyn StoreHook>);
             run_on::<Store>(&config, hook.as_ref(), |database, loaded, plan, acks, look| {
                 driver::run(database, &runner, loaded, plan, acks, look)
+            })
+        }
+        (EngineKind::Storage, Scheduling::Itas { fibers, policy, slice_us }, _) => {
+            let hook = ItasRunner::hook();
+            run_on::<Store>(&config, Some(&hook), |database, loaded, plan, acks, look| {
+                let (mode, slice) = (policy.mode(), Duration::from_micros(*slice_us));
+                let runner = ItasRunner::new(*fibers, mode, slice, plan.workers, plan.warehouses);
+                let runner = runner.map_err(|error| error.to_string())?;
+                let measured = driver::run(database, &runner, loaded, plan, acks, look)?;
+                Ok(Measured { siblings: Some(runner.figures()), ..measured })
             })
         }
     }

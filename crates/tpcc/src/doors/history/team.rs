@@ -2,7 +2,10 @@
 
 use std::panic::resume_unwind;
 use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 
+use itas::auto::Mode;
+use itas::{Aggregation, Board, CoreOrder, CoreSettings, GroupError, GroupId, Groups, Scheduler, core_order};
 use sched_steps::team::{LargestFirst, Membership};
 use sched_steps::{Executor, FiberError, fiber};
 use storage::{Database, Hook, TxnError};
@@ -26,6 +29,37 @@ pub struct Teams {
     size: usize,
     membership: Membership,
     hook: Arc<StepsHook>,
+    siblings: Option<Siblings>,
+}
+
+/// Sibling groups, in place of teams.
+#[derive(Clone, Debug)]
+struct Siblings {
+    mode: Mode,
+    settings: CoreSettings,
+    groups: Arc<Groups>,
+    ids: Vec<GroupId>,
+    board: Arc<Board>,
+}
+
+impl Siblings {
+    fn new(workers: usize, mode: Mode, slice: Duration, groups: usize) -> Result<Siblings, GroupError> {
+        let table = Groups::new();
+        let ids = (0..groups)
+            .map(|n| table.add(&n.to_string(), itas::DEFAULT_WEIGHT, Aggregation::default()))
+            .collect::<Result<_, _>>()?;
+        let settings = CoreSettings { slice, sleeper_credit: slice, paper_slaves: false };
+        Ok(Siblings { mode, settings, groups: Arc::new(table), ids, board: Arc::new(Board::new(workers)) })
+    }
+
+    /// The order of a worker.
+    fn order(&self, worker: usize) -> Result<CoreOrder, GroupError> {
+        let (groups, board) = (Arc::clone(&self.groups), Arc::clone(&self.board));
+        let scheduler = Scheduler::new(worker, groups, board, self.mode.policy(), self.settings);
+        let began = Instant::now();
+        let clock = move || began.elapsed().as_nanos() as u64;
+        core_order(scheduler, self.ids.clone(), clock).map(|(order, _)| order)
+    }
 }
 
 /// A session when it has ended, and what ended it early.
@@ -34,7 +68,7 @@ pub(super) type SessionEnd<'w, 'db> = (RecordedSession<'w, 'db>, Option<TxnError
 impl Teams {
     /// Teams as `tpcc run` has them, of at most `size` fibers.
     pub(crate) fn as_run(workers: usize, size: usize, of: TeamsOf, points: &CtxPoints) -> Result<Teams, Error> {
-        Ok(Teams { workers, size, membership: Membership::PerOperation, hook: hook_for(of, points)? })
+        Ok(Teams { workers, size, membership: Membership::PerOperation, hook: hook_for(of, points)?, siblings: None })
     }
 
     /// Random teams for so many sessions: up to three workers, teams of two or more, one per operation or transaction or a
@@ -51,7 +85,30 @@ impl Teams {
             size: random.within(2, sessions.max(2)) as usize,
             membership: if random.percent(50) { Membership::Ring } else { Membership::PerOperation },
             hook,
+            siblings: None,
         }
+    }
+
+    /// Fibers of two sibling groups, as `tpcc run --scheduler itas` has them.
+    pub(crate) fn of_siblings(workers: usize, mode: Mode, slice: Duration) -> Result<Teams, Error> {
+        let hook = hook_for(TeamsOf::Transaction, &CtxPoints::None)?;
+        let siblings = Siblings::new(workers, mode, slice, 2).map_err(|error| Error::failed(error.to_string()))?;
+        Ok(Teams { workers, size: 1, membership: Membership::Ring, hook, siblings: Some(siblings) })
+    }
+
+    /// Random sibling groups for so many sessions: up to three workers, one to three groups, any policy, slices of a
+    /// microsecond or more.
+    ///
+    /// # Errors
+    /// None that a seed could bring about.
+    pub fn of_seed_as_siblings(seed: u64, sessions: u32) -> Result<Teams, String> {
+        let mut random = Random::stream(seed, 0x7369_626c);
+        let workers = random.within(1, 3.min(sessions)) as usize;
+        let mode = [Mode::Fair, Mode::Tas, Mode::Itas][random.within(0, 2) as usize];
+        let slice = Duration::from_micros(random.within(1, 20).into());
+        let siblings = Siblings::new(workers, mode, slice, random.within(1, 3) as usize).map_err(|e| e.to_string())?;
+        let hook = hook_at(TeamsOf::Transaction, storage::points().iter().map(|_| 0).collect());
+        Ok(Teams { workers, size: 1, membership: Membership::Ring, hook, siblings: Some(siblings) })
     }
 
     /// What a database must be opened with for these teams to run in it.
@@ -64,10 +121,15 @@ impl Teams {
         self.hook.policy().know(&db.indexes()).map_err(|e| e.to_string())
     }
 
-    fn executor(&self, fibers: usize) -> Result<Executor, String> {
+    fn executor(&self, worker: usize, fibers: usize) -> Result<Executor, String> {
         let builder = Executor::builder().fibers(fibers).team_size(self.size).stack_bytes(STACK_BYTES);
         let builder = match self.hook.policy().operations() {
+            _ if self.siblings.is_some() => builder,
             Some(operations) => builder.operations(operations).membership(self.membership).policy(LargestFirst),
+            None => builder,
+        };
+        let builder = match &self.siblings {
+            Some(siblings) => builder.order(siblings.order(worker).map_err(|e| e.to_string())?),
             None => builder,
         };
         crate::engines::storage::fibers::executor(builder).map_err(|e| e.to_string())
@@ -92,7 +154,7 @@ impl Teams {
                     let mine = (0..sessions).filter(move |session| *session as usize % workers == worker);
                     let together = &together;
                     scope.spawn(move || {
-                        let executor = self.executor(mine.clone().count());
+                        let executor = self.executor(worker, mine.clone().count());
                         together.wait();
                         executor.and_then(|executor| serve(executor, mine, world, interrupted))
                     })

@@ -73,6 +73,15 @@ impl Trial {
         Trial { teams: Some(teams), ..self }
     }
 
+    /// The same trial with sessions that are fibers of sibling groups, which follow from the seed.
+    ///
+    /// # Errors
+    /// None that a seed could bring about.
+    pub fn on_siblings(self) -> Result<Trial, String> {
+        let teams = Teams::of_seed_as_siblings(self.params.seed, self.params.sessions)?;
+        Ok(Trial { teams: Some(teams), ..self })
+    }
+
     /// Runs the sessions and judges what they wrote down.
     ///
     /// # Errors

@@ -1,5 +1,7 @@
 //! How the transactions of a worker share its thread. A scheduler is one module here, and its flags.
 
+mod crew;
+pub(crate) mod itas;
 pub(crate) mod steps;
 pub(crate) mod threads;
 

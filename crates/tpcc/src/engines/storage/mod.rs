@@ -11,3 +11,4 @@ pub(crate) mod fibers;
 mod fingerprint;
 pub(crate) mod loading;
 pub(crate) mod store;
+pub(crate) mod waits_only;

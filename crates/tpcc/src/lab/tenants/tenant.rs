@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use storage::disk::MemDisk;
-use storage::{Database, Durability, OpenTable, Operation, Options, PointSite, Table, TxnError};
+use storage::{Database, Durability, OpenTable, Options, Table, TxnError};
 
-use crate::engines::storage::fiber_hook::{FiberHook, FiberPolicy, StoreHook};
+use crate::engines::storage::fiber_hook::{FiberHook, StoreHook};
 use crate::engines::storage::store::Store;
+use crate::engines::storage::waits_only::WaitsOnly;
 use crate::workload::error::Error;
 use crate::workload::settings::StoreConfig;
 
@@ -42,26 +43,6 @@ pub(crate) struct TenantRows {
 pub(crate) enum Tenant {
     Rows(TenantRows),
     Warehouse(Store),
-}
-
-/// Fibers of a runtime wait, and do not hop.
-#[derive(Debug)]
-struct WaitsOnly;
-
-impl FiberPolicy for WaitsOnly {
-    fn may_stop_at(&self, _site: &'static PointSite) -> bool {
-        false
-    }
-
-    fn stops_at(&self, _site: u32) -> bool {
-        false
-    }
-
-    fn enter(&self, _operation: Operation) {}
-
-    fn know(&self, _indexes: &[(u32, String, String)]) -> Result<(), sched_steps::team::TooManyOperations> {
-        Ok(())
-    }
 }
 
 impl Tenant {

@@ -1,0 +1,143 @@
+//! A worker whose transactions are scheduled by home warehouse (ITAS, AJIT 2009): the fibers of a worker take terminals'
+//! transactions, and one that runs a transaction belongs to the sibling group of its terminal's warehouse. Siblings run one
+//! after the other, and with `itas` on all workers at the same time, so that a warehouse's rows are found in the caches.
+//!
+//! A slice ends between transactions: one that gave way in its middle would keep its locks, and those of its own group, whose
+//! rows it shares, would wait for it. Where a transaction waits, for a lock or for a page, others run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use itas::auto::Mode;
+use itas::{Aggregation, Board, CoreHandle, CoreSettings, CoreStatistics, GroupId, Groups, Scheduler, core_order};
+use sched_steps::{Executor, fiber};
+
+use super::crew::{Conduct, Crew};
+use super::{Runner, Workplace};
+use crate::driver::Share;
+use crate::driver::admission::Ready;
+use crate::driver::desk::{Desk, Job};
+use crate::engines::storage::fiber_hook::{FiberHook, StoreHook};
+use crate::engines::storage::fibers;
+use crate::engines::storage::waits_only::WaitsOnly;
+use crate::workload::engine::Engine;
+use crate::workload::error::Error;
+
+/// Stack of a fiber: transactions keep groups of rows on theirs.
+const STACK_BYTES: usize = 128 << 10;
+
+/// Fibers that are scheduled by warehouse.
+pub(crate) struct ItasRunner {
+    fibers: usize,
+    mode: Mode,
+    slice: Duration,
+    groups: Arc<Groups>,
+    board: Arc<Board>,
+    /// By warehouse.
+    ids: Vec<GroupId>,
+    began: Instant,
+    figures: Mutex<SiblingFigures>,
+}
+
+/// What the workers of a run did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SiblingFigures {
+    pub(crate) total: CoreStatistics,
+    /// The longest bound of any worker.
+    pub(crate) wait_bound: Duration,
+    /// The largest part of its bound that a wait reached.
+    pub(crate) wait_to_bound: f64,
+}
+
+impl ItasRunner {
+    /// Up to `fibers` transactions of a worker under way at once, on so many workers, of so many warehouses.
+    pub(crate) fn new(
+        fibers: usize,
+        mode: Mode,
+        slice: Duration,
+        workers: usize,
+        warehouses: u32,
+    ) -> Result<ItasRunner, Error> {
+        let groups = Groups::new();
+        let ids = (1..=warehouses)
+            .map(|w| groups.add(&format!("warehouse {w}"), itas::DEFAULT_WEIGHT, Aggregation::default()))
+            .collect::<Result<_, _>>()
+            .map_err(|error| Error::failed(error.to_string()))?;
+        Ok(ItasRunner {
+            fibers,
+            mode,
+            slice,
+            groups: Arc::new(groups),
+            board: Arc::new(Board::new(workers)),
+            ids,
+            began: Instant::now(),
+            figures: Mutex::default(),
+        })
+    }
+
+    /// What an engine must be opened with.
+    pub(crate) fn hook() -> Arc<dyn StoreHook> {
+        Arc::new(FiberHook::new(WaitsOnly))
+    }
+
+    /// What all workers did, after the run.
+    pub(crate) fn figures(&self) -> SiblingFigures {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// How the fibers of a worker conduct themselves.
+struct ByWarehouse<'a> {
+    core: CoreHandle,
+    ids: &'a [GroupId],
+    began: Instant,
+}
+
+impl Conduct for ByWarehouse<'_> {
+    #[inline]
+    fn begins(&self, job: &Job) {
+        let group = self.ids[job.warehouse as usize - 1];
+        // The groups are the runner's own: all are known.
+        let another = self.core.change_group(group).unwrap_or(false);
+        if another || self.core.slice_is_over() {
+            fiber::yield_now();
+        }
+    }
+
+    fn measuring(&self) {
+        let now = self.began.elapsed().as_nanos() as u64;
+        self.core.with(|scheduler| scheduler.reset_statistics(now));
+    }
+}
+
+impl Runner for ItasRunner {
+    fn team_size(&self) -> usize {
+        self.fibers
+    }
+
+    fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share {
+        let settings = CoreSettings { slice: self.slice, sleeper_credit: self.slice, paper_slaves: false };
+        let (groups, board) = (Arc::clone(&self.groups), Arc::clone(&self.board));
+        let scheduler = Scheduler::new(place.number, groups, board, self.mode.policy(), settings);
+        let began = self.began;
+        let ordered = core_order(scheduler, self.ids.clone(), move || began.elapsed().as_nanos() as u64);
+        let (order, core) = match ordered {
+            Ok(ordered) => ordered,
+            Err(error) => return Share::failed(error.to_string()),
+        };
+        let builder = Executor::builder().fibers(place.size.max(1)).stack_bytes(STACK_BYTES).order(order);
+        let mut executor = match fibers::executor(builder) {
+            Ok(executor) => executor,
+            Err(e) => return Share::failed(format!("{e}; pass a smaller --team-size")),
+        };
+        let conduct = ByWarehouse { core: core.clone(), ids: &self.ids, began };
+        let share = Crew::new(conduct, desk, place.steps).run(&mut executor, place.size.max(1), place);
+        let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
+        core.with(|scheduler| {
+            figures.total.add(scheduler.statistics());
+            figures.wait_bound = figures.wait_bound.max(scheduler.wait_bound());
+            figures.wait_to_bound = figures.wait_to_bound.max(scheduler.longest_wait_to_bound());
+        });
+        share
+    }
+}
