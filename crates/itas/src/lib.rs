@@ -14,6 +14,7 @@ pub mod auto;
 mod bound;
 mod executor;
 mod group;
+mod mutant;
 mod placement;
 pub mod policy;
 mod publish;
@@ -23,6 +24,13 @@ mod scheduler;
 pub mod simulate;
 mod stats;
 pub mod virtual_time;
+
+/// Schedulers with a deliberate defect, for campaigns to detect.
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants {
+    pub use crate::mutant::{Mutant, VARIABLE, chosen};
+}
 
 pub use executor::{CoreHandle, CoreOrder, core_order};
 pub use group::{Aggregation, DEFAULT_WEIGHT, GroupError, GroupId, Groups, MAX_BONUS, MAX_GROUPS};

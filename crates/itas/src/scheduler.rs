@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::bound::Extremes;
 use crate::group::{DEFAULT_WEIGHT, Group, GroupError, GroupId, Groups};
+use crate::mutant::{Mutant, is_mutant};
 use crate::policy::{Choice, Fair, Policy, View};
 use crate::publish::{Board, Role};
 use crate::queue::{Candidate, RunQueue};
@@ -222,7 +223,7 @@ impl Scheduler {
         assert!(slot.state == State::Free, "slot {fiber} is taken");
         slot.group = group;
         slot.weight = weight;
-        slot.vruntime = slot.vruntime.max(self.smallest);
+        slot.vruntime = if is_mutant(Mutant::ForgetSlot) { self.smallest } else { slot.vruntime.max(self.smallest) };
         self.live += 1;
         self.extremes.fibers = self.extremes.fibers.max(self.live);
         self.extremes.heaviest = self.extremes.heaviest.max(weight);
@@ -258,7 +259,7 @@ impl Scheduler {
         let earliest = self.smallest.saturating_sub(self.credit_ns);
         let Some(slot) = self.slots.get_mut(fiber as usize) else { return };
         if slot.state == State::Blocked {
-            slot.vruntime = slot.vruntime.max(earliest);
+            slot.vruntime = if is_mutant(Mutant::KeepSleepers) { slot.vruntime } else { slot.vruntime.max(earliest) };
             self.enqueue(now_ns, fiber);
         }
     }
@@ -374,7 +375,8 @@ impl Scheduler {
         }
         let (lead_ns, limit) = self.lead(choice.group, role);
         self.extremes.lead_ns = self.extremes.lead_ns.max(lead_ns);
-        if self.preferred < limit && chosen.vruntime - highest.vruntime <= lead_ns {
+        let is_within = chosen.vruntime - highest.vruntime <= lead_ns || is_mutant(Mutant::NoLead);
+        if self.preferred < limit && is_within {
             choice
         } else {
             self.statistics.overruled += 1;

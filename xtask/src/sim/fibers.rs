@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::panicking;
 use std::time::Duration;
 
+use itas::auto::Mode;
+use itas::{Aggregation, Board, CoreOrder, CoreSettings, Groups, Scheduler, core_order};
 use sched_steps::fiber::{self, Waker};
 use sched_steps::team::{self, LargestFirst, LastInterest, Membership, OldestFirst, OperationId, Operations};
 use sched_steps::{Executor, Idle};
@@ -40,6 +42,17 @@ pub(crate) struct Fibers {
     /// Fibers in a team at most.
     team_size: usize,
     per_operation: Option<Teams>,
+    /// In place of teams.
+    siblings: Option<Siblings>,
+}
+
+/// Sibling groups, whose clock is that of the run.
+#[derive(Clone, Copy, Debug)]
+struct Siblings {
+    mode: Mode,
+    groups: u32,
+    settings: CoreSettings,
+    aggregation: Aggregation,
 }
 
 /// One team per operation.
@@ -108,7 +121,32 @@ impl Fibers {
             parks: 0,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), now_ns });
-        Fibers { shared, live, rarely, team_size, per_operation }
+        Fibers { shared, live, rarely, team_size, per_operation, siblings: None }
+    }
+
+    /// The same with fibers of sibling groups, which give way at points as well.
+    pub(crate) fn of_siblings(seed: u64, actors: usize, now_ns: Arc<AtomicU64>) -> Fibers {
+        let mut rng = Rng::new(seed ^ 0x5349_424c);
+        let slice = Duration::from_nanos(rng.pick(&[1, 1_000, 20_000, 1_000_000]).max(1_000));
+        let siblings = Siblings {
+            mode: rng.pick(&[Mode::Fair, Mode::Tas, Mode::Itas]),
+            groups: 1 + rng.below(3) as u32,
+            settings: CoreSettings { slice, sleeper_credit: slice, paper_slaves: rng.once_in(4) },
+            aggregation: Aggregation { bonus: rng.pick(&[1, 10, 1000]) * slice, limit: rng.pick(&[0, 1, 4, 100]) },
+        };
+        Fibers { per_operation: None, siblings: Some(siblings), ..Fibers::new(seed, actors, now_ns) }
+    }
+
+    /// The order of an executor; none for teams.
+    fn order(&self) -> Result<Option<CoreOrder>, String> {
+        let Some(Siblings { mode, groups, settings, aggregation }) = self.siblings else { return Ok(None) };
+        let table = Groups::new();
+        let ids = (0..groups).map(|n| table.add(&n.to_string(), itas::DEFAULT_WEIGHT, aggregation));
+        let ids = ids.collect::<Result<Vec<_>, _>>().map_err(|e| e.to_string())?;
+        let scheduler = Scheduler::new(0, Arc::new(table), Arc::new(Board::new(1)), mode.policy(), settings);
+        let now_ns = Arc::clone(&self.shared.now_ns);
+        let ordered = core_order(scheduler, ids, move || now_ns.load(Ordering::Relaxed));
+        ordered.map(|(order, _)| Some(order)).map_err(|e| e.to_string())
     }
 
     fn executor(&self, fibers: usize) -> Result<Executor, String> {
@@ -128,6 +166,10 @@ impl Fibers {
                     _ => builder.policy(OldestFirst),
                 }
             }
+        };
+        let builder = match self.order()? {
+            Some(order) => builder.order(order),
+            None => builder,
         };
         // SAFETY: what runs on the fibers gives way in calls of the engine, which keeps no thread-local open there (see
         // `engines/storage/fibers.rs` of `tpcc`), in `wait` and in `pause`. The programs of the campaigns have no
@@ -349,7 +391,8 @@ impl Hook for Fibers {
     }
 
     fn point(&self, site: u32) {
-        if !fiber::may_hop() || panicking() {
+        let may_switch = if self.siblings.is_some() { fiber::latches_held() == 0 } else { fiber::may_hop() };
+        if !may_switch || panicking() {
             return;
         }
         let Some(me) = fiber::index() else { return };
@@ -360,7 +403,11 @@ impl Hook for Fibers {
             hops
         };
         if hops {
-            fiber::hop();
+            if self.siblings.is_some() {
+                fiber::yield_now()
+            } else {
+                fiber::hop()
+            }
             self.shared.state().goes_on(me, self.shared.now());
         }
     }

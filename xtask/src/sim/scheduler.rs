@@ -21,6 +21,8 @@ pub(crate) enum Scheduler {
     Threads,
     /// As a team of fibers that switch at points inside their statements
     Steps,
+    /// As fibers of sibling groups that switch at points inside their statements
+    Itas,
 }
 
 impl Scheduler {
@@ -29,6 +31,7 @@ impl Scheduler {
         match self {
             Scheduler::Threads => Arc::new(Baton::new(seed, actors, now_ns)),
             Scheduler::Steps => Arc::new(Fibers::new(seed, actors, now_ns)),
+            Scheduler::Itas => Arc::new(Fibers::of_siblings(seed, actors, now_ns)),
         }
     }
 
@@ -37,6 +40,7 @@ impl Scheduler {
         match self {
             Scheduler::Threads => "",
             Scheduler::Steps => " --scheduler steps",
+            Scheduler::Itas => " --scheduler itas",
         }
     }
 }

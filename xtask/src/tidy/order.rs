@@ -42,6 +42,7 @@ const ORDERS: [(&str, &[&str]); 5] = [
     (
         "crates/itas",
         &[
+            "mutant",
             "group",
             "publish",
             "queue",

@@ -48,6 +48,14 @@ fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> T
     let trial = match scheduler {
         Scheduler::Threads => trial,
         Scheduler::Steps => trial.on_fibers(),
+        Scheduler::Itas => match trial.on_siblings() {
+            Ok(trial) => trial,
+            Err(what) => {
+                let mut tried = Tried { cases: 1, ..Tried::default() };
+                tried.fail("isolation", scheduler, seed, what);
+                return tried;
+            }
+        },
     };
     let level = trial.params.isolation;
     let mut tried = Tried { cases: 1, ..Tried::default() };

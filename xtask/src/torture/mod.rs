@@ -15,6 +15,7 @@ mod recovery;
 mod report;
 mod seeds;
 mod speculate;
+mod starvation;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,6 +47,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "bitflips", is_numbered: true, speculates: false, run: bitflips::run },
     Campaign { name: "malformed", is_numbered: true, speculates: false, run: malformed::run },
     Campaign { name: "speculate", is_numbered: false, speculates: false, run: speculate::run },
+    Campaign { name: "starvation", is_numbered: false, speculates: false, run: starvation::run },
     Campaign { name: "mutants", is_numbered: false, speculates: false, run: mutants::run },
 ];
 
@@ -69,7 +71,7 @@ pub(crate) struct TortureFlags {
     #[arg(long, value_name = "NAME")]
     mutant: Option<String>,
     /// How transactions run.
-    #[arg(long, value_enum, default_value_t, value_name = "threads|steps")]
+    #[arg(long, value_enum, default_value_t, value_name = "threads|steps|itas")]
     scheduler: Scheduler,
     /// Whether transactions run some of their statements as iterations of speculative loops, in crash and oracle. Threads
     /// of a loop run as the machine lets them: a seed then repeats the work, and not every step.

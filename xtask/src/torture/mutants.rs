@@ -1,4 +1,4 @@
-//! `mutants`: the engine, or the protocol of speculative loops, with one protection left out, each in turn. Some campaign must notice within its per-commit
+//! `mutants`: the engine, the protocol of speculative loops, or the scheduler of sibling groups, with one protection left out, each in turn. Some campaign must notice within its per-commit
 //! budget, else the campaigns prove nothing about that protection.
 //!
 //! The switches are in builds with the feature `mutants` only. So the command builds itself once more with it, and that
@@ -103,11 +103,13 @@ mod breeding {
         Oracle,
         Isolation,
         Speculate,
+        Starvation,
     }
-    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Malformed, Oracle, Recovery, Speculate};
+    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Malformed, Oracle, Recovery, Speculate, Starvation};
 
     impl Hunter {
-        const ALL: [Hunter; 8] = [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate];
+        const ALL: [Hunter; 9] =
+            [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation];
 
         fn campaign(self) -> (&'static str, u64) {
             match self {
@@ -119,6 +121,7 @@ mod breeding {
                 Oracle => ("oracle", 300),
                 Isolation => ("isolation", 50),
                 Speculate => ("speculate", 4000),
+                Starvation => ("starvation", 1000),
             }
         }
     }
@@ -130,18 +133,22 @@ mod breeding {
         Engine(Mutant),
         /// The protocol of speculative loops.
         Loops(speculate::mutants::Mutant),
+        /// The scheduler of sibling groups.
+        Siblings(itas::mutants::Mutant),
     }
 
     impl Breed {
         fn all() -> impl Iterator<Item = Breed> {
             let loops = speculate::mutants::Mutant::ALL.iter().copied().map(Breed::Loops);
-            Mutant::ALL.iter().copied().map(Breed::Engine).chain(loops)
+            let siblings = itas::mutants::Mutant::ALL.iter().copied().map(Breed::Siblings);
+            Mutant::ALL.iter().copied().map(Breed::Engine).chain(loops).chain(siblings)
         }
 
         fn name(self) -> &'static str {
             match self {
                 Breed::Engine(mutant) => mutant.name(),
                 Breed::Loops(mutant) => mutant.name(),
+                Breed::Siblings(mutant) => mutant.name(),
             }
         }
 
@@ -150,6 +157,7 @@ mod breeding {
             match self {
                 Breed::Engine(_) => storage::mutants::VARIABLE,
                 Breed::Loops(_) => speculate::mutants::VARIABLE,
+                Breed::Siblings(_) => itas::mutants::VARIABLE,
             }
         }
 
@@ -158,6 +166,7 @@ mod breeding {
             match self {
                 Breed::Engine(mutant) => hunters(mutant),
                 Breed::Loops(_) => &[Speculate],
+                Breed::Siblings(_) => &[Starvation],
             }
         }
     }
@@ -290,7 +299,10 @@ mod breeding {
         let of = mutant.map_or("none", Breed::name);
         let json = exe.with_file_name(format!("mutants-{}-{of}-{campaign}.json", std::process::id()));
         let mut command = Command::new(exe);
-        command.env(storage::mutants::VARIABLE, "").env(speculate::mutants::VARIABLE, "");
+        command
+            .env(storage::mutants::VARIABLE, "")
+            .env(speculate::mutants::VARIABLE, "")
+            .env(itas::mutants::VARIABLE, "");
         if let Some(mutant) = mutant {
             command.env(mutant.variable(), mutant.name());
         }

@@ -1,0 +1,73 @@
+//! Mutants: the scheduler with one protection left out, to test whether the campaign of waits detects it.
+//!
+//! The feature `mutants` compiles the switches in; without it [`is_mutant`] is the constant `false`, and none of this is
+//! compiled. The environment variable `LOCKSTEP_ITAS_MUTANT`, read once, names the active mutant.
+
+#[cfg(all(feature = "mutants", not(debug_assertions)))]
+compile_error!(
+    "the feature `mutants` breaks the scheduler on purpose: it is for test builds, which have debug assertions"
+);
+
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// The protections that can be left out.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[cfg_attr(not(feature = "mutants"), allow(unreachable_pub, reason = "seen by campaigns only"))]
+        pub enum Mutant {
+            $($(#[$doc])* $variant,)*
+        }
+
+        #[cfg(feature = "mutants")]
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Mutant] = &[$(Mutant::$variant,)*];
+
+            /// As the environment variable names it.
+            pub fn name(self) -> &'static str {
+                match self { $(Mutant::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    /// A policy may choose a fiber however far it is above the smallest vruntime.
+    NoLead = "no-lead",
+    /// A fiber that takes a slot over begins with the core's smallest vruntime, whatever the slot's was.
+    ForgetSlot = "forget-slot",
+    /// A fiber that wakes up keeps its vruntime, however long it slept.
+    KeepSleepers = "keep-sleepers",
+}
+
+/// The environment variable that names the mutant.
+#[cfg(feature = "mutants")]
+pub const VARIABLE: &str = "LOCKSTEP_ITAS_MUTANT";
+
+/// Whether this protection is left out.
+#[cfg(not(feature = "mutants"))]
+#[inline(always)]
+pub(crate) const fn is_mutant(_: Mutant) -> bool {
+    false
+}
+
+/// Whether this protection is left out.
+#[cfg(feature = "mutants")]
+#[inline]
+pub(crate) fn is_mutant(mutant: Mutant) -> bool {
+    chosen() == Some(mutant)
+}
+
+/// The mutant that is active in this process.
+///
+/// # Panics
+/// If the environment variable names none of the list: a misspelt name must not pass for the unchanged scheduler.
+#[cfg(feature = "mutants")]
+pub fn chosen() -> Option<Mutant> {
+    static CHOSEN: std::sync::OnceLock<Option<Mutant>> = std::sync::OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let name = std::env::var(VARIABLE).ok().filter(|name| !name.is_empty())?;
+        let found = Mutant::ALL.iter().copied().find(|mutant| mutant.name() == name);
+        assert!(found.is_some(), "{VARIABLE}={name}: there is no such mutant");
+        found
+    })
+}
