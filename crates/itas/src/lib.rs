@@ -5,6 +5,43 @@
 //! they share what is in the cache between them (ITAS, inter-core time aggregation). This crate is the scheduler of the ITAS
 //! paper (Yamada and Kusakabe, "Impact of inter-core time aggregation scheduler on a database server workload", AJIT 8(4),
 //! 2009) for fibers, without a change to the kernel. It knows nothing of databases.
+//!
+//! ```
+//! use itas::{Progress, Runtime, policy::Tas};
+//!
+//! // SAFETY: the work has no thread-local, so nothing is open where it gives way.
+//! let mut runtime = unsafe { Runtime::builder().workers(1).policy(Tas).build() }?;
+//! let group = runtime.group("a tenant")?;
+//! let (sum, report) = runtime.run(|spawner| {
+//!     let (sender, sums) = std::sync::mpsc::channel();
+//!     for terminal in 0..4u64 {
+//!         let sender = sender.clone();
+//!         let work = move || sender.send(terminal).expect("the receiver is there");
+//!         spawner.spawn(group, work).expect("a group of this runtime");
+//!     }
+//!     sums.iter().take(4).sum::<u64>()
+//! })?;
+//! assert_eq!((sum, report.total().groups[group.index()].slices > 0), (6, true));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Parts
+//! A [`Scheduler`] is one core's: vruntimes, a runqueue in two levels, and a [`Policy`](policy::Policy) that chooses. It has no
+//! clock and no threads. The [`Runtime`] drives one per worker thread; [`core_order`] puts one into an executor of your own;
+//! [`virtual_time`] drives them without threads, and [`simulate`] does so over a model of caches. [`auto`] chooses policies and
+//! parameters while they run.
+//!
+//! # How long a fiber waits
+//! A core chooses no fiber whose vruntime exceeds the smallest by more than its group's *lead*, `min(agg_bonus, agg_limit *
+//! slice)`, whatever the policy says, and a slot's vruntime only grows. So with `n` fibers on a core and `k` = 1024 / the
+//! smallest weight
+//!
+//! ```text
+//! wait <= 2 * longest + (n - 1) * max(1, longest / (2 * slice)) * (largest weight / 1024) * (2 * lead + credit + 4 * slice * k)
+//! ```
+//!
+//! where `longest` is the longest time between two choices and `credit` what sleepers are preferred by. The proof is in the
+//! source, `bound.rs`.
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

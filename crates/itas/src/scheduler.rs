@@ -385,6 +385,7 @@ impl Scheduler {
     }
 
     /// How far above the smallest vruntime a fiber of `group` may be chosen, and how often in a row.
+    #[inline]
     fn lead(&self, group: GroupId, role: Role) -> (u64, u32) {
         let (bonus_ns, limit) = self.aggregation(group);
         if self.paper_slaves && role != Role::Master {
@@ -413,6 +414,7 @@ impl Scheduler {
         }
     }
 
+    #[inline]
     fn enqueue(&mut self, now_ns: u64, fiber: u32) {
         let slot = &mut self.slots[fiber as usize];
         slot.state = State::Queued;

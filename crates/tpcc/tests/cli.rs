@@ -627,6 +627,32 @@ fn tenants_share_the_cores_in_several_ways() {
     );
 }
 
+/// Transactions scheduled by home warehouse keep the conditions, under each policy, and wait within their bounds.
+#[test]
+fn transactions_are_scheduled_by_home_warehouse() {
+    let (data, file) = (Scratch::new("siblings"), Scratch::new("siblings-json"));
+    let dir = data.text();
+    let run = ["run", "--data", dir, "--warehouses", "2", "--workers", "2", "--terminals", "20", "--scheduler", "itas"];
+    for policy in ["fair", "tas", "packed", "itas"] {
+        let more = ["--policy", policy, "--slice-us", "20", "--duration", "0.5", "--warmup", "0.1", "--seed", "5"];
+        let output = ends(0, "", &[&run[..], &more, &["--json", file.text()]].concat());
+        assert!(String::from_utf8_lossy(&output.stdout).contains("siblings "), "{policy}");
+        let json = file.json();
+        assert_eq!((json["config"]["policy"].as_str(), &json["check"]["passed"]), (Some(policy), &true.into()));
+        let siblings = &json["siblings"];
+        assert!(siblings["wait_to_bound"].as_f64().is_some_and(|part| part <= 1.0), "{policy}: {siblings}");
+        assert!(siblings["switches_between"].as_u64().is_some_and(|n| n > 0) || policy == "packed", "{siblings}");
+    }
+    let history = ["history", "--sessions", "4", "--transactions", "50", "--out", file.text(), "--scheduler", "itas"];
+    ends(0, "", &history);
+    ends(2, "--policy packed", &[&history[..], &["--policy", "packed"]].concat());
+    ends(2, "--policy: means nothing", &["run", "--data", dir, "--policy", "tas"]);
+    ends(2, "--slice-us: means nothing", &["run", "--data", dir, "--scheduler", "steps", "--slice-us", "5"]);
+    ends(2, "--ctx-points: means nothing", &[&run[..], &["--ctx-points", "all"]].concat());
+    ends(2, "--speculate: means nothing with --scheduler itas", &[&run[..], &["--speculate", "on"]].concat());
+    ends(2, "--scheduler itas: means nothing", &["run", "--engine", "floor", "--scheduler", "itas"]);
+}
+
 /// A run of one seed leaves the same rows, whether loops run ahead of their transactions or not.
 #[test]
 fn a_run_ahead_of_itself_leaves_the_same_rows() {

@@ -62,18 +62,21 @@ pub struct View<'a> {
 
 impl View<'_> {
     /// The fiber with the highest priority (the paper's thread B on a master, F on a slave).
+    #[inline]
     #[must_use]
     pub fn highest(&self) -> Candidate {
         self.highest
     }
 
     /// The sibling with the highest priority of the fiber that ran last (threads C and G), if one can run.
+    #[inline]
     #[must_use]
     pub fn sibling(&self) -> Option<Candidate> {
         self.queue.first_of(self.last?)
     }
 
     /// On a slave: the fiber with the highest priority of the group that its master aggregates (thread H).
+    #[inline]
     #[must_use]
     pub fn published(&self) -> Option<Candidate> {
         self.queue.first_of(self.published?)
@@ -110,6 +113,7 @@ impl View<'_> {
     }
 
     /// Equation (1): siblings have not been preferred too often in a row, `agg_count < agg_limit`.
+    #[inline]
     #[must_use]
     pub fn equation_1(&self) -> bool {
         self.agg_count < self.limit
@@ -117,6 +121,7 @@ impl View<'_> {
 
     /// Equations (2), (4) and (5), which compare the vruntime of a preferred fiber (C, H, G) with the smallest (B, F):
     /// `Vrun_preferred - Vrun_smallest <= agg_bonus`.
+    #[inline]
     #[must_use]
     pub fn is_within_bonus(&self, preferred: Candidate) -> bool {
         preferred.vruntime.saturating_sub(self.highest.vruntime) <= self.bonus_ns
@@ -136,6 +141,7 @@ pub struct Choice {
 
 impl Choice {
     /// The fiber with the highest priority; `agg_count` becomes 0, and nothing is published.
+    #[inline]
     #[must_use]
     pub fn highest(view: &View<'_>) -> Choice {
         Choice { group: view.highest().group, counts: false, publish: None }

@@ -1,96 +1,107 @@
-//! The groups that have a fiber that can run, by the place of their first: a binary heap whose entries can be moved.
+//! The groups that have a fiber that can run, by the place of their first: a tournament, whose winner is the first of all.
+//!
+//! A group that changes plays again against those that it meets on its way up, which is a fixed number of comparisons
+//! without a branch that depends on them: there is nothing for the processor to guess wrong.
 
-use super::Place;
+use super::{Candidate, Place};
 use crate::group::GroupId;
 
-/// No place in the heap.
+/// No seat in the tournament.
 const ABSENT: u32 = u32::MAX;
 
+/// A group with its first fiber.
+#[derive(Clone, Copy, Debug)]
+struct Player {
+    place: Place,
+    group: u32,
+    fiber: u32,
+}
+
+/// It loses against all others.
+const NO_PLAYER: Player = Player { place: Place::LAST, group: 0, fiber: 0 };
+
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct GroupIndex {
-    heap: Vec<(Place, u32)>,
-    /// By group: where it is in the heap.
-    at: Vec<u32>,
+    /// The winner of all at 1; the players of the match at `i` at `2 * i` and `2 * i + 1`; seats in the upper half.
+    matches: Vec<Player>,
+    /// By group: its seat.
+    seats: Vec<u32>,
+    free: Vec<u32>,
+}
+
+impl Default for GroupIndex {
+    fn default() -> GroupIndex {
+        GroupIndex { matches: vec![NO_PLAYER; 2], seats: Vec::new(), free: vec![0] }
+    }
 }
 
 impl GroupIndex {
-    /// The group whose first fiber has the smallest place.
+    /// The fiber with the smallest place of all.
     #[inline]
-    pub(super) fn first(&self) -> Option<GroupId> {
-        self.heap.first().map(|&(_, group)| GroupId(group))
+    pub(super) fn first(&self) -> Option<Candidate> {
+        let Player { place, group, fiber } = self.matches[1];
+        (place != Place::LAST).then(|| Candidate { group: GroupId(group), fiber, vruntime: place.vruntime() })
     }
 
     /// All groups in it.
     pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> {
-        self.heap.iter().map(|&(_, group)| GroupId(group))
+        let seats = &self.matches[self.matches.len() / 2..];
+        seats.iter().filter(|player| player.place != Place::LAST).map(|player| GroupId(player.group))
     }
 
-    /// Adds a group, or moves it: `place` is its first fiber's.
+    /// Adds a group, or changes its first fiber.
     #[inline]
-    pub(super) fn set(&mut self, group: GroupId, place: Place) {
-        if group.index() >= self.at.len() {
-            self.at.resize(group.index() + 1, ABSENT);
-        }
-        let at = self.at[group.index()];
-        let at = if at == ABSENT {
-            self.heap.push((place, group.0));
-            self.heap.len() - 1
-        } else {
-            self.heap[at as usize].0 = place;
-            at as usize
+    pub(super) fn set(&mut self, group: GroupId, place: Place, fiber: u32) {
+        let seat = match self.seats.get(group.index()) {
+            Some(&seat) if seat != ABSENT => seat,
+            _ => self.admit(group),
         };
-        let at = self.rise(at);
-        self.sink(at);
+        self.play(seat, Player { place, group: group.0, fiber });
     }
 
     /// Takes a group out.
     #[inline]
     pub(super) fn remove(&mut self, group: GroupId) {
-        let Some(slot) = self.at.get_mut(group.index()) else { return };
-        let at = std::mem::replace(slot, ABSENT);
-        if at == ABSENT {
-            return;
-        }
-        let at = at as usize;
-        self.heap.swap_remove(at);
-        if at < self.heap.len() {
-            let at = self.rise(at);
-            self.sink(at);
+        let Some(slot) = self.seats.get_mut(group.index()) else { return };
+        let seat = std::mem::replace(slot, ABSENT);
+        if seat != ABSENT {
+            self.free.push(seat);
+            self.play(seat, NO_PLAYER);
         }
     }
 
-    fn rise(&mut self, mut at: usize) -> usize {
-        let entry = self.heap[at];
-        while at > 0 && entry.0 < self.heap[(at - 1) / 2].0 {
-            self.place(at, self.heap[(at - 1) / 2]);
-            at = (at - 1) / 2;
+    /// A seat for a group.
+    fn admit(&mut self, group: GroupId) -> u32 {
+        if group.index() >= self.seats.len() {
+            self.seats.resize(group.index() + 1, ABSENT);
         }
-        self.place(at, entry);
-        at
+        let seat = self.free.pop().unwrap_or_else(|| self.double());
+        self.seats[group.index()] = seat;
+        seat
     }
 
-    fn sink(&mut self, mut at: usize) {
-        let entry = self.heap[at];
-        loop {
-            let left = 2 * at + 1;
-            let child = match (self.heap.get(left), self.heap.get(left + 1)) {
-                (Some(l), Some(r)) if r.0 < l.0 => left + 1,
-                (Some(_), _) => left,
-                _ => break,
-            };
-            if entry.0 <= self.heap[child].0 {
-                break;
-            }
-            self.place(at, self.heap[child]);
-            at = child;
+    /// Twice as many seats; one that is free.
+    fn double(&mut self) -> u32 {
+        let seats = self.matches.len() / 2;
+        let players = self.matches.split_off(seats);
+        self.matches = vec![NO_PLAYER; 4 * seats];
+        for (seat, player) in players.into_iter().enumerate() {
+            self.play(seat as u32, player);
         }
-        self.place(at, entry);
+        self.free.extend((seats as u32 + 1..2 * seats as u32).rev());
+        seats as u32
     }
 
     #[inline]
-    fn place(&mut self, at: usize, entry: (Place, u32)) {
-        self.heap[at] = entry;
-        self.at[entry.1 as usize] = at as u32;
+    fn play(&mut self, seat: u32, mut winner: Player) {
+        let mut at = self.matches.len() / 2 + seat as usize;
+        self.matches[at] = winner;
+        while at > 1 {
+            let other = self.matches[at ^ 1];
+            winner = if other.place < winner.place { other } else { winner };
+            at /= 2;
+            self.matches[at] = winner;
+        }
     }
 }

@@ -5,8 +5,7 @@
 
 mod index;
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 use crate::group::GroupId;
 use index::GroupIndex;
@@ -22,13 +21,31 @@ pub struct Candidate {
     pub vruntime: u64,
 }
 
-/// Where a fiber stands in its group: vruntime, then order of arrival.
-type Place = (u64, u64);
+/// Where a fiber stands in its group: vruntime, then order of arrival. One number, which is compared at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place(u128);
+
+impl Place {
+    /// After all fibers.
+    const LAST: Place = Place(u128::MAX);
+
+    #[inline]
+    fn new(vruntime: u64, arrival: u64) -> Place {
+        Place(u128::from(vruntime) << 64 | u128::from(arrival))
+    }
+
+    #[inline]
+    fn vruntime(self) -> u64 {
+        (self.0 >> 64) as u64
+    }
+}
 
 /// The fibers of a core that can run and do not.
 #[derive(Debug, Default)]
 pub struct RunQueue {
-    groups: Vec<BinaryHeap<Reverse<(Place, u32)>>>,
+    /// By group: its fibers in order. One that has run comes last or nearly so, one that wakes up first or nearly so:
+    /// hardly any others move for it.
+    groups: Vec<VecDeque<(Place, u32)>>,
     order: GroupIndex,
     len: usize,
     arrivals: u64,
@@ -54,51 +71,60 @@ impl RunQueue {
     }
 
     /// Adds a fiber; it comes after those of the same vruntime.
+    #[inline]
     pub fn push(&mut self, candidate: Candidate) {
         let at = candidate.group.index();
         if at >= self.groups.len() {
-            self.groups.resize_with(at + 1, BinaryHeap::new);
+            self.groups.resize_with(at + 1, VecDeque::new);
         }
-        let place = (candidate.vruntime, self.arrivals);
+        let place = Place::new(candidate.vruntime, self.arrivals);
         self.arrivals += 1;
         self.len += 1;
-        let group = &mut self.groups[at];
-        let is_first = group.peek().is_none_or(|Reverse((first, _))| place < *first);
-        group.push(Reverse((place, candidate.fiber)));
+        let fibers = &mut self.groups[at];
+        let is_first = fibers.front().is_none_or(|&(first, _)| place < first);
+        if fibers.back().is_none_or(|&(last, _)| last < place) {
+            fibers.push_back((place, candidate.fiber));
+        } else {
+            let at = fibers.partition_point(|&(other, _)| other < place);
+            fibers.insert(at, (place, candidate.fiber));
+        }
         if is_first {
-            self.order.set(candidate.group, place);
+            self.order.set(candidate.group, place, candidate.fiber);
         }
     }
 
     /// The fiber with the highest priority of all.
+    #[inline]
     #[must_use]
     pub fn highest(&self) -> Option<Candidate> {
-        self.first_of(self.order.first()?)
+        self.order.first()
     }
 
     /// The fiber with the highest priority in `group`.
+    #[inline]
     #[must_use]
     pub fn first_of(&self, group: GroupId) -> Option<Candidate> {
-        let Reverse(((vruntime, _), fiber)) = *self.groups.get(group.index())?.peek()?;
-        Some(Candidate { group, fiber, vruntime })
+        let &(place, fiber) = self.groups.get(group.index())?.front()?;
+        Some(Candidate { group, fiber, vruntime: place.vruntime() })
     }
 
     /// Fibers of `group` in the queue.
     #[must_use]
     pub fn len_of(&self, group: GroupId) -> usize {
-        self.groups.get(group.index()).map_or(0, BinaryHeap::len)
+        self.groups.get(group.index()).map_or(0, VecDeque::len)
     }
 
     /// Takes out the first fiber of `group`.
+    #[inline]
     pub fn take_from(&mut self, group: GroupId) -> Option<Candidate> {
-        let heap = self.groups.get_mut(group.index())?;
-        let Reverse(((vruntime, _), fiber)) = heap.pop()?;
-        match heap.peek() {
-            Some(Reverse((place, _))) => self.order.set(group, *place),
+        let fibers = self.groups.get_mut(group.index())?;
+        let (place, fiber) = fibers.pop_front()?;
+        match fibers.front() {
+            Some(&(next, fiber)) => self.order.set(group, next, fiber),
             None => self.order.remove(group),
         }
         self.len -= 1;
-        Some(Candidate { group, fiber, vruntime })
+        Some(Candidate { group, fiber, vruntime: place.vruntime() })
     }
 
     /// Groups with a fiber in the queue, in no order.

@@ -133,9 +133,9 @@ impl CoreState {
 }
 
 /// The order of a core.
-pub(super) struct CoreOrder(pub(super) Rc<RefCell<CoreState>>);
+pub(super) struct WorkerOrder(pub(super) Rc<RefCell<CoreState>>);
 
-impl Order for CoreOrder {
+impl Order for WorkerOrder {
     fn ready(&mut self, fiber: usize) {
         let mut state = self.0.borrow_mut();
         if state.intake.is_none() {

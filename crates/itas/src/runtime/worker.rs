@@ -14,7 +14,7 @@ use super::RunError;
 use super::builder::Config;
 use super::clock::now_ns;
 use super::helpers::Connected;
-use super::order::{CoreOrder, CoreState, Shown};
+use super::order::{CoreState, Shown, WorkerOrder};
 use super::shared::{Job, Shared, Tally};
 use super::slice::{self, point};
 use super::trace::{Recorder, Slice};
@@ -65,7 +65,7 @@ impl<'env> Worker<'_, 'env> {
         let builder = Executor::builder()
             .fibers(slots)
             .stack_bytes(config.stack_bytes)
-            .order(CoreOrder(Rc::clone(&state)))
+            .order(WorkerOrder(Rc::clone(&state)))
             .idle(move |idle| rest(idle, core, &tally));
         // SAFETY: the caller of `Builder::build` has promised it for all work. The runtime's own fibers give way in the
         // intake, in `point` and in `blocking`, where no thread-local is open: those of this crate are cells that are read

@@ -614,8 +614,11 @@ pub(crate) struct SchedulingFlags {
     /// [default: built-in placement]
     #[arg(long, value_name = "FILE|all|none", value_parser = ctx_points)]
     pub(crate) ctx_points: Option<CtxPoints>,
-    /// Which fiber is next, with --scheduler itas: fair, tas or itas [default: itas]
-    #[arg(long, value_name = "fair|tas|itas", hide_possible_values = true)]
+    /// Which fiber is next, with --scheduler itas: fair, tas, packed or itas [default: itas]
+    ///
+    /// packed is tas with each warehouse on one worker, as the other schedulers have them; the others spread its terminals
+    /// over all workers.
+    #[arg(long, value_name = "fair|tas|packed|itas", hide_possible_values = true)]
     pub(crate) policy: Option<SiblingPolicy>,
     /// Time of a slice, in microseconds, with --scheduler itas: it ends with the transaction that exceeds it [default: 50]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 1_000_000>, allow_negative_numbers = true)]

@@ -150,6 +150,7 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
         length: Length { warmup: Duration::ZERO, duration: None, transactions: None },
         seed: flags.random.seed,
         admission: Admission::Fifo,
+        placement: itas::Placement::Packed,
         clock: ClockKind::Real,
     };
     (config, plan)
@@ -280,6 +281,10 @@ fn teams(
         Scheduling::Steps { team_size, teams_of, points } => {
             let said = format!("{name}, {on}, teams of at most {team_size}, points {}", points.name());
             Ok((Some(history::Teams::as_run(workers as usize, *team_size, *teams_of, points)?), said))
+        }
+        Scheduling::Itas { policy: SiblingPolicy::Packed, .. } => {
+            Err(Error::usage("--policy packed: means nothing here")
+                .help("sessions of a history have no home; pass fair, tas or itas"))
         }
         Scheduling::Itas { policy, slice_us, .. } => {
             let said = format!("{name}, {on}, policy {}, slices of {slice_us} us", policy.name());

@@ -167,6 +167,7 @@ mod tests {
             mix: Mix::Standard,
             steps: StepOrder::HotLast,
             admission: crate::workload::settings::Admission::Fifo,
+            placement: itas::Placement::Packed,
             clock: crate::workload::settings::ClockKind::Real,
             length,
             seed: 3,

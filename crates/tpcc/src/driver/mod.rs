@@ -57,6 +57,8 @@ pub(crate) struct Plan {
     pub(crate) steps: StepOrder,
     /// In which order terminals' transactions are admitted.
     pub(crate) admission: Admission,
+    /// Whether the terminals of a warehouse are one worker's.
+    pub(crate) placement: itas::Placement,
     /// When it ends.
     pub(crate) length: Length,
     /// What dates are made of.

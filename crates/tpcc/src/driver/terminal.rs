@@ -46,9 +46,12 @@ impl Terminal {
     }
 
     /// Which worker serves it: home warehouse mod workers. Where there are more workers than warehouses, those that share
-    /// a warehouse divide its terminals.
+    /// a warehouse divide its terminals. Spread, a warehouse's terminals are dealt to all workers in turn.
     pub(super) fn worker(&self, plan: &Plan) -> usize {
         let (w, warehouses) = (self.home.0 as usize - 1, plan.warehouses as usize);
+        if plan.placement == itas::Placement::Spread {
+            return (w + self.number as usize / warehouses) % plan.workers;
+        }
         let first = w % plan.workers;
         let sharing = (plan.workers - first).div_ceil(warehouses).max(1);
         if plan.workers <= warehouses {
@@ -113,6 +116,7 @@ mod tests {
             mix: Mix::Standard,
             steps: StepOrder::HotLast,
             admission: crate::workload::settings::Admission::Fifo,
+            placement: itas::Placement::Packed,
             clock: ClockKind::Real,
             length,
             seed: 1,

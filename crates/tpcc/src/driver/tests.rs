@@ -226,6 +226,7 @@ fn plan(terminals: u32, length: Length) -> Plan {
         mix: Mix::Standard,
         steps: StepOrder::HotLast,
         admission: crate::workload::settings::Admission::Fifo,
+        placement: itas::Placement::Packed,
         clock: crate::workload::settings::ClockKind::Real,
         length,
         seed: 3,

@@ -115,7 +115,7 @@ pub(crate) struct Config {
     pub(crate) scheduler: Option<String>,
     /// Transactions of a worker under way at once; null with the scheduler threads.
     pub(crate) team_size: Option<usize>,
-    /// Which fiber is next: fair, tas or itas; null but with the scheduler itas.
+    /// Which fiber is next: fair, tas, packed or itas; null but with the scheduler itas.
     pub(crate) policy: Option<String>,
     /// Time of a slice, in microseconds; null but with the scheduler itas.
     pub(crate) slice_us: Option<u64>,

@@ -51,6 +51,16 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
     if let Some(steps) = &run.steps {
         teams(to, steps)?;
     }
+    if let Some(siblings) = &run.siblings {
+        writeln!(
+            to,
+            "siblings  {} switches within a warehouse, {} between; longest wait {:.0} us, of {:.0} at most",
+            grouped(siblings.switches_within),
+            grouped(siblings.switches_between),
+            siblings.max_wait_us,
+            siblings.wait_bound_us,
+        )?;
+    }
     if let Some(speculation) = &run.speculation {
         let shown: Vec<_> = speculation.shown().collect();
         writeln!(to, "ahead     {}", shown.join(", "))?;

@@ -142,6 +142,7 @@ pub(crate) enum Scheduling {
 pub(crate) enum SiblingPolicy {
     Fair,
     Tas,
+    Packed,
     Itas,
 }
 
@@ -156,6 +157,7 @@ impl SiblingPolicy {
         match self {
             SiblingPolicy::Fair => itas::auto::Mode::Fair,
             SiblingPolicy::Tas => itas::auto::Mode::Tas,
+            SiblingPolicy::Packed => itas::auto::Mode::Packed,
             SiblingPolicy::Itas => itas::auto::Mode::Itas,
         }
     }
@@ -204,6 +206,11 @@ impl Scheduling {
     /// Which fiber is next; none but with sibling groups.
     pub(crate) fn policy(&self) -> Option<SiblingPolicy> {
         if let Scheduling::Itas { policy, .. } = self { Some(*policy) } else { None }
+    }
+
+    /// Where the terminals of a warehouse are served: by one worker, unless a policy of sibling groups wants them on all.
+    pub(crate) fn placement(&self) -> itas::Placement {
+        self.policy().map_or(itas::Placement::Packed, |policy| policy.mode().placement())
     }
 
     /// Microseconds of a slice; none but with sibling groups.

@@ -117,6 +117,7 @@ fn run_on<D: Database>(
         mix: config.mix,
         steps: config.steps,
         admission: config.admission,
+        placement: config.scheduling.placement(),
         length: config.length,
         clock: config.clock,
         seed: config.seed,

@@ -35,6 +35,7 @@ fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: StepOrder, transactions:
         mix,
         steps,
         admission: crate::workload::settings::Admission::Fifo,
+        placement: itas::Placement::Packed,
         clock: crate::workload::settings::ClockKind::Real,
         length,
         seed,

@@ -98,6 +98,7 @@ fn run(how: &How, transactions: u64) -> Measured {
         mix: how.mix,
         steps: how.order,
         admission: how.admission.unwrap_or(Admission::usual(how.team_size, scheduling(how).teams_of())),
+        placement: itas::Placement::Packed,
         length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
         clock: ClockKind::Real,
         seed: 11,
