@@ -183,6 +183,7 @@ pub use db::database::{Database, Stats};
 pub use db::options::{MIN_POOL_BYTES, Options};
 pub use db::remove::DatabaseFiles;
 pub use db::savepoint::Savepoint;
+pub use db::services::{ServiceThreads, Services};
 pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::tables::{Sizes, TableSize};
