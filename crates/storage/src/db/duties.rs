@@ -334,7 +334,9 @@ mod tests {
     use crate::base::error::OpenError;
     use crate::base::fault::{self, Refusable};
     use crate::db::options::Options;
-    use crate::io::MemDisk;
+    use crate::db::services::Services;
+    use crate::db::table::Table;
+    use crate::io::{MemDisk, SimDisk};
 
     #[test]
     fn a_service_that_does_not_start_ends_those_before_it() {
@@ -364,5 +366,39 @@ mod tests {
             db.close().unwrap();
             assert_eq!(Arc::strong_count(&disk), 1, "a reader went on running");
         }
+    }
+
+    #[test]
+    fn shared_threads_that_do_not_all_start_end() {
+        for n in 1..=7 {
+            fault::plan(Refusable::Thread, n);
+            let started = Services::new();
+            assert!(!fault::clear(), "thread {n} was not to be started");
+            assert!(matches!(started, Err(OpenError::Thread { .. })), "{started:?}");
+        }
+    }
+
+    #[test]
+    fn shared_threads_read_the_pages_of_a_group() {
+        const ROWS: Table<u64, u64> = Table::new("rows");
+        let services = Services::new().unwrap();
+        let disk = Arc::new(SimDisk::new(1));
+        let open = || Options::new().buffer_pool(4 << 20).services(&services).open_on(disk.clone()).unwrap();
+        let db = open();
+        for from in (0..100_000).step_by(5_000) {
+            db.transact(|tx| (from..from + 5_000).try_for_each(|n| tx.put(&ROWS, &n, &(n * 2)))).unwrap();
+        }
+        db.close().unwrap();
+        let db = open();
+        let pool = &db.duties.core.pool;
+        for round in 0..20 {
+            assert!(pool.reads_in_parallel());
+            let keys: Vec<u64> = (0..16).map(|n| n * 6_000 + round * 300).collect();
+            let rows = db.begin().unwrap().get_many(&ROWS, &keys).unwrap();
+            assert!(rows.iter().zip(&keys).all(|(row, key)| *row == Some(key * 2)), "{rows:?}");
+        }
+        assert!(pool.has_readers() && pool.stats().handed_over > 20, "{:?}", pool.stats());
+        db.close().unwrap();
+        assert_eq!(Arc::strong_count(&disk), 1, "shared threads keep a database that is closed");
     }
 }

@@ -26,6 +26,23 @@ use crate::base::lane::Lane;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
+/// # What a small database costs
+///
+/// With the smallest settings, those of the example, an open database takes about 0.8 MiB of memory, and no thread: 512 KiB
+/// for [`log_buffer`](crate::Options::log_buffer), 5 KiB for each of
+/// [`transactions`](crate::Options::transactions), and the rest for tables of fixed size, most of them by number of
+/// tables. To this come the pages that are in use, up to [`buffer_pool`](crate::Options::buffer_pool), whose minimum is 1
+/// MiB, 8 bytes for each bucket of [`lock_table`](crate::Options::lock_table), and 64 bytes for each lock held. While
+/// pages are written, copies of them take up to 1 MiB more; pools below 8 MiB give that back. Address space is reserved
+/// for the largest possible data file, 1 GiB a database, of which 4 KiB are taken for each 8 MiB of file. Pools below
+/// 16 MiB ask the system for no large pages.
+///
+/// On disk it takes a few log files of [`log_segment`](crate::Options::log_segment) bytes, 268 KiB for control, and its
+/// pages, by which the file grows 2 MiB at a time.
+///
+/// An idle database is looked at 140 times a second, mostly for log records that are not yet on disk. That takes less
+/// than a thousandth of a core, and a third of what threads of its own would.
+///
 /// # What databases wait for
 ///
 /// The threads take turns: each does one step for one database (writes and syncs what its log holds; writes a batch of
