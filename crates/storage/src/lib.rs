@@ -72,7 +72,8 @@
 //! [`Database::truncate`] remove all rows at once, [`Transaction::delete_range`] those of a range;
 //! [`Database::alter_indexes`] gives a table that has rows other secondary indexes; [`Database::sizes`] returns the
 //! space that tables take. [`BulkLoad`] fills an empty table fast. [`Database::copy_to`] makes a backup while
-//! transactions run. [`disk`] holds the disks a database can live on: files, memory, and a simulated disk that crashes,
+//! transactions run. Many small databases share the threads of their background work: [`Services`], which also tells what
+//! one of them costs. [`disk`] holds the disks a database can live on: files, memory, and a simulated disk that crashes,
 //! tears and fails from a seed, for tests. A program with a scheduler of its own gets every wait through a [`Hook`].
 //!
 //! # What is promised
@@ -127,7 +128,7 @@
 //! | tables of a database | 1,000, names of 1 to 200 bytes; until the database is opened anew, one dropped and each change of a table's indexes count as one more |
 //! | secondary indexes of a table | 8 |
 //! | an entry of a secondary index (its value and, unless unique, the primary key) | 512 bytes |
-//! | transactions at once | 128, up to 1,000 by [`Options::transactions`] |
+//! | transactions at once | 128, 1 to 1,000 by [`Options::transactions`] |
 //! | record locks of a transaction | 1,048,576; above 5,000 in one table it tries to lock the table instead |
 //! | buffer pool | from [`MIN_POOL_BYTES`]; 256 MiB by default, taken from the system as it is used |
 //! | data file | 2^28 pages of 8 KiB: 2 TiB |
@@ -183,6 +184,7 @@ pub use db::database::{Database, Stats};
 pub use db::options::{MIN_POOL_BYTES, Options};
 pub use db::remove::DatabaseFiles;
 pub use db::savepoint::Savepoint;
+pub use db::services::{ServiceThreads, Services};
 pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::tables::{Sizes, TableSize};

@@ -75,7 +75,7 @@ fn open(disk: &Arc<MemDisk>, latches: LatchKind) -> Database {
     Options::new()
         .buffer_pool(1 << 20)
         .log_segment(64 << 10)
-        .log_buffer(256 << 10)
+        .log_buffer(512 << 10)
         .checkpoint_every(1 << 20)
         .background(Background::Inline)
         .latches(latches)

@@ -565,7 +565,7 @@ fn a_table_with_many_indexes_is_loaded_through_a_small_log_buffer() {
     let table =
         NAMES.iter().fold(Table::<u64, Vec<u8>>::new("many"), |t, name| t.with_raw_index(name, false, 0, extract));
     let disk = SimDisk::new(13);
-    let db = small().log_buffer(0).open_on(on(&disk)).unwrap();
+    let db = small().log_buffer(512 << 10).open_on(on(&disk)).unwrap();
     let open_table = db.table(&table).unwrap();
     let mut load = db.bulk_load(&open_table).unwrap();
     // About as much as fits in every root, so that their images have no hole.

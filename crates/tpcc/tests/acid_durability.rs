@@ -20,7 +20,7 @@ const WAREHOUSES: u32 = 2;
 const TERMINALS: u32 = 6;
 
 fn options() -> Options {
-    Options::new().buffer_pool(2 << 20).log_segment(256 << 10).log_buffer(256 << 10).checkpoint_every(1 << 20)
+    Options::new().buffer_pool(2 << 20).log_segment(256 << 10).log_buffer(512 << 10).checkpoint_every(1 << 20)
 }
 
 fn on(disk: &SimDisk) -> Arc<dyn Disk> {

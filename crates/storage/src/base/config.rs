@@ -35,7 +35,7 @@ pub enum LatchKind {
 /// What drives the flusher, cleaner and checkpointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Background {
-    /// One thread each.
+    /// One thread each, or, with [`Options::services`](crate::Options::services), threads that databases share.
     #[default]
     Threads,
     /// The caller: commits and waits step the services themselves.

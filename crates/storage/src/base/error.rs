@@ -384,6 +384,12 @@ pub enum OpenError {
         /// What is wrong with it.
         what: String,
     },
+    /// The system gave no thread for [`Services`](crate::Services).
+    #[error("background services: no thread: {source}")]
+    Thread {
+        /// The error of the operating system.
+        source: io::Error,
+    },
     /// The recovery callback broke off. Nothing but redo has happened; a later open goes on.
     #[error("{directory}: recovery was cancelled; a later open goes on")]
     Cancelled {

@@ -8,6 +8,7 @@ pub(crate) mod error;
 pub(crate) mod fault;
 pub(crate) mod hook;
 pub(crate) mod ids;
+pub(crate) mod lane;
 pub(crate) mod latches;
 pub(crate) mod mutant;
 pub(crate) mod point;

@@ -28,7 +28,12 @@ pub(crate) struct Poison {
 impl Poison {
     /// Closes the instance; the first cause is kept.
     pub(crate) fn close(&self, cause: &StorageError, durable: Lsn) {
-        let _ = self.cause.set((cause.as_cause().into(), durable));
+        self.close_because(&cause.as_cause(), durable);
+    }
+
+    /// As [`Poison::close`], for a cause that is no error of storage.
+    pub(crate) fn close_because(&self, cause: &str, durable: Lsn) {
+        let _ = self.cause.set((cause.into(), durable));
         self.state.fetch_max(CLOSED, Ordering::Release);
     }
 

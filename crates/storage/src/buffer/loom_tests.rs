@@ -49,7 +49,7 @@ mod tests {
     impl Pool {
         /// Pages 1 and following lie in the frames; page 2 may be absent.
         fn with(resident: u32) -> Arc<Pool> {
-            let pool = Arc::new(Pool { table: PageTable::new(PAGES).unwrap(), frames: Default::default() });
+            let pool = Arc::new(Pool { table: PageTable::new(PAGES, false).unwrap(), frames: Default::default() });
             for id in 1..=resident {
                 assert!(pool.load(id, id - 1));
             }

@@ -64,6 +64,8 @@ pub(crate) use self::stats::PoolStats;
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;
 const WAITER_SHARDS: usize = 16;
+/// Pools of at least this many frames get large pages from the system, which save time and take up to 2 MiB more.
+const LARGE_FRAMES: usize = 2048;
 /// Least number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
 
@@ -165,10 +167,11 @@ impl BufferPool {
         hook: Arc<dyn Hook>,
     ) -> Result<BufferPool, StorageError> {
         let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES);
+        let large = count >= LARGE_FRAMES;
         let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
-        let frames = Arena::<Frame>::new(count, true).map_err(reserve)?;
-        let table = PageTable::new(options.max_pages).map_err(reserve)?;
-        let shortcuts = Shortcuts::new(count).map_err(reserve)?;
+        let frames = Arena::<Frame>::new(count, large).map_err(reserve)?;
+        let table = PageTable::new(options.max_pages, large).map_err(reserve)?;
+        let shortcuts = Shortcuts::new(count, large).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
         let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);

@@ -54,9 +54,9 @@ pub(super) enum Residency {
 }
 
 impl PageTable {
-    /// A table for pages below `pages`.
-    pub(super) fn new(pages: u32) -> io::Result<PageTable> {
-        Ok(PageTable { entries: Arena::new(pages as usize, true)? })
+    /// A table for pages below `pages`; asks for large pages of memory if `large`.
+    pub(super) fn new(pages: u32, large: bool) -> io::Result<PageTable> {
+        Ok(PageTable { entries: Arena::new(pages as usize, large)? })
     }
 
     /// Number of the page's frame; not below 2^31 - 1 if it has none.
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_page_comes_and_goes() {
-        let table = PageTable::new(1000).unwrap();
+        let table = PageTable::new(1000, false).unwrap();
         let id = PageId(7);
         let seen = absent(&table, id);
         assert_eq!(seen.age(5), None);

@@ -18,6 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use super::BufferPool;
 use super::page_table::Absent;
 use crate::base::ids::PageId;
+use crate::base::lane::Place;
 
 /// A page that is claimed and to be read into a frame.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(super) struct Readers {
     jobs: Mutex<VecDeque<Job>>,
     /// A job has come, or the queue was closed.
     changed: Condvar,
+    /// Called for each job, if threads of several databases do them.
+    place: OnceLock<Place>,
 }
 
 impl std::fmt::Debug for Readers {
@@ -74,7 +77,12 @@ impl Readers {
         }
         jobs.push_back(job);
         drop(jobs);
-        self.changed.notify_one();
+        match self.place.get() {
+            Some(place) => place.call(),
+            None => {
+                self.changed.notify_one();
+            }
+        }
         Ok(())
     }
 
@@ -104,6 +112,12 @@ impl BufferPool {
         let _changes = self.readers.jobs.lock();
         self.readers.open.store(true, Ordering::Relaxed);
         self.readers.available.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on each page that is handed over calls the work that has this place in a lane, which calls
+    /// [`BufferPool::step_reader`].
+    pub(crate) fn call_for_reads(&self, place: Place) {
+        let _ = self.readers.place.set(place);
     }
 
     /// From now on a group of pages that have to be waited for calls `start`, until readers are open. Called once.

@@ -62,14 +62,14 @@ fn mix(a: u64) -> u64 {
 }
 
 impl Shortcuts {
-    /// A table for a pool of so many frames.
+    /// A table for a pool of so many frames; asks for large pages of memory if `large`.
     ///
     /// # Errors
     /// When the system refuses the address space.
-    pub(super) fn new(frames: usize) -> io::Result<Shortcuts> {
+    pub(super) fn new(frames: usize, large: bool) -> io::Result<Shortcuts> {
         let entries = (frames * PER_FRAME).next_power_of_two().clamp(LEAST, MOST);
         let shift = u64::BITS - (entries / LINE).trailing_zeros();
-        Ok(Shortcuts { entries: Arena::new(entries, true)?, shift, grains: [const { AtomicU8::new(0) }; GRAINS] })
+        Ok(Shortcuts { entries: Arena::new(entries, large)?, shift, grains: [const { AtomicU8::new(0) }; GRAINS] })
     }
 
     #[inline]
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_found_once_the_bits_are_learnt() {
-        let shortcuts = Shortcuts::new(16).unwrap();
+        let shortcuts = Shortcuts::new(16, false).unwrap();
         assert!(find(&shortcuts, 4000).is_none());
         learn(&shortcuts, 4000, 9, 40);
         // Of 40 rows a quarter, down to a power of two.
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn indexes_and_leading_bytes_are_told_apart() {
-        let shortcuts = Shortcuts::new(1 << 12).unwrap();
+        let shortcuts = Shortcuts::new(1 << 12, false).unwrap();
         let key = |lead: u8, n: u64| [&[lead][..], &n.to_be_bytes()].concat();
         for lead in 0..100 {
             shortcuts.learn(INDEX, shortcuts.spot(INDEX, &key(lead, 1)), PageId(u32::from(lead) + 1), 1);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn short_keys_have_neighbours_too() {
-        let shortcuts = Shortcuts::new(1 << 12).unwrap();
+        let shortcuts = Shortcuts::new(1 << 12, false).unwrap();
         let spot = |key: &[u8]| shortcuts.spot(INDEX, key);
         shortcuts.learn(INDEX, spot(&[0]), PageId(1), 64);
         shortcuts.learn(INDEX, spot(&16u32.to_be_bytes()), PageId(2), 64);

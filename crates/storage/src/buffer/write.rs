@@ -60,11 +60,12 @@ impl BufferPool {
         self.batches.lock().pop().unwrap_or_else(WriteBatch::new)
     }
 
-    /// Keeps a batch's memory for the next one.
+    /// Keeps a batch's memory for the next one. What is kept takes at most an eighth of the pool's own memory.
     pub(super) fn keep(&self, mut batch: WriteBatch) {
         batch.frames.clear();
+        let most = (self.frame_count() / (8 * BATCH)).min(4);
         let mut kept = self.batches.lock();
-        if kept.len() < 4 {
+        if kept.len() < most {
             kept.push(batch);
         }
     }

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::duties::Duties;
 use super::files::{self, DirectoryContent, LogFront};
 use super::options::Options;
-use super::services::Services;
 use crate::base::checked::checked;
 use crate::base::config::{Background, Isolation, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
@@ -33,7 +33,7 @@ use crate::txn::core::Core;
 pub struct Database {
     pub(crate) core: Arc<Core>,
     pub(crate) catalog: Catalog,
-    pub(super) services: Arc<Services>,
+    pub(super) duties: Arc<Duties>,
     pub(super) reruns: u32,
     closed: Mutex<bool>,
     directory: String,
@@ -88,10 +88,7 @@ impl Database {
     pub(crate) fn open_with(disk: Arc<dyn Disk>, mut options: Options) -> Result<Database, OpenError> {
         options.hook = checked(options.hook);
         let directory = files::directory(&*disk);
-        if options.pool_bytes < super::options::MIN_POOL_BYTES {
-            let what = format!("{} bytes; at least {} are needed", options.pool_bytes, super::options::MIN_POOL_BYTES);
-            return Err(OpenError::Setting { setting: "buffer_pool", what });
-        }
+        options.check()?;
         let found = files::look(&*disk)?;
         if found == DirectoryContent::Nothing && !options.create {
             return Err(OpenError::Missing { directory });
@@ -179,18 +176,19 @@ impl Database {
             }
         }
         let catalog = Catalog::load(&core)?;
-        let services = Services::new(Arc::clone(&core), checkpointer, options.checkpoint_bytes);
-        match options.background {
-            Background::Threads => {
-                services.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
+        let duties = Duties::new(Arc::clone(&core), checkpointer, options.checkpoint_bytes);
+        match (options.background, &options.services) {
+            (Background::Threads, Some(services)) => duties.share(services),
+            (Background::Threads, None) => {
+                duties.start().map_err(|e| OpenError::Directory { directory: directory.clone(), source: e })?;
             }
-            Background::Stepped => services.start_stepped(),
-            Background::Inline => {}
+            (Background::Stepped, _) => duties.start_stepped(),
+            (Background::Inline, _) => {}
         }
         Ok(Database {
             core,
             catalog,
-            services,
+            duties,
             reruns: options.reruns,
             closed: Mutex::new(false),
             directory,
@@ -199,7 +197,7 @@ impl Database {
     }
 
     pub(super) fn checkpointer(&self) -> &Checkpointer {
-        &self.services.checkpointer
+        &self.duties.checkpointer
     }
 
     fn core(
@@ -308,7 +306,7 @@ impl Database {
     /// When writing fails.
     pub fn checkpoint(&self) -> Result<(), StorageError> {
         self.core.pool.flush_all()?;
-        self.services.checkpointer.take(&self.core)
+        self.duties.checkpointer.take(&self.core)
     }
 
     /// Does some of the background services' work; for databases opened with [`Background::Inline`], which have no
@@ -317,7 +315,7 @@ impl Database {
     /// # Errors
     /// Those of the services.
     pub fn step(&self) -> Result<(), StorageError> {
-        self.services.step_inline()
+        self.duties.step_inline()
     }
 
     /// One bounded step of one background service; true if it did something. For databases opened with
@@ -328,7 +326,7 @@ impl Database {
     /// # Errors
     /// A failed write or sync closes the instance; a full disk passes.
     pub fn step_service(&self, service: Service) -> Result<bool, StorageError> {
-        self.services.step(service)
+        self.duties.step(service)
     }
 
     /// Reads the database into the pool, as far as it fits; returns the pages that came in.
@@ -364,7 +362,7 @@ impl Database {
             lock_waits: locks.waits,
             deadlocks: locks.deadlocks,
             escalations: locks.escalations,
-            checkpoints: self.services.checkpointer.taken(),
+            checkpoints: self.duties.checkpointer.taken(),
         }
     }
 
@@ -388,7 +386,7 @@ impl Database {
         if !std::mem::replace(&mut *self.closed.lock(), true) {
             self.core.poison.close(&StorageError::Closing, self.core.log.durable());
             self.core.locks.close();
-            self.services.stop();
+            self.duties.stop();
         }
     }
 
@@ -397,10 +395,10 @@ impl Database {
             return Ok(());
         }
         self.core.locks.close();
-        self.services.stop();
+        self.duties.stop();
         self.core.log.wait_durable_inline(self.core.log.tail())?;
         self.core.pool.flush_all()?;
-        self.services.checkpointer.take(&self.core)?;
+        self.duties.checkpointer.take(&self.core)?;
         self.core.log.shut_down()
     }
 }

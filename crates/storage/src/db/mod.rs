@@ -7,6 +7,7 @@ pub(crate) mod bulk;
 pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod database;
+pub(crate) mod duties;
 pub(crate) mod files;
 mod many;
 pub(crate) mod optimistic;

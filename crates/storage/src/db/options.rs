@@ -1,15 +1,17 @@
 //! Options for opening a database.
 
-use std::fmt::{Debug, Formatter};
-use std::ops::ControlFlow;
+use std::fmt::{Debug, Display, Formatter};
+use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::config::{Background, Durability, Isolation, LatchKind};
+use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
+use crate::db::services::Services;
 use crate::lock::NAME_BITS;
 use crate::recovery::progress::{OnRecovery, Recovery};
 use crate::table::declared::MAX_INDEXES;
@@ -29,6 +31,7 @@ pub struct Options {
     pub(crate) isolation: Isolation,
     pub(crate) latches: LatchKind,
     pub(crate) background: Background,
+    pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) page_checksums: bool,
     pub(crate) transactions: usize,
@@ -41,6 +44,8 @@ pub struct Options {
     pub(crate) ring_bytes: usize,
     pub(crate) reader_bytes: usize,
     pub(crate) lock_buckets: usize,
+    /// Whether the sizes must lie within the bounds of this module; not so for [`Options::sizes`].
+    bounded: bool,
     pub(crate) hook: Arc<dyn Hook>,
     pub(crate) clock: Clock,
     pub(crate) database_id: Option<u64>,
@@ -51,6 +56,16 @@ pub struct Options {
 /// end of a bulk load: the roots of a table and of all its indexes, which appear together or not at all.
 const LEAST_LOG_BUFFER: usize = 512 << 10;
 const _: () = assert!(LEAST_LOG_BUFFER / 4 > (1 + MAX_INDEXES) * (PAGE_SIZE + 64) + 1024);
+
+/// Largest log buffer, in bytes.
+const MOST_LOG_BUFFER: usize = 1 << 30;
+/// Sizes of a log file, in bytes.
+const LOG_SEGMENT: RangeInclusive<u64> = 64 << 10..=1 << 30;
+/// Numbers of transactions at once.
+const TRANSACTIONS: RangeInclusive<usize> = 1..=1000;
+/// Numbers of buckets of the lock table. With fewer, locks that have nothing to do with each other share a latch too
+/// often; more do not fit the cache of any processor.
+const LOCK_BUCKETS: RangeInclusive<usize> = 1 << 8..=1 << 24;
 
 /// Smallest buffer pool, in bytes.
 pub const MIN_POOL_BYTES: u64 = 1 << 20;
@@ -80,6 +95,7 @@ impl Default for Options {
             isolation: Isolation::default(),
             latches: LatchKind::default(),
             background: Background::default(),
+            services: None,
             checkpoint_bytes: 2048 << 20,
             page_checksums: true,
             transactions: 128,
@@ -92,6 +108,7 @@ impl Default for Options {
             ring_bytes: 8 << 20,
             reader_bytes: 512 << 10,
             lock_buckets: 1 << 15,
+            bounded: true,
             hook: Arc::new(ThreadHook::default()),
             clock: Clock::machine(),
             database_id: None,
@@ -136,6 +153,13 @@ impl Options {
         self
     }
 
+    /// Lets the threads of `services` do the background work, which other databases share, instead of threads of this
+    /// database alone. Only with [`Background::Threads`].
+    pub fn services(mut self, services: &Services) -> Options {
+        self.services = Some(services.clone());
+        self
+    }
+
     /// Log written between two checkpoints, in bytes, at least 64 KiB: what a restart reads is about this.
     pub fn checkpoint_every(mut self, bytes: u64) -> Options {
         self.checkpoint_bytes = bytes.max(64 << 10);
@@ -148,9 +172,9 @@ impl Options {
         self
     }
 
-    /// Most transactions at once, 1 to 1,000.
+    /// Most transactions at once, 1 to 1,000; 128 by default. Each takes about 5 KiB of memory, whether it runs or not.
     pub fn transactions(mut self, limit: usize) -> Options {
-        self.transactions = limit.clamp(1, 1000);
+        self.transactions = limit;
         self
     }
 
@@ -188,15 +212,24 @@ impl Options {
         self
     }
 
-    /// Size of one log file in bytes, 64 KiB to 1 GiB.
+    /// Size of one log file in bytes, 64 KiB to 1 GiB; 16 MiB by default.
     pub fn log_segment(mut self, bytes: u64) -> Options {
-        self.segment_bytes = bytes.clamp(64 << 10, 1 << 30);
+        self.segment_bytes = bytes;
         self
     }
 
-    /// Memory for log records on their way to the disk, in bytes, 512 KiB to 1 GiB.
+    /// Memory for log records on their way to the disk, in bytes, 512 KiB to 1 GiB, rounded up to a power of two; 8 MiB
+    /// by default. All of it is taken at once.
     pub fn log_buffer(mut self, bytes: usize) -> Options {
-        self.ring_bytes = bytes.clamp(LEAST_LOG_BUFFER, 1 << 30);
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// Buckets of the table of record locks, 256 to 16,777,216, rounded up to a power of two; 32,768 by default. Each
+    /// takes 8 bytes. Locks that share a bucket are found one after the other, so there should be more buckets than
+    /// locks held at once, though any number of locks fits.
+    pub fn lock_table(mut self, buckets: usize) -> Options {
+        self.lock_buckets = buckets;
         self
     }
 
@@ -208,6 +241,7 @@ impl Options {
         self.ring_bytes = sizes.ring_bytes;
         self.reader_bytes = sizes.reader_bytes;
         self.lock_buckets = sizes.lock_buckets;
+        self.bounded = false;
         self
     }
 
@@ -239,6 +273,41 @@ impl Options {
         self.on_recovery = Some(Box::new(hear));
         self
     }
+
+    /// Refuses sizes that lie out of bounds.
+    ///
+    /// # Errors
+    /// [`OpenError::Setting`] names the first of them.
+    pub(super) fn check(&self) -> Result<(), OpenError> {
+        within("buffer_pool", self.pool_bytes, &(MIN_POOL_BYTES..=u64::MAX))?;
+        if self.services.is_some() && self.background != Background::Threads {
+            let what = format!("of no use with {:?}, under which the program does their work", self.background);
+            return Err(OpenError::Setting { setting: "services", what });
+        }
+        within("transactions", self.transactions, &TRANSACTIONS)?;
+        if !self.bounded {
+            return Ok(());
+        }
+        within("log_segment", self.segment_bytes, &LOG_SEGMENT)?;
+        within("log_buffer", self.ring_bytes, &(LEAST_LOG_BUFFER..=MOST_LOG_BUFFER))?;
+        within("lock_table", self.lock_buckets, &LOCK_BUCKETS)
+    }
+}
+
+/// Refuses a value out of bounds.
+pub(super) fn within<N: PartialOrd + Display>(
+    setting: &'static str,
+    value: N,
+    bounds: &RangeInclusive<N>,
+) -> Result<(), OpenError> {
+    let what = if value < *bounds.start() {
+        format!("{value}; at least {} is needed", bounds.start())
+    } else if value > *bounds.end() {
+        format!("{value}; at most {} is possible", bounds.end())
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Setting { setting, what })
 }
 
 impl Debug for Options {

@@ -1,272 +1,172 @@
-//! The background services: flusher, segment maker, cleaner with checkpointer.
-//!
-//! Each is a state machine that does one bounded step at a time. Under
-//! [`Background::Threads`](crate::Background::Threads) a thread of its own drives each; under
-//! [`Background::Inline`](crate::Background::Inline) a thread that commits or waits does; under
-//! [`Background::Stepped`](crate::Background::Stepped) the program.
+//! Threads that several databases share for their background work.
 
 use std::sync::Arc;
-use std::thread::{JoinHandle, Thread};
-use std::time::Duration;
+use std::thread::JoinHandle;
 
-use crate::base::config::Service;
-use crate::base::error::StorageError;
+use super::options::within;
+use crate::base::error::OpenError;
 use crate::base::fault::{Refusable, strikes};
-use crate::base::ids::Lsn;
-use crate::base::sync::Mutex;
-use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::buffer::{CleanGoal, CleanStep};
-use crate::recovery::checkpoint::Checkpointer;
-use crate::txn::core::Core;
+use crate::base::lane::Lane;
 
-/// How long the cleaner sleeps when it has nothing to do.
-const IDLE: Duration = Duration::from_millis(50);
-/// And while the log grows towards the next checkpoint.
-const IDLE_IN_NEED: Duration = Duration::from_millis(5);
-/// Threads that read pages for others: the number of reads that a device gets at once.
-const READERS: usize = 16;
-/// How often a checkpoint is considered, unless much has been logged since.
-const LOOK_EVERY_NS: u64 = 200_000_000;
+/// Threads that do the background work of several databases: those opened with
+/// [`Options::services`](crate::Options::services). Without it each database has three threads of its own, and sixteen
+/// more once it reads from a device.
+///
+/// A handle is cheap to clone. The threads end when the last handle is dropped and the last of the databases is closed.
+///
+/// ```
+/// use storage::{Options, Services};
+/// # let directory = std::env::temp_dir().join(format!("lockstep-services-{}", std::process::id()));
+/// let services = Services::new()?;
+/// let small = || Options::new().buffer_pool(1 << 20).log_buffer(512 << 10).lock_table(256).transactions(4);
+/// let tenants: Vec<_> = (0..3)
+///     .map(|tenant| small().services(&services).open(directory.join(tenant.to_string())))
+///     .collect::<Result<_, _>>()?;
+/// # drop(tenants); std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # What a small database costs
+///
+/// With the smallest settings, those of the example, an open database takes about 0.8 MiB of memory, and no thread: 512 KiB
+/// for [`log_buffer`](crate::Options::log_buffer), 5 KiB for each of
+/// [`transactions`](crate::Options::transactions), and the rest for tables of fixed size, most of them by number of
+/// tables. To this come the pages that are in use, up to [`buffer_pool`](crate::Options::buffer_pool), whose minimum is 1
+/// MiB, 8 bytes for each bucket of [`lock_table`](crate::Options::lock_table), and 64 bytes for each lock held. While
+/// pages are written, copies of them take up to 1 MiB more; pools below 8 MiB give that back. Address space is reserved
+/// for the largest possible data file, 1 GiB a database, of which 4 KiB are taken for each 8 MiB of file. Pools below
+/// 16 MiB ask the system for no large pages.
+///
+/// On disk it takes a few log files of [`log_segment`](crate::Options::log_segment) bytes, 268 KiB for control, and its
+/// pages, by which the file grows 2 MiB at a time.
+///
+/// An idle database is looked at 140 times a second, mostly for log records that are not yet on disk. That takes less
+/// than a thousandth of a core, and a third of what threads of its own would.
+///
+/// # What databases wait for
+///
+/// The threads take turns: each does one step for one database (writes and syncs what its log holds; writes a batch of
+/// pages, or takes a checkpoint; reads a page), then one for the database whose work has been due for the longest time.
+/// [`ServiceThreads`] says how many threads there are for each kind of work, and a thread does only its own kind.
+///
+/// So commits of one database wait for a sync of another one while all [log threads](ServiceThreads::log) are in syncs:
+/// one disk that takes 50 ms for each delays others only if it, together with other such disks, occupies all of these
+/// threads, and then by a sync or two, not for ever. A disk that hangs keeps a thread until it goes on. While all
+/// [page threads](ServiceThreads::pages) are kept, transactions of other databases go on and do the work that they need
+/// themselves (they write pages to get free frames, and make log files), but take no checkpoints.
+///
+/// Nothing that happens to one database keeps the threads from the others. A failed write or sync closes that database
+/// to commits, as it always does, and so does a panic in a step (in the code of a [`Hook`](crate::Hook) or a
+/// [`Disk`](crate::disk::Disk) of the program, say). [`Database::close`](crate::Database::close) waits for the step
+/// that is under way for its own database, and does the rest in the thread that calls it; it must not be called by a
+/// shared thread, that is from within a `Hook` or `Disk`.
+#[derive(Clone, Debug)]
+pub struct Services {
+    threads: Arc<Threads>,
+}
 
-/// The state that the services share.
+/// How many threads [`Services`] have for each kind of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceThreads {
+    /// Threads that write and sync logs, 1 to 64; 2 by default. Commits wait for these.
+    pub log: usize,
+    /// Threads that write pages, take checkpoints and make log files, 1 to 64; 1 by default. They wait for the log
+    /// threads.
+    pub pages: usize,
+    /// Threads that read pages for transactions, 0 to 64; 4 by default. Without any, transactions read pages
+    /// themselves, one after the other; under a cooperative [`Hook`](crate::Hook) all fibers of the thread wait
+    /// meanwhile.
+    pub reads: usize,
+}
+
+impl Default for ServiceThreads {
+    fn default() -> Self {
+        ServiceThreads { log: 2, pages: 1, reads: 4 }
+    }
+}
+
+/// The threads, until dropped.
 #[derive(Debug)]
-pub(crate) struct Services {
-    pub(crate) core: Arc<Core>,
-    pub(crate) checkpointer: Checkpointer,
-    /// Log bytes between two checkpoints.
-    pub(crate) every: u64,
-    /// When the cleaner last estimated the gain of a checkpoint.
-    looked_ns: AtomicU64,
-    /// Where the log's tail was then.
-    looked_at: AtomicU64,
-    stop: AtomicBool,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+struct Threads {
+    log: Arc<Lane>,
+    pages: Arc<Lane>,
+    reads: Arc<Lane>,
+    count: ServiceThreads,
+    handles: Vec<JoinHandle<()>>,
 }
 
 impl Services {
-    pub(crate) fn new(core: Arc<Core>, checkpointer: Checkpointer, every: u64) -> Arc<Services> {
-        Arc::new(Services {
-            core,
-            checkpointer,
-            every,
-            looked_ns: AtomicU64::new(0),
-            looked_at: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-            threads: Mutex::default(),
-        })
-    }
-
-    /// One step of cleaning and checkpointing; false if there was nothing to do.
+    /// Starts the default number of threads.
     ///
     /// # Errors
-    /// Those of the pool and the log.
-    pub(crate) fn clean(&self) -> Result<bool, StorageError> {
-        let tail = self.core.log.tail();
-        let distance = self.checkpointer.distance(tail);
-        // From half-way on the oldest pages are written, so that the checkpoint need not wait for them.
-        let goal = if distance > self.every / 2 { Lsn(tail.0.saturating_sub(self.every / 4)) } else { Lsn::ZERO };
-        let step = self
-            .core
-            .pool
-            .clean_step(self.core.clock.now_ns(), CleanGoal { write_before: goal, step: self.step_bytes() })?;
-        if step != CleanStep::Idle {
-            return Ok(true);
-        }
-        let now = self.core.clock.now_ns();
-        if distance > self.every / 2 && self.due(now, tail) && self.progress_possible(tail) {
-            self.checkpointer.take(&self.core)?;
-            return Ok(true);
-        }
-        Ok(false)
+    /// [`OpenError::Thread`] if the system gives no thread.
+    pub fn new() -> Result<Services, OpenError> {
+        Services::with_threads(ServiceThreads::default())
     }
 
-    /// Whether it is time to estimate (by looking at every frame) the gain of a checkpoint.
-    fn due(&self, now: u64, tail: Lsn) -> bool {
-        let (last, at) = (self.looked_ns.load(Ordering::Relaxed), self.looked_at.load(Ordering::Relaxed));
-        let grown = tail.0.saturating_sub(at) >= self.step_bytes();
-        let pause = if grown { self.core.pool.look_pause_ns() } else { LOOK_EVERY_NS };
-        let due = now.saturating_sub(last) >= pause;
-        if due {
-            self.looked_ns.store(now, Ordering::Relaxed);
-            self.looked_at.store(tail.0, Ordering::Relaxed);
-        }
-        due
-    }
-
-    /// Log bytes after which it is worth estimating the gain of a checkpoint again.
-    fn step_bytes(&self) -> u64 {
-        self.every / 8
-    }
-
-    /// Whether a checkpoint now would let a restart begin notably later than the last one did.
-    fn progress_possible(&self, tail: Lsn) -> bool {
-        let oldest = self.core.pool.oldest_recovery_lsn().unwrap_or(tail);
-        tail.0.saturating_sub(oldest.0) + self.every / 8 < self.checkpointer.distance(tail)
-    }
-
-    /// Drives what is due, for [`Background::Inline`](crate::Background::Inline): a bounded amount of work.
-    pub(crate) fn step_inline(&self) -> Result<(), StorageError> {
-        let now = self.core.clock.now_ns();
-        self.core.log.make_step(now);
-        self.core.log.step(now);
-        self.clean().map(drop)
-    }
-
-    /// One step of one service; true if it did something.
+    /// Starts so many threads.
     ///
     /// # Errors
-    /// Those of the pool and the log.
-    pub(crate) fn step(&self, service: Service) -> Result<bool, StorageError> {
-        let now = self.core.clock.now_ns();
-        match service {
-            Service::Flusher => Ok(self.core.log.step(now).did_work),
-            Service::SegmentMaker => Ok(self.core.log.make_step(now).did_work),
-            Service::Cleaner => self.clean(),
-            Service::Checkpointer => self.checkpointer.take(&self.core).map(|()| true),
-            Service::PageReader => {
-                if self.core.driven.load(Ordering::Acquire) {
-                    self.core.pool.open_readers();
-                }
-                Ok(self.core.pool.step_reader())
+    /// [`OpenError::Setting`] if a number is out of bounds; [`OpenError::Thread`] if the system gives no thread.
+    pub fn with_threads(count: ServiceThreads) -> Result<Services, OpenError> {
+        within("log threads", count.log, &(1..=64))?;
+        within("page threads", count.pages, &(1..=64))?;
+        within("read threads", count.reads, &(0..=64))?;
+        let lane = || Arc::new(Lane::new());
+        let mut threads = Threads { log: lane(), pages: lane(), reads: lane(), count, handles: Vec::new() };
+        for (name, lane, count) in [
+            ("log-service", Arc::clone(&threads.log), count.log),
+            ("page-service", Arc::clone(&threads.pages), count.pages),
+            ("read-service", Arc::clone(&threads.reads), count.reads),
+        ] {
+            for _ in 0..count {
+                // If one does not start, those before it end with `threads`.
+                threads.start(name, Arc::clone(&lane)).map_err(|source| OpenError::Thread { source })?;
             }
         }
+        Ok(Services { threads: Arc::new(threads) })
     }
 
-    /// From now on the program steps the services: a waiting thread does not do their work.
-    pub(crate) fn start_stepped(&self) {
-        self.core.driven.store(true, Ordering::Release);
+    /// For work that waits for nothing but the disk: flushers.
+    pub(super) fn log(&self) -> &Arc<Lane> {
+        &self.threads.log
     }
 
-    /// Starts the threads: all or none.
-    ///
-    /// When the system starts no more threads.
-    /// When the system gives none.
-    pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<()> {
-        self.start_all().inspect_err(|_| self.stop())
+    /// For work that may wait for flushers: cleaners and makers of log files.
+    pub(super) fn pages(&self) -> &Arc<Lane> {
+        &self.threads.pages
     }
 
-    fn start_all(self: &Arc<Self>) -> std::io::Result<()> {
-        let mut threads = self.threads.lock();
-        threads.push(self.spawn("log-flusher", |s| s.core.log.run_flusher(&s.core.clock, &s.stop))?);
-        threads.push(self.spawn("log-maker", |s| s.core.log.run_maker(&s.core.clock, &s.stop))?);
-        let cleaner = self.spawn("cleaner", Services::run_cleaner)?;
-        let wake: Thread = cleaner.thread().clone();
-        self.core.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
-        threads.push(cleaner);
-        if self.core.hook.is_cooperative() {
-            self.start_readers(&mut threads)?;
-        } else {
-            let services = Arc::downgrade(self);
-            self.core.pool.on_readers_wanted(Box::new(move || {
-                if let Some(services) = services.upgrade() {
-                    services.want_readers();
-                }
-            }));
-        }
-        self.core.driven.store(true, Ordering::Release);
-        Ok(())
+    /// For reads of pages.
+    pub(super) fn reads(&self) -> &Arc<Lane> {
+        &self.threads.reads
     }
 
-    fn spawn(self: &Arc<Self>, name: &str, run: fn(&Services)) -> std::io::Result<JoinHandle<()>> {
-        if strikes(Refusable::Thread) {
-            return Err(std::io::ErrorKind::WouldBlock.into());
-        }
-        let services = Arc::clone(self);
-        std::thread::Builder::new().name(name.into()).stack_size(512 << 10).spawn(move || run(&services))
-    }
-
-    fn start_readers(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
-        self.core.pool.open_readers();
-        for _ in 0..READERS {
-            threads.push(self.spawn("page-reader", |s| s.core.pool.run_reader())?);
-        }
-        Ok(())
-    }
-
-    /// Starts the readers, unless they run. If the system gives no threads, those that did start serve the database;
-    /// without any, each transaction goes on reading its pages itself.
-    #[cold]
-    fn want_readers(self: &Arc<Self>) {
-        let mut threads = self.threads.lock();
-        if self.stop.load(Ordering::Acquire) || self.core.pool.has_readers() {
-            return;
-        }
-        let before = threads.len();
-        if self.start_readers(&mut threads).is_err() && threads.len() == before {
-            self.core.pool.close_readers();
-        }
-    }
-
-    fn run_cleaner(&self) {
-        while !self.stop.load(Ordering::Acquire) {
-            match self.clean() {
-                Ok(true) => {}
-                // A full disk may get space again; a closed instance stays closed. Either way there is no hurry.
-                Ok(false) if self.checkpointer.distance(self.core.log.tail()) > self.every / 2 => {
-                    self.rest(IDLE_IN_NEED);
-                }
-                Ok(false) | Err(_) => self.rest(IDLE),
-            }
-        }
-    }
-
-    #[allow(clippy::disallowed_methods)]
-    fn rest(&self, time: Duration) {
-        std::thread::park_timeout(time);
-    }
-
-    /// Ends the threads; the log is then durable to its end, unless the instance is closed.
-    pub(crate) fn stop(&self) {
-        self.core.driven.store(false, Ordering::Release);
-        self.stop.store(true, Ordering::Release);
-        self.core.log.nudge();
-        // A transaction that starts readers holds this lock: they are among these, or it sees `stop`.
-        let threads = std::mem::take(&mut *self.threads.lock());
-        self.core.pool.close_readers();
-        for thread in threads {
-            thread.thread().unpark();
-            // A service that panicked has reported that; its result tells nothing more.
-            let _ = thread.join();
-        }
+    /// Whether there are threads that read pages.
+    pub(super) fn reads_pages(&self) -> bool {
+        self.threads.count.reads > 0
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
-mod tests {
-    use std::sync::Arc;
-
-    use crate::base::error::OpenError;
-    use crate::base::fault::{self, Refusable};
-    use crate::db::options::Options;
-    use crate::io::MemDisk;
-
-    #[test]
-    fn a_service_that_does_not_start_ends_those_before_it() {
-        for n in 1..=3 {
-            let disk = Arc::new(MemDisk::new());
-            fault::plan(Refusable::Thread, n);
-            let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());
-            assert!(!fault::clear(), "service {n} was not to be started");
-            assert!(matches!(opened, Err(OpenError::Directory { .. })), "{opened:?}");
-            // A thread that went on running would keep the disk, and the next open would find it in use.
-            assert_eq!(Arc::strong_count(&disk), 1, "without service {n}");
-            Options::new().buffer_pool(1 << 20).open_on(disk).unwrap().close().unwrap();
+impl Threads {
+    fn start(&mut self, name: &str, lane: Arc<Lane>) -> std::io::Result<()> {
+        if strikes(Refusable::Thread) {
+            return Err(std::io::ErrorKind::WouldBlock.into());
         }
+        let builder = std::thread::Builder::new().name(name.into()).stack_size(512 << 10);
+        self.handles.push(builder.spawn(move || lane.serve())?);
+        Ok(())
     }
+}
 
-    #[test]
-    fn readers_that_do_not_all_start_serve_and_without_any_transactions_read_themselves() {
-        for refused in [1, 2, 17] {
-            let disk = Arc::new(MemDisk::new());
-            let db = Options::new().buffer_pool(1 << 20).open_on(disk.clone()).unwrap();
-            let pool = &db.services.core.pool;
-            assert!(pool.reads_in_parallel() && !pool.has_readers(), "readers start when they are wanted");
-            fault::plan(Refusable::Thread, refused);
-            db.services.want_readers();
-            assert_eq!(fault::clear(), refused == 17);
-            assert_eq!((pool.has_readers(), pool.reads_in_parallel()), (refused > 1, refused > 1));
-            db.close().unwrap();
-            assert_eq!(Arc::strong_count(&disk), 1, "a reader went on running");
+impl Drop for Threads {
+    fn drop(&mut self) {
+        for lane in [&self.log, &self.pages, &self.reads] {
+            lane.end();
+        }
+        for thread in std::mem::take(&mut self.handles) {
+            // A panic in a turn is caught there, so a thread has nothing to tell.
+            let _ = thread.join();
         }
     }
 }

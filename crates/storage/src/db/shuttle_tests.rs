@@ -68,7 +68,7 @@ fn options(background: Background) -> Options {
     Options::new()
         .buffer_pool(1 << 20)
         .log_segment(64 << 10)
-        .log_buffer(64 << 10)
+        .log_buffer(512 << 10)
         .checkpoint_every(1 << 20)
         .transactions(4)
         .reruns(1000)

@@ -1,8 +1,10 @@
 //! How a service thread sleeps: a wake costs one load while the thread is awake.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
+use crate::base::lane::Place;
 use crate::base::sync::atomic::{AtomicBool, Ordering, fence};
 
 #[derive(Debug)]
@@ -10,11 +12,18 @@ pub(super) struct Bell {
     asleep: AtomicBool,
     token: WaitToken,
     hook: ThreadHook,
+    /// Called instead of waking a thread, if threads of several databases do the work.
+    place: OnceLock<Place>,
 }
 
 impl Bell {
     pub(super) fn new() -> Bell {
-        Bell { asleep: AtomicBool::new(false), token: WaitToken::new(), hook: ThreadHook::parking() }
+        Bell {
+            asleep: AtomicBool::new(false),
+            token: WaitToken::new(),
+            hook: ThreadHook::parking(),
+            place: OnceLock::new(),
+        }
     }
 
     /// Wakes the sleeper, if there is one. The work for it must have been stored before.
@@ -30,17 +39,39 @@ impl Bell {
     #[cold]
     fn wake(&self) {
         if self.asleep.swap(false, Ordering::AcqRel) {
-            self.hook.wake(&self.token);
+            match self.place.get() {
+                Some(place) => place.call(),
+                None => self.hook.wake(&self.token),
+            }
         }
+    }
+
+    /// From now on the bell calls the work that has this place in a lane.
+    pub(super) fn call_instead(&self, place: Place) {
+        let _ = self.place.set(place);
+    }
+
+    /// A turn of the work ends: the bell calls the next one. False if there is work already.
+    pub(super) fn lie_down(&self, has_work: impl Fn() -> bool) -> bool {
+        self.asleep.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let lies = !has_work();
+        if !lies {
+            self.rise();
+        }
+        lies
+    }
+
+    /// A turn of the work begins.
+    pub(super) fn rise(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
     }
 
     /// Sleeps until the bell rings or `limit` has passed, unless there is work already.
     pub(super) fn sleep(&self, limit: Duration, has_work: impl Fn() -> bool) {
-        self.asleep.store(true, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if !has_work() {
+        if self.lie_down(has_work) {
             self.hook.block_for(&self.token, BlockReason::LogFlush, limit);
+            self.rise();
         }
-        self.asleep.store(false, Ordering::Relaxed);
     }
 }

@@ -17,6 +17,7 @@ use crate::base::clock::Clock;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::Lsn;
+use crate::base::lane::{NextTurn, Place};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::yield_now;
@@ -41,6 +42,16 @@ pub(crate) struct ServiceStep {
     pub(crate) did_work: bool,
     /// Clock time of the next step at the latest.
     pub(crate) next_ns: u64,
+}
+
+impl ServiceStep {
+    fn next_turn(self, now_ns: u64) -> NextTurn {
+        if self.did_work {
+            NextTurn::Now
+        } else {
+            NextTurn::Within(Duration::from_nanos(self.next_ns.saturating_sub(now_ns)))
+        }
+    }
 }
 
 /// Guarded by `syncer`.
@@ -153,37 +164,78 @@ impl Log {
     /// returns, unless poisoned. For a thread of its own.
     pub(crate) fn run_flusher(&self, clock: &Clock, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
-            let now = clock.now_ns();
-            let result = self.step(now);
-            if result.did_work {
-                continue;
+            if let NextTurn::Within(limit) = self.flush_some(clock) {
+                self.bell.sleep(limit, || self.wants_flusher() || stop.load(Ordering::Acquire));
+                self.hurry.store(false, Ordering::Relaxed);
             }
-            if self.asked() {
-                // An appender has not finished its copy, and may need this core for it.
-                yield_now();
-                continue;
-            }
-            let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));
-            self.bell
-                .sleep(limit, || self.asked() || self.hurry.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
-            self.hurry.store(false, Ordering::Relaxed);
         }
-        let _ = self.wait_durable_inline(self.tail());
-        self.waiters.wake(if self.poison.is_closed() { u64::MAX } else { self.durable().0 });
+        self.end_flusher();
     }
 
     /// Drives the making of segments until `stop` is set. For a thread of its own.
     pub(crate) fn run_maker(&self, clock: &Clock, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
-            let now = clock.now_ns();
-            let result = self.make_step(now);
-            if !result.did_work {
-                let limit = Duration::from_nanos(result.next_ns.saturating_sub(now));
+            if let NextTurn::Within(limit) = self.make_some(clock) {
                 self.maker_bell
                     .sleep(limit, || self.hurry_making.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
                 self.hurry_making.store(false, Ordering::Relaxed);
             }
         }
+    }
+
+    /// From now on the flusher and the maker have these places in lanes, and are called there.
+    pub(crate) fn call_instead(&self, flusher: Place, maker: Place) {
+        self.bell.call_instead(flusher);
+        self.maker_bell.call_instead(maker);
+    }
+
+    /// A turn of the flusher. For threads of a lane, one at a time.
+    pub(crate) fn flusher_turn(&self, clock: &Clock) -> NextTurn {
+        self.bell.rise();
+        self.hurry.store(false, Ordering::Relaxed);
+        match self.flush_some(clock) {
+            NextTurn::Within(_) if !self.bell.lie_down(|| self.wants_flusher()) => NextTurn::Now,
+            next => next,
+        }
+    }
+
+    /// A turn of the maker of segments. For threads of a lane, one at a time.
+    pub(crate) fn maker_turn(&self, clock: &Clock) -> NextTurn {
+        self.maker_bell.rise();
+        self.hurry_making.store(false, Ordering::Relaxed);
+        match self.make_some(clock) {
+            NextTurn::Within(_) if !self.maker_bell.lie_down(|| self.hurry_making.load(Ordering::Relaxed)) => {
+                NextTurn::Now
+            }
+            next => next,
+        }
+    }
+
+    fn flush_some(&self, clock: &Clock) -> NextTurn {
+        let now = clock.now_ns();
+        let result = self.step(now);
+        if !result.did_work && self.asked() {
+            // An appender has not finished its copy, and may need this core for it.
+            yield_now();
+            return NextTurn::Now;
+        }
+        result.next_turn(now)
+    }
+
+    fn make_some(&self, clock: &Clock) -> NextTurn {
+        let now = clock.now_ns();
+        self.make_step(now).next_turn(now)
+    }
+
+    fn wants_flusher(&self) -> bool {
+        self.asked() || self.hurry.load(Ordering::Relaxed)
+    }
+
+    /// The flusher's last work: what was appended becomes durable, unless the instance is closed, and no thread waits
+    /// for the flusher any more.
+    pub(crate) fn end_flusher(&self) {
+        let _ = self.wait_durable_inline(self.tail());
+        self.waiters.wake(if self.poison.is_closed() { u64::MAX } else { self.durable().0 });
     }
 
     /// Wakes the service threads, so that they check `stop`.
@@ -302,7 +354,13 @@ impl Log {
     /// Closes the instance to commits, for good.
     #[cold]
     pub(super) fn close(&self, cause: &StorageError) {
-        self.poison.close(cause, self.durable());
+        self.close_because(&cause.as_cause());
+    }
+
+    /// As [`Log::close`], for a cause that is no error of storage.
+    #[cold]
+    pub(crate) fn close_because(&self, cause: &str) {
+        self.poison.close_because(cause, self.durable());
         self.user_limit.store(0, Ordering::Relaxed);
         self.waiters.wake(u64::MAX);
     }

@@ -173,7 +173,7 @@ pub(crate) fn options() -> Options {
     Options::new()
         .buffer_pool(1 << 20)
         .log_segment(64 << 10)
-        .log_buffer(256 << 10)
+        .log_buffer(512 << 10)
         .checkpoint_every(1 << 20)
         .transactions(8)
         .background(Background::Inline)

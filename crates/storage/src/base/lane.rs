@@ -1,0 +1,441 @@
+//! A lane: threads that do the background work of several databases in turns.
+//!
+//! Each piece of work has a place in the lane ([`Place`]) and is done turn by turn. After a turn it says when the next
+//! one is due ([`NextTurn`]); [`Place::call`] makes it due at once. A thread that is free takes the turn that has been
+//! due for the longest time, so work that always has more to do does not keep other work waiting for more than a turn.
+//! Threads without a turn sleep until the next one is due.
+//!
+//! The lane's mutex is held for moments, never during a turn. So a turn that takes long keeps one thread, and other
+//! work only if all threads have such turns.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::clock::Clock;
+
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;
+
+/// When a service wants its next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NextTurn {
+    /// At once: there is more to do.
+    Now,
+    /// When it is called, at the latest after this time.
+    Within(Duration),
+    /// When it is called.
+    WhenCalled,
+}
+
+/// Work that is done turn by turn.
+pub(crate) trait Work: Send + Sync {
+    /// Does a bounded amount of the work.
+    fn turn(&self) -> NextTurn;
+
+    /// A turn has panicked. There will be no more turns.
+    fn panicked(&self);
+}
+
+/// See the module's documentation.
+pub(crate) struct Lane {
+    state: Mutex<State>,
+    /// Something has become due, or the lane has ended.
+    changed: Condvar,
+    /// A turn has ended of work that is to leave the lane.
+    left: Condvar,
+    clock: Clock,
+    next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    members: Vec<Member>,
+    /// Until when each sleeping thread sleeps.
+    sleepers: Vec<u64>,
+    ended: bool,
+}
+
+/// A piece of work that has joined.
+struct Member {
+    id: u64,
+    work: Arc<dyn Work>,
+    /// Turns that may be under way at once.
+    at_most: usize,
+    /// Turns that are under way.
+    under_way: usize,
+    due_ns: u64,
+    /// Turns that are due: each call asks for one.
+    due: usize,
+    /// It leaves the lane, or has panicked: there are no more turns.
+    is_over: bool,
+}
+
+impl Member {
+    /// When its next turn may begin.
+    fn ready_ns(&self) -> u64 {
+        if self.is_over || self.under_way >= self.at_most { NEVER } else { self.due_ns }
+    }
+
+    fn begin_turn(&mut self) {
+        // Work of one turn at a time does all that is due in that turn.
+        self.due = if self.at_most == 1 { 0 } else { self.due.saturating_sub(1) };
+        if self.due == 0 {
+            self.due_ns = NEVER;
+        }
+        self.under_way += 1;
+    }
+
+    fn want_turn(&mut self, at_ns: u64) {
+        self.due_ns = self.due_ns.min(at_ns);
+        self.due += 1;
+    }
+}
+
+impl State {
+    fn member(&mut self, id: u64) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| member.id == id)
+    }
+
+    /// When the next turn may begin.
+    fn next_ns(&self) -> u64 {
+        self.members.iter().map(Member::ready_ns).min().unwrap_or(NEVER)
+    }
+
+    /// Begins the turn that has been due for the longest time.
+    fn begin_turn(&mut self, now_ns: u64) -> Option<(u64, Arc<dyn Work>)> {
+        let member = self.members.iter_mut().min_by_key(|member| member.ready_ns())?;
+        if member.ready_ns() > now_ns {
+            return None;
+        }
+        member.begin_turn();
+        Some((member.id, Arc::clone(&member.work)))
+    }
+
+    /// Whether a turn becomes due before any of the sleeping threads looks.
+    fn is_unwatched(&self) -> bool {
+        self.sleepers.iter().min().is_some_and(|until| self.next_ns() < *until)
+    }
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("members", &self.state.lock().members.len()).finish_non_exhaustive()
+    }
+}
+
+impl Lane {
+    /// A lane without work. It does some while threads are in [`Lane::serve`].
+    pub(crate) fn new() -> Lane {
+        Lane {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            left: Condvar::new(),
+            clock: Clock::machine(),
+            next_id: AtomicU64::new(0),
+        }
+    }
+
+    /// A place for work that will [join](Place::join). Calls before that are ignored.
+    pub(crate) fn place(self: &Arc<Self>) -> Place {
+        Place { lane: Arc::clone(self), id: self.next_id.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Does the work of all members until the lane ends. For threads of the lane.
+    pub(crate) fn serve(&self) {
+        let mut state = self.state.lock();
+        while !state.ended {
+            let now = self.clock.now_ns();
+            let Some((id, work)) = state.begin_turn(now) else {
+                let until = state.next_ns();
+                state.sleepers.push(until);
+                if until == NEVER {
+                    self.changed.wait(&mut state);
+                } else {
+                    self.changed.wait_for(&mut state, Duration::from_nanos(until.saturating_sub(now)));
+                }
+                if let Some(at) = state.sleepers.iter().position(|other| *other == until) {
+                    state.sleepers.swap_remove(at);
+                }
+                continue;
+            };
+            if state.is_unwatched() {
+                self.changed.notify_one();
+            }
+            drop(state);
+            let next = catch_unwind(AssertUnwindSafe(|| work.turn()));
+            if next.is_err() {
+                // Whatever it panics with has been reported, and this thread serves others as well.
+                let _ = catch_unwind(AssertUnwindSafe(|| work.panicked()));
+            }
+            // Before the work leaves, so that its last owner is not this thread.
+            drop(work);
+            state = self.state.lock();
+            let now = self.clock.now_ns();
+            let Some(member) = state.member(id) else { continue };
+            member.under_way -= 1;
+            match next {
+                Ok(NextTurn::Now) => member.want_turn(now),
+                Ok(NextTurn::Within(pause)) => {
+                    member.due_ns = member.due_ns.min(now.saturating_add(pause.as_nanos() as u64));
+                }
+                Ok(NextTurn::WhenCalled) => {}
+                Err(_) => member.is_over = true,
+            }
+            if member.is_over {
+                self.left.notify_all();
+            }
+        }
+    }
+
+    /// Ends the threads. All work has left.
+    pub(crate) fn end(&self) {
+        self.state.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
+/// A place in a lane, for one piece of work.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    lane: Arc<Lane>,
+    id: u64,
+}
+
+impl Place {
+    /// The work joins the lane; its first turn is due at once. Up to `at_most` turns are under way at a time.
+    pub(crate) fn join(&self, work: Arc<dyn Work>, at_most: usize) {
+        let due_ns = self.lane.clock.now_ns();
+        let member = Member { id: self.id, work, at_most, under_way: 0, due_ns, due: 1, is_over: false };
+        self.lane.state.lock().members.push(member);
+        self.lane.changed.notify_one();
+    }
+
+    /// A turn is due now. Returns at once.
+    pub(crate) fn call(&self) {
+        let now = self.lane.clock.now_ns();
+        let mut state = self.lane.state.lock();
+        let Some(member) = state.member(self.id) else { return };
+        member.want_turn(now);
+        let may_begin = member.ready_ns() != NEVER;
+        drop(state);
+        if may_begin {
+            self.lane.changed.notify_one();
+        }
+    }
+
+    /// The work leaves the lane. Returns when no turn of it is under way any more; there will be none. A turn must not
+    /// call this for its own work.
+    pub(crate) fn leave(&self) {
+        let mut state = self.lane.state.lock();
+        loop {
+            let Some(at) = state.members.iter().position(|member| member.id == self.id) else { return };
+            let member = &mut state.members[at];
+            if member.under_way == 0 {
+                let gone = state.members.swap_remove(at);
+                drop(state);
+                // Not under the mutex: it may be the last owner of a whole database.
+                drop(gone);
+                return;
+            }
+            member.is_over = true;
+            self.lane.left.wait(&mut state);
+        }
+    }
+}
+
+#[cfg(all(test, not(any(shuttle, loom))))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+    use super::*;
+
+    /// Work whose turns count themselves and then do what the test says.
+    struct Counted<F> {
+        turns: AtomicUsize,
+        panicked: AtomicBool,
+        turn: F,
+    }
+
+    impl<F: Fn(usize) -> NextTurn + Send + Sync> Work for Counted<F> {
+        fn turn(&self) -> NextTurn {
+            (self.turn)(self.turns.fetch_add(1, Ordering::SeqCst) + 1)
+        }
+
+        fn panicked(&self) {
+            self.panicked.store(true, Ordering::SeqCst);
+        }
+    }
+
+    fn counted<F: Fn(usize) -> NextTurn + Send + Sync>(turn: F) -> Arc<Counted<F>> {
+        Arc::new(Counted { turns: AtomicUsize::new(0), panicked: AtomicBool::new(false), turn })
+    }
+
+    fn wait_until(done: impl Fn() -> bool) {
+        let begin = std::time::Instant::now();
+        while !done() {
+            assert!(begin.elapsed() < Duration::from_secs(20), "it does not happen");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Runs the test with a lane of so many threads, which end afterwards.
+    fn with_lane(threads: usize, test: impl FnOnce(&Arc<Lane>)) {
+        let lane = Arc::new(Lane::new());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| lane.serve());
+            }
+            let result = catch_unwind(AssertUnwindSafe(|| test(&lane)));
+            lane.end();
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        assert_eq!(Arc::strong_count(&lane), 1);
+    }
+
+    #[test]
+    fn work_gets_the_turns_that_it_asks_for() {
+        for threads in [1, 3] {
+            with_lane(threads, |lane| {
+                let [busy, timed, called] = [lane.place(), lane.place(), lane.place()];
+                let always = counted(|_| NextTurn::Now);
+                let sometimes = counted(|_| NextTurn::Within(Duration::from_millis(2)));
+                let on_call = counted(|_| NextTurn::WhenCalled);
+                busy.join(always.clone(), 1);
+                timed.join(sometimes.clone(), 1);
+                called.join(on_call.clone(), 1);
+                wait_until(|| sometimes.turns.load(Ordering::SeqCst) > 5);
+                assert_eq!(on_call.turns.load(Ordering::SeqCst), 1);
+                for n in 2..50 {
+                    called.call();
+                    wait_until(|| on_call.turns.load(Ordering::SeqCst) == n);
+                }
+                [&busy, &timed, &called].iter().for_each(|place| place.leave());
+                let turns = always.turns.load(Ordering::SeqCst);
+                called.call();
+                busy.call();
+                std::thread::sleep(Duration::from_millis(5));
+                assert_eq!((always.turns.load(Ordering::SeqCst), on_call.turns.load(Ordering::SeqCst)), (turns, 49));
+                assert_eq!(Arc::strong_count(&always), 1, "the lane keeps work that has left");
+            });
+        }
+    }
+
+    /// A thread that had begun a long turn was the only one that knew when the next turn of others was due.
+    #[test]
+    fn a_long_turn_delays_no_other_work_while_there_is_another_thread() {
+        with_lane(2, |lane| {
+            let (slow, quick) = (lane.place(), lane.place());
+            let (begun, go_on) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+            let begun = Arc::new(begun);
+            let long = counted({
+                let (begun, go_on) = (begun.clone(), go_on.clone());
+                move |turn| {
+                    if turn == 2 {
+                        begun.store(true, Ordering::SeqCst);
+                        wait_until(|| go_on.load(Ordering::SeqCst));
+                    }
+                    NextTurn::Within(Duration::from_millis(1))
+                }
+            });
+            let others = counted(|_| NextTurn::Within(Duration::from_millis(1)));
+            quick.join(others.clone(), 1);
+            slow.join(long.clone(), 1);
+            wait_until(|| begun.load(Ordering::SeqCst));
+            let turns = others.turns.load(Ordering::SeqCst);
+            wait_until(|| others.turns.load(Ordering::SeqCst) > turns + 10);
+            quick.leave();
+            go_on.store(true, Ordering::SeqCst);
+            slow.leave();
+        });
+    }
+
+    #[test]
+    fn a_call_during_a_turn_is_not_lost() {
+        with_lane(2, |lane| {
+            let place = lane.place();
+            let work = counted({
+                let place = place.clone();
+                move |turn| {
+                    if turn < 1000 {
+                        place.call();
+                    }
+                    NextTurn::WhenCalled
+                }
+            });
+            place.join(work.clone(), 1);
+            wait_until(|| work.turns.load(Ordering::SeqCst) == 1000);
+            place.leave();
+            // The place is in the work.
+            drop(place);
+        });
+    }
+
+    #[test]
+    fn as_many_turns_are_under_way_as_were_called_for() {
+        with_lane(4, |lane| {
+            let place = lane.place();
+            let under_way = Arc::new(AtomicUsize::new(0));
+            let work = counted({
+                let under_way = under_way.clone();
+                move |turn| {
+                    if turn > 1 {
+                        under_way.fetch_add(1, Ordering::SeqCst);
+                        wait_until(|| under_way.load(Ordering::SeqCst) >= 3);
+                    }
+                    NextTurn::WhenCalled
+                }
+            });
+            place.join(work.clone(), 8);
+            wait_until(|| work.turns.load(Ordering::SeqCst) == 1);
+            (0..3).for_each(|_| place.call());
+            wait_until(|| under_way.load(Ordering::SeqCst) == 3);
+            place.leave();
+            assert_eq!(work.turns.load(Ordering::SeqCst), 4);
+        });
+    }
+
+    #[test]
+    fn a_panic_ends_its_own_work_alone() {
+        with_lane(1, |lane| {
+            let (bad, good) = (lane.place(), lane.place());
+            let panics = counted(|turn| if turn == 3 { panic!("a fault of a test") } else { NextTurn::Now });
+            let works = counted(|_| NextTurn::WhenCalled);
+            bad.join(panics.clone(), 1);
+            good.join(works.clone(), 1);
+            wait_until(|| panics.panicked.load(Ordering::SeqCst));
+            bad.call();
+            for n in 2..10 {
+                good.call();
+                wait_until(|| works.turns.load(Ordering::SeqCst) == n);
+            }
+            assert_eq!(panics.turns.load(Ordering::SeqCst), 3);
+            bad.leave();
+            good.leave();
+        });
+    }
+
+    #[test]
+    fn leaving_waits_for_the_turn_under_way() {
+        with_lane(2, |lane| {
+            let place = lane.place();
+            let (begun, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let work = counted({
+                let (begun, ended) = (begun.clone(), ended.clone());
+                move |_| {
+                    begun.store(true, Ordering::SeqCst);
+                    std::thread::sleep(Duration::from_millis(20));
+                    ended.store(true, Ordering::SeqCst);
+                    NextTurn::Now
+                }
+            });
+            place.join(work, 1);
+            wait_until(|| begun.load(Ordering::SeqCst));
+            place.leave();
+            assert!(ended.load(Ordering::SeqCst));
+        });
+    }
+}

@@ -1,0 +1,404 @@
+//! The background work of one database: flusher, segment maker, cleaner with checkpointer, readers.
+//!
+//! Each is a state machine that does one bounded step at a time. Under
+//! [`Background::Threads`](crate::Background::Threads) a thread of its own drives each, or, with
+//! [`Options::services`](crate::Options::services), threads that serve several databases; under
+//! [`Background::Inline`](crate::Background::Inline) a thread that commits or waits does; under
+//! [`Background::Stepped`](crate::Background::Stepped) the program.
+
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use crate::base::config::Service;
+use crate::base::error::StorageError;
+use crate::base::fault::{Refusable, strikes};
+use crate::base::ids::Lsn;
+use crate::base::lane::{NextTurn, Place, Work};
+use crate::base::sync::Mutex;
+use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::buffer::{CleanGoal, CleanStep};
+use crate::db::services::Services;
+use crate::recovery::checkpoint::Checkpointer;
+use crate::txn::core::Core;
+
+/// How long the cleaner sleeps when it has nothing to do.
+const IDLE: Duration = Duration::from_millis(50);
+/// And while the log grows towards the next checkpoint.
+const IDLE_IN_NEED: Duration = Duration::from_millis(5);
+/// Threads that read pages for others: the number of reads that a device gets at once.
+const READERS: usize = 16;
+/// How often a checkpoint is considered, unless much has been logged since.
+const LOOK_EVERY_NS: u64 = 200_000_000;
+
+/// The background work of one database, and the state that its parts share.
+#[derive(Debug)]
+pub(crate) struct Duties {
+    pub(crate) core: Arc<Core>,
+    pub(crate) checkpointer: Checkpointer,
+    /// Log bytes between two checkpoints.
+    pub(crate) every: u64,
+    /// When the cleaner last estimated the gain of a checkpoint.
+    looked_ns: AtomicU64,
+    /// Where the log's tail was then.
+    looked_at: AtomicU64,
+    stop: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Set if shared threads do the work.
+    shares: OnceLock<Shares>,
+}
+
+/// Where the work of a database is done by shared threads.
+#[derive(Debug)]
+struct Shares {
+    flusher: Place,
+    maker: Place,
+    cleaner: Place,
+    reader: Place,
+    /// Keeps the threads.
+    _services: Services,
+}
+
+/// One kind of work of a database, done by shared threads.
+struct Duty {
+    of: Arc<Duties>,
+    service: Service,
+}
+
+impl Work for Duty {
+    fn turn(&self) -> NextTurn {
+        let core = &self.of.core;
+        match self.service {
+            Service::Flusher => core.log.flusher_turn(&core.clock),
+            Service::SegmentMaker => core.log.maker_turn(&core.clock),
+            Service::Cleaner | Service::Checkpointer => self.of.clean_some(),
+            Service::PageReader if core.pool.step_reader() => NextTurn::Now,
+            Service::PageReader => NextTurn::WhenCalled,
+        }
+    }
+
+    fn panicked(&self) {
+        self.of.core.log.close_because("a background service panicked");
+    }
+}
+
+impl Duties {
+    pub(crate) fn new(core: Arc<Core>, checkpointer: Checkpointer, every: u64) -> Arc<Duties> {
+        Arc::new(Duties {
+            core,
+            checkpointer,
+            every,
+            looked_ns: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            threads: Mutex::default(),
+            shares: OnceLock::new(),
+        })
+    }
+
+    /// One step of cleaning and checkpointing; false if there was nothing to do.
+    ///
+    /// # Errors
+    /// Those of the pool and the log.
+    pub(crate) fn clean(&self) -> Result<bool, StorageError> {
+        let tail = self.core.log.tail();
+        let distance = self.checkpointer.distance(tail);
+        // From half-way on the oldest pages are written, so that the checkpoint need not wait for them.
+        let goal = if distance > self.every / 2 { Lsn(tail.0.saturating_sub(self.every / 4)) } else { Lsn::ZERO };
+        let step = self
+            .core
+            .pool
+            .clean_step(self.core.clock.now_ns(), CleanGoal { write_before: goal, step: self.step_bytes() })?;
+        if step != CleanStep::Idle {
+            return Ok(true);
+        }
+        let now = self.core.clock.now_ns();
+        if distance > self.every / 2 && self.due(now, tail) && self.progress_possible(tail) {
+            self.checkpointer.take(&self.core)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Whether it is time to estimate (by looking at every frame) the gain of a checkpoint.
+    fn due(&self, now: u64, tail: Lsn) -> bool {
+        let (last, at) = (self.looked_ns.load(Ordering::Relaxed), self.looked_at.load(Ordering::Relaxed));
+        let grown = tail.0.saturating_sub(at) >= self.step_bytes();
+        let pause = if grown { self.core.pool.look_pause_ns() } else { LOOK_EVERY_NS };
+        let due = now.saturating_sub(last) >= pause;
+        if due {
+            self.looked_ns.store(now, Ordering::Relaxed);
+            self.looked_at.store(tail.0, Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Log bytes after which it is worth estimating the gain of a checkpoint again.
+    fn step_bytes(&self) -> u64 {
+        self.every / 8
+    }
+
+    /// Whether a checkpoint now would let a restart begin notably later than the last one did.
+    fn progress_possible(&self, tail: Lsn) -> bool {
+        let oldest = self.core.pool.oldest_recovery_lsn().unwrap_or(tail);
+        tail.0.saturating_sub(oldest.0) + self.every / 8 < self.checkpointer.distance(tail)
+    }
+
+    /// Drives what is due, for [`Background::Inline`](crate::Background::Inline): a bounded amount of work.
+    pub(crate) fn step_inline(&self) -> Result<(), StorageError> {
+        let now = self.core.clock.now_ns();
+        self.core.log.make_step(now);
+        self.core.log.step(now);
+        self.clean().map(drop)
+    }
+
+    /// One step of one service; true if it did something.
+    ///
+    /// # Errors
+    /// Those of the pool and the log.
+    pub(crate) fn step(&self, service: Service) -> Result<bool, StorageError> {
+        let now = self.core.clock.now_ns();
+        match service {
+            Service::Flusher => Ok(self.core.log.step(now).did_work),
+            Service::SegmentMaker => Ok(self.core.log.make_step(now).did_work),
+            Service::Cleaner => self.clean(),
+            Service::Checkpointer => self.checkpointer.take(&self.core).map(|()| true),
+            Service::PageReader => {
+                if self.core.driven.load(Ordering::Acquire) {
+                    self.core.pool.open_readers();
+                }
+                Ok(self.core.pool.step_reader())
+            }
+        }
+    }
+
+    /// From now on the program steps the services: a waiting thread does not do their work.
+    pub(crate) fn start_stepped(&self) {
+        self.core.driven.store(true, Ordering::Release);
+    }
+
+    /// Starts the threads: all or none.
+    ///
+    /// # Errors
+    /// When the system gives none.
+    pub(crate) fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        self.start_all().inspect_err(|_| self.stop())
+    }
+
+    fn start_all(self: &Arc<Self>) -> std::io::Result<()> {
+        let mut threads = self.threads.lock();
+        threads.push(self.spawn("log-flusher", |s| s.core.log.run_flusher(&s.core.clock, &s.stop))?);
+        threads.push(self.spawn("log-maker", |s| s.core.log.run_maker(&s.core.clock, &s.stop))?);
+        let cleaner = self.spawn("cleaner", Duties::run_cleaner)?;
+        let wake: Thread = cleaner.thread().clone();
+        self.core.pool.on_cleaner_wanted(Box::new(move || wake.unpark()));
+        threads.push(cleaner);
+        if self.core.hook.is_cooperative() {
+            self.start_readers(&mut threads)?;
+        } else {
+            self.start_readers_when_wanted();
+        }
+        self.core.driven.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn start_readers_when_wanted(self: &Arc<Self>) {
+        let duties = Arc::downgrade(self);
+        self.core.pool.on_readers_wanted(Box::new(move || {
+            if let Some(duties) = duties.upgrade() {
+                duties.want_readers();
+            }
+        }));
+    }
+
+    /// From now on the threads of `services` do the work.
+    pub(crate) fn share(self: &Arc<Self>, services: &Services) {
+        let shares = self.shares.get_or_init(|| Shares {
+            flusher: services.log().place(),
+            maker: services.pages().place(),
+            cleaner: services.pages().place(),
+            reader: services.reads().place(),
+            _services: services.clone(),
+        });
+        self.core.log.call_instead(shares.flusher.clone(), shares.maker.clone());
+        let cleaner = shares.cleaner.clone();
+        self.core.pool.on_cleaner_wanted(Box::new(move || cleaner.call()));
+        let duty = |service| Arc::new(Duty { of: Arc::clone(self), service });
+        shares.flusher.join(duty(Service::Flusher), 1);
+        shares.maker.join(duty(Service::SegmentMaker), 1);
+        shares.cleaner.join(duty(Service::Cleaner), 1);
+        if services.reads_pages() {
+            shares.reader.join(duty(Service::PageReader), READERS);
+            self.core.pool.call_for_reads(shares.reader.clone());
+            if self.core.hook.is_cooperative() {
+                self.core.pool.open_readers();
+            } else {
+                self.start_readers_when_wanted();
+            }
+        }
+        self.core.driven.store(true, Ordering::Release);
+    }
+
+    fn spawn(self: &Arc<Self>, name: &str, run: fn(&Duties)) -> std::io::Result<JoinHandle<()>> {
+        if strikes(Refusable::Thread) {
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        let duties = Arc::clone(self);
+        std::thread::Builder::new().name(name.into()).stack_size(512 << 10).spawn(move || run(&duties))
+    }
+
+    fn start_readers(self: &Arc<Self>, threads: &mut Vec<JoinHandle<()>>) -> std::io::Result<()> {
+        self.core.pool.open_readers();
+        if self.shares.get().is_some() {
+            return Ok(());
+        }
+        for _ in 0..READERS {
+            threads.push(self.spawn("page-reader", |s| s.core.pool.run_reader())?);
+        }
+        Ok(())
+    }
+
+    /// Starts the readers, unless they run. If the system gives no threads, those that did start serve the database;
+    /// without any, each transaction goes on reading its pages itself.
+    #[cold]
+    fn want_readers(self: &Arc<Self>) {
+        let mut threads = self.threads.lock();
+        if self.stop.load(Ordering::Acquire) || self.core.pool.has_readers() {
+            return;
+        }
+        let before = threads.len();
+        if self.start_readers(&mut threads).is_err() && threads.len() == before {
+            self.core.pool.close_readers();
+        }
+    }
+
+    fn run_cleaner(&self) {
+        while !self.stop.load(Ordering::Acquire) {
+            if let NextTurn::Within(pause) = self.clean_some() {
+                self.rest(pause);
+            }
+        }
+    }
+
+    /// One step of cleaning and checkpointing, and when the next one is due.
+    fn clean_some(&self) -> NextTurn {
+        match self.clean() {
+            Ok(true) => NextTurn::Now,
+            // A full disk may get space again; a closed instance stays closed. Either way there is no hurry.
+            Ok(false) if self.checkpointer.distance(self.core.log.tail()) > self.every / 2 => {
+                NextTurn::Within(IDLE_IN_NEED)
+            }
+            Ok(false) | Err(_) => NextTurn::Within(IDLE),
+        }
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn rest(&self, time: Duration) {
+        std::thread::park_timeout(time);
+    }
+
+    /// Ends the threads; the log is then durable to its end, unless the instance is closed.
+    pub(crate) fn stop(&self) {
+        self.core.driven.store(false, Ordering::Release);
+        self.stop.store(true, Ordering::Release);
+        if let Some(shares) = self.shares.get() {
+            return self.leave(shares);
+        }
+        self.core.log.nudge();
+        // A transaction that starts readers holds this lock: they are among these, or it sees `stop`.
+        let threads = std::mem::take(&mut *self.threads.lock());
+        self.core.pool.close_readers();
+        for thread in threads {
+            thread.thread().unpark();
+            // A service that panicked has reported that; its result tells nothing more.
+            let _ = thread.join();
+        }
+    }
+
+    /// Ends the work of shared threads for this database. The flusher comes last, because the others wait for it.
+    fn leave(&self, shares: &Shares) {
+        // A transaction that opens the readers holds this lock: they are closed here, or it sees `stop`.
+        drop(self.threads.lock());
+        self.core.pool.close_readers();
+        for place in [&shares.reader, &shares.cleaner, &shares.maker, &shares.flusher] {
+            place.leave();
+        }
+        self.core.log.end_flusher();
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::base::error::OpenError;
+    use crate::base::fault::{self, Refusable};
+    use crate::db::options::Options;
+    use crate::db::services::Services;
+    use crate::db::table::Table;
+    use crate::io::{MemDisk, SimDisk};
+
+    #[test]
+    fn a_service_that_does_not_start_ends_those_before_it() {
+        for n in 1..=3 {
+            let disk = Arc::new(MemDisk::new());
+            fault::plan(Refusable::Thread, n);
+            let opened = Options::new().buffer_pool(1 << 20).open_on(disk.clone());
+            assert!(!fault::clear(), "service {n} was not to be started");
+            assert!(matches!(opened, Err(OpenError::Directory { .. })), "{opened:?}");
+            // A thread that went on running would keep the disk, and the next open would find it in use.
+            assert_eq!(Arc::strong_count(&disk), 1, "without service {n}");
+            Options::new().buffer_pool(1 << 20).open_on(disk).unwrap().close().unwrap();
+        }
+    }
+
+    #[test]
+    fn readers_that_do_not_all_start_serve_and_without_any_transactions_read_themselves() {
+        for refused in [1, 2, 17] {
+            let disk = Arc::new(MemDisk::new());
+            let db = Options::new().buffer_pool(1 << 20).open_on(disk.clone()).unwrap();
+            let pool = &db.duties.core.pool;
+            assert!(pool.reads_in_parallel() && !pool.has_readers(), "readers start when they are wanted");
+            fault::plan(Refusable::Thread, refused);
+            db.duties.want_readers();
+            assert_eq!(fault::clear(), refused == 17);
+            assert_eq!((pool.has_readers(), pool.reads_in_parallel()), (refused > 1, refused > 1));
+            db.close().unwrap();
+            assert_eq!(Arc::strong_count(&disk), 1, "a reader went on running");
+        }
+    }
+
+    #[test]
+    fn shared_threads_that_do_not_all_start_end() {
+        for n in 1..=7 {
+            fault::plan(Refusable::Thread, n);
+            let started = Services::new();
+            assert!(!fault::clear(), "thread {n} was not to be started");
+            assert!(matches!(started, Err(OpenError::Thread { .. })), "{started:?}");
+        }
+    }
+
+    #[test]
+    fn shared_threads_read_the_pages_of_a_group() {
+        const ROWS: Table<u64, u64> = Table::new("rows");
+        let services = Services::new().unwrap();
+        let disk = Arc::new(SimDisk::new(1));
+        let open = || Options::new().buffer_pool(4 << 20).services(&services).open_on(disk.clone()).unwrap();
+        let db = open();
+        for from in (0..100_000).step_by(5_000) {
+            db.transact(|tx| (from..from + 5_000).try_for_each(|n| tx.put(&ROWS, &n, &(n * 2)))).unwrap();
+        }
+        db.close().unwrap();
+        let db = open();
+        let pool = &db.duties.core.pool;
+        for round in 0..20 {
+            assert!(pool.reads_in_parallel());
+            let keys: Vec<u64> = (0..16).map(|n| n * 6_000 + round * 300).collect();
+            let rows = db.begin().unwrap().get_many(&ROWS, &keys).unwrap();
+            assert!(rows.iter().zip(&keys).all(|(row, key)| *row == Some(key * 2)), "{rows:?}");
+        }
+        assert!(pool.has_readers() && pool.stats().handed_over > 20, "{:?}", pool.stats());
+        db.close().unwrap();
+        assert_eq!(Arc::strong_count(&disk), 1, "shared threads keep a database that is closed");
+    }
+}
