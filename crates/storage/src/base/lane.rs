@@ -1,7 +1,7 @@
 //! A lane: threads that do the background work of several databases in turns.
 //!
-//! Each piece of work has a place in the lane ([`Place`]) and is done turn by turn. After a turn it says when the next
-//! one is due ([`NextTurn`]); [`Place::call`] makes it due at once. A thread that is free takes the turn that has been
+//! Each piece of work has a place in the lane ([`LanePlace`]) and is done turn by turn. After a turn it says when the next
+//! one is due ([`NextTurn`]); [`LanePlace::call`] makes it due at once. A thread that is free takes the turn that has been
 //! due for the longest time, so work that always has more to do does not keep other work waiting for more than a turn.
 //! Threads without a turn sleep until the next one is due.
 //!
@@ -139,9 +139,9 @@ impl Lane {
         }
     }
 
-    /// A place for work that will [join](Place::join). Calls before that are ignored.
-    pub(crate) fn place(self: &Arc<Self>) -> Place {
-        Place { lane: Arc::clone(self), id: self.next_id.fetch_add(1, Ordering::Relaxed) }
+    /// A place for work that will [join](LanePlace::join). Calls before that are ignored.
+    pub(crate) fn place(self: &Arc<Self>) -> LanePlace {
+        LanePlace { lane: Arc::clone(self), id: self.next_id.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Does the work of all members until the lane ends. For threads of the lane.
@@ -200,12 +200,12 @@ impl Lane {
 
 /// A place in a lane, for one piece of work.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LanePlace {
     lane: Arc<Lane>,
     id: u64,
 }
 
-impl Place {
+impl LanePlace {
     /// The work joins the lane; its first turn is due at once. Up to `at_most` turns are under way at a time.
     pub(crate) fn join(&self, work: Arc<dyn Work>, at_most: usize) {
         let due_ns = self.lane.clock.now_ns();

@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use super::BufferPool;
 use super::page_table::Absent;
 use crate::base::ids::PageId;
-use crate::base::lane::Place;
+use crate::base::lane::LanePlace;
 
 /// A page that is claimed and to be read into a frame.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Readers {
     /// A job has come, or the queue was closed.
     changed: Condvar,
     /// Called for each job, if threads of several databases do them.
-    place: OnceLock<Place>,
+    place: OnceLock<LanePlace>,
 }
 
 impl std::fmt::Debug for Readers {
@@ -116,7 +116,7 @@ impl BufferPool {
 
     /// From now on each page that is handed over calls the work that has this place in a lane, which calls
     /// [`BufferPool::step_reader`].
-    pub(crate) fn call_for_reads(&self, place: Place) {
+    pub(crate) fn call_for_reads(&self, place: LanePlace) {
         let _ = self.readers.place.set(place);
     }
 

@@ -14,7 +14,7 @@ use crate::base::config::Service;
 use crate::base::error::StorageError;
 use crate::base::fault::{Refusable, strikes};
 use crate::base::ids::Lsn;
-use crate::base::lane::{NextTurn, Place, Work};
+use crate::base::lane::{LanePlace, NextTurn, Work};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::buffer::{CleanGoal, CleanStep};
@@ -51,10 +51,10 @@ pub(crate) struct Duties {
 /// Where the work of a database is done by shared threads.
 #[derive(Debug)]
 struct Shares {
-    flusher: Place,
-    maker: Place,
-    cleaner: Place,
-    reader: Place,
+    flusher: LanePlace,
+    maker: LanePlace,
+    cleaner: LanePlace,
+    reader: LanePlace,
     /// Keeps the threads.
     _services: Services,
 }

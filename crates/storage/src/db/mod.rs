@@ -3,6 +3,7 @@
 mod aside;
 #[cfg(all(test, not(shuttle)))]
 mod atomic_tests;
+mod bounds;
 pub(crate) mod bulk;
 pub(crate) mod copy;
 pub(crate) mod cursor;

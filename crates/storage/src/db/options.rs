@@ -1,6 +1,6 @@
 //! Options for opening a database.
 
-use std::fmt::{Debug, Display, Formatter};
+use std::fmt::{Debug, Formatter};
 use std::ops::{ControlFlow, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,6 +11,7 @@ use crate::base::config::{Background, Durability, Isolation, LatchKind};
 use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
+use crate::db::bounds::within;
 use crate::db::services::Services;
 use crate::lock::NAME_BITS;
 use crate::recovery::progress::{OnRecovery, Recovery};
@@ -292,22 +293,6 @@ impl Options {
         within("log_buffer", self.ring_bytes, &(LEAST_LOG_BUFFER..=MOST_LOG_BUFFER))?;
         within("lock_table", self.lock_buckets, &LOCK_BUCKETS)
     }
-}
-
-/// Refuses a value out of bounds.
-pub(super) fn within<N: PartialOrd + Display>(
-    setting: &'static str,
-    value: N,
-    bounds: &RangeInclusive<N>,
-) -> Result<(), OpenError> {
-    let what = if value < *bounds.start() {
-        format!("{value}; at least {} is needed", bounds.start())
-    } else if value > *bounds.end() {
-        format!("{value}; at most {} is possible", bounds.end())
-    } else {
-        return Ok(());
-    };
-    Err(OpenError::Setting { setting, what })
 }
 
 impl Debug for Options {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use super::options::within;
+use super::bounds::within;
 use crate::base::error::OpenError;
 use crate::base::fault::{Refusable, strikes};
 use crate::base::lane::Lane;

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
-use crate::base::lane::Place;
+use crate::base::lane::LanePlace;
 use crate::base::sync::atomic::{AtomicBool, Ordering, fence};
 
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(super) struct Bell {
     token: WaitToken,
     hook: ThreadHook,
     /// Called instead of waking a thread, if threads of several databases do the work.
-    place: OnceLock<Place>,
+    place: OnceLock<LanePlace>,
 }
 
 impl Bell {
@@ -47,7 +47,7 @@ impl Bell {
     }
 
     /// From now on the bell calls the work that has this place in a lane.
-    pub(super) fn call_instead(&self, place: Place) {
+    pub(super) fn call_instead(&self, place: LanePlace) {
         let _ = self.place.set(place);
     }
 

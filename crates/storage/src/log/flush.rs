@@ -17,7 +17,7 @@ use crate::base::clock::Clock;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, Hook, WaitToken};
 use crate::base::ids::Lsn;
-use crate::base::lane::{NextTurn, Place};
+use crate::base::lane::{LanePlace, NextTurn};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::atomic::{AtomicBool, Ordering};
 use crate::base::sync::yield_now;
@@ -184,7 +184,7 @@ impl Log {
     }
 
     /// From now on the flusher and the maker have these places in lanes, and are called there.
-    pub(crate) fn call_instead(&self, flusher: Place, maker: Place) {
+    pub(crate) fn call_instead(&self, flusher: LanePlace, maker: LanePlace) {
         self.bell.call_instead(flusher);
         self.maker_bell.call_instead(maker);
     }

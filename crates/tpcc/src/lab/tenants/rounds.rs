@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use itas::{CoreStatistics, GroupId, GroupStatistics, Progress, Report, Runtime};
 use parking_lot::Mutex;
+use storage::Services;
 
 use super::background::Loop;
 use super::report::{PolicyFigures, TenantsReport};
@@ -52,10 +53,12 @@ struct Round {
 
 /// Runs a plan; tenants of the standard mix are copies of `warehouse`.
 pub(crate) fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<TenantsReport, Error> {
+    // What tenants do not compute with is not to be in their caches: one set of threads for all.
+    let services = Services::new().map_err(|error| Error::failed(error.to_string()))?;
     let tenants = (0..plan.tenants)
         .map(|_| match warehouse {
             Some(Warehouse { store, config, .. }) => Tenant::of_warehouse(store, config),
-            None => Tenant::of_rows(plan.rows, plan.terminals),
+            None => Tenant::of_rows(plan.rows, plan.terminals, &services),
         })
         .collect::<Result<Vec<_>, _>>()?;
     let world = warehouse.map(|Warehouse { loaded, .. }| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use storage::disk::MemDisk;
-use storage::{Database, Durability, OpenTable, Options, Table, TxnError};
+use storage::{Database, Durability, OpenTable, Options, Services, Table, TxnError};
 
 use crate::engines::storage::fiber_hook::{FiberHook, StoreHook};
 use crate::engines::storage::store::Store;
@@ -46,13 +46,15 @@ pub(crate) enum Tenant {
 }
 
 impl Tenant {
-    /// A database of `rows` rows in memory, for so many terminals.
-    pub(crate) fn of_rows(rows: u64, terminals: usize) -> Result<Tenant, Error> {
+    /// A database of `rows` rows in memory, for so many terminals, whose background work `services` do.
+    pub(crate) fn of_rows(rows: u64, terminals: usize, services: &Services) -> Result<Tenant, Error> {
         let pool = (4 * rows * ROW_IN_PAGE).max(16 << 20);
         let options = Options::new()
             .buffer_pool(pool)
             .durability(Durability::Async)
+            .services(services)
             .log_buffer(512 << 10)
+            .lock_table(1024)
             .log_segment(4 << 20)
             .checkpoint_every(64 << 20)
             .transactions((terminals + 8).min(1000))
