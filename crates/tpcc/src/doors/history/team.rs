@@ -124,7 +124,8 @@ impl Teams {
     fn executor(&self, worker: usize, fibers: usize) -> Result<Executor, String> {
         let builder = Executor::builder().fibers(fibers).team_size(self.size).stack_bytes(STACK_BYTES);
         let builder = match self.hook.policy().operations() {
-            _ if self.siblings.is_some() => builder,
+            // Statements say what they are; there are no teams to join.
+            Some(operations) if self.siblings.is_some() => builder.operations(operations),
             Some(operations) => builder.operations(operations).membership(self.membership).policy(LargestFirst),
             None => builder,
         };
