@@ -201,7 +201,7 @@ impl Options {
         self
     }
 
-    /// Whether a database is created where there is none; otherwise that is [`OpenError::Missing`](crate::OpenError::Missing).
+    /// Whether a database is created where there is none; otherwise that is [`OpenError::Missing`].
     pub fn create(mut self, create: bool) -> Options {
         self.create = create;
         self
