@@ -162,6 +162,7 @@ impl Lane {
                 }
                 continue;
             };
+            // A call may have woken the one thread that was to look in time.
             if state.is_unwatched() {
                 self.changed.notify_one();
             }
@@ -324,33 +325,54 @@ mod tests {
         }
     }
 
-    /// A thread that had begun a long turn was the only one that knew when the next turn of others was due.
+    /// A thread begins a long turn, and no other thread has looked since it has made the next turn of other work due.
     #[test]
     fn a_long_turn_delays_no_other_work_while_there_is_another_thread() {
         with_lane(2, |lane| {
-            let (slow, quick) = (lane.place(), lane.place());
-            let (begun, go_on) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
-            let begun = Arc::new(begun);
-            let long = counted({
-                let (begun, go_on) = (begun.clone(), go_on.clone());
+            let (timed, long) = (lane.place(), lane.place());
+            // Each call is followed by another turn a moment later.
+            let others = counted(|turn| match turn % 2 {
+                0 => NextTurn::WhenCalled,
+                _ => NextTurn::Within(Duration::from_millis(2)),
+            });
+            let slow = counted({
+                let others = others.clone();
                 move |turn| {
-                    if turn == 2 {
-                        begun.store(true, Ordering::SeqCst);
-                        wait_until(|| go_on.load(Ordering::SeqCst));
-                    }
-                    NextTurn::Within(Duration::from_millis(1))
+                    wait_until(|| others.turns.load(Ordering::SeqCst) >= 2 * turn);
+                    NextTurn::WhenCalled
                 }
             });
-            let others = counted(|_| NextTurn::Within(Duration::from_millis(1)));
-            quick.join(others.clone(), 1);
-            slow.join(long.clone(), 1);
-            wait_until(|| begun.load(Ordering::SeqCst));
-            let turns = others.turns.load(Ordering::SeqCst);
-            wait_until(|| others.turns.load(Ordering::SeqCst) > turns + 10);
-            quick.leave();
-            go_on.store(true, Ordering::SeqCst);
-            slow.leave();
+            timed.join(others.clone(), 1);
+            wait_until(|| others.turns.load(Ordering::SeqCst) >= 1);
+            long.join(slow.clone(), 1);
+            for round in 1..100 {
+                wait_until(|| others.turns.load(Ordering::SeqCst) == 2 * round);
+                wait_until(|| slow.turns.load(Ordering::SeqCst) == round);
+                timed.call();
+                wait_until(|| others.turns.load(Ordering::SeqCst) > 2 * round);
+                long.call();
+            }
+            long.leave();
+            timed.leave();
         });
+    }
+
+    #[test]
+    fn a_sleeping_thread_looks_when_the_next_turn_is_due() {
+        let lane = Arc::new(Lane::new());
+        [lane.place(), lane.place()].iter().for_each(|place| place.join(counted(|_| NextTurn::WhenCalled), 1));
+        let mut state = lane.state.lock();
+        (state.members[0].due_ns, state.members[1].due_ns) = (5, 10);
+        for (sleepers, before, after) in [(&[][..], false, false), (&[10, 11], true, false), (&[NEVER], true, true)] {
+            state.sleepers = sleepers.to_vec();
+            assert_eq!(state.is_unwatched(), before);
+            // Once the turn of the first has begun, the second's is the next.
+            let begun = state.begin_turn(7);
+            assert_eq!(begun.map(|(id, _)| id), Some(0));
+            assert_eq!(state.is_unwatched(), after);
+            (state.members[0].due_ns, state.members[0].under_way) = (5, 0);
+        }
+        assert!(state.begin_turn(4).is_none());
     }
 
     #[test]
