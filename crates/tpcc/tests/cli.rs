@@ -99,7 +99,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["copy", "--to", "x", "--engine", "floor"], "--engine floor"),
         (&["shell", "--table", "stock"], "--table stock: belongs to the workload"),
         (&["shell", "--engine", "floor"], "--engine floor"),
-        (&["tenants"], "tenants: no such command"),
+        (&["renters"], "renters: no such command"),
         (&[], "no command given"),
     ];
     for (args, want) in cases {
@@ -643,7 +643,9 @@ fn transactions_are_scheduled_by_home_warehouse() {
         assert!(siblings["wait_to_bound"].as_f64().is_some_and(|part| part <= 1.0), "{policy}: {siblings}");
         assert!(siblings["switches_between"].as_u64().is_some_and(|n| n > 0) || policy == "packed", "{siblings}");
     }
-    let history = ["history", "--sessions", "4", "--transactions", "50", "--out", file.text(), "--scheduler", "itas"];
+    let histories = Scratch::new("itas-history");
+    let to = ["--data", histories.text(), "--out", file.text(), "--scheduler", "itas"];
+    let history = [&["history", "--sessions", "4", "--transactions", "50"][..], &to].concat();
     ends(0, "", &history);
     ends(2, "--policy packed", &[&history[..], &["--policy", "packed"]].concat());
     ends(2, "--policy: means nothing", &["run", "--data", dir, "--policy", "tas"]);
