@@ -18,6 +18,9 @@ fn main() {
     set("DIRTY", dirty.map_or("", |changes| if changes.is_empty() { "false" } else { "true" }));
     set("RUSTC", &output(&rustc, &["--version"]).unwrap_or_default());
     set("FLAGS", &flags);
+    // How it was built, where flags do not tell: `cargo xtask pgo` says that a profile was used.
+    println!("cargo:rerun-if-env-changed=TPCC_BUILT_WITH");
+    set("WITH", &std::env::var("TPCC_BUILT_WITH").unwrap_or_default());
     set("PROFILE", &std::env::var("PROFILE").unwrap_or_default());
     set("TARGET", &std::env::var("TARGET").unwrap_or_default());
 }

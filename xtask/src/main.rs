@@ -1,5 +1,6 @@
 //! `cargo xtask`: commands on the workspace beyond building it. `cargo xtask --help` lists them.
 
+mod build;
 mod checkers;
 mod fuzz;
 mod sim;
@@ -27,6 +28,12 @@ enum Command {
     #[cfg(feature = "guided")]
     #[command(hide = true)]
     Guided(fuzz::guided::GuidedFlags),
+    /// Builds `tpcc` with the profile of its own transactions, and shows what that is worth.
+    Pgo(build::PgoFlags),
+    /// Lays the code of that build out anew, with LLVM's BOLT, and shows what that is worth.
+    Bolt(build::BoltFlags),
+    /// Builds `tpcc` in every way that the compiler paper turns on and off, and shows what each is worth.
+    AblateBuild(build::AblateFlags),
     /// Rules of the house that no compiler knows: order of modules, circles, dead files, names, links, commands.
     Tidy(tidy::TidyFlags),
     /// Latches, translation table and log reservations under every order of steps.
@@ -45,6 +52,9 @@ fn main() -> ExitCode {
         Command::Fuzz(flags) => fuzz::run(&flags),
         #[cfg(feature = "guided")]
         Command::Guided(flags) => fuzz::guided::run(&flags),
+        Command::Pgo(flags) => build::pgo(&flags),
+        Command::Bolt(flags) => build::bolt(&flags),
+        Command::AblateBuild(flags) => build::ablate(&flags),
         Command::Tidy(flags) => tidy::run(&flags),
         Command::Loom(flags) => checkers::loom(&flags),
         Command::Shuttle(flags) => checkers::shuttle(&flags),

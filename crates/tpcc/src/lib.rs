@@ -21,6 +21,8 @@ use workload::error::Error;
 #[doc(hidden)]
 pub use doors::acid;
 pub use doors::history;
+#[doc(hidden)]
+pub use lab::builds;
 
 /// Status of a run or check that failed.
 const FAILED: u8 = 1;

@@ -15,8 +15,11 @@ const WORTH_A_CHANGE: f64 = 1.01;
 const TRIAL_WINS: f64 = 1.04;
 /// Windows by which the chosen mode is known; a median of so many that differs by [`PHASE`] is another phase.
 const KNOWN_BY: usize = 12;
-const PHASE_WINDOWS: usize = 3;
+const PHASE_WINDOWS: usize = 5;
 const PHASE: f64 = 1.25;
+/// Trials that the chosen mode wins make further ones rarer: a trial costs what the other mode loses, and what is left of it
+/// in the caches. The gap between them doubles after each turn of all modes, so many times.
+const MOST_DOUBLINGS: usize = 5;
 
 #[derive(Debug)]
 enum State {
@@ -135,7 +138,11 @@ impl Chooser {
                     if is_another_phase(known) {
                         self.worth.clear();
                         self.explore();
-                    } else if *since_trial >= self.windows_between_trials && modes.len() > 1 {
+                        return;
+                    }
+                    let turns = *turn / modes.len().saturating_sub(1).max(1);
+                    let gap = self.windows_between_trials << turns.min(MOST_DOUBLINGS);
+                    if *since_trial >= gap && modes.len() > 1 {
                         *since_trial = 0;
                         let others: Vec<Mode> = modes.into_iter().filter(|other| other != mode).collect();
                         *turn += 1;

@@ -6,6 +6,7 @@
 //! counts is the operations that fibers ended in them.
 
 mod chooser;
+pub(crate) mod places;
 mod tuner;
 
 use std::sync::Arc;
@@ -13,13 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 pub use chooser::Chooser;
+pub use places::PLACES;
 pub use tuner::{Tuner, TunerSettings};
 
 use crate::placement::Placement;
 use crate::policy::{Choice, Fair, Itas, Policy, Tas, View};
-
-/// Places in a row of slices of one group that are told apart; the last one stands for all further ones.
-pub const PLACES: usize = 16;
 
 /// What the fibers of a group did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

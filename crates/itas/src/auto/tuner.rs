@@ -1,7 +1,7 @@
 //! How long siblings should run in a row: found from what operations cost by their place in the row.
 //!
 //! After a change of group the first slices are slower: the working set has to be loaded. What is lost is
-//! `R = sum over the places i of slice * (1 - c_inf / c_i)`, where `c_i` is the time of an operation in the `i`-th slice of a
+//! `R = sum over the slices i of slice * (1 - c_inf / c_i)`, where `c_i` is the time of an operation in the `i`-th slice of a
 //! row and `c_inf` in the late ones. A row of length `T` loses the share `R / T`, so a row of `R / 3%` loses 3% and a longer
 //! one gains little; where nothing has to be loaded, rows are short. No counter of the processor is needed, and no search: the
 //! costs are seen in every row, and now and then a row is let run four times as long, to see whether `c_inf` is what it was.
@@ -9,6 +9,7 @@
 
 use std::time::Duration;
 
+use super::places::slices;
 use super::{GroupWork, PLACES};
 use crate::group::Aggregation;
 
@@ -22,6 +23,8 @@ const ENOUGH: f64 = 20.0;
 const PROBE_EVERY: u32 = 8;
 /// How much longer.
 const PROBE: u32 = 4;
+/// Slices of a row while nothing is known, and at least of a row that probes.
+const FIRST: u32 = 32;
 /// Limits between which a group's is set.
 const LEAST: u32 = 1;
 const MOST: u32 = 4096;
@@ -81,9 +84,9 @@ impl Tuner {
                 let row = lost_ns / LOST / slice_ns as f64;
                 known.limit = (row.ceil() as u32).clamp(LEAST, most);
             } else if known.limit == 0 {
-                known.limit = PLACES as u32;
+                known.limit = FIRST;
             }
-            let limit = if probes { known.limit.saturating_mul(PROBE).max(PLACES as u32) } else { known.limit };
+            let limit = if probes { known.limit.saturating_mul(PROBE).max(FIRST) } else { known.limit };
             let limit = limit.clamp(LEAST, most);
             // The lead that goes with so many slices; agg_bonus does not bound them further.
             let bonus = Duration::from_nanos(slice_ns.saturating_mul(u64::from(limit)));
@@ -118,15 +121,20 @@ impl Known {
     /// Nanoseconds that a row loses because its working set has to be loaded; none while too little was seen.
     fn reload_ns(&self, slice_ns: u64) -> Option<f64> {
         let cost = |(operations, ns): (f64, f64)| (operations >= ENOUGH).then(|| ns / operations);
-        // Late slices: the last two places that were seen often enough, of at least four.
-        let late: Vec<(f64, f64)> = self.seen.iter().copied().filter(|seen| cost(*seen).is_some()).collect();
-        if late.len() < 4 {
+        let known: Vec<(usize, f64)> =
+            self.seen.iter().enumerate().filter_map(|(place, seen)| Some((place, cost(*seen)?))).collect();
+        // Late slices: the last two places that were seen often enough, of at least six.
+        let [.., (before, _), (last, _)] = known[..] else { return None };
+        if known.len() < 6 {
             return None;
         }
-        let (operations, ns) =
-            late[late.len() - 2..].iter().fold((0.0, 0.0), |sum, seen| (sum.0 + seen.0, sum.1 + seen.1));
+        let (operations, ns) = [before, last]
+            .into_iter()
+            .fold((0.0, 0.0), |sum, place| (sum.0 + self.seen[place].0, sum.1 + self.seen[place].1));
         let late = ns / operations;
-        let lost = self.seen.iter().filter_map(|seen| cost(*seen)).map(|cost| (1.0 - late / cost).max(0.0));
+        // The last place has no end of its own; what is late loses nothing.
+        let lost = known.iter().filter(|(place, _)| *place < before);
+        let lost = lost.map(|(place, cost)| (1.0 - late / cost).max(0.0) * slices(*place, u64::MAX) as f64);
         Some(lost.sum::<f64>() * slice_ns as f64)
     }
 }
@@ -145,7 +153,7 @@ mod tests {
             // While it loads half of the time is lost.
             let lost = missing.min(SLICE as f64 / 2.0);
             missing -= lost;
-            let seen = &mut work[place.min(PLACES - 1)];
+            let seen = &mut work[crate::auto::places::place(place as u64)];
             seen.operations += rows * ((SLICE as f64 - lost) / 1000.0) as u64;
             seen.run_ns += rows * SLICE;
         }
@@ -200,7 +208,7 @@ mod tests {
     fn a_group_that_did_nothing_is_left_as_it_was() {
         let mut tuner = Tuner::new(TunerSettings::default());
         let idle = [GroupWork::default(); PLACES];
-        assert_eq!(tuner.interval(&[idle], SLICE, 16)[0].limit, PLACES as u32);
+        assert_eq!(tuner.interval(&[idle], SLICE, 16)[0].limit, FIRST);
         assert!(tuner.interval(&[], SLICE, 16).is_empty());
     }
 }

@@ -11,6 +11,7 @@ use sched_steps::fiber::Waker;
 use super::clock::now_ns;
 use super::slice;
 use super::trace::{Recorder, Slice};
+use crate::auto::places::place as place_of;
 use crate::auto::{GroupWork, PLACES};
 use crate::group::GroupId;
 use crate::scheduler::{Scheduler, Stops};
@@ -59,13 +60,13 @@ impl Shown {
         add(&self.operations, 1);
     }
 
-    /// A fiber of `group` has run for `ns`, the slice number `place` in a row of that group.
+    /// A fiber of `group` has run for `ns`: slice number `slice`, from 1, in a row of that group.
     #[inline]
-    fn count_run(&self, group: GroupId, place: u64, ns: u64) {
+    fn count_run(&self, group: GroupId, slice: u64, ns: u64) {
         let operations = self.operations.load(Ordering::Relaxed);
         self.operations.store(0, Ordering::Relaxed);
         if let Some(places) = self.work.get(group.index()) {
-            let words = &places[(place.saturating_sub(1) as usize).min(PLACES - 1)];
+            let words = &places[place_of(slice.saturating_sub(1))];
             add(&words.operations, operations);
             add(&words.run_ns, ns);
         }
@@ -124,8 +125,8 @@ impl CoreState {
         self.running = None;
         self.read = Some(now);
         if let Some(group) = self.scheduler.group_of(fiber as u32) {
-            let place = self.scheduler.slices_in_a_row();
-            self.shown.count_run(group, place, now.saturating_sub(self.began_ns));
+            let slice = self.scheduler.slices_in_a_row();
+            self.shown.count_run(group, slice, now.saturating_sub(self.began_ns));
             self.recorder.record(Slice { group, fiber, began_ns: self.began_ns, ended_ns: now });
         }
         self.scheduler.stop(now, stops);

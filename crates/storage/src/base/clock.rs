@@ -1,7 +1,7 @@
 //! The one clock. Nothing else in the crate reads time, so that a simulation can supply its own.
 
+use crate::base::sync::plain::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// Monotonic time in nanoseconds since the clock was made.

@@ -4,8 +4,8 @@
 //! holds no latch there. At a *block* the caller must wait until [`Hook::wake`] is called on its token, from any
 //! thread. A wake that comes before the block is remembered.
 
+use crate::base::sync::plain::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::{self, Thread};
 use std::time::Duration;
 

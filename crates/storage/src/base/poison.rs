@@ -4,9 +4,9 @@
 //! reports the error once), so no later acknowledgement could be trusted. fsync is never retried; the way out is to
 //! reopen the database, which recovers from what is on disk.
 
+use crate::base::sync::plain::{AtomicU8, Ordering};
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::error::StorageError;
 use super::ids::Lsn;

@@ -11,8 +11,8 @@
 //!
 //! In a database that fits in memory, with a log short enough, only the second goal has work.
 
+use crate::base::sync::plain::Ordering;
 use std::cmp::Reverse;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::BufferPool;

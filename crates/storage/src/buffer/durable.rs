@@ -1,6 +1,6 @@
 //! Which changes of the data file are known to be on the disk, and how far back a restart has to begin.
 
-use std::sync::atomic::Ordering;
+use crate::base::sync::plain::Ordering;
 
 use super::BufferPool;
 use super::stats::add;

@@ -1,6 +1,6 @@
 //! Emptying frames: what the [replacement policy](super::replacement) names goes, if it is clean and not in use.
 
-use std::sync::atomic::Ordering;
+use crate::base::sync::plain::Ordering;
 
 use super::BufferPool;
 use super::frame::Frame;

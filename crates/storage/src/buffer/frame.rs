@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)]
 
+use crate::base::sync::plain::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::replacement::Uses;
 use crate::base::config::LatchKind;

@@ -7,8 +7,8 @@
 
 #![allow(unsafe_code)]
 
+use crate::base::sync::plain::{AtomicU32, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::BufferPool;
 use super::frame::Frame;

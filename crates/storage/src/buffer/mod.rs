@@ -26,8 +26,8 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+use crate::base::sync::plain::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;

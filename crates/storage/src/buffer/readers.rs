@@ -8,10 +8,10 @@
 //! Under a cooperative hook the readers run from the start. Otherwise the first group of which two pages have to wait
 //! for a device starts them, so that a database that fits into memory has no such threads.
 
+use crate::base::sync::plain::{AtomicBool, Ordering};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 

@@ -22,8 +22,8 @@
 //!   database had seven times the misses.
 //! * Queues are sharded by frame number; a page takes a frame of its own shard when there is one.
 
+use crate::base::sync::plain::{AtomicU8, Ordering};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Uses are counted up to this.
 const MAX_USES: u8 = 3;

@@ -1,6 +1,6 @@
 //! Where free frames come from, and reservations of them.
 
-use std::sync::atomic::Ordering;
+use crate::base::sync::plain::Ordering;
 use std::time::Duration;
 
 use super::BufferPool;

@@ -10,8 +10,8 @@
 //! keys are numbers without holes. How many bits that is is learnt, index by index. Sixteen such neighbours share a
 //! cache line. A hash of their common bits selects the line.
 
+use crate::base::sync::plain::{AtomicU8, AtomicU32, Ordering};
 use std::io;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use super::arena::Arena;
 use crate::base::ids::{IndexId, PageId};

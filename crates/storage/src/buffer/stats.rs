@@ -1,6 +1,6 @@
 //! Counts of the pool's work. Hits are not counted here: they would all write one shared cache line.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::base::sync::plain::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {

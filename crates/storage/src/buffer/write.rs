@@ -10,7 +10,7 @@
 //!
 //! A page that has changed since its copy stays dirty, from its copy's LSN.
 
-use std::sync::atomic::Ordering;
+use crate::base::sync::plain::Ordering;
 
 use super::BufferPool;
 use super::stats::add;

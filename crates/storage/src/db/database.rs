@@ -1,8 +1,8 @@
 //! Opening and closing a database, and what it does as a whole.
 
+use crate::base::sync::plain::{AtomicBool, AtomicU64, Ordering};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::duties::Duties;
 use super::files::{self, DirectoryContent, LogFront};

@@ -1,7 +1,7 @@
 //! The files of a database: making new ones, and the interfaces by which the pool uses them.
 
+use crate::base::sync::plain::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::aside::Aside;
 use crate::base::checksum::crc32c;

@@ -6,7 +6,7 @@
 //! `Log::read_at`) instead of being undefined. On x86-64 these are ordinary moves.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::base::sync::plain::{AtomicU64, Ordering};
 
 use crate::io::BLOCK;
 

@@ -1,9 +1,9 @@
 //! The catalog: which tables and indexes exist, kept in a table of its own; and the tables that are open.
 
+use crate::base::sync::plain::{AtomicU32, Ordering};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::codec::Codec;
 use super::codec::name::RAW;

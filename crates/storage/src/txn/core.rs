@@ -1,7 +1,7 @@
 //! The state that all transactions of a database share, and the steps of one: begin, commit, roll back.
 
+use crate::base::sync::plain::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::active::{SlotGuard, Slots};
 use super::undo::{Victim, roll_back};

@@ -12,6 +12,7 @@ use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::latency::{CommitBy, ForwardWrites, LatencyMix, LatencySpeculate};
 use crate::lab::tenants::{Access, TenantMix, TenantPolicy};
+use crate::report::model::version;
 use crate::workload::generate::deck::Mix;
 use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
@@ -24,7 +25,7 @@ use crate::workload::txn::StepOrder;
 ///
 /// Not a TPC-C result: DEVIATIONS.md says where and why it differs.
 #[derive(Parser, Debug)]
-#[command(name = "tpcc", version, disable_help_subcommand = true, max_term_width = 110)]
+#[command(name = "tpcc", version = version(), disable_help_subcommand = true, max_term_width = 110)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -188,8 +188,9 @@ pub(crate) fn latency(flags: &LatencyFlags) -> Result<(StoreConfig, Latencies), 
 /// Resolves `tpcc tenants`.
 pub(crate) fn tenants(flags: &TenantsFlags) -> Result<TenantsPlan, Error> {
     if flags.mix == TenantMix::Tpcc {
-        // Rows may be named, for comparisons of mixes: a warehouse has its own.
-        means_nothing(&[("--access", flags.access.is_some())], "--mix tpcc", "the mix has its own; leave it out")?;
+        // Rows and their uniform choice may be named, for comparisons of mixes: a warehouse has its own.
+        let other = flags.access.is_some_and(|access| access != Access::Uniform);
+        means_nothing(&[("--access", other)], "--mix tpcc", "the mix has its own; leave it out")?;
     }
     let mut policies = Vec::new();
     for &policy in &flags.policy {

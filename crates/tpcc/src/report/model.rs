@@ -2,6 +2,7 @@
 //! file in `schema/`; the number there changes when a key is renamed.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -31,6 +32,8 @@ pub(crate) struct Provenance {
     pub(crate) flags: String,
     /// Build profile: debug or release.
     pub(crate) profile: String,
+    /// What was built in beyond that: profile feedback, a layout; null for a plain build.
+    pub(crate) built_with: Option<String>,
     /// What it was built for.
     pub(crate) target: String,
     /// The command line.
@@ -48,20 +51,28 @@ impl Provenance {
             rustc: known(env!("TPCC_BUILD_RUSTC")),
             flags: env!("TPCC_BUILD_FLAGS").to_owned(),
             profile: env!("TPCC_BUILD_PROFILE").to_owned(),
+            built_with: known(env!("TPCC_BUILD_WITH")),
             target: env!("TPCC_BUILD_TARGET").to_owned(),
             command: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         }
     }
 
-    /// "0.1.0 (4f2a9c1), release".
+    /// "0.1.0 (4f2a9c1), release, profile feedback".
     pub(crate) fn line(&self) -> String {
         let commit = match (&self.commit, self.dirty) {
             (Some(commit), Some(true)) => format!(" ({commit}, changed)"),
             (Some(commit), _) => format!(" ({commit})"),
             (None, _) => String::new(),
         };
-        format!("{}{commit}, {}", self.version, self.profile)
+        let with = self.built_with.as_ref().map_or(String::new(), |with| format!(", {with}"));
+        format!("{}{commit}, {}{with}", self.version, self.profile)
     }
+}
+
+/// What `--version` prints behind the name: [`Provenance::line`].
+pub(crate) fn version() -> &'static str {
+    static LINE: LazyLock<String> = LazyLock::new(|| Provenance::here().line());
+    &LINE
 }
 
 /// Every setting as resolved; null where it means nothing for the engine or the command.

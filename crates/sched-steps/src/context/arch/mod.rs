@@ -27,6 +27,11 @@ mod x86_64;
 #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
 pub(crate) use x86_64::*;
 
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri), feature = "save-callee"))]
+mod x86_64_saving;
+#[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri), feature = "save-callee"))]
+pub(crate) use x86_64_saving::*;
+
 #[cfg(all(target_os = "linux", target_arch = "aarch64", not(miri)))]
 mod aarch64;
 #[cfg(all(target_os = "linux", target_arch = "aarch64", not(miri)))]

@@ -4,8 +4,12 @@
 use super::Rest;
 #[cfg(target_arch = "aarch64")]
 use super::aarch64::{HOP_RESUME_GAP, enter, resume};
+#[cfg(all(target_arch = "x86_64", not(feature = "save-callee")))]
+use super::x86_64::HOP_RESUME_GAP;
 #[cfg(target_arch = "x86_64")]
-use super::x86_64::{HOP_RESUME_GAP, enter, resume};
+use super::x86_64::{enter, resume};
+#[cfg(all(target_arch = "x86_64", feature = "save-callee"))]
+use super::x86_64_saving::HOP_RESUME_GAP;
 use crate::context::node::Node;
 
 /// Makes `node` begin at `fiber_main(node)` on the stack below `top`.

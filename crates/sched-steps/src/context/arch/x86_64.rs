@@ -13,23 +13,28 @@
 //! `ret` mispredicts it whenever the mate stands at another point, which under STEPS is nearly always.
 #![allow(unsafe_code)]
 
-use std::arch::{asm, naked_asm};
+#[cfg(not(feature = "save-callee"))]
+use std::arch::asm;
+use std::arch::naked_asm;
 
+#[cfg(not(feature = "save-callee"))]
 use crate::context::local::Local;
 use crate::context::node::Node;
 
 /// Bytes between where a hop goes on and the jump in front of it that unwinds.
+#[cfg(not(feature = "save-callee"))]
 pub(super) const HOP_RESUME_GAP: usize = 5;
 
 /// Code bytes of the two instructions in front of the `asm!` of a hop that belong to it and are the
 /// compiler's: the load of the next node (4) and the store of the current one into thread-local memory (9).
-#[cfg(feature = "measure")]
+#[cfg(all(feature = "measure", not(feature = "save-callee")))]
 pub(crate) const RING_ADVANCE_BYTES: usize = 13;
 
 /// Runs the next node of the ring; returns when a hop or switch comes back.
 ///
 /// # Safety
 /// `local.current` is a node in a ring of suspended contexts of this thread, other than itself alone.
+#[cfg(not(feature = "save-callee"))]
 #[cfg_attr(feature = "asan", allow(dead_code))]
 #[inline(always)]
 pub(crate) unsafe fn hop(local: &Local) {
@@ -116,6 +121,7 @@ pub(super) unsafe extern "sysv64" fn enter() {
     )
 }
 
+#[cfg(not(feature = "save-callee"))]
 fn mxcsr() -> u32 {
     let mut word = 0_u32;
     // SAFETY: stores four bytes to `word`.

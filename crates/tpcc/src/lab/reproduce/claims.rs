@@ -100,6 +100,13 @@ pub(crate) const BACKGROUND: Promise = promise("background_vs_fair", "times", No
 /// The largest part of its bound that a wait reached.
 pub(crate) const LONGEST_WAIT: Promise = promise("longest_wait_vs_bound", "share", None, AtMost(1.0));
 
+/// The build with profile feedback against the plain release.
+pub(crate) const PGO_VS_PLAIN: Promise = promise("pgo_vs_plain_1wh", "times", Some(1.2), AtLeast(1.06));
+/// The build with profile feedback and a layout by it against the plain release.
+pub(crate) const PGO_LAYOUT_VS_PLAIN: Promise = promise("pgo_and_layout_vs_plain_1wh", "times", None, AtLeast(1.07));
+/// Every switch on against every switch off.
+pub(crate) const ALL_ON_VS_OFF: Promise = promise("all_on_vs_all_off", "times", Some(1.4), AtLeast(1.35));
+
 impl Promise {
     /// The claim with an exact value.
     pub(crate) fn found(self, value: f64, note: impl Into<String>) -> Claim {

@@ -92,8 +92,13 @@ impl Lab {
 
     /// Runs `tpcc ARGS --json FILE` and reads the file.
     pub(crate) fn tpcc(&self, args: &[String]) -> Result<Value, Error> {
+        self.run(&self.program, args)
+    }
+
+    /// Runs `PROGRAM ARGS --json FILE`, where the program is a `tpcc`, and reads the file.
+    pub(crate) fn run(&self, program: &Path, args: &[String]) -> Result<Value, Error> {
         let file = self.scratch().join("run.json");
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(program);
         let ended = child::run(command.args(args).arg("--json").arg(&file), self.scratch())?;
         let said = |why: &str| Error::failed(format!("tpcc {}: {why}", args.join(" ")));
         if !ended.status.success() {
@@ -145,12 +150,19 @@ impl Lab {
 
     /// Counts each of these, two programs at once where there are two cores. None where nothing can be counted.
     pub(crate) fn count(&mut self, what: &[Count]) -> Result<Option<Vec<Counts>>, Error> {
+        let program = self.program.clone();
+        let what: Vec<(&Path, Count)> = what.iter().map(|count| (program.as_path(), count.clone())).collect();
+        self.count_programs(&what)
+    }
+
+    /// As [`Lab::count`], each in a `tpcc` of its own.
+    pub(crate) fn count_programs(&mut self, what: &[(&Path, Count)]) -> Result<Option<Vec<Counts>>, Error> {
         if self.uncountable.is_some() {
             return Ok(None);
         }
         let mut runs = Vec::new();
-        for (number, count) in what.iter().enumerate() {
-            if !self.counted.contains_key(&key(count)) {
+        for (number, (program, count)) in what.iter().enumerate() {
+            if !self.counted.contains_key(&key(program, count)) {
                 runs.push((number, count.lengths.0));
                 runs.push((number, count.lengths.1));
             }
@@ -158,7 +170,7 @@ impl Lab {
         let lanes = std::thread::available_parallelism().map_or(1, usize::from).min(2);
         let mut arguments = Vec::new();
         for (place, (number, length)) in runs.iter().enumerate() {
-            let count = &what[*number];
+            let (program, count) = &what[*number];
             let mut args = count.args.clone();
             args.extend([count.length_flag.to_owned(), length.to_string()]);
             let mut data = None;
@@ -167,12 +179,12 @@ impl Lab {
                 args.extend(["--data".to_owned(), own.display().to_string()]);
                 data = Some((self.database_that(warehouses, true)?, own));
             }
-            arguments.push((args, count.i1, data));
+            arguments.push((*program, args, count.i1, data));
         }
-        let (program, scratch) = (&self.program, self.directory.path());
+        let scratch = self.directory.path();
         let lane = |lane: usize| {
             let mine = arguments.iter().enumerate().skip(lane).step_by(lanes);
-            mine.map(|(place, (args, i1, data))| {
+            mine.map(|(place, (program, args, i1, data))| {
                 // What opening a database costs depends on what was done to it: each run begins with the same.
                 if let Some((untouched, own)) = data {
                     directory::copy(untouched, own)?;
@@ -193,25 +205,36 @@ impl Lab {
             Ok(all)
         });
         let mut found = found?;
-        for (_, own) in arguments.iter().filter_map(|(_, _, data)| data.as_ref()) {
+        for (_, own) in arguments.iter().filter_map(|(_, _, _, data)| data.as_ref()) {
             let _ = std::fs::remove_dir_all(own);
         }
         found.sort_by_key(|(place, _)| *place);
         for (pair, totals) in runs.chunks(2).zip(found.chunks(2)) {
             let ([(number, short), (_, long)], [(_, before), (_, after)]) = (pair, totals) else { continue };
-            let count = &what[*number];
-            self.counted.insert(key(count), before.to(after, (long - short) as f64 * count.each));
+            let (program, count) = &what[*number];
+            self.counted.insert(key(program, count), before.to(after, (long - short) as f64 * count.each));
         }
-        Ok(Some(what.iter().filter_map(|count| self.counted.get(&key(count)).copied()).collect()))
+        let counted = |(program, count): &(&Path, Count)| self.counted.get(&key(program, count)).copied();
+        Ok(Some(what.iter().filter_map(counted).collect()))
     }
 
     /// Runs each of these in turn, `rounds` times, and measures how many transactions a second each completes.
     pub(crate) fn interleave(&self, rounds: usize, runs: &[(&str, Vec<String>)]) -> Result<Timings, Error> {
+        let runs: Vec<_> = runs.iter().map(|(label, args)| (*label, self.program.as_path(), args.clone())).collect();
+        self.interleave_programs(rounds, &runs)
+    }
+
+    /// As [`Lab::interleave`], each in a `tpcc` of its own.
+    pub(crate) fn interleave_programs(
+        &self,
+        rounds: usize,
+        runs: &[(&str, &Path, Vec<String>)],
+    ) -> Result<Timings, Error> {
         let mut found = Timings::default();
         for round in 1..=rounds {
-            for (label, args) in runs {
+            for (label, program, args) in runs {
                 self.say(&format!("timing {label}, round {round} of {rounds}"));
-                let json = self.tpcc(args)?;
+                let json = self.run(program, args)?;
                 if interrupt::requested() {
                     return Err(child::interrupted());
                 }
@@ -236,8 +259,9 @@ pub(crate) fn arguments(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-fn key(count: &Count) -> String {
-    format!("{} {:?} {} {:?}", count.args.join(" "), count.lengths, count.i1, count.warehouses)
+fn key(program: &Path, count: &Count) -> String {
+    let (args, lengths) = (count.args.join(" "), count.lengths);
+    format!("{} {args} {lengths:?} {} {:?}", program.display(), count.i1, count.warehouses)
 }
 
 /// What interleaved runs gave, by label, round by round.
@@ -253,6 +277,11 @@ impl Timings {
     /// Transactions a second.
     pub(crate) fn rate(&self, label: &str) -> Option<Spread> {
         Spread::of(self.rates.get(label)?.iter().copied())
+    }
+
+    /// Transactions a second, round by round.
+    pub(crate) fn rates(&self, label: &str) -> &[f64] {
+        self.rates.get(label).map_or(&[], Vec::as_slice)
     }
 
     /// 99th percentile of New-Order's response, in microseconds; none where there was no New-Order.

@@ -6,6 +6,7 @@
 pub(crate) mod cachegrind;
 pub(crate) mod child;
 mod claims;
+mod compiler;
 pub(crate) mod directory;
 mod itas;
 pub(crate) mod lab;
@@ -48,7 +49,7 @@ pub(crate) struct Paper {
 }
 
 /// All papers.
-pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER, itas::PAPER];
+pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER, itas::PAPER, compiler::PAPER];
 
 /// What experiments add to.
 #[derive(Debug, Default)]

@@ -58,7 +58,7 @@ pub(crate) fn run(plan: &TenantsPlan, warehouse: Option<&Warehouse>) -> Result<T
     let tenants = (0..plan.tenants)
         .map(|_| match warehouse {
             Some(Warehouse { store, config, .. }) => Tenant::of_warehouse(store, config),
-            None => Tenant::of_rows(plan.rows, plan.terminals, &services),
+            None => Tenant::of_rows(plan.rows, plan.terminals, plan.mix, &services),
         })
         .collect::<Result<Vec<_>, _>>()?;
     let world = warehouse.map(|Warehouse { loaded, .. }| {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use storage::disk::MemDisk;
-use storage::{Database, Durability, OpenTable, Options, Services, Table, TxnError};
+use storage::{Database, Durability, Isolation, OpenTable, Options, Services, Table, TxnError};
 
 use crate::engines::storage::fiber_hook::{FiberHook, StoreHook};
 use crate::engines::storage::store::Store;
@@ -47,11 +47,18 @@ pub(crate) enum Tenant {
 
 impl Tenant {
     /// A database of `rows` rows in memory, for so many terminals, whose background work `services` do.
-    pub(crate) fn of_rows(rows: u64, terminals: usize, services: &Services) -> Result<Tenant, Error> {
+    ///
+    /// Under `sysbench-oltp` reads keep no locks, as in the paper's database, whose reads are consistent ones: siblings on two
+    /// cores would wait for each other all the time, and no policy could be told from another.
+    pub(crate) fn of_rows(rows: u64, terminals: usize, mix: TenantMix, services: &Services) -> Result<Tenant, Error> {
         let pool = (4 * rows * ROW_IN_PAGE).max(16 << 20);
         let options = Options::new()
             .buffer_pool(pool)
             .durability(Durability::Async)
+            .isolation(match mix {
+                TenantMix::SysbenchOltp => Isolation::ReadCommitted,
+                TenantMix::Point | TenantMix::Tpcc => Isolation::Serializable,
+            })
             .services(services)
             .log_buffer(512 << 10)
             .lock_table(1024)

@@ -1,0 +1,59 @@
+//! Places in a row of slices of one group: the first ones are told apart, later ones are put together, the more the later
+//! they are, because loading a working set gets slower and slower towards its end.
+
+/// How many places are told apart. The last stands for all further slices.
+pub const PLACES: usize = 18;
+/// The first places are of one slice each; from then on two of equal width make a power of two.
+const SINGLE: u64 = 4;
+
+/// Where slice number `slice` of a row, from 0, is counted.
+#[inline]
+#[must_use]
+pub(crate) fn place(slice: u64) -> usize {
+    if slice < SINGLE {
+        return slice as usize;
+    }
+    let power = slice.ilog2();
+    let second_half = (slice >> (power - 1)) & 1;
+    (SINGLE as usize + 2 * (power as usize - 2) + second_half as usize).min(PLACES - 1)
+}
+
+/// Slices of a row of `length` slices that are counted at `place`.
+#[must_use]
+pub(crate) fn slices(place: usize, length: u64) -> u64 {
+    let begin = first(place);
+    let end = if place + 1 < PLACES { first(place + 1) } else { u64::MAX };
+    end.min(length).saturating_sub(begin)
+}
+
+/// The first slice that is counted at `place`.
+fn first(place: usize) -> u64 {
+    if place < SINGLE as usize {
+        return place as u64;
+    }
+    let halves = place - SINGLE as usize;
+    let power = 2 + halves / 2;
+    (1 << power) + ((halves as u64 % 2) << (power - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slice_is_counted_at_one_place_in_order() {
+        assert_eq!([0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 15].map(place), [0, 1, 2, 3, 4, 4, 5, 5, 6, 6, 7, 7]);
+        assert_eq!((place(511), place(512), place(u64::MAX)), (PLACES - 1, PLACES - 1, PLACES - 1));
+        for slice in 0..1000 {
+            let at = place(slice);
+            assert!(first(at) <= slice && (at + 1 == PLACES || slice < first(at + 1)), "{slice}");
+        }
+    }
+
+    #[test]
+    fn the_slices_of_a_row_are_those_of_its_places() {
+        for length in [0, 1, 4, 5, 16, 100, 1000] {
+            assert_eq!((0..PLACES).map(|place| slices(place, length)).sum::<u64>(), length);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The builds that the rows compare: found where `cargo xtask ablate-build` keeps them, or made now.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::json;
+
+use crate::lab::builds::{Build, Comparison, LIST, Listed, Matrix, Measured, PerTransaction, compare_in};
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::child;
+use crate::lab::reproduce::lab::Lab;
+use crate::workload::error::Error;
+
+/// Where the list lies in a clone of the sources.
+const WITHIN_SOURCES: &str = "target/ablate";
+
+/// The builds, or why there are none.
+pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Matrix, String>, Error> {
+    let Some(root) = sources() else {
+        return Ok(Err("the builds are made from the sources: run this within a clone of them".to_owned()));
+    };
+    let mut cargo = Command::new("cargo");
+    // The command says what it does, and does nothing where all is there already.
+    cargo.args(["xtask", "ablate-build", "--build-only"]).current_dir(&root);
+    lab.say("making the builds that are not there yet: some 2 minutes each");
+    let ended = child::run(&mut cargo, lab.scratch())?;
+    if !ended.status.success() {
+        return Ok(Err(format!("cargo xtask ablate-build: {}", ended.last_words())));
+    }
+    let list = root.join(WITHIN_SOURCES).join(LIST);
+    match Matrix::read(&list) {
+        Ok(matrix) => {
+            let versions: Vec<String> = matrix.builds.iter().map(|b| format!("{}: {}", b.name, b.version)).collect();
+            findings.config.insert("builds".into(), json!(versions));
+            Ok(Ok(matrix))
+        }
+        Err(e) => Ok(Err(format!("{}: {e}", list.display()))),
+    }
+}
+
+/// All builds at 1 warehouse on 1 worker, counted and timed; measured once for all figures. Or why they are not.
+pub(super) fn measured(lab: &mut Lab, findings: &mut Results) -> Result<Result<Vec<Measured>, String>, Error> {
+    const NAME: &str = "compiler builds";
+    if let Some(known) = lab.known(NAME) {
+        return Ok(serde_json::from_value(known).map_err(|e| e.to_string()));
+    }
+    let matrix = match matrix(lab, findings)? {
+        Ok(matrix) => matrix,
+        Err(why) => return Ok(Err(why)),
+    };
+    let builds: Vec<Build> = matrix.builds.iter().map(Listed::build).collect();
+    let (rounds, seconds) = if lab.quick { (7, 2) } else { (11, 5) };
+    let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds, seconds, counted: true };
+    let measured = compare_in(lab, &builds, how)?;
+    lab.know(NAME.into(), json!(measured));
+    Ok(Ok(measured))
+}
+
+/// A build by its name.
+pub(super) fn of<'a>(measured: &'a [Measured], name: &str) -> Option<&'a Measured> {
+    measured.iter().find(|build| build.name == name)
+}
+
+/// By how many per cent a count changes from one build to another.
+pub(super) fn change(with: &Measured, without: &Measured, of: fn(&PerTransaction) -> f64) -> Option<f64> {
+    let (with, without) = (of(with.counted.as_ref()?), of(without.counted.as_ref()?));
+    (without > 0.0).then(|| 100.0 * (with / without - 1.0))
+}
+
+/// The workspace that the current directory is in.
+fn sources() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().find(|path| is_workspace(path)).map(Path::to_owned)
+}
+
+fn is_workspace(path: &Path) -> bool {
+    path.join("xtask/Cargo.toml").is_file() && path.join("crates/tpcc/Cargo.toml").is_file()
+}

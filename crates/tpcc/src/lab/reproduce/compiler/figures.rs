@@ -1,0 +1,189 @@
+//! Table 1, figures 7 to 9, and the interaction of section 3.8.
+
+use super::builds::{change, matrix, measured, of};
+use super::rows::{Class, ROWS, Row};
+use crate::lab::builds::{ALL, Build, Comparison, Measured, NOTHING, PLAIN, PerTransaction, compare_in};
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::claims::{self, Promise};
+use crate::lab::reproduce::lab::Lab;
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+
+/// One of the counts.
+type Counter = fn(&PerTransaction) -> f64;
+
+/// A speed-up in per cent, with its interval.
+fn speed_up(measured: &[Measured], row: &Row) -> Option<Spread> {
+    let (with, without) = row.builds?;
+    let timing = of(measured, with)?.against(of(measured, without)?)?;
+    let per_cent = |ratio: f64| 100.0 * (ratio - 1.0);
+    Some(Spread { mid: per_cent(timing.ratio), low: per_cent(timing.ratio_low), high: per_cent(timing.ratio_high) })
+}
+
+/// The figures' measurements; where there are none, the report says why.
+fn builds(lab: &mut Lab, findings: &mut Results) -> Result<Vec<Measured>, Error> {
+    match measured(lab, findings)? {
+        Ok(measured) => Ok(measured),
+        Err(why) => {
+            lab.say(&format!("nothing was compared: {why}"));
+            findings.config.insert("not_compared".into(), why.into());
+            Ok(Vec::new())
+        }
+    }
+}
+
+fn notes(findings: &mut Results, rows: &[&Row]) {
+    let notes = rows.iter().map(|row| (row.name.to_owned(), row.note.into())).collect::<serde_json::Map<_, _>>();
+    let all = findings.config.entry("rows").or_insert_with(|| serde_json::Map::new().into());
+    if let Some(all) = all.as_object_mut() {
+        all.extend(notes);
+    }
+}
+
+/// Table 1: five optimisations, each against the build without it.
+pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let measured = builds(lab, findings)?;
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| row.paper_l1.is_some()).collect();
+    let series = |metric: &str, unit: &str| Series::new(format!("compiler-table1 {metric}"), "optimisation", unit);
+    let mut paper = series("throughput, the paper's", "per cent");
+    let mut ours = series("throughput", "per cent");
+    let mut paper_misses = series("L1 data read misses, the paper's", "per cent");
+    for row in &rows {
+        paper.push_exact(row.name, row.paper);
+        ours.push(row.name, speed_up(&measured, row));
+        paper_misses.push_exact(row.name, row.paper_l1);
+    }
+    findings.series.extend([paper, ours, paper_misses]);
+    let counts: [(&str, Counter); 4] = [
+        ("L1 data misses", |c| c.d1_misses),
+        ("L1 instruction misses", |c| c.i1_misses),
+        ("instructions", |c| c.instructions),
+        ("mispredictions", |c| c.mispredictions),
+    ];
+    for (metric, count) in counts {
+        let mut counted = series(&format!("{metric}, counted"), "per cent");
+        for row in &rows {
+            let pair = row.builds.and_then(|(with, without)| of(&measured, with).zip(of(&measured, without)));
+            counted.push_exact(row.name, pair.and_then(|(with, without)| change(with, without, count)));
+        }
+        findings.series.push(counted);
+    }
+    notes(findings, &rows);
+    let against_plain = |promise: Promise| match of(&measured, ALL).zip(of(&measured, PLAIN)) {
+        Some((all, plain)) => {
+            let timing = all.against(plain);
+            let spread = timing.map(|t| Spread { mid: t.ratio, low: t.ratio_low, high: t.ratio_high });
+            promise.measured(
+                spread,
+                "feedback, grouping and fixed addresses against the plain release; 1 warehouse, 1 worker",
+            )
+        }
+        None => promise.missing("the builds are not there: run this within a clone of the sources"),
+    };
+    findings.claim(against_plain(claims::PGO_VS_PLAIN));
+    findings.claim(against_plain(claims::PGO_LAYOUT_VS_PLAIN));
+    Ok(())
+}
+
+/// Figure 7: the classes. A class is what its optimisations give together: the product of their ratios.
+pub(super) fn fig7(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let measured = builds(lab, findings)?;
+    let mut paper = Series::new("compiler-fig7 the paper's", "class", "per cent");
+    let mut ours = Series::new("compiler-fig7 here", "class", "per cent");
+    for class in Class::ALL {
+        let (name, value) = class.paper();
+        paper.push_exact(name, Some(value));
+        // Rows that the paper has: others repeat what these show in another way.
+        let rows = ROWS.iter().filter(|row| row.class == class && row.paper.is_some());
+        let parts: Vec<Spread> = rows.filter_map(|row| speed_up(&measured, row)).collect();
+        let product =
+            |of: fn(&Spread) -> f64| 100.0 * (parts.iter().map(|part| 1.0 + of(part) / 100.0).product::<f64>() - 1.0);
+        let all = Spread { mid: product(|s| s.mid), low: product(|s| s.low), high: product(|s| s.high) };
+        ours.push(name, (!parts.is_empty()).then_some(all));
+    }
+    findings.series.extend([paper, ours]);
+    Ok(())
+}
+
+/// Figure 8: data access.
+pub(super) fn fig8(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let classes = [Class::Preemption, Class::DataLayout, Class::Context];
+    bars(lab, findings, "compiler-fig8", &classes)
+}
+
+/// Figure 9: code.
+pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    bars(lab, findings, "compiler-fig9", &[Class::Code, Class::Feedback])
+}
+
+fn bars(lab: &mut Lab, findings: &mut Results, figure: &str, classes: &[Class]) -> Result<(), Error> {
+    let measured = builds(lab, findings)?;
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| classes.contains(&row.class)).collect();
+    let mut paper = Series::new(format!("{figure} the paper's"), "optimisation", "per cent");
+    let mut ours = Series::new(format!("{figure} here"), "optimisation", "per cent");
+    let mut instructions = Series::new(format!("{figure} instructions, counted"), "optimisation", "per cent");
+    let mut misses = Series::new(format!("{figure} L1 instruction misses, counted"), "optimisation", "per cent");
+    for row in &rows {
+        paper.push_exact(row.name, row.paper);
+        ours.push(row.name, speed_up(&measured, row));
+        let pair = row.builds.and_then(|(with, without)| of(&measured, with).zip(of(&measured, without)));
+        instructions.push_exact(row.name, pair.and_then(|(with, without)| change(with, without, |c| c.instructions)));
+        misses.push_exact(row.name, pair.and_then(|(with, without)| change(with, without, |c| c.i1_misses)));
+    }
+    findings.series.extend([paper, ours, instructions, misses]);
+    notes(findings, &rows);
+    Ok(())
+}
+
+/// What the run sets, beside the build, when everything is off.
+const RUN_OFF: &str = "--prefetch off --latches plain";
+
+/// Section 3.8: everything on against everything off, two workers on eight warehouses.
+pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    let alone = builds(lab, findings)?;
+    let missing = "the builds are not there: run this within a clone of the sources";
+    let matrix = match matrix(lab, findings)? {
+        Ok(matrix) => matrix,
+        Err(why) => {
+            findings.claim(claims::ALL_ON_VS_OFF.missing(why));
+            return Ok(());
+        }
+    };
+    let Some((on, off)) = matrix.program(ALL).zip(matrix.program(NOTHING)) else {
+        findings.claim(claims::ALL_ON_VS_OFF.missing(missing));
+        return Ok(());
+    };
+    let builds = [
+        Build { name: "everything off".into(), program: off.to_owned(), flags: RUN_OFF.into() },
+        Build { name: "everything on".into(), program: on.to_owned(), flags: String::new() },
+    ];
+    let (rounds, seconds) = if lab.quick { (7, 4) } else { (11, 8) };
+    let how = Comparison { warehouses: 8, workers: 2, flags: "", rounds, seconds, counted: false };
+    let measured = compare_in(lab, &builds, how)?;
+    let whole = measured.get(1).and_then(|on| on.timed);
+    let whole = whole.map(|t| Spread { mid: t.ratio, low: t.ratio_low, high: t.ratio_high });
+    let parts: f64 = ROWS
+        .iter()
+        .filter(|row| row.paper.is_some())
+        .filter_map(|row| speed_up(&alone, row))
+        .map(|part| 1.0 + part.mid / 100.0)
+        .product();
+    let mut ours = Series::new("compiler-interaction here", "what", "times");
+    ours.push("everything on / off, 2 workers, 8 warehouses", whole);
+    let together = of(&alone, ALL).zip(of(&alone, NOTHING)).and_then(|(on, off)| on.against(off));
+    ours.push(
+        "the builds / off, 1 worker, 1 warehouse",
+        together.map(|t| Spread { mid: t.ratio, low: t.ratio_low, high: t.ratio_high }),
+    );
+    ours.push_exact("product of the parts, 1 worker, 1 warehouse", (!alone.is_empty()).then_some(parts));
+    let mut paper = Series::new("compiler-interaction the paper's", "what", "times");
+    paper.push_exact("everything but feedback, measured", Some(1.1876));
+    paper.push_exact("everything but feedback, product of the parts", Some(1.2188));
+    paper.push_exact("with feedback", Some(1.4));
+    findings.series.extend([paper, ours]);
+    findings.claim(claims::ALL_ON_VS_OFF.measured(
+        whole,
+        "feedback, inlining across crates, fixed addresses, prefetch, optimistic latches, large pages, against none of them",
+    ));
+    Ok(())
+}

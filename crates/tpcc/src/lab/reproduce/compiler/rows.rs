@@ -1,0 +1,189 @@
+//! The optimisations of the paper, and the builds that show each: one with it and one without.
+
+use crate::lab::builds::{ALL, ALL_STEPS, PLAIN};
+
+/// The paper's classes, in the order of its figure 7.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    RegisterStack,
+    DataLayout,
+    Context,
+    Code,
+    Preemption,
+    Feedback,
+}
+
+impl Class {
+    pub(super) const ALL: [Class; 6] =
+        [Class::RegisterStack, Class::DataLayout, Class::Context, Class::Code, Class::Preemption, Class::Feedback];
+
+    /// Its name, and the speed-up of the paper's figure 7 in per cent.
+    pub(super) fn paper(self) -> (&'static str, f64) {
+        match self {
+            Class::RegisterStack => ("register stack", 1.15),
+            Class::DataLayout => ("data layout", 2.25),
+            Class::Context => ("saved contexts", 2.85),
+            Class::Code => ("code", 7.7),
+            Class::Preemption => ("preemption", 8.22),
+            Class::Feedback => ("profile feedback", 20.0),
+        }
+    }
+}
+
+/// An optimisation.
+#[derive(Debug)]
+pub(super) struct Row {
+    /// Its name.
+    pub(super) name: &'static str,
+    /// Its class.
+    pub(super) class: Class,
+    /// The paper's speed-up, in per cent; none where the paper has no such row.
+    pub(super) paper: Option<f64>,
+    /// The paper's change of L1 data read misses, in per cent, where its table 1 has one.
+    pub(super) paper_l1: Option<f64>,
+    /// The build with it and that without it; none where this compiler and processor have nothing to turn off.
+    pub(super) builds: Option<(&'static str, &'static str)>,
+    /// What it is here, and why it may differ.
+    pub(super) note: &'static str,
+}
+
+/// All rows.
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        name: "register stack engine",
+        class: Class::RegisterStack,
+        paper: Some(1.15),
+        paper_l1: Some(-3.41),
+        builds: None,
+        note: "not on this machine: sixteen registers and no register stack; calls spill to the stack in memory",
+    },
+    Row {
+        name: "read-only data",
+        class: Class::DataLayout,
+        paper: Some(1.64),
+        paper_l1: Some(-2.18),
+        builds: None,
+        note: "nothing to turn off: constants of Rust are read-only always, and one process serves all sessions",
+    },
+    Row {
+        name: "sorting of local data",
+        class: Class::DataLayout,
+        paper: Some(0.6),
+        paper_l1: None,
+        builds: None,
+        note: "nothing to turn off: the compiler has no such switch",
+    },
+    Row {
+        name: "small context",
+        class: Class::Context,
+        paper: Some(1.08),
+        paper_l1: Some(1.29),
+        builds: Some(("callee's registers saved", "floating-point state saved")),
+        note: "a hop that leaves the floating-point state alone, against one that saves it; teams of steps",
+    },
+    Row {
+        name: "values live across a switch",
+        class: Class::Context,
+        paper: Some(1.75),
+        paper_l1: Some(10.91),
+        builds: Some((ALL_STEPS, "callee's registers saved")),
+        note: "the compiler spills what is live across a hop, against a hop that saves six registers; teams of steps",
+    },
+    Row {
+        name: "function inlining",
+        class: Class::Code,
+        paper: Some(2.0),
+        paper_l1: None,
+        builds: Some((ALL, "no inlining across crates")),
+        note: "one unit and fat link-time optimisation, against crates in 16 parts: the paper inlines a few hot files",
+    },
+    Row {
+        name: "thin inlining",
+        class: Class::Code,
+        paper: None,
+        paper_l1: None,
+        builds: Some(("thin inlining across crates", "no inlining across crates")),
+        note: "thin link-time optimisation, which builds in parallel",
+    },
+    Row {
+        name: "function grouping",
+        class: Class::Code,
+        paper: Some(2.5),
+        paper_l1: None,
+        builds: Some((ALL, "no grouping")),
+        note: "sections of hot and of unlikely functions, kept apart by the linker",
+    },
+    Row {
+        name: "function splitting",
+        class: Class::Code,
+        paper: Some(0.75),
+        paper_l1: None,
+        builds: Some(("splitting", ALL)),
+        note: "cold blocks of hot functions moved away; off in the build with everything on",
+    },
+    Row {
+        name: "prefetch hints",
+        class: Class::Code,
+        paper: Some(1.0),
+        paper_l1: None,
+        builds: Some((ALL, "no prefetch")),
+        note: "the paper's hints are for instructions, which this processor does not have; ours announce rows of a statement",
+    },
+    Row {
+        name: "memory ordering",
+        class: Class::Code,
+        paper: Some(3.6),
+        paper_l1: None,
+        builds: Some((ALL, "sequentially consistent")),
+        note: "orders as proven, against every access sequentially consistent; the paper's gain was on a cached set-up only",
+    },
+    Row {
+        name: "panics abort",
+        class: Class::Code,
+        paper: None,
+        paper_l1: None,
+        builds: Some(("panic aborts", ALL)),
+        note: "no unwinding tables are used; off in the build with everything on, because errors of users must not end the process",
+    },
+    Row {
+        name: "this very processor",
+        class: Class::Code,
+        paper: None,
+        paper_l1: None,
+        builds: Some(("this processor", ALL)),
+        note: "all instructions of this processor; off in the build with everything on, which runs elsewhere too",
+    },
+    Row {
+        name: "preemption model",
+        class: Class::Preemption,
+        paper: Some(8.22),
+        paper_l1: Some(-13.35),
+        builds: Some((ALL, "position independent")),
+        note: "fixed addresses against position independent ones; no symbol of ours can be preempted, unlike the paper's shared \
+               library, and addresses relative to the instruction cost nothing here",
+    },
+    Row {
+        name: "profile feedback",
+        class: Class::Feedback,
+        paper: Some(20.0),
+        paper_l1: None,
+        builds: Some((ALL, "no feedback")),
+        note: "an out-of-order processor hides part of what the paper's compiler had to schedule",
+    },
+    Row {
+        name: "feedback alone",
+        class: Class::Feedback,
+        paper: None,
+        paper_l1: None,
+        builds: Some((crate::lab::builds::ONLY_FEEDBACK, crate::lab::builds::NOTHING)),
+        note: "the paper's order: feedback first, before anything else was on",
+    },
+    Row {
+        name: "all, against the plain release",
+        class: Class::Feedback,
+        paper: None,
+        paper_l1: None,
+        builds: Some((ALL, PLAIN)),
+        note: "what 'cargo xtask pgo' and fixed addresses add to what a user has",
+    },
+];

@@ -1,0 +1,159 @@
+//! `cargo xtask bolt`: the program with profile feedback, its blocks laid out anew by LLVM's BOLT.
+//!
+//! BOLT instruments the linked program itself, because counters of taken branches, which it prefers, are not to be had on
+//! every machine.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+
+use super::pgo::{
+    Measuring, Written, counted, does_its_job, measure, plain, tell, timed, training, version, with_feedback,
+};
+use super::profile::{Profile, make};
+use super::tools::Compiler;
+use super::variant::{Variant, copy};
+use super::{BuildError, say, target};
+
+/// Seed of the database and runs that train.
+const SEED: &str = "60317";
+
+/// How the blocks are laid out. Instructions keep their lengths: a hop between fibers knows that of the jump behind it.
+const LAYOUT: [&str; 8] = [
+    "-reorder-blocks=ext-tsp",
+    "-reorder-functions=cdsort",
+    "-split-functions",
+    "-split-all-cold",
+    "-split-eh",
+    "-icf",
+    "-shorten-instructions=0",
+    "-update-debug-sections",
+];
+
+/// The flags of `cargo xtask bolt`.
+#[derive(Debug, Args)]
+pub(crate) struct BoltFlags {
+    /// Lays out the plain release instead of the one with profile feedback
+    #[arg(long)]
+    plain: bool,
+    #[command(flatten)]
+    measuring: Measuring,
+}
+
+/// Carries the command out.
+pub(crate) fn run(flags: &BoltFlags) -> ExitCode {
+    match build(flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build(flags: &BoltFlags) -> Result<(), BuildError> {
+    let compiler = Compiler::here()?;
+    let bolt = compiler.tool("llvm-bolt").zip(compiler.tool("merge-fdata"));
+    let (bolt, merge) = bolt.ok_or_else(|| {
+        let llvm = compiler.llvm;
+        BuildError::new(format!("llvm-bolt or merge-fdata of LLVM {llvm} is missing"))
+            .help(format!("apt-get install bolt-{llvm}"))
+    })?;
+    let directory = target("bolt");
+    make(&directory)?;
+    let reference = plain()?;
+    let profile = if flags.plain { None } else { Some(Profile::of(&Variant::default(), &compiler, &training(&[]))?) };
+    let mut variant = profile.as_ref().map(with_feedback).unwrap_or_default();
+    variant.name = if flags.plain { "plain-to-lay-out" } else { "feedback-to-lay-out" }.into();
+    variant.built_with += if flags.plain { "block layout" } else { ", block layout" };
+    // BOLT moves functions only where it knows every relocation.
+    variant.program_flags.push("-Clink-arg=-Wl,-q".into());
+    let program = variant.build(&compiler, &directory)?.program;
+    let binary = directory.join("tpcc");
+    lay_out(&bolt, &merge, &program, &binary, &directory)?;
+    does_its_job(&binary)?;
+    let measured = measure(&flags.measuring, &reference, "block layout", &binary)?;
+    let written = Written {
+        binary: &binary,
+        version: version(&binary),
+        profile: profile.as_ref(),
+        mismatches: None,
+        functions_without_profile: None,
+        counted: counted(&measured),
+        timed: timed(&measured, flags.measuring.rounds()),
+    };
+    tell(&flags.measuring, &written)
+}
+
+/// Instruments `program`, runs transactions in it, and writes `binary` with its blocks in the order of what ran.
+fn lay_out(bolt: &Path, merge: &Path, program: &Path, binary: &Path, directory: &Path) -> Result<(), BuildError> {
+    let instrumented = directory.join("tpcc-instrumented");
+    let counts = directory.join("counts.fdata");
+    say("laying out: instrumenting");
+    ran(Command::new(bolt)
+        .arg(program)
+        .arg("-instrument")
+        .arg("-shorten-instructions=0")
+        .arg("-o")
+        .arg(&instrumented)
+        .arg(format!("--instrumentation-file={}", counts.display()))
+        .arg("--instrumentation-file-append-pid"))?;
+    let data = directory.join("train");
+    let _ = std::fs::remove_dir_all(&data);
+    let tpcc = |words: &[&str]| {
+        say(&format!("training: tpcc {}", words.join(" ")));
+        ran(Command::new(&instrumented).args(words).arg("--data").arg(&data))
+    };
+    tpcc(&["load", "--warehouses", "3", "--seed", SEED])?;
+    for run in training(&[]) {
+        let mut words = vec!["run", "--seed", SEED, "--warmup", "0", "--check", "off"];
+        words.extend(run.split_whitespace());
+        tpcc(&words)?;
+    }
+    let _ = std::fs::remove_dir_all(&data);
+    let parts = parts(directory)?;
+    if parts.is_empty() {
+        return Err(BuildError::new(format!("{}: the instrumented program wrote no counts", counts.display())));
+    }
+    let merged = directory.join("merged.fdata");
+    let output = Command::new(merge).args(&parts).stdin(Stdio::null()).output();
+    let output = output.map_err(|e| BuildError::new(format!("{}: {e}", merge.display())))?;
+    std::fs::write(&merged, output.stdout).map_err(|e| BuildError::new(format!("{}: {e}", merged.display())))?;
+    say("laying out: writing");
+    let new = binary.with_extension("new");
+    ran(Command::new(bolt).arg(program).arg("-o").arg(&new).arg(format!("-data={}", merged.display())).args(LAYOUT))?;
+    copy(&new, binary)?;
+    for part in parts.iter().chain([&new, &instrumented]) {
+        let _ = std::fs::remove_file(part);
+    }
+    Ok(())
+}
+
+/// The files of counts that instrumented programs have written.
+fn parts(directory: &Path) -> Result<Vec<PathBuf>, BuildError> {
+    let failed = |e: std::io::Error| BuildError::new(format!("{}: {e}", directory.display()));
+    let mut parts = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("counts.") && name.ends_with(".fdata") {
+            parts.push(entry.path());
+        }
+    }
+    Ok(parts)
+}
+
+/// Runs a command to its end.
+fn ran(command: &mut Command) -> Result<(), BuildError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let ended =
+        command.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("{name}: cannot be run: {e}")))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    let end: Vec<&str> = said.lines().rev().take(10).collect();
+    let end: Vec<&str> = end.into_iter().rev().collect();
+    Err(BuildError::new(format!("{name}: {}", end.join("\n"))))
+}

@@ -1,0 +1,254 @@
+//! `cargo xtask pgo`: a `tpcc` built with the profile of its own transactions, and what that is worth.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use serde::Serialize;
+use tpcc::builds::{Build, Comparison, Measured, compare};
+
+use super::profile::{Profile, TRAINING, make, mismatches};
+use super::tools::Compiler;
+use super::variant::{Built, Variant, copy};
+use super::{BuildError, root, say, target};
+
+/// The flags of `cargo xtask pgo`.
+#[derive(Debug, Args)]
+pub(crate) struct PgoFlags {
+    /// A run that trains, as flags of `tpcc run`, repeated for several [default: transactions alone on one thread for
+    /// 12 s, then in teams for 6 s, on 3 warehouses]
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
+    train: Vec<String>,
+    /// A profile that this command has made, from these very sources
+    #[arg(long, value_name = "FILE", conflicts_with = "train")]
+    profile: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) measuring: Measuring,
+}
+
+/// What is measured of a build.
+#[derive(Debug, Args)]
+pub(crate) struct Measuring {
+    /// Rounds of the timing, each of which runs every build once; none is timed with 0
+    #[arg(long, default_value_t = 7, value_name = "N")]
+    rounds: usize,
+    /// Writes what was found to a file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+impl Measuring {
+    /// Rounds of the timing.
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds
+    }
+}
+
+/// What `--json` writes.
+#[derive(Debug, Serialize)]
+pub(super) struct Written<'a> {
+    /// The program.
+    pub(super) binary: &'a Path,
+    /// What it says of itself.
+    pub(super) version: String,
+    /// The profile that it was built with.
+    pub(super) profile: Option<&'a Profile>,
+    /// Functions whose code is no longer what was instrumented: 0 of a profile that fits.
+    pub(super) mismatches: Option<usize>,
+    /// Functions of the build that the profile does not know.
+    pub(super) functions_without_profile: Option<usize>,
+    /// Cachegrind's counts of a transaction; null where valgrind is missing.
+    pub(super) counted: Option<Counted>,
+    /// Interleaved timing against the plain release build; null with `--rounds 0`.
+    pub(super) timed: Option<Timed>,
+}
+
+/// Counts of a transaction of the standard mix, 1 warehouse.
+#[derive(Debug, Serialize)]
+pub(super) struct Counted {
+    instructions: f64,
+    instructions_plain: f64,
+    instructions_ratio: f64,
+    i1: f64,
+    i1_plain: f64,
+    i1_ratio: f64,
+    mispredictions: f64,
+    mispredictions_plain: f64,
+    mispredictions_ratio: f64,
+}
+
+/// Throughput at 1 warehouse on 1 worker.
+#[derive(Debug, Serialize)]
+pub(super) struct Timed {
+    rounds: usize,
+    per_second: f64,
+    ratio: f64,
+    ratio_low: f64,
+    ratio_high: f64,
+}
+
+/// Carries the command out.
+pub(crate) fn run(flags: &PgoFlags) -> ExitCode {
+    match build(flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build(flags: &PgoFlags) -> Result<(), BuildError> {
+    let compiler = Compiler::here()?;
+    make(&target("pgo"))?;
+    let profile = match &flags.profile {
+        Some(path) => Profile::named(path, &compiler)?,
+        None => Profile::of(&Variant::default(), &compiler, &training(&flags.train))?,
+    };
+    let plain = plain()?;
+    let Built { program, warnings } = with_feedback(&profile).build(&compiler, &target("pgo"))?;
+    let (mismatches, without) = mismatches(&warnings);
+    if mismatches > 0 {
+        return Err(BuildError::new(format!("the profile does not fit {mismatches} functions of these sources"))
+            .help("remove target/pgo and run 'cargo xtask pgo' again"));
+    }
+    let binary = target("pgo").join("tpcc");
+    copy(&program, &binary)?;
+    does_its_job(&binary)?;
+    let measured = measure(&flags.measuring, &plain, "profile feedback", &binary)?;
+    let written = Written {
+        binary: &binary,
+        version: version(&binary),
+        profile: Some(&profile),
+        mismatches: Some(mismatches),
+        functions_without_profile: Some(without),
+        counted: counted(&measured),
+        timed: timed(&measured, flags.measuring.rounds),
+    };
+    let known = 100.0 * profile.functions_run as f64 / profile.functions.max(1) as f64;
+    say(&format!(
+        "profile   {} functions, {known:.0}% of them ran; made from {}; {mismatches} do not fit, {without} are new",
+        profile.functions, profile.commit
+    ));
+    tell(&flags.measuring, &written)
+}
+
+/// The runs that train: those asked for, or the usual ones.
+pub(super) fn training(asked: &[String]) -> Vec<String> {
+    if asked.is_empty() { TRAINING.map(str::to_owned).to_vec() } else { asked.to_vec() }
+}
+
+/// A build that uses a profile.
+pub(super) fn with_feedback(profile: &Profile) -> Variant {
+    Variant {
+        name: "feedback".into(),
+        built_with: "profile feedback".into(),
+        flags: profile.flags(),
+        ..Variant::default()
+    }
+}
+
+/// The plain release build, as a user makes it.
+pub(super) fn plain() -> Result<PathBuf, BuildError> {
+    say("building the plain release");
+    let status = Command::new("cargo")
+        .current_dir(root())
+        .args(["build", "--release", "--quiet", "--locked", "--package", "tpcc"])
+        .env_remove("CARGO")
+        .status()
+        .map_err(|e| BuildError::new(format!("cargo: cannot be run: {e}")))?;
+    if !status.success() {
+        return Err(BuildError::new("the plain release build failed"));
+    }
+    let program = target("pgo").join("tpcc-plain");
+    make(&target("pgo"))?;
+    copy(&target("release").join("tpcc"), &program)?;
+    Ok(program)
+}
+
+/// Runs transactions alone and in teams, where a build may break fibers, and asks whether the database is sound afterwards.
+pub(super) fn does_its_job(program: &Path) -> Result<(), BuildError> {
+    let data = target("pgo").join("job");
+    for scheduler in ["threads", "steps"] {
+        let _ = std::fs::remove_dir_all(&data);
+        say(&format!("checking that {} does its job, scheduler {scheduler}", program.display()));
+        let ended = Command::new(program)
+            .args(["run", "--duration", "2", "--warmup", "0", "--scheduler", scheduler, "--data"])
+            .arg(&data)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| BuildError::new(format!("{}: {e}", program.display())))?;
+        if !ended.status.success() {
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            return Err(BuildError::new(format!("{}: {}", program.display(), said.trim()))
+                .help("this build is not sound: use the plain release, and report it"));
+        }
+    }
+    let _ = std::fs::remove_dir_all(&data);
+    Ok(())
+}
+
+/// Holds a build against the plain one, at 1 warehouse on 1 worker.
+pub(super) fn measure(how: &Measuring, plain: &Path, name: &str, program: &Path) -> Result<[Measured; 2], BuildError> {
+    let build = |name: &str, program: &Path| Build { name: name.into(), program: program.into(), flags: String::new() };
+    let builds = [build("plain", plain), build(name, program)];
+    let comparison = Comparison { warehouses: 1, workers: 1, flags: "", rounds: how.rounds, seconds: 4, counted: true };
+    let measured = compare(&builds, comparison, Some(&target("pgo").join("data"))).map_err(BuildError::new)?;
+    measured.try_into().map_err(|_| BuildError::new("fewer builds were measured than given"))
+}
+
+pub(super) fn counted([plain, this]: &[Measured; 2]) -> Option<Counted> {
+    let (plain, this) = (plain.counted?, this.counted?);
+    Some(Counted {
+        instructions: this.instructions,
+        instructions_plain: plain.instructions,
+        instructions_ratio: this.instructions / plain.instructions,
+        i1: this.i1_misses,
+        i1_plain: plain.i1_misses,
+        i1_ratio: this.i1_misses / plain.i1_misses,
+        mispredictions: this.mispredictions,
+        mispredictions_plain: plain.mispredictions,
+        mispredictions_ratio: this.mispredictions / plain.mispredictions,
+    })
+}
+
+pub(super) fn timed([_, this]: &[Measured; 2], rounds: usize) -> Option<Timed> {
+    let timed = this.timed?;
+    Some(Timed {
+        rounds,
+        per_second: timed.per_second,
+        ratio: timed.ratio,
+        ratio_low: timed.ratio_low,
+        ratio_high: timed.ratio_high,
+    })
+}
+
+/// What a program says of itself.
+pub(super) fn version(program: &Path) -> String {
+    super::tools::output(Command::new(program).arg("--version")).unwrap_or_default().trim().to_owned()
+}
+
+/// Prints what was found, and writes it where it is wanted.
+pub(super) fn tell(how: &Measuring, written: &Written<'_>) -> Result<(), BuildError> {
+    if let Some(c) = &written.counted {
+        let line = |of: f64, plain: f64| format!("{of:.0} of {plain:.0} ({:.3})", of / plain);
+        say(&format!(
+            "counted   a transaction: instructions {}, instruction misses {}, mispredictions {}",
+            line(c.instructions, c.instructions_plain),
+            line(c.i1, c.i1_plain),
+            line(c.mispredictions, c.mispredictions_plain)
+        ));
+    } else {
+        say("counted   nothing: valgrind is missing (apt-get install valgrind)");
+    }
+    if let Some(t) = &written.timed {
+        say(&format!(
+            "timed     {:.0} transactions a second, {:.3} [{:.3} {:.3}] of the plain release, {} rounds",
+            t.per_second, t.ratio, t.ratio_low, t.ratio_high, t.rounds
+        ));
+    }
+    say(&format!("built     {} ({})", written.binary.display(), written.version));
+    let Some(json) = &how.json else { return Ok(()) };
+    let text = serde_json::to_string_pretty(written).map_err(|e| BuildError::new(e.to_string()))?;
+    std::fs::write(json, text + "\n").map_err(|e| BuildError::new(format!("{}: {e}", json.display())))
+}

@@ -1,0 +1,231 @@
+//! Profiles: made by an instrumented `tpcc` that runs transactions, and good for the sources, compiler and flags that it
+//! was built from and for no others.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+
+use super::tools::{Compiler, output};
+use super::variant::Variant;
+use super::{BuildError, root, say, target};
+
+/// Seed of the databases and runs that train.
+const SEED: &str = "60317";
+/// Warehouses of the database that trains; no test and no figure has as many.
+const WAREHOUSES: &str = "3";
+/// Runs that train unless others are asked for: transactions alone on their threads, and in teams.
+pub(super) const TRAINING: [&str; 2] = [
+    "--workers 1 --mix standard --duration 12 --durability async",
+    "--workers 1 --mix standard --duration 6 --durability async --scheduler steps",
+];
+
+/// A merged profile.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Profile {
+    /// What it is good for: sources, compiler, flags.
+    pub(super) key: String,
+    /// Commit of the sources that it was made from.
+    pub(super) commit: String,
+    /// Settings of the profile `release` and features that it was made with, beyond the usual.
+    pub(super) settings: String,
+    /// The runs that trained.
+    pub(super) training: Vec<String>,
+    /// Functions that the profile knows.
+    pub(super) functions: u64,
+    /// Functions of them that ran.
+    pub(super) functions_run: u64,
+    /// The file.
+    pub(super) path: PathBuf,
+}
+
+impl Profile {
+    /// The profile of these sources in a build like `base`, made now unless there is one already. Names of functions depend
+    /// on the settings of the profile `release` and on features, not on flags.
+    pub(super) fn of(base: &Variant, compiler: &Compiler, training: &[String]) -> Result<Profile, BuildError> {
+        let settings = base.settings();
+        let key = key(compiler, training, &settings)?;
+        let directory = target("pgo");
+        let known = directory.join(format!("profile-{key}.json"));
+        if let Some(profile) = read(&known).filter(|profile| profile.path.is_file()) {
+            say("the profile of these sources is there already");
+            return Ok(profile);
+        }
+        let profdata = compiler.profdata()?;
+        let raw = directory.join("raw");
+        // What an earlier, interrupted training left; it is no failure if there is none.
+        let _ = fs::remove_dir_all(&raw);
+        make(&raw)?;
+        let instrumented = Variant {
+            name: "instrumented".into(),
+            built_with: "instrumented for profile feedback".into(),
+            flags: vec![format!("-Cprofile-generate={}", raw.display())],
+            program_flags: Vec::new(),
+            ..base.clone()
+        };
+        let program = instrumented.build(compiler, &directory)?.program;
+        train(&program, &directory.join("train"), training)?;
+        let path = directory.join(format!("profile-{key}.profdata"));
+        let merged = Command::new(&profdata).args(["merge", "-o"]).arg(&path).arg(&raw).output();
+        let merged = merged.map_err(|e| BuildError::new(format!("{}: {e}", profdata.display())))?;
+        if !merged.status.success() {
+            let said = String::from_utf8_lossy(&merged.stderr).into_owned();
+            return Err(BuildError::new(format!("{} merge: {}", profdata.display(), said.trim())));
+        }
+        let shown = output(Command::new(&profdata).args(["show", "--all-functions"]).arg(&path)).unwrap_or_default();
+        let (functions, functions_run) = functions(&shown);
+        if functions_run == 0 {
+            return Err(BuildError::new(format!("{}: no function ran in training", path.display())));
+        }
+        let profile =
+            Profile { key, commit: commit(), settings, training: training.to_vec(), functions, functions_run, path };
+        write(&known, &profile)?;
+        let _ = fs::remove_dir_all(&raw);
+        Ok(profile)
+    }
+
+    /// A profile that somebody names. It must have been made from these sources, by this compiler.
+    pub(super) fn named(path: &Path, compiler: &Compiler) -> Result<Profile, BuildError> {
+        let described = path.with_extension("json");
+        let Some(profile) = read(&described) else {
+            return Err(BuildError::new(format!("{}: not a description of a profile", described.display()))
+                .help("name a profile that 'cargo xtask pgo' has made, or leave --profile out to make one"));
+        };
+        let here = key(compiler, &profile.training, &profile.settings)?;
+        if profile.key != here {
+            return Err(BuildError::new(format!(
+                "{}: made from commit {}, other sources or another compiler than these",
+                path.display(),
+                profile.commit
+            ))
+            .help("leave --profile out to make one of these sources"));
+        }
+        Ok(Profile { path: path.to_owned(), ..profile })
+    }
+
+    /// Flags of a build that uses it, and says where it does not fit.
+    pub(super) fn flags(&self) -> Vec<String> {
+        vec![format!("-Cprofile-use={}", self.path.display()), "-Cllvm-args=-pgo-warn-missing-function".into()]
+    }
+}
+
+/// Warnings of a build that say that a profile does not fit: of functions that it knows in another form, and of functions
+/// that it does not know, which is no fault (code that was not there to be instrumented: it was folded, or made anew).
+pub(super) fn mismatches(warnings: &str) -> (usize, usize) {
+    let lines = |what: &str| warnings.lines().filter(|line| line.contains(what)).count();
+    (lines("hash mismatch") + lines("Counter mismatch"), lines("No profile data available for function"))
+}
+
+/// Runs transactions in an instrumented program.
+fn train(program: &Path, data: &Path, training: &[String]) -> Result<(), BuildError> {
+    let _ = fs::remove_dir_all(data);
+    let tpcc = |words: &[&str]| {
+        say(&format!("training: tpcc {}", words.join(" ")));
+        let mut command = Command::new(program);
+        command.args(words).arg("--data").arg(data).stdin(Stdio::null());
+        let ended = command.output().map_err(|e| BuildError::new(format!("{}: {e}", program.display())))?;
+        if !ended.status.success() {
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            return Err(BuildError::new(format!("tpcc {}: {}", words.join(" "), said.trim())));
+        }
+        Ok(())
+    };
+    tpcc(&["load", "--warehouses", WAREHOUSES, "--seed", SEED])?;
+    for run in training {
+        let mut words = vec!["run", "--seed", SEED, "--warmup", "0", "--check", "off"];
+        words.extend(run.split_whitespace());
+        tpcc(&words)?;
+    }
+    let _ = fs::remove_dir_all(data);
+    Ok(())
+}
+
+/// What a profile is good for: the same sources, lock file, compiler, training and settings.
+pub(super) fn key(compiler: &Compiler, training: &[String], settings: &str) -> Result<String, BuildError> {
+    let git = |args: &[&str]| {
+        output(Command::new("git").args(args).current_dir(root()))
+            .ok_or_else(|| BuildError::new(format!("git {} failed", args.join(" "))).help("build from a clone"))
+    };
+    let sources = ["Cargo.toml", "Cargo.lock", "crates"];
+    let mut hasher = DefaultHasher::new();
+    // The state of each file: its name and content as committed, and what differs from that.
+    git(&[&["ls-files", "-s", "--"][..], &sources].concat())?.hash(&mut hasher);
+    git(&[&["diff", "HEAD", "--"][..], &sources].concat())?.hash(&mut hasher);
+    (&compiler.described, training, settings).hash(&mut hasher);
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+/// The commit of the sources.
+pub(super) fn commit() -> String {
+    let commit = output(Command::new("git").args(["rev-parse", "--short=12", "HEAD"]).current_dir(root()));
+    commit.map_or("unknown".into(), |commit| commit.trim().to_owned())
+}
+
+/// How many functions `llvm-profdata show --all-functions` lists, and how many of them ran.
+fn functions(shown: &str) -> (u64, u64) {
+    let mut counts = shown.lines().filter_map(|line| line.trim().strip_prefix("Function count:"));
+    let (mut all, mut run) = (0, 0);
+    for count in &mut counts {
+        all += 1;
+        run += u64::from(count.trim() != "0");
+    }
+    (all, run)
+}
+
+fn read(path: &Path) -> Option<Profile> {
+    serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
+}
+
+fn write(path: &Path, profile: &Profile) -> Result<(), BuildError> {
+    let text = serde_json::to_string_pretty(profile).map_err(|e| BuildError::new(e.to_string()))?;
+    fs::write(path, text).map_err(|e| BuildError::new(format!("{}: {e}", path.display())))
+}
+
+pub(super) fn make(directory: &Path) -> Result<(), BuildError> {
+    fs::create_dir_all(directory).map_err(|e| BuildError::new(format!("{}: {e}", directory.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_ran_are_told_from_those_that_did_not() {
+        let shown = "Counters:\n  main:\n    Hash: 0x1\n    Counters: 2\n    Function count: 7\n  never:\n    \
+                     Hash: 0x2\n    Function count: 0\nTotal functions: 2\n";
+        assert_eq!(functions(shown), (2, 1));
+    }
+
+    #[test]
+    fn warnings_of_a_profile_that_does_not_fit_are_counted() {
+        let warnings = "warning: a.rs: Function control flow change detected (hash mismatch) f Hash = 1\n\
+                        warning: No profile data available for function g\n";
+        assert_eq!(mismatches(warnings), (1, 1));
+    }
+
+    #[test]
+    fn a_profile_of_other_sources_is_refused() {
+        let directory = std::env::temp_dir().join(format!("xtask-profile-{}", std::process::id()));
+        make(&directory).unwrap();
+        let path = directory.join("old.profdata");
+        let compiler = Compiler { described: "rustc".into(), host: "here".into(), llvm: 1 };
+        let said = Profile::named(&path, &compiler).unwrap_err().to_string();
+        assert!(said.contains("old.json") && said.contains("cargo xtask pgo"), "{said}");
+        let old = Profile {
+            key: "0".into(),
+            commit: "abcdef".into(),
+            settings: String::new(),
+            training: vec!["--workers 1".into()],
+            functions: 1,
+            functions_run: 1,
+            path: path.clone(),
+        };
+        write(&path.with_extension("json"), &old).unwrap();
+        let said = Profile::named(&path, &compiler).unwrap_err().to_string();
+        assert!(said.contains("made from commit abcdef"), "{said}");
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,78 @@
+//! Tools of LLVM that a build needs beside the compiler: of the compiler's own LLVM version, because each version reads its
+//! own profiles only.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::BuildError;
+
+/// The compiler that cargo uses here.
+#[derive(Clone, Debug)]
+pub(super) struct Compiler {
+    /// All that it says of itself: part of what a profile is good for.
+    pub(super) described: String,
+    /// What it builds for by default.
+    pub(super) host: String,
+    /// Major version of its LLVM.
+    pub(super) llvm: u32,
+}
+
+impl Compiler {
+    /// Asks it.
+    pub(super) fn here() -> Result<Compiler, BuildError> {
+        let described = output(Command::new("rustc").arg("-vV"))
+            .ok_or_else(|| BuildError::new("rustc cannot be run").help("install it with rustup"))?;
+        let field = |name: &str| described.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let host = field("host:").ok_or_else(|| BuildError::new("rustc -vV names no host"))?.to_owned();
+        let llvm = field("LLVM version:").and_then(major);
+        let llvm = llvm.ok_or_else(|| BuildError::new("rustc -vV names no LLVM version: it has another back end"))?;
+        Ok(Compiler { described, host, llvm })
+    }
+
+    /// A tool of LLVM, of this compiler's major version: that of the toolchain's component, or of the system.
+    pub(super) fn tool(&self, name: &str) -> Option<PathBuf> {
+        let sysroot = output(Command::new("rustc").args(["--print", "sysroot"])).unwrap_or_default();
+        let own = Path::new(sysroot.trim()).join("lib/rustlib").join(&self.host).join("bin").join(name);
+        let candidates = [own, PathBuf::from(format!("{name}-{}", self.llvm)), PathBuf::from(name)];
+        candidates.into_iter().find(|tool| {
+            let said = output(Command::new(tool).arg("--version")).unwrap_or_default();
+            said.split("LLVM version").nth(1).and_then(major) == Some(self.llvm)
+        })
+    }
+
+    /// `llvm-profdata`, which merges profiles.
+    pub(super) fn profdata(&self) -> Result<PathBuf, BuildError> {
+        self.tool("llvm-profdata").ok_or_else(|| {
+            BuildError::new(format!("llvm-profdata of LLVM {} is missing", self.llvm))
+                .help(format!("apt-get install llvm-{}, or rustup component add llvm-tools", self.llvm))
+        })
+    }
+}
+
+/// "22.1.2" is 22.
+fn major(version: &str) -> Option<u32> {
+    version.trim().split('.').next()?.parse().ok()
+}
+
+/// What a command writes to stdout; none where it fails or does not exist.
+pub(super) fn output(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_have_majors() {
+        assert_eq!((major(" 22.1.2"), major("14"), major("unknown")), (Some(22), Some(14), None));
+    }
+
+    #[test]
+    fn a_tool_that_is_missing_is_named_with_its_package() {
+        let compiler = Compiler { described: String::new(), host: "nowhere".into(), llvm: 999_999 };
+        let said = compiler.profdata().unwrap_err().to_string();
+        assert!(said.contains("LLVM 999999 is missing") && said.contains("llvm-999999"), "{said}");
+    }
+}

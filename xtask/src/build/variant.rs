@@ -1,0 +1,86 @@
+//! One way to build `tpcc`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::tools::Compiler;
+use super::{BuildError, root, say};
+
+/// How `tpcc` is built.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Variant {
+    /// Its name, and that of what is built.
+    pub(super) name: String,
+    /// What `tpcc --version` says of it, beyond "release"; empty for a plain build.
+    pub(super) built_with: String,
+    /// Flags of the compiler, for all crates.
+    pub(super) flags: Vec<String>,
+    /// Flags of the compiler, for the program alone: those that its dependencies cannot be built with.
+    pub(super) program_flags: Vec<String>,
+    /// Settings of the profile `release`, by cargo's names: ("LTO", "thin").
+    pub(super) profile: Vec<(&'static str, &'static str)>,
+    /// Features of `tpcc`.
+    pub(super) features: Vec<&'static str>,
+}
+
+/// A program, and what the compiler said.
+#[derive(Clone, Debug)]
+pub(super) struct Built {
+    /// Where it is: a copy that no later build replaces.
+    pub(super) program: PathBuf,
+    /// The compiler's warnings, and cargo's.
+    pub(super) warnings: String,
+}
+
+impl Variant {
+    /// Settings of the profile `release`, and features, as one text.
+    pub(super) fn settings(&self) -> String {
+        let profile: Vec<String> = self.profile.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        [&profile[..], &self.features.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>()].concat().join(" ")
+    }
+
+    /// Builds it within `directory`, where all variants share what they have in common.
+    pub(super) fn build(&self, compiler: &Compiler, directory: &Path) -> Result<Built, BuildError> {
+        say(&format!("building {}: a release build takes two minutes", self.name));
+        let mut cargo = Command::new("cargo");
+        // The build must not inherit what runs this command.
+        for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
+            cargo.env_remove(variable);
+        }
+        for (setting, value) in &self.profile {
+            cargo.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
+        }
+        // With a target, build scripts and procedural macros are built without these flags.
+        cargo
+            .current_dir(root())
+            .env("CARGO_ENCODED_RUSTFLAGS", self.flags.join("\u{1f}"))
+            .env("TPCC_BUILT_WITH", &self.built_with)
+            .args(["rustc", "--release", "--locked", "--package", "tpcc", "--bin", "tpcc"])
+            .args(["--target", &compiler.host, "--target-dir"])
+            .arg(directory.join("build"));
+        if !self.features.is_empty() {
+            cargo.args(["--features", &self.features.join(",")]);
+        }
+        cargo.arg("--").args(&self.program_flags);
+        let output =
+            cargo.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("cargo: cannot be run: {e}")))?;
+        let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
+        if !output.status.success() {
+            let end: Vec<&str> = warnings.lines().rev().take(20).collect();
+            let end: Vec<&str> = end.into_iter().rev().collect();
+            return Err(BuildError::new(format!("the build of {} failed:\n{}", self.name, end.join("\n"))));
+        }
+        let made = directory.join("build").join(&compiler.host).join("release/tpcc");
+        let program = directory.join(format!("tpcc-{}", self.name));
+        copy(&made, &program)?;
+        Ok(Built { program, warnings })
+    }
+}
+
+/// Copies a program to a name of its own; a program that runs under that name goes on.
+pub(super) fn copy(from: &Path, to: &Path) -> Result<(), BuildError> {
+    let failed = |e: std::io::Error| BuildError::new(format!("{} to {}: {e}", from.display(), to.display()));
+    let new = to.with_extension("new");
+    std::fs::copy(from, &new).map_err(failed)?;
+    std::fs::rename(&new, to).map_err(failed)
+}
