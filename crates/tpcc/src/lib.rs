@@ -22,7 +22,7 @@ use workload::error::Error;
 pub use doors::acid;
 pub use doors::history;
 #[doc(hidden)]
-pub use lab::builds;
+pub use lab::reproduce::builds;
 
 /// Status of a run or check that failed.
 const FAILED: u8 = 1;

@@ -11,7 +11,7 @@ use clap::Args;
 use super::pgo::{
     Measuring, Written, counted, does_its_job, measure, plain, tell, timed, training, version, with_feedback,
 };
-use super::profile::{Profile, make};
+use super::profile::{MergedProfile, make};
 use super::tools::Compiler;
 use super::variant::{Variant, copy};
 use super::{BuildError, say, target};
@@ -63,7 +63,8 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     let directory = target("bolt");
     make(&directory)?;
     let reference = plain()?;
-    let profile = if flags.plain { None } else { Some(Profile::of(&Variant::default(), &compiler, &training(&[]))?) };
+    let profile =
+        if flags.plain { None } else { Some(MergedProfile::of(&Variant::default(), &compiler, &training(&[]))?) };
     let mut variant = profile.as_ref().map(with_feedback).unwrap_or_default();
     variant.name = if flags.plain { "plain-to-lay-out" } else { "feedback-to-lay-out" }.into();
     variant.built_with += if flags.plain { "block layout" } else { ", block layout" };

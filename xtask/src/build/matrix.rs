@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use tpcc::builds::{self, Build, Comparison, Listed, Matrix, Measured};
+use tpcc::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix};
 
 use super::pgo::{plain, training, version};
-use super::profile::{Profile, key, make};
+use super::profile::{MergedProfile, key, make};
 use super::tools::Compiler;
 use super::variant::Variant;
 use super::{BuildError, say, target};
@@ -205,7 +205,7 @@ impl Row {
     fn build(&self, compiler: &Compiler, directory: &Path) -> Result<PathBuf, BuildError> {
         let mut variant = self.variant();
         if self.feedback == Feedback::On {
-            let profile = Profile::of(&variant, compiler, &training(&[]))?;
+            let profile = MergedProfile::of(&variant, compiler, &training(&[]))?;
             variant.flags.extend(profile.flags());
             variant.built_with += ", profile feedback";
         }
@@ -214,7 +214,7 @@ impl Row {
 }
 
 /// The table for a terminal.
-fn table(measured: &[Measured]) -> String {
+fn table(measured: &[BuildFigures]) -> String {
     let mut text = format!(
         "{:<30} {:>12} {:>9} {:>9} {:>9}  {}\n",
         "a transaction of the mix", "instructions", "I1", "D1", "mispred.", "throughput by the plain release's"

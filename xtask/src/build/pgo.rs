@@ -5,9 +5,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use serde::Serialize;
-use tpcc::builds::{Build, Comparison, Measured, compare};
+use tpcc::builds::{Build, BuildFigures, Comparison, compare};
 
-use super::profile::{Profile, TRAINING, make, mismatches};
+use super::profile::{MergedProfile, TRAINING, make, mismatches};
 use super::tools::Compiler;
 use super::variant::{Built, Variant, copy};
 use super::{BuildError, root, say, target};
@@ -52,7 +52,7 @@ pub(super) struct Written<'a> {
     /// What it says of itself.
     pub(super) version: String,
     /// The profile that it was built with.
-    pub(super) profile: Option<&'a Profile>,
+    pub(super) profile: Option<&'a MergedProfile>,
     /// Functions whose code is no longer what was instrumented: 0 of a profile that fits.
     pub(super) mismatches: Option<usize>,
     /// Functions of the build that the profile does not know.
@@ -102,8 +102,8 @@ fn build(flags: &PgoFlags) -> Result<(), BuildError> {
     let compiler = Compiler::here()?;
     make(&target("pgo"))?;
     let profile = match &flags.profile {
-        Some(path) => Profile::named(path, &compiler)?,
-        None => Profile::of(&Variant::default(), &compiler, &training(&flags.train))?,
+        Some(path) => MergedProfile::named(path, &compiler)?,
+        None => MergedProfile::of(&Variant::default(), &compiler, &training(&flags.train))?,
     };
     let plain = plain()?;
     let Built { program, warnings } = with_feedback(&profile).build(&compiler, &target("pgo"))?;
@@ -139,7 +139,7 @@ pub(super) fn training(asked: &[String]) -> Vec<String> {
 }
 
 /// A build that uses a profile.
-pub(super) fn with_feedback(profile: &Profile) -> Variant {
+pub(super) fn with_feedback(profile: &MergedProfile) -> Variant {
     Variant {
         name: "feedback".into(),
         built_with: "profile feedback".into(),
@@ -189,7 +189,12 @@ pub(super) fn does_its_job(program: &Path) -> Result<(), BuildError> {
 }
 
 /// Holds a build against the plain one, at 1 warehouse on 1 worker.
-pub(super) fn measure(how: &Measuring, plain: &Path, name: &str, program: &Path) -> Result<[Measured; 2], BuildError> {
+pub(super) fn measure(
+    how: &Measuring,
+    plain: &Path,
+    name: &str,
+    program: &Path,
+) -> Result<[BuildFigures; 2], BuildError> {
     let build = |name: &str, program: &Path| Build { name: name.into(), program: program.into(), flags: String::new() };
     let builds = [build("plain", plain), build(name, program)];
     let comparison = Comparison { warehouses: 1, workers: 1, flags: "", rounds: how.rounds, seconds: 4, counted: true };
@@ -197,7 +202,7 @@ pub(super) fn measure(how: &Measuring, plain: &Path, name: &str, program: &Path)
     measured.try_into().map_err(|_| BuildError::new("fewer builds were measured than given"))
 }
 
-pub(super) fn counted([plain, this]: &[Measured; 2]) -> Option<Counted> {
+pub(super) fn counted([plain, this]: &[BuildFigures; 2]) -> Option<Counted> {
     let (plain, this) = (plain.counted?, this.counted?);
     Some(Counted {
         instructions: this.instructions,
@@ -212,7 +217,7 @@ pub(super) fn counted([plain, this]: &[Measured; 2]) -> Option<Counted> {
     })
 }
 
-pub(super) fn timed([_, this]: &[Measured; 2], rounds: usize) -> Option<Timed> {
+pub(super) fn timed([_, this]: &[BuildFigures; 2], rounds: usize) -> Option<Timed> {
     let timed = this.timed?;
     Some(Timed {
         rounds,

@@ -25,7 +25,7 @@ pub(super) const TRAINING: [&str; 2] = [
 
 /// A merged profile.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Profile {
+pub(super) struct MergedProfile {
     /// What it is good for: sources, compiler, flags.
     pub(super) key: String,
     /// Commit of the sources that it was made from.
@@ -42,10 +42,10 @@ pub(super) struct Profile {
     pub(super) path: PathBuf,
 }
 
-impl Profile {
+impl MergedProfile {
     /// The profile of these sources in a build like `base`, made now unless there is one already. Names of functions depend
     /// on the settings of the profile `release` and on features, not on flags.
-    pub(super) fn of(base: &Variant, compiler: &Compiler, training: &[String]) -> Result<Profile, BuildError> {
+    pub(super) fn of(base: &Variant, compiler: &Compiler, training: &[String]) -> Result<MergedProfile, BuildError> {
         let settings = base.settings();
         let key = key(compiler, training, &settings)?;
         let directory = target("pgo");
@@ -75,20 +75,28 @@ impl Profile {
             let said = String::from_utf8_lossy(&merged.stderr).into_owned();
             return Err(BuildError::new(format!("{} merge: {}", profdata.display(), said.trim())));
         }
-        let shown = output(Command::new(&profdata).args(["show", "--all-functions"]).arg(&path)).unwrap_or_default();
+        let shown = output(Command::new(&profdata).args(["show", "--all-functions", "--counts"]).arg(&path))
+            .unwrap_or_default();
         let (functions, functions_run) = functions(&shown);
         if functions_run == 0 {
             return Err(BuildError::new(format!("{}: no function ran in training", path.display())));
         }
-        let profile =
-            Profile { key, commit: commit(), settings, training: training.to_vec(), functions, functions_run, path };
+        let profile = MergedProfile {
+            key,
+            commit: commit(),
+            settings,
+            training: training.to_vec(),
+            functions,
+            functions_run,
+            path,
+        };
         write(&known, &profile)?;
         let _ = fs::remove_dir_all(&raw);
         Ok(profile)
     }
 
     /// A profile that somebody names. It must have been made from these sources, by this compiler.
-    pub(super) fn named(path: &Path, compiler: &Compiler) -> Result<Profile, BuildError> {
+    pub(super) fn named(path: &Path, compiler: &Compiler) -> Result<MergedProfile, BuildError> {
         let described = path.with_extension("json");
         let Some(profile) = read(&described) else {
             return Err(BuildError::new(format!("{}: not a description of a profile", described.display()))
@@ -103,7 +111,7 @@ impl Profile {
             ))
             .help("leave --profile out to make one of these sources"));
         }
-        Ok(Profile { path: path.to_owned(), ..profile })
+        Ok(MergedProfile { path: path.to_owned(), ..profile })
     }
 
     /// Flags of a build that uses it, and says where it does not fit.
@@ -164,22 +172,21 @@ pub(super) fn commit() -> String {
     commit.map_or("unknown".into(), |commit| commit.trim().to_owned())
 }
 
-/// How many functions `llvm-profdata show --all-functions` lists, and how many of them ran.
+/// How many functions `llvm-profdata show --all-functions --counts` lists, and how many of them ran.
 fn functions(shown: &str) -> (u64, u64) {
-    let mut counts = shown.lines().filter_map(|line| line.trim().strip_prefix("Function count:"));
     let (mut all, mut run) = (0, 0);
-    for count in &mut counts {
+    for blocks in shown.lines().filter_map(|line| line.trim().strip_prefix("Block counts:")) {
         all += 1;
-        run += u64::from(count.trim() != "0");
+        run += u64::from(blocks.chars().any(|digit| ('1'..='9').contains(&digit)));
     }
     (all, run)
 }
 
-fn read(path: &Path) -> Option<Profile> {
+fn read(path: &Path) -> Option<MergedProfile> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
-fn write(path: &Path, profile: &Profile) -> Result<(), BuildError> {
+fn write(path: &Path, profile: &MergedProfile) -> Result<(), BuildError> {
     let text = serde_json::to_string_pretty(profile).map_err(|e| BuildError::new(e.to_string()))?;
     fs::write(path, text).map_err(|e| BuildError::new(format!("{}: {e}", path.display())))
 }
@@ -194,8 +201,8 @@ mod tests {
 
     #[test]
     fn functions_that_ran_are_told_from_those_that_did_not() {
-        let shown = "Counters:\n  main:\n    Hash: 0x1\n    Counters: 2\n    Function count: 7\n  never:\n    \
-                     Hash: 0x2\n    Function count: 0\nTotal functions: 2\n";
+        let shown = "Counters:\n  main:\n    Hash: 0x1\n    Counters: 2\n    Block counts: [0, 7]\n  never:\n    \
+                     Hash: 0x2\n    Counters: 1\n    Block counts: [0]\nTotal functions: 2\n";
         assert_eq!(functions(shown), (2, 1));
     }
 
@@ -212,9 +219,9 @@ mod tests {
         make(&directory).unwrap();
         let path = directory.join("old.profdata");
         let compiler = Compiler { described: "rustc".into(), host: "here".into(), llvm: 1 };
-        let said = Profile::named(&path, &compiler).unwrap_err().to_string();
+        let said = MergedProfile::named(&path, &compiler).unwrap_err().to_string();
         assert!(said.contains("old.json") && said.contains("cargo xtask pgo"), "{said}");
-        let old = Profile {
+        let old = MergedProfile {
             key: "0".into(),
             commit: "abcdef".into(),
             settings: String::new(),
@@ -224,7 +231,7 @@ mod tests {
             path: path.clone(),
         };
         write(&path.with_extension("json"), &old).unwrap();
-        let said = Profile::named(&path, &compiler).unwrap_err().to_string();
+        let said = MergedProfile::named(&path, &compiler).unwrap_err().to_string();
         assert!(said.contains("made from commit abcdef"), "{said}");
         fs::remove_dir_all(&directory).unwrap();
     }

@@ -19,6 +19,8 @@ const LOST: f64 = 0.03;
 const KEPT: f64 = 0.6;
 /// Operations at a place before its cost is believed.
 const ENOUGH: f64 = 20.0;
+/// How much dearer operations of slices are that still load.
+const DEARER: f64 = 1.04;
 /// Of so many intervals one lets rows be longer.
 const PROBE_EVERY: u32 = 8;
 /// How much longer.
@@ -132,10 +134,12 @@ impl Known {
             .into_iter()
             .fold((0.0, 0.0), |sum, place| (sum.0 + self.seen[place].0, sum.1 + self.seen[place].1));
         let late = ns / operations;
-        // The last place has no end of its own; what is late loses nothing.
-        let lost = known.iter().filter(|(place, _)| *place < before);
-        let lost = lost.map(|(place, cost)| (1.0 - late / cost).max(0.0) * slices(*place, u64::MAX) as f64);
-        Some(lost.sum::<f64>() * slice_ns as f64)
+        // What comes after the last place that is clearly dearer loses nothing: the noise of many slices would add up.
+        let loading = known.iter().rposition(|(place, cost)| *place < before && *cost > DEARER * late);
+        let lost = known[..loading.map_or(0, |at| at + 1)].iter();
+        let lost = lost.map(|(place, cost)| (1.0 - late / cost) * slices(*place, u64::MAX) as f64);
+        let lost = lost.sum::<f64>().max(0.0);
+        Some(lost * slice_ns as f64)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Experiments on the engine and on its scheduler: what operations need of an instruction cache, and the figures of papers.
 
-pub mod builds;
 mod filler;
 pub(crate) mod footprint;
 pub(crate) mod index_fetch;

@@ -3,6 +3,7 @@
 //! An experiment has an id that begins with its paper's name; the name alone stands for all of the paper's. It adds series
 //! and claims to the findings, from which the report is made. It runs this very program as a user would.
 
+pub mod builds;
 pub(crate) mod cachegrind;
 pub(crate) mod child;
 mod claims;

@@ -5,8 +5,10 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::lab::builds::{Build, Comparison, LIST, Listed, Matrix, Measured, PerTransaction, compare_in};
 use crate::lab::reproduce::Results;
+use crate::lab::reproduce::builds::{
+    Build, BuildFigures, Comparison, LIST, Listed, Matrix, PerTransaction, compare_in,
+};
 use crate::lab::reproduce::child;
 use crate::lab::reproduce::lab::Lab;
 use crate::workload::error::Error;
@@ -39,7 +41,7 @@ pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Mat
 }
 
 /// All builds at 1 warehouse on 1 worker, counted and timed; measured once for all figures. Or why they are not.
-pub(super) fn measured(lab: &mut Lab, findings: &mut Results) -> Result<Result<Vec<Measured>, String>, Error> {
+pub(super) fn measured(lab: &mut Lab, findings: &mut Results) -> Result<Result<Vec<BuildFigures>, String>, Error> {
     const NAME: &str = "compiler builds";
     if let Some(known) = lab.known(NAME) {
         return Ok(serde_json::from_value(known).map_err(|e| e.to_string()));
@@ -57,12 +59,12 @@ pub(super) fn measured(lab: &mut Lab, findings: &mut Results) -> Result<Result<V
 }
 
 /// A build by its name.
-pub(super) fn of<'a>(measured: &'a [Measured], name: &str) -> Option<&'a Measured> {
+pub(super) fn of<'a>(measured: &'a [BuildFigures], name: &str) -> Option<&'a BuildFigures> {
     measured.iter().find(|build| build.name == name)
 }
 
 /// By how many per cent a count changes from one build to another.
-pub(super) fn change(with: &Measured, without: &Measured, of: fn(&PerTransaction) -> f64) -> Option<f64> {
+pub(super) fn change(with: &BuildFigures, without: &BuildFigures, of: fn(&PerTransaction) -> f64) -> Option<f64> {
     let (with, without) = (of(with.counted.as_ref()?), of(without.counted.as_ref()?));
     (without > 0.0).then(|| 100.0 * (with / without - 1.0))
 }

@@ -1,9 +1,9 @@
 //! Table 1, figures 7 to 9, and the interaction of section 3.8.
 
 use super::builds::{change, matrix, measured, of};
-use super::rows::{Class, ROWS, Row};
-use crate::lab::builds::{ALL, Build, Comparison, Measured, NOTHING, PLAIN, PerTransaction, compare_in};
+use super::rows::{Class, Optimisation, ROWS};
 use crate::lab::reproduce::Results;
+use crate::lab::reproduce::builds::{ALL, Build, BuildFigures, Comparison, NOTHING, PLAIN, PerTransaction, compare_in};
 use crate::lab::reproduce::claims::{self, Promise};
 use crate::lab::reproduce::lab::Lab;
 use crate::lab::reproduce::report::{Series, Spread};
@@ -13,7 +13,7 @@ use crate::workload::error::Error;
 type Counter = fn(&PerTransaction) -> f64;
 
 /// A speed-up in per cent, with its interval.
-fn speed_up(measured: &[Measured], row: &Row) -> Option<Spread> {
+fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
     let (with, without) = row.builds?;
     let timing = of(measured, with)?.against(of(measured, without)?)?;
     let per_cent = |ratio: f64| 100.0 * (ratio - 1.0);
@@ -21,7 +21,7 @@ fn speed_up(measured: &[Measured], row: &Row) -> Option<Spread> {
 }
 
 /// The figures' measurements; where there are none, the report says why.
-fn builds(lab: &mut Lab, findings: &mut Results) -> Result<Vec<Measured>, Error> {
+fn builds(lab: &mut Lab, findings: &mut Results) -> Result<Vec<BuildFigures>, Error> {
     match measured(lab, findings)? {
         Ok(measured) => Ok(measured),
         Err(why) => {
@@ -32,7 +32,7 @@ fn builds(lab: &mut Lab, findings: &mut Results) -> Result<Vec<Measured>, Error>
     }
 }
 
-fn notes(findings: &mut Results, rows: &[&Row]) {
+fn notes(findings: &mut Results, rows: &[&Optimisation]) {
     let notes = rows.iter().map(|row| (row.name.to_owned(), row.note.into())).collect::<serde_json::Map<_, _>>();
     let all = findings.config.entry("rows").or_insert_with(|| serde_json::Map::new().into());
     if let Some(all) = all.as_object_mut() {
@@ -43,7 +43,7 @@ fn notes(findings: &mut Results, rows: &[&Row]) {
 /// Table 1: five optimisations, each against the build without it.
 pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     let measured = builds(lab, findings)?;
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| row.paper_l1.is_some()).collect();
+    let rows: Vec<&Optimisation> = ROWS.iter().filter(|row| row.paper_l1.is_some()).collect();
     let series = |metric: &str, unit: &str| Series::new(format!("compiler-table1 {metric}"), "optimisation", unit);
     let mut paper = series("throughput, the paper's", "per cent");
     let mut ours = series("throughput", "per cent");
@@ -118,7 +118,7 @@ pub(super) fn fig9(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
 
 fn bars(lab: &mut Lab, findings: &mut Results, figure: &str, classes: &[Class]) -> Result<(), Error> {
     let measured = builds(lab, findings)?;
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| classes.contains(&row.class)).collect();
+    let rows: Vec<&Optimisation> = ROWS.iter().filter(|row| classes.contains(&row.class)).collect();
     let mut paper = Series::new(format!("{figure} the paper's"), "optimisation", "per cent");
     let mut ours = Series::new(format!("{figure} here"), "optimisation", "per cent");
     let mut instructions = Series::new(format!("{figure} instructions, counted"), "optimisation", "per cent");

@@ -1,6 +1,6 @@
 //! The optimisations of the paper, and the builds that show each: one with it and one without.
 
-use crate::lab::builds::{ALL, ALL_STEPS, PLAIN};
+use crate::lab::reproduce::builds::{ALL, ALL_STEPS, PLAIN};
 
 /// The paper's classes, in the order of its figure 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Class {
 
 /// An optimisation.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct Optimisation {
     /// Its name.
     pub(super) name: &'static str,
     /// Its class.
@@ -48,8 +48,8 @@ pub(super) struct Row {
 }
 
 /// All rows.
-pub(super) const ROWS: &[Row] = &[
-    Row {
+pub(super) const ROWS: &[Optimisation] = &[
+    Optimisation {
         name: "register stack engine",
         class: Class::RegisterStack,
         paper: Some(1.15),
@@ -57,7 +57,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: None,
         note: "not on this machine: sixteen registers and no register stack; calls spill to the stack in memory",
     },
-    Row {
+    Optimisation {
         name: "read-only data",
         class: Class::DataLayout,
         paper: Some(1.64),
@@ -65,7 +65,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: None,
         note: "nothing to turn off: constants of Rust are read-only always, and one process serves all sessions",
     },
-    Row {
+    Optimisation {
         name: "sorting of local data",
         class: Class::DataLayout,
         paper: Some(0.6),
@@ -73,7 +73,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: None,
         note: "nothing to turn off: the compiler has no such switch",
     },
-    Row {
+    Optimisation {
         name: "small context",
         class: Class::Context,
         paper: Some(1.08),
@@ -81,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some(("callee's registers saved", "floating-point state saved")),
         note: "a hop that leaves the floating-point state alone, against one that saves it; teams of steps",
     },
-    Row {
+    Optimisation {
         name: "values live across a switch",
         class: Class::Context,
         paper: Some(1.75),
@@ -89,7 +89,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some((ALL_STEPS, "callee's registers saved")),
         note: "the compiler spills what is live across a hop, against a hop that saves six registers; teams of steps",
     },
-    Row {
+    Optimisation {
         name: "function inlining",
         class: Class::Code,
         paper: Some(2.0),
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some((ALL, "no inlining across crates")),
         note: "one unit and fat link-time optimisation, against crates in 16 parts: the paper inlines a few hot files",
     },
-    Row {
+    Optimisation {
         name: "thin inlining",
         class: Class::Code,
         paper: None,
@@ -105,7 +105,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some(("thin inlining across crates", "no inlining across crates")),
         note: "thin link-time optimisation, which builds in parallel",
     },
-    Row {
+    Optimisation {
         name: "function grouping",
         class: Class::Code,
         paper: Some(2.5),
@@ -113,7 +113,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some((ALL, "no grouping")),
         note: "sections of hot and of unlikely functions, kept apart by the linker",
     },
-    Row {
+    Optimisation {
         name: "function splitting",
         class: Class::Code,
         paper: Some(0.75),
@@ -121,7 +121,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some(("splitting", ALL)),
         note: "cold blocks of hot functions moved away; off in the build with everything on",
     },
-    Row {
+    Optimisation {
         name: "prefetch hints",
         class: Class::Code,
         paper: Some(1.0),
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some((ALL, "no prefetch")),
         note: "the paper's hints are for instructions, which this processor does not have; ours announce rows of a statement",
     },
-    Row {
+    Optimisation {
         name: "memory ordering",
         class: Class::Code,
         paper: Some(3.6),
@@ -137,7 +137,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some((ALL, "sequentially consistent")),
         note: "orders as proven, against every access sequentially consistent; the paper's gain was on a cached set-up only",
     },
-    Row {
+    Optimisation {
         name: "panics abort",
         class: Class::Code,
         paper: None,
@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some(("panic aborts", ALL)),
         note: "no unwinding tables are used; off in the build with everything on, because errors of users must not end the process",
     },
-    Row {
+    Optimisation {
         name: "this very processor",
         class: Class::Code,
         paper: None,
@@ -153,7 +153,7 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some(("this processor", ALL)),
         note: "all instructions of this processor; off in the build with everything on, which runs elsewhere too",
     },
-    Row {
+    Optimisation {
         name: "preemption model",
         class: Class::Preemption,
         paper: Some(8.22),
@@ -162,7 +162,7 @@ pub(super) const ROWS: &[Row] = &[
         note: "fixed addresses against position independent ones; no symbol of ours can be preempted, unlike the paper's shared \
                library, and addresses relative to the instruction cost nothing here",
     },
-    Row {
+    Optimisation {
         name: "profile feedback",
         class: Class::Feedback,
         paper: Some(20.0),
@@ -170,15 +170,15 @@ pub(super) const ROWS: &[Row] = &[
         builds: Some((ALL, "no feedback")),
         note: "an out-of-order processor hides part of what the paper's compiler had to schedule",
     },
-    Row {
+    Optimisation {
         name: "feedback alone",
         class: Class::Feedback,
         paper: None,
         paper_l1: None,
-        builds: Some((crate::lab::builds::ONLY_FEEDBACK, crate::lab::builds::NOTHING)),
+        builds: Some((crate::lab::reproduce::builds::ONLY_FEEDBACK, crate::lab::reproduce::builds::NOTHING)),
         note: "the paper's order: feedback first, before anything else was on",
     },
-    Row {
+    Optimisation {
         name: "all, against the plain release",
         class: Class::Feedback,
         paper: None,

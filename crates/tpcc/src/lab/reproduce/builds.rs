@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::footprint::geometry::Geometry;
-use super::interval::Ratio;
-use super::reproduce::cachegrind::Counts;
-use super::reproduce::lab::{Count, Lab, SEED, arguments};
+use super::cachegrind::Counts;
+use super::lab::{Count, Lab, SEED, arguments};
+use crate::lab::footprint::geometry::Geometry;
+use crate::lab::interval::Ratio;
 use crate::workload::error::Error;
 
 /// A `tpcc` and how it was built.
@@ -143,7 +143,7 @@ pub struct Timing {
 
 /// What was found of a build.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
+pub struct BuildFigures {
     /// Its name.
     pub name: String,
     /// Counts; none where nothing is counted.
@@ -154,9 +154,9 @@ pub struct Measured {
     pub rates: Vec<f64>,
 }
 
-impl Measured {
+impl BuildFigures {
     /// Throughput by that of another build of the same comparison.
-    pub fn against(&self, base: &Measured) -> Option<Timing> {
+    pub fn against(&self, base: &BuildFigures) -> Option<Timing> {
         (!self.rates.is_empty() && self.rates.len() == base.rates.len()).then(|| {
             let Ratio { value, low, high } = Ratio::of(&self.rates, &base.rates);
             let per_second = self.rates.iter().sum::<f64>() / self.rates.len() as f64;
@@ -173,20 +173,20 @@ const LENGTHS: (u64, u64) = (2_000, 6_000);
 ///
 /// # Errors
 /// What a program said that failed, or that the user has interrupted.
-pub fn compare(builds: &[Build], how: Comparison, data: Option<&Path>) -> Result<Vec<Measured>, String> {
+pub fn compare(builds: &[Build], how: Comparison, data: Option<&Path>) -> Result<Vec<BuildFigures>, String> {
     let mut lab = Lab::open(data, false).map_err(|e| e.to_string())?;
     compare_in(&mut lab, builds, how).map_err(|e| e.to_string())
 }
 
 /// As [`compare`], in a laboratory that is open.
-pub(crate) fn compare_in(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<Measured>, Error> {
+pub(crate) fn compare_in(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Vec<BuildFigures>, Error> {
     let counted = if how.counted { count(lab, builds, how)? } else { None };
     let rates = if how.rounds > 0 { time(lab, builds, how)? } else { vec![Vec::new(); builds.len()] };
-    let mut measured: Vec<Measured> = builds
+    let mut measured: Vec<BuildFigures> = builds
         .iter()
         .zip(rates)
         .enumerate()
-        .map(|(place, (build, rates))| Measured {
+        .map(|(place, (build, rates))| BuildFigures {
             name: build.name.clone(),
             counted: counted.as_ref().and_then(|counts| counts.get(place)).map(PerTransaction::of),
             timed: None,
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn builds_of_one_comparison_are_held_against_each_other_round_by_round() {
         let measured =
-            |rates: &[f64]| Measured { name: "any".into(), counted: None, timed: None, rates: rates.to_vec() };
+            |rates: &[f64]| BuildFigures { name: "any".into(), counted: None, timed: None, rates: rates.to_vec() };
         let (slow, fast) = (measured(&[10.0, 20.0, 30.0]), measured(&[11.0, 22.0, 33.0]));
         let timing = fast.against(&slow).unwrap();
         assert!((timing.ratio - 1.1).abs() < 1e-9 && (timing.ratio_low - 1.1).abs() < 1e-9, "{timing:?}");
