@@ -34,6 +34,8 @@ pub struct Caches {
     pub private_ns: f64,
     /// A read from the shared cache.
     pub shared_ns: f64,
+    /// A read of a line that only the private cache of another core has.
+    pub remote_ns: f64,
     /// A read from memory.
     pub memory_ns: f64,
 }
@@ -212,8 +214,11 @@ impl Memory {
                 self.shared.insert(evicted);
             }
         }
-        if was_shared || elsewhere {
+        if was_shared {
             return self.caches.shared_ns;
+        }
+        if elsewhere {
+            return self.caches.remote_ns;
         }
         self.counts.shared_misses += SAMPLED as f64;
         self.caches.memory_ns
@@ -337,6 +342,7 @@ mod tests {
         line: 64,
         private_ns: 5.0,
         shared_ns: 20.0,
+        remote_ns: 40.0,
         memory_ns: 100.0,
     };
 

@@ -174,7 +174,9 @@ const LENGTHS: (u64, u64) = (2_000, 6_000);
 /// # Errors
 /// What a program said that failed, or that the user has interrupted.
 pub fn compare(builds: &[Build], how: Comparison, data: Option<&Path>) -> Result<Vec<BuildFigures>, String> {
-    let mut lab = Lab::open(data, false).map_err(|e| e.to_string())?;
+    // The first build loads the databases of all.
+    let program = builds.first().map(|build| build.program.clone()).ok_or("no build to compare")?;
+    let mut lab = Lab::of(program, data, false).map_err(|e| e.to_string())?;
     compare_in(&mut lab, builds, how).map_err(|e| e.to_string())
 }
 

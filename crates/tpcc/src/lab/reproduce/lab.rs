@@ -63,6 +63,11 @@ impl Lab {
     pub(crate) fn open(data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
         let program = std::env::current_exe()
             .map_err(|e| Error::failed(format!("this program's own file cannot be found: {e}")))?;
+        Lab::of(program, data, quick)
+    }
+
+    /// As [`Lab::open`], where another `tpcc` does what no build is named for.
+    pub(crate) fn of(program: PathBuf, data: Option<&Path>, quick: bool) -> Result<Lab, Error> {
         Ok(Lab {
             directory: Directory::open(data)?,
             program,

@@ -217,3 +217,44 @@ pub(super) fn read_ns(bytes: usize) -> f64 {
     times.sort_unstable_by(f64::total_cmp);
     times[times.len() / 2]
 }
+
+/// Nanoseconds of a read whose line only another core's private cache has: one thread reads blocks from memory, so many of
+/// them that none is left in a shared cache when its turn comes again, and this thread reads each after it.
+pub(super) fn remote_read_ns() -> f64 {
+    const BLOCKS: usize = 384;
+    const BYTES: usize = 256 << 10;
+    const OPERATIONS: usize = BYTES / LINE / READS;
+    let blocks: Vec<Block> = (0..BLOCKS).map(|n| Block::new(BYTES, &mut Random::stream(5, n as u64))).collect();
+    let through = |block: &Block| {
+        let mut at = 0;
+        (0..OPERATIONS).for_each(|_| block.go(Pass::Reads, &mut at, 1.0));
+        black_box(at);
+    };
+    // Number of blocks that the other thread has read, and that this one has.
+    let (theirs, ours) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let wait = |count: &AtomicUsize, until: usize| {
+        while count.load(Ordering::Acquire) < until {
+            std::hint::spin_loop();
+        }
+    };
+    let mut times: Vec<f64> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (n, block) in blocks.iter().enumerate() {
+                wait(&ours, n);
+                through(block);
+                theirs.store(n + 1, Ordering::Release);
+            }
+        });
+        let times = blocks.iter().enumerate().map(|(n, block)| {
+            wait(&theirs, n + 1);
+            let begun = Instant::now();
+            through(block);
+            let ns = begun.elapsed().as_secs_f64() * 1e9 / (OPERATIONS * READS) as f64;
+            ours.store(n + 1, Ordering::Release);
+            ns
+        });
+        times.collect()
+    });
+    times.sort_unstable_by(f64::total_cmp);
+    times[times.len() / 2]
+}

@@ -7,7 +7,7 @@ use itas::Aggregation;
 use itas::auto::Mode;
 use itas::simulate::{Access, Caches, Load, Setting, Simulated, simulate};
 
-use super::load::{How, LINE, Memory, MemoryLoad, Pass, READS, Way, read_ns};
+use super::load::{How, LINE, Memory, MemoryLoad, Pass, READS, Way, read_ns, remote_read_ns};
 use super::memory::{in_turn, rates};
 use super::oltp::mib;
 use crate::lab::reproduce::Results;
@@ -28,15 +28,20 @@ pub(super) fn caches_here() -> Caches {
         [256, 512, 768, 1_024, 1_280, 1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 32_768, 65_536];
     let points: Vec<(usize, f64)> = KIB.iter().map(|kib| (kib << 10, read_ns(kib << 10))).collect();
     let at = |kib: usize| points.iter().find(|(bytes, _)| *bytes == kib << 10).map_or(1.0, |(_, ns)| *ns);
-    let (private_ns, shared_ns, memory_ns) = (at(256), at(3_072), at(65_536));
+    let (private_ns, mixed_ns, memory_ns) = (at(256), at(3_072), at(65_536));
     let reach =
         |limit: f64| points.iter().take_while(|(_, ns)| *ns < limit).last().map_or(256 << 10, |(bytes, _)| *bytes);
+    let private_bytes = reach((private_ns + mixed_ns) / 2.0);
+    // A set of 3 MiB lies in the private cache in part.
+    let private_part = (private_bytes as f64 / f64::from(3 << 20)).min(0.9);
+    let shared_ns = ((mixed_ns - private_part * at(private_bytes >> 10)) / (1.0 - private_part)).max(mixed_ns);
     Caches {
-        private_bytes: reach((private_ns + shared_ns) / 2.0),
+        private_bytes,
         shared_bytes: reach((shared_ns + memory_ns) / 2.0).max(4 << 20),
         line: LINE,
         private_ns,
         shared_ns,
+        remote_ns: remote_read_ns(),
         memory_ns,
     }
 }
@@ -133,6 +138,7 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
         let load = MemoryLoad { groups: 8, siblings: 8, block_bytes: kib << 10, shared: true, pass: Pass::Reads };
         let mut memory = Memory::new(load, SEED);
         let before = caches_here();
+        let hit_ns = read_ns((kib << 10).min(before.private_bytes));
         let mut ways = modes
             .iter()
             .map(|mode| Way::new(&load, How::Fixed(*mode, aggregation()), SLICE, 2))
@@ -144,8 +150,10 @@ pub(super) fn validation(lab: &mut Lab, findings: &mut Results) -> Result<(), Er
         let caches = Caches {
             shared_bytes: (before.shared_bytes + after.shared_bytes) / 2,
             shared_ns: (before.shared_ns + after.shared_ns) / 2.0,
+            remote_ns: (before.remote_ns + after.remote_ns) / 2.0,
             memory_ns: (before.memory_ns + after.memory_ns) / 2.0,
-            private_ns: before.private_ns.min(after.private_ns),
+            // A hit costs more in a set of more pages than the processor has translations at hand.
+            private_ns: hit_ns.min(read_ns((kib << 10).min(before.private_bytes))),
             ..before
         };
         let access = Access::Uniform;
