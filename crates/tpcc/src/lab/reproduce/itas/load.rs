@@ -255,6 +255,7 @@ pub(super) fn remote_read_ns() -> f64 {
         });
         times.collect()
     });
+    // Where a thread was preempted the other one's lines are gone: such rounds are left out.
     times.sort_unstable_by(f64::total_cmp);
-    times[times.len() / 2]
+    times[times.len() / 8]
 }
