@@ -8,7 +8,7 @@ use super::duties::Duties;
 use super::files::{self, DirectoryContent, LogFront};
 use super::options::{Options, cores};
 use crate::base::checked::checked;
-use crate::base::config::{Background, Isolation, Service};
+use crate::base::config::{Background, Isolation, LatchKind, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
@@ -369,6 +369,11 @@ impl Database {
             latch_promotions_refused: latches.refused,
             checkpoints: self.duties.checkpointer.taken(),
         }
+    }
+
+    /// How readers of pages exclude writers, as it was opened.
+    pub fn latches(&self) -> LatchKind {
+        self.core.pool.latches().kind()
     }
 
     /// Where the files are.

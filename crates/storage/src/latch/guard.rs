@@ -1,10 +1,9 @@
 //! What a reader holds.
 
+use super::share::Share;
 use super::superlatch::Promotion;
-use super::{Latch, READER, READERS, Version};
+use super::{Latch, Version};
 use crate::base::config::LatchKind;
-use crate::base::latches::note;
-use crate::base::sync::word::{AtomicU64, Ordering};
 
 /// How the readers of a database hold latches.
 #[derive(Debug, Default)]
@@ -20,7 +19,6 @@ impl Latching {
     }
 
     /// The kind alone.
-    #[inline]
     pub(crate) fn kind(&self) -> LatchKind {
         self.kind
     }
@@ -37,28 +35,6 @@ impl Drop for Latching {
         if self.kind == LatchKind::Super {
             super::words::give_back_all(&self.promotion.counters);
         }
-    }
-}
-
-/// A share of a latch: the word that counts it, the latch's own or, if it was promoted, the word of a core. Whichever
-/// thread ends it, the same word is counted down.
-#[derive(Debug)]
-pub(crate) struct Share<'a>(pub(super) &'a AtomicU64);
-
-impl Share<'_> {
-    /// Not inlined: readers hold nothing under optimistic latches, and guards are dropped in many places.
-    #[cold]
-    fn end(&self) {
-        note(-1);
-        let before = self.0.fetch_sub(READER, Ordering::Release);
-        debug_assert!(before & READERS != 0);
-    }
-}
-
-impl Drop for Share<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -33,13 +33,20 @@ impl MeasuredPage {
         provide_words(std::thread::available_parallelism().map_or(1, usize::from));
         let page = std::array::from_fn(|i| AtomicU64::new(i as u64));
         let made = MeasuredPage { latch: Latch::default(), page, latching: Latching::new(kind, PROMOTE_AT) };
-        if kind == LatchKind::Super {
-            (0..=PROMOTE_AT).for_each(|_| {
-                made.read();
-            });
-            assert_eq!(made.latching.stats().promotions, 1, "no reader words are free");
-        }
+        made.earn_promotion();
         made
+    }
+
+    /// Reads until the page is hot, which promotes a superlatch.
+    ///
+    /// # Panics
+    /// As [`MeasuredPage::new`].
+    pub fn earn_promotion(&self) {
+        // An epoch may end in between.
+        (0..2 * u32::from(PROMOTE_AT)).for_each(|_| {
+            self.read();
+        });
+        assert_eq!(self.latching.stats().refused, 0, "no reader words are free");
     }
 
     /// Reads some of the page under its latch, as often as it takes; returns what was read.

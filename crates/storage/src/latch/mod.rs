@@ -3,6 +3,7 @@
 mod guard;
 #[cfg(feature = "measure")]
 pub(crate) mod measure;
+mod share;
 mod stats;
 mod superlatch;
 mod words;
@@ -17,7 +18,8 @@ use crate::base::latches::note;
 use crate::base::sync::Backoff;
 use crate::base::sync::word::{AtomicU64, Ordering, fence};
 
-pub(crate) use self::guard::{Latching, ReadGuard, Share};
+pub(crate) use self::guard::{Latching, ReadGuard};
+pub(crate) use self::share::Share;
 pub(crate) use self::stats::LatchStats;
 pub(crate) use self::superlatch::PROMOTE_AT;
 pub(crate) use self::words::{MOST_WORDS, provide as provide_words};
@@ -199,7 +201,7 @@ impl Latch {
     }
 
     /// Takes a share if no writer holds the latch.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn try_lock_shared(&self) -> Option<(Share<'_>, Version)> {
         let word = self.word.load(Ordering::Relaxed);
         self.try_share_plain(word).or_else(|| self.try_share_in_background(word))

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Hint;
 use std::sync::atomic::{AtomicU16, Ordering as HintOrdering};
 
+use super::share::Share;
 use super::stats::{LatchCounters, count};
-use super::{EXCLUSIVE, Latch, READER, READERS, Share, VERSION_MASK, Version, words, writes_follow};
+use super::{EXCLUSIVE, Latch, READER, READERS, VERSION_MASK, Version, words, writes_follow};
 use crate::base::latches::note;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::word::Ordering;

@@ -11,7 +11,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::base::sync::word::{AtomicU64, Ordering};
+use crate::base::sync::word::AtomicU64;
 use crate::latch::stats::LatchCounters;
 
 /// Most words of a set, that of the background work not counted: more cores than this cannot have superlatches.
@@ -63,6 +63,8 @@ impl Given {
 
 #[cfg(not(loom))]
 mod in_force {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     static TABLE: Table = Table {

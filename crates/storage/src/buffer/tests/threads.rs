@@ -201,7 +201,8 @@ fn updates_reads_and_evictions_agree_super() {
 
 #[test]
 fn updates_reads_and_evictions_agree_where_others_read() {
-    for (seed, latches) in (20..26).zip([LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super].into_iter().cycle()) {
+    for (seed, latches) in (20..26).zip([LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super].into_iter().cycle())
+    {
         run(latches, seed, if cfg!(miri) { 50 } else { 8_000 }, 2);
     }
 }
