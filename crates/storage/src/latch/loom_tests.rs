@@ -404,17 +404,14 @@ fn loom_a_writer_that_looks_at_no_word_is_found_out() {
 #[should_panic(expected = "")]
 fn loom_a_promotion_over_readers_is_found_out() {
     super_model(false, |page, _| {
-        let reader = spawn(page, |page| {
-            let share = page.latch.lock_shared();
-            page.latched();
-            drop(share);
-        });
+        let (share, _) = page.latch.lock_shared();
         let set = words::take(&Default::default()).unwrap_or_default() as u64;
         let word = page.latch.word.load(Ordering::Relaxed);
         let promoted = word & VERSION_MASK | PROMOTED | set << 1;
-        if page.latch.word.compare_exchange(word, promoted, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
-            write(page);
-        }
-        reader.join().unwrap();
+        page.latch.word.compare_exchange(word, promoted, Ordering::SeqCst, Ordering::Relaxed).unwrap();
+        let writer = spawn(page, write);
+        page.latched();
+        drop(share);
+        writer.join().unwrap();
     });
 }
