@@ -197,7 +197,7 @@ impl Latch {
     #[cold]
     fn try_share_in_background(&self, word: u64) -> Option<(Share<'_>, Version)> {
         let is_open = word & (EXCLUSIVE | PROMOTED) == PROMOTED;
-        if is_open { self.try_share_promoted(word, words::BACKGROUND) } else { None }
+        if is_open { self.try_share_promoted(word, words::background_row()) } else { None }
     }
 
     /// Takes a share if no writer holds the latch.

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU16, Ordering as HintOrdering};
 
 use super::share::Share;
 use super::stats::{LatchCounters, count};
+use super::words::Row;
 use super::{EXCLUSIVE, Latch, READER, READERS, VERSION_MASK, Version, words, writes_follow};
 use crate::base::latches::note;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -142,6 +143,7 @@ impl Latch {
     }
 
     /// The latch is not promoted, or a writer is there.
+    #[inline(never)]
     fn lock_counting(&self, promotion: &Promotion) -> (Share<'_>, Version) {
         let mut backoff = Backoff::default();
         loop {
@@ -166,7 +168,7 @@ impl Latch {
 
     /// Counts the caller in the word of its row, unless a writer has come since `word` was seen.
     #[inline(always)]
-    pub(super) fn try_share_promoted(&self, word: u64, row: usize) -> Option<(Share<'_>, Version)> {
+    pub(super) fn try_share_promoted(&self, word: u64, row: &'static Row) -> Option<(Share<'_>, Version)> {
         let readers = words::word(row, set_of(word));
         readers.fetch_add(READER, Ordering::SeqCst);
         announced();
