@@ -216,6 +216,12 @@ pub mod optimistic {
     pub use crate::db::optimistic::{Peeker, Place};
 }
 
+/// What readers of one page cost each other under each kind of latch: for benchmarks.
+#[cfg(feature = "measure")]
+pub mod measure {
+    pub use crate::latch::measure::{MeasuredPage, page_reads_per_second};
+}
+
 /// Disks: real, in memory, simulated.
 pub mod disk {
     pub use crate::io::*;

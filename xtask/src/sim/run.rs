@@ -46,11 +46,13 @@ pub(crate) struct Ran {
 }
 
 /// All settings, from the seed.
-fn settings(seed: u64, now_ns: Arc<AtomicU64>) -> Options {
+fn settings(seed: u64, latches: Option<LatchKind>, now_ns: Arc<AtomicU64>) -> Options {
     let mut rng = Rng::new(seed ^ 0x5e77_1465);
-    sizes::options(&mut rng)
-        .checkpoint_every(rng.pick(&[64 << 10, 128 << 10, 1 << 20]))
-        .latches(rng.pick(&[LatchKind::Optimistic, LatchKind::Plain]))
+    let options = sizes::options(&mut rng).checkpoint_every(rng.pick(&[64 << 10, 128 << 10, 1 << 20]));
+    let drawn = rng.pick(&[LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super]);
+    options
+        .latches(latches.unwrap_or(drawn))
+        .promote_at([1, 2, 5, 512][(seed % 4) as usize])
         .escalate_at(rng.pick(&[8, 5000]))
         .transactions(12)
         .lock_name_bits(rng.pick(&[u32::MAX, u32::MAX, 1, 5]))
@@ -65,6 +67,8 @@ pub(crate) struct Visit {
     pub(crate) seed: u64,
     /// Whether a thread reads, or a team of fibers.
     pub(crate) scheduler: Scheduler,
+    /// The kind of page latches; none if the seed draws it.
+    pub(crate) latches: Option<LatchKind>,
 }
 
 impl Visit {
@@ -76,7 +80,7 @@ impl Visit {
     /// Opens a disk as after a crash; the users do the services' work themselves.
     fn open(self, disk: Arc<dyn Disk>) -> Result<(Database, Option<Arc<dyn Sim>>), OpenError> {
         let now_ns = Arc::new(AtomicU64::new(1));
-        let options = settings(self.seed, Arc::clone(&now_ns)).background(Background::Inline);
+        let options = settings(self.seed, self.latches, Arc::clone(&now_ns)).background(Background::Inline);
         if self.scheduler == Scheduler::Threads {
             return Ok((options.open_on(disk)?, None));
         }
@@ -218,7 +222,12 @@ pub(super) fn run_with(
     let alone = script.profile.workers == 1 && rng.once_in(2);
     let background = if alone { Background::Inline } else { Background::Stepped };
     let hook = Arc::clone(&sim);
-    let open = || settings(script.seed, now_ns).background(background).hook(hook).open_on(Arc::new(watched.clone()));
+    let open = || {
+        settings(script.seed, script.latches, now_ns)
+            .background(background)
+            .hook(hook)
+            .open_on(Arc::new(watched.clone()))
+    };
     let opened = caught(open)?;
     match opened {
         Some(Ok(db)) => {

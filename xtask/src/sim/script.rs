@@ -1,5 +1,7 @@
 //! The description of a run.
 
+use storage::LatchKind;
+
 use super::rng::Rng;
 use super::scheduler::Scheduler;
 use super::workload::Profile;
@@ -30,6 +32,8 @@ pub(crate) struct Script {
     pub(crate) probe: bool,
     /// Whether some statements of a transaction run as iterations of speculative loops.
     pub(crate) speculate: bool,
+    /// The kind of page latches; none if the seed draws it.
+    pub(crate) latches: Option<LatchKind>,
 }
 
 impl Script {
@@ -38,6 +42,15 @@ impl Script {
     pub(crate) fn draw(rng: &mut Rng, scheduler: Scheduler) -> Script {
         let seed = rng.next();
         let ending = if rng.once_in(3) { Ending::Close } else { Ending::Kill };
-        Script { seed, scheduler, profile: Profile::draw(rng), ending, cuts: true, probe: false, speculate: false }
+        Script {
+            seed,
+            scheduler,
+            profile: Profile::draw(rng),
+            ending,
+            cuts: true,
+            probe: false,
+            speculate: false,
+            latches: None,
+        }
     }
 }

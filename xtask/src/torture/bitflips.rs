@@ -125,6 +125,7 @@ mod tests {
             mutant: None,
             scheduler: Scheduler::Threads,
             speculate: false,
+            latches: None,
         };
         let report = run(&plan, &Progress::start("bitflips", &plan, false));
         assert_eq!(report.wrong().take(5).collect::<Vec<_>>(), [""; 0]);

@@ -12,7 +12,7 @@ use super::laps;
 use super::narrow;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use super::{Plan, loops_flag};
+use super::{Latches, Plan, latches_flag, loops_flag};
 use crate::sim::history::Replayed;
 use crate::sim::model::State;
 use crate::sim::notes::Cut;
@@ -30,7 +30,7 @@ const DEEP: u64 = 8;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
-        let mut tried = one(Visit { seed, scheduler: plan.scheduler }, SimDisk::new(seed), plan.speculate);
+        let mut tried = one(plan, seed, SimDisk::new(seed));
         if tried.failures.is_empty() {
             laps::one(seed, &mut tried);
             narrow::one(seed, &mut tried);
@@ -40,13 +40,15 @@ pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
 }
 
 /// All cases of one seed, on a new disk.
-fn one(visit: Visit, mut disk: SimDisk, speculate: bool) -> Tried {
-    let Visit { seed, scheduler } = visit;
-    let (mut tried, name) = (Tried::default(), format!("crash{}", loops_flag(speculate)));
+fn one(plan: &Plan, seed: u64, mut disk: SimDisk) -> Tried {
+    let (scheduler, speculate, latches) = (plan.scheduler, plan.speculate, plan.latches.map(Latches::kind));
+    let visit = Visit { seed, scheduler, latches };
+    let name = format!("crash{}{}", loops_flag(speculate), latches_flag(plan.latches));
+    let mut tried = Tried::default();
     let mut rng = Rng::new(seed);
     let mut base = State::default();
     for life in 0..1 + rng.below(3) {
-        let script = Script { speculate, ..Script::draw(&mut rng, scheduler) };
+        let script = Script { speculate, latches, ..Script::draw(&mut rng, scheduler) };
         let mut ran = match faultless(&disk, &script) {
             Ok(ran) => ran,
             Err(what) => {
@@ -179,7 +181,7 @@ mod tests {
             let lied = |seed: &u64| {
                 let disk = SimDisk::new(*seed);
                 disk.drop_syncs(true);
-                !one(Visit { seed: *seed, scheduler }, disk, false).failures.is_empty()
+                !one(&Plan::small(1, scheduler), *seed, disk).failures.is_empty()
             };
             assert!((0..6).filter(lied).count() >= 4, "{scheduler:?}");
         }

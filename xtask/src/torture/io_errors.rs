@@ -144,8 +144,16 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
             profile = profile.large();
         }
         let ending = if rng.once_in(2) { Ending::Close } else { Ending::Kill };
-        let script =
-            Script { seed: rng.next(), scheduler, profile, ending, cuts: false, probe: true, speculate: false };
+        let script = Script {
+            seed: rng.next(),
+            scheduler,
+            profile,
+            ending,
+            cuts: false,
+            probe: true,
+            speculate: false,
+            latches: None,
+        };
         let mut disk = SimDisk::new(rng.next());
         let mut base = State::default();
         if !new {
@@ -153,7 +161,8 @@ fn loads(seed: u64, scheduler: Scheduler) -> Result<Vec<Load>, String> {
             let ran = faultless(&disk, &before).map_err(|e| format!("before workload {name}: {e}"))?;
             let replayed = ran.history.replay(&base).map_err(|e| format!("before workload {name}: {e}"))?;
             disk = disk.crash(Crash::Random(rng.next()));
-            let found = run::look(&disk.crash(Crash::All), Visit { seed: script.seed, scheduler }, false)?;
+            let found =
+                run::look(&disk.crash(Crash::All), Visit { seed: script.seed, scheduler, latches: None }, false)?;
             base = State::of(&found);
             if replayed.find(ran.moment, base.hash()).is_none() {
                 return Err(format!("before workload {name}: no prefix of the commits"));
@@ -198,7 +207,7 @@ fn one(load: &Load, case: &Refused) -> Result<(), String> {
     let replayed = ran.history.replay(&load.base)?;
     let random = Rng::new(load.script.seed ^ disk.count(Call::Write)).next();
     for how in [Crash::All, Crash::Nothing, Crash::Random(random)] {
-        let visit = Visit { seed: load.script.seed, scheduler: load.script.scheduler };
+        let visit = Visit { seed: load.script.seed, scheduler: load.script.scheduler, latches: None };
         let found = run::look(&disk.crash(how), visit, how == Crash::All)
             .map_err(|e| format!("reopened, {how:?} survives: {e}"))?;
         if replayed.find(ran.moment, State::of(&found).hash()).is_none() {

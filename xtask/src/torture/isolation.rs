@@ -13,9 +13,9 @@ use storage::Isolation;
 use tpcc::history::check::Phenomenon;
 use tpcc::history::{self, Trial};
 
-use super::Plan;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
+use super::{Plan, latches_flag};
 use crate::sim::scheduler::Scheduler;
 
 /// Transactions of a history, of all sessions: eight of 500.
@@ -36,15 +36,20 @@ struct Seen {
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     let seen: Mutex<BTreeMap<&str, Seen>> = Mutex::default();
-    let report = seeds::each(plan, progress, |seed| one(seed, plan.scheduler, &seen));
+    let report = seeds::each(plan, progress, |seed| one(seed, plan, &seen));
     for (level, seen) in seen.into_inner().unwrap_or_else(PoisonError::into_inner) {
         println!("isolation: {level}: {}", summary(&seen));
     }
     report
 }
 
-fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
+fn one(seed: u64, plan: &Plan, seen: &Mutex<BTreeMap<&str, Seen>>) -> Tried {
+    let (scheduler, campaign) = (plan.scheduler, format!("isolation{}", latches_flag(plan.latches)));
     let trial = Trial::of_seed(seed, TRANSACTIONS);
+    let trial = match plan.latches {
+        Some(latches) => trial.with_latches(latches.kind()),
+        None => trial,
+    };
     let trial = match scheduler {
         Scheduler::Threads => trial,
         Scheduler::Steps => trial.on_fibers(),
@@ -52,7 +57,7 @@ fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> T
             Ok(trial) => trial,
             Err(what) => {
                 let mut tried = Tried { cases: 1, ..Tried::default() };
-                tried.fail("isolation", scheduler, seed, what);
+                tried.fail(&campaign, scheduler, seed, what);
                 return tried;
             }
         },
@@ -62,7 +67,7 @@ fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> T
     let history = match trial.run() {
         Ok(history) => history,
         Err(what) => {
-            tried.fail("isolation", scheduler, seed, format!("seed {seed}: {what}\n  {:?}", trial.params));
+            tried.fail(&campaign, scheduler, seed, format!("seed {seed}: {what}\n  {:?}", trial.params));
             return tried;
         }
     };
@@ -76,7 +81,7 @@ fn one(seed: u64, scheduler: Scheduler, seen: &Mutex<BTreeMap<&str, Seen>>) -> T
         *of_level.kinds.entry(kind).or_default() += 1;
     }
     if findings.forbidden(level).next().is_some() {
-        tried.fail("isolation", scheduler, seed, failure(seed, &trial, &history));
+        tried.fail(&campaign, scheduler, seed, failure(seed, &trial, &history));
     } else if let Some(why) = &findings.undecided {
         tried.undecided = 1;
         println!("UNDECIDED seed {seed}: {why}\n  {:?}", trial.params);

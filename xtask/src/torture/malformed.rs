@@ -392,6 +392,7 @@ mod tests {
             mutant: None,
             scheduler: Scheduler::Threads,
             speculate: false,
+            latches: None,
         };
         let report = run(&plan, &Progress::start("malformed", &plan, false));
         assert_eq!(report.wrong().take(5).collect::<Vec<_>>(), [""; 0]);

@@ -24,6 +24,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 
 use report::{Progress, Report};
+use storage::LatchKind;
 
 use crate::sim::scheduler::Scheduler;
 
@@ -34,21 +35,23 @@ struct Campaign {
     is_numbered: bool,
     /// It knows `--speculate`.
     speculates: bool,
+    /// It knows `--latches`.
+    latches: bool,
     run: fn(&Plan, &Progress) -> Report,
 }
 
 /// All campaigns.
 const CAMPAIGNS: &[Campaign] = &[
-    Campaign { name: "crash", is_numbered: false, speculates: true, run: crash::run },
-    Campaign { name: "recovery", is_numbered: false, speculates: false, run: recovery::run },
-    Campaign { name: "io-errors", is_numbered: true, speculates: false, run: io_errors::run },
-    Campaign { name: "oracle", is_numbered: false, speculates: true, run: oracle::run },
-    Campaign { name: "isolation", is_numbered: false, speculates: false, run: isolation::run },
-    Campaign { name: "bitflips", is_numbered: true, speculates: false, run: bitflips::run },
-    Campaign { name: "malformed", is_numbered: true, speculates: false, run: malformed::run },
-    Campaign { name: "speculate", is_numbered: false, speculates: false, run: speculate::run },
-    Campaign { name: "starvation", is_numbered: false, speculates: false, run: starvation::run },
-    Campaign { name: "mutants", is_numbered: false, speculates: false, run: mutants::run },
+    Campaign { name: "crash", is_numbered: false, speculates: true, latches: true, run: crash::run },
+    Campaign { name: "recovery", is_numbered: false, speculates: false, latches: false, run: recovery::run },
+    Campaign { name: "io-errors", is_numbered: true, speculates: false, latches: false, run: io_errors::run },
+    Campaign { name: "oracle", is_numbered: false, speculates: true, latches: true, run: oracle::run },
+    Campaign { name: "isolation", is_numbered: false, speculates: false, latches: true, run: isolation::run },
+    Campaign { name: "bitflips", is_numbered: true, speculates: false, latches: false, run: bitflips::run },
+    Campaign { name: "malformed", is_numbered: true, speculates: false, latches: false, run: malformed::run },
+    Campaign { name: "speculate", is_numbered: false, speculates: false, latches: false, run: speculate::run },
+    Campaign { name: "starvation", is_numbered: false, speculates: false, latches: false, run: starvation::run },
+    Campaign { name: "mutants", is_numbered: false, speculates: false, latches: false, run: mutants::run },
 ];
 
 /// The flags of `cargo xtask torture`.
@@ -77,6 +80,9 @@ pub(crate) struct TortureFlags {
     /// of a loop run as the machine lets them: a seed then repeats the work, and not every step.
     #[arg(long, value_enum, default_value_t, value_name = "on|off")]
     speculate: Speculate,
+    /// How readers of pages keep writers away, in crash, oracle and isolation; by default each seed draws a kind.
+    #[arg(long, value_enum, value_name = "optimistic|plain|super")]
+    latches: Option<Latches>,
     /// Ends at the first failure.
     #[arg(long)]
     fail_fast: bool,
@@ -91,6 +97,25 @@ enum Speculate {
     On,
     #[default]
     Off,
+}
+
+/// The kind of page latches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Latches {
+    Optimistic,
+    Plain,
+    Super,
+}
+
+impl Latches {
+    /// As the engine calls it.
+    pub(crate) fn kind(self) -> LatchKind {
+        match self {
+            Latches::Optimistic => LatchKind::Optimistic,
+            Latches::Plain => LatchKind::Plain,
+            Latches::Super => LatchKind::Super,
+        }
+    }
 }
 
 /// The parameters of a campaign.
@@ -108,13 +133,15 @@ pub(crate) struct Plan {
     pub(crate) scheduler: Scheduler,
     /// Whether they have speculative loops.
     pub(crate) speculate: bool,
+    /// The kind of page latches; none if seeds draw it.
+    pub(crate) latches: Option<Latches>,
 }
 
 #[cfg(test)]
 impl Plan {
     /// A few cases of seed 1.
     fn small(budget: u64, scheduler: Scheduler) -> Plan {
-        Plan { budget, seed: 1, case: None, mutant: None, scheduler, speculate: false }
+        Plan { budget, seed: 1, case: None, mutant: None, scheduler, speculate: false, latches: None }
     }
 }
 
@@ -132,6 +159,10 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
         eprintln!("--speculate on: {why}");
         return ExitCode::from(2);
     }
+    if let Some(why) = refuses_latches(flags) {
+        eprintln!("--latches: {why}");
+        return ExitCode::from(2);
+    }
     if flags.campaign == "mutants" && !mutants::HERE {
         return mutants::in_a_build_of_their_own(flags);
     }
@@ -145,6 +176,7 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
         mutant: flags.mutant.clone(),
         scheduler: flags.scheduler,
         speculate: flags.speculate == Speculate::On,
+        latches: flags.latches,
     };
     let progress = Progress::start(campaign.name, &plan, flags.fail_fast);
     let report = (campaign.run)(&plan, &progress);
@@ -155,6 +187,23 @@ pub(crate) fn run(flags: &TortureFlags) -> ExitCode {
 /// The part of a command line that asks for speculative loops.
 fn loops_flag(speculate: bool) -> &'static str {
     if speculate { " --speculate on" } else { "" }
+}
+
+/// The part of a command line that asks for a kind of latches.
+fn latches_flag(latches: Option<Latches>) -> &'static str {
+    match latches {
+        None => "",
+        Some(Latches::Optimistic) => " --latches optimistic",
+        Some(Latches::Plain) => " --latches plain",
+        Some(Latches::Super) => " --latches super",
+    }
+}
+
+/// Why these flags cannot choose latches, if they do.
+fn refuses_latches(flags: &TortureFlags) -> Option<String> {
+    let able: Vec<&str> = CAMPAIGNS.iter().filter(|c| c.latches).map(|c| c.name).collect();
+    let refused = flags.latches.is_some() && !able.contains(&flags.campaign.as_str());
+    refused.then(|| format!("{} chooses its own; these can be told: {}", flags.campaign, able.join(", ")))
 }
 
 /// Why there are no speculative loops to be had with these flags, if they ask for any.
@@ -192,5 +241,18 @@ mod tests {
         assert!(!refused("bitflips --speculate off") && !refused("oracle --scheduler steps"));
         assert!(refused("recovery --speculate on") && refused("mutants --speculate on"));
         assert!(refused("oracle --speculate on --scheduler steps"));
+    }
+
+    #[test]
+    fn latches_are_chosen_where_they_matter() {
+        let refused = |line: &str| {
+            let line = Line::try_parse_from(["torture"].into_iter().chain(line.split(' ')));
+            refuses_latches(&line.unwrap_or_else(|e| panic!("{e}")).flags)
+        };
+        for campaign in ["crash", "oracle", "isolation"] {
+            assert_eq!(refused(&format!("{campaign} --latches super")), None);
+        }
+        assert_eq!(refused("bitflips"), None);
+        assert!(refused("bitflips --latches super").is_some_and(|why| why.contains("crash, oracle, isolation")));
     }
 }

@@ -104,12 +104,14 @@ mod breeding {
         Isolation,
         Speculate,
         Starvation,
+        /// Isolation with superlatches only.
+        Latches,
     }
-    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Malformed, Oracle, Recovery, Speculate, Starvation};
+    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Latches, Malformed, Oracle, Recovery, Speculate, Starvation};
 
     impl Hunter {
-        const ALL: [Hunter; 9] =
-            [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation];
+        const ALL: [Hunter; 10] =
+            [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation, Latches];
 
         fn campaign(self) -> (&'static str, u64) {
             match self {
@@ -122,7 +124,13 @@ mod breeding {
                 Isolation => ("isolation", 50),
                 Speculate => ("speculate", 4000),
                 Starvation => ("starvation", 1000),
+                Latches => ("isolation", 60),
             }
+        }
+
+        /// Its further flags.
+        fn flags(self) -> &'static [&'static str] {
+            if self == Latches { &["--latches", "super"] } else { &[] }
         }
     }
 
@@ -183,6 +191,10 @@ mod breeding {
             Mutant::SkipCodecCheck => &[Oracle, Recovery],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
+            Mutant::SkipReaderWord
+            | Mutant::SkipSecondLook
+            | Mutant::DemoteOverReaders
+            | Mutant::PromoteOverReaders => &[Latches],
             Mutant::SkipUndo
             | Mutant::SkipSavepointUndo
             | Mutant::SkipStatementUndo
@@ -297,7 +309,7 @@ mod breeding {
         let (campaign, budget) = hunter.campaign();
         let exe = std::env::current_exe().map_err(|e| e.to_string())?;
         let of = mutant.map_or("none", Breed::name);
-        let json = exe.with_file_name(format!("mutants-{}-{of}-{campaign}.json", std::process::id()));
+        let json = exe.with_file_name(format!("mutants-{}-{of}-{hunter:?}.json", std::process::id()));
         let mut command = Command::new(exe);
         command
             .env(storage::mutants::VARIABLE, "")
@@ -309,6 +321,7 @@ mod breeding {
         let mut child = command
             .args(["torture", campaign, "--fail-fast"])
             .args(["--budget", &budget.to_string(), "--seed", &plan.seed.to_string()])
+            .args(hunter.flags())
             .args(plan.scheduler.flag().split_whitespace())
             .arg("--json")
             .arg(&json)

@@ -6,28 +6,31 @@ use storage::disk::{Crash, SimDisk};
 use super::crash::faultless;
 use super::report::{Progress, Report};
 use super::seeds::{self, Tried};
-use super::{Plan, loops_flag};
+use super::{Latches, Plan, latches_flag, loops_flag};
 use crate::sim::model::State;
 use crate::sim::notes::Looped;
 use crate::sim::rng::Rng;
 use crate::sim::run::{self, Visit};
-use crate::sim::scheduler::Scheduler;
 use crate::sim::script::{Ending, Script};
 use crate::sim::workload::Profile;
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
     seeds::each(plan, progress, |seed| {
         let mut tried = Tried { cases: 1, ..Tried::default() };
-        match one(Visit { seed, scheduler: plan.scheduler }, plan.speculate) {
+        let visit = Visit { seed, scheduler: plan.scheduler, latches: plan.latches.map(Latches::kind) };
+        match one(visit, plan.speculate) {
             Ok(looped) => tried.looped = looped,
-            Err(what) => tried.fail(&format!("oracle{}", loops_flag(plan.speculate)), plan.scheduler, seed, what),
+            Err(what) => {
+                let name = format!("oracle{}{}", loops_flag(plan.speculate), latches_flag(plan.latches));
+                tried.fail(&name, plan.scheduler, seed, what);
+            }
         }
         tried
     })
 }
 
 /// Several workers, longer than under `crash`.
-fn script(rng: &mut Rng, scheduler: Scheduler, speculate: bool) -> Script {
+fn script(rng: &mut Rng, visit: Visit, speculate: bool) -> Script {
     let profile = Profile::draw(rng);
     let workers = 2 + rng.below(5) as usize;
     let profile = Profile { workers, transactions: 10 + rng.below(40), reads: 1 + rng.below(5), ..profile };
@@ -38,13 +41,14 @@ fn script(rng: &mut Rng, scheduler: Scheduler, speculate: bool) -> Script {
         profile
     };
     let ending = rng.pick(&[Ending::Close, Ending::Kill]);
-    Script { seed: rng.next(), scheduler, profile, ending, cuts: false, probe: false, speculate }
+    let Visit { scheduler, latches, .. } = visit;
+    Script { seed: rng.next(), scheduler, profile, ending, cuts: false, probe: false, speculate, latches }
 }
 
 fn one(visit: Visit, speculate: bool) -> Result<Looped, String> {
     let seed = visit.seed;
     let mut rng = Rng::new(seed);
-    let script = script(&mut rng, visit.scheduler, speculate);
+    let script = script(&mut rng, visit, speculate);
     let disk = SimDisk::new(seed);
     let ran = faultless(&disk, &script)?;
     // Threads of a loop run as the machine lets them.
@@ -72,6 +76,7 @@ fn one(visit: Visit, speculate: bool) -> Result<Looped, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::scheduler::Scheduler;
 
     #[test]
     fn runs_equal_their_replay() {

@@ -20,11 +20,11 @@ const CRASHES: usize = 6;
 const MOMENTS: [usize; 2] = [12, 3];
 
 pub(super) fn run(plan: &Plan, progress: &Progress) -> Report {
-    seeds::each(plan, progress, |seed| one(Visit { seed, scheduler: plan.scheduler }))
+    seeds::each(plan, progress, |seed| one(Visit { seed, scheduler: plan.scheduler, latches: None }))
 }
 
 fn one(visit: Visit) -> Tried {
-    let Visit { seed, scheduler } = visit;
+    let Visit { seed, scheduler, .. } = visit;
     let mut tried = Tried::default();
     let mut rng = Rng::new(seed);
     let script = Script::draw(&mut rng, scheduler);

@@ -30,6 +30,9 @@ pub enum LatchKind {
     Optimistic,
     /// Readers share a reader/writer latch.
     Plain,
+    /// As [`LatchKind::Plain`], but a latch that is hot and mostly read gets a reader word for each core, until a writer
+    /// comes.
+    Super,
 }
 
 /// What drives the flusher, cleaner and checkpointer.

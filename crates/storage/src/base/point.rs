@@ -41,7 +41,7 @@ impl Points {
         let descents = OF_DESCENTS.into_iter().fold(0, |all, site| all | bit(site));
         let mut live =
             points().iter().filter(|site| cooperative && hook.may_stop_at(site)).fold(0, |all, site| all | bit(site));
-        if latches == LatchKind::Plain {
+        if latches != LatchKind::Optimistic {
             live &= !(descents | bit(&site::BEFORE_COPY));
         }
         let in_descents = live & descents != 0;
@@ -138,9 +138,11 @@ mod tests {
             assert_eq!(made.live, 1 << site.number(), "{site:?}");
             assert_eq!(made.in_descents, of_descents, "{site:?}");
             let latched = of_descents || std::ptr::eq(site, &site::BEFORE_COPY);
-            let made = Points::new(&hook, LatchKind::Plain);
-            assert_eq!(made.live, if latched { 0 } else { 1 << site.number() }, "{site:?}");
-            assert!(!made.in_descents);
+            for latches in [LatchKind::Plain, LatchKind::Super] {
+                let made = Points::new(&hook, latches);
+                assert_eq!(made.live, if latched { 0 } else { 1 << site.number() }, "{site:?}");
+                assert!(!made.in_descents);
+            }
         }
     }
 }

@@ -37,7 +37,7 @@ struct Subject<'a> {
 }
 
 fn database(latches: LatchKind) -> Database {
-    Options::new().buffer_pool(8 << 20).latches(latches).open_on(Arc::new(MemDisk::new())).expect(SOUND)
+    Options::new().buffer_pool(8 << 20).latches(latches).promote_at(3).open_on(Arc::new(MemDisk::new())).expect(SOUND)
 }
 
 /// Pages of a database, for changes under a slot of its own.
@@ -282,8 +282,8 @@ fn run(seed: u64, latches: LatchKind, keys: Keys, rounds: u64) {
 #[test]
 fn a_tree_is_an_ordered_map_under_random_changes() {
     for seed in 0..24 {
-        let latches = if seed % 2 == 0 { LatchKind::Optimistic } else { LatchKind::Plain };
-        let keys = [Keys::Numbers, Keys::Prefixed, Keys::Long][(seed / 2 % 3) as usize];
+        let latches = [LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super][(seed % 3) as usize];
+        let keys = [Keys::Numbers, Keys::Prefixed, Keys::Long][(seed / 3 % 3) as usize];
         let ran = std::panic::catch_unwind(|| run(seed, latches, keys, 25));
         assert!(ran.is_ok(), "seed {seed}, {latches:?}, {keys:?}");
     }
@@ -315,7 +315,7 @@ fn a_gap_is_not_parted_against_its_readers() {
 #[test]
 fn threads_share_the_leaves_of_a_tree() {
     const THREADS: u16 = 3;
-    for (seed, latches) in [(1, LatchKind::Optimistic), (2, LatchKind::Plain)] {
+    for (seed, latches) in [(1, LatchKind::Optimistic), (2, LatchKind::Plain), (3, LatchKind::Super)] {
         let db = database(latches);
         let tree = Subject::new(&db, 0).tree;
         let models: Vec<BTreeMap<Vec<u8>, Row>> = std::thread::scope(|scope| {

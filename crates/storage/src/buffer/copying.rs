@@ -71,9 +71,9 @@ impl BufferPool {
     /// The page as its frame has it, sealed; false if no frame does.
     fn copy_frame(&self, id: PageId, to: &mut [u8; PAGE_SIZE]) -> bool {
         let Some(frame) = self.get(id) else { return false };
-        let _ = frame.latch.lock_shared();
+        let share = frame.latch.lock_shared();
         let there = frame.page_id() == id && frame.bytes().copy_to(0, to);
-        frame.latch.unlock_shared();
+        drop(share);
         if there {
             header::seal(to);
         }

@@ -6,10 +6,9 @@ use crate::base::sync::plain::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::cell::UnsafeCell;
 
 use super::replacement::Uses;
-use crate::base::config::LatchKind;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
-use crate::latch::{Latch, ReadGuard, Version};
+use crate::latch::{Latch, Latching, ReadGuard, Version};
 use crate::page::{PageMut, PageRef};
 
 /// A page in memory and the pool's data about it.
@@ -56,8 +55,8 @@ impl Frame {
 
     /// Begins to read.
     #[inline]
-    pub(crate) fn read(&self, kind: LatchKind) -> FrameRead<'_> {
-        FrameRead { frame: self, guard: ReadGuard::new(&self.latch, kind) }
+    pub(crate) fn read(&self, latching: &Latching) -> FrameRead<'_> {
+        FrameRead { frame: self, guard: ReadGuard::new(&self.latch, latching) }
     }
 
     /// Waits for the exclusive latch.

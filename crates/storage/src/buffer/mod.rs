@@ -54,6 +54,7 @@ use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::point::Points;
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
+use crate::latch::{Latching, PROMOTE_AT};
 
 pub(crate) use self::cleaner::{CleanGoal, CleanStep};
 pub(crate) use self::copying::CopyReader;
@@ -76,6 +77,10 @@ pub(crate) struct PoolOptions {
     pub(crate) frames: usize,
     /// How readers exclude writers.
     pub(crate) latches: LatchKind,
+    /// Reads that promote a latch, under [`LatchKind::Super`].
+    pub(crate) promote_at: u16,
+    /// Reader words that a superlatch has, at most [`MOST_WORDS`](crate::latch::MOST_WORDS).
+    pub(crate) latch_words: usize,
     /// Whether pages are checked when they are read. They are sealed in any case.
     pub(crate) checksums: bool,
     /// Whether the content of pages is checked when they are read: see [`crate::page::sound`].
@@ -92,6 +97,8 @@ impl PoolOptions {
         PoolOptions {
             frames,
             latches: LatchKind::Optimistic,
+            promote_at: PROMOTE_AT,
+            latch_words: 2,
             checksums: true,
             sound: false,
             max_pages: if cfg!(miri) { 1 << 16 } else { 1 << 28 },
@@ -109,7 +116,7 @@ pub(crate) struct BufferPool {
     frames: Arena<Frame>,
     shortcuts: Shortcuts,
     /// How readers of frames keep writers away.
-    pub(crate) kind: LatchKind,
+    latching: Latching,
     points: Points,
     /// Free frames per shard below which the cleaner is called, and up to which it fills.
     reserve_low: usize,
@@ -166,6 +173,9 @@ impl BufferPool {
         poison: Arc<Poison>,
         hook: Arc<dyn Hook>,
     ) -> Result<BufferPool, StorageError> {
+        if options.latches == LatchKind::Super {
+            crate::latch::provide_words(options.latch_words);
+        }
         let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES);
         let large = count >= LARGE_FRAMES;
         let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
@@ -185,7 +195,7 @@ impl BufferPool {
             table,
             frames,
             shortcuts,
-            kind: options.latches,
+            latching: Latching::new(options.latches, options.promote_at),
             points: Points::new(&hook, options.latches),
             reserve_low: reserve_high / 2,
             reserve_high,
@@ -229,8 +239,8 @@ impl BufferPool {
 
     /// How readers exclude writers.
     #[inline]
-    pub(crate) fn latches(&self) -> LatchKind {
-        self.kind
+    pub(crate) fn latches(&self) -> &Latching {
+        &self.latching
     }
 
     /// The frame of this number, whatever page it holds now.

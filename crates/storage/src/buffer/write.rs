@@ -102,7 +102,7 @@ impl BufferPool {
             if frame.writing.swap(true, Ordering::AcqRel) {
                 continue;
             }
-            let version = frame.latch.lock_shared();
+            let (share, version) = frame.latch.lock_shared();
             let (id, recovery) = (frame.page_id(), frame.recovery_lsn.load(Ordering::Relaxed));
             let wanted = recovery != 0 && !id.is_none();
             if wanted {
@@ -113,7 +113,7 @@ impl BufferPool {
                 debug_assert_eq!(frame.bytes().id(), id, "a page to be written has lost its number");
                 batch.copies.push(Copied { frame: index, id, lsn, recovery: Lsn(recovery), version });
             }
-            frame.latch.unlock_shared();
+            drop(share);
             if !wanted {
                 frame.writing.store(false, Ordering::Release);
             }
@@ -186,12 +186,13 @@ impl BufferPool {
         for copied in &batch.copies {
             let frame = &self.frames.as_slice()[copied.frame as usize];
             // Under a share no other thread can mark the page dirty at the same time.
-            let unchanged = frame.latch.lock_shared() == copied.version;
+            let (share, version) = frame.latch.lock_shared();
+            let unchanged = version == copied.version;
             // The start of a record, as restart reads from there: the copy's last one, since where the next begins is
             // unknown.
             let recovery = if unchanged { 0 } else { copied.recovery.0.max(copied.lsn.0) };
             frame.recovery_lsn.store(recovery, Ordering::Release);
-            frame.latch.unlock_shared();
+            drop(share);
         }
     }
 }

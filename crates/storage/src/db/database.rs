@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::duties::Duties;
 use super::files::{self, DirectoryContent, LogFront};
-use super::options::Options;
+use super::options::{Options, cores};
 use crate::base::checked::checked;
-use crate::base::config::{Background, Isolation, Service};
+use crate::base::config::{Background, Isolation, LatchKind, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
@@ -144,6 +144,8 @@ impl Database {
             Arc::new(files::open_pages(&*disk, control.database)?),
             PoolOptions {
                 latches: options.latches,
+                promote_at: options.promote_at,
+                latch_words: options.latch_words.unwrap_or_else(cores),
                 checksums: options.page_checksums,
                 sound: options.page_checksums,
                 ..PoolOptions::new(frames)
@@ -234,7 +236,6 @@ impl Database {
             clock: options.clock.clone(),
             durability: options.durability,
             isolation: options.isolation,
-            latches: options.latches,
             driven,
         })
     }
@@ -350,6 +351,7 @@ impl Database {
     /// Counters since open.
     pub fn stats(&self) -> Stats {
         let (log, pool, locks) = (self.core.log.stats(), self.core.pool.stats(), self.core.locks.stats());
+        let latches = self.core.pool.latches().stats();
         Stats {
             log_bytes: log.bytes,
             log_flushes: log.flushes,
@@ -362,8 +364,16 @@ impl Database {
             lock_waits: locks.waits,
             deadlocks: locks.deadlocks,
             escalations: locks.escalations,
+            latch_promotions: latches.promotions,
+            latch_demotions: latches.demotions,
+            latch_promotions_refused: latches.refused,
             checkpoints: self.duties.checkpointer.taken(),
         }
+    }
+
+    /// How readers of pages exclude writers, as it was opened.
+    pub fn latches(&self) -> LatchKind {
+        self.core.pool.latches().kind()
     }
 
     /// Where the files are.
@@ -441,4 +451,10 @@ pub struct Stats {
     pub escalations: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
+    /// Under [`LatchKind::Super`](crate::LatchKind::Super): latches that were promoted, and have had reader words then.
+    pub latch_promotions: u64,
+    /// Promoted latches that a writer or an eviction has demoted.
+    pub latch_demotions: u64,
+    /// Promotions that did not take place because the process had no more reader words: those latches stay plain.
+    pub latch_promotions_refused: u64,
 }

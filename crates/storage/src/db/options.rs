@@ -13,6 +13,7 @@ use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
 use crate::db::bounds::within;
 use crate::db::services::Services;
+use crate::latch::{MOST_WORDS, PROMOTE_AT};
 use crate::lock::NAME_BITS;
 use crate::recovery::progress::{OnRecovery, Recovery};
 use crate::table::declared::MAX_INDEXES;
@@ -31,6 +32,9 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) latches: LatchKind,
+    /// None: one for each core.
+    pub(crate) latch_words: Option<usize>,
+    pub(crate) promote_at: u16,
     pub(crate) background: Background,
     pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
@@ -95,6 +99,8 @@ impl Default for Options {
             durability: Durability::default(),
             isolation: Isolation::default(),
             latches: LatchKind::default(),
+            latch_words: None,
+            promote_at: PROMOTE_AT,
             background: Background::default(),
             services: None,
             checkpoint_bytes: 2048 << 20,
@@ -145,6 +151,21 @@ impl Options {
     /// How readers of pages exclude writers.
     pub fn latches(mut self, latches: LatchKind) -> Options {
         self.latches = latches;
+        self
+    }
+
+    /// Reader words of a promoted latch under [`LatchKind::Super`], 1 to 128 and at least one for each core that this
+    /// process may run on, which is the default. Each takes 64 bytes per promoted latch. Threads beyond that number share
+    /// words. The words of all databases of a process are one table; the largest number asked for holds for all.
+    pub fn latch_words(mut self, words: usize) -> Options {
+        self.latch_words = Some(words);
+        self
+    }
+
+    /// Reads that promote a latch under [`LatchKind::Super`]: for tests that want many promotions.
+    #[doc(hidden)]
+    pub fn promote_at(mut self, reads: u16) -> Options {
+        self.promote_at = reads.max(1);
         self
     }
 
@@ -286,6 +307,9 @@ impl Options {
             return Err(OpenError::Setting { setting: "services", what });
         }
         within("transactions", self.transactions, &TRANSACTIONS)?;
+        if self.latches == LatchKind::Super {
+            words_suffice(self.latch_words, cores())?;
+        }
         if !self.bounded {
             return Ok(());
         }
@@ -293,6 +317,29 @@ impl Options {
         within("log_buffer", self.ring_bytes, &(LEAST_LOG_BUFFER..=MOST_LOG_BUFFER))?;
         within("lock_table", self.lock_buckets, &LOCK_BUCKETS)
     }
+}
+
+/// Cores that this process may run on.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Refuses superlatches without a word for each core.
+fn words_suffice(words: Option<usize>, cores: usize) -> Result<(), OpenError> {
+    let setting = "latch_words";
+    if cores > MOST_WORDS {
+        let what = format!(
+            "superlatches have at most {MOST_WORDS} reader words, one for each core, and there are {cores} cores; run on \
+             fewer cores (taskset), or choose latches 'optimistic' or 'plain'"
+        );
+        return Err(OpenError::Setting { setting, what });
+    }
+    let Some(words) = words else { return Ok(()) };
+    if words < cores {
+        let what = format!("{words}; each of the {cores} cores needs one: ask for {cores} to {MOST_WORDS}");
+        return Err(OpenError::Setting { setting, what });
+    }
+    within(setting, words, &(1..=MOST_WORDS))
 }
 
 impl Debug for Options {
@@ -304,5 +351,19 @@ impl Debug for Options {
             .field("latches", &self.latches)
             .field("background", &self.background)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn superlatches_need_a_word_for_each_core() {
+        let told = |words, cores| words_suffice(words, cores).map_err(|e| e.to_string());
+        assert_eq!((told(None, 1), told(None, MOST_WORDS), told(Some(8), 8)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(told(Some(2), 4).unwrap_err(), "latch_words: 2; each of the 4 cores needs one: ask for 4 to 128");
+        assert!(told(None, MOST_WORDS + 1).unwrap_err().contains("129 cores; run on fewer cores (taskset)"));
+        assert_eq!(told(Some(129), 4).unwrap_err(), "latch_words: 129; at most 128 is possible");
     }
 }

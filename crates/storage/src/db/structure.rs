@@ -242,7 +242,7 @@ impl<'a, P: FnMut(u64, u64) -> ControlFlow<()>> Walk<'a, P> {
         loop {
             match self.core.pool.get_or_load(id) {
                 Ok(frame) => {
-                    let read = frame.read(self.core.latches);
+                    let read = frame.read(self.core.pool.latches());
                     let copied = read.page().copy_to(0, copy.as_bytes_mut());
                     if frame.page_id() == id && copied && read.is_valid() {
                         break;

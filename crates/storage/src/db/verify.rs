@@ -46,7 +46,7 @@ pub(super) fn walk(core: &Core, catalog: &Catalog) -> Result<(), StorageError> {
         if id.is_none() || !seen.insert(id) {
             continue;
         }
-        let read = core.pool.get_or_load(id)?.read(core.latches);
+        let read = core.pool.get_or_load(id)?.read(core.pool.latches());
         let page = read.page();
         let before = waiting.len();
         match page.kind() {

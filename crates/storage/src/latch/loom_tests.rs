@@ -10,6 +10,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::*;
+use crate::base::config::LatchKind;
 
 /// A page of two words that are equal whenever no writer holds the latch.
 #[derive(Default)]
@@ -129,9 +130,9 @@ fn loom_writers_exclude_writers() {
 fn loom_writers_exclude_shares_and_shares_do_not_exclude_each_other() {
     model(|page| {
         let read = |page: &Page| {
-            page.latch.lock_shared();
+            let share = page.latch.lock_shared();
             assert_eq!(page.words(), [page.latched(); 2]);
-            page.latch.unlock_shared();
+            drop(share);
         };
         let reader = spawn(page, read);
         page.latch.lock_exclusive();
@@ -148,10 +149,10 @@ fn loom_an_upgrade_waits_for_shares_and_keeps_its_version() {
     model(|page| {
         let version = page.latch.optimistic();
         let reader = spawn(page, |page| {
-            page.latch.lock_shared();
+            let share = page.latch.lock_shared();
             let seen = page.latched();
             assert_eq!(page.latched(), seen);
-            page.latch.unlock_shared();
+            drop(share);
         });
         // A share does not count as a change.
         assert!(page.latch.upgrade(version));
@@ -174,8 +175,8 @@ fn loom_versions_never_go_back() {
             }
         });
         let first = page.latch.optimistic();
-        let shared = page.latch.lock_shared();
-        page.latch.unlock_shared();
+        let (share, shared) = page.latch.lock_shared();
+        drop(share);
         let last = page.latch.optimistic();
         assert!(first.0 <= shared.0 && shared.0 <= last.0);
         assert!(first == last || !page.latch.validate(first));
@@ -190,13 +191,227 @@ fn loom_versions_never_go_back() {
 fn loom_a_latch_without_its_fence_is_found_out() {
     model(|page| {
         let writer = spawn(page, |page| {
-            let word = page.latch.0.load(Ordering::Relaxed);
+            let word = page.latch.word.load(Ordering::Relaxed);
             // As `try_lock_exclusive`, but for `writes_follow`.
-            page.latch.0.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).unwrap();
+            page.latch.word.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).unwrap();
             page.write(1);
             page.latch.unlock_exclusive();
         });
         read_optimistically(page);
+        writer.join().unwrap();
+    });
+}
+
+// Superlatches. A latch is promoted by the first reader here that finds no other.
+
+/// Reads under a share and looks whether a writer is there at the same time.
+fn read_super(page: &Page, latching: &Latching) -> u64 {
+    let guard = ReadGuard::new(&page.latch, latching);
+    let seen = page.latched();
+    assert_eq!(page.words(), [seen; 2], "a torn read under a share");
+    assert!(guard.is_valid());
+    seen
+}
+
+fn write(page: &Page) {
+    page.latch.lock_exclusive();
+    let next = page.latched() + 1;
+    page.write(next);
+    page.latch.unlock_exclusive();
+}
+
+/// A model whose latches are superlatches; `promoted`: the latch is one already.
+fn super_model(promoted: bool, f: impl Fn(&Arc<Page>, &Arc<Latching>) + Sync + Send + 'static) {
+    model(move |page| {
+        let latching = Arc::new(Latching::new(LatchKind::Super, 1));
+        if promoted {
+            read_super(page, &latching);
+            assert!(page.latch.is_promoted());
+        }
+        f(page, &latching);
+        // Whatever happened, it ends as a latch without holders, and no set of words is lost.
+        assert!(page.latch.try_lock_exclusive(), "a share was never given back");
+        page.latch.unlock_unchanged();
+        let stats = latching.stats();
+        assert_eq!((stats.promotions, stats.refused), (stats.demotions, 0));
+    });
+}
+
+/// A reader in another thread.
+fn spawn_reader(page: &Arc<Page>, latching: &Arc<Latching>) -> thread::JoinHandle<u64> {
+    let latching = latching.clone();
+    spawn(page, move |page| read_super(page, &latching))
+}
+
+#[test]
+fn loom_a_promotion_loses_no_reader() {
+    super_model(false, |page, latching| {
+        let reader = spawn_reader(page, latching);
+        read_super(page, latching);
+        write(page);
+        assert!(reader.join().unwrap() <= 1);
+        assert_eq!(page.latched(), 1);
+    });
+}
+
+#[test]
+fn loom_a_promotion_meets_a_writer() {
+    super_model(false, |page, latching| {
+        let writer = spawn(page, write);
+        let seen = read_super(page, latching);
+        writer.join().unwrap();
+        assert!(seen <= 1);
+        assert_eq!(read_super(page, latching), 1);
+    });
+}
+
+#[test]
+fn loom_a_demotion_meets_a_reader_that_arrives() {
+    super_model(true, |page, latching| {
+        let reader = spawn_reader(page, latching);
+        write(page);
+        assert!(reader.join().unwrap() <= 1);
+        assert_eq!(page.latched(), 1);
+    });
+}
+
+#[test]
+fn loom_two_writers_demote_once() {
+    super_model(true, |page, latching| {
+        let other = spawn(page, write);
+        write(page);
+        other.join().unwrap();
+        assert_eq!(page.latched(), 2);
+        assert_eq!(latching.stats().demotions, 1);
+    });
+}
+
+#[test]
+fn loom_an_upgrade_of_a_promoted_latch_waits_for_readers_and_keeps_its_version() {
+    super_model(true, |page, latching| {
+        let reader = spawn_reader(page, latching);
+        let guard = ReadGuard::new(&page.latch, latching);
+        let seen = page.latched();
+        assert!(guard.upgrade(), "a promotion or a share has counted as a change");
+        assert_eq!(page.latched(), seen);
+        page.write(seen + 1);
+        page.latch.unlock_exclusive();
+        assert!(reader.join().unwrap() <= 1);
+    });
+}
+
+#[test]
+fn loom_an_attempt_that_gives_way_leaves_the_readers_alone() {
+    super_model(true, |page, latching| {
+        let reader = spawn_reader(page, latching);
+        // As an eviction: the page goes, or nothing has happened.
+        let evicted = page.latch.try_lock_exclusive();
+        if evicted {
+            page.write(7);
+            page.latch.unlock_exclusive();
+        }
+        let seen = reader.join().unwrap();
+        assert!(seen == 0 || (evicted && seen == 7));
+    });
+}
+
+#[test]
+fn loom_optimistic_readers_do_not_see_promotions() {
+    super_model(true, |page, latching| {
+        let writer = spawn(page, write);
+        read_optimistically(page);
+        writer.join().unwrap();
+        let version = page.latch.optimistic();
+        read_super(page, latching);
+        assert!(page.latch.is_promoted() && page.latch.validate(version));
+    });
+}
+
+/// A reader that is late for one latch counts itself in the set that another latch has by now.
+#[test]
+fn loom_a_late_reader_of_a_set_disturbs_no_other_latch() {
+    super_model(true, |page, latching| {
+        let reader = spawn_reader(page, latching);
+        write(page);
+        let other = Arc::new(Page::default());
+        read_super(&other, latching);
+        assert!(other.latch.is_promoted());
+        write(&other);
+        assert!(reader.join().unwrap() <= 1);
+        assert_eq!(other.latched(), 1);
+    });
+}
+
+/// The canary of `skip-second-look`: the reader trusts what it saw before it counted itself.
+#[test]
+#[should_panic(expected = "")]
+fn loom_a_reader_that_does_not_look_again_is_found_out() {
+    super_model(true, |page, _| {
+        let reader = spawn(page, |page| {
+            let word = page.latch.word.load(Ordering::Relaxed);
+            if word & (EXCLUSIVE | PROMOTED) == PROMOTED {
+                let set = (word & MOST_READERS) >> 1;
+                let readers = words::word(words::own_row(), set as usize);
+                readers.fetch_add(READER, Ordering::SeqCst);
+                page.latched();
+                readers.fetch_sub(READER, Ordering::Release);
+            }
+        });
+        write(page);
+        reader.join().unwrap();
+    });
+}
+
+/// The canaries of `skip-reader-word` and `demote-over-readers`: the writer looks at so many of the words.
+fn demote_after_a_look_at(words: usize) {
+    super_model(true, move |page, latching| {
+        let reader = spawn_reader(page, latching);
+        let word = page.latch.word.load(Ordering::Relaxed);
+        let taken =
+            page.latch.word.compare_exchange(word, word | EXCLUSIVE, Ordering::SeqCst, Ordering::Relaxed).is_ok();
+        if taken {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+            let set = ((word & MOST_READERS) >> 1) as usize;
+            let free = words::of_set(set).take(words).all(|readers| readers.load(Ordering::SeqCst) == 0);
+            if free {
+                page.write(1);
+            }
+            page.latch.word.store(word, Ordering::Release);
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_writer_that_looks_at_all_words_is_right() {
+    demote_after_a_look_at(usize::MAX);
+}
+
+#[test]
+#[should_panic(expected = "")]
+fn loom_a_writer_that_skips_a_word_is_found_out() {
+    demote_after_a_look_at(2);
+}
+
+#[test]
+#[should_panic(expected = "")]
+fn loom_a_writer_that_looks_at_no_word_is_found_out() {
+    demote_after_a_look_at(0);
+}
+
+/// The canary of `promote-over-readers`: the share that the latch's word counted is lost.
+#[test]
+#[should_panic(expected = "")]
+fn loom_a_promotion_over_readers_is_found_out() {
+    super_model(false, |page, _| {
+        let (share, _) = page.latch.lock_shared();
+        let set = words::take(&Default::default()).unwrap_or_default() as u64;
+        let word = page.latch.word.load(Ordering::Relaxed);
+        let promoted = word & VERSION_MASK | PROMOTED | set << 1;
+        page.latch.word.compare_exchange(word, promoted, Ordering::SeqCst, Ordering::Relaxed).unwrap();
+        let writer = spawn(page, write);
+        page.latched();
+        drop(share);
         writer.join().unwrap();
     });
 }

@@ -1,46 +1,44 @@
-//! Latches: short-term protection of one page in memory.
-//!
-//! One 64-bit word serves both latch kinds, so one B+tree code serves both:
-//!
-//! ```text
-//!  63            16 15           1 0
-//! +----------------+--------------+-+
-//! | version        | readers      |X|
-//! +----------------+--------------+-+
-//! ```
-//!
-//! * `X`: one holder may write. Releasing it adds one to the version.
-//! * `readers`: holders of the shared mode (every reader under `plain`; the cleaner under both).
-//! * `version`: changes exactly when a holder of `X` has released. It never goes back, also not when
-//!   the frame is given to another page, so a stale reader can never validate by accident.
-//!
-//! An **optimistic** reader takes nothing: it notes the version while `X` is clear, reads, and then
-//! asks whether the version is still the same ([`ReadGuard::is_valid`]). What it read before a
-//! successful validation may be torn and must only be used in ways that are safe for any bytes.
-//!
-//! Rules:
-//! 1. No latch is held across a wait for a lock, for I/O or for the log's durability.
-//! 2. Latches are taken from the root downwards and from left to right; a holder that wants
-//!    anything else must try, and release all latches when it fails.
-//! 3. A shared holder never upgrades while keeping its share: [`ReadGuard::upgrade`] releases the share, takes the
-//!    exclusive mode and fails when the version has moved.
+#![doc = include_str!("README.md")]
 
-#![allow(unsafe_code)]
+mod guard;
+#[cfg(feature = "measure")]
+pub(crate) mod measure;
+mod share;
+mod stats;
+mod superlatch;
+mod words;
 
-use crate::base::config::LatchKind;
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+use self::superlatch::{Heat, PROMOTED};
 use crate::base::latches::note;
 use crate::base::sync::Backoff;
 use crate::base::sync::word::{AtomicU64, Ordering, fence};
 
+pub(crate) use self::guard::{Latching, ReadGuard};
+pub(crate) use self::share::Share;
+pub(crate) use self::stats::LatchStats;
+pub(crate) use self::superlatch::PROMOTE_AT;
+pub(crate) use self::words::{MOST_WORDS, provide as provide_words};
+
 const EXCLUSIVE: u64 = 1;
 const READER: u64 = 2;
+/// Shares, or, with [`PROMOTED`], where they are counted.
 const READERS: u64 = 0xFFFE;
+const MOST_READERS: u64 = READERS & !PROMOTED;
 const VERSION: u64 = 1 << 16;
 const VERSION_MASK: u64 = !(VERSION - 1);
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub(crate) struct Latch(AtomicU64);
+pub(crate) struct Latch {
+    word: AtomicU64,
+    /// Written by readers under [`LatchKind::Super`](crate::LatchKind::Super) only.
+    heat: Heat,
+}
 
 /// A version as an optimistic reader notes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +53,7 @@ impl Latch {
     /// The version, once no writer holds the latch.
     #[inline]
     pub(crate) fn optimistic(&self) -> Version {
-        let word = self.0.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::Acquire);
         if word & EXCLUSIVE == 0 { Version(word & VERSION_MASK) } else { self.optimistic_slow() }
     }
 
@@ -63,7 +61,7 @@ impl Latch {
     fn optimistic_slow(&self) -> Version {
         let mut backoff = Backoff::default();
         loop {
-            let word = self.0.load(Ordering::Acquire);
+            let word = self.word.load(Ordering::Acquire);
             if word & EXCLUSIVE == 0 {
                 return Version(word & VERSION_MASK);
             }
@@ -76,14 +74,14 @@ impl Latch {
     pub(crate) fn validate(&self, version: Version) -> bool {
         // Orders the reads of page bytes before the second look at the word.
         fence(Ordering::Acquire);
-        let word = self.0.load(Ordering::Relaxed);
+        let word = self.word.load(Ordering::Relaxed);
         word & (VERSION_MASK | EXCLUSIVE) == version.0
     }
 
     /// Takes the exclusive mode if nothing has been written since `version`; waits for readers, not for writers.
     #[inline]
     pub(crate) fn upgrade(&self, version: Version) -> bool {
-        if self.0.compare_exchange(version.0, version.0 | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+        if self.word.compare_exchange(version.0, version.0 | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             writes_follow();
             return true;
         }
@@ -94,23 +92,33 @@ impl Latch {
     #[inline]
     pub(crate) fn try_upgrade(&self, version: Version) -> bool {
         let taken =
-            self.0.compare_exchange(version.0, version.0 | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            self.word.compare_exchange(version.0, version.0 | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if taken {
             writes_follow();
+            return true;
         }
-        taken
+        self.try_upgrade_promoted(version)
+    }
+
+    #[cold]
+    fn try_upgrade_promoted(&self, version: Version) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        word & (VERSION_MASK | EXCLUSIVE) == version.0 && self.try_lock_promoted(word)
     }
 
     #[cold]
     fn upgrade_slow(&self, version: Version) -> bool {
         let mut backoff = Backoff::default();
         loop {
-            let word = self.0.load(Ordering::Relaxed);
+            let word = self.word.load(Ordering::Relaxed);
             if word & (VERSION_MASK | EXCLUSIVE) != version.0 {
                 return false;
             }
+            if self.lock_promoted(word) {
+                return true;
+            }
             if word & READERS == 0
-                && self.0.compare_exchange_weak(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                && self.word.compare_exchange_weak(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 writes_follow();
                 return true;
@@ -122,7 +130,7 @@ impl Latch {
     /// Takes the exclusive mode, waiting for the threads that hold the latch.
     pub(crate) fn lock_exclusive(&self) {
         let mut backoff = Backoff::default();
-        while !self.try_lock_exclusive() {
+        while !self.try_lock_exclusive() && !self.lock_promoted(self.word.load(Ordering::Relaxed)) {
             backoff.pause();
         }
     }
@@ -130,70 +138,73 @@ impl Latch {
     /// Takes the exclusive mode if no thread holds the latch.
     #[inline]
     pub(crate) fn try_lock_exclusive(&self) -> bool {
-        let word = self.0.load(Ordering::Relaxed);
+        let word = self.word.load(Ordering::Relaxed);
         let taken = word & (EXCLUSIVE | READERS) == 0
-            && self.0.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            && self.word.compare_exchange(word, word | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if taken {
             writes_follow();
+            return true;
         }
-        taken
+        self.try_lock_promoted(word)
     }
 
     /// Gives the exclusive mode back; the version moves on. Only its holder may call this.
     #[inline]
     pub(crate) fn unlock_exclusive(&self) -> Version {
-        let word = self.0.load(Ordering::Relaxed);
+        let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & EXCLUSIVE != 0);
         note(-1);
         let next = (word & VERSION_MASK).wrapping_add(VERSION);
-        self.0.store(next, Ordering::Release);
+        self.word.store(next, Ordering::Release);
         Version(next)
     }
 
     /// Gives the exclusive mode back after having written nothing: the version stays.
     #[inline]
     pub(crate) fn unlock_unchanged(&self) {
-        let word = self.0.load(Ordering::Relaxed);
+        let word = self.word.load(Ordering::Relaxed);
         debug_assert!(word & EXCLUSIVE != 0);
         note(-1);
-        self.0.store(word & VERSION_MASK, Ordering::Release);
+        self.word.store(word & VERSION_MASK, Ordering::Release);
     }
 
-    /// Takes the shared mode, waiting for a writer; returns the version that holds meanwhile.
-    pub(crate) fn lock_shared(&self) -> Version {
+    /// Takes a share, waiting for a writer; returns the version that holds meanwhile. Counts nothing and promotes nothing,
+    /// but takes a share of a promoted latch as well: the cleaner and copies read pages so under every kind.
+    pub(crate) fn lock_shared(&self) -> (Share<'_>, Version) {
         let mut backoff = Backoff::default();
         loop {
-            let word = self.0.load(Ordering::Relaxed);
-            if word & EXCLUSIVE == 0
-                && word & READERS != READERS
-                && self.0.compare_exchange_weak(word, word + READER, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
-                note(1);
-                return Version(word & VERSION_MASK);
+            let word = self.word.load(Ordering::Relaxed);
+            if let Some(held) = self.try_share_plain(word).or_else(|| self.try_share_in_background(word)) {
+                return held;
             }
             backoff.pause();
         }
     }
 
-    /// Takes the shared mode if no writer holds the latch.
-    #[cfg(test)]
-    pub(crate) fn try_lock_shared(&self) -> Option<Version> {
-        let word = self.0.load(Ordering::Relaxed);
-        (word & EXCLUSIVE == 0
-            && word & READERS != READERS
-            && self.0.compare_exchange(word, word + READER, Ordering::Acquire, Ordering::Relaxed).is_ok())
-        .then(|| {
+    /// Takes a share that the latch's own word counts, if that is still as it was seen.
+    #[inline(always)]
+    fn try_share_plain(&self, word: u64) -> Option<(Share<'_>, Version)> {
+        let taken = word & (EXCLUSIVE | PROMOTED) == 0
+            && word & READERS != MOST_READERS
+            && self.word.compare_exchange_weak(word, word + READER, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        taken.then(|| {
             note(1);
-            Version(word & VERSION_MASK)
+            (Share(&self.word), Version(word & VERSION_MASK))
         })
     }
 
-    /// Gives the shared mode back.
-    #[inline]
-    pub(crate) fn unlock_shared(&self) {
-        note(-1);
-        let before = self.0.fetch_sub(READER, Ordering::Release);
-        debug_assert!(before & READERS != 0);
+    /// Takes a share that a reader word counts, if there is one and no writer.
+    #[cold]
+    fn try_share_in_background(&self, word: u64) -> Option<(Share<'_>, Version)> {
+        let is_open = word & (EXCLUSIVE | PROMOTED) == PROMOTED;
+        if is_open { self.try_share_promoted(word, words::background_row()) } else { None }
+    }
+
+    /// Takes a share if no writer holds the latch.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn try_lock_shared(&self) -> Option<(Share<'_>, Version)> {
+        let word = self.word.load(Ordering::Relaxed);
+        self.try_share_plain(word).or_else(|| self.try_share_in_background(word))
     }
 }
 
@@ -203,161 +214,4 @@ impl Latch {
 fn writes_follow() {
     fence(Ordering::Release);
     note(1);
-}
-
-/// A reader's hold on a latch: a noted version, and a share under [`LatchKind::Plain`].
-#[derive(Debug)]
-pub(crate) struct ReadGuard<'a> {
-    latch: &'a Latch,
-    version: Version,
-    shared: bool,
-}
-
-impl<'a> ReadGuard<'a> {
-    /// Begins to read under the latch kind in force.
-    #[inline]
-    pub(crate) fn new(latch: &'a Latch, kind: LatchKind) -> ReadGuard<'a> {
-        // An optimistic read is a data race by the language's definition: see `page::access`.
-        let kind = if cfg!(any(miri, race_free)) { LatchKind::Plain } else { kind };
-        match kind {
-            LatchKind::Optimistic => ReadGuard { latch, version: latch.optimistic(), shared: false },
-            LatchKind::Plain => ReadGuard { latch, version: latch.lock_shared(), shared: true },
-        }
-    }
-
-    /// Whether everything read so far through this guard was stable.
-    #[inline]
-    pub(crate) fn is_valid(&self) -> bool {
-        self.shared || self.latch.validate(self.version)
-    }
-
-    /// The version noted.
-    #[inline]
-    pub(crate) fn version(&self) -> Version {
-        self.version
-    }
-
-    /// Not inlined: readers hold nothing unless latches are plain, and guards are dropped in many places.
-    #[cold]
-    fn let_go(&self) {
-        self.latch.unlock_shared();
-    }
-
-    /// Exchanges reading for writing; false if the page has changed since the guard was made.
-    #[inline]
-    pub(crate) fn upgrade(mut self) -> bool {
-        if self.shared {
-            self.shared = false;
-            self.latch.unlock_shared();
-        }
-        self.latch.upgrade(self.version)
-    }
-}
-
-impl Drop for ReadGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.shared {
-            self.let_go();
-        }
-    }
-}
-
-#[cfg(all(test, loom))]
-mod loom_tests;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::latches::assert_none_held;
-
-    #[test]
-    fn a_write_moves_the_version_and_fails_readers() {
-        let latch = Latch::default();
-        let seen = latch.optimistic();
-        assert!(latch.validate(seen));
-        latch.lock_exclusive();
-        assert!(!latch.validate(seen));
-        latch.unlock_exclusive();
-        assert!(!latch.validate(seen));
-        assert!(!latch.upgrade(seen));
-        let now = latch.optimistic();
-        assert!(latch.upgrade(now));
-        latch.unlock_unchanged();
-        assert!(latch.validate(now));
-    }
-
-    #[test]
-    fn shares_do_not_disturb_optimistic_readers_and_keep_writers_out() {
-        let latch = Latch::default();
-        let seen = latch.optimistic();
-        latch.lock_shared();
-        assert!(latch.validate(seen));
-        assert!(!latch.try_lock_exclusive());
-        latch.unlock_shared();
-        assert!(latch.try_lock_exclusive());
-        assert!(latch.try_lock_shared().is_none());
-        latch.unlock_exclusive();
-    }
-
-    #[test]
-    #[cfg(debug_assertions)]
-    fn the_latches_a_thread_holds_are_counted() {
-        // In a thread of its own: other tests leak latches that they hold, and may run on the same thread.
-        std::thread::spawn(|| {
-            let (a, b) = (Latch::default(), Latch::default());
-            assert_none_held("the start");
-            a.lock_exclusive();
-            let share = ReadGuard::new(&b, LatchKind::Plain);
-            let caught = std::panic::catch_unwind(|| assert_none_held("a point"));
-            let text = *caught.unwrap_err().downcast::<String>().unwrap();
-            assert!(text.contains("a latch is held at a point"), "{text}");
-            a.unlock_unchanged();
-            assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
-            assert!(share.upgrade());
-            assert!(std::panic::catch_unwind(|| assert_none_held("a point")).is_err());
-            b.unlock_exclusive();
-            assert_none_held("the end");
-            // An optimistic reader holds nothing; without optimistic reads it takes a share.
-            if !cfg!(any(miri, race_free)) {
-                let _read = ReadGuard::new(&a, LatchKind::Optimistic);
-                assert_none_held("a read section");
-            }
-        })
-        .join()
-        .unwrap();
-    }
-
-    #[test]
-    fn exclusive_is_exclusive_between_threads() {
-        struct Cell(Latch, std::cell::UnsafeCell<[u64; 8]>);
-        // SAFETY: the cell's content is only touched under the latch, or read optimistically as in pages.
-        unsafe impl Sync for Cell {}
-        let cell = Cell(Latch::default(), std::cell::UnsafeCell::new([0; 8]));
-        let cell = &cell;
-        let rounds: u64 = if cfg!(miri) { 50 } else { 20_000 };
-        std::thread::scope(|s| {
-            for _ in 0..2 {
-                s.spawn(|| {
-                    for _ in 0..rounds {
-                        cell.0.lock_exclusive();
-                        // SAFETY: the exclusive mode is held.
-                        unsafe { (*cell.1.get()).iter_mut().for_each(|x| *x += 1) };
-                        cell.0.unlock_exclusive();
-                    }
-                });
-            }
-            s.spawn(|| {
-                for _ in 0..rounds {
-                    let guard = ReadGuard::new(&cell.0, LatchKind::Plain);
-                    // SAFETY: a share is held.
-                    let all = unsafe { *cell.1.get() };
-                    drop(guard);
-                    assert!(all.iter().all(|x| *x == all[0]));
-                }
-            });
-        });
-        // SAFETY: all threads have ended.
-        assert_eq!(unsafe { (*cell.1.get())[0] }, 2 * rounds);
-    }
 }

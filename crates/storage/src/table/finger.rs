@@ -97,7 +97,7 @@ impl<'db> Txn<'db> {
         if !continues {
             return None;
         }
-        let read = core.pool.frame(finger.frame).read(core.latches);
+        let read = core.pool.frame(finger.frame).read(core.pool.latches());
         if read.version() == finger.version {
             return Some(LeafAt { read, position: usize::from(finger.position) + 1, exact: false });
         }

@@ -83,7 +83,7 @@ pub(super) fn locate<'db>(
     key: &[u8],
 ) -> Result<LeafAt<'db>, StorageError> {
     if let Some(memo) = memo {
-        let read = core.pool.frame(memo.spot.frame).read(core.latches);
+        let read = core.pool.frame(memo.spot.frame).read(core.pool.latches());
         if read.version() == memo.spot.version && is_place(read.page(), &memo, index, key) {
             return Ok(LeafAt { read, position: usize::from(memo.spot.position), exact: memo.exact });
         }

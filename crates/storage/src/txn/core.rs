@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::active::{SlotGuard, Slots};
 use super::undo::{Victim, roll_back};
 use crate::base::clock::Clock;
-use crate::base::config::{Durability, Isolation, LatchKind};
+use crate::base::config::{Durability, Isolation};
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{Age, Lsn, SlotId, TxnId};
@@ -32,7 +32,6 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
-    pub(crate) latches: LatchKind,
     /// Whether threads drive the log and the cleaner; if not, the waiting transaction does.
     pub(crate) driven: Arc<AtomicBool>,
 }

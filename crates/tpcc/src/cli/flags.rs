@@ -408,9 +408,12 @@ pub(crate) struct HistoryFlags {
     #[arg(help_heading = "Engine")]
     pub(crate) durability: Durability,
     /// How readers of a page keep writers away
-    #[arg(long, default_value = "optimistic", value_name = "optimistic|plain", hide_possible_values = true)]
+    #[arg(long, default_value = "optimistic", value_name = "optimistic|plain|super", hide_possible_values = true)]
     #[arg(help_heading = "Engine")]
     pub(crate) latches: Latches,
+    /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true, help_heading = "Engine")]
+    pub(crate) latch_words: Option<u64>,
     /// MiB of the buffer pool, at least 16
     #[arg(long, value_name = "MIB", default_value = "64", value_parser = number::<u64, LEAST_POOL_MIB, MOST_MIB>)]
     #[arg(allow_negative_numbers = true, help_heading = "Engine")]
@@ -569,8 +572,11 @@ pub(crate) struct TransactionFlags {
     #[arg(long, value_name = "LEVEL")]
     pub(crate) isolation: Option<Isolation>,
     /// How readers of a page keep writers away [default: optimistic]
-    #[arg(long, value_name = "optimistic|plain", hide_possible_values = true)]
+    #[arg(long, value_name = "optimistic|plain|super", hide_possible_values = true)]
     pub(crate) latches: Option<Latches>,
+    /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
+    #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true)]
+    pub(crate) latch_words: Option<u64>,
     /// Announce groups of rows, so that their cache misses overlap [default: on]
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     pub(crate) prefetch: Option<Switch>,

@@ -11,7 +11,7 @@ use crate::lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
 use crate::lab::tenants::{Access, TenantMix, TenantsPlan};
 use crate::workload::error::Error;
 use crate::workload::settings::{
-    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Length, RunConfig, Scheduler,
+    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Latches, Length, RunConfig, Scheduler,
     Scheduling, SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
@@ -64,6 +64,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
             durability: how.durability.unwrap_or(usual.durability),
             isolation: how.isolation.unwrap_or(usual.isolation),
             latches: how.latches.unwrap_or(usual.latches),
+            latch_words: latch_words(how.latch_words, how.latches)?,
             prefetch: how.prefetch.is_none_or(Switch::is_on),
             preload: how.preload.is_none_or(Switch::is_on),
             read_delay_us: how.read_delay_us.unwrap_or(0),
@@ -244,12 +245,27 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
         durability: flags.durability,
         isolation: flags.isolation,
         latches: flags.latches,
+        latch_words: latch_words(flags.latch_words, Some(flags.latches))?,
         prefetch: false,
         checkpoint_mib: 64,
         ..StoreConfig::usual(&flags.data, params.sessions as usize)
     };
     let (teams, scheduler) = teams(&flags.scheduling, flags.workers, params.sessions)?;
     Ok(HistoryConfig { store, params, teams, scheduler, form: flags.form, out: flags.out })
+}
+
+/// Reader words, which superlatches alone have, and of which each core needs one.
+fn latch_words(words: Option<u64>, latches: Option<Latches>) -> Result<Option<usize>, Error> {
+    let Some(words) = words else { return Ok(None) };
+    if latches != Some(Latches::Super) {
+        return Err(Error::usage(format!("--latch-words {words}: means nothing without '--latches super'")));
+    }
+    let cores = cores();
+    if (words as usize) < cores {
+        let what = format!("--latch-words {words}: each of the {cores} cores needs a word, so at least {cores}");
+        return Err(Error::usage(what).help("or run on fewer cores: taskset -c 0 tpcc .."));
+    }
+    Ok(Some(words as usize))
 }
 
 /// A number of `tpcc history` whose bound another flag gives.
@@ -347,6 +363,7 @@ fn floor_has_no(flags: &RunFlags) -> Result<(), Error> {
         ("--durability", how.durability.is_some()),
         ("--isolation", how.isolation.is_some()),
         ("--latches", how.latches.is_some()),
+        ("--latch-words", how.latch_words.is_some()),
         ("--prefetch", how.prefetch.is_some()),
         ("--preload", how.preload.is_some()),
         ("--read-delay-us", how.read_delay_us.is_some()),

@@ -141,6 +141,7 @@ pub(crate) fn run(
         speculation: measured.figures.speculation,
         log: log(&measured.figures, stats.completed()),
         pool: measured.figures.pool.map(|counters| model::Pool { hit_rate: hit_rate(&counters), counters }),
+        latches: measured.figures.latches,
         peak_rss_bytes: machine::peak_rss_bytes(),
         check: checked.map(check).unwrap_or_default(),
         rows: checked.and_then(rows),

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use crate::workload::counters::{
-    KindCounters, LogCounters, OperationCounters, PoolCounters, SpeculationCounters, TeamCounters, WorkCounters,
+    KindCounters, LatchCounters, LogCounters, OperationCounters, PoolCounters, SpeculationCounters, TeamCounters,
+    WorkCounters,
 };
 
 /// The `$id` of the schema of what a command writes.
@@ -381,6 +382,8 @@ pub(crate) struct Run {
     pub(crate) speculation: Option<SpeculationCounters>,
     pub(crate) log: Option<Log>,
     pub(crate) pool: Option<Pool>,
+    /// Null but with superlatches (`--latches super`).
+    pub(crate) latches: Option<LatchCounters>,
     pub(crate) peak_rss_bytes: Option<u64>,
     pub(crate) check: Check,
     /// Rows of each table, as checked; null when not checked.
@@ -506,6 +509,7 @@ mod tests {
         listed::<KindCounters>(&schema, "/$defs/Transaction");
         listed::<LogCounters>(&schema, "/$defs/Log");
         listed::<PoolCounters>(&schema, "/$defs/Pool");
+        listed::<LatchCounters>(&schema, "/$defs/LatchCounters");
         listed::<SpeculationCounters>(&schema, "/$defs/SpeculationCounters");
         listed::<TeamCounters>(&schema, "/$defs/Steps");
         listed::<OperationCounters>(&schema, "/$defs/TeamOperation");

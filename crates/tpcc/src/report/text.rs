@@ -74,6 +74,10 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
         }
         writeln!(to)?;
     }
+    if let Some(latches) = &run.latches {
+        let shown: Vec<_> = latches.shown().collect();
+        writeln!(to, "latches   {}", shown.join(", "))?;
+    }
     let memory = run.peak_rss_bytes.map_or("not available".to_owned(), |b| format!("{} MiB", grouped(b >> 20)));
     match &run.pool {
         Some(pool) => {

@@ -95,6 +95,15 @@ counters! {
         page_writes: "pages", "Pages written to the data files.", Wording::Not;
     }
 
+    /// Of superlatches, since the database was opened: most are promoted in the warm-up.
+    LatchCounters {
+        promotions: "latches", "Hot latches that got a reader word for each core.", Wording::Counted("promotion");
+        demotions: "latches", "Promoted latches that a writer or an eviction has demoted.",
+            Wording::Counted("demotion");
+        refused: "latches", "Hot latches that stayed plain because the process had no more reader words.",
+            Wording::IfAny("hot latch", "without reader words");
+    }
+
     /// Of transactions whose loops ran ahead of them.
     SpeculationCounters {
         ahead: "transactions", "Transactions whose loop ran ahead of them.", Wording::Before("ran ahead");

@@ -2,7 +2,7 @@
 //! become durable.
 
 use crate::workload::abort::EngineError;
-use crate::workload::counters::{Counters, LogCounters, PoolCounters, SpeculationCounters};
+use crate::workload::counters::{Counters, LatchCounters, LogCounters, PoolCounters, SpeculationCounters};
 use crate::workload::generate::input::Input;
 use crate::workload::ops::{Ops, Read};
 use crate::workload::txn::{self, Scratch, StepOrder, TxnResult};
@@ -91,6 +91,8 @@ pub(crate) struct EngineFigures {
     /// Whether the log is written past the system's cache.
     pub(crate) log_direct: Option<bool>,
     pub(crate) pool: Option<PoolCounters>,
+    /// Since the engine was opened; none but with superlatches.
+    pub(crate) latches: Option<LatchCounters>,
     pub(crate) speculation: Option<SpeculationCounters>,
 }
 
@@ -101,6 +103,7 @@ impl EngineFigures {
             log: self.log.zip(before.log).map(|(now, before)| now.since(&before)),
             log_direct: self.log_direct,
             pool: self.pool.zip(before.pool).map(|(now, before)| now.since(&before)),
+            latches: self.latches,
             speculation: self.speculation.zip(before.speculation).map(|(now, before)| now.since(&before)),
         }
     }

@@ -50,7 +50,7 @@ choice! {
         ReadCommitted = "read-committed",
     }
     /// Kind of page latch.
-    Latches { Optimistic = "optimistic", Plain = "plain" }
+    Latches { Optimistic = "optimistic", Plain = "plain", Super = "super" }
     /// Who drives the engine's services.
     Background { Threads = "threads", Inline = "inline" }
     /// What the transactions of a history do.
@@ -96,6 +96,8 @@ pub(crate) struct StoreConfig {
     pub(crate) isolation: Isolation,
     /// Kind of page latch.
     pub(crate) latches: Latches,
+    /// Reader words of a superlatch; none: one for each core.
+    pub(crate) latch_words: Option<usize>,
     /// Whether [`super::ops::Ops::prefetch`] does something.
     pub(crate) prefetch: bool,
     /// Whether to read the database into the pool before the warm-up.
@@ -249,6 +251,7 @@ impl StoreConfig {
             durability: Durability::Sync,
             isolation: Isolation::Serializable,
             latches: Latches::Optimistic,
+            latch_words: None,
             prefetch: true,
             preload: false,
             background: Background::Threads,

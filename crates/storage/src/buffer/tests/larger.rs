@@ -119,7 +119,7 @@ impl Worker<'_> {
         loop {
             let frame = self.pool.get_or_load(id).unwrap();
             if !write {
-                let read = frame.read(self.pool.kind);
+                let read = frame.read(self.pool.latches());
                 if frame.page_id() == id && read.is_valid() {
                     frame.touch();
                     return;

@@ -69,7 +69,7 @@ impl TestPool {
     fn try_value(&self, id: u32) -> Result<u64, StorageError> {
         loop {
             let frame = self.pool.get_or_load(PageId(id))?;
-            let read = frame.read(self.pool.kind);
+            let read = frame.read(self.pool.latches());
             if frame.page_id() != PageId(id) {
                 continue;
             }
@@ -181,7 +181,7 @@ fn readers_who_slept_through_eviction_notice() {
     t.make(1, 1);
     t.pool.flush_all().unwrap();
     let frame = t.pool.get(PageId(1)).unwrap();
-    let read = frame.read(LatchKind::Optimistic);
+    let read = frame.read(t.pool.latches());
     let mut seen = std::collections::HashSet::new();
     let mut owners = 0;
     for id in 2..400 {
@@ -209,7 +209,7 @@ fn eviction_alone_is_noticed_before_the_frame_is_used_again() {
     }
     t.pool.flush_all().unwrap();
     let frames: Vec<_> = (1..=16).map(|id| t.pool.get(PageId(id)).unwrap()).collect();
-    let reads: Vec<_> = frames.iter().map(|frame| frame.read(LatchKind::Optimistic)).collect();
+    let reads: Vec<_> = frames.iter().map(|frame| frame.read(t.pool.latches())).collect();
     let _reserved = t.pool.reserve(8).unwrap();
     let mut gone = 0;
     for id in 1..=16u32 {

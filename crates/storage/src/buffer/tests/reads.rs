@@ -112,8 +112,8 @@ fn while_a_page_is_read_a_mate_goes_on() {
 
 #[test]
 fn no_latch_is_held_while_the_disk_is_read() {
-    for latches in [LatchKind::Optimistic, LatchKind::Plain] {
-        let t = pool_over(file(), PoolOptions { latches, ..PoolOptions::new(16) });
+    for latches in [LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super] {
+        let t = pool_over(file(), PoolOptions { latches, promote_at: 1, ..PoolOptions::new(16) });
         // Every frame has had a page, and each of these references is stale by now.
         (1..=40).for_each(|id| assert_eq!(t.value(id), u64::from(id)));
         let stale: Vec<&Frame> = (0..16).map(|i| t.pool.frame(i)).collect();

@@ -45,7 +45,7 @@ fn read(t: &TestPool, shadow: &Shadow, id: u32) {
     loop {
         let least = shadow.values[id as usize].load(Ordering::Acquire);
         let frame = t.pool.get_or_load(PageId(id)).unwrap();
-        let read = frame.read(t.pool.kind);
+        let read = frame.read(t.pool.latches());
         if frame.page_id() != PageId(id) {
             continue;
         }
@@ -98,7 +98,7 @@ impl Hook for Cooperative {
 
 fn run(latches: LatchKind, seed: u64, rounds: u32, readers: usize) {
     println!("seed {seed}, {latches:?}, {readers} readers");
-    let options = PoolOptions { latches, ..PoolOptions::new(24) };
+    let options = PoolOptions { latches, promote_at: 1 + seed as u16 % 3, ..PoolOptions::new(24) };
     let t = pool_under(Arc::new(Cooperative::default()), Arc::default(), options);
     if readers > 0 {
         t.pool.open_readers();
@@ -193,8 +193,16 @@ fn updates_reads_and_evictions_agree_plain() {
 }
 
 #[test]
+fn updates_reads_and_evictions_agree_super() {
+    for seed in 30..34 {
+        run(LatchKind::Super, seed, if cfg!(miri) { 50 } else { 8_000 }, 0);
+    }
+}
+
+#[test]
 fn updates_reads_and_evictions_agree_where_others_read() {
-    for (seed, latches) in (20..24).zip([LatchKind::Optimistic, LatchKind::Plain].into_iter().cycle()) {
+    for (seed, latches) in (20..26).zip([LatchKind::Optimistic, LatchKind::Plain, LatchKind::Super].into_iter().cycle())
+    {
         run(latches, seed, if cfg!(miri) { 50 } else { 8_000 }, 2);
     }
 }

@@ -39,7 +39,7 @@ fn a_hit() {
         let read = ns_per(4 << 20, |i| {
             let id = ids[i & 0xFFFF];
             let frame = t.pool.get(id).unwrap();
-            let read = frame.read(LatchKind::Optimistic);
+            let read = frame.read(t.pool.latches());
             assert!(frame.page_id() == id);
             black_box(read.page().u64(64));
             assert!(read.is_valid());

@@ -16,6 +16,8 @@ pub struct Trial {
     pub params: Params,
     /// How readers of pages keep writers away.
     pub latches: LatchKind,
+    /// Reads that promote a superlatch.
+    pub promote_at: u16,
     /// Record locks of a transaction above which its table is locked.
     pub escalate_at: u32,
     /// The fibers that sessions are; none if they are threads.
@@ -61,6 +63,7 @@ impl Trial {
                 seed,
             },
             latches: if random.percent(75) { LatchKind::Optimistic } else { LatchKind::Plain },
+            promote_at: [1, 3, 30, 512][(seed / 12 % 4) as usize],
             escalate_at: if random.percent(15) { random.within(3, 20) } else { 5000 },
             teams: None,
         }
@@ -82,6 +85,12 @@ impl Trial {
         Ok(Trial { teams: Some(teams), ..self })
     }
 
+    /// The same trial with latches of this kind.
+    #[must_use]
+    pub fn with_latches(self, latches: LatchKind) -> Trial {
+        Trial { latches, ..self }
+    }
+
     /// Runs the sessions and judges what they wrote down.
     ///
     /// # Errors
@@ -94,6 +103,7 @@ impl Trial {
             .durability(Durability::Async)
             .background(Background::Threads)
             .latches(self.latches)
+            .promote_at(self.promote_at)
             .escalate_at(self.escalate_at)
             .transactions(self.params.sessions as usize + 2);
         let options = match &self.teams {

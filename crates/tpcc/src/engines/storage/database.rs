@@ -277,6 +277,7 @@ pub(crate) fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -
         .latches(match config.latches {
             Latches::Optimistic => storage::LatchKind::Optimistic,
             Latches::Plain => storage::LatchKind::Plain,
+            Latches::Super => storage::LatchKind::Super,
         })
         .background(match config.background {
             Background::Threads => storage::Background::Threads,
@@ -285,7 +286,10 @@ pub(crate) fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -
         .checkpoint_every(config.checkpoint_mib << 20)
         .page_checksums(config.page_checksums)
         .transactions(transactions);
-    Ok(options)
+    Ok(match config.latch_words {
+        Some(words) => options.latch_words(words),
+        None => options,
+    })
 }
 
 /// Says that a database is being recovered, and lets Ctrl-C break that off.

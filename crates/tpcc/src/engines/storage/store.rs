@@ -9,7 +9,7 @@ use zerocopy::FromBytes;
 use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
 use super::fiber_hook::StoreHook;
 use crate::workload::abort::{Abort, AbortCause, EngineError};
-use crate::workload::counters::{LogCounters, PoolCounters};
+use crate::workload::counters::{LatchCounters, LogCounters, PoolCounters};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::tables::TableMaker;
@@ -195,6 +195,11 @@ impl Engine for Store {
                 reads: stats.pool_reads,
                 evictions: stats.pool_evictions,
                 page_writes: stats.pool_writes,
+            }),
+            latches: (self.db.latches() == storage::LatchKind::Super).then_some(LatchCounters {
+                promotions: stats.latch_promotions,
+                demotions: stats.latch_demotions,
+                refused: stats.latch_promotions_refused,
             }),
             speculation: None,
         }

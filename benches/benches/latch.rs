@@ -1,0 +1,61 @@
+//! Reading one page under each kind of latch: alone, and with other threads that read the same page.
+//!
+//! `latch/read/super/1` is a promoted latch that no other thread uses; beside `latch/read/plain/1` it says what the way
+//! over a reader word costs. With threads, the time is that of a read in one of them while the others read as well; with
+//! more threads than cores they also wait for each other's time on a core.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+use storage::LatchKind;
+use storage::measure::MeasuredPage;
+
+const KINDS: [(&str, LatchKind); 3] =
+    [("optimistic", LatchKind::Optimistic), ("plain", LatchKind::Plain), ("super", LatchKind::Super)];
+
+fn read(c: &mut Criterion) {
+    let mut group = c.benchmark_group("latch/read");
+    for (name, kind) in KINDS {
+        for threads in [1_usize, 2, 4] {
+            let (page, over) = (MeasuredPage::new(kind), AtomicBool::new(false));
+            std::thread::scope(|scope| {
+                for _ in 1..threads {
+                    scope.spawn(|| {
+                        while !over.load(Ordering::Relaxed) {
+                            black_box(page.read());
+                        }
+                    });
+                }
+                group.bench_function(BenchmarkId::new(name, threads), |bench| bench.iter(|| page.read()));
+                over.store(true, Ordering::Relaxed);
+            });
+        }
+    }
+    group.finish();
+}
+
+/// A write of a page that nothing else uses: what a demotion adds, and the reads that earn the promotion again.
+fn write(c: &mut Criterion) {
+    let mut group = c.benchmark_group("latch/write");
+    for (name, kind) in KINDS {
+        let page = MeasuredPage::new(kind);
+        group.bench_function(name, |bench| bench.iter(|| page.write(black_box(1))));
+    }
+    let page = MeasuredPage::new(LatchKind::Super);
+    group.bench_function("super-demoting", |bench| {
+        bench.iter_batched(|| page.earn_promotion(), |()| page.write(black_box(1)), criterion::BatchSize::PerIteration);
+    });
+    group.finish();
+}
+
+fn settings() -> Criterion {
+    Criterion::default()
+        .measurement_time(Duration::from_millis(500))
+        .warm_up_time(Duration::from_millis(200))
+        .sample_size(20)
+}
+
+criterion_group! { name = benches; config = settings(); targets = read, write }
+criterion_main!(benches);

@@ -1,0 +1,27 @@
+//! One reader's share of a latch.
+
+use super::{READER, READERS};
+use crate::base::latches::note;
+use crate::base::sync::word::{AtomicU64, Ordering};
+
+/// A share of a latch: the word that counts it, the latch's own or, if it was promoted, the word of a core. Whichever
+/// thread ends it, the same word is counted down.
+#[derive(Debug)]
+pub(crate) struct Share<'a>(pub(super) &'a AtomicU64);
+
+impl Share<'_> {
+    /// Not inlined: readers hold nothing under optimistic latches, and guards are dropped in many places.
+    #[cold]
+    fn end(&self) {
+        note(-1);
+        let before = self.0.fetch_sub(READER, Ordering::Release);
+        debug_assert!(before & READERS != 0);
+    }
+}
+
+impl Drop for Share<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.end();
+    }
+}
