@@ -1,7 +1,6 @@
 //! The buffer pool.
 #![doc = include_str!("README.md")]
 
-pub(crate) mod arena;
 mod cleaner;
 mod copying;
 mod durable;
@@ -27,12 +26,12 @@ pub(crate) mod testing;
 mod tests;
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
 
-use self::arena::Arena;
 use self::cleaner::Cleaner;
 use self::copying::DirectWrites;
 use self::durable::Unsynced;
@@ -47,6 +46,7 @@ use self::replacement::Replacement;
 use self::shortcuts::Shortcuts;
 use self::stats::Counters;
 use self::write::{BATCH, WriteBatch};
+use crate::base::arena::{Arena, PageSize};
 use crate::base::config::LatchKind;
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
@@ -64,8 +64,8 @@ pub(crate) use self::stats::PoolStats;
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;
 const WAITER_SHARDS: usize = 16;
-/// Pools of at least this many frames get large pages from the system, which save time and take up to 2 MiB more.
-const LARGE_FRAMES: usize = 2048;
+/// Pools of at least this many frames ask the system for large pages, which save time and take up to 2 MiB more a region.
+pub(crate) const LARGE_FRAMES: usize = 2048;
 /// Least number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
 
@@ -84,6 +84,8 @@ pub(crate) struct PoolOptions {
     pub(crate) max_pages: u32,
     /// Pages by which the file grows at least.
     pub(crate) grow_pages: u32,
+    /// Pages of the memory that it lies in.
+    pub(crate) memory: PageSize,
 }
 
 impl PoolOptions {
@@ -96,6 +98,7 @@ impl PoolOptions {
             sound: false,
             max_pages: if cfg!(miri) { 1 << 16 } else { 1 << 28 },
             grow_pages: 256,
+            memory: PageSize::Usual,
         }
     }
 }
@@ -167,11 +170,10 @@ impl BufferPool {
         hook: Arc<dyn Hook>,
     ) -> Result<BufferPool, StorageError> {
         let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES);
-        let large = count >= LARGE_FRAMES;
         let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
-        let frames = Arena::<Frame>::new(count, large).map_err(reserve)?;
-        let table = PageTable::new(options.max_pages, large).map_err(reserve)?;
-        let shortcuts = Shortcuts::new(count, large).map_err(reserve)?;
+        let frames = Arena::<Frame>::new(count, options.memory).map_err(reserve)?;
+        let table = PageTable::new(options.max_pages, options.memory).map_err(reserve)?;
+        let shortcuts = Shortcuts::new(count, options.memory).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
         let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
@@ -263,6 +265,11 @@ impl BufferPool {
     /// Frames in the pool.
     pub(crate) fn frame_count(&self) -> usize {
         self.frames.as_slice().len()
+    }
+
+    /// The memory that it lies in: what each part is, and its addresses.
+    pub(crate) fn regions(&self) -> [(&'static str, Range<usize>); 3] {
+        [("frames", self.frames.range()), ("page_table", self.table.range()), ("shortcuts", self.shortcuts.range())]
     }
 
     /// What the pool has done so far.

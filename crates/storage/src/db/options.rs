@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::base::config::{Background, Durability, Isolation, LatchKind};
+use crate::base::config::{Background, Durability, Isolation, LargePages, LatchKind};
 use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
@@ -31,6 +31,7 @@ pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
     pub(crate) latches: LatchKind,
+    pub(crate) large_pages: LargePages,
     pub(crate) background: Background,
     pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
@@ -95,6 +96,7 @@ impl Default for Options {
             durability: Durability::default(),
             isolation: Isolation::default(),
             latches: LatchKind::default(),
+            large_pages: LargePages::default(),
             background: Background::default(),
             services: None,
             checkpoint_bytes: 2048 << 20,
@@ -145,6 +147,13 @@ impl Options {
     /// How readers of pages exclude writers.
     pub fn latches(mut self, latches: LatchKind) -> Options {
         self.latches = latches;
+        self
+    }
+
+    /// Whether the memory that is used throughout lies in large pages; see [`LargePages`]. What the system gave is
+    /// [`Database::large_pages`](crate::Database::large_pages).
+    pub fn large_pages(mut self, asked: LargePages) -> Options {
+        self.large_pages = asked;
         self
     }
 
