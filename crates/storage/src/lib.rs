@@ -172,7 +172,7 @@ mod recovery;
 mod table;
 mod txn;
 
-pub use base::config::{Background, Durability, Isolation, LargePages, LatchKind, Service};
+pub use base::config::{Background, Durability, FrameHomes, Isolation, LargePages, LatchKind, Service};
 pub use base::error::{CopyError, LockHolder, OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken, thread_number};
 pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
@@ -191,6 +191,7 @@ pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::tables::{Sizes, TableSize};
 pub use db::transaction::{TableLock, Transaction};
 pub use io::memory::{MemoryGiven, MemoryMap, large_pages_available};
+pub use io::topology::Nodes;
 pub use recovery::progress::{Recovery, RecoveryPass};
 pub use table::codec::{BorrowedKey, Codec, Key, Row};
 

@@ -63,6 +63,20 @@ impl LargePages {
     }
 }
 
+/// Which frames of the pool a thread gives to the pages that it reads or creates.
+///
+/// After Saylor and Khessib (DaMoN 2006), section 6.2, whose buffer manager takes a buffer of the node where the thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum FrameHomes {
+    /// Any: neighbouring pages take frames of different shards, whoever wants them.
+    #[default]
+    Shared,
+    /// Those of the thread's home, which few other threads share: one of the shards (at most eight, one for each 16 MiB) of
+    /// the memory node that it runs on. Frames come in chunks of 2 MiB that the thread touches first, and go back to the
+    /// home that they came from. A page stays in its frame, whoever uses it.
+    PerThread,
+}
+
 /// What drives the flusher, cleaner and checkpointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Background {

@@ -8,6 +8,7 @@ mod evict;
 pub(crate) mod file;
 pub(crate) mod frame;
 mod halfway;
+mod homes;
 mod load;
 mod page_table;
 mod preload;
@@ -39,6 +40,7 @@ use self::evict::Shard;
 use self::file::{PageFile, WriteAhead};
 use self::frame::Frame;
 use self::halfway::Noted;
+use self::homes::Homes;
 use self::load::Waiter;
 use self::page_table::{MAX_FRAMES, PageTable};
 use self::readers::Readers;
@@ -47,13 +49,14 @@ use self::shortcuts::Shortcuts;
 use self::stats::Counters;
 use self::write::{BATCH, WriteBatch};
 use crate::base::arena::{Arena, PageSize};
-use crate::base::config::LatchKind;
+use crate::base::config::{FrameHomes, LatchKind};
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::point::Points;
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
+use crate::io::topology::Nodes;
 
 pub(crate) use self::cleaner::{CleanGoal, CleanStep};
 pub(crate) use self::copying::CopyReader;
@@ -86,6 +89,8 @@ pub(crate) struct PoolOptions {
     pub(crate) grow_pages: u32,
     /// Pages of the memory that it lies in.
     pub(crate) memory: PageSize,
+    /// Which frames a thread gives to pages.
+    pub(crate) homes: FrameHomes,
 }
 
 impl PoolOptions {
@@ -99,6 +104,7 @@ impl PoolOptions {
             max_pages: if cfg!(miri) { 1 << 16 } else { 1 << 28 },
             grow_pages: 256,
             memory: PageSize::Usual,
+            homes: FrameHomes::Shared,
         }
     }
 }
@@ -125,6 +131,8 @@ pub(crate) struct BufferPool {
     cleaner_wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 
     shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// Homes of threads among the shards; none where frames are everybody's.
+    homes: Option<Homes>,
     waiters: [CachePadded<Mutex<Vec<Waiter>>>; WAITER_SHARDS],
     readers: Readers,
     /// Frames from this one on have never had a page; they are in no queue and their memory is untouched.
@@ -182,6 +190,8 @@ impl BufferPool {
         let addresses = frames.as_slice().as_ptr_range();
         let noted = Noted::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
         let dirty_most = (per_shard / 8).clamp(1, 2 * BATCH / shards);
+        let homes =
+            (options.homes == FrameHomes::PerThread).then(|| Homes::new(count, shards, Nodes::of_this_machine()));
         let shard = || Shard { free: Vec::new(), policy: Replacement::new(per_shard, count, dirty_most) };
         Ok(BufferPool {
             table,
@@ -198,6 +208,7 @@ impl BufferPool {
             hook,
             cleaner_wake: OnceLock::new(),
             shards: (0..shards).map(|_| CachePadded::new(Mutex::new(shard()))).collect(),
+            homes,
             waiters: Default::default(),
             readers: Readers::default(),
             never_used: CachePadded::default(),
@@ -309,7 +320,13 @@ impl BufferPool {
     }
 
     fn shard_of_frame(&self, index: u32) -> &Mutex<Shard> {
-        &self.shards[index as usize % self.shards.len()]
+        let shard = self.homes.as_ref().map_or(index as usize % self.shards.len(), |homes| homes.of_frame(index));
+        &self.shards[shard]
+    }
+
+    /// The shard whose frames the calling thread takes for a page, where that would otherwise be `usual`.
+    fn home_or(&self, usual: impl FnOnce() -> usize) -> usize {
+        self.homes.as_ref().map_or_else(usual, Homes::of_this_thread)
     }
 
     fn shard_of_page(&self, id: PageId) -> usize {

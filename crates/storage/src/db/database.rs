@@ -155,6 +155,7 @@ impl Database {
                 checksums: options.page_checksums,
                 sound: options.page_checksums,
                 memory,
+                homes: options.frame_homes,
                 ..PoolOptions::new(frames)
             },
             Arc::new(front),

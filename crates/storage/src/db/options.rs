@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::base::config::{Background, Durability, Isolation, LargePages, LatchKind};
+use crate::base::config::{Background, Durability, FrameHomes, Isolation, LargePages, LatchKind};
 use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
@@ -32,6 +32,7 @@ pub struct Options {
     pub(crate) isolation: Isolation,
     pub(crate) latches: LatchKind,
     pub(crate) large_pages: LargePages,
+    pub(crate) frame_homes: FrameHomes,
     pub(crate) background: Background,
     pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
@@ -97,6 +98,7 @@ impl Default for Options {
             isolation: Isolation::default(),
             latches: LatchKind::default(),
             large_pages: LargePages::default(),
+            frame_homes: FrameHomes::default(),
             background: Background::default(),
             services: None,
             checkpoint_bytes: 2048 << 20,
@@ -154,6 +156,12 @@ impl Options {
     /// [`Database::large_pages`](crate::Database::large_pages).
     pub fn large_pages(mut self, asked: LargePages) -> Options {
         self.large_pages = asked;
+        self
+    }
+
+    /// Which frames of the pool a thread gives to pages; see [`FrameHomes`].
+    pub fn frame_homes(mut self, homes: FrameHomes) -> Options {
+        self.frame_homes = homes;
         self
     }
 
