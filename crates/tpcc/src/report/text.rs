@@ -139,10 +139,10 @@ fn counted_events(to: &mut String, events: &model::EventCounters) -> std::fmt::R
     let software = &events.software;
     writeln!(
         to,
-        "counters  {} ms on processors, {}, {}, {} ({})",
+        "counters  {} ms on processors, {}, {} context switches, {} ({})",
         whole(Some(software.task_clock_ms)),
         counted(software.page_faults, "page fault"),
-        format!("{} context switches", grouped(software.context_switches)),
+        grouped(software.context_switches),
         software.migrations.map_or("moves not known".to_owned(), |n| counted(n, "move")),
         software.source,
     )?;

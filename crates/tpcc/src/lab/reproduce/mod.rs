@@ -7,6 +7,7 @@ pub(crate) mod cachegrind;
 pub(crate) mod child;
 mod claims;
 pub(crate) mod directory;
+mod itanium;
 mod itas;
 pub(crate) mod lab;
 mod report;
@@ -48,7 +49,7 @@ pub(crate) struct Paper {
 }
 
 /// All papers.
-pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER, itas::PAPER];
+pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER, itas::PAPER, itanium::PAPER];
 
 /// What experiments add to.
 #[derive(Debug, Default)]
