@@ -1,9 +1,13 @@
-//! Tells the program which sources and compiler it was built from. Works without git and without a network.
+//! Tells the program which sources and compiler it was built from, and begins each of its segments at a large page of memory, so
+//! that its code can be moved to some (`--large-pages code`). Works without git and without a network.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
+    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
+        println!("cargo:rustc-link-arg-bins=-Wl,-z,max-page-size=2097152");
+    }
     // Sources of every crate decide whether the tree is dirty; the log of HEAD moves with each commit.
     for path in ["../../crates", "../../.git/HEAD", "../../.git/logs/HEAD"] {
         if Path::new(path).exists() {

@@ -172,7 +172,7 @@ mod recovery;
 mod table;
 mod txn;
 
-pub use base::config::{Background, Durability, Isolation, LatchKind, Service};
+pub use base::config::{Background, Durability, FrameHomes, Isolation, LargePages, LatchKind, Service};
 pub use base::error::{CopyError, LockHolder, OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken, thread_number};
 pub use base::ids::{Age, IndexId, Lsn, PAGE_SIZE, PageId, TxnId};
@@ -181,6 +181,7 @@ pub use db::bulk::{BulkLoad, BulkPart, Part};
 pub use db::copy::{Copied, Copying};
 pub use db::cursor::Cursor;
 pub use db::database::{Database, Stats};
+pub use db::memory::{LargePagesGiven, MemoryRegion};
 pub use db::options::{MIN_POOL_BYTES, Options};
 pub use db::remove::DatabaseFiles;
 pub use db::savepoint::Savepoint;
@@ -189,6 +190,8 @@ pub use db::structure::{Finding, Rule, Structure};
 pub use db::table::{AsTable, OpenTable, Raw, SecondaryIndex, Table};
 pub use db::tables::{Sizes, TableSize};
 pub use db::transaction::{TableLock, Transaction};
+pub use io::memory::{MemoryGiven, MemoryMap, large_pages_available};
+pub use io::topology::Nodes;
 pub use recovery::progress::{Recovery, RecoveryPass};
 pub use table::codec::{BorrowedKey, Codec, Key, Row};
 

@@ -13,6 +13,8 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
+use super::stack::Layout;
+
 /// Bytes of a fiber's name that a message holds.
 const NAME: usize = 48;
 /// Bytes of a signal stack of ours.
@@ -25,6 +27,7 @@ pub(crate) struct Watched {
     len: AtomicUsize,
     stride: AtomicUsize,
     guard: AtomicUsize,
+    span: AtomicUsize,
     stack: AtomicUsize,
     names: AtomicPtr<[AtomicU8; NAME]>,
     next: AtomicPtr<Watched>,
@@ -50,8 +53,9 @@ impl Watched {
         })
     }
 
-    /// Makes a slab of `count` stacks known: its layout as `Slab::layout` says.
-    pub(crate) fn watch((base, len, stride, guard): (usize, usize, usize, usize), stack: usize, count: usize) -> Watch {
+    /// Makes a slab of `count` stacks known, on each of which a fiber may use `stack` bytes.
+    pub(crate) fn watch(layout: Layout, stack: usize, count: usize) -> Watch {
+        let Layout { base, len, stride, guard, span } = layout;
         install();
         let names: Box<[[AtomicU8; NAME]]> = (0..count).map(|_| [const { AtomicU8::new(0) }; NAME]).collect();
         let _claim = CLAIM.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -61,6 +65,7 @@ impl Watched {
                 len: AtomicUsize::new(0),
                 stride: AtomicUsize::new(1),
                 guard: AtomicUsize::new(0),
+                span: AtomicUsize::new(0),
                 stack: AtomicUsize::new(0),
                 names: AtomicPtr::new(ptr::null_mut()),
                 next: AtomicPtr::new(WATCHED.load(Ordering::Acquire)),
@@ -71,6 +76,7 @@ impl Watched {
         entry.len.store(len, Ordering::Relaxed);
         entry.stride.store(stride.max(1), Ordering::Relaxed);
         entry.guard.store(guard, Ordering::Relaxed);
+        entry.span.store(span, Ordering::Relaxed);
         entry.stack.store(stack, Ordering::Relaxed);
         entry.names.store(names.as_ptr().cast_mut(), Ordering::Relaxed);
         entry.base.store(base, Ordering::Release);
@@ -88,9 +94,11 @@ impl Watched {
 
     /// Bytes that stack `number` has used.
     fn used(&self, number: usize) -> usize {
-        let [base, stride, guard] = [&self.base, &self.stride, &self.guard].map(|word| word.load(Ordering::Relaxed));
+        let [base, stride, guard, span] =
+            [&self.base, &self.stride, &self.guard, &self.span].map(|word| word.load(Ordering::Relaxed));
+        let low = base + number * stride + guard;
         // A guard is a page.
-        super::used_bytes(base + number * stride + guard, base + (number + 1) * stride, guard)
+        super::used_bytes(low, low + span, guard)
     }
 }
 

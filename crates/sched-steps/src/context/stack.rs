@@ -3,10 +3,15 @@
 //! Measured: more than eight page-aligned stacks fill one set of a first-level data cache, and a stride
 //! that is a power of two does the same to the second level and its address translation. So the stride is
 //! an odd number of pages and each top is moved by an odd multiple of a line.
+//!
+//! A stack in large pages has some to itself, because no large page can have a guard in it: address space, of which nothing
+//! is touched, lies between two stacks, and its last page is the guard. All such stacks would begin in the same sets of the
+//! second level, so their tops are moved within as many bytes as that has in a way.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::io;
+use std::ops::Range;
 use std::ptr;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
@@ -29,6 +34,27 @@ pub struct StackError {
 const GUARD_INSTALL: libc::c_int = 102;
 /// How far apart the tops of neighbouring stacks lie within a page, in bytes: five lines.
 const COLOUR: usize = 5 * 64;
+/// Bytes of a large page.
+const LARGE_PAGE: usize = 2 << 20;
+/// How far apart the tops of neighbouring stacks in large pages lie, in bytes, modulo [`LARGE_COLOURS`].
+const LARGE_COLOUR: usize = 4096 + COLOUR;
+/// Bytes of a way of a second-level cache.
+const LARGE_COLOURS: usize = 128 << 10;
+
+/// Where guards and stacks lie, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Address of the lowest guard.
+    pub(crate) base: usize,
+    /// From there to the end of the last stack's stride.
+    pub(crate) len: usize,
+    /// From one guard to the next.
+    pub(crate) stride: usize,
+    /// A guard: a page.
+    pub(crate) guard: usize,
+    /// From a guard's end to the end of its stack.
+    pub(crate) span: usize,
+}
 
 /// One stack of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,41 +68,60 @@ pub(crate) struct Stack {
 /// Stacks side by side.
 #[derive(Debug)]
 pub(crate) struct Slab {
-    base: usize,
-    len: usize,
-    stride: usize,
-    page: usize,
+    layout: Layout,
+    /// Address and bytes of the mapping.
+    mapping: (usize, usize),
+    /// Bytes that tops are moved by from stack to stack, and the bytes within which they are moved.
+    colour: (usize, usize),
     count: usize,
     numbers: Box<[usize]>,
 }
 
 impl Slab {
-    /// Maps `count` stacks of at least `bytes` bytes. None of their pages is touched yet.
-    pub(crate) fn new(count: usize, bytes: usize) -> Result<Slab, StackError> {
-        Slab::map(count, bytes).map_err(|source| StackError { fibers: count, bytes, source })
+    /// Maps `count` stacks of at least `bytes` bytes, in large pages of memory if `large` and the system has them. None of
+    /// their pages is touched yet.
+    pub(crate) fn new(count: usize, bytes: usize, large: bool) -> Result<Slab, StackError> {
+        Slab::map(count, bytes, large).map_err(|source| StackError { fibers: count, bytes, source })
     }
 
-    fn map(count: usize, bytes: usize) -> io::Result<Slab> {
+    fn map(count: usize, bytes: usize, large: bool) -> io::Result<Slab> {
         let page = rustix::param::page_size();
         let too_large = || io::Error::from(io::ErrorKind::InvalidInput);
-        // The guard, the stack, and a page from which the colours are taken.
-        let pages = bytes.div_ceil(page).checked_add(2).ok_or_else(too_large)? | 1;
-        let stride = pages.checked_mul(page).ok_or_else(too_large)?;
+        let (colour, span, stride) = if large {
+            let span = bytes.checked_add(LARGE_COLOURS).and_then(|all| all.checked_next_multiple_of(LARGE_PAGE));
+            let span = span.ok_or_else(too_large)?;
+            ((LARGE_COLOUR, LARGE_COLOURS), span, span.checked_add(LARGE_PAGE).ok_or_else(too_large)?)
+        } else {
+            // The guard, the stack, and a page from which the colours are taken.
+            let pages = bytes.div_ceil(page).checked_add(2).ok_or_else(too_large)? | 1;
+            let stride = pages.checked_mul(page).ok_or_else(too_large)?;
+            ((COLOUR, page), stride - page, stride)
+        };
         let len = stride.checked_mul(count).ok_or_else(too_large)?;
         // A back end of threads brings its own stacks.
         if !crate::context::OWN_STACKS {
-            return Ok(Slab { base: 0, len: 0, stride, page, count, numbers: Box::new([]) });
+            let layout = Layout { base: 0, len: 0, stride, guard: page, span };
+            return Ok(Slab { layout, mapping: (0, 0), colour, count, numbers: Box::new([]) });
         }
+        // Room to begin at a large page.
+        let mapped = if large { len.checked_add(LARGE_PAGE).ok_or_else(too_large)? } else { len };
         // SAFETY: a new mapping at an address of the system's choice.
-        let base = unsafe {
+        let mapping = unsafe {
             mmap_anonymous(
                 ptr::null_mut(),
-                len,
+                mapped,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::PRIVATE | MapFlags::NORESERVE,
             )?
         } as usize;
-        let mut slab = Slab { base, len, stride, page, count, numbers: Box::new([]) };
+        let base = if large { mapping.next_multiple_of(LARGE_PAGE) + LARGE_PAGE - page } else { mapping };
+        let layout = Layout { base, len, stride, guard: page, span };
+        let mut slab = Slab { layout, mapping: (mapping, mapped), colour, count, numbers: Box::new([]) };
+        #[cfg(target_os = "linux")]
+        if large {
+            // SAFETY: the mapping just made. Advice may be refused: then pages are small.
+            let _ = unsafe { libc::madvise(mapping as *mut c_void, mapped, libc::MADV_HUGEPAGE) };
+        }
         for number in 0..count {
             slab.guard(number)?;
         }
@@ -86,11 +131,12 @@ impl Slab {
     }
 
     fn guard(&self, number: usize) -> io::Result<()> {
-        let guard = (self.base + number * self.stride) as *mut c_void;
+        let Layout { base, stride, guard: page, .. } = self.layout;
+        let guard = (base + number * stride) as *mut c_void;
         // SAFETY: the lowest page of a stack that no fiber runs on yet, inside our own mapping.
         unsafe {
-            if libc::madvise(guard, self.page, GUARD_INSTALL) != 0 {
-                mprotect(guard, self.page, MprotectFlags::empty())?;
+            if libc::madvise(guard, page, GUARD_INSTALL) != 0 {
+                mprotect(guard, page, MprotectFlags::empty())?;
             }
         }
         Ok(())
@@ -99,28 +145,35 @@ impl Slab {
     /// Stack `number`.
     pub(crate) fn get(&self, number: usize) -> Stack {
         debug_assert!(number < self.count);
-        let low = self.base + number * self.stride + self.page;
-        let end = self.base + (number + 1) * self.stride;
-        Stack { low, top: end - number * COLOUR % self.page }
+        let Layout { base, stride, guard, span, .. } = self.layout;
+        let low = base + number * stride + guard;
+        let (by, within) = self.colour;
+        Stack { low, top: low + span - number * by % within }
     }
 
     /// Bytes that a fiber may use at least.
     pub(crate) fn usable(&self) -> usize {
-        self.stride - 2 * self.page
+        self.layout.span - self.colour.1
     }
 
     /// Bytes used of the fullest stack.
     pub(crate) fn high_water(&self) -> Option<usize> {
+        let Layout { guard, span, .. } = self.layout;
         let used = |number| {
             let Stack { low, .. } = self.get(number);
-            used_bytes(low, self.base + (number + 1) * self.stride, self.page)
+            used_bytes(low, low + span, guard)
         };
         crate::context::OWN_STACKS.then(|| (0..self.count).map(used).max().unwrap_or(0))
     }
 
-    /// The mapping: first address, bytes, bytes from one stack to the next, bytes of a guard.
-    pub(crate) fn layout(&self) -> (usize, usize, usize, usize) {
-        (self.base, self.len, self.stride, self.page)
+    /// Where the guards and stacks lie.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Addresses of the mapping; empty where fibers bring their own stacks.
+    pub(crate) fn addresses(&self) -> Range<usize> {
+        self.mapping.0..self.mapping.0 + self.mapping.1
     }
 }
 
@@ -148,10 +201,38 @@ pub(crate) fn used_bytes(low: usize, end: usize, page: usize) -> usize {
 impl Drop for Slab {
     fn drop(&mut self) {
         self.numbers.iter().for_each(|&number| tools::deregister_stack(number));
-        if self.len > 0 {
+        let (address, bytes) = self.mapping;
+        if bytes > 0 {
             // SAFETY: our own mapping; the executor that owned the slab has ended all its fibers.
-            let unmapped = unsafe { munmap(self.base as *mut c_void, self.len) };
+            let unmapped = unsafe { munmap(address as *mut c_void, bytes) };
             debug_assert!(unmapped.is_ok(), "a slab of stacks is unmapped twice");
         }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_in_large_pages_begin_at_one_and_have_guards_of_their_own() {
+        let slab = Slab::new(3, 128 << 10, true).unwrap();
+        if !crate::context::OWN_STACKS {
+            return;
+        }
+        let (addresses, layout) = (slab.addresses(), slab.layout());
+        assert!(slab.usable() >= 128 << 10);
+        let mut before = addresses.start;
+        for number in 0..3 {
+            let Stack { low, top } = slab.get(number);
+            assert!(low.is_multiple_of(LARGE_PAGE) && top.is_multiple_of(16));
+            assert!(top - low >= slab.usable(), "stack {number}");
+            assert!(low - layout.guard >= before, "the guard lies in no stack");
+            assert!(low - LARGE_PAGE >= before, "nor in a large page of one");
+            before = low + layout.span;
+        }
+        assert!(before <= addresses.end);
+        let lows = |by: usize| slab.get(1).top - by * 64;
+        assert_ne!(lows(0) % LARGE_COLOURS, slab.get(0).top % LARGE_COLOURS, "tops lie in different sets");
     }
 }

@@ -43,6 +43,7 @@ pub struct Builder {
     fibers: usize,
     team_size: usize,
     stack_bytes: usize,
+    large_pages: bool,
     membership: Membership,
     order: Option<Box<dyn Order>>,
     operations: Operations,
@@ -60,6 +61,7 @@ impl Default for Builder {
             fibers: 64,
             team_size: 16,
             stack_bytes: 64 * 1024,
+            large_pages: false,
             membership: Membership::Ring,
             order: None,
             operations: Operations::new(),
@@ -106,6 +108,15 @@ impl Builder {
     #[must_use]
     pub fn stack_bytes(mut self, bytes: usize) -> Builder {
         self.stack_bytes = bytes;
+        self
+    }
+
+    /// Whether each stack gets large pages of memory to itself, where the system has them; false. A stack then takes 2 MiB of
+    /// memory as soon as it is used, and
+    /// [`Executor::stack_high_water`] counts whole large pages.
+    #[must_use]
+    pub fn large_pages(mut self, large: bool) -> Builder {
+        self.large_pages = large;
         self
     }
 
@@ -224,7 +235,7 @@ impl Builder {
         if self.stack_bytes < MIN_STACK_BYTES {
             return wrong("stack bytes", self.stack_bytes, "at least 24,576, or a panic could not be printed");
         }
-        let slab = Slab::new(self.fibers, self.stack_bytes)?;
+        let slab = Slab::new(self.fibers, self.stack_bytes, self.large_pages)?;
         let remote = Remote::claim().ok_or(BuildError::TooMany)?;
         let team_size = self.team_size.min(self.fibers) as u32;
         let core = Core::new(Parts {
@@ -300,6 +311,13 @@ impl Executor {
     #[must_use]
     pub fn stack_high_water(&self) -> Option<usize> {
         self.core.slab.high_water()
+    }
+
+    /// Addresses of the mapping that the stacks lie in, guards and what is between them included; empty where fibers are
+    /// threads. For programs that ask the system which pages it has given.
+    #[must_use]
+    pub fn stack_addresses(&self) -> std::ops::Range<usize> {
+        self.core.slab.addresses()
     }
 
     /// Watches this executor from other threads.

@@ -1,5 +1,7 @@
 //! Settings that more than one module reads.
 
+use super::arena::PageSize;
+
 /// When a commit is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -33,6 +35,49 @@ pub enum LatchKind {
     /// As [`LatchKind::Plain`], but a latch that is hot and mostly read gets a reader word for each core, until a writer
     /// comes.
     Super,
+}
+
+/// Whether memory that is used throughout lies in large pages (of 2 MiB on most machines), which need fewer entries of the
+/// processor's translation buffers: the pool's frames, page table and shortcuts, the log's ring, the table of record locks.
+/// [`Database::large_pages`](crate::Database::large_pages) says what the system gave.
+///
+/// After Saylor and Khessib, "Large Scale Itanium 2 Processor OLTP Workload Characterization and Optimization", DaMoN 2006,
+/// section 6.4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LargePages {
+    /// Asks for them where the pool has 16 MiB or more, and takes what the system gives. A region that asks takes up to
+    /// 2 MiB more than it needs.
+    #[default]
+    Try,
+    /// Asks for them whatever the size of the pool. A database is not opened where the system has none.
+    On,
+    /// Small pages, even on a machine that gives large ones to everybody.
+    Off,
+}
+
+impl LargePages {
+    /// What regions ask for in a database whose pool has frames enough for large pages to pay, or not.
+    pub(crate) fn pages(self, pays: bool) -> PageSize {
+        match self {
+            LargePages::Off => PageSize::Small,
+            LargePages::Try if !pays => PageSize::Usual,
+            LargePages::Try | LargePages::On => PageSize::Large,
+        }
+    }
+}
+
+/// Which frames of the pool a thread gives to the pages that it reads or creates.
+///
+/// After Saylor and Khessib (DaMoN 2006), section 6.2, whose buffer manager takes a buffer of the node where the thread runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum FrameHomes {
+    /// Any: neighbouring pages take frames of different shards, whoever wants them.
+    #[default]
+    Shared,
+    /// Those of the thread's home, which few other threads share: one of the shards (at most eight, one for each 16 MiB) of
+    /// the memory node that it runs on. Frames come in chunks of 2 MiB that the thread touches first, and go back to the
+    /// home that they came from. A page stays in its frame, whoever uses it.
+    PerThread,
 }
 
 /// What drives the flusher, cleaner and checkpointer.

@@ -1,5 +1,6 @@
 //! What every other module may use: identifiers, errors, options, the clock and the scheduler hook.
 
+pub(crate) mod arena;
 pub(crate) mod checked;
 pub(crate) mod checksum;
 pub(crate) mod clock;

@@ -146,6 +146,10 @@ impl BufferPool {
 
     /// The goal *memory*; false if too little is missing to be worth a call.
     fn populate_ahead(&self, cleaner: &mut Cleaner) -> bool {
+        if self.homes.is_some() {
+            // The thread that gives a frame to a page shall touch it first.
+            return false;
+        }
         let used = self.used_frames().len();
         let ahead = used + (used / AHEAD_PART).min(AHEAD_MOST);
         let from = cleaner.populated.max(used);

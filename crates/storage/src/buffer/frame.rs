@@ -6,6 +6,7 @@ use crate::base::sync::plain::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::cell::UnsafeCell;
 
 use super::replacement::Uses;
+use crate::base::arena::ZeroValid;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::latch::{Latch, Latching, ReadGuard, Version};
@@ -40,6 +41,9 @@ pub(crate) struct Frame {
 unsafe impl Sync for Frame {}
 // SAFETY: nothing in a frame belongs to a thread.
 unsafe impl Send for Frame {}
+
+// SAFETY: a frame is atomics, a latch (an atomic) and bytes.
+unsafe impl ZeroValid for Frame {}
 
 impl Frame {
     /// The page that lies here, or none.

@@ -140,7 +140,7 @@ impl BufferPool {
                 }
                 Some(Residency::Absent(seen)) if self.exists(id) => {
                     // The frame first: finding one may wait, and a thread that has claimed a page must not.
-                    let Some(free) = room(self.shard_of_page(id))? else { return Ok(false) };
+                    let Some(free) = room(self.home_or(|| self.shard_of_page(id)))? else { return Ok(false) };
                     if let Some(claim) = self.claim(id, seen, free) {
                         return self.read(claim, by, ticket).map(|()| true);
                     }

@@ -6,14 +6,22 @@
 #![cfg_attr(not(test), allow(dead_code))]
 
 use std::io;
+use std::ops::Range;
+
+use crate::base::arena::PageSize;
 
 /// Stands in for a mapping.
 #[derive(Debug)]
 pub(super) struct Arena<T>(Box<[T]>);
 
 impl<T: Default> Arena<T> {
-    pub(super) fn new(len: usize, _huge: bool) -> io::Result<Arena<T>> {
+    pub(super) fn new(len: usize, _memory: PageSize) -> io::Result<Arena<T>> {
         Ok(Arena((0..len).map(|_| T::default()).collect()))
+    }
+
+    pub(super) fn range(&self) -> std::ops::Range<usize> {
+        let Range { start, end } = self.0.as_ptr_range();
+        start.addr()..end.addr()
     }
 
     pub(super) fn as_slice(&self) -> &[T] {
@@ -49,7 +57,8 @@ mod tests {
     impl Pool {
         /// Pages 1 and following lie in the frames; page 2 may be absent.
         fn with(resident: u32) -> Arc<Pool> {
-            let pool = Arc::new(Pool { table: PageTable::new(PAGES, false).unwrap(), frames: Default::default() });
+            let pool =
+                Arc::new(Pool { table: PageTable::new(PAGES, PageSize::Usual).unwrap(), frames: Default::default() });
             for id in 1..=resident {
                 assert!(pool.load(id, id - 1));
             }

@@ -1,7 +1,6 @@
 //! The buffer pool.
 #![doc = include_str!("README.md")]
 
-pub(crate) mod arena;
 mod cleaner;
 mod copying;
 mod durable;
@@ -9,6 +8,7 @@ mod evict;
 pub(crate) mod file;
 pub(crate) mod frame;
 mod halfway;
+mod homes;
 mod load;
 mod page_table;
 mod preload;
@@ -28,11 +28,11 @@ mod tests;
 
 use crate::base::sync::plain::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::cell::Cell;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crossbeam::utils::CachePadded;
 
-use self::arena::Arena;
 use self::cleaner::Cleaner;
 use self::copying::DirectWrites;
 use self::durable::Unsynced;
@@ -40,6 +40,7 @@ use self::evict::Shard;
 use self::file::{PageFile, WriteAhead};
 use self::frame::Frame;
 use self::halfway::Noted;
+use self::homes::Homes;
 use self::load::Waiter;
 use self::page_table::{MAX_FRAMES, PageTable};
 use self::readers::Readers;
@@ -47,13 +48,15 @@ use self::replacement::Replacement;
 use self::shortcuts::Shortcuts;
 use self::stats::Counters;
 use self::write::{BATCH, WriteBatch};
-use crate::base::config::LatchKind;
+use crate::base::arena::{Arena, PageSize};
+use crate::base::config::{FrameHomes, LatchKind};
 use crate::base::error::StorageError;
 use crate::base::hook::Hook;
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::base::point::Points;
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
+use crate::io::topology::Nodes;
 use crate::latch::{Latching, PROMOTE_AT};
 
 pub(crate) use self::cleaner::{CleanGoal, CleanStep};
@@ -65,8 +68,8 @@ pub(crate) use self::stats::PoolStats;
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;
 const WAITER_SHARDS: usize = 16;
-/// Pools of at least this many frames get large pages from the system, which save time and take up to 2 MiB more.
-const LARGE_FRAMES: usize = 2048;
+/// Pools of at least this many frames ask the system for large pages, which save time and take up to 2 MiB more a region.
+pub(crate) const LARGE_FRAMES: usize = 2048;
 /// Least number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
 
@@ -89,6 +92,10 @@ pub(crate) struct PoolOptions {
     pub(crate) max_pages: u32,
     /// Pages by which the file grows at least.
     pub(crate) grow_pages: u32,
+    /// Pages of the memory that it lies in.
+    pub(crate) memory: PageSize,
+    /// Which frames a thread gives to pages.
+    pub(crate) homes: FrameHomes,
 }
 
 impl PoolOptions {
@@ -103,6 +110,8 @@ impl PoolOptions {
             sound: false,
             max_pages: if cfg!(miri) { 1 << 16 } else { 1 << 28 },
             grow_pages: 256,
+            memory: PageSize::Usual,
+            homes: FrameHomes::Shared,
         }
     }
 }
@@ -129,6 +138,8 @@ pub(crate) struct BufferPool {
     cleaner_wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 
     shards: Box<[CachePadded<Mutex<Shard>>]>,
+    /// Homes of threads among the shards; none where frames are everybody's.
+    homes: Option<Homes>,
     waiters: [CachePadded<Mutex<Vec<Waiter>>>; WAITER_SHARDS],
     readers: Readers,
     /// Frames from this one on have never had a page; they are in no queue and their memory is untouched.
@@ -177,11 +188,10 @@ impl BufferPool {
             crate::latch::provide_words(options.latch_words);
         }
         let count = options.frames.clamp(MIN_FRAMES, MAX_FRAMES);
-        let large = count >= LARGE_FRAMES;
         let reserve = |e| StorageError::io("reserving memory", "buffer pool", 0, e);
-        let frames = Arena::<Frame>::new(count, large).map_err(reserve)?;
-        let table = PageTable::new(options.max_pages, large).map_err(reserve)?;
-        let shortcuts = Shortcuts::new(count, large).map_err(reserve)?;
+        let frames = Arena::<Frame>::new(count, options.memory).map_err(reserve)?;
+        let table = PageTable::new(options.max_pages, options.memory).map_err(reserve)?;
+        let shortcuts = Shortcuts::new(count, options.memory).map_err(reserve)?;
         let pages = (file.len()? / PAGE_SIZE as u64).min(u64::from(options.max_pages));
 
         let shards = (count / SHARD_FRAMES).clamp(1, MAX_SHARDS);
@@ -190,6 +200,8 @@ impl BufferPool {
         let addresses = frames.as_slice().as_ptr_range();
         let noted = Noted::new(addresses.start.addr()..addresses.end.addr(), &poison, &wal);
         let dirty_most = (per_shard / 8).clamp(1, 2 * BATCH / shards);
+        let homes =
+            (options.homes == FrameHomes::PerThread).then(|| Homes::new(count, shards, Nodes::of_this_machine()));
         let shard = || Shard { free: Vec::new(), policy: Replacement::new(per_shard, count, dirty_most) };
         Ok(BufferPool {
             table,
@@ -206,6 +218,7 @@ impl BufferPool {
             hook,
             cleaner_wake: OnceLock::new(),
             shards: (0..shards).map(|_| CachePadded::new(Mutex::new(shard()))).collect(),
+            homes,
             waiters: Default::default(),
             readers: Readers::default(),
             never_used: CachePadded::default(),
@@ -275,6 +288,11 @@ impl BufferPool {
         self.frames.as_slice().len()
     }
 
+    /// The memory that it lies in: what each part is, and its addresses.
+    pub(crate) fn regions(&self) -> [(&'static str, Range<usize>); 3] {
+        [("frames", self.frames.range()), ("page_table", self.table.range()), ("shortcuts", self.shortcuts.range())]
+    }
+
     /// What the pool has done so far.
     pub(crate) fn stats(&self) -> PoolStats {
         self.counters.read()
@@ -312,7 +330,13 @@ impl BufferPool {
     }
 
     fn shard_of_frame(&self, index: u32) -> &Mutex<Shard> {
-        &self.shards[index as usize % self.shards.len()]
+        let shard = self.homes.as_ref().map_or(index as usize % self.shards.len(), |homes| homes.of_frame(index));
+        &self.shards[shard]
+    }
+
+    /// The shard whose frames the calling thread takes for a page, where that would otherwise be `usual`.
+    fn home_or(&self, usual: impl FnOnce() -> usize) -> usize {
+        self.homes.as_ref().map_or_else(usual, Homes::of_this_thread)
     }
 
     fn shard_of_page(&self, id: PageId) -> usize {

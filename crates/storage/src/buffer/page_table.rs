@@ -18,10 +18,11 @@
 
 use std::io;
 
-#[cfg(not(loom))]
-use super::arena::Arena;
 #[cfg(loom)]
 use super::loom_tests::Arena;
+#[cfg(not(loom))]
+use crate::base::arena::Arena;
+use crate::base::arena::PageSize;
 use crate::base::ids::PageId;
 use crate::base::sync::word::{AtomicU32, Ordering};
 
@@ -54,9 +55,14 @@ pub(super) enum Residency {
 }
 
 impl PageTable {
-    /// A table for pages below `pages`; asks for large pages of memory if `large`.
-    pub(super) fn new(pages: u32, large: bool) -> io::Result<PageTable> {
-        Ok(PageTable { entries: Arena::new(pages as usize, large)? })
+    /// A table for pages below `pages`, in memory of this kind.
+    pub(super) fn new(pages: u32, memory: PageSize) -> io::Result<PageTable> {
+        Ok(PageTable { entries: Arena::new(pages as usize, memory)? })
+    }
+
+    /// Addresses of the table.
+    pub(super) fn range(&self) -> std::ops::Range<usize> {
+        self.entries.range()
     }
 
     /// Number of the page's frame; not below 2^31 - 1 if it has none.
@@ -144,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_page_comes_and_goes() {
-        let table = PageTable::new(1000, false).unwrap();
+        let table = PageTable::new(1000, PageSize::Usual).unwrap();
         let id = PageId(7);
         let seen = absent(&table, id);
         assert_eq!(seen.age(5), None);

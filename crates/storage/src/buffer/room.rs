@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::BufferPool;
 use super::frame::{Frame, FrameWrite};
+use super::homes::{CHUNK, Homes};
 use super::page_table::Residency;
 use super::replacement::{Arrival, NotEvicted};
 use super::stats::add;
@@ -124,8 +125,8 @@ impl BufferPool {
     pub(crate) fn reserve(&self, n: usize) -> Result<Reserved<'_>, StorageError> {
         let mut frames = Vec::with_capacity(n);
         for _ in 0..n {
-            let hint = self.next_shard.fetch_add(1, Ordering::Relaxed);
-            frames.push(self.take_frame(hint as usize)?);
+            let hint = self.home_or(|| self.next_shard.fetch_add(1, Ordering::Relaxed) as usize);
+            frames.push(self.take_frame(hint)?);
         }
         Ok(Reserved { pool: self, frames })
     }
@@ -183,6 +184,9 @@ impl BufferPool {
         if let Some(index) = popped {
             return Some(FreeFrame { pool: self, index });
         }
+        if let (Some(homes), true) = (&self.homes, unused > 0) {
+            return self.new_chunk(homes, hint % self.shards.len());
+        }
         if unused > 0 {
             let index = self.never_used.fetch_add(1, Ordering::AcqRel);
             if (index as usize) < self.frames.as_slice().len() {
@@ -192,6 +196,22 @@ impl BufferPool {
             self.never_used.store(self.frames.as_slice().len() as u32, Ordering::Relaxed);
         }
         None
+    }
+
+    /// Takes a chunk of frames that have never had a page for a shard, and one of them for the caller.
+    fn new_chunk(&self, homes: &Homes, shard: usize) -> Option<FreeFrame<'_>> {
+        let all = self.frames.as_slice().len() as u32;
+        let first = self.never_used.fetch_add(CHUNK as u32, Ordering::AcqRel);
+        if first >= all {
+            // As for a single frame.
+            self.never_used.store(all, Ordering::Relaxed);
+            return None;
+        }
+        homes.give(first, shard);
+        let end = (first + CHUNK as u32).min(all);
+        // The list is taken from at its end.
+        self.shards[shard].lock().free.extend((first + 1..end).rev());
+        Some(FreeFrame { pool: self, index: first })
     }
 
     /// Frames that have never had a page.

@@ -13,7 +13,7 @@
 use crate::base::sync::plain::{AtomicU8, AtomicU32, Ordering};
 use std::io;
 
-use super::arena::Arena;
+use crate::base::arena::{Arena, PageSize};
 use crate::base::ids::{IndexId, PageId};
 use crate::base::prefetch::prefetch_read;
 
@@ -62,14 +62,19 @@ fn mix(a: u64) -> u64 {
 }
 
 impl Shortcuts {
-    /// A table for a pool of so many frames; asks for large pages of memory if `large`.
+    /// A table for a pool of so many frames, in memory of this kind.
     ///
     /// # Errors
     /// When the system refuses the address space.
-    pub(super) fn new(frames: usize, large: bool) -> io::Result<Shortcuts> {
+    pub(super) fn new(frames: usize, memory: PageSize) -> io::Result<Shortcuts> {
         let entries = (frames * PER_FRAME).next_power_of_two().clamp(LEAST, MOST);
         let shift = u64::BITS - (entries / LINE).trailing_zeros();
-        Ok(Shortcuts { entries: Arena::new(entries, large)?, shift, grains: [const { AtomicU8::new(0) }; GRAINS] })
+        Ok(Shortcuts { entries: Arena::new(entries, memory)?, shift, grains: [const { AtomicU8::new(0) }; GRAINS] })
+    }
+
+    /// Addresses of the table.
+    pub(super) fn range(&self) -> std::ops::Range<usize> {
+        self.entries.range()
     }
 
     #[inline]

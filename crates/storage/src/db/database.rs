@@ -7,15 +7,17 @@ use std::sync::Arc;
 use super::duties::Duties;
 use super::files::{self, DirectoryContent, LogFront};
 use super::options::{Options, cores};
+use crate::base::arena::PageSize;
 use crate::base::checked::checked;
-use crate::base::config::{Background, Isolation, LatchKind, Service};
+use crate::base::config::{Background, Isolation, LargePages, LatchKind, Service};
 use crate::base::error::{OpenError, StorageError, TxnError};
 use crate::base::ids::{Lsn, PAGE_SIZE, SlotId};
 use crate::base::poison::Poison;
 use crate::base::sync::Mutex;
 use crate::btree::ops;
 use crate::btree::space::SPACE_PAGE;
-use crate::buffer::{BufferPool, PoolOptions};
+use crate::buffer::{BufferPool, LARGE_FRAMES, PoolOptions};
+use crate::io::memory::large_pages_available;
 use crate::io::{Disk, DiskLock, FileDisk};
 use crate::lock::{LockOptions, LockTable};
 use crate::log::{Log, LogOptions, RecordBuf};
@@ -35,6 +37,7 @@ pub struct Database {
     pub(crate) catalog: Catalog,
     pub(super) duties: Arc<Duties>,
     pub(super) reruns: u32,
+    pub(super) large_pages: LargePages,
     closed: Mutex<bool>,
     directory: String,
     _lock: DiskLock,
@@ -89,6 +92,11 @@ impl Database {
         options.hook = checked(options.hook);
         let directory = files::directory(&*disk);
         options.check()?;
+        if options.large_pages == LargePages::On {
+            large_pages_available().map_err(|what| OpenError::Setting { setting: "large_pages", what })?;
+        }
+        let frames = (options.pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
+        let memory = options.large_pages.pages(frames >= LARGE_FRAMES);
         let found = files::look(&*disk)?;
         if found == DirectoryContent::Nothing && !options.create {
             return Err(OpenError::Missing { directory });
@@ -99,6 +107,7 @@ impl Database {
         let log_options = |database| LogOptions {
             segment_bytes: options.segment_bytes,
             ring_bytes: options.ring_bytes,
+            memory,
             // One slot for each transaction, one for creating tables, one for the cleaner, one for checkpoints and
             // restart.
             slots: options.transactions + 3,
@@ -139,7 +148,6 @@ impl Database {
             slot: own_slot,
             rec: Mutex::new(RecordBuf::new()),
         };
-        let frames = (options.pool_bytes / size_of::<crate::buffer::frame::Frame>() as u64) as usize;
         let pool = BufferPool::open(
             Arc::new(files::open_pages(&*disk, control.database)?),
             PoolOptions {
@@ -148,6 +156,8 @@ impl Database {
                 latch_words: options.latch_words.unwrap_or_else(cores),
                 checksums: options.page_checksums,
                 sound: options.page_checksums,
+                memory,
+                homes: options.frame_homes,
                 ..PoolOptions::new(frames)
             },
             Arc::new(front),
@@ -168,7 +178,7 @@ impl Database {
                 restart::settle(&pool, 0)?;
             }
         }
-        let core = Self::core(&options, control.database, pool, log, poison, driven);
+        let core = Self::core(&options, memory, control.database, pool, log, poison, driven)?;
         let checkpointer = Checkpointer::new(file, control, redo_from, service_slot);
         if let Some((records, bytes)) = work {
             // The database is open even if this fails: another restart would have as much to do.
@@ -192,6 +202,7 @@ impl Database {
             catalog,
             duties,
             reruns: options.reruns,
+            large_pages: options.large_pages,
             closed: Mutex::new(false),
             directory,
             _lock: lock,
@@ -204,18 +215,20 @@ impl Database {
 
     fn core(
         options: &Options,
+        memory: PageSize,
         database: u64,
         pool: Arc<BufferPool>,
         log: Arc<Log>,
         poison: Arc<Poison>,
         driven: Arc<AtomicBool>,
-    ) -> Arc<Core> {
+    ) -> Result<Arc<Core>, StorageError> {
         let locks = LockTable::new(
             LockOptions {
                 // One of them is for creating tables.
                 slots: options.transactions + 1,
                 tables: MAX_TABLES + 2,
                 buckets: options.lock_buckets,
+                memory,
                 escalate_at: options.escalate_at,
                 timeout: options.lock_timeout,
                 seed: database,
@@ -223,9 +236,10 @@ impl Database {
                 ..LockOptions::default()
             },
             Arc::clone(&options.hook),
-        );
+        )
+        .map_err(|e| StorageError::io("reserving memory", "lock table", 0, e))?;
         static OPENED: AtomicU64 = AtomicU64::new(1);
-        Arc::new(Core {
+        Ok(Arc::new(Core {
             instance: OPENED.fetch_add(1, Ordering::Relaxed),
             pool,
             log,
@@ -237,7 +251,7 @@ impl Database {
             durability: options.durability,
             isolation: options.isolation,
             driven,
-        })
+        }))
     }
 
     /// The table with this declaration; `None` if there is none of its name.

@@ -11,6 +11,7 @@ pub(crate) mod database;
 pub(crate) mod duties;
 pub(crate) mod files;
 mod many;
+pub(crate) mod memory;
 pub(crate) mod optimistic;
 pub(crate) mod options;
 pub(crate) mod ranges;

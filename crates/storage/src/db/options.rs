@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use crate::base::clock::Clock;
-use crate::base::config::{Background, Durability, Isolation, LatchKind};
+use crate::base::config::{Background, Durability, FrameHomes, Isolation, LargePages, LatchKind};
 use crate::base::error::OpenError;
 use crate::base::hook::{Hook, ThreadHook};
 use crate::base::ids::PAGE_SIZE;
@@ -35,6 +35,8 @@ pub struct Options {
     /// None: one for each core.
     pub(crate) latch_words: Option<usize>,
     pub(crate) promote_at: u16,
+    pub(crate) large_pages: LargePages,
+    pub(crate) frame_homes: FrameHomes,
     pub(crate) background: Background,
     pub(crate) services: Option<Services>,
     pub(crate) checkpoint_bytes: u64,
@@ -101,6 +103,8 @@ impl Default for Options {
             latches: LatchKind::default(),
             latch_words: None,
             promote_at: PROMOTE_AT,
+            large_pages: LargePages::default(),
+            frame_homes: FrameHomes::default(),
             background: Background::default(),
             services: None,
             checkpoint_bytes: 2048 << 20,
@@ -166,6 +170,19 @@ impl Options {
     #[doc(hidden)]
     pub fn promote_at(mut self, reads: u16) -> Options {
         self.promote_at = reads.max(1);
+        self
+    }
+
+    /// Whether the memory that is used throughout lies in large pages; see [`LargePages`]. What the system gave is
+    /// [`Database::large_pages`](crate::Database::large_pages).
+    pub fn large_pages(mut self, asked: LargePages) -> Options {
+        self.large_pages = asked;
+        self
+    }
+
+    /// Which frames of the pool a thread gives to pages; see [`FrameHomes`].
+    pub fn frame_homes(mut self, homes: FrameHomes) -> Options {
+        self.frame_homes = homes;
         self
     }
 

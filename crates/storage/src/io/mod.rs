@@ -11,7 +11,11 @@
 #[allow(clippy::disallowed_methods, reason = "the one place where files are touched")]
 mod file;
 mod mem;
+#[allow(clippy::disallowed_methods, reason = "the one place where the system's own files are read")]
+pub(crate) mod memory;
 mod sim;
+#[allow(clippy::disallowed_methods, reason = "the one place where the system's own files are read")]
+pub(crate) mod topology;
 
 use std::any::Any;
 use std::fmt::Debug;

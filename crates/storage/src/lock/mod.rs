@@ -17,8 +17,11 @@ mod wait;
 #[cfg(test)]
 mod tests;
 
+use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
+use crate::base::arena::PageSize;
 use crate::base::error::LockHolder;
 use crate::base::hook::Hook;
 use crate::base::ids::SlotId;
@@ -42,6 +45,8 @@ use wait::OwnerSlot;
 pub(crate) struct LockOptions {
     /// Buckets of the hash table of record locks, 8 bytes each; rounded up to a power of two.
     pub(crate) buckets: usize,
+    /// Pages of memory that the buckets lie in.
+    pub(crate) memory: PageSize,
     /// Owners (running transactions) there may be at once.
     pub(crate) slots: usize,
     /// Table numbers lie below this.
@@ -62,6 +67,7 @@ impl Default for LockOptions {
     fn default() -> Self {
         LockOptions {
             buckets: 1 << 15,
+            memory: PageSize::Usual,
             slots: 1024,
             tables: 1024,
             records_per_owner: 1 << 20,
@@ -124,13 +130,16 @@ pub(crate) struct LockTable {
 impl LockTable {
     /// An empty lock table whose waits go through `hook`.
     ///
+    /// # Errors
+    /// When the system refuses the address space.
+    ///
     /// # Panics
     /// If `options` asks for more than 65,000 slots.
-    pub(crate) fn new(options: LockOptions, hook: Arc<dyn Hook>) -> Arc<LockTable> {
+    pub(crate) fn new(options: LockOptions, hook: Arc<dyn Hook>) -> io::Result<Arc<LockTable>> {
         assert!(options.slots <= 65_000, "{} lock owners; slots are numbered in 16 bits", options.slots);
-        Arc::new(LockTable {
+        Ok(Arc::new(LockTable {
             names: Names::new(options.seed, options.name_bits),
-            buckets: Buckets::new(options.buckets),
+            buckets: Buckets::new(options.buckets, options.memory)?,
             slots: (0..options.slots).map(|_| OwnerSlot::new()).collect(),
             used: AtomicUsize::new(0),
             tables: Tables::new(options.tables),
@@ -138,7 +147,12 @@ impl LockTable {
             closed: AtomicBool::new(false),
             hook,
             options,
-        })
+        }))
+    }
+
+    /// Addresses of the table of record locks.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.buckets.range()
     }
 
     /// The owner that belongs to `slot`, for as many transactions, one after the other, as are run there.

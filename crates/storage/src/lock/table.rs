@@ -18,11 +18,16 @@
 #![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::io;
+use std::ops::Range;
 use std::ptr;
 
 use super::name::LockName;
 use super::request::{ADDRESS_BITS, Request, RequestArena};
 use super::sync::{AtomicPtr, Backoff, Ordering};
+use crate::base::arena::PageSize;
+#[cfg(not(shuttle))]
+use crate::base::arena::{Arena, ZeroValid};
 use crate::base::ids::SlotId;
 
 const LATCH: usize = 1;
@@ -47,18 +52,53 @@ fn head_of(word: *mut Request) -> *const Request {
     word.map_addr(|address| address & ADDRESS).cast_const()
 }
 
+/// Memory of the buckets. A scheduled checker's pointers are not made of zeros, and lie in a box.
+#[cfg(not(shuttle))]
+type BucketArray = Arena<Bucket>;
+#[cfg(shuttle)]
+type BucketArray = Box<[Bucket]>;
+
+// SAFETY: a null pointer, which is an empty list.
+#[cfg(not(shuttle))]
+unsafe impl ZeroValid for Bucket {}
+
 /// All buckets.
 pub(super) struct Buckets {
-    buckets: Box<[Bucket]>,
+    buckets: BucketArray,
     shift: u32,
 }
 
 impl Buckets {
-    /// `count` buckets, rounded up to a power of two and to at least two.
-    pub(super) fn new(count: usize) -> Buckets {
+    /// `count` buckets, rounded up to a power of two and to at least two, in memory of this kind.
+    ///
+    /// # Errors
+    /// When the system refuses the address space.
+    pub(super) fn new(count: usize, memory: PageSize) -> io::Result<Buckets> {
         let count = count.max(2).next_power_of_two();
-        let buckets = (0..count).map(|_| Bucket { word: AtomicPtr::new(ptr::null_mut()) }).collect();
-        Buckets { buckets, shift: 64 - count.trailing_zeros() }
+        #[cfg(not(shuttle))]
+        let buckets = Arena::new(count, memory)?;
+        #[cfg(shuttle)]
+        let buckets = {
+            let _ = memory;
+            (0..count).map(|_| Bucket { word: AtomicPtr::new(ptr::null_mut()) }).collect()
+        };
+        Ok(Buckets { buckets, shift: 64 - count.trailing_zeros() })
+    }
+
+    /// Addresses of the buckets.
+    pub(super) fn range(&self) -> Range<usize> {
+        #[cfg(not(shuttle))]
+        return self.buckets.range();
+        #[cfg(shuttle)]
+        return self.buckets.as_ptr_range().start.addr()..self.buckets.as_ptr_range().end.addr();
+    }
+
+    #[inline(always)]
+    fn all(&self) -> &[Bucket] {
+        #[cfg(not(shuttle))]
+        return self.buckets.as_slice();
+        #[cfg(shuttle)]
+        return &self.buckets;
     }
 
     /// Which bucket `name` falls into.
@@ -71,14 +111,14 @@ impl Buckets {
     #[inline]
     pub(super) fn of(&self, name: LockName) -> &Bucket {
         let index = self.index_of(name);
-        debug_assert!(index < self.buckets.len());
+        debug_assert!(index < self.all().len());
         // SAFETY: there are 2^(64 - shift) buckets, and a 64-bit number shifted right by `shift` is below that.
-        unsafe { self.buckets.get_unchecked(index) }
+        unsafe { self.all().get_unchecked(index) }
     }
 
     /// The bucket at `index`, of [`Buckets::index_of`].
     pub(super) fn at(&self, index: usize) -> &Bucket {
-        &self.buckets[index]
+        &self.all()[index]
     }
 
     /// Brings the bucket of `name` into this core's cache, for writing.

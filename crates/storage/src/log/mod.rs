@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
 
+use crate::base::arena::PageSize;
 use crate::base::error::StorageError;
 use crate::base::fault::{Refusable, strikes};
 use crate::base::hook::Hook;
@@ -60,6 +61,8 @@ pub(crate) struct LogOptions {
     /// Bytes of the ring, rounded up to a power of two. A record may take a quarter of it, and at most
     /// [`MAX_RECORD`].
     pub(crate) ring_bytes: usize,
+    /// Pages of memory that the ring lies in.
+    pub(crate) memory: PageSize,
     /// Slots of appenders: one more than the largest `SlotId` in use.
     pub(crate) slots: usize,
     /// Bytes that user records leave free in ready segments besides the bytes that running transactions need to be
@@ -80,6 +83,7 @@ impl Default for LogOptions {
         LogOptions {
             segment_bytes: 16 << 20,
             ring_bytes: 8 << 20,
+            memory: PageSize::Usual,
             slots: 256,
             reserve_bytes: 4 << 20,
             spare_segments: 8,
@@ -183,7 +187,8 @@ impl Log {
         poison: Arc<Poison>,
         hook: Arc<dyn Hook>,
     ) -> Result<Log, StorageError> {
-        let ring = Ring::new(options.ring_bytes);
+        let ring = Ring::new(options.ring_bytes, options.memory)
+            .map_err(|e| StorageError::io("reserving memory", "log ring", 0, e))?;
         let mut writer = BlockWriter::new();
         let geometry = segments.geometry();
         if let Some(file) = segments.file(geometry.number(at)) {
@@ -215,6 +220,11 @@ impl Log {
         };
         log.refresh_limit();
         Ok(log)
+    }
+
+    /// Addresses of the ring.
+    pub(crate) fn ring_range(&self) -> std::ops::Range<usize> {
+        self.ring.range()
     }
 
     /// End of the last record appended: everything appended so far is durable when this is.

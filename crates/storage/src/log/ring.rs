@@ -7,7 +7,9 @@
 #![allow(unsafe_code)]
 
 use crate::base::sync::plain::{AtomicU64, Ordering};
+use std::io;
 
+use crate::base::arena::{Arena, PageSize, ZeroValid};
 use crate::io::BLOCK;
 
 /// Words of a [`Piece`].
@@ -17,8 +19,11 @@ const PIECE: usize = BLOCK / 8;
 #[repr(C, align(4096))]
 struct Piece([AtomicU64; PIECE]);
 
+// SAFETY: atomic integers.
+unsafe impl ZeroValid for Piece {}
+
 pub(super) struct Ring {
-    pieces: Box<[Piece]>,
+    pieces: Arena<Piece>,
     /// Words less one; the count is a power of two.
     mask: usize,
 }
@@ -30,18 +35,26 @@ impl std::fmt::Debug for Ring {
 }
 
 impl Ring {
-    /// `bytes` is rounded up to a power of two.
-    pub(super) fn new(bytes: usize) -> Ring {
+    /// `bytes` is rounded up to a power of two; in memory of this kind.
+    ///
+    /// # Errors
+    /// When the system refuses the address space.
+    pub(super) fn new(bytes: usize, memory: PageSize) -> io::Result<Ring> {
         let pieces = bytes.div_ceil(BLOCK).next_power_of_two();
-        let piece = || Piece([const { AtomicU64::new(0) }; PIECE]);
-        Ring { pieces: (0..pieces).map(|_| piece()).collect(), mask: pieces * PIECE - 1 }
+        Ok(Ring { pieces: Arena::new(pieces, memory)?, mask: pieces * PIECE - 1 })
+    }
+
+    /// Addresses of the ring.
+    pub(super) fn range(&self) -> std::ops::Range<usize> {
+        self.pieces.range()
     }
 
     #[inline]
     fn words(&self) -> &[AtomicU64] {
+        let pieces = self.pieces.as_slice();
         // SAFETY: a `Piece` is `PIECE` words and nothing else (its size is its alignment), so the pieces are that many
         // words one after the other, and all of them are borrowed.
-        unsafe { std::slice::from_raw_parts(self.pieces.as_ptr().cast::<AtomicU64>(), self.pieces.len() * PIECE) }
+        unsafe { std::slice::from_raw_parts(pieces.as_ptr().cast::<AtomicU64>(), pieces.len() * PIECE) }
     }
 
     /// Bytes.

@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_slot_has_one_claimer_and_shows_what_it_announces() {
         let hook = Arc::new(crate::base::hook::ThreadHook::default());
-        let slots = Slots::new(2, &LockTable::new(crate::lock::LockOptions::default(), hook), true);
+        let slots = Slots::new(2, &LockTable::new(crate::lock::LockOptions::default(), hook).unwrap(), true);
         let a = slots.claim().unwrap();
         let b = slots.claim().unwrap();
         assert!(slots.claim().is_none());
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn there_is_a_place_as_long_as_not_all_are_taken() {
         let hook = Arc::new(crate::base::hook::ThreadHook::default());
-        let slots = Slots::new(8, &LockTable::new(crate::lock::LockOptions::default(), hook), true);
+        let slots = Slots::new(8, &LockTable::new(crate::lock::LockOptions::default(), hook).unwrap(), true);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -16,8 +16,8 @@ use crate::report::model::version;
 use crate::workload::generate::deck::Mix;
 use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
-    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Isolation, Latches, Scheduler,
-    SiblingPolicy, Speculate, Switch, TeamsOf,
+    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Isolation, LargePages, Latches,
+    Partition, Scheduler, SiblingPolicy, Speculate, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
 
@@ -87,9 +87,20 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "fifo|batched", hide_possible_values = true, help_heading = "Scheduling")]
     pub(crate) admission: Option<Admission>,
     #[command(flatten)]
+    pub(crate) partition: PartitionFlags,
+    #[command(flatten)]
     pub(crate) machine: WorkersFlag,
+    /// Keep each worker on a core of its own, in the order of the cores; those of a memory node come side by side
+    #[arg(long, help_heading = "Machine")]
+    pub(crate) pin: bool,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
+    /// Read counters of the processor and the system while measuring: cycles, misses, faults, by kind of transaction
+    ///
+    /// What the machine does not offer or not allow is null in --json, with the reason. Reading takes microseconds between two
+    /// transactions. With --scheduler steps and itas, whose transactions share a worker in turns, kinds are not told apart.
+    #[arg(long, value_name = "on|off", default_value = "off", hide_possible_values = true, help_heading = "Output")]
+    pub(crate) counters: Switch,
     /// Check the consistency conditions after the run
     #[arg(long, value_name = "on|off", default_value = "on", hide_possible_values = true, help_heading = "Output")]
     pub(crate) check: Switch,
@@ -577,6 +588,13 @@ pub(crate) struct TransactionFlags {
     /// Reader words of a promoted latch, at least one for each core, with --latches super [default: cores]
     #[arg(long, value_name = "N", value_parser = number::<u64, 1, 128>, allow_negative_numbers = true)]
     pub(crate) latch_words: Option<u64>,
+    /// Which memory lies in large pages, of 2 MiB: try, what the system gives; on, the same, and an error where it gives
+    /// none; off; code, try and the program's code, too [default: try]
+    ///
+    /// The pool's frames, page table and shortcuts, the log's ring, the table of locks and the stacks of fibers. A stack then
+    /// takes 2 MiB. Code is copied to memory of no file, at the addresses that it had; an error where that gets no large page.
+    #[arg(long, value_name = "on|off|try|code", hide_possible_values = true)]
+    pub(crate) large_pages: Option<LargePages>,
     /// Announce groups of rows, so that their cache misses overlap [default: on]
     #[arg(long, value_name = "on|off", hide_possible_values = true)]
     pub(crate) prefetch: Option<Switch>,
@@ -647,6 +665,22 @@ pub(crate) struct SpeculationFlags {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = number::<usize, 1, { MOST_WORKERS as i64 }>)]
     #[arg(allow_negative_numbers = true)]
     pub(crate) epoch_workers: usize,
+}
+
+/// What is divided among the workers.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Scheduling")]
+pub(crate) struct PartitionFlags {
+    /// What is divided among the workers: none; client, the warehouses, so that a terminal's is one worker's; server, the
+    /// frames of the pool; both [default: client]
+    ///
+    /// Without client the terminals of a warehouse are dealt to all workers, so that its rows and pages travel between cores.
+    /// With server a worker gives the pages that it reads and creates frames of its own, in chunks of 2 MiB that it touches
+    /// first, from the part of the pool that belongs to its memory node (NUMA) where there are several; threads share a part
+    /// when they are more than eight. Pages that are preloaded lie anywhere. The log and the table of locks are one for all in
+    /// either case.
+    #[arg(long, value_name = "none|client|server|both", hide_possible_values = true)]
+    pub(crate) partition: Option<Partition>,
 }
 
 /// What of the machine is used.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags, TenantsFlags};
 use super::values::LEAST_POOL_MIB;
 use crate::doors::history;
-use crate::driver::Plan;
+use crate::driver::{Plan, hardware};
 use crate::lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
 use crate::lab::tenants::{Access, TenantMix, TenantsPlan};
 use crate::workload::error::Error;
 use crate::workload::settings::{
-    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Latches, Length, RunConfig, Scheduler,
-    Scheduling, SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
+    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Latches, Length, Partition, RunConfig,
+    Scheduler, Scheduling, SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
 use crate::workload::words::counted;
@@ -47,16 +47,19 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     if engine == EngineKind::Floor {
         floor_has_no(&flags)?;
     }
-    let counted = work.transactions.is_some();
+    let by_count = work.transactions.is_some();
     let length = Length {
-        warmup: work.warmup.unwrap_or(Duration::from_secs(if counted { 0 } else { 2 })),
-        duration: work.duration.or((!counted).then_some(Duration::from_secs(10))),
+        warmup: work.warmup.unwrap_or(Duration::from_secs(if by_count { 0 } else { 2 })),
+        duration: work.duration.or((!by_count).then_some(Duration::from_secs(10))),
         transactions: work.transactions,
     };
     let scheduling = scheduling(&flags.scheduling)?;
     speculation(&flags, &scheduling)?;
+    let partition = partition(&flags, &scheduling)?;
     let usual = store(flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     Ok(RunConfig {
+        partition,
+        pin: flags.pin,
         admission: flags.admission.unwrap_or(Admission::usual(scheduling.team_size(), scheduling.teams_of())),
         engine,
         store: StoreConfig {
@@ -65,6 +68,8 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
             isolation: how.isolation.unwrap_or(usual.isolation),
             latches: how.latches.unwrap_or(usual.latches),
             latch_words: latch_words(how.latch_words, how.latches)?,
+            large_pages: how.large_pages.unwrap_or(usual.large_pages),
+            own_frames: partition.of_the_server(),
             prefetch: how.prefetch.is_none_or(Switch::is_on),
             preload: how.preload.is_none_or(Switch::is_on),
             read_delay_us: how.read_delay_us.unwrap_or(0),
@@ -82,10 +87,32 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         epoch_workers: flags.speculation.epoch_workers,
         clock: work.clock,
         seed: work.random.seed,
+        counters: flags.counters.is_on(),
         check: flags.check.is_on(),
         acks: flags.ack_stdout,
         json: flags.output.json,
     })
+}
+
+/// What is divided among the workers. Refuses cores that are not there.
+fn partition(flags: &RunFlags, scheduling: &Scheduling) -> Result<Partition, Error> {
+    let asked = flags.partition.partition;
+    if scheduling.policy().is_some() {
+        let help = "its --policy says where the terminals of a warehouse are served; leave one of the two out";
+        means_nothing(&[("--partition", asked.is_some())], "--scheduler itas", help)?;
+    }
+    if flags.pin {
+        let help = "a worker's threads would all share its core; leave one of the two out";
+        let ahead = flags.speculation.speculate;
+        means_nothing(&[("--pin", ahead != Speculate::Off)], &format!("--speculate {}", ahead.name()), help)?;
+        let (workers, there) = (flags.machine.workers.unwrap_or_else(cores), hardware::cores::allowed().len());
+        if workers > there && flags.engine.engine == EngineKind::Storage {
+            let cores = counted(there as u64, "core");
+            return Err(Error::usage(format!("--pin: {workers} workers on {cores}: each needs one of its own"))
+                .help(format!("pass --workers {} or fewer, or leave out --pin", there.max(1))));
+        }
+    }
+    Ok(asked.unwrap_or(Partition::Client))
 }
 
 /// Refuses what speculation cannot serve.
@@ -152,6 +179,8 @@ pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
         seed: flags.random.seed,
         admission: Admission::Fifo,
         placement: itas::Placement::Packed,
+        pin: false,
+        counters: false,
         clock: ClockKind::Real,
     };
     (config, plan)
@@ -364,6 +393,8 @@ fn floor_has_no(flags: &RunFlags) -> Result<(), Error> {
         ("--isolation", how.isolation.is_some()),
         ("--latches", how.latches.is_some()),
         ("--latch-words", how.latch_words.is_some()),
+        ("--large-pages", how.large_pages.is_some()),
+        ("--partition", flags.partition.partition.is_some()),
         ("--prefetch", how.prefetch.is_some()),
         ("--preload", how.preload.is_some()),
         ("--read-delay-us", how.read_delay_us.is_some()),

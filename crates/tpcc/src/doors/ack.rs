@@ -168,6 +168,8 @@ mod tests {
             steps: StepOrder::HotLast,
             admission: crate::workload::settings::Admission::Fifo,
             placement: itas::Placement::Packed,
+            pin: false,
+            counters: false,
             clock: crate::workload::settings::ClockKind::Real,
             length,
             seed: 3,

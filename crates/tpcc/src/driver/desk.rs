@@ -241,6 +241,11 @@ impl<'a, R: Ready> Desk<'a, R> {
         self.measuring_since.is_some()
     }
 
+    /// Transactions completed while measuring.
+    pub(crate) fn completed(&self) -> u64 {
+        self.stats.completed()
+    }
+
     /// A transaction was a victim and will be run again.
     pub(crate) fn aborted(&mut self, abort: Abort) {
         self.stats.aborted(abort);
@@ -270,6 +275,6 @@ impl<'a, R: Ready> Desk<'a, R> {
             // Stopped during the warm-up: nothing of it counts.
             None => self.stats = Stats::new(),
         }
-        Share { stats: self.stats, teams: None, failure }
+        Share { stats: self.stats, teams: None, counted: None, stacks: None, failure }
     }
 }

@@ -7,7 +7,9 @@
 pub(crate) mod ack;
 mod admission;
 mod attempt;
+pub(crate) mod counters;
 mod desk;
+pub(crate) mod hardware;
 pub(crate) mod measure;
 pub(crate) mod runner;
 mod spread;
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sched_steps::team::Statistics;
 
+use crate::workload::database::RegionFound;
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session};
 use crate::workload::generate::Random;
 use crate::workload::generate::deck::Mix;
@@ -35,6 +38,7 @@ use crate::workload::settings::{Admission, ClockKind, Length};
 use crate::workload::txn::StepOrder;
 use ack::Sink;
 use admission::{ByKind, Fifo};
+use counters::Counted;
 use desk::Desk;
 use measure::Stats;
 use runner::itas::SiblingFigures;
@@ -59,6 +63,10 @@ pub(crate) struct Plan {
     pub(crate) admission: Admission,
     /// Whether the terminals of a warehouse are one worker's.
     pub(crate) placement: itas::Placement,
+    /// Whether each worker stays on a core of its own.
+    pub(crate) pin: bool,
+    /// Whether workers read counters of the processor and the system.
+    pub(crate) counters: bool,
     /// When it ends.
     pub(crate) length: Length,
     /// What dates are made of.
@@ -112,6 +120,10 @@ pub(crate) struct Measured {
     pub(crate) figures: EngineFigures,
     /// What sibling groups did; none without them.
     pub(crate) siblings: Option<SiblingFigures>,
+    /// What the processor and the system counted of the workers; none unless it was asked for.
+    pub(crate) counted: Option<Counted>,
+    /// Memory of the stacks of all fibers; none without fibers.
+    pub(crate) stacks: Option<RegionFound>,
 }
 
 /// What a worker gave.
@@ -119,6 +131,10 @@ pub(crate) struct Share {
     stats: Stats,
     /// What its teams did; none without teams.
     teams: Option<Statistics>,
+    /// What was counted of its thread; none unless it was asked for.
+    counted: Option<Counted>,
+    /// Memory of its fibers' stacks; none without fibers.
+    stacks: Option<RegionFound>,
     /// Why it ended early, if something failed.
     failure: Option<String>,
 }
@@ -126,7 +142,7 @@ pub(crate) struct Share {
 impl Share {
     /// Nothing was begun.
     fn failed(why: String) -> Share {
-        Share { stats: Stats::new(), teams: None, failure: Some(why) }
+        Share { stats: Stats::new(), teams: None, counted: None, stacks: None, failure: Some(why) }
     }
 }
 
@@ -287,6 +303,10 @@ pub(crate) fn run<E: Engine>(
             .map(|(number, (terminals, quota))| {
                 let work = move || {
                     let _end = Finished { control, main };
+                    if let Err(why) = stay(plan, number) {
+                        control.set(Phase::Stop);
+                        return Share::failed(why);
+                    }
                     serve(engine, runner, number, terminals, acks, quota, plan, world, control, &boards[number], clock)
                 };
                 std::thread::Builder::new().name(format!("worker {number}")).spawn_scoped(scope, work)
@@ -299,12 +319,18 @@ pub(crate) fn run<E: Engine>(
         }
         let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look);
         let mut stats = Stats::new();
-        let mut teams = Vec::new();
+        let (mut teams, mut stacks) = (Vec::new(), None);
+        let mut counted: Option<Counted> = None;
         for worker in workers.into_iter().flatten() {
             match worker.join() {
                 Ok(share) => {
                     stats.merge(&share.stats);
                     teams.extend(share.teams);
+                    stacks = RegionFound::sum(stacks, share.stacks);
+                    match (&mut counted, share.counted) {
+                        (Some(all), Some(more)) => all.merge(more),
+                        (none, more) => *none = none.take().or(more),
+                    }
                     failure = failure.or(share.failure);
                 }
                 Err(_) => failure = failure.or(Some("a worker panicked; this is a fault of the program".to_owned())),
@@ -320,8 +346,21 @@ pub(crate) fn run<E: Engine>(
             failure,
             figures,
             siblings: None,
+            counted,
+            stacks,
         })
     })
+}
+
+/// Keeps a worker on its core, if that is wanted.
+fn stay(plan: &Plan, number: usize) -> Result<(), String> {
+    if !plan.pin {
+        return Ok(());
+    }
+    let cores = hardware::cores::allowed();
+    let core =
+        cores.get(number).ok_or_else(|| format!("--pin: no core for worker {number}; pass a smaller --workers"))?;
+    hardware::cores::pin_to(*core)
 }
 
 /// A worker's thread.
@@ -340,7 +379,7 @@ fn serve<E: Engine>(
     clock: Clock,
 ) -> Share {
     let size = plan.team_of(runner.team_size(), &terminals);
-    let place = Workplace { engine, number, size, steps: plan.steps, control };
+    let place = Workplace { engine, number, size, steps: plan.steps, counters: plan.counters, control };
     match plan.admission {
         Admission::Fifo => {
             let desk = Desk::new(Fifo::default(), terminals, acks, quota, world, control, board, clock);

@@ -117,6 +117,8 @@ mod tests {
             steps: StepOrder::HotLast,
             admission: crate::workload::settings::Admission::Fifo,
             placement: itas::Placement::Packed,
+            pin: false,
+            counters: false,
             clock: ClockKind::Real,
             length,
             seed: 1,

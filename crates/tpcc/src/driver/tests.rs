@@ -227,6 +227,8 @@ fn plan(terminals: u32, length: Length) -> Plan {
         steps: StepOrder::HotLast,
         admission: crate::workload::settings::Admission::Fifo,
         placement: itas::Placement::Packed,
+        pin: false,
+        counters: false,
         clock: crate::workload::settings::ClockKind::Real,
         length,
         seed: 3,

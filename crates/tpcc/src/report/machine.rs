@@ -5,11 +5,15 @@ use std::fs;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::workload::words::counted;
+
 /// The machine, as the system describes it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Machine {
     /// Processors that the program may use.
     pub(crate) cores: Option<usize>,
+    /// Memory nodes with processors (NUMA): 1 on a machine whose memory is equally near to all.
+    pub(crate) numa_nodes: usize,
     /// Name of the processor.
     pub(crate) cpu: Option<String>,
     /// Memory of the machine.
@@ -28,6 +32,7 @@ impl Machine {
         let steal = since.zip(CpuTime::now()).and_then(|(before, after)| after.steal_since(before));
         Machine {
             cores: std::thread::available_parallelism().ok().map(usize::from),
+            numa_nodes: storage::Nodes::of_this_machine().count(),
             cpu: field("/proc/cpuinfo", "model name"),
             memory_bytes: kib("/proc/meminfo", "MemTotal"),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|release| release.trim().to_owned()),
@@ -43,7 +48,8 @@ impl Machine {
         let cpu = self.cpu.clone().unwrap_or_else(unknown);
         let memory = self.memory_bytes.map_or_else(unknown, |bytes| format!("{} GiB", bytes.div_ceil(1 << 30)));
         let steal = self.steal.map_or_else(|| "not available".to_owned(), |steal| format!("{:.1}%", 100.0 * steal));
-        format!("{cores} x {cpu}, {memory}, steal {steal}")
+        let nodes = counted(self.numa_nodes as u64, "memory node");
+        format!("{cores} x {cpu}, {memory}, {nodes}, steal {steal}")
     }
 }
 

@@ -7,19 +7,22 @@ pub(crate) mod progress;
 pub(crate) mod text;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use sched_steps::team::{OperationStatistics, Statistics};
 
 use crate::driver::Measured;
+use crate::driver::counters::{Counted, Event, Ring};
 use crate::driver::measure::KindStats;
 use crate::workload::check::Audit;
 use crate::workload::check::rule::Invariant;
 use crate::workload::counters::{Counters, Drawn, OperationCounters, PoolCounters, TeamCounters};
+use crate::workload::database::RegionFound;
 use crate::workload::engine::EngineFigures;
 use crate::workload::generate::deck::Kind;
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::TableId;
-use crate::workload::settings::{EngineKind, RunConfig, Scheduling, Shape, Speculate, StoreConfig};
+use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate, StoreConfig};
 
 /// The first line of everything.
 pub(crate) const NOTICE: &str = "derived from TPC-C; not a TPC-C result (deviations: DEVIATIONS.md)";
@@ -47,6 +50,8 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
             durability: Some(store.durability.name().to_owned()),
             isolation: Some(store.isolation.name().to_owned()),
             latches: Some(store.latches.name().to_owned()),
+            partition: config.scheduling.policy().is_none().then(|| config.partition.name().to_owned()),
+            large_pages: Some(store.large_pages.name().to_owned()),
             prefetch: Some(store.prefetch),
             preload: Some(store.preload),
             read_delay_us: Some(store.read_delay_us),
@@ -78,6 +83,8 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
         speculate: Some(config.speculate.name().to_owned()),
         epoch_workers: (config.speculate != Speculate::Off).then_some(config.epoch_workers),
         clock: Some(config.clock.name().to_owned()),
+        counters: Some(config.counters),
+        pin: Some(config.pin),
         check: Some(config.check),
         seed: Some(config.seed),
         load_seed: Some(loaded.seed),
@@ -91,6 +98,7 @@ pub(crate) fn run(
     config: model::Config,
     machine: machine::Machine,
     measured: &Measured,
+    large_pages: Option<model::LargePagesReport>,
     checked: Option<&Audit>,
 ) -> model::Run {
     let stats = &measured.stats;
@@ -142,10 +150,74 @@ pub(crate) fn run(
         log: log(&measured.figures, stats.completed()),
         pool: measured.figures.pool.map(|counters| model::Pool { hit_rate: hit_rate(&counters), counters }),
         latches: measured.figures.latches,
+        events: measured.counted.as_ref().map(counters),
+        large_pages,
         peak_rss_bytes: machine::peak_rss_bytes(),
         check: checked.map(check).unwrap_or_default(),
         rows: checked.and_then(rows),
         config,
+    }
+}
+
+/// What was asked of large pages and what was given: `engine`'s regions, the program's code and the fibers' stacks.
+pub(crate) fn large_pages(
+    asked: LargePages,
+    engine: Vec<RegionFound>,
+    code: Option<Range<usize>>,
+    measured: &Measured,
+) -> model::LargePagesReport {
+    let map = storage::MemoryMap::read().ok();
+    let code = code.zip(map.as_ref()).map(|(range, map)| {
+        let given = map.within(&range);
+        let (bytes, resident, large) = (range.len() as u64, given.resident, given.large);
+        RegionFound { name: "code".to_owned(), bytes, resident, large }
+    });
+    let regions = engine.into_iter().chain(measured.stacks.clone()).chain(code).map(|found| {
+        let RegionFound { name, bytes, resident, large } = found;
+        (name, model::Region { bytes, resident_bytes: resident, given_bytes: large })
+    });
+    let regions: BTreeMap<_, _> = regions.collect();
+    let none = asked != LargePages::Off && regions.values().all(|region| region.given_bytes == 0);
+    model::LargePagesReport {
+        asked: asked.name().to_owned(),
+        given_bytes: map.map(|map| map.all().large),
+        regions,
+        reason: none.then(|| match storage::large_pages_available() {
+            Err(why) => why,
+            Ok(()) => "the pool is too small to ask for them: pass a --buffer-pool of 16 MiB or more".to_owned(),
+        }),
+    }
+}
+
+/// What the processor and the system counted.
+fn counters(counted: &Counted) -> model::EventCounters {
+    let of = |kind: Option<Kind>| -> BTreeMap<String, Option<model::EventMean>> {
+        let mean = |event| {
+            let (user, kernel) = (counted.mean(kind, event, Ring::User), counted.mean(kind, event, Ring::Kernel));
+            (user.is_some() || kernel.is_some()).then_some(model::EventMean { user, kernel })
+        };
+        Event::ALL.into_iter().map(|event| (event.name().to_owned(), mean(event))).collect()
+    };
+    let kinds = Kind::ALL.into_iter().map(|kind| (kind.name().to_owned(), of(Some(kind))));
+    let mut reasons = counted.reasons.clone();
+    if !counted.apart {
+        reasons.insert(
+            "kinds".to_owned(),
+            "transactions of different kinds share a worker in turns: only their sum is counted".to_owned(),
+        );
+    }
+    let ran = Event::ALL.into_iter().filter_map(|event| Some((event.name().to_owned(), counted.ran(event)?)));
+    model::EventCounters {
+        transactions: kinds.chain([("all".to_owned(), of(None))]).collect(),
+        software: model::SoftwareEvents {
+            source: counted.software_source.name().to_owned(),
+            task_clock_ms: counted.software.task_clock_ns as f64 / 1e6,
+            page_faults: counted.software.page_faults,
+            context_switches: counted.software.context_switches,
+            migrations: counted.software.migrations,
+        },
+        ran: ran.collect(),
+        reasons,
     }
 }
 

@@ -107,6 +107,12 @@ pub(crate) struct Config {
     pub(crate) isolation: Option<String>,
     /// Kind of page latch.
     pub(crate) latches: Option<String>,
+    /// What was divided among the workers: none, client, server or both; null with the scheduler itas, whose policy decides.
+    pub(crate) partition: Option<String>,
+    /// Whether each worker stayed on a core of its own.
+    pub(crate) pin: Option<bool>,
+    /// Which memory asked for large pages: on, off, try or code.
+    pub(crate) large_pages: Option<String>,
     /// Whether groups of rows are announced.
     pub(crate) prefetch: Option<bool>,
     /// Whether the database is read into the pool before the run.
@@ -144,6 +150,8 @@ pub(crate) struct Config {
     pub(crate) epoch_workers: Option<usize>,
     /// What dates are made of: real or logical.
     pub(crate) clock: Option<String>,
+    /// Whether counters of the processor and the system were read.
+    pub(crate) counters: Option<bool>,
     /// Whether the consistency conditions are checked.
     pub(crate) check: Option<bool>,
     /// Seed of everything random.
@@ -286,6 +294,67 @@ pub(crate) struct Structure {
     pub(crate) more: u64,
 }
 
+/// Mean of a transaction.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct EventMean {
+    /// In the program; null where it is not counted.
+    pub(crate) user: Option<f64>,
+    /// In the system, on behalf of the program; null where it is not counted.
+    pub(crate) kernel: Option<f64>,
+}
+
+/// What the system counted of the workers' threads while measuring.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct SoftwareEvents {
+    /// perf_event_open, or getrusage and /proc where that is refused.
+    pub(crate) source: String,
+    /// Time on processors, in milliseconds.
+    pub(crate) task_clock_ms: f64,
+    pub(crate) page_faults: u64,
+    pub(crate) context_switches: u64,
+    /// Moves from one processor to another; null where the system does not say.
+    pub(crate) migrations: Option<u64>,
+}
+
+/// What the processor and the system counted of the workers while measuring.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct EventCounters {
+    /// By type, and all: cycles, instructions, l1i_misses, l1d_misses, llc_misses, dtlb_misses, itlb_misses, branch_misses,
+    /// stalled_cycles_frontend, stalled_cycles_backend. Each null where it cannot be had: see `reasons`.
+    #[serde(flatten)]
+    pub(crate) transactions: BTreeMap<String, BTreeMap<String, Option<EventMean>>>,
+    pub(crate) software: SoftwareEvents,
+    /// Share of the time that a counter ran. Below 1 counters took turns (multiplexing), and figures are estimates.
+    pub(crate) ran: BTreeMap<String, f64>,
+    /// Why counters are not there, by name, and what to do where something can be done.
+    pub(crate) reasons: BTreeMap<String, String>,
+}
+
+/// Memory of one purpose.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Region {
+    /// Addresses reserved, in bytes.
+    pub(crate) bytes: u64,
+    /// Memory given, in pages of any size, in bytes.
+    pub(crate) resident_bytes: u64,
+    /// Memory given in large pages, in bytes, as the system says (AnonHugePages, FilePmdMapped and ShmemPmdMapped).
+    pub(crate) given_bytes: u64,
+}
+
+/// Large pages of memory, at the end of the run.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct LargePagesReport {
+    /// on, off, try or code.
+    pub(crate) asked: String,
+    /// Memory of the whole process that lies in large pages, in bytes; null where the system does not say.
+    pub(crate) given_bytes: Option<u64>,
+    /// By region: frames, page_table and shortcuts of the pool, log_ring, lock_table, stacks (of fibers; left out without),
+    /// code (left out unless asked for).
+    pub(crate) regions: BTreeMap<String, Region>,
+    /// Why the system gives none; null where it gives some, and where none were asked for.
+    pub(crate) reason: Option<String>,
+}
+
 /// What the teams did in one operation (the paper's Table 4).
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct TeamOperation {
@@ -384,6 +453,11 @@ pub(crate) struct Run {
     pub(crate) pool: Option<Pool>,
     /// Null but with superlatches (`--latches super`).
     pub(crate) latches: Option<LatchCounters>,
+    /// Null without `--counters on`.
+    #[serde(rename = "counters")]
+    pub(crate) events: Option<EventCounters>,
+    /// Null for the floor, and where the system does not say.
+    pub(crate) large_pages: Option<LargePagesReport>,
     pub(crate) peak_rss_bytes: Option<u64>,
     pub(crate) check: Check,
     /// Rows of each table, as checked; null when not checked.

@@ -88,6 +88,12 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
         }
         None => writeln!(to, "memory    peak {memory}")?,
     }
+    if let Some(events) = &run.events {
+        counted_events(to, events)?;
+    }
+    if let Some(large) = &run.large_pages {
+        large_pages(to, large)?;
+    }
     generator(to, run)?;
     match checked {
         Some(checked) => writeln!(to, "check     {}", check_line(checked))?,
@@ -119,15 +125,73 @@ fn engine(to: &mut String, config: &model::Config) -> std::fmt::Result {
         Some(delay @ 1..) => format!(", reads DELAYED by {delay} us"),
         _ => String::new(),
     };
+    let partition = config.partition.as_ref().map_or(String::new(), |what| format!(", partition {what}"));
+    let pin = if config.pin == Some(true) { ", workers pinned" } else { "" };
     let checksums = if config.page_checksums == Some(false) { ", page checksums OFF" } else { "" };
     writeln!(
         to,
-        "          scheduler {}, admission {}, pool {} MiB, background {}{checksums}{delay}",
+        "          scheduler {}, admission {}{partition}{pin}, pool {} MiB, background {}{checksums}{delay}",
         or_dash(&config.scheduler),
         or_dash(&config.admission),
         count(config.buffer_pool_mib),
         or_dash(&config.background),
     )
+}
+
+/// The counters of all transactions, and why there are not more.
+fn counted_events(to: &mut String, events: &model::EventCounters) -> std::fmt::Result {
+    let software = &events.software;
+    writeln!(
+        to,
+        "counters  {} ms on processors, {}, {} context switches, {} ({})",
+        whole(Some(software.task_clock_ms)),
+        counted(software.page_faults, "page fault"),
+        grouped(software.context_switches),
+        software.migrations.map_or("moves not known".to_owned(), |n| counted(n, "move")),
+        software.source,
+    )?;
+    let all = events.transactions.get("all").into_iter().flatten();
+    let shown: Vec<String> = all
+        .filter_map(|(name, mean)| {
+            let mean = mean.as_ref()?;
+            Some(format!("{name} {} + {}", whole(mean.user), whole(mean.kernel)))
+        })
+        .collect();
+    if !shown.is_empty() {
+        writeln!(to, "          a transaction, user + kernel: {}", shown.join(", "))?;
+    }
+    let turns = events.ran.values().copied().fold(1.0, f64::min);
+    if turns < 1.0 {
+        writeln!(to, "          estimates: counters took turns, and ran {:.0}% of the time or more", 100.0 * turns)?;
+    }
+    // Most are missing for one reason.
+    let mut reasons: Vec<&String> = events.reasons.values().collect();
+    reasons.sort();
+    reasons.dedup();
+    for reason in reasons {
+        let of: Vec<&str> = events.reasons.iter().filter(|(_, why)| *why == reason).map(|(name, _)| &**name).collect();
+        writeln!(to, "          no {}: {reason}", of.join(", "))?;
+    }
+    Ok(())
+}
+
+/// "large     try: 2,410 MiB given (frames 2,400, log_ring 8)".
+fn large_pages(to: &mut String, large: &model::LargePagesReport) -> std::fmt::Result {
+    let mib = |bytes: u64| grouped(bytes >> 20);
+    write!(to, "large     pages {}: {} MiB given", large.asked, large.given_bytes.map_or("?".to_owned(), mib))?;
+    let given: Vec<String> = large
+        .regions
+        .iter()
+        .filter(|(_, region)| region.given_bytes > 0)
+        .map(|(name, region)| format!("{name} {}", mib(region.given_bytes)))
+        .collect();
+    if !given.is_empty() {
+        write!(to, " ({})", given.join(", "))?;
+    }
+    if let Some(reason) = &large.reason {
+        write!(to, ": {reason}")?;
+    }
+    writeln!(to)
 }
 
 /// The paper's Table 4: how large the teams were for each operation.

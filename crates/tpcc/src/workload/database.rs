@@ -43,6 +43,34 @@ pub(crate) struct PageFinding {
     pub(crate) line: String,
 }
 
+/// Memory of one purpose, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RegionFound {
+    /// What it is for.
+    pub(crate) name: String,
+    /// Addresses reserved.
+    pub(crate) bytes: u64,
+    /// Memory given, in pages of any size.
+    pub(crate) resident: u64,
+    /// Memory given in large pages, a part of `resident`.
+    pub(crate) large: u64,
+}
+
+impl RegionFound {
+    /// Both together, under the first one's name.
+    pub(crate) fn sum(a: Option<RegionFound>, b: Option<RegionFound>) -> Option<RegionFound> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(RegionFound {
+                bytes: a.bytes + b.bytes,
+                resident: a.resident + b.resident,
+                large: a.large + b.large,
+                ..a
+            }),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
 /// An engine with the database it runs on.
 pub(crate) trait Database: Engine + Send + Sized {
     /// What schedules its waits and statements; an engine without such a thing is given none.
@@ -82,6 +110,9 @@ pub(crate) trait Database: Engine + Send + Sized {
     /// One digest of all rows, table by table in key order, while nothing else runs; none if `look`, which hears how many
     /// rows were read, broke it off.
     fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error>;
+
+    /// Memory of the engine by region; none where the engine or the system does not say.
+    fn memory(&self) -> Option<Vec<RegionFound>>;
 
     /// Leaves everything on disk.
     fn close(self) -> Result<(), Error>;

@@ -51,6 +51,10 @@ choice! {
     }
     /// Kind of page latch.
     Latches { Optimistic = "optimistic", Plain = "plain", Super = "super" }
+    /// Which memory lies in large pages.
+    LargePages { On = "on", Off = "off", Try = "try", Code = "code" }
+    /// What of the load and of the engine is divided among the workers.
+    Partition { None = "none", Client = "client", Server = "server", Both = "both" }
     /// Who drives the engine's services.
     Background { Threads = "threads", Inline = "inline" }
     /// What the transactions of a history do.
@@ -71,6 +75,18 @@ impl Switch {
     /// Whether it is on.
     pub(crate) fn is_on(self) -> bool {
         self == Switch::On
+    }
+}
+
+impl Partition {
+    /// Whether a terminal's warehouse is one worker's.
+    pub(crate) fn of_clients(self) -> bool {
+        matches!(self, Partition::Client | Partition::Both)
+    }
+
+    /// Whether workers have frames of their own.
+    pub(crate) fn of_the_server(self) -> bool {
+        matches!(self, Partition::Server | Partition::Both)
     }
 }
 
@@ -102,6 +118,10 @@ pub(crate) struct StoreConfig {
     pub(crate) prefetch: bool,
     /// Whether to read the database into the pool before the warm-up.
     pub(crate) preload: bool,
+    /// Which memory lies in large pages.
+    pub(crate) large_pages: LargePages,
+    /// Whether each thread gives pages frames of its own home.
+    pub(crate) own_frames: bool,
     /// Who drives the engine's services.
     pub(crate) background: Background,
     /// MiB of log between checkpoints.
@@ -210,11 +230,6 @@ impl Scheduling {
         if let Scheduling::Itas { policy, .. } = self { Some(*policy) } else { None }
     }
 
-    /// Where the terminals of a warehouse are served: by one worker, unless a policy of sibling groups wants them on all.
-    pub(crate) fn placement(&self) -> itas::Placement {
-        self.policy().map_or(itas::Placement::Packed, |policy| policy.mode().placement())
-    }
-
     /// Microseconds of a slice; none but with sibling groups.
     pub(crate) fn slice_us(&self) -> Option<u64> {
         if let Scheduling::Itas { slice_us, .. } = self { Some(*slice_us) } else { None }
@@ -254,6 +269,8 @@ impl StoreConfig {
             latch_words: None,
             prefetch: true,
             preload: false,
+            large_pages: LargePages::Try,
+            own_frames: false,
             background: Background::Threads,
             checkpoint_mib: 2_048,
             page_checksums: true,
@@ -277,6 +294,10 @@ pub(crate) struct RunConfig {
     pub(crate) store: StoreConfig,
     /// How transactions share a worker.
     pub(crate) scheduling: Scheduling,
+    /// What is divided among the workers.
+    pub(crate) partition: Partition,
+    /// Whether each worker stays on a core of its own.
+    pub(crate) pin: bool,
     /// As asked: what is loaded, when none.
     pub(crate) warehouses: Option<u32>,
     /// As asked: ten a warehouse, when none.
@@ -299,6 +320,8 @@ pub(crate) struct RunConfig {
     pub(crate) clock: ClockKind,
     /// Everything random follows from it.
     pub(crate) seed: u64,
+    /// Whether workers read counters of the processor and the system.
+    pub(crate) counters: bool,
     /// Whether to check afterwards.
     pub(crate) check: bool,
     /// Whether to print acknowledgements, and to write them in the database.
@@ -319,6 +342,15 @@ pub(crate) struct Shape {
 }
 
 impl RunConfig {
+    /// Where the terminals of a warehouse are served: as the policy of sibling groups wants it, else as partitioned.
+    pub(crate) fn placement(&self) -> itas::Placement {
+        match self.scheduling.policy() {
+            Some(policy) => policy.mode().placement(),
+            None if self.partition.of_clients() => itas::Placement::Packed,
+            None => itas::Placement::Spread,
+        }
+    }
+
     /// Warehouses to load when there is no database.
     pub(crate) fn warehouses_to_load(&self) -> u32 {
         self.warehouses.unwrap_or(1)

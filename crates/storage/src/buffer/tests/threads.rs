@@ -7,6 +7,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::*;
+use crate::base::config::FrameHomes;
 use crate::base::hook::{BlockReason, ThreadHook, WaitToken};
 use crate::base::ids::PAGE_SIZE;
 
@@ -285,4 +286,36 @@ fn pages_created_while_stale_readers_load_them_are_the_new_ones() {
             done.store(true, Ordering::Relaxed);
         });
     });
+}
+
+/// Frames come in chunks to the homes of the threads that want them, and none is lost or given twice.
+#[cfg(not(miri))]
+#[test]
+fn threads_with_homes_share_the_pool_out() {
+    const FRAMES: usize = 2 * SHARD_FRAMES + 100;
+    const EACH: u32 = 2_600;
+    let options = PoolOptions { homes: FrameHomes::PerThread, ..PoolOptions::new(FRAMES) };
+    let t = pool_over(Arc::default(), options);
+    let made = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (t, made) = (&t, &made);
+            scope.spawn(move || {
+                let own = 1 + thread * EACH..1 + (thread + 1) * EACH;
+                own.clone().for_each(|id| t.make(id, u64::from(id)));
+                made.wait();
+                // More pages than frames: both threads evict.
+                (1..=2 * EACH).for_each(|id| assert_eq!(t.value(id), u64::from(id)));
+            });
+        }
+    });
+    let mut pages: Vec<u32> = t.pool.used_frames().iter().map(|f| f.page_id().0).filter(|&id| id != 0).collect();
+    assert_eq!(pages.len() + t.pool.free_frames(), t.pool.frame_count(), "a frame has a page or is free");
+    pages.sort_unstable();
+    let resident = pages.len();
+    pages.dedup();
+    assert_eq!(pages.len(), resident, "no page has two frames");
+    assert!(pages.iter().all(|&id| t.pool.get(PageId(id)).is_some_and(|frame| frame.page_id() == PageId(id))));
+    let stats = t.pool.stats();
+    assert!(stats.evictions > 0 && stats.reads > 0, "{stats:?}");
 }

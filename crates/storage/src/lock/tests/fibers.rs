@@ -97,7 +97,7 @@ impl Hook for Baton {
 fn run(n: usize, body: impl Fn(&Baton, usize, &mut LockOwner) + Sync) -> Arc<LockTable> {
     let baton = Arc::new(Baton::default());
     *baton.state.lock() = Turns { running: Some(0), ready: (1..n).collect(), blocked: vec![0; n] };
-    let locks = LockTable::new(LockOptions { slots: n, ..small() }, baton.clone());
+    let locks = LockTable::new(LockOptions { slots: n, ..small() }, baton.clone()).unwrap();
     thread::scope(|scope| {
         for fiber in 0..n {
             let (locks, baton, body) = (&locks, &baton, &body);

@@ -60,7 +60,7 @@ fn small() -> LockOptions {
 
 /// `n` owners on this thread; owner i has age i.
 fn owners(options: LockOptions, n: u16) -> Vec<LockOwner> {
-    let locks = LockTable::new(options, Arc::new(NeverBlock));
+    let locks = LockTable::new(options, Arc::new(NeverBlock)).unwrap();
     attach(&locks, n)
 }
 
@@ -75,7 +75,7 @@ fn attach(locks: &Arc<LockTable>, n: u16) -> Vec<LockOwner> {
 }
 
 fn on_threads(options: LockOptions) -> Arc<LockTable> {
-    LockTable::new(options, Arc::new(ThreadHook::default()))
+    LockTable::new(options, Arc::new(ThreadHook::default())).unwrap()
 }
 
 const TABLE: u32 = 1;

@@ -26,7 +26,7 @@ impl Hook for GivesUp {
 const LIMIT: Duration = Duration::from_millis(7);
 
 fn given_up(n: u16) -> Vec<LockOwner> {
-    attach(&LockTable::new(LockOptions { timeout: Some(LIMIT), ..small() }, Arc::new(GivesUp)), n)
+    attach(&LockTable::new(LockOptions { timeout: Some(LIMIT), ..small() }, Arc::new(GivesUp)).unwrap(), n)
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `tpcc run`: load if needed, run, check, print.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use super::{Ended, check, load};
 use crate::cli::flags::RunFlags;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
+use crate::driver::hardware::code::move_to_large_pages;
 use crate::driver::runner::itas::ItasRunner;
 use crate::driver::runner::steps::StepsRunner;
 use crate::driver::runner::threads::ThreadsRunner;
@@ -23,40 +25,42 @@ use crate::report::{self, text};
 use crate::workload::database::Database;
 use crate::workload::error::{Error, command};
 use crate::workload::loaded::Loaded;
-use crate::workload::settings::{EngineKind, RunConfig, Scheduling, Speculate};
+use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Speculate};
 
 /// Carries the command out.
 pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
     let config = resolve::run(flags)?;
+    let code = (config.store.large_pages == LargePages::Code).then(move_to_large_pages).transpose()?;
+    let large_stacks = config.store.large_pages != LargePages::Off;
     match (config.engine, &config.scheduling, config.speculate) {
-        (EngineKind::Floor, ..) => run_on::<Floor>(&config, None, |database, loaded, plan, acks, look| {
+        (EngineKind::Floor, ..) => run_on::<Floor>(&config, code, None, |database, loaded, plan, acks, look| {
             driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
         }),
         (EngineKind::Storage, Scheduling::Threads, Speculate::Off) => {
-            run_on::<Store>(&config, None, |database, loaded, plan, acks, look| {
+            run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
                 driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Threads, how) => {
             warn_of_threads(&config);
-            run_on::<Store>(&config, None, |database, loaded, plan, acks, look| {
+            run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
                 let ahead = AheadStore::new(database, how, config.epoch_workers);
                 driver::run(&ahead, &ThreadsRunner, loaded, plan, acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Steps { team_size, teams_of, points }, _) => {
-            let runner = StepsRunner::new(*team_size, *teams_of, points)?;
+            let runner = StepsRunner::new(*team_size, *teams_of, points)?.large_stacks(large_stacks);
             let hook = runner.hook().map(|hook| hook as Arc<dyn StoreHook>);
-            run_on::<Store>(&config, hook.as_ref(), |database, loaded, plan, acks, look| {
+            run_on::<Store>(&config, code, hook.as_ref(), |database, loaded, plan, acks, look| {
                 driver::run(database, &runner, loaded, plan, acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Itas { fibers, policy, slice_us }, _) => {
             let hook = ItasRunner::hook();
-            run_on::<Store>(&config, Some(&hook), |database, loaded, plan, acks, look| {
+            run_on::<Store>(&config, code, Some(&hook), |database, loaded, plan, acks, look| {
                 let (mode, slice) = (policy.mode(), Duration::from_micros(*slice_us));
                 let runner = ItasRunner::new(*fibers, mode, slice, plan.workers, plan.warehouses);
-                let runner = runner.map_err(|error| error.to_string())?;
+                let runner = runner.map_err(|error| error.to_string())?.large_stacks(large_stacks);
                 let measured = driver::run(database, &runner, loaded, plan, acks, look)?;
                 Ok(Measured { siblings: Some(runner.figures()), ..measured })
             })
@@ -79,6 +83,7 @@ fn warn_of_threads(config: &RunConfig) {
 
 fn run_on<D: Database>(
     config: &RunConfig,
+    code: Option<Range<usize>>,
     hook: Option<&D::Hook>,
     drive: impl FnOnce(&D, &Loaded, &Plan, Option<&Sink>, &mut dyn FnMut(&Tick)) -> Result<Measured, String>,
 ) -> Result<Ended, Error> {
@@ -117,7 +122,9 @@ fn run_on<D: Database>(
         mix: config.mix,
         steps: config.steps,
         admission: config.admission,
-        placement: config.scheduling.placement(),
+        placement: config.placement(),
+        pin: config.pin,
+        counters: config.counters,
         length: config.length,
         clock: config.clock,
         seed: config.seed,
@@ -131,8 +138,9 @@ fn run_on<D: Database>(
         true => Some(check(&database, &loaded, config.store.workers)?),
         false => None,
     };
+    let memory = database.memory().map(|engine| report::large_pages(config.store.large_pages, engine, code, &measured));
     let settings = report::run_config(config, &shape, &loaded);
-    let report = report::run(settings, Machine::describe(cpu), &measured, checked.as_ref());
+    let report = report::run(settings, Machine::describe(cpu), &measured, memory, checked.as_ref());
     let written = conclude(json, &report, text::run(&report, checked.as_ref()), acks.is_some());
     let closed = database.close();
     if let Some(why) = measured.failure {

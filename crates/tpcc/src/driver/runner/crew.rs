@@ -8,6 +8,7 @@ use sched_steps::{Executor, fiber};
 use super::Workplace;
 use crate::driver::admission::Ready;
 use crate::driver::attempt::execute;
+use crate::driver::counters::Meter;
 use crate::driver::desk::{Desk, Job, Next};
 use crate::driver::{Control, Phase, Share};
 use crate::workload::engine::{Engine, Session};
@@ -37,6 +38,8 @@ pub(super) struct Crew<'a, R, C> {
     measuring: Cell<bool>,
     failure: RefCell<Option<String>>,
     steps: StepOrder,
+    /// Counters of the thread; none unless they were asked for.
+    meter: RefCell<Option<Box<Meter>>>,
 }
 
 impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
@@ -50,11 +53,13 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
             measuring: Cell::new(false),
             failure: RefCell::default(),
             steps,
+            meter: RefCell::default(),
         }
     }
 
     /// Runs `fibers` of them on an executor until the run stops.
     pub(super) fn run<E: Engine>(self, executor: &mut Executor, fibers: usize, place: &Workplace<'_, E>) -> Share {
+        *self.meter.borrow_mut() = place.counters.then(|| Box::new(Meter::open()));
         let ended = executor.scope(|scope| {
             for _ in 0..fibers {
                 let crew = &self;
@@ -64,8 +69,10 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
         let failure = self.failure.take();
         let failure =
             failure.or_else(|| ended.err().map(|e| format!("a transaction {e}; this is a fault of the program")));
-        let share = self.desk.into_inner().close();
-        Share { failure: failure.or(share.failure), ..share }
+        let desk = self.desk.into_inner();
+        let counted = self.meter.into_inner().map(|meter| meter.close(Some(desk.completed())));
+        let share = desk.close();
+        Share { failure: failure.or(share.failure), counted, ..share }
     }
 
     /// A fiber, from its first transaction to its last.
@@ -89,6 +96,7 @@ impl<'a, R: Ready, C: Conduct> Crew<'a, R, C> {
             if !self.measuring.get() && self.desk.borrow().is_measuring() {
                 self.measuring.set(true);
                 self.conduct.measuring();
+                self.meter.borrow_mut().iter_mut().for_each(|meter| meter.begin());
             }
             match next {
                 Next::Run(job) => {

@@ -36,6 +36,8 @@ pub(crate) struct ItasRunner {
     /// By warehouse.
     ids: Vec<GroupId>,
     began: Instant,
+    /// Whether stacks ask for large pages.
+    large_stacks: bool,
     figures: Mutex<SiblingFigures>,
 }
 
@@ -71,8 +73,14 @@ impl ItasRunner {
             board: Arc::new(Board::new(workers)),
             ids,
             began: Instant::now(),
+            large_stacks: false,
             figures: Mutex::default(),
         })
+    }
+
+    /// The same, with stacks in large pages if `large`.
+    pub(crate) fn large_stacks(self, large: bool) -> ItasRunner {
+        ItasRunner { large_stacks: large, ..self }
     }
 
     /// What an engine must be opened with.
@@ -126,18 +134,20 @@ impl Runner for ItasRunner {
             Err(error) => return Share::failed(error.to_string()),
         };
         let builder = Executor::builder().fibers(place.size.max(1)).stack_bytes(STACK_BYTES).order(order);
+        let builder = builder.large_pages(self.large_stacks);
         let mut executor = match fibers::executor(builder) {
             Ok(executor) => executor,
             Err(e) => return Share::failed(format!("{e}; pass a smaller --team-size")),
         };
         let conduct = ByWarehouse { core: core.clone(), ids: &self.ids, began };
         let share = Crew::new(conduct, desk, place.steps).run(&mut executor, place.size.max(1), place);
+        let stacks = fibers::stacks(&executor);
         let mut figures = self.figures.lock().unwrap_or_else(PoisonError::into_inner);
         core.with(|scheduler| {
             figures.total.add(scheduler.statistics());
             figures.wait_bound = figures.wait_bound.max(scheduler.wait_bound());
             figures.wait_to_bound = figures.wait_to_bound.max(scheduler.longest_wait_to_bound());
         });
-        share
+        Share { stacks, ..share }
     }
 }

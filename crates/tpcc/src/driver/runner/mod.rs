@@ -34,6 +34,8 @@ pub(crate) struct Workplace<'a, E> {
     pub(crate) size: usize,
     /// Order of steps in a transaction.
     pub(crate) steps: StepOrder,
+    /// Whether counters of the processor and the system are read.
+    pub(crate) counters: bool,
     /// What the main thread tells.
     pub(crate) control: &'a Control,
 }

@@ -4,7 +4,8 @@
 use super::{Runner, Workplace};
 use crate::driver::admission::Ready;
 use crate::driver::attempt::execute;
-use crate::driver::desk::{Desk, Next};
+use crate::driver::counters::Meter;
+use crate::driver::desk::{Desk, Job, Next};
 use crate::driver::{Control, Phase, Share};
 use crate::workload::engine::{Engine, Session};
 use crate::workload::txn::{Failure, Scratch, StepOrder};
@@ -19,7 +20,11 @@ impl Runner for ThreadsRunner {
 
     fn serve<E: Engine, R: Ready>(&self, place: &Workplace<'_, E>, desk: Desk<'_, R>) -> Share {
         match place.engine.session(place.number) {
-            Ok(session) => Worker::new(session, desk, place.steps, place.control).run(),
+            Ok(session) => {
+                let meter = place.counters.then(|| Box::new(Meter::open()));
+                Worker { session, desk, scratch: Scratch::default(), steps: place.steps, control: place.control, meter }
+                    .run()
+            }
             Err(error) => {
                 place.control.set(Phase::Stop);
                 Share::failed(error.to_string())
@@ -35,13 +40,10 @@ struct Worker<'a, S, R> {
     scratch: Scratch,
     steps: StepOrder,
     control: &'a Control,
+    meter: Option<Box<Meter>>,
 }
 
-impl<'a, S: Session, R: Ready> Worker<'a, S, R> {
-    fn new(session: S, desk: Desk<'a, R>, steps: StepOrder, control: &'a Control) -> Self {
-        Worker { session, desk, scratch: Scratch::default(), steps, control }
-    }
-
+impl<S: Session, R: Ready> Worker<'_, S, R> {
     /// Serves until the run stops. A failure stops the run for all; what was counted before it stays.
     fn run(mut self) -> Share {
         let failure = self.serve().err().map(|failure| {
@@ -49,7 +51,8 @@ impl<'a, S: Session, R: Ready> Worker<'a, S, R> {
             failure.to_string()
         });
         let share = self.desk.close();
-        Share { failure: failure.or(share.failure), ..share }
+        let counted = self.meter.map(|meter| meter.close(None));
+        Share { failure: failure.or(share.failure), counted, ..share }
     }
 
     fn serve(&mut self) -> Result<(), Failure<S::Error>> {
@@ -60,6 +63,9 @@ impl<'a, S: Session, R: Ready> Worker<'a, S, R> {
                     let aborted = |abort| desk.aborted(abort);
                     let end = execute(session, scratch, self.steps, &job.input, job.number, aborted)?;
                     self.desk.ended(&mut self.session, &job, &end);
+                    if let Some(meter) = &mut self.meter {
+                        count(meter, &self.desk, &job);
+                    }
                 }
                 Next::Await(ticket) => {
                     let durable = self.session.wait_for(ticket)?;
@@ -69,5 +75,15 @@ impl<'a, S: Session, R: Ready> Worker<'a, S, R> {
                 Next::Idle | Next::Done => return Ok(()),
             }
         }
+    }
+}
+
+/// A transaction has ended. Counting begins at the end of the first that was measured, which is not counted.
+#[cold]
+fn count<R: Ready>(meter: &mut Meter, desk: &Desk<'_, R>, job: &Job) {
+    if meter.has_begun() {
+        meter.ended(job.input.kind());
+    } else if desk.is_measuring() {
+        meter.begin();
     }
 }

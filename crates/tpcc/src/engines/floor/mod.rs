@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::workload::abort::{Abort, EngineError};
-use crate::workload::database::{Database, StructureFound};
+use crate::workload::database::{Database, RegionFound, StructureFound};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::error::Error;
 use crate::workload::load;
@@ -393,6 +393,10 @@ impl Database for Floor {
 
     fn fingerprint(&self, _: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error> {
         Err(Error::usage("--fingerprint: the floor keeps nothing"))
+    }
+
+    fn memory(&self) -> Option<Vec<RegionFound>> {
+        None
     }
 
     fn close(self) -> Result<(), Error> {

@@ -27,6 +27,8 @@ pub(crate) fn cannot_open(error: &OpenError, shown: &str) -> Error {
         OpenError::Setting { setting: "buffer_pool", what } => {
             Error::usage(format!("--buffer-pool: {what}")).help("pass more MiB")
         }
+        OpenError::Setting { setting: "large_pages", what } => Error::failed(format!("--large-pages on: {what}"))
+            .help("or pass --large-pages try, which takes what there is"),
         OpenError::InUse { directory, holder } => {
             Error::failed(format!("{directory}: in use by process {holder}; stop it or choose another --data"))
         }

@@ -12,13 +12,13 @@ use super::delayed::Delayed;
 use super::fiber_hook::StoreHook;
 use super::store::Store;
 use crate::engines::space;
-use crate::workload::database::{Database, PageFinding, StructureFound};
+use crate::workload::database::{Database, PageFinding, RegionFound, StructureFound};
 use crate::workload::engine::Engine;
 use crate::workload::error::{Error, command};
 use crate::workload::loaded::Loaded;
 use crate::workload::schema::TableId;
 use crate::workload::settings::StoreConfig;
-use crate::workload::settings::{Background, Durability, Isolation, Latches};
+use crate::workload::settings::{Background, Durability, Isolation, LargePages, Latches};
 use crate::workload::words::counted;
 use crate::workload::{interrupt, load};
 
@@ -144,6 +144,17 @@ impl Database for Store {
 
     fn fingerprint(&self, look: &mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<Option<String>, Error> {
         Store::fingerprint(self, look).map_err(|error| failed(error, self.database().directory()))
+    }
+
+    fn memory(&self) -> Option<Vec<RegionFound>> {
+        let given = self.database().large_pages().ok()?;
+        let found = |region: storage::MemoryRegion| RegionFound {
+            name: region.name.to_owned(),
+            bytes: region.bytes,
+            resident: region.resident_bytes,
+            large: region.large_bytes,
+        };
+        Some(given.regions.into_iter().map(found).collect())
     }
 
     fn close(self) -> Result<(), Error> {
@@ -278,6 +289,15 @@ pub(crate) fn options(config: &StoreConfig, hook: Option<&Arc<dyn StoreHook>>) -
             Latches::Optimistic => storage::LatchKind::Optimistic,
             Latches::Plain => storage::LatchKind::Plain,
             Latches::Super => storage::LatchKind::Super,
+        })
+        .large_pages(match config.large_pages {
+            LargePages::On => storage::LargePages::On,
+            LargePages::Off => storage::LargePages::Off,
+            LargePages::Try | LargePages::Code => storage::LargePages::Try,
+        })
+        .frame_homes(match config.own_frames {
+            true => storage::FrameHomes::PerThread,
+            false => storage::FrameHomes::Shared,
         })
         .background(match config.background {
             Background::Threads => storage::Background::Threads,

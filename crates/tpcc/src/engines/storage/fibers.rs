@@ -3,6 +3,8 @@
 
 use sched_steps::{BuildError, Builder, Executor};
 
+use crate::workload::database::RegionFound;
+
 /// Builds an executor for transactions over the engine: for what `driver`, `history`, `acid` and `index_fetch` spawn.
 pub(crate) fn executor(builder: Builder) -> Result<Executor, BuildError> {
     // SAFETY: the contract is that nothing which must be closed in reverse order of opening is open in a thread-local
@@ -17,6 +19,14 @@ pub(crate) fn executor(builder: Builder) -> Result<Executor, BuildError> {
     //   No runtime is entered and no scoped thread-local is used.
     // No initialiser of a thread-local passes a point: they are constants, or take a number.
     unsafe { builder.build() }
+}
+
+/// Memory of the executor's stacks; none where the system does not say, and where fibers are threads.
+pub(crate) fn stacks(executor: &Executor) -> Option<RegionFound> {
+    let addresses = executor.stack_addresses();
+    let given = storage::MemoryMap::read().ok().filter(|_| !addresses.is_empty())?.within(&addresses);
+    let (bytes, resident, large) = (addresses.len() as u64, given.resident, given.large);
+    Some(RegionFound { name: "stacks".to_owned(), bytes, resident, large })
 }
 
 /// Builds a runtime of sibling groups for transactions over the engine: for what `tenants` spawns.

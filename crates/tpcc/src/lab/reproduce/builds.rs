@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::cachegrind::Counts;
+use super::cachegrind::{Behind, Counts};
 use super::lab::{Count, Lab, SEED, arguments};
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::interval::Ratio;
@@ -229,6 +229,7 @@ fn count(lab: &mut Lab, builds: &[Build], how: Comparison) -> Result<Option<Vec<
                 lengths: LENGTHS,
                 each: 1.0,
                 i1: Geometry::USUAL,
+                behind: Behind::USUAL,
                 warehouses: Some(how.warehouses),
             };
             (build.program.as_path(), count)

@@ -11,8 +11,17 @@ use super::child;
 use crate::lab::footprint::geometry::Geometry;
 use crate::workload::error::Error;
 
-/// The data cache and the last level that every count assumes.
-const OTHER_CACHES: [&str; 2] = ["--D1=32768,8,64", "--LL=33554432,16,64"];
+/// What stands for the data cache and for the level behind both caches: bytes, ways, bytes of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Behind {
+    pub(crate) d1: &'static str,
+    pub(crate) ll: &'static str,
+}
+
+impl Behind {
+    /// What every count assumes that is about the first level.
+    pub(crate) const USUAL: Behind = Behind { d1: "32768,8,64", ll: "33554432,16,64" };
+}
 
 /// Counts of one unit of work, a transaction or an operation.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -23,6 +32,12 @@ pub(crate) struct Counts {
     pub(crate) i1: f64,
     /// Misses of the first-level data cache.
     pub(crate) d1: f64,
+    /// Reads of data; those that miss the first level; those that miss the level behind, too.
+    pub(crate) reads: f64,
+    pub(crate) d1_reads: f64,
+    pub(crate) ll_reads: f64,
+    /// Instruction fetches that miss the level behind.
+    pub(crate) ll_fetches: f64,
     /// Branches, conditional and indirect.
     pub(crate) branches: f64,
     /// Branches that Cachegrind's predictor gets wrong.
@@ -56,6 +71,10 @@ impl Totals {
             instructions: of(&["Ir"]),
             i1: of(&["I1mr"]),
             d1: of(&["D1mr", "D1mw"]),
+            reads: of(&["Dr"]),
+            d1_reads: of(&["D1mr"]),
+            ll_reads: of(&["DLmr"]),
+            ll_fetches: of(&["ILmr"]),
             branches: of(&["Bc", "Bi"]),
             mispredicts: of(&["Bcm", "Bim"]),
         }
@@ -72,7 +91,13 @@ pub(crate) fn unavailable() -> Option<String> {
 }
 
 /// Runs a program under Cachegrind and reads the totals. `scratch` takes its files.
-pub(crate) fn totals(program: &Path, args: &[String], i1: Geometry, scratch: &Path) -> Result<Totals, Error> {
+pub(crate) fn totals(
+    program: &Path,
+    args: &[String],
+    i1: Geometry,
+    behind: Behind,
+    scratch: &Path,
+) -> Result<Totals, Error> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let file = scratch.join(format!("cachegrind-{number}.out"));
@@ -80,7 +105,7 @@ pub(crate) fn totals(program: &Path, args: &[String], i1: Geometry, scratch: &Pa
     command
         .args(["--tool=cachegrind", "--cache-sim=yes", "--branch-sim=yes"])
         .arg(format!("--I1={i1}"))
-        .args(OTHER_CACHES)
+        .args([format!("--D1={}", behind.d1), format!("--LL={}", behind.ll)])
         .arg(format!("--cachegrind-out-file={}", file.display()))
         .arg(program)
         .args(args);
@@ -109,7 +134,15 @@ mod tests {
         let long = short.replace("1000 10", "5000 90").replace("300 20", "300 60").replace("100 8", "180 12");
         let (short, long) = (Totals::of(short).unwrap(), Totals::of(&long).unwrap());
         let counts = short.to(&long, 40.0);
-        let expected = Counts { instructions: 100.0, i1: 2.0, d1: 1.0, branches: 2.0, mispredicts: 0.1 };
+        let expected = Counts {
+            instructions: 100.0,
+            i1: 2.0,
+            d1: 1.0,
+            d1_reads: 1.0,
+            branches: 2.0,
+            mispredicts: 0.1,
+            ..Counts::default()
+        };
         assert_eq!(counts, expected);
         assert_eq!(Totals::of("events: Ir\n"), None, "a run that was killed has no summary");
     }

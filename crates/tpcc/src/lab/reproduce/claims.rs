@@ -83,6 +83,9 @@ pub(crate) const ON_PROCESSORS: [(Promise, Promise); 4] = [
     ),
 ];
 
+/// Modelled against measured time of a transaction: the largest error of New-Order, Payment and the mix.
+pub(crate) const MODELLED: Promise = promise("modelled_breakdown_error", "share", None, AtMost(0.25));
+
 /// Throughput of itas against tas, reads, each group's set as large as the share of the L3 cache that is to be had.
 pub(crate) const ITAS_VS_TAS: Promise = promise("itas_vs_tas_at_l3_share", "times", None, AtLeast(1.15));
 /// Throughput of the automatic choice against the best fixed policy, in the worst cell of the map.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::cachegrind::{self, Counts, Totals};
+use super::cachegrind::{self, Behind, Counts, Totals};
 use super::child;
 use super::directory::{self, Directory};
 use super::report::Spread;
@@ -54,6 +54,8 @@ pub(crate) struct Count {
     pub(crate) each: f64,
     /// The instruction cache.
     pub(crate) i1: Geometry,
+    /// The data cache and the level behind both.
+    pub(crate) behind: Behind,
     /// Warehouses of the database it runs on; none when it brings its own data.
     pub(crate) warehouses: Option<u32>,
 }
@@ -184,17 +186,17 @@ impl Lab {
                 args.extend(["--data".to_owned(), own.display().to_string()]);
                 data = Some((self.database_that(warehouses, true)?, own));
             }
-            arguments.push((*program, args, count.i1, data));
+            arguments.push((*program, args, (count.i1, count.behind), data));
         }
         let scratch = self.directory.path();
         let lane = |lane: usize| {
             let mine = arguments.iter().enumerate().skip(lane).step_by(lanes);
-            mine.map(|(place, (program, args, i1, data))| {
+            mine.map(|(place, (program, args, (i1, behind), data))| {
                 // What opening a database costs depends on what was done to it: each run begins with the same.
                 if let Some((untouched, own)) = data {
                     directory::copy(untouched, own)?;
                 }
-                let totals = cachegrind::totals(program, args, *i1, scratch)?;
+                let totals = cachegrind::totals(program, args, *i1, *behind, scratch)?;
                 Ok((place, totals))
             })
             .collect::<Result<Vec<(usize, Totals)>, Error>>()
@@ -265,8 +267,8 @@ pub(crate) fn arguments(line: &str) -> Vec<String> {
 }
 
 fn key(program: &Path, count: &Count) -> String {
-    let (args, lengths) = (count.args.join(" "), count.lengths);
-    format!("{} {args} {lengths:?} {} {:?}", program.display(), count.i1, count.warehouses)
+    let Count { args, lengths, i1, behind, warehouses, .. } = count;
+    format!("{} {} {lengths:?} {i1} {behind:?} {warehouses:?}", program.display(), args.join(" "))
 }
 
 /// What interleaved runs gave, by label, round by round.

@@ -9,6 +9,7 @@ pub(crate) mod child;
 mod claims;
 mod compiler;
 pub(crate) mod directory;
+mod itanium;
 mod itas;
 pub(crate) mod lab;
 mod report;
@@ -50,7 +51,7 @@ pub(crate) struct Paper {
 }
 
 /// All papers.
-pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER, itas::PAPER, compiler::PAPER];
+pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER, itas::PAPER, itanium::PAPER, compiler::PAPER];
 
 /// What experiments add to.
 #[derive(Debug, Default)]

@@ -36,6 +36,8 @@ fn run(floor: &Floor, loaded: &Loaded, mix: Mix, steps: StepOrder, transactions:
         steps,
         admission: crate::workload::settings::Admission::Fifo,
         placement: itas::Placement::Packed,
+        pin: false,
+        counters: false,
         clock: crate::workload::settings::ClockKind::Real,
         length,
         seed,

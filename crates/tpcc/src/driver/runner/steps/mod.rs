@@ -33,6 +33,8 @@ pub(crate) struct StepsRunner {
     teams_of: TeamsOf,
     /// None where fibers only take turns between transactions: a team of one, or an engine that knows no fibers.
     hook: Option<Arc<StepsHook>>,
+    /// Whether stacks ask for large pages.
+    large_stacks: bool,
 }
 
 impl StepsRunner {
@@ -43,13 +45,18 @@ impl StepsRunner {
     pub(crate) fn new(team_size: usize, teams_of: TeamsOf, points: &CtxPoints) -> Result<StepsRunner, Error> {
         // Made for a team of one as well, which never switches, so that a wrong file is refused.
         let hook = hook_for(teams_of, points)?;
-        Ok(StepsRunner { team_size, teams_of, hook: (team_size > 1).then_some(hook) })
+        Ok(StepsRunner { team_size, teams_of, hook: (team_size > 1).then_some(hook), large_stacks: false })
+    }
+
+    /// The same, with stacks in large pages if `large`.
+    pub(crate) fn large_stacks(self, large: bool) -> StepsRunner {
+        StepsRunner { large_stacks: large, ..self }
     }
 
     /// Fibers on an engine that knows none.
     #[cfg(test)]
     pub(crate) fn without_hook(team_size: usize) -> StepsRunner {
-        StepsRunner { team_size, teams_of: TeamsOf::Transaction, hook: None }
+        StepsRunner { team_size, teams_of: TeamsOf::Transaction, hook: None, large_stacks: false }
     }
 
     /// What the engine must be opened with; none for a team of one.
@@ -74,6 +81,7 @@ impl Runner for StepsRunner {
             return ThreadsRunner.serve(place, desk);
         }
         let builder = Executor::builder().fibers(place.size).team_size(place.size).stack_bytes(STACK_BYTES);
+        let builder = builder.large_pages(self.large_stacks);
         let builder = match self.hook.as_ref().and_then(|hook| hook.policy().operations()) {
             None => builder,
             Some(operations) => {
@@ -90,7 +98,7 @@ impl Runner for StepsRunner {
             Err(e) => return Share::failed(format!("{e}; pass a smaller --team-size")),
         };
         let share = Crew::new(self, desk, place.steps).run(&mut executor, place.size, place);
-        Share { teams: Some(executor.statistics()), ..share }
+        Share { teams: Some(executor.statistics()), stacks: fibers::stacks(&executor), ..share }
     }
 }
 

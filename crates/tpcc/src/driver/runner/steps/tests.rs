@@ -99,6 +99,8 @@ fn run(how: &How, transactions: u64) -> Measured {
         steps: how.order,
         admission: how.admission.unwrap_or(Admission::usual(how.team_size, scheduling(how).teams_of())),
         placement: itas::Placement::Packed,
+        pin: false,
+        counters: false,
         length: Length { warmup: Duration::ZERO, duration: None, transactions: Some(transactions) },
         clock: ClockKind::Real,
         seed: 11,

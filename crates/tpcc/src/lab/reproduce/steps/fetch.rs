@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::lab::filler;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::reproduce::Results;
-use crate::lab::reproduce::cachegrind::{Counts, saved};
+use crate::lab::reproduce::cachegrind::{Behind, Counts, saved};
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Count, Lab};
 use crate::lab::reproduce::report::{Series, Spread};
@@ -43,6 +43,7 @@ fn count_of(how: How, i1: Geometry) -> Count {
         lengths: FETCHES,
         each: f64::from(how.threads),
         i1,
+        behind: Behind::USUAL,
         warehouses: None,
     }
 }

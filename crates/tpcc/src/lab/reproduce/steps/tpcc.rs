@@ -6,7 +6,7 @@
 use super::fetch::EVENTS;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::reproduce::Results;
-use crate::lab::reproduce::cachegrind::{Counts, saved};
+use crate::lab::reproduce::cachegrind::{Behind, Counts, saved};
 use crate::lab::reproduce::claims::{self, Promise};
 use crate::lab::reproduce::lab::{Count, Lab, SEED};
 use crate::lab::reproduce::report::{Claim, Series, Spread};
@@ -38,6 +38,7 @@ fn counted(lab: &mut Lab, mix: &str, loaded: u32, warehouses: u32) -> Result<Opt
             lengths: LENGTHS,
             each: 1.0,
             i1,
+            behind: Behind::USUAL,
             warehouses: Some(loaded),
         }
     };

@@ -1,0 +1,105 @@
+//! The memory nodes of the machine (NUMA), as the system describes them.
+
+use std::fs;
+
+/// Where the system lists its nodes.
+const NODES: &str = "/sys/devices/system/node";
+
+/// Which processors are near which memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    count: usize,
+    /// The node of each processor, by its number; empty where there is one node.
+    of_processor: Vec<usize>,
+}
+
+impl Nodes {
+    /// One node, which all processors are near.
+    pub fn one() -> Nodes {
+        Nodes { count: 1, of_processor: Vec::new() }
+    }
+
+    /// Asks the system. A machine that lists no nodes has one.
+    pub fn of_this_machine() -> Nodes {
+        let Ok(entries) = fs::read_dir(NODES) else { return Nodes::one() };
+        let lists = entries.filter_map(|entry| {
+            let entry = entry.ok()?;
+            let number: usize = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
+            Some((number, fs::read_to_string(entry.path().join("cpulist")).ok()?))
+        });
+        Nodes::parse(lists.collect())
+    }
+
+    /// From nodes by number and the processors of each, as "0-3,8". Nodes without processors are left out.
+    fn parse(mut lists: Vec<(usize, String)>) -> Nodes {
+        lists.sort();
+        let lists: Vec<Vec<usize>> =
+            lists.iter().map(|(_, list)| processors(list)).filter(|list| !list.is_empty()).collect();
+        if lists.len() < 2 {
+            return Nodes::one();
+        }
+        let most = lists.iter().flatten().max().map_or(0, |most| most + 1);
+        let mut of_processor = vec![0; most];
+        for (node, list) in lists.iter().enumerate() {
+            list.iter().for_each(|&processor| of_processor[processor] = node);
+        }
+        Nodes { count: lists.len(), of_processor }
+    }
+
+    /// How many there are that have processors; at least 1.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The node of a processor.
+    pub fn of(&self, processor: usize) -> usize {
+        self.of_processor.get(processor).copied().unwrap_or(0)
+    }
+
+    /// The node of the processor that the calling thread runs on now.
+    pub(crate) fn of_this_thread(&self) -> usize {
+        #[cfg(all(target_os = "linux", not(miri)))]
+        return self.of(rustix::thread::sched_getcpu());
+        #[cfg(not(all(target_os = "linux", not(miri))))]
+        return 0;
+    }
+}
+
+/// "0-3,8" is 0, 1, 2, 3 and 8. What is no such list has no processors.
+fn processors(list: &str) -> Vec<usize> {
+    /// More than any machine has.
+    const MOST: usize = 1 << 16;
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<usize>().ok()?..=last.parse::<usize>().ok().filter(|&last| last < MOST)?)
+    };
+    list.trim().split(',').filter_map(part).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(processors("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(processors("5"), [5]);
+        assert!(processors("").is_empty() && processors("x-y,3-99999999").is_empty());
+    }
+
+    #[test]
+    fn nodes_are_numbered_in_order_and_those_without_processors_do_not_count() {
+        let list = |of: &[(usize, &str)]| of.iter().map(|(n, list)| (*n, (*list).to_owned())).collect();
+        let nodes = Nodes::parse(list(&[(2, "4-5,9"), (0, "0-3"), (1, "")]));
+        assert_eq!(nodes.count(), 2);
+        assert_eq!([0, 3, 4, 9, 70].map(|processor| nodes.of(processor)), [0, 0, 1, 1, 0]);
+        assert_eq!(Nodes::parse(list(&[(0, "0-7")])), Nodes::one());
+        assert_eq!(Nodes::parse(Vec::new()), Nodes::one());
+    }
+
+    #[test]
+    fn this_machine_has_a_node() {
+        let nodes = Nodes::of_this_machine();
+        assert!(nodes.count() >= 1 && nodes.of_this_thread() < nodes.count());
+    }
+}

@@ -1,0 +1,164 @@
+//! What the processor and the system count of a run's workers (`--counters on`), by kind of transaction.
+//!
+//! After the cycle accounting of Saylor and Khessib (DaMoN 2006), section 5.1: where cycles go, user and kernel apart. A worker
+//! that runs one transaction at a time reads its counters where one ends and the next begins, so that what it does between
+//! two transactions belongs to the one before. A worker whose transactions share it in turns reads them at both ends of the
+//! measured time only.
+
+mod event;
+mod perf;
+mod software;
+mod sums;
+
+pub(crate) use event::{Event, Ring};
+pub(crate) use sums::Counted;
+
+use crate::workload::generate::deck::Kind;
+use event::{PLACES, Sample, Source};
+use perf::PerfSource;
+use software::{Software, SoftwareCounts};
+
+/// Counts for one worker, on its thread.
+pub(crate) struct Meter {
+    source: Box<dyn Source>,
+    software: Software,
+    /// As last read.
+    last: [Sample; PLACES],
+    began: Option<SoftwareCounts>,
+    counted: Counted,
+}
+
+impl Meter {
+    /// Opens what this machine has; what it has not is told in [`Counted::reasons`]. Made on the thread that it counts for.
+    pub(crate) fn open() -> Meter {
+        let (source, reasons) = PerfSource::open();
+        Meter::over(Box::new(source), Software::open(), reasons)
+    }
+
+    fn over(source: Box<dyn Source>, software: Software, reasons: event::Reasons) -> Meter {
+        let counted = Counted::new(reasons, software.source());
+        Meter { source, software, last: [Sample::default(); PLACES], began: None, counted }
+    }
+
+    /// Whether [`Self::begin`] was called.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        self.began.is_some()
+    }
+
+    /// Measuring begins.
+    #[cold]
+    pub(crate) fn begin(&mut self) {
+        self.began = Some(self.software.read());
+        self.last = self.source.read();
+    }
+
+    /// A transaction has ended, and nothing else was under way on this thread.
+    pub(crate) fn ended(&mut self, kind: Kind) {
+        if !self.has_begun() || self.source.is_empty() {
+            return;
+        }
+        let now = self.source.read();
+        self.counted.add(Some(kind), &self.last, &now, 1);
+        self.last = now;
+    }
+
+    /// What was counted. Of `transactions`, where they were not counted one by one.
+    pub(crate) fn close(mut self, transactions: Option<u64>) -> Counted {
+        if let Some(began) = self.began {
+            self.counted.software = self.software.read().since(&began);
+            if let (Some(transactions), false) = (transactions, self.source.is_empty()) {
+                let now = self.source.read();
+                self.counted.add(None, &self.last, &now, transactions);
+            }
+        }
+        self.counted.apart = transactions.is_none();
+        self.counted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::event::Reasons;
+    use super::*;
+
+    /// Counters that a test sets.
+    struct Fake(VecDeque<[Sample; PLACES]>);
+
+    impl Source for Fake {
+        fn is_empty(&self) -> bool {
+            false
+        }
+
+        fn read(&mut self) -> [Sample; PLACES] {
+            self.0.pop_front().expect("as many readings as boundaries")
+        }
+    }
+
+    /// All counters at `count`, which ran for `running` of `enabled` nanoseconds; the kernel's count a tenth.
+    fn reading(count: u64, enabled: u64, running: u64) -> [Sample; PLACES] {
+        std::array::from_fn(|place| {
+            let ring = if place % 2 == 0 { 1 } else { 10 };
+            Some((count / ring, enabled, running))
+        })
+        .map(|sample: Option<(u64, u64, u64)>| {
+            sample.map_or(Sample::default(), |(count, enabled, running)| Sample { count, enabled, running })
+        })
+    }
+
+    fn meter(readings: impl IntoIterator<Item = [Sample; PLACES]>) -> Meter {
+        let mut meter =
+            Meter::over(Box::new(Fake(readings.into_iter().collect())), Software::of_the_system(), Reasons::new());
+        meter.begin();
+        meter
+    }
+
+    #[test]
+    fn what_lies_between_two_ends_belongs_to_the_second() {
+        let mut meter =
+            meter([reading(1_000, 10, 10), reading(3_000, 20, 20), reading(3_500, 30, 30), reading(9_500, 40, 40)]);
+        meter.ended(Kind::NewOrder);
+        meter.ended(Kind::Payment);
+        meter.ended(Kind::NewOrder);
+        let counted = meter.close(None);
+        assert_eq!(counted.mean(Some(Kind::NewOrder), Event::Cycles, Ring::User), Some(4_000.0));
+        assert_eq!(counted.mean(Some(Kind::NewOrder), Event::Cycles, Ring::Kernel), Some(400.0));
+        assert_eq!(counted.mean(Some(Kind::Payment), Event::BranchMisses, Ring::User), Some(500.0));
+        assert_eq!(counted.mean(Some(Kind::Delivery), Event::Cycles, Ring::User), None, "none ran");
+        let all = counted.mean(None, Event::Instructions, Ring::User).unwrap();
+        assert!((all - 8_500.0 / 3.0).abs() < 1e-9, "{all}");
+        assert_eq!(counted.ran(Event::Cycles), Some(1.0));
+    }
+
+    #[test]
+    fn a_counter_that_took_turns_is_scaled_and_told() {
+        let mut meter =
+            meter([reading(0, 0, 0), reading(100, 1_000, 250), reading(100, 2_000, 250), reading(300, 4_000, 750)]);
+        (0..3).for_each(|_| meter.ended(Kind::Payment));
+        let counted = meter.close(None);
+        // 300 in 750 of 4,000 ns; in the second transaction the counter did not run at all.
+        assert_eq!(
+            counted.mean(Some(Kind::Payment), Event::DtlbMisses, Ring::User),
+            Some(300.0 * 4_000.0 / 750.0 / 3.0)
+        );
+        assert_eq!(counted.ran(Event::DtlbMisses), Some(750.0 / 4_000.0));
+    }
+
+    #[test]
+    fn workers_are_merged_and_those_that_take_turns_have_one_sum() {
+        let mut one = meter([reading(0, 0, 0), reading(100, 10, 10)]);
+        one.ended(Kind::Payment);
+        let mut one = one.close(None);
+        let mut two = meter([reading(0, 0, 0), reading(500, 10, 10)]);
+        two.ended(Kind::Payment);
+        one.merge(two.close(None));
+        assert_eq!(one.mean(Some(Kind::Payment), Event::Cycles, Ring::User), Some(300.0));
+
+        let counted = meter([reading(0, 0, 0), reading(900, 10, 10)]).close(Some(3));
+        assert_eq!(counted.mean(None, Event::Cycles, Ring::User), Some(300.0));
+        assert_eq!(counted.mean(Some(Kind::Payment), Event::Cycles, Ring::User), None);
+        assert!(!counted.apart);
+    }
+}

@@ -1,0 +1,43 @@
+//! The processors that workers run on.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Numbers of the processors that this process may use, in order; those of a memory node side by side. Empty where the system
+/// does not say.
+pub(crate) fn allowed() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else { return Vec::new() };
+    let nodes = storage::Nodes::of_this_machine();
+    let mut cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect();
+    cores.sort_by_key(|&core| (nodes.of(core), core));
+    cores
+}
+
+/// Keeps the calling thread on a processor. Threads that it starts stay there, too.
+///
+/// # Errors
+/// A message for the user.
+pub(crate) fn pin_to(core: usize) -> Result<(), String> {
+    let mut set = CpuSet::new();
+    set.set(core);
+    sched_setaffinity(None, &set).map_err(|e| format!("--pin: core {core}: {e}; leave out --pin"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_stays_where_it_was_put() {
+        let all = allowed();
+        let unique: std::collections::BTreeSet<_> = all.iter().collect();
+        assert!(!all.is_empty() && unique.len() == all.len());
+        for core in all {
+            let seen = std::thread::spawn(move || {
+                pin_to(core).unwrap();
+                (allowed(), rustix::thread::sched_getcpu())
+            });
+            assert_eq!(seen.join().unwrap(), (vec![core], core));
+        }
+        assert!(pin_to(CpuSet::MAX_CPU - 1).unwrap_err().contains("--pin"));
+    }
+}

@@ -1,0 +1,218 @@
+//! Tables 2, 3 and 4: where the time of a transaction goes, modelled (see [`model`](super::model)), beside what the paper
+//! measured.
+
+use serde_json::json;
+
+use super::model::{Breakdown, Events, Model};
+use super::probe::Probe;
+use crate::lab::footprint::geometry::Geometry;
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::cachegrind::{Behind, Counts};
+use crate::lab::reproduce::claims;
+use crate::lab::reproduce::lab::{Count, Lab, SEED, arguments};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+
+/// The second level, and a share of the third: Cachegrind has one level behind the first, so each needs a run of its own.
+const SECOND: Behind = Behind { d1: "32768,8,64", ll: "1048576,8,64" };
+const THIRD: Behind = Behind { d1: "32768,8,64", ll: "16777216,16,64" };
+/// Translation buffers are caches whose lines are pages: 64 of the first, 2,048 of the second.
+const SMALL_PAGES: Behind = Behind { d1: "262144,64,4096", ll: "8388608,8,4096" };
+/// The same with pages of 2 MiB for data; 512 of the second, which is as many as Cachegrind can count the bytes of.
+const LARGE_PAGES: Behind = Behind { d1: "134217728,64,2097152", ll: "1073741824,8,2097152" };
+/// Transactions of the short and of the long counted run; fetches of those by which the model is calibrated.
+const LENGTHS: (u64, u64) = (2_000, 6_000);
+const FETCHES: (u64, u64) = (20_000, 60_000);
+/// Warehouses: what one leaves in the caches.
+const WAREHOUSES: u32 = 1;
+/// Table 2, in per cent: its kernel, user and total.
+const TABLE_2: [(&str, [f64; 3]); 5] = [
+    ("FE", [5.0, 9.0, 8.0]),
+    ("GR", [69.0, 57.0, 61.0]),
+    ("TLB", [12.0, 8.0, 9.0]),
+    ("OTH", [5.0, 6.0, 5.0]),
+    ("NOT", [9.0, 20.0, 17.0]),
+];
+/// Table 3, in per cent.
+const TABLE_3: [f64; 4] = [20.0, 21.0, 7.0, 52.0];
+/// Table 4, in per cent of all cycles with everything on: OTH, FE, TLB, NOT, GR, all.
+const TABLE_4: [(&str, [f64; 6]); 6] = [
+    ("ALL", [5.0, 8.0, 9.0, 17.0, 61.0, 100.0]),
+    ("-LP", [6.0, 9.0, 14.0, 17.0, 63.0, 109.0]),
+    ("-SL", [5.0, 8.0, 9.0, 16.0, 71.0, 110.0]),
+    ("-PGO", [9.0, 19.0, 12.0, 19.0, 64.0, 123.0]),
+    ("-CS", [6.0, 9.0, 10.0, 17.0, 77.0, 118.0]),
+    ("-SS", [5.0, 8.0, 10.0, 18.0, 65.0, 106.0]),
+];
+/// Why our tables are not the paper's.
+const WHY: &str = "modelled: counts of simulated caches times latencies of the probe, user code alone (the paper's processor \
+                   counts, kernel included); one out-of-order core here against 32 in-order ones on 8 memory nodes there, so \
+                   that cycles that retire nothing overlap here, no line travels between nodes, and the database lies in memory";
+
+/// What is modelled: the mix as typed, and its name in a report.
+const WORKLOADS: [(&str, &str); 3] = [("new-order", "New-Order"), ("payment", "Payment"), ("standard", "the mix")];
+
+/// A workload, modelled.
+pub(super) struct Modelled {
+    pub(super) name: &'static str,
+    /// With large pages, and without.
+    pub(super) large: Breakdown,
+    pub(super) small: Breakdown,
+    /// Nanoseconds of a transaction with large pages, measured.
+    pub(super) measured: Spread,
+    /// Where its data comes from, as shares.
+    sources: [(&'static str, f64); 4],
+}
+
+/// Counts and times New-Order, Payment and the mix, and models each. `None` where nothing can be counted.
+pub(super) fn modelled(lab: &mut Lab, probe: Probe) -> Result<Option<(Model, Vec<Modelled>)>, Error> {
+    let fetch = "index-fetch --threads 1 --ctx-points none";
+    let of_fetch = |behind| Count {
+        args: arguments(fetch),
+        length_flag: "--fetches",
+        lengths: FETCHES,
+        each: 1.0,
+        i1: Geometry::USUAL,
+        behind,
+        warehouses: None,
+    };
+    lab.say("counting an index fetch, which tells what an instruction costs");
+    let Some(fetched) = events(lab, &of_fetch, LARGE_PAGES)? else { return Ok(None) };
+    let mut ns = Vec::new();
+    for _ in 0..5 {
+        let json = lab.tpcc(&arguments(&format!("{fetch} --fetches 400000")))?;
+        ns.extend(json["ns_per_fetch"].as_f64());
+    }
+    let Some(ns) = Spread::of(ns) else { return Ok(None) };
+    let Some(model) = Model::calibrated(probe, &fetched, ns.mid) else {
+        return Err(Error::failed(
+            "the probe's latencies exceed what an index fetch takes; run it again on a quiet machine",
+        ));
+    };
+    let mut all = Vec::new();
+    for (mix, name) in WORKLOADS {
+        lab.say(&format!("counting {name}"));
+        let args = format!(
+            "run --warehouses {WAREHOUSES} --workers 1 --mix {mix} --warmup 0 --seed {SEED} --durability async \
+             --buffer-pool 512 --check off --background inline"
+        );
+        let of_mix = |behind| Count {
+            args: arguments(&args),
+            length_flag: "--transactions",
+            lengths: LENGTHS,
+            each: 1.0,
+            i1: Geometry::USUAL,
+            behind,
+            warehouses: Some(WAREHOUSES),
+        };
+        let (Some(small), Some(large)) = (events(lab, &of_mix, SMALL_PAGES)?, events(lab, &of_mix, LARGE_PAGES)?)
+        else {
+            return Ok(None);
+        };
+        let seconds = if lab.quick { 2 } else { 5 };
+        let how = format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --large-pages try");
+        let run = lab.run_args(WAREHOUSES, WAREHOUSES, &how)?;
+        let rate = lab.interleave(if lab.quick { 3 } else { 7 }, &[(name, run)])?.rate(name);
+        let Some(rate) = rate else { return Ok(None) };
+        let measured = Spread { mid: 1e9 / rate.mid, low: 1e9 / rate.high, high: 1e9 / rate.low };
+        all.push(Modelled {
+            name,
+            large: model.breakdown(&large),
+            small: model.breakdown(&small),
+            measured,
+            sources: model.sources(&large),
+        });
+    }
+    Ok(Some((model, all)))
+}
+
+/// Counts some code in each cache that stands for something. Its data lies in `pages`.
+fn events(lab: &mut Lab, count: &dyn Fn(Behind) -> Count, pages: Behind) -> Result<Option<Events>, Error> {
+    let Some(counts) = lab.count(&[count(SECOND), count(THIRD), count(pages)])? else { return Ok(None) };
+    let [second, third, pages] = &counts[..] else { return Ok(None) };
+    Ok(Some(of_counts(second, third, pages)))
+}
+
+fn of_counts(second: &Counts, third: &Counts, pages: &Counts) -> Events {
+    Events {
+        instructions: second.instructions,
+        reads: second.reads,
+        fetches: [second.i1, second.ll_fetches],
+        misses: [second.d1_reads, second.ll_reads, third.ll_reads],
+        pages: [pages.d1_reads, pages.ll_reads],
+        mispredicts: second.mispredicts,
+    }
+}
+
+/// The experiment.
+pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    lab.say("probing the latencies of this machine");
+    let probe = Probe::measure();
+    findings.config.insert("probe".into(), probe.json());
+    findings.config.insert("breakdown".into(), json!(WHY));
+    let Some((model, all)) = modelled(lab, probe)? else {
+        let why = lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned());
+        findings.claim(claims::MODELLED.missing(why));
+        return Ok(());
+    };
+    findings.config.insert("instruction_ns".into(), json!(model.instruction));
+    tables_2_and_3(findings, &all);
+    table_4(findings, &all);
+    let errors = all.iter().map(|of| (of, of.large.error(of.measured.mid)));
+    let Some((_, worst)) = errors.clone().max_by(|a, b| a.1.total_cmp(&b.1)) else { return Ok(()) };
+    let each: Vec<String> = errors
+        .map(|(of, error)| {
+            let (sum, measured) = (of.large.sum() / 1e3, of.measured.mid / 1e3);
+            format!("{} {sum:.2} us modelled, {measured:.2} measured ({:.0}%)", of.name, 100.0 * error)
+        })
+        .collect();
+    let note = format!("{}; an instruction {:.3} ns; {}", each.join(", "), model.instruction, probe.in_words());
+    findings.claim(claims::MODELLED.found(worst, note));
+    Ok(())
+}
+
+fn tables_2_and_3(findings: &mut Results, all: &[Modelled]) {
+    let label = "per cent of the time of a transaction";
+    for (column, name) in ["kernel", "user", "total"].iter().enumerate() {
+        let mut series = Series::new(format!("itanium-cycles table2 paper, {name}"), "source", label);
+        TABLE_2.iter().for_each(|(part, values)| series.push_exact(*part, Some(values[column])));
+        findings.series.push(series);
+    }
+    for of in all {
+        let mut series = Series::new(format!("itanium-cycles table2 {}, modelled", of.name), "source", label);
+        of.large.parts().iter().for_each(|(part, ns)| series.push_exact(*part, Some(100.0 * ns / of.large.sum())));
+        findings.series.push(series);
+    }
+    let label = "per cent of the time that data takes";
+    let mut paper = Series::new("itanium-cycles table3 paper", "source", label);
+    if let Some(of) = all.first() {
+        of.sources.iter().zip(TABLE_3).for_each(|((name, _), value)| paper.push_exact(*name, Some(value)));
+    }
+    findings.series.push(paper);
+    for of in all {
+        let mut series = Series::new(format!("itanium-cycles table3 {}, modelled", of.name), "source", label);
+        of.sources.iter().for_each(|(name, share)| series.push_exact(*name, Some(100.0 * share)));
+        findings.series.push(series);
+    }
+}
+
+/// Rows for which there is a model: everything on, and no large pages. The others need runs that other experiments make.
+fn table_4(findings: &mut Results, all: &[Modelled]) {
+    const COLUMNS: [&str; 6] = ["OTH", "FE", "TLB", "NOT", "GR", "total"];
+    let label = "per cent of the time of a transaction with everything on";
+    for (row, values) in TABLE_4 {
+        let mut series = Series::new(format!("itanium-cycles table4 paper, {row}"), "source", label);
+        COLUMNS.iter().zip(values).for_each(|(column, value)| series.push_exact(*column, Some(value)));
+        findings.series.push(series);
+    }
+    let Some(mix) = all.last() else { return };
+    for (row, breakdown) in [("ALL", mix.large), ("-LP", mix.small)] {
+        let name = format!("itanium-cycles table4 {}, modelled, {row}", mix.name);
+        let mut series = Series::new(name, "source", label);
+        let Breakdown { fe, gr, tlb, oth, not } = breakdown;
+        for (column, ns) in COLUMNS.iter().zip([oth, fe, tlb, not, gr, breakdown.sum()]) {
+            series.push_exact(*column, Some(100.0 * ns / mix.large.sum()));
+        }
+        findings.series.push(series);
+    }
+}
