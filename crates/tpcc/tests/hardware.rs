@@ -86,7 +86,7 @@ fn large_pages_are_told_by_region() {
 
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 #[test]
-fn code_in_large_pages_runs_unwinds_and_is_told() {
+fn code_in_large_pages_runs_and_is_told() {
     if !has_large_pages() {
         return;
     }

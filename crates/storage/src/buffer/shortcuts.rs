@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_found_once_the_bits_are_learnt() {
-        let shortcuts = Shortcuts::new(16, false).unwrap();
+        let shortcuts = Shortcuts::new(16, PageSize::Usual).unwrap();
         assert!(find(&shortcuts, 4000).is_none());
         learn(&shortcuts, 4000, 9, 40);
         // Of 40 rows a quarter, down to a power of two.
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn indexes_and_leading_bytes_are_told_apart() {
-        let shortcuts = Shortcuts::new(1 << 12, false).unwrap();
+        let shortcuts = Shortcuts::new(1 << 12, PageSize::Usual).unwrap();
         let key = |lead: u8, n: u64| [&[lead][..], &n.to_be_bytes()].concat();
         for lead in 0..100 {
             shortcuts.learn(INDEX, shortcuts.spot(INDEX, &key(lead, 1)), PageId(u32::from(lead) + 1), 1);
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn short_keys_have_neighbours_too() {
-        let shortcuts = Shortcuts::new(1 << 12, false).unwrap();
+        let shortcuts = Shortcuts::new(1 << 12, PageSize::Usual).unwrap();
         let spot = |key: &[u8]| shortcuts.spot(INDEX, key);
         shortcuts.learn(INDEX, spot(&[0]), PageId(1), 64);
         shortcuts.learn(INDEX, spot(&16u32.to_be_bytes()), PageId(2), 64);

@@ -74,7 +74,7 @@ pub(super) fn place(event: Event, ring: Ring) -> usize {
 
 /// A counter at one moment, or between two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Sample {
+pub(super) struct Reading {
     pub(super) count: u64,
     /// Nanoseconds that it was wanted.
     pub(super) enabled: u64,
@@ -82,16 +82,16 @@ pub(super) struct Sample {
     pub(super) running: u64,
 }
 
-impl Sample {
-    pub(super) fn since(self, before: Sample) -> Sample {
-        Sample {
+impl Reading {
+    pub(super) fn since(self, before: Reading) -> Reading {
+        Reading {
             count: self.count.saturating_sub(before.count),
             enabled: self.enabled.saturating_sub(before.enabled),
             running: self.running.saturating_sub(before.running),
         }
     }
 
-    pub(super) fn add(&mut self, other: Sample) {
+    pub(super) fn add(&mut self, other: Reading) {
         self.count += other.count;
         self.enabled += other.enabled;
         self.running += other.running;
@@ -109,7 +109,7 @@ pub(super) trait Source {
     fn is_empty(&self) -> bool;
 
     /// All counters now; those that are not there have not run.
-    fn read(&mut self) -> [Sample; PLACES];
+    fn read(&mut self) -> [Reading; PLACES];
 }
 
 /// Why counters are not there, by their keys.

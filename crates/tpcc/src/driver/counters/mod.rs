@@ -14,7 +14,7 @@ pub(crate) use event::{Event, Ring};
 pub(crate) use sums::Counted;
 
 use crate::workload::generate::deck::Kind;
-use event::{PLACES, Sample, Source};
+use event::{PLACES, Reading, Source};
 use perf::PerfSource;
 use software::{Software, SoftwareCounts};
 
@@ -23,7 +23,7 @@ pub(crate) struct Meter {
     source: Box<dyn Source>,
     software: Software,
     /// As last read.
-    last: [Sample; PLACES],
+    last: [Reading; PLACES],
     began: Option<SoftwareCounts>,
     counted: Counted,
 }
@@ -37,7 +37,7 @@ impl Meter {
 
     fn over(source: Box<dyn Source>, software: Software, reasons: event::Reasons) -> Meter {
         let counted = Counted::new(reasons, software.source());
-        Meter { source, software, last: [Sample::default(); PLACES], began: None, counted }
+        Meter { source, software, last: [Reading::default(); PLACES], began: None, counted }
     }
 
     /// Whether [`Self::begin`] was called.
@@ -85,30 +85,30 @@ mod tests {
     use super::*;
 
     /// Counters that a test sets.
-    struct Fake(VecDeque<[Sample; PLACES]>);
+    struct Fake(VecDeque<[Reading; PLACES]>);
 
     impl Source for Fake {
         fn is_empty(&self) -> bool {
             false
         }
 
-        fn read(&mut self) -> [Sample; PLACES] {
+        fn read(&mut self) -> [Reading; PLACES] {
             self.0.pop_front().expect("as many readings as boundaries")
         }
     }
 
     /// All counters at `count`, which ran for `running` of `enabled` nanoseconds; the kernel's count a tenth.
-    fn reading(count: u64, enabled: u64, running: u64) -> [Sample; PLACES] {
+    fn reading(count: u64, enabled: u64, running: u64) -> [Reading; PLACES] {
         std::array::from_fn(|place| {
             let ring = if place % 2 == 0 { 1 } else { 10 };
             Some((count / ring, enabled, running))
         })
         .map(|sample: Option<(u64, u64, u64)>| {
-            sample.map_or(Sample::default(), |(count, enabled, running)| Sample { count, enabled, running })
+            sample.map_or(Reading::default(), |(count, enabled, running)| Reading { count, enabled, running })
         })
     }
 
-    fn meter(readings: impl IntoIterator<Item = [Sample; PLACES]>) -> Meter {
+    fn meter(readings: impl IntoIterator<Item = [Reading; PLACES]>) -> Meter {
         let mut meter =
             Meter::over(Box::new(Fake(readings.into_iter().collect())), Software::of_the_system(), Reasons::new());
         meter.begin();

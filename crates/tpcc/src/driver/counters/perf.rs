@@ -1,6 +1,6 @@
 //! Counters of the processor, through the system's `perf_event_open`.
 
-use super::event::{Event, PLACES, Reasons, Ring, Sample, Source, place};
+use super::event::{Event, PLACES, Reading, Reasons, Ring, Source, place};
 
 /// The counters of the thread that opened them. Each event is a group of its own, user and kernel together, so that the system
 /// can let events take turns where there are more of them than the processor has counters for.
@@ -39,9 +39,9 @@ impl Source for PerfSource {
         return true;
     }
 
-    fn read(&mut self) -> [Sample; PLACES] {
+    fn read(&mut self) -> [Reading; PLACES] {
         #[cfg_attr(not(target_os = "linux"), allow(unused_mut))]
-        let mut reading = [Sample::default(); PLACES];
+        let mut reading = [Reading::default(); PLACES];
         #[cfg(target_os = "linux")]
         for group in &mut self.groups {
             group.read(&mut reading);
@@ -82,7 +82,7 @@ mod linux {
     use perf_event::events::{Cache, CacheOp, CacheResult, Event as Of, Hardware, WhichCache};
     use perf_event::{Builder, Counter, Group};
 
-    use super::{Event, PLACES, Reasons, Ring, Sample, paranoid, place, why};
+    use super::{Event, PLACES, Reading, Reasons, Ring, paranoid, place, why};
 
     /// One event, in one or both rings.
     pub(super) struct EventGroup {
@@ -111,13 +111,13 @@ mod linux {
             Ok(EventGroup { event, group, counters })
         }
 
-        pub(super) fn read(&mut self, reading: &mut [Sample; PLACES]) {
+        pub(super) fn read(&mut self, reading: &mut [Reading; PLACES]) {
             // A counter that cannot be read any more has not run.
             let Ok(counts) = self.group.read() else { return };
             let (enabled, running) = (counts.time_enabled(), counts.time_running());
             for (ring, counter) in &self.counters {
                 let count = counts.get(counter).copied().unwrap_or(0);
-                reading[place(self.event, *ring)] = Sample { count, enabled, running };
+                reading[place(self.event, *ring)] = Reading { count, enabled, running };
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Sums of what was counted.
 
-use super::event::{Event, PLACES, Reasons, Ring, Sample, place};
+use super::event::{Event, PLACES, Reading, Reasons, Ring, place};
 use super::software::{SoftwareCounts, SoftwareSource};
 use crate::workload::generate::deck::Kind;
 
@@ -8,11 +8,11 @@ use crate::workload::generate::deck::Kind;
 #[derive(Clone, Debug)]
 struct Sum {
     transactions: u64,
-    samples: [Sample; PLACES],
+    samples: [Reading; PLACES],
 }
 
 impl Sum {
-    const NONE: Sum = Sum { transactions: 0, samples: [Sample { count: 0, enabled: 0, running: 0 }; PLACES] };
+    const NONE: Sum = Sum { transactions: 0, samples: [Reading { count: 0, enabled: 0, running: 0 }; PLACES] };
 
     fn add(&mut self, other: &Sum) {
         self.transactions += other.transactions;
@@ -51,8 +51,8 @@ impl Counted {
     pub(super) fn add(
         &mut self,
         kind: Option<Kind>,
-        before: &[Sample; PLACES],
-        now: &[Sample; PLACES],
+        before: &[Reading; PLACES],
+        now: &[Reading; PLACES],
         transactions: u64,
     ) {
         let sum = Sum { transactions, samples: std::array::from_fn(|at| now[at].since(before[at])) };

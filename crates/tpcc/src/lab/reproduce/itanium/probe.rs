@@ -77,48 +77,48 @@ fn least(mut ns: impl FnMut() -> f64) -> f64 {
     (0..TIMES).map(|_| ns()).fold(f64::INFINITY, f64::min)
 }
 
-/// A ring of places through all lines of a block, window by window of pages, in random order within each.
-fn lines(bytes: usize) -> Ring {
+/// A chain of places through all lines of a block, window by window of pages, in random order within each.
+fn lines(bytes: usize) -> Chain {
     let words = LINE / size_of::<u32>();
     let mut order: Vec<usize> = (0..bytes / LINE).collect();
     let mut random = Random::stream(7, bytes as u64);
     order.chunks_mut(WINDOW * PAGE / LINE).for_each(|window| random.shuffle(window));
-    ring(&order.iter().map(|line| line * words).collect::<Vec<_>>(), bytes / size_of::<u32>())
+    chain(&order.iter().map(|line| line * words).collect::<Vec<_>>(), bytes / size_of::<u32>())
 }
 
-/// A ring of places through one line of each of so many pages, in random order. The lines lie in different sets.
-fn pages(count: usize) -> Ring {
+/// A chain of places through one line of each of so many pages, in random order. The lines lie in different sets.
+fn pages(count: usize) -> Chain {
     let words = PAGE / size_of::<u32>();
     let mut order: Vec<usize> = (0..count).collect();
     Random::stream(8, count as u64).shuffle(&mut order);
     let places: Vec<usize> = order.iter().map(|page| page * words + page % (PAGE / LINE) * (LINE / 4)).collect();
-    ring(&places, count * words)
+    chain(&places, count * words)
 }
 
 /// Memory in which each place holds the next one, and where to begin.
-struct Ring {
+struct Chain {
     memory: Vec<u32>,
     begin: usize,
 }
 
-fn ring(places: &[usize], words: usize) -> Ring {
+fn chain(places: &[usize], words: usize) -> Chain {
     let mut memory = vec![0; words];
     for (place, next) in places.iter().zip(places.iter().cycle().skip(1)) {
         memory[*place] = *next as u32;
     }
-    Ring { memory, begin: places.first().copied().unwrap_or(0) }
+    Chain { memory, begin: places.first().copied().unwrap_or(0) }
 }
 
 /// Nanoseconds of a step.
-fn chase(ring: &Ring) -> f64 {
-    let mut at = ring.begin;
+fn chase(chain: &Chain) -> f64 {
+    let mut at = chain.begin;
     let mut walk = |steps: usize| {
         for _ in 0..steps {
-            at = ring.memory[at] as usize;
+            at = chain.memory[at] as usize;
         }
         black_box(at);
     };
-    walk(ring.memory.len().min(2 * STEPS));
+    walk(chain.memory.len().min(2 * STEPS));
     least(|| {
         let begun = Instant::now();
         walk(STEPS);
@@ -171,13 +171,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rings_pass_every_place_once() {
-        for (ring, places) in [(lines(64 << 10), 1024), (pages(100), 100)] {
-            let begun = ring.begin;
+    fn chains_pass_every_place_once() {
+        for (chain, places) in [(lines(64 << 10), 1024), (pages(100), 100)] {
+            let begun = chain.begin;
             let mut at = begun;
             let mut seen = 0;
             loop {
-                at = ring.memory[at] as usize;
+                at = chain.memory[at] as usize;
                 seen += 1;
                 if at == begun || seen > places {
                     break;
