@@ -96,8 +96,8 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Plac
         }
         return Ok((mapping, Place { offset: 0, bytes, mapped: bytes }));
     }
-    // One large page more than needed leaves room for the alignment, and at least one page after the array that belongs to
-    // nobody: the system joins no two such mappings to one, of which it could not say whose large pages it has.
+    // One large page more than needed leaves room for the alignment, and at least one page after the array that holds
+    // nothing: the system joins no two such mappings to one, of which it could not say whose large pages it has.
     let too_large = || io::Error::from(io::ErrorKind::OutOfMemory);
     let bytes = bytes.checked_next_multiple_of(LARGE_PAGE).ok_or_else(too_large)?;
     let mapped = bytes.checked_add(LARGE_PAGE).ok_or_else(too_large)?;
@@ -105,7 +105,7 @@ fn map(bytes: usize, pages: PageSize) -> io::Result<(*mut std::ffi::c_void, Plac
     let mapping = unsafe { mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::empty(), flags) }?;
     let offset = mapping.addr().next_multiple_of(LARGE_PAGE) - mapping.addr();
     let base = mapping.wrapping_byte_add(offset);
-    // SAFETY: `offset` is below a large page, so the range lies in the mapping just made, which nobody uses yet.
+    // SAFETY: `offset` is below a large page, so the range lies in the mapping just made, which no other code knows of yet.
     let opened = unsafe { mprotect(base, bytes, MprotectFlags::READ | MprotectFlags::WRITE) };
     if let Err(error) = opened {
         // SAFETY: the mapping just made.

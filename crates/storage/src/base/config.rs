@@ -71,12 +71,12 @@ impl LargePages {
 /// After Saylor and Khessib (DaMoN 2006), section 6.2, whose buffer manager takes a buffer of the node where the thread runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FrameHomes {
-    /// Any: neighbouring pages take frames of different shards, whoever wants them.
+    /// Any: neighbouring pages take frames of different shards, for all threads alike.
     #[default]
     Shared,
     /// Those of the thread's home, which few other threads share: one of the shards (at most eight, one for each 16 MiB) of
     /// the memory node that it runs on. Frames come in chunks of 2 MiB that the thread touches first, and go back to the
-    /// home that they came from. A page stays in its frame, whoever uses it.
+    /// home that they came from. A page stays in its frame, whichever thread uses it.
     PerThread,
 }
 

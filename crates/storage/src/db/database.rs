@@ -465,7 +465,7 @@ pub struct Stats {
     pub escalations: u64,
     /// Checkpoints taken.
     pub checkpoints: u64,
-    /// Under [`LatchKind::Super`](crate::LatchKind::Super): latches that were promoted, and have had reader words then.
+    /// Under [`LatchKind::Super`]: latches that were promoted, and have had reader words then.
     pub latch_promotions: u64,
     /// Promoted latches that a writer or an eviction has demoted.
     pub latch_demotions: u64,

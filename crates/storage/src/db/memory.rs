@@ -58,7 +58,8 @@ mod tests {
     use crate::io::memory::large_pages_available;
 
     fn open(asked: LargePages) -> Database {
-        Options::new().buffer_pool(64 << 20).large_pages(asked).open_on(Arc::new(MemDisk::new())).unwrap()
+        let options = Options::new().buffer_pool(64 << 20).large_pages(asked);
+        options.open_on(Arc::new(MemDisk::new())).expect("a database in memory opens")
     }
 
     #[test]

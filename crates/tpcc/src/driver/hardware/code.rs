@@ -59,7 +59,7 @@ fn move_code() -> Result<Range<usize>, String> {
     let offset = mapping.addr().next_multiple_of(LARGE_PAGE) - mapping.addr();
     let copy = mapping.wrapping_byte_add(offset);
     let copied = code.start.max(target.start)..code.end.min(target.end);
-    // SAFETY: the copy's range lies in the mapping just made, which nobody else uses. `copied` lies in the mapping of the
+    // SAFETY: the copy's range lies in the mapping just made, which no other code knows of. `copied` lies in the mapping of the
     // program's code, which is readable and stays as it is: the only other writers of code are debuggers. Where the copy
     // is moved to lie the code that it repeats and otherwise no mapping (see `places`), so what is replaced is replaced by
     // the same bytes at the same addresses, in one call under the lock of the address space: no thread can fetch between.
