@@ -47,7 +47,8 @@ const TABLE_4: [(&str, [f64; 6]); 6] = [
 /// Why our tables are not the paper's.
 const WHY: &str = "modelled: counts of simulated caches times latencies of the probe, user code alone (the paper's processor \
                    counts, kernel included); one out-of-order core here against 32 in-order ones on 8 memory nodes there, so \
-                   that cycles that retire nothing overlap here, no line travels between nodes, and the database lies in memory";
+                   that misses overlap here though the model pays for each in full (its sum is an upper bound), no line travels \
+                   between nodes, and the database lies in memory";
 
 /// What is modelled: the mix as typed, and its name in a report.
 const WORKLOADS: [(&str, &str); 3] = [("new-order", "New-Order"), ("payment", "Payment"), ("standard", "the mix")];
