@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU16, Ordering as HintOrdering};
 
 use super::share::Share;
 use super::stats::{LatchCounters, count};
-use super::words::ReaderWords;
+use super::words::WordRow;
 use super::{EXCLUSIVE, Latch, READER, READERS, VERSION_MASK, Version, words, writes_follow};
 use crate::base::latches::note;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -168,7 +168,7 @@ impl Latch {
 
     /// Counts the caller in the word of its row, unless a writer has come since `word` was seen.
     #[inline(always)]
-    pub(super) fn try_share_promoted(&self, word: u64, row: &'static ReaderWords) -> Option<(Share<'_>, Version)> {
+    pub(super) fn try_share_promoted(&self, word: u64, row: &'static WordRow) -> Option<(Share<'_>, Version)> {
         let readers = words::word(row, set_of(word));
         readers.fetch_add(READER, Ordering::SeqCst);
         announced();

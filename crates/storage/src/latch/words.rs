@@ -30,10 +30,10 @@ const ROWS: usize = 1 + MOST_WORDS;
 pub(super) struct Word(AtomicU64);
 
 /// The words of some threads, one for each set. (Under loom there are few sets, and arrays have defaults.)
-pub(super) type ReaderWords = [Word; SETS];
+pub(super) type WordRow = [Word; SETS];
 
 struct Table {
-    words: [ReaderWords; ROWS],
+    words: [WordRow; ROWS],
     given: parking_lot::Mutex<Given>,
 }
 
@@ -80,7 +80,7 @@ mod in_force {
 
     thread_local! {
         /// This thread's row, once it has one.
-        pub(super) static ROW: Cell<Option<&'static ReaderWords>> = const { Cell::new(None) };
+        pub(super) static ROW: Cell<Option<&'static WordRow>> = const { Cell::new(None) };
     }
 
     #[inline(always)]
@@ -113,7 +113,7 @@ mod in_force {
     }
 
     loom::thread_local! {
-        pub(super) static ROW: Cell<Option<&'static ReaderWords>> = Cell::new(None);
+        pub(super) static ROW: Cell<Option<&'static WordRow>> = Cell::new(None);
     }
 
     pub(super) fn table() -> &'static Table {
@@ -141,13 +141,13 @@ pub(crate) fn provide(words: usize) {
 
 /// The word of a row in a set.
 #[inline(always)]
-pub(super) fn word(row: &'static ReaderWords, set: usize) -> &'static AtomicU64 {
+pub(super) fn word(row: &'static WordRow, set: usize) -> &'static AtomicU64 {
     // Spares a test on the way of every reader.
     &row[set % SETS].0
 }
 
 /// The row of shares that background work takes, now and then, so that no worker has to share its word with it.
-pub(super) fn background_row() -> &'static ReaderWords {
+pub(super) fn background_row() -> &'static WordRow {
     &table().words[BACKGROUND]
 }
 
@@ -158,7 +158,7 @@ pub(super) fn of_set(set: usize) -> impl Iterator<Item = &'static AtomicU64> {
 
 /// This thread's row.
 #[inline(always)]
-pub(super) fn own_row() -> &'static ReaderWords {
+pub(super) fn own_row() -> &'static WordRow {
     match ROW.with(Cell::get) {
         Some(row) => row,
         None => enter_row(),
@@ -166,7 +166,7 @@ pub(super) fn own_row() -> &'static ReaderWords {
 }
 
 #[cold]
-fn enter_row() -> &'static ReaderWords {
+fn enter_row() -> &'static WordRow {
     let row = table().given.lock().enter_row();
     #[cfg(not(loom))]
     if LEAVES.try_with(|leaves| leaves.0.set(row)).is_err() {
