@@ -104,14 +104,12 @@ mod breeding {
         Isolation,
         Speculate,
         Starvation,
-        /// Isolation with superlatches only.
-        Latches,
     }
-    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Latches, Malformed, Oracle, Recovery, Speculate, Starvation};
+    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Malformed, Oracle, Recovery, Speculate, Starvation};
 
     impl Hunter {
-        const ALL: [Hunter; 10] =
-            [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation, Latches];
+        const ALL: [Hunter; 9] =
+            [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation];
 
         fn campaign(self) -> (&'static str, u64) {
             match self {
@@ -124,13 +122,7 @@ mod breeding {
                 Isolation => ("isolation", 50),
                 Speculate => ("speculate", 4000),
                 Starvation => ("starvation", 1000),
-                Latches => ("isolation", 60),
             }
-        }
-
-        /// Its further flags.
-        fn flags(self) -> &'static [&'static str] {
-            if self == Latches { &["--latches", "super"] } else { &[] }
         }
     }
 
@@ -191,10 +183,6 @@ mod breeding {
             Mutant::SkipCodecCheck => &[Oracle, Recovery],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
-            Mutant::SkipReaderWord
-            | Mutant::SkipSecondLook
-            | Mutant::DemoteOverReaders
-            | Mutant::PromoteOverReaders => &[Latches],
             Mutant::SkipUndo
             | Mutant::SkipSavepointUndo
             | Mutant::SkipStatementUndo
@@ -321,7 +309,6 @@ mod breeding {
         let mut child = command
             .args(["torture", campaign, "--fail-fast"])
             .args(["--budget", &budget.to_string(), "--seed", &plan.seed.to_string()])
-            .args(hunter.flags())
             .args(plan.scheduler.flag().split_whitespace())
             .arg("--json")
             .arg(&json)

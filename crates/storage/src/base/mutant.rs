@@ -67,15 +67,6 @@ mutants! {
     SkipRevalidation = "skip-revalidation",
     /// A remembered place is found by lock name only, without comparing the key.
     TrustLockNames = "trust-lock-names",
-    // Superlatches.
-    /// A writer that demotes a superlatch does not look at all of its reader words.
-    SkipReaderWord = "skip-reader-word",
-    /// A reader that has counted itself in a reader word does not look again whether a writer has come.
-    SkipSecondLook = "skip-second-look",
-    /// A writer demotes a superlatch while readers hold shares of it.
-    DemoteOverReaders = "demote-over-readers",
-    /// A latch is promoted while its own word counts shares.
-    PromoteOverReaders = "promote-over-readers",
     // Rollback.
     /// A rollback undoes nothing.
     SkipUndo = "skip-undo",

@@ -342,7 +342,7 @@ fn loom_a_late_reader_of_a_set_disturbs_no_other_latch() {
     });
 }
 
-/// The canary of `skip-second-look`: the reader trusts what it saw before it counted itself.
+/// A canary: the reader trusts what it saw before it counted itself.
 #[test]
 #[should_panic(expected = "")]
 fn loom_a_reader_that_does_not_look_again_is_found_out() {
@@ -362,7 +362,7 @@ fn loom_a_reader_that_does_not_look_again_is_found_out() {
     });
 }
 
-/// The canaries of `skip-reader-word` and `demote-over-readers`: the writer looks at so many of the words.
+/// Canaries: the writer looks at so many of the words.
 fn demote_after_a_look_at(words: usize) {
     super_model(true, move |page, latching| {
         let reader = spawn_reader(page, latching);
@@ -399,7 +399,7 @@ fn loom_a_writer_that_looks_at_no_word_is_found_out() {
     demote_after_a_look_at(0);
 }
 
-/// The canary of `promote-over-readers`: the share that the latch's word counted is lost.
+/// A canary: the share that the latch's word counted is lost.
 #[test]
 #[should_panic(expected = "")]
 fn loom_a_promotion_over_readers_is_found_out() {

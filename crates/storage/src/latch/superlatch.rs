@@ -19,9 +19,8 @@ use super::stats::{LatchCounters, count};
 use super::words::WordRow;
 use super::{EXCLUSIVE, Latch, READER, READERS, VERSION_MASK, Version, words, writes_follow};
 use crate::base::latches::note;
-use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sync::Backoff;
 use crate::base::sync::word::Ordering;
-use crate::base::sync::{Backoff, yield_now};
 
 /// In the latch's word: the bits of `readers` below hold the number of a set of reader words.
 pub(super) const PROMOTED: u64 = 1 << 15;
@@ -172,9 +171,7 @@ impl Latch {
         let readers = words::word(row, set_of(word));
         readers.fetch_add(READER, Ordering::SeqCst);
         announced();
-        if is_mutant(Mutant::SkipSecondLook) {
-            yield_now();
-        } else if self.word.load(Ordering::SeqCst) != word {
+        if self.word.load(Ordering::SeqCst) != word {
             readers.fetch_sub(READER, Ordering::Release);
             return None;
         }
@@ -200,7 +197,7 @@ impl Latch {
                 break;
             }
             // A share that the latch's own word counts is given back there.
-            if word & READERS != 0 && !is_mutant(Mutant::PromoteOverReaders) {
+            if word & READERS != 0 {
                 std::hint::spin_loop();
                 continue;
             }
@@ -226,9 +223,9 @@ impl Latch {
         announced();
         let set = set_of(word);
         let (mut pauses, mut backoff) = (0, Backoff::default());
-        for readers in words::of_set(set).take(rows_looked_at()) {
+        for readers in words::of_set(set) {
             // A reader that comes after this look sees `X`.
-            while readers.load(Ordering::SeqCst) != 0 && !is_mutant(Mutant::DemoteOverReaders) {
+            while readers.load(Ordering::SeqCst) != 0 {
                 if pauses == patience {
                     self.word.store(word, Ordering::Release);
                     return false;
@@ -270,9 +267,4 @@ impl Latch {
     pub(super) fn is_promoted(&self) -> bool {
         self.word.load(Ordering::Relaxed) & PROMOTED != 0
     }
-}
-
-/// All rows, but for a mutant.
-fn rows_looked_at() -> usize {
-    if is_mutant(Mutant::SkipReaderWord) { 2 } else { usize::MAX }
 }
