@@ -629,7 +629,7 @@ fn tenants_share_the_cores_in_several_ways() {
     ends(2, "--policy", &["tenants", "--policy", "kind"]);
     ends(2, "--policy: fair twice", &["tenants", "--policy", "fair,fair"]);
     ends(2, "--slice-us 0", &["tenants", "--slice-us", "0"]);
-    ends(2, "--access: means nothing", &["tenants", "--mix", "tpcc", "--access", "uniform"]);
+    ends(2, "--access: means nothing", &["tenants", "--mix", "tpcc", "--access", "gaussian"]);
     ends(2, "fibers", &["tenants", "--tenants", "1000", "--terminals-per-tenant", "1000"]);
     ends(
         1,

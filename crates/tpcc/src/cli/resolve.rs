@@ -287,7 +287,8 @@ pub(crate) fn history(flags: HistoryFlags) -> Result<HistoryConfig, Error> {
 fn latch_words(words: Option<u64>, latches: Option<Latches>) -> Result<Option<usize>, Error> {
     let Some(words) = words else { return Ok(None) };
     if latches != Some(Latches::Super) {
-        return Err(Error::usage(format!("--latch-words {words}: means nothing without '--latches super'")));
+        return Err(Error::usage(format!("--latch-words {words}: means nothing without '--latches super'"))
+            .help("add --latches super, or leave --latch-words out"));
     }
     let cores = cores();
     if (words as usize) < cores {
