@@ -48,7 +48,8 @@ impl Database {
     }
 }
 
-#[cfg(all(test, target_os = "linux", not(miri), not(shuttle)))]
+#[cfg(test)]
+#[cfg(all(target_os = "linux", not(miri), not(shuttle)))]
 mod tests {
     use std::sync::Arc;
 
