@@ -71,7 +71,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["run", "--latches", "sticky"], "--latches sticky"),
         (&["run", "--latches", "super", "--latch-words", "129"], "--latch-words 129: at most 128"),
         (&["run", "--latch-words", "64"], "--latch-words 64: means nothing without '--latches super'"),
-        (&["history", "--latches", "plain", "--latch-words", "64"], "--latch-words 64: means nothing"),
+        (&["history", "--out", "x", "--latches", "plain", "--latch-words", "64"], "--latch-words 64: means nothing"),
         (&["run", "--partition", "all"], "--partition all"),
         (&["run", "--partition", "none", "--scheduler", "itas"], "--partition: means nothing with --scheduler itas"),
         (&["run", "--engine", "floor", "--partition", "both"], "--partition: means nothing"),
