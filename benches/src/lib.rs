@@ -2,6 +2,9 @@
 //!
 //! The engine is used through its public interface only, as a program would.
 
+#[cfg(feature = "peers")]
+pub mod peers;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

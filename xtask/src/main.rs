@@ -3,6 +3,7 @@
 mod build;
 mod checkers;
 mod fuzz;
+mod peers;
 mod sim;
 mod tidy;
 mod torture;
@@ -34,6 +35,8 @@ enum Command {
     Bolt(build::BoltFlags),
     /// Builds `tpcc` in every way that the compiler paper turns on and off, and shows what each is worth.
     AblateBuild(build::AblateFlags),
+    /// Runs other embedded engines beside `storage`, under the same work: a table of ratios.
+    Peers(peers::PeersFlags),
     /// Rules of the house that no compiler knows: order of modules, circles, dead files, names, links, commands.
     Tidy(tidy::TidyFlags),
     /// Latches, translation table and log reservations under every order of steps.
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
         Command::Pgo(flags) => build::pgo(&flags),
         Command::Bolt(flags) => build::bolt(&flags),
         Command::AblateBuild(flags) => build::ablate(&flags),
+        Command::Peers(flags) => peers::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),
         Command::Loom(flags) => checkers::loom(&flags),
         Command::Shuttle(flags) => checkers::shuttle(&flags),

@@ -21,6 +21,8 @@ use workload::error::Error;
 #[doc(hidden)]
 pub use doors::acid;
 pub use doors::history;
+#[cfg(feature = "peers")]
+pub use doors::peers;
 #[doc(hidden)]
 pub use lab::reproduce::builds;
 

@@ -3,5 +3,7 @@
 pub mod acid;
 pub(crate) mod ack;
 pub mod history;
+#[cfg(any(test, feature = "peers"))]
+pub mod peers;
 pub(crate) mod shell;
 pub(crate) mod structure;

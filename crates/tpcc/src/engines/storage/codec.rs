@@ -6,15 +6,15 @@ use crate::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef};
 
 /// A key's bytes, on the stack.
 #[derive(Clone, Copy)]
-pub(super) struct KeyBytes([u8; MAX_KEY]);
+pub(in crate::engines) struct KeyBytes([u8; MAX_KEY]);
 
 impl KeyBytes {
     /// No key's.
-    pub(super) const EMPTY: KeyBytes = KeyBytes([0; MAX_KEY]);
+    pub(in crate::engines) const EMPTY: KeyBytes = KeyBytes([0; MAX_KEY]);
 
     /// Encodes a key.
     #[inline(always)]
-    pub(super) fn of<K: Key>(key: &K) -> KeyBytes {
+    pub(in crate::engines) fn of<K: Key>(key: &K) -> KeyBytes {
         let mut bytes = [0; MAX_KEY];
         key.write(&mut bytes[..K::LEN]);
         KeyBytes(bytes)
@@ -22,7 +22,7 @@ impl KeyBytes {
 
     /// The bytes.
     #[inline(always)]
-    pub(super) fn get<K: Key>(&self) -> &[u8] {
+    pub(in crate::engines) fn get<K: Key>(&self) -> &[u8] {
         &self.0[..K::LEN]
     }
 }
@@ -30,7 +30,7 @@ impl KeyBytes {
 impl KeyBytes {
     /// A key that is encoded already. Of one that is longer than the schema's keys are, the begin.
     #[inline]
-    pub(super) fn from_bytes(key: &[u8]) -> KeyBytes {
+    pub(in crate::engines) fn from_bytes(key: &[u8]) -> KeyBytes {
         let mut bytes = [0; MAX_KEY];
         let len = key.len().min(MAX_KEY);
         bytes[..len].copy_from_slice(&key[..len]);
@@ -39,31 +39,31 @@ impl KeyBytes {
 
     /// The first `len` bytes, which are a key's.
     #[inline(always)]
-    pub(super) fn first(&self, len: usize) -> &[u8] {
+    pub(in crate::engines) fn first(&self, len: usize) -> &[u8] {
         &self.0[..len]
     }
 }
 
 /// A key the engine holds. `None` if its length is not a key's.
 #[inline(always)]
-pub(super) fn key_of<K: Key>(bytes: &[u8]) -> Option<K> {
+pub(in crate::engines) fn key_of<K: Key>(bytes: &[u8]) -> Option<K> {
     (bytes.len() == K::LEN).then(|| K::read(bytes))
 }
 
 /// A row the engine holds, in place. `None` if its length is not a row's.
 #[inline(always)]
-pub(super) fn row_of<T: TableDef>(bytes: &[u8]) -> Option<&RowOf<T>> {
+pub(in crate::engines) fn row_of<T: TableDef>(bytes: &[u8]) -> Option<&RowOf<T>> {
     RowOf::<T>::ref_from_bytes(bytes).ok()
 }
 
 /// A row the engine holds, to change.
 #[inline(always)]
-pub(super) fn row_mut<T: TableDef>(bytes: &mut [u8]) -> Option<&mut RowOf<T>> {
+pub(in crate::engines) fn row_mut<T: TableDef>(bytes: &mut [u8]) -> Option<&mut RowOf<T>> {
     RowOf::<T>::mut_from_bytes(bytes).ok()
 }
 
 /// How the engine finds the key of an index: index keys are unique, for they end in the primary key's columns.
-pub(super) fn extract<I: IndexDef>(key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
+pub(in crate::engines) fn extract<I: IndexDef>(key: &[u8], row: &[u8], out: &mut Vec<u8>) -> bool {
     let (Some(key), Some(row)) = (key_of::<<I::Table as TableDef>::Key>(key), row_of::<I::Table>(row)) else {
         return false;
     };
@@ -74,6 +74,6 @@ pub(super) fn extract<I: IndexDef>(key: &[u8], row: &[u8], out: &mut Vec<u8>) ->
 
 /// A row's bytes.
 #[inline(always)]
-pub(super) fn bytes_of<T: TableDef>(row: &RowOf<T>) -> &[u8] {
+pub(in crate::engines) fn bytes_of<T: TableDef>(row: &RowOf<T>) -> &[u8] {
     row.as_bytes()
 }

@@ -1,0 +1,135 @@
+//! Other embedded engines and `storage`, interleaved: what `cargo xtask peers` builds and runs. The rules are in
+//! `benches/PEERS.md`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use benches::peers::report::{EngineReport, Report, Spread, Times, ratios, spreads, text, version};
+use benches::peers::{ENGINES, Operation, Subject, open};
+use clap::Parser;
+
+/// The engine that others are compared with.
+const BASE: &str = "storage";
+
+#[derive(Debug, Parser)]
+#[command(name = "peers", about = "storage beside other embedded engines, under the same work")]
+struct Flags {
+    /// Three short rounds
+    #[arg(long)]
+    quick: bool,
+    /// Rounds, in each of which every engine does every operation once [default: 9, with --quick 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Engines to run beside storage
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    engines: Option<Vec<String>>,
+    /// Write everything that was measured
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Directory for the databases, which are removed at the end
+    #[arg(long, value_name = "DIR", default_value = "target/peers")]
+    data: PathBuf,
+}
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    match run(&flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err((status, why)) => {
+            eprintln!("error: {why}");
+            ExitCode::from(status)
+        }
+    }
+}
+
+fn run(flags: &Flags) -> Result<(), (u8, String)> {
+    let names = chosen(flags.engines.as_deref()).map_err(|why| (2, why))?;
+    let output = flags.json.as_ref().map(|file| {
+        std::fs::File::create(file)
+            .map(|opened| (file, opened))
+            .map_err(|e| (2, format!("--json {}: {e}", file.display())))
+    });
+    let output = output.transpose()?;
+    let directory = flags.data.join(std::process::id().to_string());
+    let measured = measure(flags, &names, &directory);
+    // What cannot be removed is below the directory that was named.
+    let _ = std::fs::remove_dir_all(&directory);
+    let report = measured.map_err(|why| (1, why))?;
+    print!("{}", text(&report));
+    if let Some((file, opened)) = output {
+        serde_json::to_writer_pretty(opened, &report).map_err(|e| (1, format!("{}: {e}", file.display())))?;
+    }
+    Ok(())
+}
+
+/// The engines to run, ours first.
+fn chosen(wanted: Option<&[String]>) -> Result<Vec<&'static str>, String> {
+    let Some(wanted) = wanted else { return Ok(ENGINES.to_vec()) };
+    let mut names = vec![BASE];
+    for name in wanted {
+        match ENGINES.iter().find(|known| *known == name) {
+            Some(known) if names.contains(known) => {}
+            Some(known) => names.push(known),
+            None => return Err(format!("--engines {name}: not in this build; one of {}", ENGINES.join(", "))),
+        }
+    }
+    Ok(names)
+}
+
+fn measure(flags: &Flags, names: &[&'static str], directory: &std::path::Path) -> Result<Report, String> {
+    let (rounds, limit, rows) = match flags.quick {
+        true => (3, Duration::from_millis(100), 20_000),
+        false => (9, Duration::from_millis(400), 200_000),
+    };
+    let rounds = flags.rounds.map_or(rounds, |rounds| rounds as usize);
+    let mut subjects: Vec<Box<dyn Subject>> =
+        names.iter().map(|name| open(name, directory, rows)).collect::<Result<_, _>>()?;
+    let mut times = Times::new();
+    for round in 0..rounds {
+        eprintln!("round {} of {rounds}", round + 1);
+        for operation in Operation::ALL {
+            // Each engine goes first as often as the others.
+            let count = subjects.len();
+            for turn in 0..count {
+                let subject = &mut subjects[(round + turn) % count];
+                let ns = subject.measure(operation, round as u64, limit)?;
+                times.entry((subject.name(), operation.id())).or_default().push(ns);
+            }
+        }
+    }
+    let mut engines = BTreeMap::new();
+    for subject in &subjects {
+        let name = subject.name();
+        let package = match name {
+            "sqlite" => "rusqlite",
+            _ => name,
+        };
+        let report = EngineReport {
+            version: version(package),
+            settings: subject.settings(),
+            conditions: subject.check()?,
+            operations: spreads(&times, name),
+        };
+        engines.insert(name, report);
+    }
+    let others = names.iter().filter(|name| **name != BASE);
+    Ok(Report {
+        schema: "lockstep/peers/1",
+        machine: machine(),
+        rounds,
+        seconds: limit.as_secs_f64(),
+        rows,
+        interval: Spread::interval(rounds),
+        engines,
+        ratios: others.map(|name| (*name, ratios(&times, name, BASE))).collect(),
+    })
+}
+
+fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    format!("{cores} x {}", model.map_or("unknown processor", |(_, model)| model))
+}

@@ -1,0 +1,134 @@
+//! `storage`, through its public interface.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use storage::{Database, Durability, OpenTable, Options, Raw, StorageError, Table, Transaction, TxnError};
+use tpcc::peers::{Access, Peer, PeerSession, PeerTransaction};
+
+use super::{CACHE_BYTES, Failure, Rival};
+
+/// The database and its tables.
+pub(super) struct Ours {
+    db: Database,
+    tables: Vec<OpenTable<Raw, Raw>>,
+}
+
+impl From<TxnError> for Failure {
+    fn from(error: TxnError) -> Failure {
+        if error.is_retryable() { Failure::conflict(error) } else { Failure::new(error) }
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Failure {
+        Failure::new(error)
+    }
+}
+
+impl Rival for Ours {
+    const NAME: &'static str = "storage";
+    const SETTINGS: &'static str = "pool 1 GiB; serializable by locks; async: its flusher syncs within about 20 ms";
+
+    fn open(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<Ours, Failure> {
+        let options = Options::new().buffer_pool(CACHE_BYTES).durability(durability);
+        let db = options.open(directory).map_err(Failure::new)?;
+        let tables = tables.iter().map(|name| db.raw_table(&Table::<(), ()>::new(*name))).collect::<Result<_, _>>()?;
+        Ok(Ours { db, tables })
+    }
+}
+
+impl Peer for Ours {
+    type Error = Failure;
+    type Session<'a> = &'a Ours;
+
+    fn session(&self) -> Result<&Ours, Failure> {
+        Ok(self)
+    }
+
+    fn load<'r>(&self, table: usize, rows: &mut dyn Iterator<Item = (&'r [u8], &'r [u8])>) -> Result<(), Failure> {
+        let mut load = self.db.bulk_load(&self.tables[table])?;
+        for (key, row) in rows {
+            load.push_raw(key, row)?;
+        }
+        load.finish()?;
+        Ok(())
+    }
+}
+
+impl PeerSession for &Ours {
+    type Error = Failure;
+    type Transaction<'t>
+        = Open<'t>
+    where
+        Self: 't;
+
+    fn begin(&self, _access: Access) -> Result<Open<'_>, Failure> {
+        Ok(Open { tables: &self.tables, tx: self.db.begin()? })
+    }
+}
+
+/// A transaction.
+pub(super) struct Open<'t> {
+    tables: &'t [OpenTable<Raw, Raw>],
+    tx: Transaction<'t>,
+}
+
+impl PeerTransaction for Open<'_> {
+    type Error = Failure;
+
+    fn read<R>(&mut self, table: usize, key: &[u8], f: impl FnMut(&[u8]) -> R) -> Result<Option<R>, Failure> {
+        Ok(self.tx.read_raw(&self.tables[table], key, f)?)
+    }
+
+    fn scan(
+        &mut self,
+        table: usize,
+        from: &[u8],
+        to: &[u8],
+        down: bool,
+        f: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), Failure> {
+        let table = &self.tables[table];
+        match down {
+            false => self.tx.scan_raw(table, from, to, f)?,
+            true => self.tx.scan_backward_raw(table, from, to, f)?,
+        }
+        Ok(())
+    }
+
+    fn update<R>(&mut self, table: usize, key: &[u8], f: impl FnOnce(&mut [u8]) -> R) -> Result<Option<R>, Failure> {
+        Ok(self.tx.update_raw(&self.tables[table], key, |row| f(row))?)
+    }
+
+    fn insert(&mut self, table: usize, key: &[u8], row: &[u8]) -> Result<bool, Failure> {
+        match self.tx.insert_raw(&self.tables[table], key, row) {
+            Ok(()) => Ok(true),
+            Err(TxnError::DuplicateKey { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn take_first(&mut self, table: usize, from: &[u8], to: &[u8]) -> Result<Option<Vec<u8>>, Failure> {
+        Ok(self.tx.take_first_raw(&self.tables[table], from, to)?)
+    }
+
+    fn update_run(
+        &mut self,
+        table: usize,
+        from: &[u8],
+        to: &[u8],
+        f: impl FnMut(&[u8], &mut [u8]),
+    ) -> Result<usize, Failure> {
+        Ok(self.tx.update_run_raw(&self.tables[table], from, to, f)?)
+    }
+
+    fn commit(self) -> Result<(), Failure> {
+        Ok(self.tx.commit()?)
+    }
+
+    fn rollback(self) -> Result<(), Failure> {
+        self.tx.rollback()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! An engine with its databases, ready to be measured, whatever its type.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use storage::Durability;
+use tpcc::peers::{self, MixPlan};
+
+use super::work::{self, INSERTS, ROWS, TABLES, timed};
+use super::{Operation, Rival};
+use crate::Random;
+
+/// An engine that is measured.
+pub trait Subject {
+    /// As typed and as printed.
+    fn name(&self) -> &'static str;
+
+    /// How it was set.
+    fn settings(&self) -> &'static str;
+
+    /// Nanoseconds of one `operation`, done for about so long in round number `round`.
+    ///
+    /// # Errors
+    /// What the engine said.
+    fn measure(&mut self, operation: Operation, round: u64, limit: Duration) -> Result<f64, String>;
+
+    /// Looks whether all rows are there, and whether the mix left a consistent database: how many of the twelve
+    /// conditions hold, if the mix has run.
+    ///
+    /// # Errors
+    /// When rows are missing or a rule is broken, or what the engine said.
+    fn check(&self) -> Result<Option<usize>, String>;
+}
+
+/// An engine with three databases: of commits that are durable later, of durable ones, and of the mix.
+pub(super) struct Instance<R> {
+    directory: PathBuf,
+    rows: u64,
+    later: R,
+    durable: R,
+    mix: Option<R>,
+    /// Key of the next insert.
+    next: u64,
+    /// Aborted tries in the mix, that were run again.
+    aborted: u64,
+}
+
+impl<R: Rival + 'static> Instance<R> {
+    pub(super) fn open(directory: &Path, rows: u64) -> Result<Box<dyn Subject>, String> {
+        let directory = directory.join(R::NAME);
+        let opened = |name: &str, durability| {
+            let peer = new::<R>(&directory.join(name), durability, &TABLES)?;
+            work::load(&peer, rows).map_err(|error| told::<R>(&error))?;
+            Ok::<R, String>(peer)
+        };
+        let (later, durable) = (opened("async", Durability::Async)?, opened("sync", Durability::Sync)?);
+        Ok(Box::new(Instance { directory, rows, later, durable, mix: None, next: 0, aborted: 0 }))
+    }
+
+    /// The database of the mix, with one warehouse.
+    fn mix(&mut self) -> Result<&R, String> {
+        let mix = match self.mix.take() {
+            Some(mix) => mix,
+            None => {
+                let mix = new::<R>(&self.directory.join("mix"), Durability::Async, &peers::TABLES)?;
+                peers::load(&mix, 1, 7).map_err(|error| told::<R>(&error))?;
+                mix
+            }
+        };
+        Ok(self.mix.insert(mix))
+    }
+
+    fn standard_mix(&mut self, workers: usize, round: u64, limit: Duration) -> Result<f64, String> {
+        // The mix needs longer to show its checkpoints and compactions.
+        let plan = MixPlan { workers, duration: 8 * limit, seed: round };
+        let done = peers::standard_mix(self.mix()?, &plan).map_err(|error| told::<R>(&error))?;
+        self.aborted += done.aborted;
+        Ok(1e9 / done.throughput_per_s)
+    }
+
+    /// Loads a table in a new database, which is removed again.
+    fn bulk_load(&self, round: u64) -> Result<f64, String> {
+        let directory = self.directory.join(format!("bulk-{round}"));
+        let peer = new::<R>(&directory, Durability::Sync, &TABLES)?;
+        let loaded = timed(Duration::ZERO, || work::load(&peer, self.rows)).map_err(|error| told::<R>(&error));
+        drop(peer);
+        // What cannot be removed goes with the directory above.
+        let _ = std::fs::remove_dir_all(&directory);
+        loaded
+    }
+}
+
+fn told<R: Rival>(error: &impl std::fmt::Display) -> String {
+    format!("{}: {error}", R::NAME)
+}
+
+fn new<R: Rival>(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<R, String> {
+    std::fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    R::open(directory, durability, tables).map_err(|error| told::<R>(&error))
+}
+
+impl<R: Rival> Subject for Instance<R>
+where
+    Instance<R>: 'static,
+{
+    fn name(&self) -> &'static str {
+        R::NAME
+    }
+
+    fn settings(&self) -> &'static str {
+        R::SETTINGS
+    }
+
+    fn measure(&mut self, operation: Operation, round: u64, limit: Duration) -> Result<f64, String> {
+        let seed = 100 * round + operation as u64;
+        let mut random = Random::new(seed);
+        let rows = self.rows;
+        match operation {
+            Operation::Mix => return self.standard_mix(1, round, limit),
+            Operation::MixTwo => return self.standard_mix(2, 1_000 + round, limit),
+            Operation::BulkLoad => return self.bulk_load(round),
+            Operation::TwoWriters => return work::two_writers(&self.later, rows, limit, seed),
+            Operation::TwoWritersSync => return work::two_writers(&self.durable, rows, limit, seed),
+            _ => {}
+        }
+        let peer = if operation == Operation::CommitSync { &self.durable } else { &self.later };
+        let next = &mut self.next;
+        let measured = peer.session().and_then(|session| {
+            let session = &session;
+            timed(limit, || match operation {
+                Operation::Read => work::read(session, random.below(rows)),
+                Operation::ReadMany => work::read_many(session, rows, &mut random),
+                Operation::Update => work::update(session, || random.below(rows), crate::PER_TRANSACTION),
+                Operation::Insert => work::insert(session, next),
+                Operation::Scan => work::scan(session, random.below(rows - 100)),
+                _ => work::update(session, || random.below(rows), 1),
+            })
+        });
+        measured.map_err(|error| told::<R>(&error))
+    }
+
+    fn check(&self) -> Result<Option<usize>, String> {
+        let expected =
+            [(&self.later, ROWS, self.rows), (&self.later, INSERTS, self.next), (&self.durable, ROWS, self.rows)];
+        for (peer, table, rows) in expected {
+            let found = work::count(peer, table).map_err(|error| told::<R>(&error))?;
+            if found != rows {
+                return Err(told::<R>(&format!("{}: holds {found} rows, not {rows}", TABLES[table])));
+            }
+        }
+        let Some(mix) = &self.mix else { return Ok(None) };
+        match peers::conditions(mix).map_err(|error| told::<R>(&error))? {
+            (held, true) => Ok(Some(held)),
+            (held, false) => Err(told::<R>(&format!("{held} of 12 consistency conditions hold after the mix"))),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The operations, each written once for all engines.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use tpcc::peers::{Access, Peer, PeerError, PeerSession, PeerTransaction};
+
+use crate::{PER_TRANSACTION, ROW, Random, row};
+
+/// The tables of all operations but the mix, by their numbers.
+pub(super) const TABLES: [&str; 2] = ["rows", "inserts"];
+pub(super) const ROWS: usize = 0;
+pub(super) const INSERTS: usize = 1;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// One row, in a transaction of its own.
+    Read,
+    /// A row among the thousand of a transaction.
+    ReadMany,
+    /// The same, eight bytes of the row changed in place.
+    Update,
+    /// The same, a new row under the next key.
+    Insert,
+    /// A hundred neighbours, in a transaction of its own.
+    Scan,
+    /// A transaction of one update whose commit need not be durable yet.
+    CommitAsync,
+    /// The same, durable when it returns.
+    CommitSync,
+    /// A row of a whole table, loaded in order; durable at the end.
+    BulkLoad,
+    /// [`Operation::CommitAsync`] by two threads on rows of their own.
+    TwoWriters,
+    /// [`Operation::CommitSync`] by two threads on rows of their own.
+    TwoWritersSync,
+    /// A transaction of the standard mix, by one thread, async.
+    Mix,
+    /// The same by two threads.
+    MixTwo,
+}
+
+impl Operation {
+    /// All of them, in the order of the report.
+    pub const ALL: [Operation; 12] = [
+        Operation::Read,
+        Operation::ReadMany,
+        Operation::Update,
+        Operation::Insert,
+        Operation::Scan,
+        Operation::CommitAsync,
+        Operation::CommitSync,
+        Operation::BulkLoad,
+        Operation::TwoWriters,
+        Operation::TwoWritersSync,
+        Operation::Mix,
+        Operation::MixTwo,
+    ];
+
+    /// As printed.
+    pub fn id(self) -> &'static str {
+        match self {
+            Operation::Read => "point-read",
+            Operation::ReadMany => "point-read-of-1000",
+            Operation::Update => "update-of-1000",
+            Operation::Insert => "insert-of-1000",
+            Operation::Scan => "scan-100",
+            Operation::CommitAsync => "commit-async",
+            Operation::CommitSync => "commit-sync",
+            Operation::BulkLoad => "bulk-load",
+            Operation::TwoWriters => "two-writers-async",
+            Operation::TwoWritersSync => "two-writers-sync",
+            Operation::Mix => "standard-mix",
+            Operation::MixTwo => "standard-mix-two-workers",
+        }
+    }
+}
+
+/// Nanoseconds a unit of what `batch` does, which is done for about so long; `batch` says how many units it did.
+pub(super) fn timed<E>(limit: Duration, mut batch: impl FnMut() -> Result<u64, E>) -> Result<f64, E> {
+    let start = Instant::now();
+    let mut units = 0;
+    loop {
+        units += batch()?;
+        let elapsed = start.elapsed();
+        if elapsed >= limit {
+            return Ok(elapsed.as_nanos() as f64 / units as f64);
+        }
+    }
+}
+
+/// Reads one row in a transaction.
+pub(super) fn read<S: PeerSession>(session: &S, key: u64) -> Result<u64, S::Error> {
+    let mut tx = session.begin(Access::Read)?;
+    let first = tx.read(ROWS, &key.to_be_bytes(), |row| row[0])?;
+    tx.commit()?;
+    std::hint::black_box(first);
+    Ok(1)
+}
+
+/// Reads a thousand rows in a transaction.
+pub(super) fn read_many<S: PeerSession>(session: &S, rows: u64, random: &mut Random) -> Result<u64, S::Error> {
+    let mut tx = session.begin(Access::Read)?;
+    for _ in 0..PER_TRANSACTION {
+        std::hint::black_box(tx.read(ROWS, &random.below(rows).to_be_bytes(), |row| row[0])?);
+    }
+    tx.commit()?;
+    Ok(PER_TRANSACTION)
+}
+
+/// Updates so many rows in a transaction.
+pub(super) fn update<S: PeerSession>(session: &S, mut key: impl FnMut() -> u64, count: u64) -> Result<u64, S::Error> {
+    let mut tx = session.begin(Access::Write)?;
+    for _ in 0..count {
+        let key = key();
+        tx.update(ROWS, &key.to_be_bytes(), |row| row[8..16].copy_from_slice(&key.wrapping_mul(count).to_le_bytes()))?;
+    }
+    tx.commit()?;
+    Ok(count)
+}
+
+/// Inserts a thousand rows in a transaction, under the keys from `next` on.
+pub(super) fn insert<S: PeerSession>(session: &S, next: &mut u64) -> Result<u64, S::Error> {
+    let mut tx = session.begin(Access::Write)?;
+    for _ in 0..PER_TRANSACTION {
+        tx.insert(INSERTS, &next.to_be_bytes(), &row(*next))?;
+        *next += 1;
+    }
+    tx.commit()?;
+    Ok(PER_TRANSACTION)
+}
+
+/// Reads a hundred neighbours in a transaction.
+pub(super) fn scan<S: PeerSession>(session: &S, from: u64) -> Result<u64, S::Error> {
+    let mut tx = session.begin(Access::Read)?;
+    let mut sum = 0u64;
+    tx.scan(ROWS, &from.to_be_bytes(), &(from + 99).to_be_bytes(), false, |_, row| {
+        sum += u64::from(row[0]);
+        ControlFlow::Continue(())
+    })?;
+    tx.commit()?;
+    std::hint::black_box(sum);
+    Ok(1)
+}
+
+/// Loads the table of rows.
+pub(super) fn load<P: Peer>(peer: &P, rows: u64) -> Result<u64, P::Error> {
+    let all: Vec<([u8; 8], [u8; ROW])> = (0..rows).map(|key| (key.to_be_bytes(), row(key))).collect();
+    peer.load(ROWS, &mut all.iter().map(|(key, row)| (&key[..], &row[..])))?;
+    Ok(rows)
+}
+
+/// Two threads that commit updates of rows of their own, for about so long: nanoseconds a commit.
+pub(super) fn two_writers<P: Peer>(peer: &P, rows: u64, limit: Duration, seed: u64) -> Result<f64, String> {
+    let start = Instant::now();
+    let writer = |number: u64| -> Result<u64, P::Error> {
+        let session = peer.session()?;
+        let mut random = Random::new(seed + number);
+        let half = rows / 2;
+        let mut commits = 0;
+        while start.elapsed() < limit {
+            let key = number * half + random.below(half);
+            match update(&session, || key, 1) {
+                Ok(_) => commits += 1,
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(commits)
+    };
+    let commits = std::thread::scope(|scope| {
+        let threads = [0, 1].map(|number| scope.spawn(move || writer(number)));
+        threads
+            .into_iter()
+            .map(|thread| match thread.join() {
+                Ok(commits) => commits.map_err(|error| error.to_string()),
+                Err(_) => Err("a writer panicked".to_owned()),
+            })
+            .sum::<Result<u64, String>>()
+    })?;
+    Ok(start.elapsed().as_nanos() as f64 / commits.max(1) as f64)
+}
+
+/// Rows of a table.
+pub(super) fn count<P: Peer>(peer: &P, table: usize) -> Result<u64, P::Error> {
+    let session = peer.session()?;
+    let mut tx = session.begin(Access::Read)?;
+    let mut rows = 0;
+    tx.scan(table, &[0; 8], &[0xFF; 8], false, |key, row| {
+        rows += u64::from(key.len() == 8 && row.len() == ROW);
+        ControlFlow::Continue(())
+    })?;
+    tx.commit()?;
+    Ok(rows)
+}

@@ -1,0 +1,87 @@
+//! Other embedded engines beside `storage`: builds the program of `benches` that holds them, with those that were asked for,
+//! and runs it. Rules and results: `benches/PEERS.md`.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+
+/// Engines, and the feature of `benches` that each needs.
+const ENGINES: [(&str, &str); 4] =
+    [("storage", "peers"), ("redb", "peers"), ("fjall", "peers"), ("sqlite", "peers-sqlite")];
+
+/// The flags of `cargo xtask peers`.
+#[derive(Debug, Args)]
+pub(crate) struct PeersFlags {
+    /// Three short rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Rounds, in each of which every engine does every operation once [default: 9, with --quick 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Writes everything that was measured.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Engines to run beside storage; sqlite compiles C.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "redb,fjall")]
+    engines: Vec<String>,
+}
+
+/// Carries the command out.
+pub(crate) fn run(flags: &PeersFlags) -> ExitCode {
+    let features = match features(&flags.engines) {
+        Ok(features) => features,
+        Err(why) => {
+            eprintln!("error: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let mut command = Command::new("cargo");
+    command.args(["run", "--quiet", "--release", "--package", "benches", "--bin", "peers", "--features", &features]);
+    command.arg("--").args(["--engines", &flags.engines.join(",")]);
+    if flags.quick {
+        command.arg("--quick");
+    }
+    if let Some(rounds) = flags.rounds {
+        command.args(["--rounds", &rounds.to_string()]);
+    }
+    if let Some(file) = &flags.json {
+        command.arg("--json").arg(file);
+    }
+    match command.status() {
+        Ok(status) => ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)),
+        Err(error) => {
+            eprintln!("error: cargo cannot be run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Features that hold all of these engines.
+fn features(engines: &[String]) -> Result<String, String> {
+    let mut features = vec!["peers"];
+    for name in engines {
+        let Some((_, feature)) = ENGINES.iter().find(|(known, _)| known == name) else {
+            let all: Vec<&str> = ENGINES.iter().map(|(known, _)| *known).collect();
+            return Err(format!("--engines {name}: no such engine; some of {}", all.join(",")));
+        };
+        if !features.contains(feature) {
+            features.push(feature);
+        }
+    }
+    Ok(features.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_bring_their_features() {
+        let features = |list: &str| features(&list.split(',').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(features("redb,fjall").as_deref(), Ok("peers"));
+        assert_eq!(features("sqlite,redb").as_deref(), Ok("peers,peers-sqlite"));
+        let said = features("redb,mysql").unwrap_err();
+        assert!(said.contains("mysql") && said.contains("fjall"), "{said}");
+    }
+}
