@@ -110,6 +110,24 @@ pub(crate) const PGO_LAYOUT_VS_PLAIN: Promise = promise("pgo_and_layout_vs_plain
 /// Every switch on against every switch off.
 pub(crate) const ALL_ON_VS_OFF: Promise = promise("all_on_vs_all_off", "times", Some(1.4), AtLeast(1.35));
 
+/// Shares of a New-Order's instructions that are for locks, latches, the log and the buffer pool: at most the paper's.
+pub(crate) const GLASS_NEW_ORDER: [Promise; 4] = [
+    promise("new_order_locks", "share", Some(0.163), AtMost(0.163)),
+    promise("new_order_latches", "share", Some(0.142), AtMost(0.142)),
+    promise("new_order_log", "share", Some(0.119), AtMost(0.119)),
+    promise("new_order_pool", "share", Some(0.346), AtMost(0.346)),
+];
+/// What is left of a New-Order's instructions when everything is taken away: at least the paper's.
+pub(crate) const GLASS_LEFT_NEW_ORDER: Promise = promise("new_order_left", "share", Some(0.068), AtLeast(0.068));
+/// The same of Payment, whose figures the paper shows without numbers that can be cited: New-Order's bars.
+pub(crate) const GLASS_PAYMENT: [Promise; 4] = [
+    promise("payment_locks", "share", None, AtMost(0.163)),
+    promise("payment_latches", "share", None, AtMost(0.142)),
+    promise("payment_log", "share", None, AtMost(0.119)),
+    promise("payment_pool", "share", None, AtMost(0.346)),
+];
+pub(crate) const GLASS_LEFT_PAYMENT: Promise = promise("payment_left", "share", None, AtLeast(0.068));
+
 impl Promise {
     /// The claim with an exact value.
     pub(crate) fn found(self, value: f64, note: impl Into<String>) -> Claim {

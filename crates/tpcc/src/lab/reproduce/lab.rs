@@ -131,6 +131,11 @@ impl Lab {
         self.database_that(warehouses, false)
     }
 
+    /// Directory of a database with so many warehouses on which nothing runs: what is counted begins with a copy of it.
+    pub(crate) fn untouched(&mut self, warehouses: u32) -> Result<PathBuf, Error> {
+        self.database_that(warehouses, true)
+    }
+
     fn database_that(&mut self, warehouses: u32, is_untouched: bool) -> Result<PathBuf, Error> {
         if let Some(path) = self.databases.get(&(warehouses, is_untouched)) {
             return Ok(path.clone());

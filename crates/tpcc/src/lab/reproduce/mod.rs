@@ -12,6 +12,7 @@ pub(crate) mod directory;
 mod itanium;
 mod itas;
 pub(crate) mod lab;
+mod looking_glass;
 mod report;
 mod speculate;
 mod steps;
@@ -51,7 +52,8 @@ pub(crate) struct Paper {
 }
 
 /// All papers.
-pub(crate) const PAPERS: &[Paper] = &[steps::PAPER, speculate::PAPER, itas::PAPER, itanium::PAPER, compiler::PAPER];
+pub(crate) const PAPERS: &[Paper] =
+    &[steps::PAPER, speculate::PAPER, itas::PAPER, itanium::PAPER, compiler::PAPER, looking_glass::PAPER];
 
 /// What experiments add to.
 #[derive(Debug, Default)]

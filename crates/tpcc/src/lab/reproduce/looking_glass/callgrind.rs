@@ -1,0 +1,89 @@
+//! Runs this program under Callgrind and splits what it counted among components.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use addr2line::Loader;
+
+use super::attribution::{Places, Split, split};
+use super::component::{COMPONENTS, Component};
+use crate::lab::reproduce::child;
+use crate::workload::error::Error;
+
+/// Where the instructions of a program were written.
+pub(super) struct Program {
+    loader: Loader,
+    object: String,
+    known: HashMap<u64, Option<Component>>,
+}
+
+impl Program {
+    /// Reads the program's line tables.
+    pub(super) fn open(program: &Path) -> Result<Program, Error> {
+        let unreadable = |why: &dyn std::fmt::Display| {
+            Error::failed(format!("{}: its line tables cannot be read: {why}", program.display()))
+        };
+        let loader = Loader::new(program).map_err(|error| unreadable(&error))?;
+        let whole = program.canonicalize().map_err(|error| unreadable(&error))?;
+        Ok(Program { loader, object: whole.display().to_string(), known: HashMap::new() })
+    }
+}
+
+impl Places for Program {
+    fn component(&mut self, object: &str, address: u64) -> Option<Component> {
+        if object != self.object {
+            return None;
+        }
+        if let Some(known) = self.known.get(&address) {
+            return *known;
+        }
+        let mut found = None;
+        if let Ok(mut frames) = self.loader.find_frames(address) {
+            while let Ok(Some(frame)) = frames.next() {
+                found = frame.location.and_then(|location| Component::of(location.file?));
+                if found.is_some() {
+                    break;
+                }
+            }
+        }
+        self.known.insert(address, found);
+        found
+    }
+}
+
+/// Instructions by component, and all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counted {
+    pub(super) split: Split,
+    pub(super) total: f64,
+}
+
+impl Counted {
+    /// Of one of `units` by which `longer` did more.
+    pub(super) fn to(&self, longer: &Counted, units: f64) -> Counted {
+        let mut split = [0.0; COMPONENTS];
+        for (each, (short, long)) in split.iter_mut().zip(self.split.iter().zip(longer.split)) {
+            *each = (long - short) / units;
+        }
+        Counted { split, total: (longer.total - self.total) / units }
+    }
+}
+
+/// Counts one run.
+pub(super) fn count(program: &Path, args: &[String], places: &mut Program, scratch: &Path) -> Result<Counted, Error> {
+    let file = scratch.join("callgrind.out");
+    let mut command = Command::new("valgrind");
+    command
+        .args(["--tool=callgrind", "--dump-instr=yes", "--dump-line=no", "--compress-strings=no", "--compress-pos=no"])
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(program)
+        .args(args);
+    let ended = child::run(&mut command, scratch)?;
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let _ = std::fs::remove_file(&file);
+    match split(&text, places) {
+        Some((split, total)) if ended.status.success() => Ok(Counted { split, total }),
+        _ => Err(Error::failed(format!("callgrind: tpcc {}: {}", args.join(" "), ended.last_words()))),
+    }
+}

@@ -1,0 +1,159 @@
+//! S. Harizopoulos, D. J. Abadi, S. Madden, M. Stonebraker, "OLTP Through the Looking Glass, and What We Found There",
+//! SIGMOD 2008.
+//!
+//! The paper takes one part of Shore away after the other, and counts the instructions of what is left. Here the release
+//! binary runs whole, and each of its instructions is counted and told apart by the source file it comes from
+//! ([`attribution`]): what a part costs while all others are there. What cannot be seen so is what a part makes others do;
+//! the last step therefore is a real removal, `--engine floor`, which has none of the parts.
+
+mod attribution;
+mod callgrind;
+mod component;
+
+use super::cachegrind::Behind;
+use super::claims::{self, Promise};
+use super::lab::{Count, Lab, SEED, Timings, arguments, words};
+use super::report::{Series, Spread};
+use super::{Experiment, Paper, Results, directory};
+use crate::lab::footprint::geometry::Geometry;
+use crate::workload::error::Error;
+use callgrind::{Counted, Program};
+use component::Component;
+
+/// The paper and its experiments.
+pub(super) const PAPER: Paper = Paper {
+    id: "looking-glass",
+    title: "Harizopoulos, Abadi, Madden and Stonebraker, OLTP Through the Looking Glass, and What We Found There, SIGMOD 2008",
+    experiments: &[
+        Experiment {
+            id: "looking-glass-payment",
+            title: "instructions and time of Payment, one part after the other taken away (Figure 5)",
+            minutes: (4.0, 2.0),
+            run: payment,
+        },
+        Experiment {
+            id: "looking-glass-new-order",
+            title: "instructions and time of New-Order, one part after the other taken away (Figures 6 and 7)",
+            minutes: (4.0, 2.0),
+            run: new_order,
+        },
+    ],
+};
+
+/// The parts in the order in which they are taken away. What is left then are trees, statements and the transaction.
+const TAKEN: [Component; 5] = [Component::Locks, Component::Latches, Component::Log, Component::Pool, Component::Codec];
+
+fn payment(lab: &mut Lab, results: &mut Results) -> Result<(), Error> {
+    taken_away(lab, results, "looking-glass-payment", "payment", &claims::GLASS_PAYMENT, claims::GLASS_LEFT_PAYMENT)
+}
+
+fn new_order(lab: &mut Lab, results: &mut Results) -> Result<(), Error> {
+    let (parts, left) = (&claims::GLASS_NEW_ORDER, claims::GLASS_LEFT_NEW_ORDER);
+    taken_away(lab, results, "looking-glass-new-order", "new-order", parts, left)
+}
+
+/// Runs one transaction on the whole engine and on the floor.
+fn taken_away(
+    lab: &mut Lab,
+    results: &mut Results,
+    id: &str,
+    mix: &str,
+    parts: &[Promise; 4],
+    left: Promise,
+) -> Result<(), Error> {
+    let timed = timed(lab, mix)?;
+    let mut time = Series::new(format!("{id} time"), "engine", "us a transaction");
+    for engine in ["whole", "floor"] {
+        let us = timed.rates(engine).iter().map(|rate| 1e6 / rate);
+        time.push(engine, Spread::of(us));
+    }
+    results.series.push(time);
+    if let Some(why) = lab.uncountable.clone() {
+        parts.iter().chain([&left]).for_each(|promise| results.claim(promise.missing(why.clone())));
+        return Ok(());
+    }
+    let counted = counted(lab, mix)?;
+    let floor = on_the_floor(lab, mix)?;
+    let mut each = Series::new(format!("{id} parts"), "part", "instructions a transaction");
+    for component in Component::ALL {
+        each.push_exact(component.name(), Some(counted.split[component as usize]));
+    }
+    results.series.push(each);
+    let mut rest = counted.total;
+    let mut steps = Series::new(format!("{id} taken away"), "left", "instructions a transaction");
+    steps.push_exact("everything", Some(rest));
+    for component in TAKEN {
+        rest -= counted.split[component as usize];
+        steps.push_exact(format!("without {}", component.name()), Some(rest));
+    }
+    steps.push_exact("floor", floor);
+    results.series.push(steps);
+    let shares = [Component::Locks, Component::Latches, Component::Log, Component::Pool];
+    for (promise, component) in parts.iter().zip(shares) {
+        let share = counted.split[component as usize] / counted.total;
+        results.claim(promise.found(share, "of all instructions; told apart by source file, all parts at work"));
+    }
+    let note = "instructions of the floor, which has none of the parts, to those of the whole engine";
+    results.claim(match floor {
+        Some(floor) => left.found(floor / counted.total, note),
+        None => left.missing("the floor could not be counted"),
+    });
+    Ok(())
+}
+
+/// Arguments of a run of one worker whose services run within it, so that one thread does everything.
+fn alone(mix: &str) -> String {
+    format!(
+        "run --warehouses 1 --workers 1 --mix {mix} --warmup 0 --seed {SEED} --durability async --buffer-pool 456 \
+         --check off --background inline"
+    )
+}
+
+/// Transactions of the short and of the long counted run.
+fn lengths(lab: &Lab) -> (u64, u64) {
+    if lab.quick { (1_000, 3_000) } else { (2_000, 8_000) }
+}
+
+/// Instructions of a transaction on the whole engine, by component.
+fn counted(lab: &mut Lab, mix: &str) -> Result<Counted, Error> {
+    lab.say(&format!("counting {mix}, instruction by instruction"));
+    let untouched = lab.untouched(1)?;
+    let own = lab.scratch().join("looking-glass");
+    let mut program = Program::open(lab.program())?;
+    let (short, long) = lengths(lab);
+    let mut run = |transactions: u64| {
+        directory::copy(&untouched, &own)?;
+        let args = words(&format!("{} --transactions {transactions} --data", alone(mix)), &own);
+        callgrind::count(lab.program(), &args, &mut program, lab.scratch())
+    };
+    let counted = (run(short)?, run(long)?);
+    // What cannot be removed is below the directory that goes at the end.
+    let _ = std::fs::remove_dir_all(&own);
+    Ok(counted.0.to(&counted.1, (long - short) as f64))
+}
+
+/// Instructions of a transaction on the floor.
+fn on_the_floor(lab: &mut Lab, mix: &str) -> Result<Option<f64>, Error> {
+    lab.say(&format!("counting {mix} on the floor"));
+    let args = format!("run --engine floor --warehouses 1 --mix {mix} --warmup 0 --seed {SEED} --check off");
+    let count = Count {
+        args: arguments(&args),
+        length_flag: "--transactions",
+        lengths: lengths(lab),
+        each: 1.0,
+        i1: Geometry::USUAL,
+        behind: Behind::USUAL,
+        warehouses: None,
+    };
+    Ok(lab.count(&[count])?.and_then(|counts| Some(counts.first()?.instructions)))
+}
+
+/// Transactions a second on the whole engine and on the floor, in turns.
+fn timed(lab: &mut Lab, mix: &str) -> Result<Timings, Error> {
+    let (rounds, seconds) = if lab.quick { (3, 1) } else { (7, 3) };
+    let whole = lab.run_args(1, 1, &format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds}"))?;
+    let floor = format!(
+        "run --engine floor --warehouses 1 --mix {mix} --check off --seed {SEED} --warmup 1 --duration {seconds}"
+    );
+    lab.interleave(rounds, &[("whole", whole), ("floor", arguments(&floor))])
+}
