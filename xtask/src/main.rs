@@ -2,8 +2,10 @@
 
 mod build;
 mod checkers;
+mod dist;
 mod fuzz;
 mod peers;
+mod picture;
 mod sim;
 mod tidy;
 mod torture;
@@ -37,6 +39,10 @@ enum Command {
     AblateBuild(build::AblateFlags),
     /// Runs other embedded engines beside `storage`, under the same work: a table of ratios.
     Peers(peers::PeersFlags),
+    /// Writes what a package of `tpcc` holds beside the program: man pages and completions.
+    Dist(dist::DistFlags),
+    /// Draws the picture of the crates that README.md begins with.
+    Picture(picture::PictureFlags),
     /// Rules of the house that no compiler knows: order of modules, circles, dead files, names, links, commands.
     Tidy(tidy::TidyFlags),
     /// Latches, translation table and log reservations under every order of steps.
@@ -59,6 +65,8 @@ fn main() -> ExitCode {
         Command::Bolt(flags) => build::bolt(&flags),
         Command::AblateBuild(flags) => build::ablate(&flags),
         Command::Peers(flags) => peers::run(&flags),
+        Command::Dist(flags) => dist::run(&flags),
+        Command::Picture(flags) => picture::run(&flags),
         Command::Tidy(flags) => tidy::run(&flags),
         Command::Loom(flags) => checkers::loom(&flags),
         Command::Shuttle(flags) => checkers::shuttle(&flags),

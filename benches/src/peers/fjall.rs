@@ -72,21 +72,21 @@ impl Peer for Fjall {
 impl PeerSession for &Fjall {
     type Error = Failure;
     type Transaction<'t>
-        = Open<'t>
+        = FjallTransaction<'t>
     where
         Self: 't;
 
-    fn begin(&self, access: Access) -> Result<Open<'_>, Failure> {
+    fn begin(&self, access: Access) -> Result<FjallTransaction<'_>, Failure> {
         let kind = match access {
             Access::Read => Kind::Read(self.db.read_tx()),
             Access::Write => Kind::Write(self.db.write_tx()?.durability(self.persist)),
         };
-        Ok(Open { tables: &self.tables, kind })
+        Ok(FjallTransaction { tables: &self.tables, kind })
     }
 }
 
 /// A transaction.
-pub(super) struct Open<'t> {
+pub(super) struct FjallTransaction<'t> {
     tables: &'t [OptimisticTxKeyspace],
     kind: Kind,
 }
@@ -96,7 +96,7 @@ enum Kind {
     Write(OptimisticWriteTx),
 }
 
-impl Open<'_> {
+impl FjallTransaction<'_> {
     fn writing(&mut self) -> Result<&mut OptimisticWriteTx, Failure> {
         match &mut self.kind {
             Kind::Read(_) => Err(Failure::new("a transaction that only reads cannot write")),
@@ -105,7 +105,7 @@ impl Open<'_> {
     }
 }
 
-impl PeerTransaction for Open<'_> {
+impl PeerTransaction for FjallTransaction<'_> {
     type Error = Failure;
 
     fn read<R>(&mut self, table: usize, key: &[u8], mut f: impl FnMut(&[u8]) -> R) -> Result<Option<R>, Failure> {

@@ -99,11 +99,11 @@ impl Peer for Redb {
 impl PeerSession for &Redb {
     type Error = Failure;
     type Transaction<'t>
-        = Open<'t>
+        = RedbTransaction<'t>
     where
         Self: 't;
 
-    fn begin(&self, access: Access) -> Result<Open<'_>, Failure> {
+    fn begin(&self, access: Access) -> Result<RedbTransaction<'_>, Failure> {
         let kind = match access {
             Access::Read => {
                 let tables = std::iter::repeat_with(|| None).take(self.names.len()).collect();
@@ -116,7 +116,7 @@ impl PeerSession for &Redb {
                 Kind::Write(Write::new(tx, |_| Tables(tables)))
             }
         };
-        Ok(Open { redb: self, kind })
+        Ok(RedbTransaction { redb: self, kind })
     }
 }
 
@@ -132,7 +132,7 @@ self_cell! {
 }
 
 /// A transaction.
-pub(super) struct Open<'t> {
+pub(super) struct RedbTransaction<'t> {
     redb: &'t Redb,
     kind: Kind,
 }
@@ -168,12 +168,12 @@ fn visit(
     Ok(())
 }
 
-impl Open<'_> {
+impl RedbTransaction<'_> {
     /// What `f` makes of a table that is written.
     fn with_mut<R>(&mut self, table: usize, f: impl FnOnce(&mut Writing<'_>) -> R) -> Result<R, Failure> {
         match &mut self.kind {
             Kind::Read { .. } => Err(Failure::new("a transaction that only reads cannot write")),
-            Kind::Write(write) => Open::open(self.redb, write, table, f),
+            Kind::Write(write) => RedbTransaction::open(self.redb, write, table, f),
         }
     }
 
@@ -207,13 +207,13 @@ impl Open<'_> {
     }
 }
 
-impl PeerTransaction for Open<'_> {
+impl PeerTransaction for RedbTransaction<'_> {
     type Error = Failure;
 
     fn read<R>(&mut self, table: usize, key: &[u8], f: impl FnMut(&[u8]) -> R) -> Result<Option<R>, Failure> {
         match &mut self.kind {
-            Kind::Read { tx, tables } => get(Open::reading(self.redb, tx, tables, table)?, key, f),
-            Kind::Write(write) => Open::open(self.redb, write, table, |table| get(table, key, f))?,
+            Kind::Read { tx, tables } => get(RedbTransaction::reading(self.redb, tx, tables, table)?, key, f),
+            Kind::Write(write) => RedbTransaction::open(self.redb, write, table, |table| get(table, key, f))?,
         }
     }
 
@@ -226,8 +226,12 @@ impl PeerTransaction for Open<'_> {
         f: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<(), Failure> {
         match &mut self.kind {
-            Kind::Read { tx, tables } => visit(Open::reading(self.redb, tx, tables, table)?, (from, to), down, f),
-            Kind::Write(write) => Open::open(self.redb, write, table, |table| visit(table, (from, to), down, f))?,
+            Kind::Read { tx, tables } => {
+                visit(RedbTransaction::reading(self.redb, tx, tables, table)?, (from, to), down, f)
+            }
+            Kind::Write(write) => {
+                RedbTransaction::open(self.redb, write, table, |table| visit(table, (from, to), down, f))?
+            }
         }
     }
 

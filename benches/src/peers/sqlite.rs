@@ -128,11 +128,11 @@ pub(super) struct Session<'a> {
 impl PeerSession for Session<'_> {
     type Error = Failure;
     type Transaction<'t>
-        = Open<'t>
+        = SqliteTransaction<'t>
     where
         Self: 't;
 
-    fn begin(&self, access: Access) -> Result<Open<'_>, Failure> {
+    fn begin(&self, access: Access) -> Result<SqliteTransaction<'_>, Failure> {
         let behavior = match access {
             Access::Read => TransactionBehavior::Deferred,
             Access::Write => TransactionBehavior::Immediate,
@@ -142,25 +142,25 @@ impl PeerSession for Session<'_> {
             self.connection.pragma_update(None, "synchronous", "FULL")?;
         }
         let tx = Transaction::new_unchecked(&self.connection, behavior)?;
-        Ok(Open { session: self, tx, was_due })
+        Ok(SqliteTransaction { session: self, tx, was_due })
     }
 }
 
 /// A transaction.
-pub(super) struct Open<'t> {
+pub(super) struct SqliteTransaction<'t> {
     session: &'t Session<'t>,
     tx: Transaction<'t>,
     /// Whether this one is durable though others need not be.
     was_due: bool,
 }
 
-impl Open<'_> {
+impl SqliteTransaction<'_> {
     fn statements(&self, table: usize) -> &Statements {
         &self.session.sqlite.tables[table]
     }
 }
 
-impl PeerTransaction for Open<'_> {
+impl PeerTransaction for SqliteTransaction<'_> {
     type Error = Failure;
 
     fn read<R>(&mut self, table: usize, key: &[u8], mut f: impl FnMut(&[u8]) -> R) -> Result<Option<R>, Failure> {

@@ -59,22 +59,22 @@ impl Peer for Ours {
 impl PeerSession for &Ours {
     type Error = Failure;
     type Transaction<'t>
-        = Open<'t>
+        = OursTransaction<'t>
     where
         Self: 't;
 
-    fn begin(&self, _access: Access) -> Result<Open<'_>, Failure> {
-        Ok(Open { tables: &self.tables, tx: self.db.begin()? })
+    fn begin(&self, _access: Access) -> Result<OursTransaction<'_>, Failure> {
+        Ok(OursTransaction { tables: &self.tables, tx: self.db.begin()? })
     }
 }
 
 /// A transaction.
-pub(super) struct Open<'t> {
+pub(super) struct OursTransaction<'t> {
     tables: &'t [OpenTable<Raw, Raw>],
     tx: Transaction<'t>,
 }
 
-impl PeerTransaction for Open<'_> {
+impl PeerTransaction for OursTransaction<'_> {
     type Error = Failure;
 
     fn read<R>(&mut self, table: usize, key: &[u8], f: impl FnMut(&[u8]) -> R) -> Result<Option<R>, Failure> {

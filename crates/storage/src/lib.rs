@@ -172,6 +172,11 @@ mod recovery;
 mod table;
 mod txn;
 
+/// The example of the README, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use base::config::{Background, Durability, FrameHomes, Isolation, LargePages, LatchKind, Service};
 pub use base::error::{CopyError, LockHolder, OpenError, StorageError, TxnError};
 pub use base::hook::{BlockReason, Hook, Operation, OperationKind, ThreadHook, WaitToken, thread_number};

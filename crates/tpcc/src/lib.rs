@@ -1,4 +1,18 @@
 //! `tpcc`: a workload derived from TPC-C, and the engines it runs on. Not a TPC-C result.
+//!
+//! The [`guide`] has a page for each door: to rerun a paper, to measure a mechanism, to bring an engine.
+
+/// Pages for those who come to rerun, to measure or to embed.
+pub mod guide {
+    #[doc = include_str!("../guide/rerun_a_paper.md")]
+    pub mod rerun_a_paper {}
+
+    #[doc = include_str!("../guide/measure_a_mechanism.md")]
+    pub mod measure_a_mechanism {}
+
+    #[doc = include_str!("../guide/bring_an_engine.md")]
+    pub mod bring_an_engine {}
+}
 
 mod cli;
 mod doors;
@@ -21,7 +35,7 @@ use workload::error::Error;
 #[doc(hidden)]
 pub use doors::acid;
 pub use doors::history;
-#[cfg(feature = "peers")]
+#[cfg(any(test, feature = "peers"))]
 pub use doors::peers;
 #[doc(hidden)]
 pub use lab::reproduce::builds;

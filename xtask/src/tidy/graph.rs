@@ -12,7 +12,7 @@ const GRAPH: [(&str, &[&str]); 7] = [
     ("crates/speculate", &[]),
     ("crates/itas", &["sched-steps"]),
     ("crates/tpcc", &["storage", "sched-steps", "speculate", "itas"]),
-    ("benches", &["storage", "sched-steps", "speculate", "itas"]),
+    ("benches", &["storage", "sched-steps", "speculate", "itas", "tpcc"]),
     ("xtask", &["storage", "sched-steps", "speculate", "itas", "tpcc"]),
 ];
 

@@ -102,7 +102,7 @@ pub(super) fn split(text: &str, places: &mut impl Places) -> Option<(Split, f64)
     Some((split, total))
 }
 
-/// For whom each function works: shares that sum to one, or less where it was called by nobody.
+/// For which components each function works: shares that sum to one, or less where some calls lead back to no component.
 fn shares(functions: &[Function]) -> Vec<Split> {
     let mut shares = vec![[0.0; COMPONENTS]; functions.len()];
     for _ in 0..PASSES {
@@ -161,7 +161,7 @@ mod tests {
         // Of the 40 instructions of copy and what it calls, three quarters are for locks.
         assert_eq!(split[Component::Locks as usize], 12.0 + 30.0);
         assert_eq!(split[Component::Log as usize], 8.0 + 10.0);
-        assert_eq!(split.iter().sum::<f64>(), 60.0, "what nobody calls is nobody's");
+        assert_eq!(split.iter().sum::<f64>(), 60.0, "code without a caller belongs to no component");
     }
 
     #[test]

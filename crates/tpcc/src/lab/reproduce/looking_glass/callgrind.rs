@@ -12,25 +12,25 @@ use crate::lab::reproduce::child;
 use crate::workload::error::Error;
 
 /// Where the instructions of a program were written.
-pub(super) struct Program {
+pub(super) struct LineTables {
     loader: Loader,
     object: String,
     known: HashMap<u64, Option<Component>>,
 }
 
-impl Program {
+impl LineTables {
     /// Reads the program's line tables.
-    pub(super) fn open(program: &Path) -> Result<Program, Error> {
+    pub(super) fn open(program: &Path) -> Result<LineTables, Error> {
         let unreadable = |why: &dyn std::fmt::Display| {
             Error::failed(format!("{}: its line tables cannot be read: {why}", program.display()))
         };
         let loader = Loader::new(program).map_err(|error| unreadable(&error))?;
         let whole = program.canonicalize().map_err(|error| unreadable(&error))?;
-        Ok(Program { loader, object: whole.display().to_string(), known: HashMap::new() })
+        Ok(LineTables { loader, object: whole.display().to_string(), known: HashMap::new() })
     }
 }
 
-impl Places for Program {
+impl Places for LineTables {
     fn component(&mut self, object: &str, address: u64) -> Option<Component> {
         if object != self.object {
             return None;
@@ -54,24 +54,29 @@ impl Places for Program {
 
 /// Instructions by component, and all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counted {
+pub(super) struct SplitCount {
     pub(super) split: Split,
     pub(super) total: f64,
 }
 
-impl Counted {
+impl SplitCount {
     /// Of one of `units` by which `longer` did more.
-    pub(super) fn to(&self, longer: &Counted, units: f64) -> Counted {
+    pub(super) fn to(&self, longer: &SplitCount, units: f64) -> SplitCount {
         let mut split = [0.0; COMPONENTS];
         for (each, (short, long)) in split.iter_mut().zip(self.split.iter().zip(longer.split)) {
             *each = (long - short) / units;
         }
-        Counted { split, total: (longer.total - self.total) / units }
+        SplitCount { split, total: (longer.total - self.total) / units }
     }
 }
 
 /// Counts one run.
-pub(super) fn count(program: &Path, args: &[String], places: &mut Program, scratch: &Path) -> Result<Counted, Error> {
+pub(super) fn count(
+    program: &Path,
+    args: &[String],
+    places: &mut LineTables,
+    scratch: &Path,
+) -> Result<SplitCount, Error> {
     let file = scratch.join("callgrind.out");
     let mut command = Command::new("valgrind");
     command
@@ -83,7 +88,7 @@ pub(super) fn count(program: &Path, args: &[String], places: &mut Program, scrat
     let text = std::fs::read_to_string(&file).unwrap_or_default();
     let _ = std::fs::remove_file(&file);
     match split(&text, places) {
-        Some((split, total)) if ended.status.success() => Ok(Counted { split, total }),
+        Some((split, total)) if ended.status.success() => Ok(SplitCount { split, total }),
         _ => Err(Error::failed(format!("callgrind: tpcc {}: {}", args.join(" "), ended.last_words()))),
     }
 }

@@ -17,7 +17,7 @@ use super::report::{Series, Spread};
 use super::{Experiment, Paper, Results, directory};
 use crate::lab::footprint::geometry::Geometry;
 use crate::workload::error::Error;
-use callgrind::{Counted, Program};
+use callgrind::{LineTables, SplitCount};
 use component::Component;
 
 /// The paper and its experiments.
@@ -115,16 +115,16 @@ fn lengths(lab: &Lab) -> (u64, u64) {
 }
 
 /// Instructions of a transaction on the whole engine, by component.
-fn counted(lab: &mut Lab, mix: &str) -> Result<Counted, Error> {
+fn counted(lab: &mut Lab, mix: &str) -> Result<SplitCount, Error> {
     lab.say(&format!("counting {mix}, instruction by instruction"));
     let untouched = lab.untouched(1)?;
     let own = lab.scratch().join("looking-glass");
-    let mut program = Program::open(lab.program())?;
+    let mut tables = LineTables::open(lab.program())?;
     let (short, long) = lengths(lab);
     let mut run = |transactions: u64| {
         directory::copy(&untouched, &own)?;
         let args = words(&format!("{} --transactions {transactions} --data", alone(mix)), &own);
-        callgrind::count(lab.program(), &args, &mut program, lab.scratch())
+        callgrind::count(lab.program(), &args, &mut tables, lab.scratch())
     };
     let counted = (run(short)?, run(long)?);
     // What cannot be removed is below the directory that goes at the end.

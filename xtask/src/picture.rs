@@ -1,0 +1,148 @@
+//! The picture of the crates: which there are, what each is, and which uses which, read from their manifests.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+/// The flags of `cargo xtask picture`.
+#[derive(Debug, Args)]
+pub(crate) struct PictureFlags {
+    /// File to write.
+    #[arg(long, value_name = "FILE", default_value = FILE)]
+    out: PathBuf,
+}
+
+/// Where the picture lies in the repository.
+const FILE: &str = "docs/house.svg";
+
+/// A crate in the picture: its name, the line under it, column and row of its place.
+struct Room {
+    name: &'static str,
+    what: &'static str,
+    place: (u32, u32),
+}
+
+/// The crates, the highest first. A crate stands above those that it uses.
+const ROOMS: [Room; 5] = [
+    Room { name: "tpcc", what: "the workload, the command, the papers", place: (1, 0) },
+    Room { name: "storage", what: "locks, latches, B+trees, log, recovery", place: (0, 1) },
+    Room { name: "speculate", what: "loops on several cores, as if in order", place: (1, 1) },
+    Room { name: "itas", what: "sibling fibers on all cores at once", place: (2, 1) },
+    Room { name: "sched-steps", what: "fibers, and teams that share code", place: (2, 2) },
+];
+
+/// Pixels of a room, of the space around it, and of the border.
+const WIDTH: u32 = 270;
+const HEIGHT: u32 = 64;
+const GAP_X: u32 = 24;
+const GAP_Y: u32 = 46;
+const BORDER: u32 = 12;
+
+/// Carries the command out.
+pub(crate) fn run(flags: &PictureFlags) -> ExitCode {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let file = if flags.out.is_absolute() { flags.out.clone() } else { root.join(&flags.out) };
+    let written = draw(&root).and_then(|picture| {
+        file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(&file, picture)
+    });
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}: {error}", flags.out.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Left and upper edge of a room.
+fn corner((column, row): (u32, u32)) -> (u32, u32) {
+    (BORDER + column * (WIDTH + GAP_X), BORDER + row * (HEIGHT + GAP_Y))
+}
+
+/// The picture. Lines are in the text's own colour, so that it can be read on light and on dark.
+fn draw(root: &Path) -> std::io::Result<String> {
+    let (columns, rows) = (3, 3);
+    let (width, height) = (corner((columns, 0)).0 - GAP_X + BORDER, corner((0, rows)).1 - GAP_Y + BORDER);
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \
+         role=\"img\" font-family=\"system-ui, sans-serif\">\n<title>The crates of Lockstep: each stands above those that it \
+         uses</title>\n<style>.r{{fill:#eef3f8;stroke:#3b6ea5}}.l{{stroke:#7a8794;fill:none}}text{{fill:#1d2733}}\n\
+         @media (prefers-color-scheme:dark){{.r{{fill:#1c2733;stroke:#6ea3d8}}text{{fill:#e6edf3}}}}</style>\n"
+    );
+    for room in &ROOMS {
+        let used = uses(root, room.name)?;
+        for below in ROOMS.iter().filter(|below| used.iter().any(|name| name == below.name)) {
+            let ((x, y), (to_x, to_y)) = (corner(room.place), corner(below.place));
+            let (x, to_x) = (x + WIDTH / 2, to_x + WIDTH / 2);
+            // A line that passes a row bends around the room in it, through the gap on its left.
+            if below.place.1 - room.place.1 > 1 {
+                let (gap, turn) = (corner(below.place).0 - GAP_X / 2, to_y - GAP_Y / 2);
+                let _ = writeln!(
+                    svg,
+                    "<path class=\"l\" d=\"M{x} {} V{} H{gap} V{turn} H{to_x} V{to_y}\"/>",
+                    y + HEIGHT,
+                    y + HEIGHT + GAP_Y / 2
+                );
+            } else {
+                let _ = writeln!(
+                    svg,
+                    "<path class=\"l\" d=\"M{x} {} V{} H{to_x} V{to_y}\"/>",
+                    y + HEIGHT,
+                    y + HEIGHT + GAP_Y / 2
+                );
+            }
+        }
+    }
+    for Room { name, what, place } in &ROOMS {
+        let (x, y) = corner(*place);
+        let middle = x + WIDTH / 2;
+        let _ = writeln!(
+            svg,
+            "<rect class=\"r\" x=\"{x}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"6\"/>\n\
+             <text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\" font-size=\"17\" font-weight=\"600\">{name}</text>\n\
+             <text x=\"{middle}\" y=\"{}\" text-anchor=\"middle\" font-size=\"13\">{what}</text>",
+            y + 27,
+            y + 48
+        );
+    }
+    svg += "</svg>\n";
+    Ok(svg)
+}
+
+/// Crates of the picture that a crate's manifest names among its dependencies.
+fn uses(root: &Path, name: &str) -> std::io::Result<Vec<String>> {
+    let manifest = std::fs::read_to_string(root.join("crates").join(name).join("Cargo.toml"))?;
+    let own = manifest.split_once("\n[dependencies]\n").map_or("", |(_, rest)| rest);
+    let own = own.split("\n[").next().unwrap_or("");
+    Ok(own.lines().filter_map(|line| Some(line.split_once(" = ")?.0.to_owned())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_in_the_repository_is_of_these_crates() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let kept = std::fs::read_to_string(root.join(FILE)).unwrap();
+        assert_eq!(kept, draw(&root).unwrap(), "draw it again: cargo xtask picture");
+    }
+
+    #[test]
+    fn every_crate_is_in_the_picture_above_those_that_it_uses() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let crates = std::fs::read_dir(root.join("crates")).unwrap().count();
+        assert_eq!(crates, ROOMS.len());
+        for room in &ROOMS {
+            for name in uses(&root, room.name).unwrap() {
+                if let Some(below) = ROOMS.iter().find(|below| below.name == name) {
+                    assert!(below.place.1 > room.place.1, "{} uses {name}", room.name);
+                }
+            }
+        }
+        assert_eq!(uses(&root, "itas").unwrap().iter().filter(|name| *name == "sched-steps").count(), 1);
+    }
+}
