@@ -92,3 +92,35 @@ pub(super) fn count(
         _ => Err(Error::failed(format!("callgrind: tpcc {}: {}", args.join(" "), ended.last_words()))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::reproduce::cachegrind;
+
+    /// The program that is counted is this one, running a test that uses no engine.
+    #[test]
+    fn instructions_of_a_real_binary_find_their_component() {
+        if let Some(why) = cachegrind::unavailable() {
+            eprintln!("not run: {why}");
+            return;
+        }
+        let program = std::env::current_exe().unwrap();
+        let test = "lab::reproduce::looking_glass::component::tests::files_belong_to_components";
+        let scratch = std::env::temp_dir().join(format!("tpcc-callgrind-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch).unwrap();
+        let mut tables = LineTables::open(&program).unwrap();
+        let counted = count(&program, &["--exact".to_owned(), test.to_owned()], &mut tables, &scratch).unwrap();
+        std::fs::remove_dir_all(&scratch).unwrap();
+        let of = |component: Component| counted.split[component as usize];
+        assert!(of(Component::Workload) > 1_000.0 && of(Component::Workload) < counted.total, "{counted:?}");
+        assert_eq!((of(Component::Locks), of(Component::Pool)), (0.0, 0.0), "no engine ran");
+    }
+
+    #[test]
+    fn what_both_runs_did_cancels() {
+        let counted = |each: f64, total: f64| SplitCount { split: [each; COMPONENTS], total };
+        let one = counted(100.0, 1_000.0).to(&counted(300.0, 4_000.0), 10.0);
+        assert_eq!((one.split, one.total), ([20.0; COMPONENTS], 300.0));
+    }
+}

@@ -157,3 +157,15 @@ fn timed(lab: &mut Lab, mix: &str) -> Result<Timings, Error> {
     );
     lab.interleave(rounds, &[("whole", whole), ("floor", arguments(&floor))])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_is_taken_away_once_and_the_rest_stays() {
+        let rest: Vec<_> = Component::ALL.into_iter().filter(|part| !TAKEN.contains(part)).collect();
+        assert_eq!(rest, [Component::Workload, Component::Statements, Component::Trees]);
+        assert_eq!(TAKEN.len() + rest.len(), Component::ALL.len());
+    }
+}
