@@ -62,7 +62,7 @@ fn corner((column, row): (u32, u32)) -> (u32, u32) {
     (BORDER + column * (WIDTH + GAP_X), BORDER + row * (HEIGHT + GAP_Y))
 }
 
-/// The picture. Lines are in the text's own colour, so that it can be read on light and on dark.
+/// The picture. Its colours follow the reader's setting, light or dark.
 fn draw(root: &Path) -> std::io::Result<String> {
     let (columns, rows) = (3, 3);
     let (width, height) = (corner((columns, 0)).0 - GAP_X + BORDER, corner((0, rows)).1 - GAP_Y + BORDER);
