@@ -26,7 +26,7 @@ struct Room {
 
 /// The crates, the highest first. A crate stands above those that it uses.
 const ROOMS: [Room; 5] = [
-    Room { name: "tpcc", what: "the workload, the command, the papers", place: (1, 0) },
+    Room { name: "tpcc", what: "the workload and the papers, rerun", place: (1, 0) },
     Room { name: "storage", what: "locks, latches, B+trees, log, recovery", place: (0, 1) },
     Room { name: "speculate", what: "loops on several cores, as if in order", place: (1, 1) },
     Room { name: "itas", what: "sibling fibers on all cores at once", place: (2, 1) },
