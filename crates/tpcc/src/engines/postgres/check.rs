@@ -222,7 +222,8 @@ impl Forbidden {
         ] {
             sql = sql.replace(name, &number.to_string());
         }
-        format!("SELECT count(*) OVER (), v.* FROM ({sql}) AS v ORDER BY 2, 3, 4 LIMIT {SHOWN}")
+        let columns: Vec<String> = (2..2 + self.says.matches("{}").count()).map(|at| at.to_string()).collect();
+        format!("SELECT count(*) OVER (), v.* FROM ({sql}) AS v ORDER BY {} LIMIT {SHOWN}", columns.join(", "))
     }
 
     /// A row in words.

@@ -10,7 +10,7 @@ use crate::workload::schema::{IndexId, TableId};
 
 /// What a column is, here and there. Keys are big-endian in memory, rows little-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     /// `u8` of a key: smallint.
     KeyU8,
     /// `u32` of a key: integer.
@@ -48,39 +48,41 @@ pub(super) enum Kind {
 /// Microseconds from 1970 to 2000, from where the protocol counts.
 pub(super) const EPOCH: i64 = 946_684_800_000_000;
 
-impl Kind {
+impl ColumnKind {
     /// Bytes in memory.
     pub(super) fn width(self) -> usize {
         match self {
-            Kind::KeyU8 | Kind::U8 | Kind::MaybeU8 => 1,
-            Kind::I16 => 2,
-            Kind::KeyU32 | Kind::I32 | Kind::U32 => 4,
-            Kind::KeyU64 | Kind::I64 | Kind::U64 | Kind::When | Kind::MaybeWhen => 8,
-            Kind::KeyName(n) | Kind::Fixed(n) => n,
-            Kind::Text(n) => n + 1,
-            Kind::Long(n) => n + 2,
+            ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 => 1,
+            ColumnKind::I16 => 2,
+            ColumnKind::KeyU32 | ColumnKind::I32 | ColumnKind::U32 => 4,
+            ColumnKind::KeyU64 | ColumnKind::I64 | ColumnKind::U64 | ColumnKind::When | ColumnKind::MaybeWhen => 8,
+            ColumnKind::KeyName(n) | ColumnKind::Fixed(n) => n,
+            ColumnKind::Text(n) => n + 1,
+            ColumnKind::Long(n) => n + 2,
         }
     }
 
     /// The type in SQL.
     pub(super) fn sql(self) -> String {
         match self {
-            Kind::KeyU8 | Kind::U8 | Kind::MaybeU8 | Kind::I16 => "smallint".to_owned(),
-            Kind::KeyU32 | Kind::I32 | Kind::U32 => "integer".to_owned(),
-            Kind::KeyU64 | Kind::I64 | Kind::U64 => "bigint".to_owned(),
-            Kind::When | Kind::MaybeWhen => "timestamptz".to_owned(),
-            Kind::KeyName(n) | Kind::Fixed(n) | Kind::Text(n) | Kind::Long(n) => format!("varchar({n})"),
+            ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => "smallint".to_owned(),
+            ColumnKind::KeyU32 | ColumnKind::I32 | ColumnKind::U32 => "integer".to_owned(),
+            ColumnKind::KeyU64 | ColumnKind::I64 | ColumnKind::U64 => "bigint".to_owned(),
+            ColumnKind::When | ColumnKind::MaybeWhen => "timestamptz".to_owned(),
+            ColumnKind::KeyName(n) | ColumnKind::Fixed(n) | ColumnKind::Text(n) | ColumnKind::Long(n) => {
+                format!("varchar({n})")
+            }
         }
     }
 
     /// Whether it is text, which has a collation.
     pub(super) fn is_text(self) -> bool {
-        matches!(self, Kind::KeyName(_) | Kind::Fixed(_) | Kind::Text(_) | Kind::Long(_))
+        matches!(self, ColumnKind::KeyName(_) | ColumnKind::Fixed(_) | ColumnKind::Text(_) | ColumnKind::Long(_))
     }
 
     /// Whether there may be none.
     pub(super) fn may_be_null(self) -> bool {
-        matches!(self, Kind::MaybeU8 | Kind::MaybeWhen)
+        matches!(self, ColumnKind::MaybeU8 | ColumnKind::MaybeWhen)
     }
 
     /// Appends the column whose memory is `bytes` as the protocol has it; false where there is none. A number of a key past
@@ -88,25 +90,27 @@ impl Kind {
     pub(super) fn encode(self, bytes: &[u8], out: &mut impl BufMut) -> bool {
         let long = || bytes.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
         match self {
-            Kind::MaybeU8 if bytes == [0] => return false,
-            Kind::MaybeWhen if long() == 0 => return false,
-            Kind::KeyU8 | Kind::U8 | Kind::MaybeU8 => out.put_i16(i16::from(bytes[0])),
-            Kind::I16 => out.put_i16(bytes.first_chunk().map_or(0, |bytes| i16::from_le_bytes(*bytes))),
-            Kind::I32 | Kind::U32 => out.put_i32(bytes.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes))),
-            Kind::KeyU32 => {
+            ColumnKind::MaybeU8 if bytes == [0] => return false,
+            ColumnKind::MaybeWhen if long() == 0 => return false,
+            ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 => out.put_i16(i16::from(bytes[0])),
+            ColumnKind::I16 => out.put_i16(bytes.first_chunk().map_or(0, |bytes| i16::from_le_bytes(*bytes))),
+            ColumnKind::I32 | ColumnKind::U32 => {
+                out.put_i32(bytes.first_chunk().map_or(0, |bytes| i32::from_le_bytes(*bytes)))
+            }
+            ColumnKind::KeyU32 => {
                 let number = bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
                 out.put_i32(i32::try_from(number).unwrap_or(i32::MAX));
             }
-            Kind::KeyU64 => {
+            ColumnKind::KeyU64 => {
                 let number = bytes.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
                 out.put_i64(i64::try_from(number).unwrap_or(i64::MAX));
             }
-            Kind::I64 | Kind::U64 => out.put_i64(long()),
-            Kind::When | Kind::MaybeWhen => out.put_i64(long() - EPOCH),
-            Kind::Fixed(_) => out.put_slice(bytes),
-            Kind::KeyName(n) => out.put_slice(&bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(n)]),
-            Kind::Text(n) => out.put_slice(&bytes[1..][..usize::from(bytes[0]).min(n)]),
-            Kind::Long(n) => {
+            ColumnKind::I64 | ColumnKind::U64 => out.put_i64(long()),
+            ColumnKind::When | ColumnKind::MaybeWhen => out.put_i64(long() - EPOCH),
+            ColumnKind::Fixed(_) => out.put_slice(bytes),
+            ColumnKind::KeyName(n) => out.put_slice(&bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(n)]),
+            ColumnKind::Text(n) => out.put_slice(&bytes[1..][..usize::from(bytes[0]).min(n)]),
+            ColumnKind::Long(n) => {
                 let len = usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
                 out.put_slice(&bytes[2..][..len.min(n)]);
             }
@@ -118,23 +122,29 @@ impl Kind {
     pub(super) fn decode(self, bytes: Option<&[u8]>, out: &mut Vec<u8>) -> bool {
         let end = out.len() + self.width();
         match (self, bytes) {
-            (Kind::MaybeU8 | Kind::MaybeWhen, None) => {}
+            (ColumnKind::MaybeU8 | ColumnKind::MaybeWhen, None) => {}
             (_, None) => return false,
-            (Kind::KeyU8 | Kind::U8 | Kind::MaybeU8, Some(&[0, byte])) => out.push(byte),
-            (Kind::KeyU32 | Kind::KeyU64, Some(bytes)) if bytes.len() == self.width() => out.extend_from_slice(bytes),
-            (Kind::I16 | Kind::I32 | Kind::U32 | Kind::I64 | Kind::U64, Some(bytes)) if bytes.len() == self.width() => {
+            (ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8, Some(&[0, byte])) => out.push(byte),
+            (ColumnKind::KeyU32 | ColumnKind::KeyU64, Some(bytes)) if bytes.len() == self.width() => {
+                out.extend_from_slice(bytes)
+            }
+            (ColumnKind::I16 | ColumnKind::I32 | ColumnKind::U32 | ColumnKind::I64 | ColumnKind::U64, Some(bytes))
+                if bytes.len() == self.width() =>
+            {
                 out.extend(bytes.iter().rev());
             }
-            (Kind::When | Kind::MaybeWhen, Some(bytes)) => match bytes.try_into() {
+            (ColumnKind::When | ColumnKind::MaybeWhen, Some(bytes)) => match bytes.try_into() {
                 Ok(bytes) => out.extend_from_slice(&(i64::from_be_bytes(bytes) + EPOCH).to_le_bytes()),
                 Err(_) => return false,
             },
-            (Kind::KeyName(n) | Kind::Fixed(n), Some(bytes)) if bytes.len() <= n => out.extend_from_slice(bytes),
-            (Kind::Text(n), Some(bytes)) if bytes.len() <= n => {
+            (ColumnKind::KeyName(n) | ColumnKind::Fixed(n), Some(bytes)) if bytes.len() <= n => {
+                out.extend_from_slice(bytes)
+            }
+            (ColumnKind::Text(n), Some(bytes)) if bytes.len() <= n => {
                 out.push(bytes.len() as u8);
                 out.extend_from_slice(bytes);
             }
-            (Kind::Long(n), Some(bytes)) if bytes.len() <= n => {
+            (ColumnKind::Long(n), Some(bytes)) if bytes.len() <= n => {
                 out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
                 out.extend_from_slice(bytes);
             }
@@ -149,13 +159,13 @@ impl Kind {
 /// A column as a parameter of a statement.
 #[derive(Debug)]
 pub(super) struct Field {
-    kind: Kind,
+    kind: ColumnKind,
     bytes: Vec<u8>,
 }
 
 impl Field {
     /// The column whose memory is `bytes`.
-    pub(super) fn new(kind: Kind, bytes: &[u8]) -> Field {
+    pub(super) fn new(kind: ColumnKind, bytes: &[u8]) -> Field {
         Field { kind, bytes: bytes.to_vec() }
     }
 }
@@ -196,7 +206,7 @@ pub(super) struct Stamp(pub(super) Moment);
 
 impl ToSql for Stamp {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(if Kind::MaybeWhen.encode(self.0.as_bytes(), out) { IsNull::No } else { IsNull::Yes })
+        Ok(if ColumnKind::MaybeWhen.encode(self.0.as_bytes(), out) { IsNull::No } else { IsNull::Yes })
     }
 
     fn accepts(to: &Type) -> bool {
@@ -209,7 +219,7 @@ impl ToSql for Stamp {
 impl<'a> FromSql<'a> for Stamp {
     fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Stamp, Box<dyn std::error::Error + Sync + Send>> {
         let mut bytes = Vec::with_capacity(8);
-        let is_date = Kind::When.decode(Some(raw), &mut bytes);
+        let is_date = ColumnKind::When.decode(Some(raw), &mut bytes);
         match Moment::read_from_bytes(&bytes) {
             Ok(when) if is_date => Ok(Stamp(when)),
             _ => Err("not a date".into()),
@@ -226,7 +236,7 @@ impl<'a> FromSql<'a> for Stamp {
 }
 
 /// A column: its name and what it is.
-pub(super) type Column = (&'static str, Kind);
+pub(super) type Column = (&'static str, ColumnKind);
 
 /// A table as SQL has it.
 pub(super) struct SqlTable {
@@ -266,7 +276,9 @@ pub(super) struct SqlIndex {
     pub(super) key: &'static [Column],
 }
 
-use Kind::{Fixed, I16, I32, I64, KeyName, KeyU8, KeyU32, KeyU64, Long, MaybeU8, MaybeWhen, Text, U8, U32, U64, When};
+use ColumnKind::{
+    Fixed, I16, I32, I64, KeyName, KeyU8, KeyU32, KeyU64, Long, MaybeU8, MaybeWhen, Text, U8, U32, U64, When,
+};
 
 macro_rules! place {
     ($tax:literal, $name:literal, $street_1:literal, $street_2:literal, $city:literal, $state:literal, $zip:literal) => {
@@ -481,7 +493,7 @@ mod tests {
     #[test]
     fn what_is_encoded_is_decoded() {
         let when = 1_700_000_000_000_000i64.to_le_bytes();
-        let cases: [(Kind, &[u8]); 14] = [
+        let cases: [(ColumnKind, &[u8]); 14] = [
             (KeyU8, &[7]),
             (KeyU32, &[0, 0, 1, 2]),
             (KeyU64, &[0, 0, 0, 0, 0, 0, 3, 4]),

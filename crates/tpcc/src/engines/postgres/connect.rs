@@ -157,7 +157,7 @@ impl Server {
         let client = runtime.block_on(async {
             let (client, link) = self.login.connect(NoTls).await?;
             tokio::spawn(async {
-                // Whoever waits for an answer is told.
+                // A statement that waits for an answer gets the reason.
                 let _ = link.await;
             });
             Ok(client)
@@ -246,7 +246,7 @@ impl Connection {
         PgError::of(&self.server, error, table)
     }
 
-    /// An answer that nobody asked for.
+    /// An answer that was not asked for.
     pub(super) fn unexpected(&self, what: impl Into<String>) -> PgError {
         PgError::Unexpected { server: self.server.clone(), what: what.into() }
     }

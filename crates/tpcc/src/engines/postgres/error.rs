@@ -42,7 +42,7 @@ pub(crate) enum PgError {
         /// What was said last.
         why: String,
     },
-    /// It answered what nobody asked for.
+    /// It answered what was not asked for.
     #[error("{server}: {what}; is its schema tpcc of this version of the program?")]
     Unexpected {
         /// Which.

@@ -12,7 +12,7 @@ use super::columns::{Column, table};
 use super::connect::{Connection, Purpose, SCHEMA, Server};
 use super::error::PgError;
 use super::rows::Writer;
-use super::schema::{Place, create, finishing};
+use super::schema::{SchemaFound, create, finishing};
 use crate::workload::error::Error;
 use crate::workload::load::sink::{Append, AppendIndex, BulkSink};
 use crate::workload::load::{LoadEnd, Population, RowsDone, populate};
@@ -46,16 +46,16 @@ pub(super) fn load(
     let failed = |error| server.failed(error);
     let config = server.config();
     let shown = config.shown();
-    match Place::look(connection).map_err(failed)? {
-        Place::Empty => {}
-        Place::Whole(held) => {
+    match SchemaFound::look(connection).map_err(failed)? {
+        SchemaFound::Empty => {}
+        SchemaFound::Whole(held) => {
             let replace = config.command("load", &format!("--warehouses {} --replace", plan.warehouses));
             let held = counted(held.warehouses.into(), "warehouse");
             return Err(Error::failed(format!("{shown}: already holds {held}; nothing was changed"))
                 .help(format!("{replace} deletes that first; or name another database with --engine")));
         }
         // Says what it is and what to do.
-        Place::Incomplete | Place::OfOthers(_) => super::schema::open(server, connection).map(drop)?,
+        SchemaFound::Incomplete | SchemaFound::OfOthers(_) => super::schema::open(server, connection).map(drop)?,
     }
     create(connection, config.dialect).map_err(failed)?;
     let copiers = (0..config.connections).map(|_| server.connect(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;
@@ -86,7 +86,7 @@ fn rows(copiers: &[Connection], plan: &Population, threads: usize, progress: &Ro
                 if let Err(error) = copy_all(copier, from) {
                     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     progress.cancel();
-                    // The others' chunks are taken, so that nobody waits to be rid of one.
+                    // Chunks are still taken, so that no thread waits to be rid of one.
                     while next(from).is_some() {}
                 }
             });
@@ -98,7 +98,7 @@ fn rows(copiers: &[Connection], plan: &Population, threads: usize, progress: &Ro
     let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
     match failure {
         Some(error) => Err(error),
-        // Nobody takes chunks only after a failure.
+        // Chunks stay untaken only after a failure.
         None => Ok(made.unwrap_or(LoadEnd::Cancelled)),
     }
 }

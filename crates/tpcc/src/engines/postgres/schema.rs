@@ -15,7 +15,7 @@ use crate::workload::words::counted;
 const INDEXES: [IndexId; 2] = [IndexId::CustomerByName, IndexId::OrderByCustomer];
 
 /// What a database holds in our schema.
-pub(super) enum Place {
+pub(super) enum SchemaFound {
     /// Nothing.
     Empty,
     /// A finished load.
@@ -26,9 +26,9 @@ pub(super) enum Place {
     OfOthers(String),
 }
 
-impl Place {
+impl SchemaFound {
     /// Looks.
-    pub(super) fn look(connection: &Connection) -> Result<Place, PgError> {
+    pub(super) fn look(connection: &Connection) -> Result<SchemaFound, PgError> {
         let found = connection.query(
             "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = $1",
             &[&SCHEMA],
@@ -39,22 +39,24 @@ impl Place {
             there.entry(text(0)?).or_default().insert(text(1)?);
         }
         if there.is_empty() {
-            return Ok(Place::Empty);
+            return Ok(SchemaFound::Empty);
         }
         let ours: BTreeMap<&str, &SqlTable> = TableId::ALL.map(|id| (table(id).name, table(id))).into();
         for (name, columns) in &there {
-            let Some(table) = ours.get(name.as_str()) else { return Ok(Place::OfOthers(format!("a table '{name}'"))) };
+            let Some(table) = ours.get(name.as_str()) else {
+                return Ok(SchemaFound::OfOthers(format!("a table '{name}'")));
+            };
             let wanted: BTreeSet<String> = table.columns().map(|(name, _)| (*name).to_owned()).collect();
             if let Some(column) = columns.symmetric_difference(&wanted).next() {
                 let has = if wanted.contains(column) { "without" } else { "with" };
-                return Ok(Place::OfOthers(format!("a table '{name}' {has} a column '{column}'")));
+                return Ok(SchemaFound::OfOthers(format!("a table '{name}' {has} a column '{column}'")));
             }
         }
         if ours.keys().any(|name| !there.contains_key(*name)) {
-            return Ok(Place::Incomplete);
+            return Ok(SchemaFound::Incomplete);
         }
         let loaded = Loaded::read(&mut Reader::new(connection))?;
-        Ok(loaded.map_or(Place::Incomplete, Place::Whole))
+        Ok(loaded.map_or(SchemaFound::Incomplete, SchemaFound::Whole))
     }
 }
 
@@ -62,12 +64,12 @@ impl Place {
 pub(super) fn open(server: &Server, connection: &Connection) -> Result<Option<Loaded>, Error> {
     let config = server.config();
     let shown = config.shown();
-    match Place::look(connection).map_err(|error| server.failed(error))? {
-        Place::Empty => Ok(None),
-        Place::Whole(loaded) => Ok(Some(loaded)),
-        Place::Incomplete => Err(Error::failed(format!("{shown}: incomplete load"))
+    match SchemaFound::look(connection).map_err(|error| server.failed(error))? {
+        SchemaFound::Empty => Ok(None),
+        SchemaFound::Whole(loaded) => Ok(Some(loaded)),
+        SchemaFound::Incomplete => Err(Error::failed(format!("{shown}: incomplete load"))
             .help(format!("{} deletes it and loads again", config.command("load", "--replace")))),
-        Place::OfOthers(what) => Err(others(&shown, &what)),
+        SchemaFound::OfOthers(what) => Err(others(&shown, &what)),
     }
 }
 
@@ -85,10 +87,10 @@ pub(super) fn clear(
 ) -> Result<(), Error> {
     let failed = |error| server.failed(error);
     let shown = server.config().shown();
-    match Place::look(connection).map_err(failed)? {
-        Place::Empty => return Ok(()),
-        Place::Incomplete => {}
-        Place::Whole(loaded) => {
+    match SchemaFound::look(connection).map_err(failed)? {
+        SchemaFound::Empty => return Ok(()),
+        SchemaFound::Incomplete => {}
+        SchemaFound::Whole(loaded) => {
             let size = match server.config().dialect.tells_sizes() {
                 true => {
                     let sql = format!(
@@ -101,7 +103,7 @@ pub(super) fn clear(
             };
             consent(&format!("{shown} holds {}{size}", counted(loaded.warehouses.into(), "warehouse")))?;
         }
-        Place::OfOthers(what) => return Err(others(&shown, &what)),
+        SchemaFound::OfOthers(what) => return Err(others(&shown, &what)),
     }
     let tables = TableId::ALL.map(|id| format!("{SCHEMA}.{}", table(id).name)).join(", ");
     connection.batch(&format!("DROP TABLE IF EXISTS {tables}")).map_err(failed)

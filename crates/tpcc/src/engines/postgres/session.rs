@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::connect::{Connection, Purpose, Server, Unconnected};
 use super::error::PgError;
 use super::rows::{OnConnection, Writing};
-use super::txn::{Statements, Work, run};
+use super::txn::{Batches, Statements, run};
 use crate::workload::engine::{OpenTransaction, Session, Ticket};
 use crate::workload::generate::input::Input;
 use crate::workload::interrupt;
@@ -159,7 +159,7 @@ impl Writing for PgTransaction<'_> {}
 impl OpenTransaction for PgTransaction<'_> {
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
         *self.state = State::Failed;
-        let work = Work { connection: self.connection, statements: self.statements, before: self.before, steps };
+        let work = Batches { connection: self.connection, statements: self.statements, before: self.before, steps };
         let verdict = run(&work, input, scratch)?;
         (self.begun, *self.state) = (true, State::Idle);
         Ok(verdict)

@@ -6,7 +6,7 @@ use futures_util::future::join;
 use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
-use super::{Ended, Work, int, missing};
+use super::{Batches, Ended, int, missing};
 use crate::workload::generate::input::DeliveryInput;
 use crate::workload::schema::TableId;
 use crate::workload::schema::keys::{CustomerKey, OrderKey, OrderLineKey};
@@ -27,16 +27,16 @@ const CREDIT: &str = "UPDATE customer SET c_balance = c_balance + l.amount, c_de
 /// Most districts that a warehouse has.
 const DISTRICTS: usize = 10;
 
-pub(super) struct Statements {
+pub(super) struct DeliveryStatements {
     take: Statement,
     mark: Statement,
     date: Statement,
     credit: Statement,
 }
 
-impl Statements {
-    pub(super) async fn prepare(client: &Client) -> Result<Statements, Error> {
-        Ok(Statements {
+impl DeliveryStatements {
+    pub(super) async fn prepare(client: &Client) -> Result<DeliveryStatements, Error> {
+        Ok(DeliveryStatements {
             take: client.prepare(TAKE).await?,
             mark: client.prepare(MARK).await?,
             date: client.prepare(DATE).await?,
@@ -45,7 +45,7 @@ impl Statements {
     }
 }
 
-pub(super) fn run(work: &Work<'_>, input: &DeliveryInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scratch) -> Ended {
     let (own, all) = (&work.statements.delivery, work.client());
     let out = &mut scratch.out.delivery;
     out.delivered.clear();

@@ -22,10 +22,10 @@ use crate::workload::txn::{Failure, Scratch, StepOrder, Verdict};
 
 /// The statements of a connection.
 pub(super) struct Statements {
-    new_order: new_order::Statements,
-    payment: payment::Statements,
-    order_status: order_status::Statements,
-    delivery: delivery::Statements,
+    new_order: new_order::NewOrderStatements,
+    payment: payment::PaymentStatements,
+    order_status: order_status::OrderStatusStatements,
+    delivery: delivery::DeliveryStatements,
     stock_level: Statement,
 }
 
@@ -33,17 +33,17 @@ impl Statements {
     /// Prepares them all.
     pub(super) async fn prepare(client: &Client) -> Result<Statements, Error> {
         Ok(Statements {
-            new_order: new_order::Statements::prepare(client).await?,
-            payment: payment::Statements::prepare(client).await?,
-            order_status: order_status::Statements::prepare(client).await?,
-            delivery: delivery::Statements::prepare(client).await?,
+            new_order: new_order::NewOrderStatements::prepare(client).await?,
+            payment: payment::PaymentStatements::prepare(client).await?,
+            order_status: order_status::OrderStatusStatements::prepare(client).await?,
+            delivery: delivery::DeliveryStatements::prepare(client).await?,
             stock_level: client.prepare(stock_level::COUNT).await?,
         })
     }
 }
 
 /// Where a transaction runs.
-pub(super) struct Work<'t> {
+pub(super) struct Batches<'t> {
     /// Over which connection.
     pub(super) connection: &'t Connection,
     /// Prepared there.
@@ -58,7 +58,7 @@ pub(super) struct Work<'t> {
 type Ended = Result<Verdict, Failure<PgError>>;
 
 /// Runs the transaction that `input` asks for, and ends it as it wants.
-pub(super) fn run(work: &Work<'_>, input: &Input, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &Batches<'_>, input: &Input, scratch: &mut Scratch) -> Ended {
     match input {
         Input::NewOrder(input) => new_order::run(work, input, scratch),
         Input::Payment(input) => payment::run(work, input, scratch),
@@ -68,7 +68,7 @@ pub(super) fn run(work: &Work<'_>, input: &Input, scratch: &mut Scratch) -> Ende
     }
 }
 
-impl Work<'_> {
+impl Batches<'_> {
     fn client(&self) -> &Client {
         &self.connection.client
     }

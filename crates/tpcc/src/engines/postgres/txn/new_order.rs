@@ -8,7 +8,7 @@ use futures_util::future::{join, join_all, join4, join5};
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::super::columns::Stamp;
-use super::{Ended, Work, int, missing};
+use super::{Batches, Ended, int, missing};
 use crate::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput};
 use crate::workload::generate::string::is_original;
 use crate::workload::schema::TableId;
@@ -48,7 +48,7 @@ fn stock(d: usize) -> String {
 /// Most districts that a warehouse has.
 const DISTRICTS: usize = 10;
 
-pub(super) struct Statements {
+pub(super) struct NewOrderStatements {
     warehouse: Statement,
     district: Statement,
     customer: Statement,
@@ -60,13 +60,13 @@ pub(super) struct Statements {
     lines: Statement,
 }
 
-impl Statements {
-    pub(super) async fn prepare(client: &Client) -> Result<Statements, Error> {
+impl NewOrderStatements {
+    pub(super) async fn prepare(client: &Client) -> Result<NewOrderStatements, Error> {
         let mut all = Vec::with_capacity(DISTRICTS);
         for d in 1..=DISTRICTS {
             all.push(client.prepare(&stock(d)).await?);
         }
-        Ok(Statements {
+        Ok(NewOrderStatements {
             warehouse: client.prepare(WAREHOUSE).await?,
             district: client.prepare(DISTRICT).await?,
             customer: client.prepare(CUSTOMER).await?,
@@ -122,7 +122,7 @@ struct Seen {
 }
 
 /// Sends the first batch. With contended rows late, the district's is locked last.
-fn look(work: &Work<'_>, input: &NewOrderInput) -> Result<Seen, super::PgError> {
+fn look(work: &Batches<'_>, input: &NewOrderInput) -> Result<Seen, super::PgError> {
     let CustomerKey { w, d, c } = input.customer;
     let (own, all) = (&work.statements.new_order, work.client());
     let (w_id, d_id, c_id) = (int(w), i16::from(d), int(c));
@@ -175,7 +175,7 @@ fn look(work: &Work<'_>, input: &NewOrderInput) -> Result<Seen, super::PgError> 
     })
 }
 
-pub(super) fn run(work: &Work<'_>, input: &NewOrderInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scratch) -> Ended {
     let CustomerKey { w, d, c } = input.customer;
     let out = &mut scratch.out.new_order;
     out.lines.clear();

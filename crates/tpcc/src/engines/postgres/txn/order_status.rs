@@ -9,7 +9,7 @@ use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
 use super::payment::BY_NAME;
-use super::{Ended, Work, int, missing};
+use super::{Batches, Ended, int, missing};
 use crate::workload::generate::input::{OrderStatusInput, Who};
 use crate::workload::schema::TableId;
 use crate::workload::schema::keys::{CustomerKey, OrderKey};
@@ -41,7 +41,7 @@ fn lines(which: &str) -> String {
     )
 }
 
-pub(super) struct Statements {
+pub(super) struct OrderStatusStatements {
     by_id: Three,
     by_name: Three,
 }
@@ -49,9 +49,12 @@ pub(super) struct Statements {
 /// Customer, order, lines.
 struct Three(Statement, Statement, Statement);
 
-impl Statements {
-    pub(super) async fn prepare(client: &Client) -> Result<Statements, Error> {
-        Ok(Statements { by_id: Three::prepare(client, BY_ID).await?, by_name: Three::prepare(client, BY_NAME).await? })
+impl OrderStatusStatements {
+    pub(super) async fn prepare(client: &Client) -> Result<OrderStatusStatements, Error> {
+        Ok(OrderStatusStatements {
+            by_id: Three::prepare(client, BY_ID).await?,
+            by_name: Three::prepare(client, BY_NAME).await?,
+        })
     }
 }
 
@@ -63,7 +66,7 @@ impl Three {
     }
 }
 
-pub(super) fn run(work: &Work<'_>, input: &OrderStatusInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Scratch) -> Ended {
     let (own, all) = (&work.statements.order_status, work.client());
     let name;
     let number;

@@ -7,7 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::super::columns::Stamp;
-use super::{Ended, PgError, Work, int, missing};
+use super::{Batches, Ended, PgError, int, missing};
 use crate::workload::generate::input::{PaymentInput, Who};
 use crate::workload::schema::TableId;
 use crate::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
@@ -43,16 +43,16 @@ fn customer(which: &str) -> String {
     )
 }
 
-pub(super) struct Statements {
+pub(super) struct PaymentStatements {
     warehouse: Statement,
     district: Statement,
     by_id: Statement,
     by_name: Statement,
 }
 
-impl Statements {
-    pub(super) async fn prepare(client: &Client) -> Result<Statements, Error> {
-        Ok(Statements {
+impl PaymentStatements {
+    pub(super) async fn prepare(client: &Client) -> Result<PaymentStatements, Error> {
+        Ok(PaymentStatements {
             warehouse: client.prepare(WAREHOUSE).await?,
             district: client.prepare(DISTRICT).await?,
             by_id: client.prepare(&customer(BY_ID)).await?,
@@ -67,7 +67,7 @@ fn record(key: (u32, u8), input: &PaymentInput) -> String {
     format!(" {d} {w} {} {} {}.{:02} ", input.d, input.w, cents / 100, cents % 100)
 }
 
-pub(super) fn run(work: &Work<'_>, input: &PaymentInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratch) -> Ended {
     let (own, all) = (&work.statements.payment, work.client());
     let name;
     let number;
@@ -147,7 +147,7 @@ pub(super) fn run(work: &Work<'_>, input: &PaymentInput, scratch: &mut Scratch) 
 }
 
 /// Two streets, city, state and zip, from column `at` on.
-fn address(work: &Work<'_>, row: &Row, at: usize) -> Result<Address, PgError> {
+fn address(work: &Batches<'_>, row: &Row, at: usize) -> Result<Address, PgError> {
     let text = |at| -> Result<Text<20>, PgError> { work.text(row, at) };
     let (street_1, street_2, city) = (text(at)?, text(at + 1)?, text(at + 2)?);
     Ok(Address { street_1, street_2, city, state: work.fixed(row, at + 3)?, zip: work.fixed(row, at + 4)? })

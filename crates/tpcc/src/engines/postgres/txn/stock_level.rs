@@ -2,7 +2,7 @@
 
 use futures_util::future::join3;
 
-use super::{Ended, Work, int};
+use super::{Batches, Ended, int};
 use crate::workload::generate::input::StockLevelInput;
 use crate::workload::schema::TableId;
 use crate::workload::txn::stock_level::show;
@@ -14,7 +14,7 @@ pub(super) const COUNT: &str = "SELECT count(DISTINCT s_i_id) FROM district \
     JOIN stock ON s_w_id = ol_w_id AND s_i_id = ol_i_id \
     WHERE d_w_id = $1 AND d_id = $2 AND s_quantity < $3";
 
-pub(super) fn run(work: &Work<'_>, input: &StockLevelInput, scratch: &mut Scratch) -> Ended {
+pub(super) fn run(work: &Batches<'_>, input: &StockLevelInput, scratch: &mut Scratch) -> Ended {
     let all = work.client();
     let (w_id, d_id, threshold) = (int(input.w), i16::from(input.d), input.threshold);
     let begin = work.begin_reading();
