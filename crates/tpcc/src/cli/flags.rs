@@ -1,13 +1,18 @@
 //! The command line: each flag once, with the type, the range and the default of its value. What depends on several flags
 //! or on the machine is for [`super::resolve`].
 
+pub(crate) mod remote;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use remote::{EngineChoice, RemoteFlags};
 use speculate::MOST_WORKERS;
 
-use super::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, geometry, number, probability, seconds, table, up_to};
+use super::values::{
+    LEAST_POOL_MIB, MOST_MIB, ctx_points, engine, geometry, number, probability, seconds, table, up_to,
+};
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::latency::{CommitBy, ForwardWrites, LatencyMix, LatencySpeculate};
@@ -16,8 +21,8 @@ use crate::report::model::version;
 use crate::workload::generate::deck::Mix;
 use crate::workload::generate::fresh_seed;
 use crate::workload::settings::{
-    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Isolation, LargePages, Latches,
-    Partition, Scheduler, SiblingPolicy, Speculate, Switch, TeamsOf,
+    Admission, Background, ClockKind, CtxPoints, Durability, Form, Isolation, LargePages, Latches, Partition,
+    Scheduler, SiblingPolicy, Speculate, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
 
@@ -74,6 +79,8 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
+    pub(crate) remote: RemoteFlags,
+    #[command(flatten)]
     pub(crate) transactions: TransactionFlags,
     #[command(flatten)]
     pub(crate) scheduling: SchedulingFlags,
@@ -120,10 +127,10 @@ pub(crate) struct LoadFlags {
     pub(crate) directory: DirectoryFlag,
     #[command(flatten)]
     pub(crate) loaded: WarehousesFlag,
-    /// Delete the database that the directory holds, then load
+    /// Delete the database that the directory or the server's schema tpcc holds, then load
     ///
-    /// Says what goes and asks first, unless that is only an incomplete load. Beside files that are not the database's it
-    /// deletes nothing.
+    /// Says what goes and asks first, unless that is only an incomplete load. Beside files or tables that are not the
+    /// database's it deletes nothing.
     #[arg(long)]
     pub(crate) replace: bool,
     /// With --replace: do not ask
@@ -131,6 +138,8 @@ pub(crate) struct LoadFlags {
     pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) remote: RemoteFlags,
     #[command(flatten)]
     pub(crate) machine: WorkersFlag,
     #[command(flatten)]
@@ -155,6 +164,8 @@ pub(crate) struct CheckFlags {
     pub(crate) fingerprint: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+    #[command(flatten)]
+    pub(crate) remote: RemoteFlags,
     #[command(flatten)]
     pub(crate) machine: WorkersFlag,
     #[command(flatten)]
@@ -550,9 +561,12 @@ pub(crate) struct WorkFlags {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct EngineFlags {
-    /// storage, or floor: ordered maps without any service, the yardstick
-    #[arg(long, default_value = "storage", value_name = "ENGINE", hide_possible_values = true)]
-    pub(crate) engine: EngineKind,
+    /// storage; floor: ordered maps without any service, the yardstick; or postgres://USER@HOST:PORT/DATABASE: a server that
+    /// speaks PostgreSQL's protocol, for run, load and check
+    ///
+    /// A password comes from PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass). Connections are not encrypted.
+    #[arg(long, default_value = "storage", value_name = "ENGINE", value_parser = engine)]
+    pub(crate) engine: EngineChoice,
     /// MiB of the buffer pool, at least 16 [default: 1024]
     #[arg(long, value_name = "MIB", value_parser = number::<i64, { i64::MIN }, MOST_MIB>)]
     #[arg(allow_negative_numbers = true)]

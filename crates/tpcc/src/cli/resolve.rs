@@ -1,8 +1,11 @@
 //! What flags come to: what depends on several of them, or on the machine. Values by themselves are parsed already.
 
+pub(crate) mod remote;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::flags::remote::EngineChoice;
 use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags, TenantsFlags};
 use super::values::LEAST_POOL_MIB;
 use crate::doors::history;
@@ -43,10 +46,13 @@ pub(crate) struct HistoryConfig {
 
 /// Resolves `tpcc run`.
 pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
-    let (engine, how, work) = (flags.engine.engine, &flags.transactions, &flags.work);
-    if engine == EngineKind::Floor {
-        floor_has_no(&flags)?;
+    let (engine, how, work) = (flags.engine.engine.kind(), &flags.transactions, &flags.work);
+    match engine {
+        EngineKind::Floor => floor_has_no(&flags)?,
+        EngineKind::Postgres => remote::has_no(&flags)?,
+        EngineKind::Storage => {}
     }
+    remote::needs_server(&flags.engine, &flags.remote)?;
     let by_count = work.transactions.is_some();
     let length = Length {
         warmup: work.warmup.unwrap_or(Duration::from_secs(if by_count { 0 } else { 2 })),
@@ -63,7 +69,11 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         admission: flags.admission.unwrap_or(Admission::usual(scheduling.team_size(), scheduling.teams_of())),
         engine,
         store: StoreConfig {
-            workers: if engine == EngineKind::Floor { 1 } else { usual.workers },
+            workers: match engine {
+                EngineKind::Floor => 1,
+                EngineKind::Postgres => remote::connections(&flags.remote, flags.machine.workers)?,
+                EngineKind::Storage => usual.workers,
+            },
             durability: how.durability.unwrap_or(usual.durability),
             isolation: how.isolation.unwrap_or(usual.isolation),
             latches: how.latches.unwrap_or(usual.latches),
@@ -79,7 +89,7 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         scheduling,
         warehouses: flags.loaded.warehouses,
         terminals: work.terminals,
-        workers_asked: flags.machine.workers.is_some(),
+        workers_asked: flags.machine.workers.is_some() || flags.remote.connections.is_some(),
         length,
         mix: work.mix,
         steps: how.order,
@@ -106,7 +116,7 @@ fn partition(flags: &RunFlags, scheduling: &Scheduling) -> Result<Partition, Err
         let ahead = flags.speculation.speculate;
         means_nothing(&[("--pin", ahead != Speculate::Off)], &format!("--speculate {}", ahead.name()), help)?;
         let (workers, there) = (flags.machine.workers.unwrap_or_else(cores), hardware::cores::allowed().len());
-        if workers > there && flags.engine.engine == EngineKind::Storage {
+        if workers > there && flags.engine.engine.kind() == EngineKind::Storage {
             let cores = counted(there as u64, "core");
             return Err(Error::usage(format!("--pin: {workers} workers on {cores}: each needs one of its own"))
                 .help(format!("pass --workers {} or fewer, or leave out --pin", there.max(1))));
@@ -132,9 +142,11 @@ pub(crate) fn on_disk(
     engine: &EngineFlags,
     workers: Option<usize>,
 ) -> Result<StoreConfig, Error> {
-    match engine.engine {
-        EngineKind::Storage => store(data, engine, workers),
-        EngineKind::Floor => Err(Error::usage("--engine floor: keeps nothing on disk").help(format!(
+    match &engine.engine {
+        EngineChoice::Here(EngineKind::Storage) => store(data, engine, workers),
+        EngineChoice::There(url) => Err(Error::usage(format!("--engine {url}: 'tpcc {command}' is for storage"))
+            .help("run, load and check work on a server")),
+        EngineChoice::Here(_) => Err(Error::usage("--engine floor: keeps nothing on disk").help(format!(
             "'tpcc run --engine floor' loads, runs and checks in memory; 'tpcc {command}' is for storage"
         ))),
     }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use super::flags::remote::EngineChoice;
+use crate::engines::postgres::url::{BadUrl, Url};
 use crate::lab::footprint::geometry::Geometry;
 use crate::workload::schema::TableId;
-use crate::workload::settings::CtxPoints;
+use crate::workload::settings::{CtxPoints, EngineKind};
 
 /// Least buffer pool, MiB: below this a worker's transaction may not find room for its pages.
 pub(super) const LEAST_POOL_MIB: i64 = 16;
@@ -65,6 +67,21 @@ pub(super) fn ctx_points(text: &str) -> Parsed<CtxPoints> {
         "" => return refused(": needs a value".to_owned(), "a file, all, or none"),
         file => CtxPoints::File(file.into()),
     })
+}
+
+/// An engine of this program, or a server.
+pub(super) fn engine(text: &str) -> Parsed<EngineChoice> {
+    let help = "one of storage, floor, postgres://USER@HOST:PORT/DATABASE";
+    match text {
+        "" => refused(": needs a value".to_owned(), help),
+        "storage" => Ok(EngineChoice::Here(EngineKind::Storage)),
+        "floor" => Ok(EngineChoice::Here(EngineKind::Floor)),
+        url if Url::is_meant(url) => match url.parse() {
+            Ok(url) => Ok(EngineChoice::There(url)),
+            Err(bad @ BadUrl { help, .. }) => refused(bad.to_string(), help),
+        },
+        other => refused(format!(" {other}: not one of its values"), help),
+    }
 }
 
 /// The shape of an instruction cache.

@@ -14,8 +14,8 @@ use sched_steps::team::{OperationStatistics, Statistics};
 use crate::driver::Measured;
 use crate::driver::counters::{Counted, Event, Ring};
 use crate::driver::measure::KindStats;
+use crate::engines::postgres::RemoteConfig;
 use crate::workload::check::Audit;
-use crate::workload::check::rule::Invariant;
 use crate::workload::counters::{Counters, Drawn, OperationCounters, PoolCounters, TeamCounters};
 use crate::workload::database::RegionFound;
 use crate::workload::engine::EngineFigures;
@@ -42,6 +42,19 @@ pub(crate) fn store_config(command: &str, store: &StoreConfig) -> model::Config 
     }
 }
 
+/// A setting of every command that works on a server: `version` is how the server calls itself.
+pub(crate) fn remote_config(command: &str, remote: &RemoteConfig, version: String) -> model::Config {
+    model::Config {
+        command: command.to_owned(),
+        engine: EngineKind::Postgres.name().to_owned(),
+        server: Some(remote.shown()),
+        server_version: Some(version),
+        sql_dialect: Some(remote.dialect.name().to_owned()),
+        connections: Some(remote.connections),
+        ..model::Config::default()
+    }
+}
+
 /// The settings of a run.
 pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> model::Config {
     let store = &config.store;
@@ -57,9 +70,10 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
             read_delay_us: Some(store.read_delay_us),
             ..store_config("run", store)
         },
-        EngineKind::Floor => model::Config {
+        EngineKind::Floor | EngineKind::Postgres => model::Config {
             command: "run".to_owned(),
-            engine: EngineKind::Floor.name().to_owned(),
+            engine: config.engine.name().to_owned(),
+            partition: (config.engine == EngineKind::Postgres).then(|| config.partition.name().to_owned()),
             ..model::Config::default()
         },
     };
@@ -317,7 +331,7 @@ pub(crate) fn check(checked: &Audit) -> model::Check {
     if checked.interrupted {
         return model::Check::default();
     }
-    let rules = Invariant::ALL.iter().map(|&rule| {
+    let rules = checked.asked.iter().map(|&rule| {
         let broken = checked.findings.of(rule);
         model::Rule {
             id: rule.id().to_owned(),

@@ -81,8 +81,16 @@ pub(crate) fn version() -> &'static str {
 pub(crate) struct Config {
     /// run, load, check, copy or verify.
     pub(crate) command: String,
-    /// storage or floor.
+    /// storage, floor or postgres.
     pub(crate) engine: String,
+    /// Host, port and database; null but with the engine postgres, as the next three.
+    pub(crate) server: Option<String>,
+    /// As the server calls itself.
+    pub(crate) server_version: Option<String>,
+    /// Whose SQL it speaks: postgres, cockroach or yugabyte.
+    pub(crate) sql_dialect: Option<String>,
+    /// Connections at once.
+    pub(crate) connections: Option<usize>,
     /// Directory of the database.
     pub(crate) data: Option<String>,
     /// Warehouses that take part.
@@ -165,7 +173,7 @@ pub(crate) struct Config {
 /// Victims of one cause on one table.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct Aborts {
-    /// deadlock, validation or timeout.
+    /// deadlock, validation, timeout, serialization or connection.
     pub(crate) cause: String,
     /// Null where the engine does not know.
     pub(crate) table: Option<String>,
@@ -476,6 +484,8 @@ pub(crate) struct Load {
     pub(crate) interrupted: bool,
     /// Until everything was on disk.
     pub(crate) load_s: f64,
+    /// The whole command, with what `--replace` deleted and, on a server, connecting.
+    pub(crate) elapsed_s: f64,
     /// Rows of all tables.
     pub(crate) loaded_rows: u64,
     pub(crate) peak_rss_bytes: Option<u64>,

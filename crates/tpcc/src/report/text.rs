@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{NOTICE, model};
 use crate::workload::check::Audit;
-use crate::workload::check::rule::{CONDITIONS, Invariant, RULES};
+use crate::workload::check::rule::{CONDITIONS, Invariant};
 use crate::workload::counters::Counters;
 use crate::workload::generate::deck::Kind;
 use crate::workload::words::{counted, grouped};
@@ -30,7 +30,10 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
         counted(u64::from(config.terminals.unwrap_or_default()), "terminal"),
         config.mix.as_deref().unwrap_or("-"),
     )?;
-    engine(to, config)?;
+    match &config.server {
+        Some(server) => remote(to, config, server)?,
+        None => engine(to, config)?,
+    }
     writeln!(to, "machine   {}", run.machine.line())?;
     let warmup = config.warmup_s.unwrap_or_default();
     let ended = match run.interrupted {
@@ -103,6 +106,26 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
         None => writeln!(to, "check     off")?,
     }
     Ok(())
+}
+
+fn remote(to: &mut String, config: &model::Config, server: &str) -> std::fmt::Result {
+    let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let durability = config.durability.as_ref().map_or(String::new(), |durability| format!("{durability}, "));
+    let lost = if config.durability.as_deref() == Some("async") { " (a crash may lose the last commits)" } else { "" };
+    writeln!(
+        to,
+        "engine    {}, {server}, {}",
+        or_dash(&config.server_version),
+        counted(config.connections.unwrap_or_default() as u64, "connection"),
+    )?;
+    writeln!(
+        to,
+        "          dialect {}, {durability}{}{lost}, order {}, admission {}",
+        or_dash(&config.sql_dialect),
+        or_dash(&config.isolation),
+        or_dash(&config.order),
+        or_dash(&config.admission),
+    )
 }
 
 fn engine(to: &mut String, config: &model::Config) -> std::fmt::Result {
@@ -318,12 +341,12 @@ pub(crate) fn check_line(checked: &Audit) -> String {
     if checked.interrupted {
         return "not finished (interrupted)".to_owned();
     }
-    let held = Invariant::ALL.iter().filter(|&&rule| checked.findings.of(rule).times == 0).count();
+    let held = checked.asked.iter().filter(|&&rule| checked.findings.of(rule).times == 0).count();
     let conditions = checked.conditions_held();
     format!(
         "{conditions} of {CONDITIONS} conditions hold, {} of {} further rules ({:.1} s)",
         held - conditions,
-        RULES - CONDITIONS,
+        checked.asked.len() - CONDITIONS,
         checked.seconds
     )
 }

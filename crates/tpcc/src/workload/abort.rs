@@ -12,11 +12,21 @@ pub(crate) enum AbortCause {
     Validation,
     /// It waited too long for a lock.
     Timeout,
+    /// No order of it and those that ran beside it would have given what it saw (SQLSTATE 40001).
+    Serialization,
+    /// The connection to the server was lost; whether it had committed is not known.
+    Connection,
 }
 
 impl AbortCause {
     /// Every cause.
-    pub(crate) const ALL: [AbortCause; 3] = [AbortCause::Deadlock, AbortCause::Validation, AbortCause::Timeout];
+    pub(crate) const ALL: [AbortCause; 5] = [
+        AbortCause::Deadlock,
+        AbortCause::Validation,
+        AbortCause::Timeout,
+        AbortCause::Serialization,
+        AbortCause::Connection,
+    ];
 
     /// As printed.
     pub(crate) fn name(self) -> &'static str {
@@ -24,6 +34,8 @@ impl AbortCause {
             AbortCause::Deadlock => "deadlock",
             AbortCause::Validation => "validation",
             AbortCause::Timeout => "timeout",
+            AbortCause::Serialization => "serialization",
+            AbortCause::Connection => "connection",
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) enum Switch {
 
 choice! {
     /// Which engine.
-    EngineKind { Storage = "storage", Floor = "floor" }
+    EngineKind { Storage = "storage", Floor = "floor", Postgres = "postgres" }
     /// When a commit is answered.
     Durability { Sync = "sync", Async = "async" }
     /// What a transaction may see of others.

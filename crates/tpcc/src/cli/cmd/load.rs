@@ -3,9 +3,9 @@
 use std::io::{BufRead, IsTerminal, StdinLock};
 use std::time::Instant;
 
-use super::{Ended, load};
+use super::{Ended, load, remote};
 use crate::cli::flags::LoadFlags;
-use crate::cli::resolve::on_disk;
+use crate::cli::resolve::{self, on_disk};
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
@@ -20,6 +20,9 @@ const MOST_ANSWER: u64 = 64;
 
 /// Carries the command out.
 pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
+    if let Some(server) = resolve::remote::of_load(flags)? {
+        return remote::load(flags, &server);
+    }
     let config = on_disk("load", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let warehouses = flags.loaded.warehouses.unwrap_or(1);
     let json = JsonOut::open(flags.output.json.as_deref())?;
@@ -28,7 +31,7 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
         let shown = config.shown();
         Store::clear(&config, warehouses, &mut |goes| match flags.yes {
             true => Ok(()),
-            false => consent(&shown, warehouses, goes, terminal()),
+            false => consent(&shown, warehouses, &again(&shown, warehouses), goes, terminal()),
         })?;
     }
     let (database, loaded, rows) = load::<Store>(&config, None, warehouses, flags.random.seed)?;
@@ -50,6 +53,7 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
         config: settings,
         interrupted: false,
         load_s: seconds,
+        elapsed_s: seconds,
         loaded_rows: rows,
         peak_rss_bytes: peak_rss_bytes(),
     };
@@ -66,17 +70,28 @@ pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
 }
 
 /// A user who can be asked and can answer.
-fn terminal() -> Option<StdinLock<'static>> {
+pub(super) fn terminal() -> Option<StdinLock<'static>> {
     let (stdin, stderr) = (std::io::stdin(), std::io::stderr());
     (stdin.is_terminal() && stderr.is_terminal()).then(|| stdin.lock())
 }
 
-/// Asks the user whether what `goes` describes, in the directory `shown`, may be deleted for so many warehouses.
-fn consent(shown: &str, warehouses: u32, goes: &str, user: Option<impl BufRead>) -> Result<(), Error> {
-    let again = command("load", shown, &format!("--warehouses {warehouses} --replace --yes"));
+/// What deletes it without a question.
+fn again(shown: &str, warehouses: u32) -> String {
+    command("load", shown, &format!("--warehouses {warehouses} --replace --yes"))
+}
+
+/// Asks the user whether what `goes` describes, in the place `shown`, may be deleted for so many warehouses; `again` is the
+/// command that does not ask.
+pub(super) fn consent(
+    shown: &str,
+    warehouses: u32,
+    again: &str,
+    goes: &str,
+    user: Option<impl BufRead>,
+) -> Result<(), Error> {
     let Some(user) = user else {
         return Err(Error::usage(format!("--replace: {goes}, which would be deleted; nothing was"))
-            .help(format!("{again} deletes it; or choose another directory with --data")));
+            .help(format!("{again} deletes it; or choose another place")));
     };
     eprint!("{goes}. Delete it and load {} anew? [y/N] ", counted(warehouses.into(), "warehouse"));
     let mut answer = String::new();
@@ -93,7 +108,9 @@ mod tests {
 
     #[test]
     fn only_a_yes_is_a_yes() {
-        let ask = |answer: Option<&str>| consent("d", 2, "d holds 1 warehouse, 120 MiB", answer.map(str::as_bytes));
+        let ask = |answer: Option<&str>| {
+            consent("d", 2, &again("d", 2), "d holds 1 warehouse, 120 MiB", answer.map(str::as_bytes))
+        };
         for yes in ["y\n", "yes\n", " Y \n", "YES"] {
             assert!(ask(Some(yes)).is_ok(), "{yes:?}");
         }

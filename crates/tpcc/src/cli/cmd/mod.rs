@@ -7,6 +7,7 @@ pub(crate) mod history;
 pub(crate) mod index_fetch;
 pub(crate) mod latency;
 pub(crate) mod load;
+mod remote;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod shell;

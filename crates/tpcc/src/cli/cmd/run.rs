@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ended, check, load};
+use super::{Ended, check, load, remote};
 use crate::cli::flags::RunFlags;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
@@ -25,14 +25,18 @@ use crate::report::{self, text};
 use crate::workload::database::Database;
 use crate::workload::error::{Error, command};
 use crate::workload::loaded::Loaded;
-use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Speculate};
+use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate};
 
 /// Carries the command out.
 pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
+    if let Some(server) = resolve::remote::of_run(&flags)? {
+        return remote::run(&resolve::run(flags)?, &server);
+    }
     let config = resolve::run(flags)?;
     let code = (config.store.large_pages == LargePages::Code).then(move_to_large_pages).transpose()?;
     let large_stacks = config.store.large_pages != LargePages::Off;
     match (config.engine, &config.scheduling, config.speculate) {
+        (EngineKind::Postgres, ..) => Err(Error::usage("--engine postgres: needs the URL of a server")),
         (EngineKind::Floor, ..) => run_on::<Floor>(&config, code, None, |database, loaded, plan, acks, look| {
             driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
         }),
@@ -115,20 +119,7 @@ fn run_on<D: Database>(
     if config.store.preload {
         database.preload()?;
     }
-    let plan = Plan {
-        warehouses: shape.warehouses,
-        workers: shape.workers,
-        terminals: shape.terminals,
-        mix: config.mix,
-        steps: config.steps,
-        admission: config.admission,
-        placement: config.placement(),
-        pin: config.pin,
-        counters: config.counters,
-        length: config.length,
-        clock: config.clock,
-        seed: config.seed,
-    };
+    let plan = plan(config, &shape);
     let acks = config.acks.then(|| Sink::new(Box::new(std::io::stdout())));
     let mut shown = Progress::start();
     let measured = drive(&database, &loaded, &plan, acks.as_ref(), &mut |tick| shown.show(|| line(&plan, tick)))
@@ -159,8 +150,26 @@ fn run_on<D: Database>(
     }
 }
 
+/// What the driver is to run.
+pub(super) fn plan(config: &RunConfig, shape: &Shape) -> Plan {
+    Plan {
+        warehouses: shape.warehouses,
+        workers: shape.workers,
+        terminals: shape.terminals,
+        mix: config.mix,
+        steps: config.steps,
+        admission: config.admission,
+        placement: config.placement(),
+        pin: config.pin,
+        counters: config.counters,
+        length: config.length,
+        clock: config.clock,
+        seed: config.seed,
+    }
+}
+
 /// "run   12/30 s  181.4k/s  p99 33 us  aborted 0.0002%  log 115 MB/s  hits 99.99%".
-fn line(plan: &Plan, tick: &Tick) -> String {
+pub(super) fn line(plan: &Plan, tick: &Tick) -> String {
     let (name, of) = match tick.is_warmup {
         true => ("warm", Some(plan.length.warmup)),
         false => ("run ", plan.length.duration),

@@ -57,6 +57,9 @@ impl Invariant {
         Invariant::OrderIndex,
     ];
 
+    /// Those that can be told without reading an index by itself.
+    pub(crate) const WITHOUT_INDEXES: &[Invariant] = Self::ALL.split_at(Invariant::NameIndex as usize).0;
+
     /// Number of a condition; none for the others.
     pub(crate) fn condition(self) -> Option<u8> {
         ((self as usize) < CONDITIONS).then_some(self as u8 + 1)
@@ -140,7 +143,8 @@ pub(crate) struct Broken {
 pub(crate) struct Violations([Broken; RULES]);
 
 impl Violations {
-    pub(super) fn new() -> Violations {
+    /// Nothing.
+    pub(crate) fn new() -> Violations {
         Violations(std::array::from_fn(|_| Broken::default()))
     }
 
@@ -152,6 +156,14 @@ impl Violations {
         if broken.first.len() < SHOWN {
             broken.first.push(text());
         }
+    }
+
+    /// Notes how often a rule does not hold, with the first keys and values.
+    pub(crate) fn add_counted(&mut self, rule: Invariant, times: u64, first: Vec<String>) {
+        let broken = &mut self.0[rule as usize];
+        broken.times += times;
+        let room = SHOWN - broken.first.len();
+        broken.first.extend(first.into_iter().take(room));
     }
 
     /// Appends what was found after this.

@@ -89,7 +89,7 @@ impl Default for NewOrderOutput {
 
 impl NewOrderOutput {
     /// Begins with what is known from the start.
-    pub(super) fn start(&mut self, order: OrderInput<'_>) {
+    pub(crate) fn start(&mut self, order: OrderInput<'_>) {
         self.invalid = false;
         self.customer = order.customer;
         self.entry_d = order.now;
@@ -346,7 +346,7 @@ pub(super) fn order_line(
 }
 
 /// sum(OL_AMOUNT) * (1 - C_DISCOUNT) * (1 + W_TAX + D_TAX), to the cent.
-pub(super) fn total(out: &NewOrderOutput, lines: &[LineOutput]) -> i64 {
+pub(crate) fn total(out: &NewOrderOutput, lines: &[LineOutput]) -> i64 {
     let sum: i64 = lines.iter().map(|line| line.amount).sum();
     let scaled = sum * i64::from(10_000 - out.discount) * i64::from(10_000 + out.w_tax + out.d_tax);
     (scaled + 50_000_000) / 100_000_000

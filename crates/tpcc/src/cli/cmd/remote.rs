@@ -1,0 +1,213 @@
+//! `tpcc run`, `load` and `check` where the engine is a server that speaks PostgreSQL's protocol.
+
+use std::time::Instant;
+
+use super::load::{consent, terminal};
+use super::run::{line, plan};
+use super::{Ended, load_line, watch};
+use crate::cli::flags::{CheckFlags, LoadFlags};
+use crate::driver::runner::threads::ThreadsRunner;
+use crate::driver::{self, Clock};
+use crate::engines::postgres::{Postgres, QueriesDone, RemoteConfig};
+use crate::report::json::{JsonOut, conclude};
+use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
+use crate::report::progress::{self, Progress};
+use crate::report::text::{broken_rules, check_line};
+use crate::report::{self, model, text};
+use crate::workload::check::Audit;
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+use crate::workload::load as loader;
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::Scale;
+use crate::workload::settings::RunConfig;
+use crate::workload::words::{counted, grouped};
+
+/// Carries `tpcc run` out.
+pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Error> {
+    let json = JsonOut::open(config.json.as_deref())?;
+    let cpu = CpuTime::now();
+    let postgres = Postgres::reach(remote)?;
+    let loaded = match postgres.open()? {
+        Some(loaded) => loaded,
+        None => {
+            let _ = config.shape(config.warehouses_to_load())?;
+            fill(&postgres, remote, config.warehouses_to_load(), config.seed)?.0
+        }
+    };
+    if let Some(warehouses) = config.warehouses.filter(|&asked| asked > loaded.warehouses) {
+        let (held, shown) = (loaded.warehouses, remote.shown());
+        let fewer = remote.command("run", &format!("--warehouses {held}"));
+        return Err(Error::usage(format!("--warehouses {warehouses}: {shown} holds {held}"))
+            .help(format!("{fewer}, or load {warehouses} into another database")));
+    }
+    let shape = config.shape(loaded.warehouses)?;
+    let plan = plan(config, &shape);
+    if let Some(warning) = postgres.may_lose() {
+        progress::note(&warning);
+    }
+    let mut shown = Progress::start();
+    let look = |tick: &driver::Tick| shown.show(|| line(&plan, tick));
+    let measured = driver::run(&postgres, &ThreadsRunner, &loaded, &plan, None, look).map_err(Error::failed)?;
+    drop(shown);
+    let checked = match config.check && !measured.interrupted && measured.failure.is_none() {
+        true => Some(audit(&postgres, &loaded)?),
+        false => None,
+    };
+    let server = report::remote_config("run", remote, postgres.server().version());
+    let has_async = remote.dialect.has_async_commit();
+    let settings = model::Config {
+        server: server.server,
+        server_version: server.server_version,
+        sql_dialect: server.sql_dialect,
+        connections: Some(shape.workers),
+        durability: has_async.then(|| remote.durability.name().to_owned()),
+        isolation: Some(remote.isolation.name().to_owned()),
+        ..report::run_config(config, &shape, &loaded)
+    };
+    let report = report::run(settings, Machine::describe(cpu), &measured, None, checked.as_ref());
+    let written = conclude(json, &report, text::run(&report, checked.as_ref()), false);
+    if let Some(why) = measured.failure {
+        let again = remote.command("check", "");
+        return Err(
+            Error::failed(why).help(format!("the figures are of the time until then; {again} looks at the rows"))
+        );
+    }
+    written?;
+    Ok(verdict(checked.as_ref()))
+}
+
+/// Carries `tpcc load` out.
+pub(super) fn load(flags: &LoadFlags, remote: &RemoteConfig) -> Result<Ended, Error> {
+    let json = JsonOut::open(flags.output.json.as_deref())?;
+    let (cpu, start) = (CpuTime::now(), Instant::now());
+    let warehouses = flags.loaded.warehouses.unwrap_or(1);
+    let postgres = Postgres::reach(remote)?;
+    let shown = remote.shown();
+    if flags.replace {
+        let again = remote.command("load", &format!("--warehouses {warehouses} --replace --yes"));
+        postgres.clear(&mut |goes| match flags.yes {
+            true => Ok(()),
+            false => consent(&shown, warehouses, &again, goes, terminal()),
+        })?;
+    }
+    let begun = Instant::now();
+    let (loaded, rows) = fill(&postgres, remote, warehouses, flags.random.seed)?;
+    let (load_s, elapsed_s) = (begun.elapsed().as_secs_f64(), start.elapsed().as_secs_f64());
+    let settings = model::Config { seed: Some(loaded.seed), ..of(&loaded, &postgres, "load") };
+    let report = model::Load {
+        schema: model::schema_of("load"),
+        notice: report::NOTICE.to_owned(),
+        provenance: model::Provenance::here(),
+        machine: Machine::describe(cpu),
+        config: settings,
+        interrupted: false,
+        load_s,
+        elapsed_s,
+        loaded_rows: rows,
+        peak_rss_bytes: peak_rss_bytes(),
+    };
+    let text = format!(
+        "{}\nloaded    {} in {load_s:.2} s, {} rows, into {shown}; seed {}\n",
+        report::NOTICE,
+        counted(u64::from(loaded.warehouses), "warehouse"),
+        grouped(rows),
+        loaded.seed,
+    );
+    conclude(json, &report, text, false)?;
+    Ok(Ended::Well)
+}
+
+/// Carries `tpcc check` out.
+pub(super) fn check(flags: &CheckFlags, remote: &RemoteConfig) -> Result<Ended, Error> {
+    let json = JsonOut::open(flags.output.json.as_deref())?;
+    let cpu = CpuTime::now();
+    let postgres = Postgres::reach(remote)?;
+    let Some(loaded) = postgres.open()? else {
+        return Err(Error::failed(format!("{}: no database there", remote.shown()))
+            .help(format!("{} makes one; or name another with --engine", remote.command("load", ""))));
+    };
+    let checked = audit(&postgres, &loaded)?;
+    if checked.interrupted {
+        return Err(Error::failed("check: interrupted; nothing is proved").help("let it run to its end"));
+    }
+    let rows = report::rows(&checked);
+    let report = model::Checked {
+        schema: model::schema_of("check"),
+        notice: report::NOTICE.to_owned(),
+        provenance: model::Provenance::here(),
+        machine: Machine::describe(cpu),
+        config: of(&loaded, &postgres, "check"),
+        interrupted: false,
+        check: report::check(&checked),
+        structure: None,
+        fingerprint: None,
+        rows: rows.clone(),
+        peak_rss_bytes: peak_rss_bytes(),
+    };
+    let rows: Vec<String> =
+        rows.into_iter().flatten().map(|(table, rows)| format!("{table} {}", grouped(rows))).collect();
+    let text = format!("{}\ncheck     {}\nrows      {}\n", report::NOTICE, check_line(&checked), rows.join(", "));
+    conclude(json, &report, text, false)?;
+    Ok(verdict(Some(&checked)))
+}
+
+/// What a loaded database says about itself.
+fn of(loaded: &Loaded, postgres: &Postgres, command: &str) -> model::Config {
+    model::Config {
+        warehouses: Some(loaded.warehouses),
+        warehouses_loaded: Some(loaded.warehouses),
+        load_seed: Some(loaded.seed),
+        c_load: Some(loaded.c_load),
+        ..report::remote_config(command, postgres.server().config(), postgres.server().version())
+    }
+}
+
+/// Loads, and says how far it is.
+fn fill(postgres: &Postgres, remote: &RemoteConfig, warehouses: u32, seed: u64) -> Result<(Loaded, u64), Error> {
+    let plan = loader::Population::new(warehouses, Scale::FULL, seed, Clock::start().date(0));
+    let (done, mut shown) = (loader::RowsDone::default(), Progress::start());
+    let start = Instant::now();
+    let whole = watch(
+        || postgres.load(&plan, remote.connections, &done),
+        || {
+            if interrupt::requested() {
+                done.cancel();
+            }
+            shown.show(|| load_line(&plan, done.rows(), start.elapsed()));
+        },
+    )??;
+    drop(shown);
+    if !whole {
+        let again = remote.command("load", &format!("--warehouses {warehouses} --replace"));
+        return Err(Error::failed(format!("{}: incomplete load (interrupted)", remote.shown()))
+            .help(format!("{again} deletes it and loads again")));
+    }
+    Ok((plan.loaded(), done.rows()))
+}
+
+/// Checks, and says how far it is.
+fn audit(postgres: &Postgres, loaded: &Loaded) -> Result<Audit, Error> {
+    let (done, mut shown) = (QueriesDone::default(), Progress::start());
+    watch(
+        || postgres.check(loaded, &done),
+        || {
+            shown.show(|| {
+                let (done, all) = done.of();
+                let share = done as f64 / all as f64;
+                format!("check query {done}/{all} {} {:.0}%", progress::bar(share), 100.0 * share)
+            });
+        },
+    )?
+}
+
+/// Says which rules are broken, if some are.
+fn verdict(checked: Option<&Audit>) -> Ended {
+    match checked {
+        Some(checked) if !checked.passed() && !checked.interrupted => {
+            eprint!("{}", broken_rules(checked));
+            Ended::CheckFailed
+        }
+        _ => Ended::Well,
+    }
+}

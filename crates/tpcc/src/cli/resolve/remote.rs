@@ -1,0 +1,121 @@
+//! What flags come to where the engine is a server. A flag that would do nothing there is refused by name.
+
+use super::{cores, means_nothing};
+use crate::cli::flags::remote::{EngineChoice, RemoteFlags};
+use crate::cli::flags::{CheckFlags, EngineFlags, LoadFlags, RunFlags};
+use crate::engines::postgres::RemoteConfig;
+use crate::engines::postgres::dialect::Dialect;
+use crate::workload::error::Error;
+use crate::workload::settings::{Durability, Isolation, Partition, Scheduler, Speculate};
+
+/// The server of `tpcc run`; none where the engine is one of this program.
+pub(crate) fn of_run(flags: &RunFlags) -> Result<Option<RemoteConfig>, Error> {
+    let how = &flags.transactions;
+    let found = server(&flags.engine, &flags.remote, flags.machine.workers, how.durability, how.isolation)?;
+    if let Some(RemoteConfig { dialect, .. }) = &found
+        && !dialect.has_async_commit()
+    {
+        let with = format!("--sql-dialect {}", dialect.name());
+        let help = "such a server answers a commit when it is durable; leave the flag out";
+        means_nothing(&[("--durability", how.durability.is_some())], &with, help)?;
+    }
+    Ok(found)
+}
+
+/// The server of `tpcc load`.
+pub(crate) fn of_load(flags: &LoadFlags) -> Result<Option<RemoteConfig>, Error> {
+    let found = server(&flags.engine, &flags.remote, flags.machine.workers, None, None)?;
+    if found.is_some() {
+        refuse(&[("--data", flags.directory.data.is_some())])?;
+        refuse(&of_engine(&flags.engine))?;
+    }
+    Ok(found)
+}
+
+/// The server of `tpcc check`.
+pub(crate) fn of_check(flags: &CheckFlags) -> Result<Option<RemoteConfig>, Error> {
+    let found = server(&flags.engine, &flags.remote, flags.machine.workers, None, None)?;
+    if found.is_some() {
+        let given = [
+            ("--data", flags.directory.data.is_some()),
+            ("--structure", flags.structure),
+            ("--fingerprint", flags.fingerprint),
+        ];
+        refuse(&given)?;
+        refuse(&of_engine(&flags.engine))?;
+    }
+    Ok(found)
+}
+
+fn server(
+    engine: &EngineFlags,
+    flags: &RemoteFlags,
+    workers: Option<usize>,
+    durability: Option<Durability>,
+    isolation: Option<Isolation>,
+) -> Result<Option<RemoteConfig>, Error> {
+    needs_server(engine, flags)?;
+    let EngineChoice::There(url) = &engine.engine else { return Ok(None) };
+    Ok(Some(RemoteConfig {
+        url: url.clone(),
+        dialect: flags.sql_dialect.unwrap_or(Dialect::Postgres),
+        connections: connections(flags, workers)?,
+        durability: durability.unwrap_or(Durability::Sync),
+        isolation: isolation.unwrap_or(Isolation::Serializable),
+    }))
+}
+
+/// Refuses flags of a server where there is none.
+pub(super) fn needs_server(engine: &EngineFlags, flags: &RemoteFlags) -> Result<(), Error> {
+    let EngineChoice::Here(kind) = &engine.engine else { return Ok(()) };
+    let given = [("--connections", flags.connections.is_some()), ("--sql-dialect", flags.sql_dialect.is_some())];
+    let help = "name a server with --engine postgres://USER@HOST:PORT/DATABASE, or leave the flag out";
+    means_nothing(&given, &format!("--engine {}", kind.name()), help)
+}
+
+/// Connections at once. A thread serves one.
+pub(super) fn connections(flags: &RemoteFlags, workers: Option<usize>) -> Result<usize, Error> {
+    match (flags.connections, workers) {
+        (Some(connections), Some(workers)) if connections != workers => Err(Error::usage(format!(
+            "--workers {workers}: each of the {connections} connections has a thread of its own"
+        ))
+        .help("leave --workers out, or pass --connections alone")),
+        (connections, workers) => Ok(connections.or(workers).unwrap_or_else(cores)),
+    }
+}
+
+/// Refuses flags of `tpcc run` that a server leaves nothing to say.
+pub(super) fn has_no(flags: &RunFlags) -> Result<(), Error> {
+    let how = &flags.transactions;
+    refuse(&of_engine(&flags.engine))?;
+    let partition = flags.partition.partition;
+    refuse(&[
+        ("--data", flags.directory.data.is_some()),
+        ("--latches", how.latches.is_some()),
+        ("--latch-words", how.latch_words.is_some()),
+        ("--large-pages", how.large_pages.is_some()),
+        ("--prefetch", how.prefetch.is_some()),
+        ("--preload", how.preload.is_some()),
+        ("--read-delay-us", how.read_delay_us.is_some()),
+        ("--partition server", partition == Some(Partition::Server)),
+        ("--partition both", partition == Some(Partition::Both)),
+        ("--ack-stdout", flags.ack_stdout),
+        ("--speculate", flags.speculation.speculate != Speculate::Off),
+        ("--scheduler steps", flags.scheduling.scheduler == Scheduler::Steps),
+        ("--scheduler itas", flags.scheduling.scheduler == Scheduler::Itas),
+    ])
+}
+
+fn of_engine(engine: &EngineFlags) -> [(&'static str, bool); 4] {
+    [
+        ("--buffer-pool", engine.buffer_pool.is_some()),
+        ("--background", engine.background.is_some()),
+        ("--checkpoint-mib", engine.checkpoint_mib.is_some()),
+        ("--page-checksums", engine.page_checksums.is_some()),
+    ]
+}
+
+fn refuse(given: &[(&str, bool)]) -> Result<(), Error> {
+    let help = "the server has settings of its own; leave the flag out, or pass --engine storage";
+    means_nothing(given, "--engine postgres://..", help)
+}

@@ -1,0 +1,336 @@
+//! The twelve consistency conditions and further rules, each as a query that finds what breaks it. Connections share the
+//! queries; the server reads.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::columns::table;
+use super::connect::{Connection, Purpose, Server};
+use super::error::PgError;
+use crate::workload::check::rule::{Invariant, Violations};
+use crate::workload::check::{Audit, RowCounts};
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::TableId;
+
+/// What a rule forbids.
+pub(super) struct Forbidden {
+    rule: Invariant,
+    /// Its rows break the rule. At least two columns, all of them numbers.
+    sql: &'static str,
+    /// The columns of such a row in words, each at a `{}`.
+    says: &'static str,
+}
+
+/// How far a check is.
+#[derive(Default)]
+pub(crate) struct QueriesDone(AtomicUsize);
+
+impl QueriesDone {
+    /// Queries answered, of how many.
+    pub(crate) fn of(&self) -> (usize, usize) {
+        (self.0.load(Ordering::Relaxed), FORBIDDEN.len())
+    }
+}
+
+/// Rows shown for each query; all are counted.
+const SHOWN: usize = 10;
+
+/// The queries. `:orders` is the number of a district's last order of the load, `:delivered` of the last one delivered then,
+/// `:customers`, `:districts`, `:items` and `:warehouses` are the numbers loaded.
+pub(super) const FORBIDDEN: &[Forbidden] = &[
+    Forbidden {
+        rule: Invariant::C1,
+        sql: "SELECT w_id, w_ytd, coalesce(ytd, 0) FROM warehouse LEFT JOIN \
+              (SELECT d_w_id, sum(d_ytd)::bigint AS ytd FROM district GROUP BY d_w_id) AS d ON d_w_id = w_id \
+              WHERE w_ytd <> coalesce(ytd, 0)",
+        says: "warehouse {}: W_YTD {}, its districts {} (cents)",
+    },
+    Forbidden {
+        rule: Invariant::C2,
+        sql: "SELECT d_w_id, d_id, d_next_o_id, coalesce(largest, 0) FROM district LEFT JOIN \
+              (SELECT o_w_id, o_d_id, max(o_id) AS largest FROM orders GROUP BY o_w_id, o_d_id) AS o \
+              ON o_w_id = d_w_id AND o_d_id = d_id WHERE d_next_o_id - 1 <> coalesce(largest, 0)",
+        says: "warehouse {}, district {}: next order {}, largest order {}",
+    },
+    Forbidden {
+        rule: Invariant::C2,
+        sql: "SELECT d_w_id, d_id, d_next_o_id, largest FROM district JOIN \
+              (SELECT no_w_id, no_d_id, max(no_o_id) AS largest FROM new_order GROUP BY no_w_id, no_d_id) AS n \
+              ON no_w_id = d_w_id AND no_d_id = d_id WHERE d_next_o_id - 1 <> largest",
+        says: "warehouse {}, district {}: next order {}, largest new order {}",
+    },
+    Forbidden {
+        rule: Invariant::C3,
+        sql: "SELECT no_w_id, no_d_id, min(no_o_id), max(no_o_id), count(*) FROM new_order GROUP BY no_w_id, no_d_id \
+              HAVING max(no_o_id) - min(no_o_id) + 1 <> count(*)",
+        says: "warehouse {}, district {}: new orders {} to {}, but {} rows",
+    },
+    Forbidden {
+        rule: Invariant::C4,
+        sql: "SELECT coalesce(o_w_id, ol_w_id), coalesce(o_d_id, ol_d_id), coalesce(counts, 0), coalesce(lines, 0) FROM \
+              (SELECT o_w_id, o_d_id, sum(o_ol_cnt)::bigint AS counts FROM orders GROUP BY o_w_id, o_d_id) AS o FULL JOIN \
+              (SELECT ol_w_id, ol_d_id, count(*) AS lines FROM order_line GROUP BY ol_w_id, ol_d_id) AS l \
+              ON ol_w_id = o_w_id AND ol_d_id = o_d_id WHERE coalesce(counts, 0) <> coalesce(lines, 0)",
+        says: "warehouse {}, district {}: orders count {} lines, there are {}",
+    },
+    Forbidden {
+        rule: Invariant::C5,
+        sql: "SELECT o_w_id, o_d_id, o_id, o_carrier_id, (no_o_id IS NOT NULL)::integer FROM orders LEFT JOIN new_order \
+              ON no_w_id = o_w_id AND no_d_id = o_d_id AND no_o_id = o_id \
+              WHERE (o_carrier_id IS NULL) <> (no_o_id IS NOT NULL)",
+        says: "warehouse {}, district {}, order {}: carrier {}, rows of new_order {}",
+    },
+    Forbidden {
+        rule: Invariant::C5,
+        sql: "SELECT no_w_id, no_d_id, no_o_id FROM new_order LEFT JOIN orders \
+              ON o_w_id = no_w_id AND o_d_id = no_d_id AND o_id = no_o_id WHERE o_id IS NULL",
+        says: "warehouse {}, district {}, order {}: in new_order, but there is no such order",
+    },
+    Forbidden {
+        rule: Invariant::C6,
+        sql: "SELECT coalesce(o_w_id, ol_w_id), coalesce(o_d_id, ol_d_id), coalesce(o_id, ol_o_id), o_ol_cnt, \
+              coalesce(lines, 0) FROM orders FULL JOIN \
+              (SELECT ol_w_id, ol_d_id, ol_o_id, count(*) AS lines FROM order_line GROUP BY ol_w_id, ol_d_id, ol_o_id) \
+              AS l ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id \
+              WHERE o_ol_cnt IS NULL OR o_ol_cnt <> coalesce(lines, 0)",
+        says: "warehouse {}, district {}, order {}: O_OL_CNT {}, {} lines",
+    },
+    Forbidden {
+        rule: Invariant::C7,
+        sql: "SELECT ol_w_id, ol_d_id, ol_o_id, max(o_carrier_id), count(*) FROM order_line JOIN orders \
+              ON o_w_id = ol_w_id AND o_d_id = ol_d_id AND o_id = ol_o_id \
+              WHERE (ol_delivery_d IS NULL) <> (o_carrier_id IS NULL) GROUP BY ol_w_id, ol_d_id, ol_o_id",
+        says: "warehouse {}, district {}, order {}: carrier {}, but not so {} of its lines",
+    },
+    Forbidden {
+        rule: Invariant::C8,
+        sql: "SELECT w_id, w_ytd, coalesce(paid, 0) FROM warehouse LEFT JOIN \
+              (SELECT h_w_id, sum(h_amount)::bigint AS paid FROM history GROUP BY h_w_id) AS h ON h_w_id = w_id \
+              WHERE w_ytd <> coalesce(paid, 0)",
+        says: "warehouse {}: W_YTD {}, history {} (cents)",
+    },
+    Forbidden {
+        rule: Invariant::C9,
+        sql: "SELECT d_w_id, d_id, d_ytd, coalesce(paid, 0) FROM district LEFT JOIN \
+              (SELECT h_w_id, h_d_id, sum(h_amount)::bigint AS paid FROM history GROUP BY h_w_id, h_d_id) AS h \
+              ON h_w_id = d_w_id AND h_d_id = d_id WHERE d_ytd <> coalesce(paid, 0)",
+        says: "warehouse {}, district {}: D_YTD {}, history {} (cents)",
+    },
+    Forbidden {
+        rule: Invariant::C10,
+        sql: "SELECT c_w_id, c_d_id, c_id, c_balance, coalesce(delivered, 0), coalesce(paid, 0) FROM customer LEFT JOIN \
+              (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount)::bigint AS delivered FROM orders JOIN order_line \
+              ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id WHERE ol_delivery_d IS NOT NULL \
+              GROUP BY o_w_id, o_d_id, o_c_id) AS o ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id LEFT JOIN \
+              (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount)::bigint AS paid FROM history \
+              GROUP BY h_c_w_id, h_c_d_id, h_c_id) AS h ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id \
+              WHERE c_balance <> coalesce(delivered, 0) - coalesce(paid, 0)",
+        says: "warehouse {}, district {}, customer {}: C_BALANCE {}, delivered {}, paid {} (cents)",
+    },
+    Forbidden {
+        rule: Invariant::C11,
+        sql: "SELECT o_w_id, o_d_id, orders, coalesce(new_orders, 0), carriers FROM \
+              (SELECT o_w_id, o_d_id, count(*) AS orders, count(o_carrier_id) AS carriers FROM orders \
+              GROUP BY o_w_id, o_d_id) AS o LEFT JOIN \
+              (SELECT no_w_id, no_d_id, count(*) AS new_orders FROM new_order GROUP BY no_w_id, no_d_id) AS n \
+              ON no_w_id = o_w_id AND no_d_id = o_d_id WHERE orders - coalesce(new_orders, 0) <> carriers",
+        says: "warehouse {}, district {}: {} orders, {} of them new, but {} have a carrier",
+    },
+    Forbidden {
+        rule: Invariant::C12,
+        sql: "SELECT c_w_id, c_d_id, c_id, c_balance, c_ytd_payment, coalesce(delivered, 0) FROM customer LEFT JOIN \
+              (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount)::bigint AS delivered FROM orders JOIN order_line \
+              ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id WHERE ol_delivery_d IS NOT NULL \
+              GROUP BY o_w_id, o_d_id, o_c_id) AS o ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id \
+              WHERE c_balance + c_ytd_payment <> coalesce(delivered, 0)",
+        says: "warehouse {}, district {}, customer {}: C_BALANCE {}, C_YTD_PAYMENT {}, delivered {} (cents)",
+    },
+    Forbidden {
+        rule: Invariant::RowCounts,
+        sql: "SELECT w, warehouses, districts, customers, stock FROM generate_series(1, :warehouses) AS g (w) LEFT JOIN \
+              (SELECT w_id, count(*) AS warehouses FROM warehouse GROUP BY w_id) AS a ON w_id = w LEFT JOIN \
+              (SELECT d_w_id, count(*) AS districts FROM district GROUP BY d_w_id) AS b ON d_w_id = w LEFT JOIN \
+              (SELECT c_w_id, count(*) AS customers FROM customer GROUP BY c_w_id) AS c ON c_w_id = w LEFT JOIN \
+              (SELECT s_w_id, count(*) AS stock FROM stock GROUP BY s_w_id) AS d ON s_w_id = w \
+              WHERE warehouses IS NULL OR coalesce(districts, 0) <> :districts \
+              OR coalesce(customers, 0) <> :districts * :customers OR coalesce(stock, 0) <> :items",
+        says: "warehouse {}: {} rows of its own, {} districts, {} customers, {} rows of stock",
+    },
+    Forbidden {
+        rule: Invariant::RowCounts,
+        sql: "SELECT count(*), :items FROM item HAVING count(*) <> :items",
+        says: "{} rows of item, expected {}",
+    },
+    Forbidden {
+        rule: Invariant::OrdersDense,
+        sql: "SELECT o_w_id, o_d_id, min(o_id), max(o_id), count(*) FROM orders GROUP BY o_w_id, o_d_id \
+              HAVING min(o_id) <> 1 OR max(o_id) <> count(*)",
+        says: "warehouse {}, district {}: orders {} to {}, but {} rows",
+    },
+    Forbidden {
+        rule: Invariant::Payments,
+        sql: "SELECT c_w_id, c_d_id, c_id, c_payment_cnt, coalesce(payments, 0) FROM customer LEFT JOIN \
+              (SELECT h_c_w_id, h_c_d_id, h_c_id, count(*) AS payments FROM history GROUP BY h_c_w_id, h_c_d_id, h_c_id) \
+              AS h ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id \
+              WHERE c_payment_cnt <> coalesce(payments, 0)",
+        says: "warehouse {}, district {}, customer {}: C_PAYMENT_CNT {}, history {}",
+    },
+    Forbidden {
+        rule: Invariant::Deliveries,
+        sql: "SELECT c_w_id, c_d_id, c_id, c_delivery_cnt, coalesce(deliveries, 0) FROM customer LEFT JOIN \
+              (SELECT o_w_id, o_d_id, o_c_id, count(*) AS deliveries FROM orders \
+              WHERE o_carrier_id IS NOT NULL AND o_id > :delivered GROUP BY o_w_id, o_d_id, o_c_id) AS o \
+              ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id WHERE c_delivery_cnt <> coalesce(deliveries, 0)",
+        says: "warehouse {}, district {}, customer {}: C_DELIVERY_CNT {}, delivered orders {}",
+    },
+    Forbidden {
+        rule: Invariant::StockRange,
+        sql: "SELECT s_w_id, s_i_id, s_quantity FROM stock WHERE s_quantity < 10 OR s_quantity > 100",
+        says: "warehouse {}, item {}: quantity {}",
+    },
+    Forbidden {
+        rule: Invariant::StockSums,
+        sql: "SELECT s_w_id, ytd, orders, remote, coalesce(sold, 0), coalesce(lines, 0), coalesce(others, 0) FROM \
+              (SELECT s_w_id, sum(s_ytd)::bigint AS ytd, sum(s_order_cnt)::bigint AS orders, \
+              sum(s_remote_cnt)::bigint AS remote FROM stock GROUP BY s_w_id) AS s LEFT JOIN \
+              (SELECT ol_supply_w_id, sum(ol_quantity)::bigint AS sold, count(*) AS lines, \
+              sum((ol_supply_w_id <> ol_w_id)::integer)::bigint AS others FROM order_line WHERE ol_o_id > :customers \
+              GROUP BY ol_supply_w_id) AS l ON ol_supply_w_id = s_w_id \
+              WHERE ytd <> coalesce(sold, 0) OR orders <> coalesce(lines, 0) OR remote <> coalesce(others, 0)",
+        says: "warehouse {}: stock says {} sold in {} lines, {} of them remote; lines say {} in {}, {} remote",
+    },
+];
+
+impl Forbidden {
+    /// The query with its numbers: how many rows break the rule, then the first of them.
+    fn query(&self, loaded: &Loaded) -> String {
+        let scale = &loaded.scale;
+        let mut sql = self.sql.to_owned();
+        for (name, number) in [
+            (":warehouses", loaded.warehouses),
+            (":districts", u32::from(scale.districts)),
+            (":delivered", scale.delivered()),
+            (":customers", scale.customers),
+            (":items", scale.items),
+        ] {
+            sql = sql.replace(name, &number.to_string());
+        }
+        let columns: Vec<String> = (2..2 + self.says.matches("{}").count()).map(|at| at.to_string()).collect();
+        format!("SELECT count(*) OVER (), v.* FROM ({sql}) AS v ORDER BY {} LIMIT {SHOWN}", columns.join(", "))
+    }
+
+    /// A row in words.
+    fn tell(&self, values: &[Option<i64>]) -> String {
+        let mut text = String::new();
+        let mut values = values.iter();
+        for (at, part) in self.says.split("{}").enumerate() {
+            if at > 0 {
+                match values.next() {
+                    Some(Some(value)) => text += &value.to_string(),
+                    _ => text += "none",
+                }
+            }
+            text += part;
+        }
+        text
+    }
+}
+
+/// Asks all queries over the connections that the configuration allows.
+pub(super) fn check(server: &Server, loaded: &Loaded, progress: &QueriesDone) -> Result<Audit, Error> {
+    let start = Instant::now();
+    let wanted = server.config().connections.min(FORBIDDEN.len());
+    let connections = (0..wanted).map(|_| server.connect(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;
+    let next = AtomicUsize::new(0);
+    let answers = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for connection in &connections {
+            scope.spawn(|| {
+                while let Some(forbidden) = FORBIDDEN.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if interrupt::requested() {
+                        return;
+                    }
+                    let answer = ask(connection, forbidden, loaded);
+                    answers.lock().unwrap_or_else(PoisonError::into_inner).push((forbidden, answer));
+                    progress.0.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let interrupted = interrupt::requested();
+    let mut findings = Violations::new();
+    let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+    answers.sort_by_key(|(forbidden, _)| (forbidden.rule as u8, forbidden.says));
+    for (forbidden, answer) in answers {
+        let (times, first) = answer.map_err(|error| server.failed(error))?;
+        findings.add_counted(forbidden.rule, times, first);
+    }
+    let rows = match connections.first() {
+        Some(connection) if !interrupted => count(connection).map_err(|error| server.failed(error))?,
+        _ => RowCounts::default(),
+    };
+    let asked = Invariant::WITHOUT_INDEXES;
+    Ok(Audit { findings, asked, rows, seconds: start.elapsed().as_secs_f64(), interrupted })
+}
+
+/// How often a rule is broken, and where first.
+fn ask(connection: &Connection, forbidden: &Forbidden, loaded: &Loaded) -> Result<(u64, Vec<String>), PgError> {
+    let rows = connection.query(&forbidden.query(loaded), &[])?;
+    let mut times = 0;
+    let mut first = Vec::new();
+    for row in &rows {
+        let values = (0..row.len()).map(|at| number(connection, row, at)).collect::<Result<Vec<_>, _>>()?;
+        times = values[0].unwrap_or(0).max(0) as u64;
+        first.push(forbidden.tell(&values[1..]));
+    }
+    Ok((times, first))
+}
+
+fn number(connection: &Connection, row: &Row, at: usize) -> Result<Option<i64>, PgError> {
+    let failed = |error| connection.error(error, None);
+    match *row.columns()[at].type_() {
+        Type::INT2 => Ok(row.try_get::<_, Option<i16>>(at).map_err(failed)?.map(i64::from)),
+        Type::INT4 => Ok(row.try_get::<_, Option<i32>>(at).map_err(failed)?.map(i64::from)),
+        _ => row.try_get(at).map_err(failed),
+    }
+}
+
+/// Rows of the nine tables.
+fn count(connection: &Connection) -> Result<RowCounts, PgError> {
+    let mut rows = RowCounts::default();
+    for (id, count) in TableId::ALL.into_iter().zip(&mut rows) {
+        let found = connection.query(&format!("SELECT count(*) FROM {}", table(id).name), &[])?;
+        if let Some(row) = found.first() {
+            *count = number(connection, row, 0)?.unwrap_or(0) as u64;
+        }
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_but_those_of_indexes_is_asked_and_says_its_columns() {
+        for &rule in Invariant::WITHOUT_INDEXES {
+            assert!(FORBIDDEN.iter().any(|forbidden| forbidden.rule == rule), "{}", rule.name());
+        }
+        for forbidden in FORBIDDEN {
+            let text = forbidden.tell(&[Some(1), Some(2), None, Some(4), Some(5), Some(6), Some(7)]);
+            assert!(!text.contains('{'), "{text}");
+        }
+        let c2 = &FORBIDDEN[1];
+        assert_eq!(
+            c2.tell(&[Some(3), Some(7), Some(3413), Some(3411)]),
+            "warehouse 3, district 7: next order 3413, largest order 3411"
+        );
+    }
+}

@@ -1,0 +1,312 @@
+//! A server, and connections to it. Each connection belongs to one thread, which drives it while it waits for an answer: an
+//! answer wakes the thread that wants it, and no other.
+
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::{Client, Config, NoTls, Row, SimpleQueryMessage};
+
+use super::dialect::Dialect;
+use super::error::{PgError, chain};
+use super::password::password;
+use super::url::Url;
+use crate::workload::error::Error;
+use crate::workload::schema::TableId;
+use crate::workload::settings::{Durability, Isolation};
+
+/// Where everything of this program lies, apart from what a database has besides.
+pub(super) const SCHEMA: &str = "tpcc";
+
+/// How long a server may take to answer a connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// How a server is used.
+#[derive(Clone, Debug)]
+pub(crate) struct RemoteConfig {
+    /// Where it is.
+    pub(crate) url: Url,
+    /// Whose SQL it speaks.
+    pub(crate) dialect: Dialect,
+    /// Connections at once.
+    pub(crate) connections: usize,
+    /// When a commit is answered.
+    pub(crate) durability: Durability,
+    /// Isolation of all five transactions.
+    pub(crate) isolation: Isolation,
+}
+
+impl RemoteConfig {
+    /// As it stands in messages: "127.0.0.1:5432".
+    pub(crate) fn server(&self) -> String {
+        let port = self.url.port(self.dialect);
+        if self.url.host.contains(':') {
+            format!("[{}]:{port}", self.url.host)
+        } else {
+            format!("{}:{port}", self.url.host)
+        }
+    }
+
+    /// Server and database: "127.0.0.1:5432/bank".
+    pub(crate) fn shown(&self) -> String {
+        format!("{}/{}", self.server(), self.url.database)
+    }
+
+    /// A command to type about it, as [`crate::workload::error::command`] has it for a directory.
+    pub(crate) fn command(&self, name: &str, more: &str) -> String {
+        let space = if more.is_empty() { "" } else { " " };
+        let dialect = match self.dialect {
+            Dialect::Postgres => String::new(),
+            dialect => format!(" --sql-dialect {}", dialect.name()),
+        };
+        format!("'tpcc {name} --engine {}{dialect}{space}{more}'", self.url)
+    }
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// The five transactions.
+    Terminal,
+    /// Statements on whole tables.
+    Tables,
+}
+
+/// A server that has answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    config: RemoteConfig,
+    /// [`RemoteConfig::server`].
+    name: String,
+    login: Config,
+    /// As it calls itself: "PostgreSQL 15.6 (Debian ..) on ..".
+    version: String,
+}
+
+impl Server {
+    /// Connects once, and holds the server against what is needed.
+    pub(crate) fn reach(config: &RemoteConfig) -> Result<(Server, Connection), Error> {
+        let (url, port) = (&config.url, config.url.port(config.dialect));
+        let mut login = Config::new();
+        login.user(&url.user).dbname(&url.database).port(port).connect_timeout(CONNECT_WITHIN);
+        login.application_name("tpcc");
+        match url.host.starts_with('/') {
+            true => login.host_path(&url.host),
+            false => login.host(&url.host),
+        };
+        if let Some(password) = password(url, port)? {
+            login.password(password);
+        }
+        let name = config.server();
+        let mut server = Server { config: config.clone(), name, login, version: String::new() };
+        let connection = server.connect(Purpose::Tables)?;
+        let text = |sql| connection.text(sql).map_err(|error| server.failed(error));
+        let (version, number) = (text("SELECT version()")?, text("SHOW server_version_num")?);
+        server.fits(&version, number.parse().unwrap_or(0))?;
+        server.version = version;
+        Ok((server, connection))
+    }
+
+    fn fits(&self, version: &str, number: u32) -> Result<(), Error> {
+        let (asked, found) = (self.config.dialect, Dialect::of(version));
+        let short = version.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        if asked != found {
+            return Err(Error::failed(format!(
+                "{}: is {short}, not a server of the dialect {}",
+                self.name,
+                asked.name()
+            ))
+            .help(format!("pass --sql-dialect {}", found.name())));
+        }
+        let (least, needed) = asked.least_version();
+        if number < least {
+            return Err(Error::failed(format!("{}: is {short}; version {needed} or newer is needed", self.name))
+                .help("name a newer server with --engine"));
+        }
+        Ok(())
+    }
+
+    /// How it is used.
+    pub(crate) fn config(&self) -> &RemoteConfig {
+        &self.config
+    }
+
+    /// As it calls itself, the first two words: "PostgreSQL 15.6".
+    pub(crate) fn version(&self) -> String {
+        self.version.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+    }
+
+    /// As it stands in messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Another connection, or why there is none and what to do.
+    pub(super) fn connect(&self, purpose: Purpose) -> Result<Connection, Error> {
+        self.try_connect(purpose).map_err(|Unconnected { said, help }| {
+            let error = Error::failed(format!("{}: {said}", self.name));
+            if help.is_empty() { error } else { error.help(help) }
+        })
+    }
+
+    /// As [`Self::connect`], with the reason alone.
+    pub(super) fn try_connect(&self, purpose: Purpose) -> Result<Connection, Unconnected> {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| Unconnected {
+            said: format!("no more connections can be driven: {error}"),
+            help: "pass a smaller --connections".to_owned(),
+        })?;
+        let client = runtime.block_on(async {
+            let (client, link) = self.login.connect(NoTls).await?;
+            tokio::spawn(async {
+                // A statement that waits for an answer gets the reason.
+                let _ = link.await;
+            });
+            Ok(client)
+        });
+        let client = client.map_err(|error| self.unconnected(&error))?;
+        let connection = Connection { runtime, client, server: self.name.clone() };
+        let mut settings = vec![format!("SET search_path = {SCHEMA}")];
+        if purpose == Purpose::Terminal {
+            let level = self.config.isolation.name().replace('-', " ");
+            settings.push(format!("SET default_transaction_isolation = '{level}'"));
+            if self.config.dialect.has_async_commit() {
+                settings.push(match self.config.durability {
+                    Durability::Async => "SET synchronous_commit = off".to_owned(),
+                    // What the server does beyond its own disk is for its administrator.
+                    Durability::Sync => "SELECT set_config('synchronous_commit', 'on', false) \
+                                         WHERE current_setting('synchronous_commit') = 'off'"
+                        .to_owned(),
+                });
+            }
+            settings.extend(self.config.dialect.terminal_settings().iter().map(|&setting| setting.to_owned()));
+        }
+        connection
+            .batch(&settings.join("; "))
+            .map_err(|error| Unconnected { said: format!("refuses a setting: {error}"), help: String::new() })?;
+        Ok(connection)
+    }
+
+    fn unconnected(&self, error: &tokio_postgres::Error) -> Unconnected {
+        let password = "set PGPASSWORD, or write a line into ~/.pgpass (or the file of PGPASSFILE)";
+        let said = chain(error);
+        let (said, help) = match error.as_db_error() {
+            Some(refused) => {
+                let message = refused.message();
+                let help = match refused.code().code() {
+                    "28P01" => password.to_owned(),
+                    "28000" if message.contains("no encryption") => {
+                        "connections are not encrypted here; lead one through a tunnel (ssh -L, stunnel)".to_owned()
+                    }
+                    "3D000" => format!("create it with 'createdb {}', or name another", self.config.url.database),
+                    "53300" => "pass a smaller --connections, or raise max_connections of the server".to_owned(),
+                    _ => String::new(),
+                };
+                (format!("refuses {}: {message}", self.config.url.user), help)
+            }
+            None if said.contains("password missing") => ("asks for a password".to_owned(), password.to_owned()),
+            None => (format!("no server answers there: {said}"), "start it, or name another with --engine".to_owned()),
+        };
+        Unconnected { said, help }
+    }
+
+    /// An error of a command that is no transaction.
+    pub(super) fn failed(&self, error: PgError) -> Error {
+        let help = match error.code() {
+            Some("42501") => "let an owner of the database grant what is missing, or connect as such a user",
+            Some("53100") => "make room on the server's disk; 'tpcc load --replace' then begins anew",
+            Some("40P01" | "55P03") => "another command works on this schema; wait for its end",
+            _ => return Error::failed(error.to_string()),
+        };
+        Error::failed(error.to_string()).help(help)
+    }
+}
+
+/// Why there is no connection.
+pub(super) struct Unconnected {
+    /// Follows the server's name.
+    pub(super) said: String,
+    /// What to do; may be empty.
+    pub(super) help: String,
+}
+
+/// A connection, and what drives it.
+pub(crate) struct Connection {
+    runtime: Runtime,
+    pub(super) client: Client,
+    server: String,
+}
+
+impl Connection {
+    /// Drives the connection until `work` is done.
+    pub(super) fn wait<F: Future>(&self, work: F) -> F::Output {
+        self.runtime.block_on(work)
+    }
+
+    /// As [`PgError::of`], of this server.
+    pub(super) fn error(&self, error: tokio_postgres::Error, table: Option<TableId>) -> PgError {
+        PgError::of(&self.server, error, table)
+    }
+
+    /// An answer that was not asked for.
+    pub(super) fn unexpected(&self, what: impl Into<String>) -> PgError {
+        PgError::Unexpected { server: self.server.clone(), what: what.into() }
+    }
+
+    /// Statements without parameters and results, separated by semicolons.
+    pub(super) fn batch(&self, sql: &str) -> Result<(), PgError> {
+        self.wait(self.client.batch_execute(sql)).map_err(|error| self.error(error, None))
+    }
+
+    /// A statement with results, prepared for once.
+    pub(super) fn query(
+        &self,
+        sql: &str,
+        parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
+    ) -> Result<Vec<Row>, PgError> {
+        self.wait(self.client.query(sql, parameters)).map_err(|error| self.error(error, None))
+    }
+
+    /// The first column of the first row, as text.
+    pub(super) fn text(&self, sql: &str) -> Result<String, PgError> {
+        let all = self.wait(self.client.simple_query(sql)).map_err(|error| self.error(error, None))?;
+        let first = all.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        first.ok_or_else(|| self.unexpected(format!("'{sql}' gave nothing")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(url: &str, dialect: Dialect) -> RemoteConfig {
+        RemoteConfig {
+            url: url.parse().unwrap(),
+            dialect,
+            connections: 1,
+            durability: Durability::Sync,
+            isolation: Isolation::Serializable,
+        }
+    }
+
+    #[test]
+    fn a_server_is_named_by_host_and_port() {
+        assert_eq!(config("postgres://me@h/x", Dialect::Postgres).shown(), "h:5432/x");
+        assert_eq!(config("postgres://me@[::1]/x", Dialect::Cockroach).server(), "[::1]:26257");
+        let command = config("postgres://me@h:1/x", Dialect::Yugabyte).command("load", "--replace");
+        assert_eq!(command, "'tpcc load --engine postgres://me@h:1/x --sql-dialect yugabyte --replace'");
+    }
+
+    #[test]
+    fn another_dialect_and_an_old_version_are_refused() {
+        let config = config("postgres://me@h/x", Dialect::Postgres);
+        let name = config.server();
+        let server = Server { config, name, login: Config::new(), version: String::new() };
+        assert!(server.fits("PostgreSQL 15.6 on x86_64", 150_006).is_ok());
+        let old = server.fits("PostgreSQL 9.6.24 on x86_64", 90_624).unwrap_err().to_string();
+        assert!(old.contains("h:5432: is PostgreSQL 9.6.24; version 14 or newer is needed"), "{old}");
+        let other = server.fits("CockroachDB CCL v23.1.11", 130_000).unwrap_err().to_string();
+        assert!(other.contains("pass --sql-dialect cockroach"), "{other}");
+    }
+}

@@ -1,0 +1,141 @@
+//! Everything in which servers that speak the protocol differ, in one place. All other statements are the same for all.
+
+use clap::ValueEnum;
+
+/// Whose SQL it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum Dialect {
+    Postgres,
+    Cockroach,
+    Yugabyte,
+}
+
+impl Dialect {
+    /// As typed and as printed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Dialect::Postgres => "postgres",
+            Dialect::Cockroach => "cockroach",
+            Dialect::Yugabyte => "yugabyte",
+        }
+    }
+
+    /// The port that such a server usually has.
+    pub(crate) fn port(self) -> u16 {
+        match self {
+            Dialect::Postgres => 5_432,
+            Dialect::Cockroach => 26_257,
+            Dialect::Yugabyte => 5_433,
+        }
+    }
+
+    /// Which dialect a server speaks that answers `SELECT version()` so.
+    pub(crate) fn of(version: &str) -> Dialect {
+        match version {
+            other if other.contains("CockroachDB") => Dialect::Cockroach,
+            other if other.contains("-YB-") => Dialect::Yugabyte,
+            _ => Dialect::Postgres,
+        }
+    }
+
+    /// The least `server_version_num` that is enough, and its name. The others imitate a version of PostgreSQL.
+    pub(crate) fn least_version(self) -> (u32, &'static str) {
+        match self {
+            Dialect::Postgres => (140_000, "14"),
+            Dialect::Cockroach => (130_000, "13 (CockroachDB 22.2)"),
+            Dialect::Yugabyte => (110_200, "11.2 (YugabyteDB 2.18)"),
+        }
+    }
+
+    /// Whether a commit may be answered before it is durable (`synchronous_commit`).
+    pub(crate) fn has_async_commit(self) -> bool {
+        self == Dialect::Postgres
+    }
+
+    /// Whether the server says how many bytes a table has.
+    pub(crate) fn tells_sizes(self) -> bool {
+        self != Dialect::Cockroach
+    }
+
+    /// What a terminal's session is set to, beside isolation and durability.
+    ///
+    /// Tables of one page would be scanned whole, and a serializable scan of a table conflicts with every writer of it; so
+    /// rows are found by index. Plans are made once, not for each set of parameters.
+    pub(crate) fn terminal_settings(self) -> &'static [&'static str] {
+        match self {
+            Dialect::Postgres | Dialect::Yugabyte => {
+                &["SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off", "SET jit = off"]
+            }
+            Dialect::Cockroach => &[],
+        }
+    }
+
+    /// Of a text column: bytes are compared, as in every engine of this program.
+    pub(crate) fn collation(self) -> &'static str {
+        match self {
+            Dialect::Postgres | Dialect::Yugabyte => " COLLATE \"C\"",
+            // Compares bytes unless told otherwise.
+            Dialect::Cockroach => "",
+        }
+    }
+
+    /// Whether rows are loaded before their table has its keys: that is quicker where keys can be added later.
+    pub(crate) fn keys_after_rows(self) -> bool {
+        self == Dialect::Postgres
+    }
+
+    /// The columns of a primary key or an index. Where the first column would be hashed, ranges need it said that it is not.
+    pub(crate) fn key_columns(self, columns: &[&str]) -> String {
+        match self {
+            Dialect::Postgres | Dialect::Cockroach => columns.join(", "),
+            Dialect::Yugabyte => columns.iter().map(|column| format!("{column} ASC")).collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    /// Room that pages of a table keep, so that a row's new version lies beside the old one.
+    pub(crate) fn storage_of(self, fillfactor: u8) -> String {
+        match self {
+            Dialect::Postgres if fillfactor < 100 => format!(" WITH (fillfactor = {fillfactor})"),
+            _ => String::new(),
+        }
+    }
+
+    /// What a finished table gets, so that plans know how large it is.
+    pub(crate) fn after_load(self, table: &str) -> String {
+        match self {
+            Dialect::Postgres => format!("VACUUM (ANALYZE) {table}"),
+            Dialect::Cockroach | Dialect::Yugabyte => format!("ANALYZE {table}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_known_by_its_version() {
+        for (version, dialect) in [
+            ("PostgreSQL 15.6 (Debian 15.6-0+deb12u1) on x86_64-pc-linux-gnu", Dialect::Postgres),
+            ("CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu, built 2023/09/27)", Dialect::Cockroach),
+            ("PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu", Dialect::Yugabyte),
+        ] {
+            assert_eq!(Dialect::of(version), dialect, "{version}");
+        }
+    }
+
+    #[test]
+    fn dialects_differ_where_servers_do() {
+        let columns = ["d_w_id", "d_id"];
+        assert_eq!(Dialect::Postgres.key_columns(&columns), "d_w_id, d_id");
+        assert_eq!(Dialect::Yugabyte.key_columns(&columns), "d_w_id ASC, d_id ASC");
+        assert_eq!(Dialect::Postgres.storage_of(80), " WITH (fillfactor = 80)");
+        assert_eq!(Dialect::Postgres.storage_of(100), "");
+        assert_eq!(Dialect::Cockroach.storage_of(80), "");
+        assert!(Dialect::Cockroach.terminal_settings().is_empty() && Dialect::Cockroach.collation().is_empty());
+        assert!(Dialect::Postgres.after_load("item").starts_with("VACUUM"));
+        assert_eq!(Dialect::Yugabyte.after_load("item"), "ANALYZE item");
+        assert_eq!((Dialect::Cockroach.port(), Dialect::Yugabyte.port()), (26_257, 5_433));
+        assert!(Dialect::Postgres.has_async_commit() && !Dialect::Cockroach.has_async_commit());
+    }
+}

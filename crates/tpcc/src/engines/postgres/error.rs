@@ -1,0 +1,153 @@
+//! What a server can say against a statement, and what it means for the transaction.
+
+use std::error::Error as _;
+
+use tokio_postgres::error::DbError;
+
+use crate::workload::abort::{Abort, AbortCause, EngineError};
+use crate::workload::schema::TableId;
+
+/// Why a statement failed. Each names the server.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PgError {
+    /// The server refused it.
+    #[error("{server}: {}{message} (SQLSTATE {code})", on(.table))]
+    Refused {
+        /// Which.
+        server: String,
+        /// SQLSTATE.
+        code: String,
+        /// In its words.
+        message: String,
+        /// The table of the statement.
+        table: Option<TableId>,
+    },
+    /// The connection has ended.
+    #[error("{server}: the connection was lost: {why}")]
+    Lost {
+        /// Which.
+        server: String,
+        /// As far as it is known.
+        why: String,
+    },
+    /// The connection has ended, and there is no other.
+    #[error("{server}: went away in the middle of the run ({lost}), and did not come back within {tried_s} s ({why})")]
+    Gone {
+        /// Which.
+        server: String,
+        /// How the connection ended.
+        lost: String,
+        /// Seconds in which another was tried for.
+        tried_s: u64,
+        /// What was said last.
+        why: String,
+    },
+    /// It answered what was not asked for.
+    #[error("{server}: {what}; is its schema tpcc of this version of the program?")]
+    Unexpected {
+        /// Which.
+        server: String,
+        /// What.
+        what: String,
+    },
+}
+
+fn on(table: &Option<TableId>) -> String {
+    table.map_or(String::new(), |table| format!("{}: ", table.name()))
+}
+
+impl PgError {
+    /// What the client library says, of a statement on `table`.
+    pub(super) fn of(server: &str, error: tokio_postgres::Error, table: Option<TableId>) -> PgError {
+        let server = server.to_owned();
+        match error.as_db_error() {
+            Some(refused) if ends_connection(refused.code().code()) => PgError::Lost { server, why: said(refused) },
+            Some(refused) => {
+                PgError::Refused { server, code: refused.code().code().to_owned(), message: said(refused), table }
+            }
+            None if error.is_closed() || is_io(&error) => PgError::Lost { server, why: chain(&error) },
+            None => PgError::Unexpected { server, what: chain(&error) },
+        }
+    }
+
+    /// SQLSTATE, where the server gave one.
+    pub(super) fn code(&self) -> Option<&str> {
+        if let PgError::Refused { code, .. } = self { Some(code) } else { None }
+    }
+}
+
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    error.source().is_some_and(|source| source.is::<std::io::Error>())
+}
+
+/// Class 08, shutdowns and crashes.
+fn ends_connection(code: &str) -> bool {
+    code.starts_with("08") || matches!(code, "57P01" | "57P02" | "57P03" | "57P05")
+}
+
+fn said(refused: &DbError) -> String {
+    let detail = refused.detail().map_or(String::new(), |detail| format!("; {}", line(detail)));
+    format!("{}{detail}", line(refused.message()))
+}
+
+/// One line of it.
+fn line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// An error and what caused it, in a line.
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = line(&error.to_string());
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = line(&error.to_string());
+        if !text.contains(&next) {
+            text += &format!(": {next}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+impl EngineError for PgError {
+    fn abort(&self) -> Option<Abort> {
+        match self {
+            PgError::Refused { code, table, .. } => {
+                let cause = match code.as_str() {
+                    "40001" => AbortCause::Serialization,
+                    "40P01" => AbortCause::Deadlock,
+                    "55P03" => AbortCause::Timeout,
+                    // Whether it has committed is not known.
+                    "40003" => AbortCause::Connection,
+                    _ => return None,
+                };
+                Some(Abort { cause, table: *table })
+            }
+            PgError::Lost { .. } => Some(Abort { cause: AbortCause::Connection, table: None }),
+            PgError::Gone { .. } | PgError::Unexpected { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: &str) -> PgError {
+        let (server, message) = ("127.0.0.1:5432".to_owned(), "no".to_owned());
+        PgError::Refused { server, code: code.to_owned(), message, table: Some(TableId::Stock) }
+    }
+
+    #[test]
+    fn victims_run_again_and_others_end_the_run() {
+        let cause = |error: PgError| error.abort().map(|abort| abort.cause);
+        assert_eq!(cause(refused("40001")), Some(AbortCause::Serialization));
+        assert_eq!(cause(refused("40P01")), Some(AbortCause::Deadlock));
+        assert_eq!(cause(refused("23505")), None);
+        assert_eq!(refused("40001").abort().and_then(|abort| abort.table), Some(TableId::Stock));
+        let server = "127.0.0.1:5432".to_owned();
+        assert_eq!(cause(PgError::Lost { server, why: String::new() }), Some(AbortCause::Connection));
+        assert_eq!(refused("23505").to_string(), "127.0.0.1:5432: stock: no (SQLSTATE 23505)");
+        assert!(ends_connection("57P01") && ends_connection("08006") && !ends_connection("57014"));
+    }
+}

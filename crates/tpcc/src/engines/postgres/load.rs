@@ -1,0 +1,239 @@
+//! Fills the tables: threads make rows, connections copy them. A thread's rows of a table go out in chunks; whichever
+//! connection is free takes the next chunk and copies it as a transaction of its own.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::SinkExt;
+use zerocopy::IntoBytes;
+
+use super::columns::{Column, table};
+use super::connect::{Connection, Purpose, SCHEMA, Server};
+use super::error::PgError;
+use super::rows::Writer;
+use super::schema::{SchemaFound, create, finishing};
+use crate::workload::error::Error;
+use crate::workload::load::sink::{Append, AppendIndex, BulkSink};
+use crate::workload::load::{LoadEnd, Population, RowsDone, populate};
+use crate::workload::loaded::Loaded;
+use crate::workload::ops::Ops;
+use crate::workload::schema::tables::Meta;
+use crate::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef, TableId};
+use crate::workload::words::counted;
+
+/// Bytes of a chunk: many rows for one transaction, few enough that all connections are busy soon.
+const CHUNK: usize = 1 << 20;
+/// What a binary copy begins with, and the two words after it.
+const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
+/// What it ends with.
+const TRAILER: i16 = -1;
+
+/// Rows of a table on their way.
+struct Chunk {
+    table: TableId,
+    rows: Bytes,
+}
+
+/// Loads `plan` with `threads` threads that make rows; false when `progress` was cancelled.
+pub(super) fn load(
+    server: &Server,
+    connection: &Connection,
+    plan: &Population,
+    threads: usize,
+    progress: &RowsDone,
+) -> Result<bool, Error> {
+    let failed = |error| server.failed(error);
+    let config = server.config();
+    let shown = config.shown();
+    match SchemaFound::look(connection).map_err(failed)? {
+        SchemaFound::Empty => {}
+        SchemaFound::Whole(held) => {
+            let replace = config.command("load", &format!("--warehouses {} --replace", plan.warehouses));
+            let held = counted(held.warehouses.into(), "warehouse");
+            return Err(Error::failed(format!("{shown}: already holds {held}; nothing was changed"))
+                .help(format!("{replace} deletes that first; or name another database with --engine")));
+        }
+        // Says what it is and what to do.
+        SchemaFound::Incomplete | SchemaFound::OfOthers(_) => super::schema::open(server, connection).map(drop)?,
+    }
+    create(connection, config.dialect).map_err(failed)?;
+    let copiers = (0..config.connections).map(|_| server.connect(Purpose::Tables)).collect::<Result<Vec<_>, _>>()?;
+    if rows(&copiers, plan, threads, progress).map_err(failed)? == LoadEnd::Cancelled {
+        return Ok(false);
+    }
+    finish(server, &copiers).map_err(failed)?;
+    mark(connection, &plan.loaded()).map_err(failed)?;
+    Ok(true)
+}
+
+/// Says that the load is whole, last of all.
+fn mark(connection: &Connection, loaded: &Loaded) -> Result<(), PgError> {
+    connection.batch("BEGIN")?;
+    loaded.rows().iter().try_for_each(|(key, row)| Writer(connection).insert::<Meta>(key, row))?;
+    connection.batch("COMMIT")
+}
+
+/// Copies all rows.
+fn rows(copiers: &[Connection], plan: &Population, threads: usize, progress: &RowsDone) -> Result<LoadEnd, PgError> {
+    let (to, from) = sync_channel(copiers.len());
+    let from = Mutex::new(from);
+    let failure = Arc::new(Mutex::new(None));
+    let made = std::thread::scope(|scope| {
+        for copier in copiers {
+            let (from, failure) = (&from, Arc::clone(&failure));
+            scope.spawn(move || {
+                if let Err(error) = copy_all(copier, from) {
+                    failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    progress.cancel();
+                    // Chunks are still taken, so that no thread waits to be rid of one.
+                    while next(from).is_some() {}
+                }
+            });
+        }
+        let made = populate(plan, &Chunks { to: to.clone() }, threads, progress);
+        drop(to);
+        made
+    });
+    let failure = failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match failure {
+        Some(error) => Err(error),
+        // Chunks stay untaken only after a failure.
+        None => Ok(made.unwrap_or(LoadEnd::Cancelled)),
+    }
+}
+
+fn next(from: &Mutex<Receiver<Chunk>>) -> Option<Chunk> {
+    from.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+fn copy_all(copier: &Connection, from: &Mutex<Receiver<Chunk>>) -> Result<(), PgError> {
+    while let Some(chunk) = next(from) {
+        let table = table(chunk.table);
+        let sql = format!("COPY {SCHEMA}.{} ({}) FROM STDIN WITH BINARY", table.name, table.names());
+        copier
+            .wait(async {
+                let mut sink = Box::pin(copier.client.copy_in::<_, Bytes>(&sql).await?);
+                sink.send(chunk.rows).await?;
+                sink.as_mut().finish().await
+            })
+            .map_err(|error| copier.error(error, Some(chunk.table)))?;
+    }
+    Ok(())
+}
+
+/// Keys, indexes and statistics, the largest tables first, a table a connection at a time.
+fn finish(server: &Server, copiers: &[Connection]) -> Result<(), PgError> {
+    let mut tables = vec![TableId::OrderLine, TableId::Stock, TableId::Customer, TableId::Order];
+    tables.extend(TableId::ALL.into_iter().filter(|id| !tables.contains(id)).collect::<Vec<_>>());
+    tables.reverse();
+    let left = Mutex::new(tables);
+    let failure = Mutex::new(Ok(()));
+    std::thread::scope(|scope| {
+        for copier in copiers {
+            scope.spawn(|| {
+                let take = || left.lock().unwrap_or_else(PoisonError::into_inner).pop();
+                while let Some(id) = take() {
+                    let statements = finishing(id, server.config().dialect);
+                    if let Err(error) = statements.iter().try_for_each(|sql| copier.batch(sql)) {
+                        *failure.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    failure.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// No connection is left to copy; its own error says why.
+#[derive(Debug, thiserror::Error)]
+#[error("nobody copies rows any more")]
+struct NobodyCopies;
+
+/// Where rows become chunks.
+struct Chunks {
+    to: SyncSender<Chunk>,
+}
+
+impl BulkSink for Chunks {
+    type Error = NobodyCopies;
+    type Appender<'a, T: TableDef> = Rows<T>;
+    type IndexAppender<'a, I: IndexDef> = NoEntries;
+
+    fn table<T: TableDef>(&self) -> Result<Rows<T>, NobodyCopies> {
+        Ok(Rows { to: self.to.clone(), rows: begin(), table: std::marker::PhantomData })
+    }
+
+    fn index<I: IndexDef>(&self) -> Result<NoEntries, NobodyCopies> {
+        Ok(NoEntries)
+    }
+}
+
+fn begin() -> BytesMut {
+    let mut rows = BytesMut::with_capacity(CHUNK + 4096);
+    rows.put_slice(SIGNATURE);
+    rows
+}
+
+/// Rows of one table.
+struct Rows<T> {
+    to: SyncSender<Chunk>,
+    rows: BytesMut,
+    table: std::marker::PhantomData<T>,
+}
+
+impl<T: TableDef> Rows<T> {
+    fn send(&mut self) -> Result<(), NobodyCopies> {
+        let mut rows = std::mem::replace(&mut self.rows, begin());
+        rows.put_i16(TRAILER);
+        self.to.send(Chunk { table: T::TABLE, rows: rows.freeze() }).map_err(|_| NobodyCopies)
+    }
+}
+
+fn put(columns: &[Column], mut bytes: &[u8], out: &mut BytesMut) {
+    for (_, kind) in columns {
+        let (own, rest) = bytes.split_at(kind.width());
+        let at = out.len();
+        out.put_i32(-1);
+        if kind.encode(own, out) {
+            let len = (out.len() - at - 4) as i32;
+            out[at..at + 4].copy_from_slice(&len.to_be_bytes());
+        }
+        bytes = rest;
+    }
+}
+
+impl<T: TableDef> Append<T> for Rows<T> {
+    type Error = NobodyCopies;
+
+    fn push(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), NobodyCopies> {
+        let table = table(T::TABLE);
+        self.rows.put_i16(table.columns().count() as i16);
+        let mut encoded = [0; MAX_KEY];
+        key.write(&mut encoded[..T::Key::LEN]);
+        put(table.key, &encoded[..T::Key::LEN], &mut self.rows);
+        put(table.hot, row.hot.as_bytes(), &mut self.rows);
+        put(table.cold, row.cold.as_bytes(), &mut self.rows);
+        if self.rows.len() >= CHUNK { self.send() } else { Ok(()) }
+    }
+
+    fn finish(mut self) -> Result<(), NobodyCopies> {
+        if self.rows.len() > SIGNATURE.len() { self.send() } else { Ok(()) }
+    }
+}
+
+/// The server makes entries itself.
+struct NoEntries;
+
+impl<I: IndexDef> AppendIndex<I> for NoEntries {
+    type Error = NobodyCopies;
+
+    fn push(&mut self, _key: &I::Key) -> Result<(), NobodyCopies> {
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), NobodyCopies> {
+        Ok(())
+    }
+}

@@ -1,0 +1,176 @@
+//! Declares the tables, looks at what is there, and removes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::columns::{SqlTable, index, table};
+use super::connect::{Connection, SCHEMA, Server};
+use super::dialect::Dialect;
+use super::error::PgError;
+use super::rows::Reader;
+use crate::workload::error::Error;
+use crate::workload::loaded::Loaded;
+use crate::workload::schema::{IndexId, TableId};
+use crate::workload::words::counted;
+
+const INDEXES: [IndexId; 2] = [IndexId::CustomerByName, IndexId::OrderByCustomer];
+
+/// What a database holds in our schema.
+pub(super) enum SchemaFound {
+    /// Nothing.
+    Empty,
+    /// A finished load.
+    Whole(Loaded),
+    /// What is left of a load that was broken off.
+    Incomplete,
+    /// Relations that are not ours, or ours with other columns: what differs.
+    OfOthers(String),
+}
+
+impl SchemaFound {
+    /// Looks.
+    pub(super) fn look(connection: &Connection) -> Result<SchemaFound, PgError> {
+        let found = connection.query(
+            "SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = $1",
+            &[&SCHEMA],
+        )?;
+        let mut there: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for row in &found {
+            let text = |at| row.try_get::<_, String>(at).map_err(|error| connection.error(error, None));
+            there.entry(text(0)?).or_default().insert(text(1)?);
+        }
+        if there.is_empty() {
+            return Ok(SchemaFound::Empty);
+        }
+        let ours: BTreeMap<&str, &SqlTable> = TableId::ALL.map(|id| (table(id).name, table(id))).into();
+        for (name, columns) in &there {
+            let Some(table) = ours.get(name.as_str()) else {
+                return Ok(SchemaFound::OfOthers(format!("a table '{name}'")));
+            };
+            let wanted: BTreeSet<String> = table.columns().map(|(name, _)| (*name).to_owned()).collect();
+            if let Some(column) = columns.symmetric_difference(&wanted).next() {
+                let has = if wanted.contains(column) { "without" } else { "with" };
+                return Ok(SchemaFound::OfOthers(format!("a table '{name}' {has} a column '{column}'")));
+            }
+        }
+        if ours.keys().any(|name| !there.contains_key(*name)) {
+            return Ok(SchemaFound::Incomplete);
+        }
+        let loaded = Loaded::read(&mut Reader::new(connection))?;
+        Ok(loaded.map_or(SchemaFound::Incomplete, SchemaFound::Whole))
+    }
+}
+
+/// Opens what is there; none when nothing is.
+pub(super) fn open(server: &Server, connection: &Connection) -> Result<Option<Loaded>, Error> {
+    let config = server.config();
+    let shown = config.shown();
+    match SchemaFound::look(connection).map_err(|error| server.failed(error))? {
+        SchemaFound::Empty => Ok(None),
+        SchemaFound::Whole(loaded) => Ok(Some(loaded)),
+        SchemaFound::Incomplete => Err(Error::failed(format!("{shown}: incomplete load"))
+            .help(format!("{} deletes it and loads again", config.command("load", "--replace")))),
+        SchemaFound::OfOthers(what) => Err(others(&shown, &what)),
+    }
+}
+
+fn others(shown: &str, what: &str) -> Error {
+    Error::failed(format!("{shown}: its schema {SCHEMA} is not of this program (it has {what}); nothing was changed"))
+        .help("name another database with --engine")
+}
+
+/// Removes what is there, so that `warehouses` can be loaded. `consent` hears what goes if that is a whole database, and may
+/// refuse.
+pub(super) fn clear(
+    server: &Server,
+    connection: &Connection,
+    consent: &mut dyn FnMut(&str) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let failed = |error| server.failed(error);
+    let shown = server.config().shown();
+    match SchemaFound::look(connection).map_err(failed)? {
+        SchemaFound::Empty => return Ok(()),
+        SchemaFound::Incomplete => {}
+        SchemaFound::Whole(loaded) => {
+            let size = match server.config().dialect.tells_sizes() {
+                true => {
+                    let sql = format!(
+                        "SELECT ceil(sum(pg_total_relation_size(c.oid)) / 1048576)::bigint FROM pg_class c \
+                         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = '{SCHEMA}' AND c.relkind = 'r'"
+                    );
+                    format!(", {} MiB", connection.text(&sql).map_err(failed)?)
+                }
+                false => String::new(),
+            };
+            consent(&format!("{shown} holds {}{size}", counted(loaded.warehouses.into(), "warehouse")))?;
+        }
+        SchemaFound::OfOthers(what) => return Err(others(&shown, &what)),
+    }
+    let tables = TableId::ALL.map(|id| format!("{SCHEMA}.{}", table(id).name)).join(", ");
+    connection.batch(&format!("DROP TABLE IF EXISTS {tables}")).map_err(failed)
+}
+
+/// Declares all tables.
+pub(super) fn create(connection: &Connection, dialect: Dialect) -> Result<(), PgError> {
+    connection.batch(&format!("CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))?;
+    TableId::ALL.iter().try_for_each(|&id| connection.batch(&declaration(table(id), dialect)))
+}
+
+/// What makes a table's keys and indexes, if its declaration did not, and what a filled table gets besides.
+pub(super) fn finishing(id: TableId, dialect: Dialect) -> Vec<String> {
+    let sql = table(id);
+    let mut statements = Vec::new();
+    if sql.has_key && dialect.keys_after_rows() {
+        statements.push(format!("ALTER TABLE {} ADD {}", sql.name, primary_key(sql, dialect)));
+    }
+    for index in INDEXES.map(index).into_iter().filter(|index| index.table == id) {
+        let columns: Vec<&str> = index.key.iter().map(|(name, _)| *name).collect();
+        let columns = dialect.key_columns(&columns);
+        statements.push(format!("CREATE INDEX {} ON {} ({columns})", index.name, sql.name));
+    }
+    statements.push(dialect.after_load(sql.name));
+    statements
+}
+
+fn declaration(table: &SqlTable, dialect: Dialect) -> String {
+    let mut parts: Vec<String> = table
+        .columns()
+        .map(|(name, kind)| {
+            let collation = if kind.is_text() { dialect.collation() } else { "" };
+            let null = if kind.may_be_null() { "" } else { " NOT NULL" };
+            format!("{name} {}{collation}{null}", kind.sql())
+        })
+        .collect();
+    if table.has_key && !dialect.keys_after_rows() {
+        parts.push(primary_key(table, dialect));
+    }
+    format!("CREATE TABLE {SCHEMA}.{} ({}){}", table.name, parts.join(", "), dialect.storage_of(table.fillfactor))
+}
+
+fn primary_key(table: &SqlTable, dialect: Dialect) -> String {
+    let columns: Vec<&str> = table.key.iter().map(|(name, _)| *name).collect();
+    format!("PRIMARY KEY ({})", dialect.key_columns(&columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_declared_as_the_dialect_wants_it() {
+        let orders = table(TableId::NewOrder);
+        assert_eq!(
+            declaration(orders, Dialect::Cockroach),
+            "CREATE TABLE tpcc.new_order (no_w_id integer NOT NULL, no_d_id smallint NOT NULL, no_o_id integer NOT NULL, \
+             PRIMARY KEY (no_w_id, no_d_id, no_o_id))"
+        );
+        assert!(declaration(orders, Dialect::Yugabyte).contains("PRIMARY KEY (no_w_id ASC, no_d_id ASC, no_o_id ASC)"));
+        let item = declaration(table(TableId::Item), Dialect::Postgres);
+        assert!(!item.contains("PRIMARY KEY") && item.contains("i_name varchar(24) COLLATE \"C\" NOT NULL"), "{item}");
+        assert!(declaration(table(TableId::Stock), Dialect::Postgres).ends_with(" WITH (fillfactor = 80)"));
+        assert!(declaration(table(TableId::Order), Dialect::Postgres).contains("o_carrier_id smallint, "));
+        let finishing = finishing(TableId::Order, Dialect::Postgres);
+        assert_eq!(finishing[0], "ALTER TABLE orders ADD PRIMARY KEY (o_w_id, o_d_id, o_id)");
+        assert_eq!(finishing[1], "CREATE INDEX order_by_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)");
+        assert_eq!(finishing[2], "VACUUM (ANALYZE) orders");
+    }
+}

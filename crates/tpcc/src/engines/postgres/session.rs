@@ -1,0 +1,175 @@
+//! A worker's connection: transactions, one after the other, and another connection when this one is lost.
+
+use std::time::{Duration, Instant};
+
+use super::connect::{Connection, Purpose, Server, Unconnected};
+use super::error::PgError;
+use super::rows::{OnConnection, Writing};
+use super::txn::{Batches, Statements, run};
+use crate::workload::engine::{OpenTransaction, Session, Ticket};
+use crate::workload::generate::input::Input;
+use crate::workload::interrupt;
+use crate::workload::txn::{Scratch, StepOrder, TxnResult};
+
+/// How long another connection is tried for when one is lost.
+const RECONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// Between two tries.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+/// So often in a row a connection may be lost before it has done one transaction.
+const MOST_LOST: u32 = 5;
+
+/// What the server holds open for a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// No transaction.
+    Idle,
+    /// One that was begun here.
+    Open,
+    /// Perhaps one that has failed.
+    Failed,
+}
+
+/// See the module's documentation.
+pub(crate) struct PgSession<'e> {
+    server: &'e Server,
+    connection: Connection,
+    statements: Statements,
+    state: State,
+    /// Connections lost since the last transaction that came to its end.
+    lost: u32,
+}
+
+impl<'e> PgSession<'e> {
+    /// Connects and prepares.
+    pub(super) fn open(server: &'e Server) -> Result<PgSession<'e>, PgError> {
+        let (connection, statements) = connect(server)
+            .map_err(|Unconnected { said, .. }| PgError::Lost { server: server.name().to_owned(), why: said })?;
+        Ok(PgSession { server, connection, statements, state: State::Idle, lost: 0 })
+    }
+
+    /// Replaces a lost connection, within a limit.
+    fn reconnect(&mut self) -> Result<(), PgError> {
+        self.lost += 1;
+        let start = Instant::now();
+        let server = self.server.name().to_owned();
+        let tried_s = RECONNECT_WITHIN.as_secs();
+        if self.lost > MOST_LOST {
+            let why = format!("lost {} connections in a row", self.lost);
+            return Err(PgError::Gone { server, lost: "the connection was closed".to_owned(), tried_s, why });
+        }
+        loop {
+            match connect(self.server) {
+                Ok((connection, statements)) => {
+                    (self.connection, self.statements, self.state) = (connection, statements, State::Idle);
+                    return Ok(());
+                }
+                Err(Unconnected { said, .. }) if start.elapsed() >= RECONNECT_WITHIN || interrupt::requested() => {
+                    let lost = "the connection was closed".to_owned();
+                    return Err(PgError::Gone { server, lost, tried_s: start.elapsed().as_secs(), why: said });
+                }
+                Err(_) => std::thread::sleep(RETRY_AFTER),
+            }
+        }
+    }
+}
+
+fn connect(server: &Server) -> Result<(Connection, Statements), Unconnected> {
+    let connection = server.try_connect(Purpose::Terminal)?;
+    let prepared = connection.wait(Statements::prepare(&connection.client));
+    let statements = prepared
+        .map_err(|error| Unconnected { said: connection.error(error, None).to_string(), help: String::new() })?;
+    Ok((connection, statements))
+}
+
+impl Session for PgSession<'_> {
+    type Error = PgError;
+    type Transaction<'t>
+        = PgTransaction<'t>
+    where
+        Self: 't;
+
+    fn begin(&mut self) -> Result<PgTransaction<'_>, PgError> {
+        if self.connection.client.is_closed() {
+            self.reconnect()?;
+        }
+        let before = if self.state == State::Idle { "" } else { "ROLLBACK; " };
+        Ok(PgTransaction {
+            connection: &self.connection,
+            statements: &self.statements,
+            state: &mut self.state,
+            lost: &mut self.lost,
+            before,
+            begun: false,
+        })
+    }
+
+    fn begin_again(&mut self) -> Result<PgTransaction<'_>, PgError> {
+        self.begin()
+    }
+
+    // A commit is answered when it is as durable as it will be.
+    fn durable(&mut self) -> Ticket {
+        Ticket::ALL
+    }
+
+    fn request(&mut self, _ticket: Ticket) {}
+
+    fn wait_for(&mut self, _ticket: Ticket) -> Result<Ticket, PgError> {
+        Ok(Ticket::ALL)
+    }
+}
+
+/// A transaction. It begins with its first statement, in the same message; [`OpenTransaction::run`] also ends it. One that is
+/// dropped without an end is rolled back in front of the next.
+pub(crate) struct PgTransaction<'t> {
+    connection: &'t Connection,
+    statements: &'t Statements,
+    state: &'t mut State,
+    lost: &'t mut u32,
+    before: &'static str,
+    begun: bool,
+}
+
+impl PgTransaction<'_> {
+    fn end(self, how: &str) -> Result<Ticket, PgError> {
+        // Without a statement, or with its end sent along, nothing is open.
+        if self.begun && *self.state == State::Open {
+            *self.state = State::Failed;
+            self.connection.batch(how)?;
+            *self.state = State::Idle;
+        }
+        *self.lost = 0;
+        Ok(Ticket(0))
+    }
+}
+
+impl OnConnection for PgTransaction<'_> {
+    fn connection(&mut self) -> Result<&Connection, PgError> {
+        if !self.begun {
+            *self.state = State::Failed;
+            self.connection.batch(&format!("{}BEGIN", self.before))?;
+            (self.begun, *self.state) = (true, State::Open);
+        }
+        Ok(self.connection)
+    }
+}
+
+impl Writing for PgTransaction<'_> {}
+
+impl OpenTransaction for PgTransaction<'_> {
+    fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
+        *self.state = State::Failed;
+        let work = Batches { connection: self.connection, statements: self.statements, before: self.before, steps };
+        let verdict = run(&work, input, scratch)?;
+        (self.begun, *self.state) = (true, State::Idle);
+        Ok(verdict)
+    }
+
+    fn commit(self) -> Result<Ticket, PgError> {
+        self.end("COMMIT")
+    }
+
+    fn rollback(self) -> Result<Ticket, PgError> {
+        self.end("ROLLBACK")
+    }
+}

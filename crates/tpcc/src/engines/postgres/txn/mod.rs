@@ -1,0 +1,124 @@
+//! The five transactions as SQL: statements that are prepared once a connection, sent in batches.
+//!
+//! What does not depend on an answer goes out together, BEGIN and COMMIT included, and costs one round trip; the server takes
+//! the statements of a batch in their order. A statement that fails makes those after it fail, and the COMMIT after them a
+//! ROLLBACK; the first error of a batch is the one that tells why.
+
+mod delivery;
+mod new_order;
+mod order_status;
+mod payment;
+mod stock_level;
+
+use tokio_postgres::types::FromSql;
+use tokio_postgres::{Client, Error, Row, Statement};
+
+use super::connect::Connection;
+use super::error::PgError;
+use crate::workload::generate::input::Input;
+use crate::workload::schema::TableId;
+use crate::workload::schema::text::Text;
+use crate::workload::txn::{Failure, Scratch, StepOrder, Verdict};
+
+/// The statements of a connection.
+pub(super) struct Statements {
+    new_order: new_order::NewOrderStatements,
+    payment: payment::PaymentStatements,
+    order_status: order_status::OrderStatusStatements,
+    delivery: delivery::DeliveryStatements,
+    stock_level: Statement,
+}
+
+impl Statements {
+    /// Prepares them all.
+    pub(super) async fn prepare(client: &Client) -> Result<Statements, Error> {
+        Ok(Statements {
+            new_order: new_order::NewOrderStatements::prepare(client).await?,
+            payment: payment::PaymentStatements::prepare(client).await?,
+            order_status: order_status::OrderStatusStatements::prepare(client).await?,
+            delivery: delivery::DeliveryStatements::prepare(client).await?,
+            stock_level: client.prepare(stock_level::COUNT).await?,
+        })
+    }
+}
+
+/// Where a transaction runs.
+pub(super) struct Batches<'t> {
+    /// Over which connection.
+    pub(super) connection: &'t Connection,
+    /// Prepared there.
+    pub(super) statements: &'t Statements,
+    /// Ends what a failure left of the transaction before, if it left something: stands before BEGIN.
+    pub(super) before: &'static str,
+    /// In which order steps are taken.
+    pub(super) steps: StepOrder,
+}
+
+/// How a transaction ended; the server knows already.
+type Ended = Result<Verdict, Failure<PgError>>;
+
+/// Runs the transaction that `input` asks for, and ends it as it wants.
+pub(super) fn run(work: &Batches<'_>, input: &Input, scratch: &mut Scratch) -> Ended {
+    match input {
+        Input::NewOrder(input) => new_order::run(work, input, scratch),
+        Input::Payment(input) => payment::run(work, input, scratch),
+        Input::OrderStatus(input) => order_status::run(work, input, scratch),
+        Input::Delivery(input) => delivery::run(work, input, scratch),
+        Input::StockLevel(input) => stock_level::run(work, input, scratch),
+    }
+}
+
+impl Batches<'_> {
+    fn client(&self) -> &Client {
+        &self.connection.client
+    }
+
+    /// Begins a transaction that writes.
+    fn begin(&self) -> String {
+        format!("{}BEGIN", self.before)
+    }
+
+    /// Begins one that only reads.
+    fn begin_reading(&self) -> String {
+        format!("{}BEGIN READ ONLY", self.before)
+    }
+
+    /// The answer to a statement on `table`, or why there is none.
+    fn of<T>(&self, table: TableId, answer: Result<T, Error>) -> Result<T, PgError> {
+        answer.map_err(|error| self.connection.error(error, Some(table)))
+    }
+
+    /// The answer to BEGIN, COMMIT or ROLLBACK.
+    fn done(&self, answer: Result<(), Error>) -> Result<(), PgError> {
+        answer.map_err(|error| self.connection.error(error, None))
+    }
+
+    /// A column.
+    fn get<'r, T: FromSql<'r>>(&self, row: &'r Row, at: usize) -> Result<T, PgError> {
+        row.try_get(at).map_err(|error| self.connection.error(error, None))
+    }
+
+    /// A text column.
+    fn text<const N: usize>(&self, row: &Row, at: usize) -> Result<Text<N>, PgError> {
+        Ok(Text::new(self.get::<&str>(row, at)?.as_bytes()))
+    }
+
+    /// A text column of N characters.
+    fn fixed<const N: usize>(&self, row: &Row, at: usize) -> Result<[u8; N], PgError> {
+        let text = self.get::<&str>(row, at)?;
+        match text.as_bytes().try_into() {
+            Ok(bytes) => Ok(bytes),
+            Err(_) => Err(self.connection.unexpected(format!("'{text}' has not {N} characters"))),
+        }
+    }
+}
+
+/// A row that has to be there.
+fn missing(table: TableId, key: &impl std::fmt::Debug) -> Failure<PgError> {
+    Failure::Missing { table, key: format!("{key:?}") }
+}
+
+/// A number of the workload as SQL's integer: none is that large.
+fn int(number: u32) -> i32 {
+    number.cast_signed()
+}

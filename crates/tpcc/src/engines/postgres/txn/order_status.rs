@@ -1,0 +1,120 @@
+//! Order-Status in one round trip: the customer and the newest order are found anew by each statement, in one snapshot.
+
+use std::hint::black_box;
+use std::num::NonZeroU8;
+
+use futures_util::future::join5;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Error, Statement};
+
+use super::super::columns::Stamp;
+use super::payment::BY_NAME;
+use super::{Batches, Ended, int, missing};
+use crate::workload::generate::input::{OrderStatusInput, Who};
+use crate::workload::schema::TableId;
+use crate::workload::schema::keys::{CustomerKey, OrderKey};
+use crate::workload::txn::order_status::OrderedLine;
+use crate::workload::txn::{Scratch, Verdict};
+
+/// Which customer: by number.
+const BY_ID: &str = "$3::integer";
+
+fn customer(which: &str) -> String {
+    format!(
+        "SELECT c_id, c_first, c_middle, c_last, c_balance FROM customer \
+         WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = {which}"
+    )
+}
+
+fn order(which: &str) -> String {
+    format!(
+        "SELECT o_id, o_entry_d, o_carrier_id FROM orders WHERE o_w_id = $1 AND o_d_id = $2 AND o_c_id = {which} \
+         ORDER BY o_id DESC LIMIT 1"
+    )
+}
+
+fn lines(which: &str) -> String {
+    format!(
+        "SELECT ol_supply_w_id, ol_i_id, ol_quantity, ol_amount, ol_delivery_d FROM order_line \
+         WHERE ol_w_id = $1 AND ol_d_id = $2 AND ol_o_id = (SELECT o_id FROM orders \
+         WHERE o_w_id = $1 AND o_d_id = $2 AND o_c_id = {which} ORDER BY o_id DESC LIMIT 1) ORDER BY ol_number"
+    )
+}
+
+pub(super) struct OrderStatusStatements {
+    by_id: Three,
+    by_name: Three,
+}
+
+/// Customer, order, lines.
+struct Three(Statement, Statement, Statement);
+
+impl OrderStatusStatements {
+    pub(super) async fn prepare(client: &Client) -> Result<OrderStatusStatements, Error> {
+        Ok(OrderStatusStatements {
+            by_id: Three::prepare(client, BY_ID).await?,
+            by_name: Three::prepare(client, BY_NAME).await?,
+        })
+    }
+}
+
+impl Three {
+    async fn prepare(client: &Client, which: &str) -> Result<Three, Error> {
+        let customer = client.prepare(&customer(which)).await?;
+        let order = client.prepare(&order(which)).await?;
+        Ok(Three(customer, order, client.prepare(&lines(which)).await?))
+    }
+}
+
+pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Scratch) -> Ended {
+    let (own, all) = (&work.statements.order_status, work.client());
+    let name;
+    let number;
+    let (w, d, Three(customer, order, lines), who): (u32, u8, &Three, &(dyn ToSql + Sync)) = match &input.who {
+        Who::Id(CustomerKey { w, d, c }) => {
+            number = int(*c);
+            (*w, *d, &own.by_id, &number)
+        }
+        Who::Name(w, d, last) => {
+            name = String::from_utf8_lossy(last).trim_end_matches('\0').to_owned();
+            (*w, *d, &own.by_name, &name)
+        }
+    };
+    let (w_id, d_id) = (int(w), i16::from(d));
+    let key: [&(dyn ToSql + Sync); 3] = [&w_id, &d_id, who];
+    let begin = work.begin_reading();
+    let (begin, customer, order, lines, end) = work.connection.wait(join5(
+        all.batch_execute(&begin),
+        all.query(customer, &key),
+        all.query(order, &key),
+        all.query(lines, &key),
+        all.batch_execute("COMMIT"),
+    ));
+    work.done(begin)?;
+    let customer = work.of(TableId::Customer, customer)?;
+    let order = work.of(TableId::Order, order)?;
+    let lines = work.of(TableId::OrderLine, lines)?;
+    work.done(end)?;
+
+    let out = &mut scratch.out.order_status;
+    let row = customer.first().ok_or_else(|| missing(TableId::Customer, &input.who))?;
+    out.customer = CustomerKey { w, d, c: work.get::<i32>(row, 0)?.cast_unsigned() };
+    (out.first, out.middle, out.last) = (work.text(row, 1)?, work.fixed(row, 2)?, work.text(row, 3)?);
+    out.balance = work.get(row, 4)?;
+    // Each customer has an order from the load on.
+    let row = order.first().ok_or_else(|| missing(TableId::Order, &OrderKey { w, d, o: 0 }))?;
+    (out.o_id, out.entry_d) = (work.get::<i32>(row, 0)?.cast_unsigned(), work.get::<Stamp>(row, 1)?.0);
+    out.carrier = work.get::<Option<i16>>(row, 2)?.and_then(|carrier| NonZeroU8::new(carrier as u8));
+    out.lines.clear();
+    for row in lines.iter().take(out.lines.capacity()) {
+        out.lines.push(OrderedLine {
+            supply_w: work.get::<i32>(row, 0)?.cast_unsigned(),
+            item: work.get::<i32>(row, 1)?.cast_unsigned(),
+            quantity: work.get::<i16>(row, 2)? as u8,
+            amount: work.get(row, 3)?,
+            delivery_d: work.get::<Stamp>(row, 4)?.0,
+        });
+    }
+    black_box(&*out);
+    Ok(Verdict::Commit)
+}

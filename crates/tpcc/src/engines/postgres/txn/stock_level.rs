@@ -1,0 +1,31 @@
+//! Stock-Level in one round trip: the server counts.
+
+use futures_util::future::join3;
+
+use super::{Batches, Ended, int};
+use crate::workload::generate::input::StockLevelInput;
+use crate::workload::schema::TableId;
+use crate::workload::txn::stock_level::show;
+use crate::workload::txn::{Scratch, Verdict};
+
+/// Distinct items of the last twenty orders whose stock is below the threshold.
+pub(super) const COUNT: &str = "SELECT count(DISTINCT s_i_id) FROM district \
+    JOIN order_line ON ol_w_id = d_w_id AND ol_d_id = d_id AND ol_o_id >= d_next_o_id - 20 AND ol_o_id < d_next_o_id \
+    JOIN stock ON s_w_id = ol_w_id AND s_i_id = ol_i_id \
+    WHERE d_w_id = $1 AND d_id = $2 AND s_quantity < $3";
+
+pub(super) fn run(work: &Batches<'_>, input: &StockLevelInput, scratch: &mut Scratch) -> Ended {
+    let all = work.client();
+    let (w_id, d_id, threshold) = (int(input.w), i16::from(input.d), input.threshold);
+    let begin = work.begin_reading();
+    let (begin, counted, end) = work.connection.wait(join3(
+        all.batch_execute(&begin),
+        all.query_one(&work.statements.stock_level, &[&w_id, &d_id, &threshold]),
+        all.batch_execute("COMMIT"),
+    ));
+    work.done(begin)?;
+    let row = work.of(TableId::Stock, counted)?;
+    work.done(end)?;
+    show(input, work.get::<i64>(&row, 0)? as u32, scratch);
+    Ok(Verdict::Commit)
+}

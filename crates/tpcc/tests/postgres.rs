@@ -1,0 +1,173 @@
+//! `--engine postgres://..` as users and scripts meet it. A server is started in a temporary directory where PostgreSQL is
+//! installed; where it is not, the tests that need one say that they did not run.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+mod common;
+#[path = "../src/engines/postgres/tests/server.rs"]
+mod server;
+
+use server::TestServer;
+
+fn tpcc(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tpcc"));
+    command.args(args).stdin(Stdio::null()).env_remove("PGPASSWORD").env("PGPASSFILE", "/nowhere/pgpass");
+    command
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs to the end, with this status and these words in one or two lines of errors.
+fn ends(status: i32, want: &[&str], args: &[&str]) -> Output {
+    let output = tpcc(args).output().unwrap();
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {text}");
+    for want in want {
+        assert!(text.contains(want), "{args:?}: '{want}' in {text}");
+    }
+    if status != 0 {
+        let lines: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("error: ")).collect();
+        assert!((1..=2).contains(&lines.len()), "{args:?}: {text}");
+    }
+    output
+}
+
+fn json(output: &Output) -> Value {
+    common::parse(&String::from_utf8_lossy(&output.stdout))
+}
+
+#[test]
+fn what_a_server_leaves_nothing_to_say_is_refused_by_name() {
+    let url = "postgres://me@127.0.0.1:1/x";
+    for (args, want) in [
+        (&["run", "--latches", "plain"][..], "--latches: means nothing"),
+        (&["run", "--buffer-pool", "64"], "--buffer-pool: means nothing"),
+        (&["run", "--data", "x"], "--data: means nothing"),
+        (&["run", "--prefetch", "on"], "--prefetch: means nothing"),
+        (&["run", "--preload", "on"], "--preload: means nothing"),
+        (&["run", "--large-pages", "off"], "--large-pages: means nothing"),
+        (&["run", "--read-delay-us", "1"], "--read-delay-us: means nothing"),
+        (&["run", "--scheduler", "steps"], "--scheduler steps: means nothing"),
+        (&["run", "--speculate", "on"], "--speculate: means nothing"),
+        (&["run", "--partition", "server"], "--partition server: means nothing"),
+        (&["run", "--ack-stdout"], "--ack-stdout: means nothing"),
+        (&["run", "--connections", "0"], "--connections 0: at least 1"),
+        (&["run", "--connections", "2", "--workers", "3"], "--workers 3: each of the 2 connections"),
+        (&["run", "--sql-dialect", "oracle"], "--sql-dialect oracle"),
+        (&["run", "--sql-dialect", "cockroach", "--durability", "sync"], "--durability: means nothing"),
+        (&["load", "--checkpoint-mib", "9"], "--checkpoint-mib: means nothing"),
+        (&["check", "--structure"], "--structure: means nothing"),
+        (&["check", "--fingerprint"], "--fingerprint: means nothing"),
+        (&["copy", "--to", "x"], "'tpcc copy' is for storage"),
+        (&["shell"], "'tpcc shell' is for storage"),
+    ] {
+        ends(2, &[want], &[args, &["--engine", url]].concat());
+    }
+    ends(2, &["--connections: means nothing with --engine storage"], &["run", "--connections", "2"]);
+    ends(
+        2,
+        &["--sql-dialect: means nothing with --engine floor"],
+        &["run", "--engine", "floor", "--sql-dialect", "postgres"],
+    );
+    ends(2, &["names no database"], &["run", "--engine", "postgres://me@host"]);
+    let secret = ends(2, &["PGPASSWORD"], &["run", "--engine", "postgres://me:s3cret@127.0.0.1/x"]);
+    assert!(!stderr(&secret).contains("s3cret"));
+    // No server there.
+    ends(1, &["127.0.0.1:1: no server answers there"], &["run", "--engine", url]);
+}
+
+#[test]
+fn a_server_is_loaded_run_and_checked() {
+    let Some(server) = TestServer::start(None) else { return };
+    let url = &server.url();
+    let on =
+        |args: &[&'static str]| [args, &["--engine", url]].concat().iter().map(|s| s.to_string()).collect::<Vec<_>>();
+    let call = |status: i32, want: &[&str], args: &[&'static str]| {
+        let args = on(args);
+        ends(status, want, &args.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    call(1, &["no database there", "tpcc load --engine postgres://"], &["check"]);
+    let load = json(&call(0, &[], &["load", "--seed", "5", "--connections", "2", "--json", "-"]));
+    assert!(load["elapsed_s"].as_f64().unwrap() > 0.0 && load["loaded_rows"].as_u64().unwrap() > 500_000);
+    assert_eq!((&load["config"]["engine"], &load["config"]["connections"]), (&"postgres".into(), &2.into()));
+    assert!(load["config"]["server_version"].as_str().unwrap().starts_with("PostgreSQL "));
+    call(1, &["already holds 1 warehouse", "--replace"], &["load"]);
+    // There is no terminal on which to ask, so nothing goes.
+    call(2, &["--replace: 127.0.0.1", "holds 1 warehouse", "MiB", "--yes"], &["load", "--replace"]);
+    call(2, &["--warehouses 2: 127.0.0.1", "holds 1"], &["run", "--warehouses", "2"]);
+
+    let args = ["run", "--connections", "2", "--transactions", "3000", "--durability", "async", "--json", "-"];
+    let run = json(&call(0, &["fsync is off", "conditions hold"], &args));
+    assert_eq!(run["check"]["passed"], true, "{run}");
+    assert_eq!(run["check"]["conditions_held"], 12);
+    assert_eq!(run["committed"].as_u64().unwrap() + run["rolled_back"].as_u64().unwrap(), 3000);
+    assert!(run["throughput_per_s"].as_f64().unwrap() > 0.0);
+    assert_eq!((&run["config"]["sql_dialect"], &run["config"]["durability"]), (&"postgres".into(), &"async".into()));
+    for kind in ["new-order", "payment", "order-status", "delivery", "stock-level"] {
+        assert!(run["transactions"][kind]["p99_us"].as_f64().unwrap() > 0.0, "{kind}");
+    }
+    let aborted: u64 = run["aborts"].as_array().unwrap().iter().map(|abort| abort["count"].as_u64().unwrap()).sum();
+    assert_eq!(run["aborted"].as_u64().unwrap(), aborted);
+
+    let check = json(&call(0, &[], &["check", "--json", "-"]));
+    assert_eq!((&check["check"]["passed"], &check["check"]["conditions_held"]), (&true.into(), &12.into()));
+    server.sql("UPDATE tpcc.district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 7");
+    call(1, &[], &["load"]);
+    let broken = on(&["check"]);
+    let output = tpcc(&broken.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("check: condition 2, warehouse 1, district 7: next order"), "{}", stderr(&output));
+
+    // The server goes away in the middle: named, exit 1.
+    let words = on(&["run", "--connections", "2", "--duration", "60", "--check", "off"]);
+    let mut child = tpcc(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(4));
+    server.stop();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stderr(&output);
+    assert!(text.contains("127.0.0.1") && text.contains("went away in the middle of the run"), "{text}");
+    call(1, &["127.0.0.1", "no server answers there"], &["run", "--duration", "1"]);
+    // It comes back, and what it holds is still whole but for what was broken above.
+    server.go();
+    server.sql("UPDATE tpcc.district SET d_next_o_id = d_next_o_id - 1 WHERE d_id = 7");
+    call(0, &[], &["check"]);
+    call(1, &["is PostgreSQL", "pass --sql-dialect postgres"], &["check", "--sql-dialect", "cockroach"]);
+    server.sql("CREATE TABLE tpcc.mine (a integer)");
+    call(1, &["not of this program", "'mine'"], &["run"]);
+}
+
+#[test]
+fn a_password_comes_from_the_environment_or_a_file() {
+    let Some(server) = TestServer::start(Some("s3cret")) else { return };
+    let url = &server.url();
+    let args = ["check", "--engine", url];
+    ends(1, &["127.0.0.1", "asks for a password", "PGPASSWORD"], &args);
+    let with = |name: &str, value: &str| {
+        let output = tpcc(&args).env(name, value).output().unwrap();
+        assert!(!stderr(&output).contains("s3cret"), "{}", stderr(&output));
+        (output.status.code(), stderr(&output))
+    };
+    let (status, text) = with("PGPASSWORD", "wrong");
+    assert!(status == Some(1) && text.contains("password authentication failed"), "{text}");
+    let (status, text) = with("PGPASSWORD", "s3cret");
+    assert!(status == Some(1) && text.contains("no database there"), "{text}");
+    let file = std::env::temp_dir().join(format!("tpcc-pgpass-{}", std::process::id()));
+    std::fs::write(&file, "127.0.0.1:*:postgres:postgres:s3cret\n").unwrap();
+    let mode = |mode| std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    mode(0o644);
+    let (status, text) = with("PGPASSFILE", file.to_str().unwrap());
+    assert!(status == Some(1) && text.contains("other users may read it"), "{text}");
+    mode(0o600);
+    let (status, text) = with("PGPASSFILE", file.to_str().unwrap());
+    assert!(status == Some(1) && text.contains("no database there"), "{text}");
+    std::fs::remove_file(&file).unwrap();
+}
