@@ -31,8 +31,8 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
                 return Error::usage(format!("{flag} {value}: not a number in its range"))
                     .help("'tpcc run --help' gives the units");
             };
-            // `run` has the flags of all others but one.
-            let of = if command == "history" { command } else { "run" };
+            // `run` has the flags of all others but these.
+            let of = if matches!(command, "history" | "compare") { command } else { "run" };
             let help = refused.help.map_or_else(|| format!("'tpcc {of} --help' explains {flag}"), str::to_owned);
             Error::usage(format!("{flag}{}", refused.said)).help(help)
         }
@@ -54,11 +54,11 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
             Error::usage(format!("{name}: no such command"))
-                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, latency, index-fetch")
+                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, compare, latency, index-fetch")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
             Error::usage("no command given")
-                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, latency, index-fetch; 'tpcc run' loads and runs one warehouse")
+                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, compare, latency, index-fetch; 'tpcc run' loads and runs one warehouse")
         }
         _ => {
             let text = error.to_string();

@@ -1,6 +1,8 @@
 //! The command line: each flag once, with the type, the range and the default of its value. What depends on several flags
 //! or on the machine is for [`super::resolve`].
 
+pub(crate) mod compare;
+mod pacing;
 pub(crate) mod remote;
 
 use std::path::PathBuf;
@@ -52,6 +54,8 @@ pub(crate) enum Command {
     Footprint(FootprintFlags),
     /// Rerun an experiment of a paper
     Reproduce(ReproduceFlags),
+    /// Say which of two runs is faster, and how sure that is; or run a grid of flags
+    Compare(compare::CompareFlags),
     /// Time one transaction on one core, and with its loop running ahead of it on several
     Latency(LatencyFlags),
     /// Run several databases in one process, their fibers scheduled in several ways
@@ -76,6 +80,8 @@ pub(crate) struct RunFlags {
     pub(crate) loaded: WarehousesFlag,
     #[command(flatten)]
     pub(crate) work: WorkFlags,
+    #[command(flatten)]
+    pub(crate) pacing: pacing::PacingFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
@@ -531,7 +537,7 @@ pub(crate) struct SeedFlag {
 pub(crate) struct WorkFlags {
     /// Terminals in all [default: 10 per warehouse]
     ///
-    /// No keying or think time: a terminal asks again as soon as it has its answer. Each has a home warehouse, served by
+    /// A terminal asks again as soon as it has its answer, unless --pacing says otherwise. Each has a home warehouse, served by
     /// worker (warehouse mod workers).
     #[arg(long, value_name = "N", value_parser = number::<u32, 1, 10_000_000>, allow_negative_numbers = true)]
     pub(crate) terminals: Option<u32>,

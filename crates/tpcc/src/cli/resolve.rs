@@ -13,9 +13,10 @@ use crate::driver::{Plan, hardware};
 use crate::lab::latency::{ForwardWrites, Latencies, LatencySpeculate};
 use crate::lab::tenants::{Access, TenantMix, TenantsPlan};
 use crate::workload::error::Error;
+use crate::workload::generate::deck::Mix;
 use crate::workload::settings::{
-    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Latches, Length, Partition, RunConfig,
-    Scheduler, Scheduling, SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
+    Admission, Background, ClockKind, CtxPoints, Durability, EngineKind, Form, Latches, Length, Pacing, Partition,
+    RunConfig, Scheduler, Scheduling, SiblingPolicy, Speculate, StoreConfig, Switch, TeamsOf,
 };
 use crate::workload::txn::StepOrder;
 use crate::workload::words::counted;
@@ -47,6 +48,8 @@ pub(crate) struct HistoryConfig {
 /// Resolves `tpcc run`.
 pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     let (engine, how, work) = (flags.engine.engine.kind(), &flags.transactions, &flags.work);
+    let pacing = flags.pacing.pacing;
+    let delivery_results = delivery_results(&flags)?;
     match engine {
         EngineKind::Floor => floor_has_no(&flags)?,
         EngineKind::Postgres => remote::has_no(&flags)?,
@@ -54,9 +57,11 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
     }
     remote::needs_server(&flags.engine, &flags.remote)?;
     let by_count = work.transactions.is_some();
+    // Paced terminals need some cycles to get out of step with their starts.
+    let (warmup, duration) = if pacing == Pacing::Spec { (60, 60) } else { (2, 10) };
     let length = Length {
-        warmup: work.warmup.unwrap_or(Duration::from_secs(if by_count { 0 } else { 2 })),
-        duration: work.duration.or((!by_count).then_some(Duration::from_secs(10))),
+        warmup: work.warmup.unwrap_or(Duration::from_secs(if by_count { 0 } else { warmup })),
+        duration: work.duration.or((!by_count).then_some(Duration::from_secs(duration))),
         transactions: work.transactions,
     };
     let scheduling = scheduling(&flags.scheduling)?;
@@ -90,6 +95,8 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         warehouses: flags.loaded.warehouses,
         terminals: work.terminals,
         workers_asked: flags.machine.workers.is_some() || flags.remote.connections.is_some(),
+        pacing,
+        delivery_results,
         length,
         mix: work.mix,
         steps: how.order,
@@ -102,6 +109,55 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         acks: flags.ack_stdout,
         json: flags.output.json,
     })
+}
+
+/// Where the results of deferred Deliveries go; none without pacing. Refuses what paced terminals leave nothing to say.
+fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
+    let own = &flags.pacing.delivery_results;
+    if flags.pacing.pacing == Pacing::None {
+        let given = [("--delivery-results", own.is_some())];
+        let help = "only paced terminals defer Deliveries; pass --pacing spec, or leave the flag out";
+        return means_nothing(&given, "--pacing none", help).map(|()| None);
+    }
+    let (work, scheduler) = (&flags.work, flags.scheduling.scheduler);
+    let engine = flags.engine.engine.kind();
+    let refused: [(&[(&str, bool)], &str); 8] = [
+        (
+            &[("--engine postgres://..", engine == EngineKind::Postgres)],
+            "paced terminals stand in front of the engine of this process; pass --engine storage",
+        ),
+        (
+            &[("--engine floor", engine == EngineKind::Floor)],
+            "nothing on the floor waits or is durable, so there is no time to hold against a limit; pass --engine storage",
+        ),
+        (&[("--transactions", work.transactions.is_some())], "paced runs last a time: pass --duration"),
+        (&[("--terminals", work.terminals.is_some())], "ten a warehouse are specified (4.2.2); pass --warehouses"),
+        (&[("--mix", work.mix != Mix::Standard)], "the deck is specified (5.2.4); leave the flag out"),
+        (
+            &[
+                ("--scheduler steps", scheduler == Scheduler::Steps),
+                ("--scheduler itas", scheduler == Scheduler::Itas),
+                ("--admission", flags.admission.is_some()),
+            ],
+            "a worker of paced terminals has hardly ever two transactions to choose from; leave the flag out",
+        ),
+        (
+            &[("--ack-stdout", flags.ack_stdout)],
+            "a Delivery is answered when it is queued, not when it is durable; leave one of the two out",
+        ),
+        (
+            &[("--counters", flags.counters.is_on())],
+            "a worker of paced terminals mostly sleeps; JSON 'pacing.cpu_share_of_core' says what the process used",
+        ),
+    ];
+    for (given, help) in refused {
+        means_nothing(given, "--pacing spec", help)?;
+    }
+    Ok(Some(own.clone().unwrap_or_else(|| {
+        let mut beside = flags.directory.data.clone().unwrap_or_else(|| PathBuf::from(DATA)).into_os_string();
+        beside.push(".deliveries");
+        beside.into()
+    })))
 }
 
 /// What is divided among the workers. Refuses cores that are not there.

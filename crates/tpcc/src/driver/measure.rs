@@ -18,7 +18,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    fn new() -> Times {
+    pub(super) fn new() -> Times {
         // 16 ns to 2 minutes with three digits: 100 KiB. The bounds are constants that the library accepts.
         #[allow(clippy::unwrap_used)]
         let histogram = Histogram::new_with_bounds(16, 120_000_000_000, 3).unwrap();
@@ -26,14 +26,14 @@ impl Times {
     }
 
     #[inline]
-    fn record(&mut self, ns: u64) {
+    pub(super) fn record(&mut self, ns: u64) {
         self.histogram.saturating_record(ns);
         self.sum += ns;
         self.max = self.max.max(ns);
         self.count += 1;
     }
 
-    fn merge(&mut self, other: &Times) {
+    pub(super) fn merge(&mut self, other: &Times) {
         // Equal bounds, so that nothing can be out of range.
         let _ = self.histogram.add(&other.histogram);
         self.sum += other.sum;
@@ -131,7 +131,7 @@ impl Stats {
     pub(super) fn ran(&mut self, input: &Input, rolled_back: bool, skipped: usize) {
         self.drawn.count(input);
         self.kinds[input.kind() as usize].counters.rolled_back += u64::from(rolled_back);
-        self.counters.skipped_deliveries += skipped as u64;
+        self.skipped(skipped);
     }
 
     /// The run has ended before its answer left: it does not count.
@@ -142,10 +142,27 @@ impl Stats {
     /// Its answer has reached the terminal.
     #[inline]
     pub(super) fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {
+        self.answered(kind, response_ns);
+        self.served(kind, service_ns);
+    }
+
+    /// A terminal has its answer, whatever is still to be done.
+    #[inline]
+    pub(super) fn answered(&mut self, kind: Kind, response_ns: u64) {
         let stats = &mut self.kinds[kind as usize];
         stats.counters.count += 1;
-        stats.service.record(service_ns);
         stats.response.record(response_ns);
+    }
+
+    /// A transaction is done, whoever has been answered.
+    #[inline]
+    pub(super) fn served(&mut self, kind: Kind, service_ns: u64) {
+        self.kinds[kind as usize].service.record(service_ns);
+    }
+
+    /// Districts had nothing to deliver.
+    pub(super) fn skipped(&mut self, districts: usize) {
+        self.counters.skipped_deliveries += districts as u64;
     }
 
     pub(super) fn aborted(&mut self, abort: Abort) {

@@ -11,6 +11,7 @@ pub(crate) mod counters;
 mod desk;
 pub(crate) mod hardware;
 pub(crate) mod measure;
+pub(crate) mod pacing;
 pub(crate) mod runner;
 mod spread;
 pub(crate) mod terminal;
@@ -41,6 +42,7 @@ use admission::{ByKind, Fifo};
 use counters::Counted;
 use desk::Desk;
 use measure::Stats;
+use pacing::figures::PacedFigures;
 use runner::itas::SiblingFigures;
 use runner::{Runner, Workplace};
 use spread::{Recent, Tally};
@@ -124,6 +126,8 @@ pub(crate) struct Measured {
     pub(crate) counted: Option<Counted>,
     /// Memory of the stacks of all fibers; none without fibers.
     pub(crate) stacks: Option<RegionFound>,
+    /// What paced terminals did; none without pacing.
+    pub(crate) paced: Option<PacedFigures>,
 }
 
 /// What a worker gave.
@@ -197,7 +201,13 @@ impl Clock {
     /// The date of a reading of [`Self::now_ns`].
     #[inline]
     pub(crate) fn date(&self, ns: u64) -> When {
-        When::at(self.start_unix_us + ns / 1_000)
+        When::at(self.unix_us(ns))
+    }
+
+    /// A reading of [`Self::now_ns`] in microseconds since 1970.
+    #[inline]
+    pub(crate) fn unix_us(&self, ns: u64) -> u64 {
+        self.start_unix_us + ns / 1_000
     }
 }
 
@@ -210,6 +220,13 @@ pub(crate) enum Phase {
     Stop,
 }
 
+impl Phase {
+    /// The one that a run begins with.
+    fn first(length: &Length) -> Phase {
+        if length.warmup.is_zero() { Phase::Measure } else { Phase::Warmup }
+    }
+}
+
 /// What the main thread tells the workers. Written a few times in a run, so that each worker keeps a copy in its cache.
 pub(crate) struct Control {
     phase: AtomicU8,
@@ -217,6 +234,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
+    /// Begins with this phase.
+    fn of(phase: Phase) -> Control {
+        Control { phase: AtomicU8::new(phase as u8), finished: AtomicUsize::new(0) }
+    }
+
     #[inline]
     fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Relaxed) {
@@ -280,10 +302,7 @@ pub(crate) fn run<E: Engine>(
     let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
     let world = InputSpace { scale: loaded.scale, warehouses: plan.warehouses, constants };
     let clock = Clock::start();
-    let control = Control { phase: AtomicU8::new(Phase::Warmup as u8), finished: AtomicUsize::new(0) };
-    if plan.length.warmup.is_zero() {
-        control.set(Phase::Measure);
-    }
+    let control = Control::of(Phase::first(&plan.length));
     let boards: Vec<Board> = (0..plan.workers).map(|_| Board::default()).collect();
     let mut terminals: Vec<Vec<Terminal>> = (0..plan.workers).map(|_| Vec::new()).collect();
     for number in 0..plan.terminals {
@@ -317,7 +336,7 @@ pub(crate) fn run<E: Engine>(
             control.set(Phase::Stop);
             failure = Some("cannot start a thread for each worker; pass a smaller --workers".to_owned());
         }
-        let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look);
+        let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look, |_| {});
         let mut stats = Stats::new();
         let (mut teams, mut stacks) = (Vec::new(), None);
         let mut counted: Option<Counted> = None;
@@ -348,6 +367,7 @@ pub(crate) fn run<E: Engine>(
             siblings: None,
             counted,
             stacks,
+            paced: None,
         })
     })
 }
@@ -428,7 +448,7 @@ impl Drop for Finished<'_> {
     }
 }
 
-/// Moves the phases and samples the counters until all workers have ended.
+/// Moves the phases and samples the counters until all workers have ended. `begins` hears of each phase as it begins.
 fn look_on<E: Engine>(
     engine: &E,
     plan: &Plan,
@@ -436,6 +456,7 @@ fn look_on<E: Engine>(
     boards: &[Board],
     clock: Clock,
     look: &mut impl FnMut(&Tick),
+    mut begins: impl FnMut(Phase),
 ) -> (Vec<Sample>, bool, EngineFigures) {
     const SECOND: u64 = 1_000_000_000;
     let sum = |counter: fn(&Board) -> &AtomicU64| -> u64 {
@@ -449,6 +470,7 @@ fn look_on<E: Engine>(
     let (mut last_ns, mut last_count) = (phase_start, 0);
     let mut is_warmup = control.phase() == Phase::Warmup;
     let mut recent = Recent::default();
+    begins(control.phase());
     loop {
         let phase_ends = if is_warmup { Some(plan.length.warmup) } else { plan.length.duration }
             .map(|d| phase_start.saturating_add(d.as_nanos() as u64));
@@ -491,12 +513,14 @@ fn look_on<E: Engine>(
                 break;
             }
             control.set(Phase::Measure);
+            begins(Phase::Measure);
             is_warmup = false;
             figures_at_start = engine.figures();
             phase_start = now;
             (last_ns, last_count) = (now, sum(|b| &b.completed));
         }
     }
+    begins(Phase::Stop);
     while control.finished.load(Ordering::Acquire) < boards.len() {
         std::thread::park_timeout(Duration::from_millis(100));
     }

@@ -12,7 +12,7 @@ use crate::workload::settings::ClockKind;
 /// Where logical dates begin: in 2008, in microseconds since 1970.
 const LOGICAL_START: u64 = 1_199_145_600_000_000;
 
-/// One terminal. No keying or think time: it is ready again as soon as it has its answer.
+/// One terminal. Without pacing it has no keying or think time: it is ready again as soon as it has its answer.
 pub(crate) struct Terminal {
     number: u32,
     home: (u32, u8),
@@ -70,6 +70,11 @@ impl Terminal {
     #[inline]
     pub(super) fn draw(&mut self) -> Kind {
         *self.drawn.get_or_insert_with(|| self.deck.draw(&mut self.random))
+    }
+
+    /// Gives it a card of another deck than its own, for its next transaction.
+    pub(super) fn deal(&mut self, card: Kind) {
+        self.drawn = Some(card);
     }
 
     /// What it asks for next.

@@ -18,7 +18,7 @@ use crate::workload::schema::tables::History;
 use crate::workload::schema::{IndexDef, RowOf, Scale, TableDef, TableId};
 
 /// Commits become durable some tickets late; every so many-th commit is a victim instead.
-struct Moody {
+pub(super) struct Moody {
     floor: Floor,
     lag: u64,
     victim_every: u64,
@@ -31,7 +31,7 @@ struct Moody {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum MoodError {
+pub(super) enum MoodError {
     #[error("floor: {0}")]
     Floor(#[from] FloorError),
     #[error("chosen as a victim")]
@@ -46,7 +46,7 @@ impl EngineError for MoodError {
     }
 }
 
-struct MoodySession<'a> {
+pub(super) struct MoodySession<'a> {
     floor: FloorSession<'a>,
     engine: &'a Moody,
     tickets: u64,
@@ -54,7 +54,7 @@ struct MoodySession<'a> {
     tries: u64,
 }
 
-struct MoodyTransaction<'t> {
+pub(super) struct MoodyTransaction<'t> {
     floor: FloorTransaction<'t>,
     engine: &'t Moody,
     tickets: &'t mut u64,
@@ -135,7 +135,7 @@ impl OpenTransaction for MoodyTransaction<'_> {
     }
 }
 
-struct MoodyReader<'a>(FloorReader<'a>);
+pub(super) struct MoodyReader<'a>(FloorReader<'a>);
 
 macro_rules! reads {
     ($($reader:ty, $inner:tt;)*) => {$(
@@ -210,7 +210,7 @@ impl Ops for MoodyTransaction<'_> {
     }
 }
 
-fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
+pub(super) fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
     let plan = load::Population::new(2, Scale::TINY, 1, When::at(1));
     let maps = Loading::new();
     let _ = load::populate(&plan, &maps, 1, &load::RowsDone::default()).unwrap();
@@ -218,7 +218,7 @@ fn moody(lag: u64, victim_every: u64, fails_at: u64) -> (Moody, Loaded) {
     (Moody { floor, lag, victim_every, waits: Mutex::default(), fails_at, panics: false }, plan.loaded())
 }
 
-fn plan(terminals: u32, length: Length) -> Plan {
+pub(super) fn plan(terminals: u32, length: Length) -> Plan {
     Plan {
         warehouses: 2,
         workers: 1,
@@ -233,6 +233,13 @@ fn plan(terminals: u32, length: Length) -> Plan {
         length,
         seed: 3,
     }
+}
+
+/// Ten terminals a warehouse.
+pub(super) fn paced_plan(warehouses: u32, workers: usize) -> Plan {
+    let length =
+        Length { warmup: Duration::from_millis(300), duration: Some(Duration::from_millis(2_000)), transactions: None };
+    Plan { warehouses, workers, ..plan(10 * warehouses, length) }
 }
 
 /// A team on an engine that knows nothing of fibers: they take turns between transactions. (Its sessions count their

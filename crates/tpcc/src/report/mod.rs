@@ -3,6 +3,7 @@
 pub(crate) mod json;
 pub(crate) mod machine;
 pub(crate) mod model;
+mod pacing;
 pub(crate) mod progress;
 pub(crate) mod text;
 
@@ -86,6 +87,7 @@ pub(crate) fn run_config(config: &RunConfig, shape: &Shape, loaded: &Loaded) -> 
         warmup_s: Some(config.length.warmup.as_secs_f64()),
         transactions: config.length.transactions,
         mix: Some(config.mix.name().to_owned()),
+        pacing: Some(config.pacing.name().to_owned()),
         order: Some(config.steps.name().to_owned()),
         scheduler: Some(config.scheduling.name().to_owned()),
         team_size: (config.scheduling != Scheduling::Threads).then(|| config.scheduling.team_size()),
@@ -169,6 +171,7 @@ pub(crate) fn run(
         peak_rss_bytes: machine::peak_rss_bytes(),
         check: checked.map(check).unwrap_or_default(),
         rows: checked.and_then(rows),
+        pacing: pacing::paced(measured, config.warehouses.unwrap_or(1)),
         config,
     }
 }

@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::machine::Machine;
+use super::pacing::PacedRun;
 use crate::workload::counters::{
     KindCounters, LatchCounters, LogCounters, OperationCounters, PoolCounters, SpeculationCounters, TeamCounters,
     WorkCounters,
@@ -109,6 +110,8 @@ pub(crate) struct Config {
     pub(crate) transactions: Option<u64>,
     /// Shares of the five transactions.
     pub(crate) mix: Option<String>,
+    /// How soon a terminal asked again: none, as soon as it had its answer, or spec, after keying and thinking.
+    pub(crate) pacing: Option<String>,
     /// sync or async.
     pub(crate) durability: Option<String>,
     /// Isolation level of all five transactions.
@@ -451,6 +454,8 @@ pub(crate) struct Run {
     pub(crate) counters: WorkCounters,
     pub(crate) generator: Generator,
     pub(crate) series: ThroughputSeries,
+    /// Null but with `--pacing spec`.
+    pub(crate) pacing: Option<PacedRun>,
     /// Null but with the scheduler steps.
     pub(crate) steps: Option<Steps>,
     /// Null but with the scheduler itas.
@@ -612,6 +617,8 @@ mod tests {
             ("tenants", schemars::schema_for!(crate::lab::tenants::TenantsReport)),
             ("latency", schemars::schema_for!(crate::lab::latency::LatencyReport)),
             ("reproduce", schemars::schema_for!(crate::lab::reproduce::Report)),
+            ("compare", schemars::schema_for!(crate::lab::compare::ComparedRuns)),
+            ("sweep", schemars::schema_for!(crate::lab::compare::sweep::Sweep)),
         ];
         for (name, mut schema) in schemas {
             schema.insert("$id".to_owned(), schema_of(name).into());

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{NOTICE, model};
+use super::{NOTICE, model, pacing};
 use crate::workload::check::Audit;
 use crate::workload::check::rule::{CONDITIONS, Invariant};
 use crate::workload::counters::Counters;
@@ -24,11 +24,12 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
     writeln!(to, "{:<72}seed {seed}", format!("build     {}", run.provenance.line()))?;
     writeln!(
         to,
-        "load      {}, {}, {}, mix {}, no think time",
+        "load      {}, {}, {}, mix {}, {}",
         counted(u64::from(config.warehouses.unwrap_or_default()), "warehouse"),
         counted(config.workers.unwrap_or_default() as u64, "worker"),
         counted(u64::from(config.terminals.unwrap_or_default()), "terminal"),
         config.mix.as_deref().unwrap_or("-"),
+        if run.pacing.is_some() { "paced (5.2.5)" } else { "no think time" },
     )?;
     match &config.server {
         Some(server) => remote(to, config, server)?,
@@ -49,6 +50,9 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
     writeln!(to)?;
     transactions(to, run)?;
     writeln!(to)?;
+    if let Some(paced) = &run.pacing {
+        pacing::text(to, paced)?;
+    }
 
     aborts(to, run)?;
     if let Some(steps) = &run.steps {

@@ -67,6 +67,8 @@ choice! {
     Speculate { On = "on", Off = "off", Auto = "auto" }
     /// What dates are made of.
     ClockKind { Real = "real", Logical = "logical" }
+    /// How soon a terminal asks again.
+    Pacing { None = "none", Spec = "spec" }
     /// What a team of fibers does together.
     TeamsOf { Transaction = "transaction", Operation = "operation" }
 }
@@ -304,6 +306,10 @@ pub(crate) struct RunConfig {
     pub(crate) terminals: Option<u32>,
     /// Threads were asked for, not taken from the machine.
     pub(crate) workers_asked: bool,
+    /// How soon terminals ask again.
+    pub(crate) pacing: Pacing,
+    /// Where the results of deferred Deliveries go; none without pacing.
+    pub(crate) delivery_results: Option<PathBuf>,
     /// When it ends.
     pub(crate) length: Length,
     /// Shares.

@@ -45,6 +45,11 @@ fn fits(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), Str
                     return wrong();
                 }
             }
+            "enum" => {
+                if !wanted.as_array().unwrap().contains(value) {
+                    return wrong();
+                }
+            }
             "required" => {
                 let has = |name: &&Value| value.get(name.as_str().unwrap()).is_none();
                 if let Some(missing) = wanted.as_array().unwrap().iter().find(has).filter(|_| value.is_object()) {
@@ -98,7 +103,11 @@ fn is_a(name: &str, value: &Value) -> bool {
 fn what_does_not_fit_is_told() {
     let schema = serde_json::json!({
         "type": "object", "required": ["a"],
-        "properties": {"a": {"type": "integer", "minimum": 0}, "b": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+        "properties": {
+            "a": {"type": "integer", "minimum": 0},
+            "b": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+            "d": {"type": "string", "enum": ["x", "y"]},
+        },
     });
     let told = |value: Value| fits(&schema, &schema, &value, "").err().unwrap_or_default();
     assert_eq!(told(serde_json::json!({"a": 1, "b": null})), "");
@@ -108,6 +117,7 @@ fn what_does_not_fit_is_told() {
         (serde_json::json!({"a": "1"}), "type"),
         (serde_json::json!({"a": 1, "b": 2}), "anyOf"),
         (serde_json::json!({"a": 1, "c": 2}), "does not know"),
+        (serde_json::json!({"a": 1, "d": "z"}), "enum"),
         (serde_json::json!([]), "type"),
     ] {
         assert!(told(value.clone()).contains(why), "{value}");

@@ -9,10 +9,11 @@ use crate::cli::flags::RunFlags;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
 use crate::driver::hardware::code::move_to_large_pages;
+use crate::driver::pacing::results::DeliveryResults;
 use crate::driver::runner::itas::ItasRunner;
 use crate::driver::runner::steps::StepsRunner;
 use crate::driver::runner::threads::ThreadsRunner;
-use crate::driver::{self, Measured, Plan, Tick};
+use crate::driver::{self, Measured, Plan, Tick, pacing};
 use crate::engines::floor::Floor;
 use crate::engines::space;
 use crate::engines::storage::ahead::AheadStore;
@@ -23,6 +24,7 @@ use crate::report::machine::{CpuTime, Machine};
 use crate::report::progress::{self, Progress};
 use crate::report::{self, text};
 use crate::workload::database::Database;
+use crate::workload::engine::Engine;
 use crate::workload::error::{Error, command};
 use crate::workload::loaded::Loaded;
 use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, Shape, Speculate};
@@ -41,15 +43,17 @@ pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
             driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
         }),
         (EngineKind::Storage, Scheduling::Threads, Speculate::Off) => {
+            let results = results(&config)?;
             run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
-                driver::run(database, &ThreadsRunner, loaded, plan, acks, look)
+                on_threads(database, loaded, plan, results.as_ref(), acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Threads, how) => {
             warn_of_threads(&config);
+            let results = results(&config)?;
             run_on::<Store>(&config, code, None, |database, loaded, plan, acks, look| {
                 let ahead = AheadStore::new(database, how, config.epoch_workers);
-                driver::run(&ahead, &ThreadsRunner, loaded, plan, acks, look)
+                on_threads(&ahead, loaded, plan, results.as_ref(), acks, look)
             })
         }
         (EngineKind::Storage, Scheduling::Steps { team_size, teams_of, points }, _) => {
@@ -71,6 +75,39 @@ pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
         }
     }
 }
+
+/// Runs terminals on threads, paced if Deliveries have a result file.
+fn on_threads<E: Engine>(
+    engine: &E,
+    loaded: &Loaded,
+    plan: &Plan,
+    results: Option<&DeliveryResults>,
+    acks: Option<&Sink>,
+    look: &mut dyn FnMut(&Tick),
+) -> Result<Measured, String> {
+    match results {
+        Some(results) => pacing::run(engine, loaded, plan, results, pacing::AS_SPECIFIED, look),
+        None => driver::run(engine, &ThreadsRunner, loaded, plan, acks, look),
+    }
+}
+
+/// Opens the result file of Deliveries, before hours of loading; none without pacing. Says when figures will be of the ramp-up.
+fn results(config: &RunConfig) -> Result<Option<DeliveryResults>, Error> {
+    let Some(path) = &config.delivery_results else { return Ok(None) };
+    if config.length.warmup < RAMP_UP {
+        progress::note(&format!(
+            "warning: --warmup {}: terminals start within 21 s and need two more cycles to settle; figures are of the ramp-up, pass 60 or more",
+            config.length.warmup.as_secs_f64()
+        ));
+    }
+    DeliveryResults::open(path).map(Some).map_err(|e| {
+        Error::failed(format!("{}: cannot be written: {e}", path.display()))
+            .help("pass another file with --delivery-results; nothing was done")
+    })
+}
+
+/// Three cycles of paced terminals, so that they are out of step with their starts.
+const RAMP_UP: Duration = Duration::from_secs(60);
 
 /// Says that loops will have more threads than the machine has cores.
 fn warn_of_threads(config: &RunConfig) {

@@ -108,7 +108,21 @@ pub(crate) struct Deck {
 impl Deck {
     /// A new deck of `mix`, shuffled at the first draw.
     pub(crate) fn new(mix: Mix) -> Deck {
-        let cards: Box<[Kind]> = mix.cards().into_iter().flat_map(|(kind, n)| std::iter::repeat_n(kind, n)).collect();
+        Deck::of(mix.cards())
+    }
+
+    /// The smallest deck that gives every kind its least share (5.2.4.2).
+    pub(crate) fn least() -> Deck {
+        Deck::of(Deck::least_cards())
+    }
+
+    /// Cards of each kind in it.
+    pub(crate) fn least_cards() -> [(Kind, usize); 5] {
+        [(Kind::NewOrder, 10), (Kind::Payment, 10), (Kind::OrderStatus, 1), (Kind::Delivery, 1), (Kind::StockLevel, 1)]
+    }
+
+    fn of(cards: [(Kind, usize); 5]) -> Deck {
+        let cards: Box<[Kind]> = cards.into_iter().flat_map(|(kind, n)| std::iter::repeat_n(kind, n)).collect();
         let next = cards.len();
         Deck { cards, next }
     }

@@ -1,0 +1,203 @@
+//! `tpcc compare`: two saved runs, two sets of flags that take turns, or a grid.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use clap::Parser;
+
+use super::Ended;
+use crate::cli::error::in_our_words;
+use crate::cli::flags::compare::CompareFlags;
+use crate::cli::flags::{Cli, Command};
+use crate::cli::resolve;
+use crate::lab::compare;
+use crate::lab::compare::rounds::RunOf;
+use crate::lab::compare::sweep::{Axis, combinations};
+use crate::report::json::{JsonOut, conclude};
+use crate::workload::error::Error;
+use crate::workload::settings::EngineKind;
+
+/// Rounds of two sets of flags unless another number is named.
+const ROUNDS: usize = 7;
+/// Rounds of a grid unless another number is named.
+const SWEEP_ROUNDS: usize = 3;
+/// Most combinations of a grid.
+const MOST_CELLS: usize = 1_000;
+
+/// Carries the command out.
+pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
+    let data = flags.data.as_deref();
+    match (&flags.base, &flags.new, flags.run.as_slice(), flags.sweep.as_slice()) {
+        (Some(base), Some(new), [], []) => {
+            let given =
+                [("--rounds", flags.rounds.is_some()), ("--data", data.is_some()), ("--csv", flags.csv.is_some())];
+            refuse(&given, "saved results")?;
+            let json = JsonOut::open(flags.output.json.as_deref())?;
+            let found = compare::files(base, new, &flags.may_differ)?;
+            conclude(json, &found, compare::text(&found), false)?;
+        }
+        (None, None, [base, new], []) => {
+            refuse(&[("--may-differ", !flags.may_differ.is_empty()), ("--csv", flags.csv.is_some())], "two --run")?;
+            let (base, new) = (run_of(base, &[])?, run_of(new, &[])?);
+            let json = JsonOut::open(flags.output.json.as_deref())?;
+            let found = compare::rounds::compare(data, base, new, flags.rounds.unwrap_or(ROUNDS))?;
+            conclude(json, &found, compare::text(&found), false)?;
+        }
+        (None, None, base @ ([] | [_]), [_, ..]) => {
+            refuse(&[("--may-differ", !flags.may_differ.is_empty())], "--sweep")?;
+            let base = base.first().cloned().unwrap_or_default();
+            let axes = flags.sweep.iter().map(|text| axis(text)).collect::<Result<Vec<_>, _>>()?;
+            let runs = grid(&base, &axes)?;
+            let json = JsonOut::open(flags.output.json.as_deref())?;
+            let csv = flags.csv.as_deref().map(CsvOut::open).transpose()?;
+            let found = compare::sweep::sweep(data, base, axes, &runs, flags.rounds.unwrap_or(SWEEP_ROUNDS))?;
+            let written = csv.map(|csv| csv.write(&found.csv())).transpose();
+            let mut text = found.text();
+            if let (Ok(_), Some(path)) = (&written, &flags.csv) {
+                text += &format!("written   {}\n", path.display());
+            }
+            conclude(json, &found, text, false)?;
+            written?;
+        }
+        _ => {
+            return Err(Error::usage("compare: what with what?").help(
+                "two files that 'tpcc run --json' wrote, --run FLAGS twice, or --run FLAGS once with --sweep FLAG=A,B,C",
+            ));
+        }
+    }
+    Ok(Ended::Well)
+}
+
+/// Refuses the first flag that was given though `with` leaves it nothing to say.
+fn refuse(given: &[(&str, bool)], with: &str) -> Result<(), Error> {
+    match given.iter().find(|(_, given)| *given) {
+        Some((flag, _)) => {
+            Err(Error::usage(format!("{flag}: means nothing with {with}")).help("'tpcc compare --help' says with what"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// "team-size=1,4,16".
+fn axis(text: &str) -> Result<Axis, Error> {
+    let help = "a flag of 'tpcc run' and its values: --sweep team-size=1,4,16";
+    let wrong = |why: &str| Err(Error::usage(format!("--sweep {text}: {why}")).help(help));
+    let Some((flag, values)) = text.split_once('=') else { return wrong("has no values") };
+    let flag = flag.trim_start_matches('-').to_owned();
+    let values: Vec<String> = values.split(',').map(str::to_owned).collect();
+    if flag.is_empty() || values.iter().any(|value| value.is_empty() || value.contains(char::is_whitespace)) {
+        return wrong("an empty name or value, or one with a space");
+    }
+    match values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {
+        Some((_, twice)) => wrong(&format!("{twice} twice")),
+        None => Ok(Axis { flag, values }),
+    }
+}
+
+/// The runs of a grid, all of which the command line of `tpcc run` accepts.
+fn grid(base: &str, axes: &[Axis]) -> Result<Vec<RunOf>, Error> {
+    let cells = axes.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.values.len()));
+    if cells > MOST_CELLS {
+        return Err(
+            Error::usage(format!("--sweep: {cells} combinations, at most {MOST_CELLS}")).help("sweep fewer values")
+        );
+    }
+    let runs = combinations(axes).into_iter().map(|values| {
+        let more: Vec<String> =
+            axes.iter().zip(values).flat_map(|(axis, value)| [format!("--{}", axis.flag), value]).collect();
+        run_of(base, &more)
+    });
+    runs.collect()
+}
+
+/// What a user would type after `tpcc run`, held against its command line before anything runs.
+fn run_of(line: &str, more: &[String]) -> Result<RunOf, Error> {
+    let args: Vec<String> = line.split_whitespace().map(str::to_owned).chain(more.iter().cloned()).collect();
+    let name = args.join(" ");
+    let words = ["tpcc", "run"].into_iter().map(str::to_owned).chain(args.iter().cloned());
+    let flags = match Cli::try_parse_from(words) {
+        Ok(Cli { command: Command::Run(flags) }) => flags,
+        Ok(_) => return Err(Error::usage(format!("--run '{name}': not flags of 'tpcc run'"))),
+        Err(error) if error.use_stderr() => return Err(in_our_words(&error, "run")),
+        Err(_) => {
+            return Err(Error::usage(format!("--run '{name}': asks for help")).help("'tpcc run --help' gives it"));
+        }
+    };
+    let ours = [("--json", flags.output.json.is_some()), ("--ack-stdout", flags.ack_stdout)];
+    refuse(&ours, "--run, whose figures 'tpcc compare' collects")?;
+    let has_own = flags.directory.data.is_some() || flags.engine.engine == EngineKind::Floor;
+    let warehouses = (!has_own).then(|| flags.loaded.warehouses.unwrap_or(1));
+    let is_seeded = args.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
+    let config = resolve::run(flags)?;
+    let seconds = config.length.duration.map(|duration| (duration + config.length.warmup).as_secs_f64());
+    Ok(RunOf { name, args, warehouses, is_seeded, seconds })
+}
+
+/// A file of comma-separated values, opened before the work.
+struct CsvOut<'a> {
+    path: &'a Path,
+    file: std::fs::File,
+}
+
+impl CsvOut<'_> {
+    fn open(path: &Path) -> Result<CsvOut<'_>, Error> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|e| {
+            Error::failed(format!("{}: cannot be written: {e}", path.display()))
+                .help("pass another file with --csv; nothing was done")
+        })?;
+        Ok(CsvOut { path, file })
+    }
+
+    fn write(mut self, text: &str) -> Result<(), Error> {
+        // A pipe or terminal has no length to set.
+        let regular = self.file.metadata().is_ok_and(|m| m.is_file());
+        let emptied = if regular { self.file.set_len(0) } else { Ok(()) };
+        emptied
+            .and_then(|()| self.file.write_all(text.as_bytes()))
+            .map_err(|e| Error::failed(format!("{}: cannot be written: {e}", self.path.display())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_held_against_the_command_line_before_anything_runs() {
+        let run = run_of("--workers 1  --duration 3 --seed 4", &["--mix".to_owned(), "payment".to_owned()]).unwrap();
+        assert_eq!(run.args.len(), 8);
+        assert_eq!((run.warehouses, run.is_seeded, run.seconds), (Some(1), true, Some(5.0)));
+        assert_eq!(run_of("--data x --warehouses 3", &[]).unwrap().warehouses, None);
+        assert_eq!(run_of("--warehouses 3 --transactions 5", &[]).unwrap().seconds, None);
+        for (line, said) in [
+            ("--prefech on", "--prefech: no such flag"),
+            ("--json x", "--json: means nothing with --run"),
+            ("--workers 0", "--workers 0: at least 1"),
+            ("--team-size 4", "--team-size: means nothing with --scheduler threads"),
+            ("--help", "asks for help"),
+        ] {
+            let error = run_of(line, &[]).unwrap_err();
+            assert!(error.status() == 2 && error.to_string().contains(said), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn grids_are_of_flags_and_values() {
+        let axes = [axis("--workers=1,2").unwrap(), axis("mix=payment,standard").unwrap()];
+        let runs = grid("--duration 2", &axes).unwrap();
+        assert_eq!(runs.len(), 4);
+        assert_eq!(runs[1].name, "--duration 2 --workers 1 --mix standard");
+        for (text, said) in [
+            ("workers", "has no values"),
+            ("workers=", "an empty name or value"),
+            ("=1", "an empty name or value"),
+            ("workers=1,1", "1 twice"),
+        ] {
+            assert!(axis(text).unwrap_err().to_string().contains(said), "{text}");
+        }
+        let many = Axis { flag: "seed".to_owned(), values: (0..40).map(|n| n.to_string()).collect() };
+        assert!(grid("", &[many.clone(), many]).unwrap_err().to_string().contains("1600 combinations, at most 1000"));
+    }
+}

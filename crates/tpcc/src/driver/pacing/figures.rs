@@ -1,0 +1,170 @@
+//! What paced terminals and the queue of Deliveries gave, and whether the limits hold.
+
+use std::time::Duration;
+
+use super::times::{DEFERRED_LIMIT, MEAN_SLACK, asked};
+use crate::driver::measure::{Stats, Times};
+use crate::workload::generate::deck::Kind;
+
+/// What became of deferred Deliveries that were queued while measuring.
+#[derive(Clone, Debug)]
+pub(crate) struct Deferrals {
+    /// Done and durable.
+    pub(crate) done: u64,
+    /// Not done when the run ended.
+    pub(crate) left: u64,
+    /// From queued to durable; of those left, to the end of the run.
+    pub(crate) times: Times,
+}
+
+impl Default for Deferrals {
+    fn default() -> Self {
+        Deferrals { done: 0, left: 0, times: Times::new() }
+    }
+}
+
+impl Deferrals {
+    /// One is done, so long after it was queued.
+    pub(super) fn done(&mut self, after: Duration) {
+        self.done += 1;
+        self.times.record(after.as_nanos() as u64);
+    }
+
+    /// One was not done, so long after it was queued.
+    pub(super) fn left(&mut self, after: Duration) {
+        self.left += 1;
+        self.times.record(after.as_nanos() as u64);
+    }
+
+    /// Adds those of another worker.
+    pub(super) fn merge(&mut self, other: &Deferrals) {
+        self.done += other.done;
+        self.left += other.left;
+        self.times.merge(&other.times);
+    }
+
+    /// Whether ninety of a hundred were done in time; none if there were none.
+    pub(crate) fn limit_holds(&self) -> Option<bool> {
+        Some(self.times.quantile_us(0.9)? <= DEFERRED_LIMIT.as_secs_f64() * 1e6)
+    }
+}
+
+/// What terminals did while measuring.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cycles {
+    /// Think times drawn: how many of each kind, and their sum.
+    pub(crate) thought: [(u64, Duration); 5],
+    /// Time of keying and thinking, of cycles that were answered.
+    pub(crate) asked: Duration,
+    /// Time of waiting for answers, of the same.
+    pub(crate) waited: Duration,
+    /// Deliveries queued.
+    pub(crate) queued: u64,
+}
+
+impl Cycles {
+    /// A cycle has its answer, and its think time is drawn.
+    pub(super) fn count(&mut self, kind: Kind, keying: Duration, think: Duration, response: Duration) {
+        let (count, sum) = &mut self.thought[kind as usize];
+        *count += 1;
+        *sum += think;
+        self.asked += keying + think;
+        self.waited += response;
+        self.queued += u64::from(kind == Kind::Delivery);
+    }
+
+    /// Part of its time that a terminal does not wait for an answer: so much of what terminals can ask for was done. None if
+    /// nothing was.
+    pub(crate) fn share_of_offered(&self) -> Option<f64> {
+        let all = self.asked + self.waited;
+        (!all.is_zero()).then(|| self.asked.as_secs_f64() / all.as_secs_f64())
+    }
+}
+
+/// What a paced run gave beyond what every run gives.
+#[derive(Clone, Debug)]
+pub(crate) struct PacedFigures {
+    pub(crate) cycles: Cycles,
+    pub(crate) deferrals: Deferrals,
+    /// Processor time of the whole process while measuring; none where the system does not say.
+    pub(crate) cpu: Option<Duration>,
+    /// Where the results of Deliveries are.
+    pub(crate) results: std::path::PathBuf,
+}
+
+/// Whether a kind's answers were in time: ninety of a hundred within the limit, and the mean not above the 90th percentile
+/// (5.2.5.6). None without an answer.
+pub(crate) fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
+    let response = &stats.kinds[kind as usize].response;
+    let (p90, mean) = (response.quantile_us(0.9)?, response.mean_us()?);
+    let us = |time: Duration| time.as_secs_f64() * 1e6;
+    Some(p90 <= us(asked(kind).limit) && mean <= p90 + us(MEAN_SLACK))
+}
+
+/// Whether all limits hold: false if one does not; none if nothing is known of one of them.
+pub(crate) fn limits_hold(stats: &Stats, deferrals: &Deferrals) -> Option<bool> {
+    let each = Kind::ALL.map(|kind| limit_holds(stats, kind)).into_iter().chain([deferrals.limit_holds()]);
+    each.fold(Some(true), |all, one| match (all, one) {
+        (Some(false), _) | (_, Some(false)) => Some(false),
+        (all, one) => all.and(one),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(kind: Kind, seconds: &[f64]) -> Stats {
+        let mut stats = Stats::new();
+        seconds.iter().for_each(|s| stats.answered(kind, (s * 1e9) as u64));
+        stats
+    }
+
+    #[test]
+    fn ninety_of_a_hundred_answers_have_to_be_in_time() {
+        let with_late = |late: usize| -> Vec<f64> { (0..100).map(|n| if n < late { 6.0 } else { 0.1 }).collect() };
+        assert_eq!(limit_holds(&answered(Kind::Payment, &[]), Kind::Payment), None);
+        assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(11)), Kind::Payment), Some(false));
+        // Stock-Level has twenty seconds.
+        assert_eq!(limit_holds(&answered(Kind::StockLevel, &with_late(11)), Kind::StockLevel), Some(true));
+        // Within the limit, but a few are so late that the mean is above the 90th percentile.
+        assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(9)), Kind::Payment), Some(false));
+        assert_eq!(limit_holds(&answered(Kind::Payment, &with_late(1)), Kind::Payment), Some(true));
+    }
+
+    #[test]
+    fn deliveries_that_are_left_count_as_late_as_they_are() {
+        let mut deferrals = Deferrals::default();
+        assert_eq!(deferrals.limit_holds(), None);
+        (0..9).for_each(|_| deferrals.done(Duration::from_secs(1)));
+        deferrals.left(Duration::from_secs(100));
+        assert_eq!((deferrals.limit_holds(), deferrals.done, deferrals.left), (Some(true), 9, 1));
+        deferrals.left(Duration::from_secs(81));
+        assert_eq!(deferrals.limit_holds(), Some(false));
+    }
+
+    #[test]
+    fn one_limit_that_does_not_hold_is_enough_and_all_have_to_be_known() {
+        let mut stats = Stats::new();
+        let mut deferrals = Deferrals::default();
+        assert_eq!(limits_hold(&stats, &deferrals), None);
+        Kind::ALL.into_iter().for_each(|kind| stats.answered(kind, 1_000));
+        assert_eq!(limits_hold(&stats, &deferrals), None, "no Delivery is done");
+        deferrals.done(Duration::from_secs(79));
+        assert_eq!(limits_hold(&stats, &deferrals), Some(true));
+        stats.answered(Kind::OrderStatus, 6_000_000_000);
+        assert_eq!(limits_hold(&stats, &deferrals), Some(false));
+        assert_eq!(limits_hold(&answered(Kind::NewOrder, &[6.0]), &Deferrals::default()), Some(false));
+    }
+
+    #[test]
+    fn the_share_of_what_was_offered_is_time_not_spent_waiting() {
+        let mut cycles = Cycles::default();
+        assert_eq!(cycles.share_of_offered(), None);
+        let s = Duration::from_secs;
+        cycles.count(Kind::NewOrder, s(18), s(12), s(10));
+        cycles.count(Kind::Delivery, s(2), s(8), s(0));
+        assert_eq!((cycles.share_of_offered(), cycles.queued), (Some(0.8), 1));
+        assert_eq!(cycles.thought[Kind::Delivery as usize], (1, s(8)));
+    }
+}

@@ -1,0 +1,181 @@
+//! Terminals with the keying and think times of clause 5.2, in front of the workers.
+//!
+//! Ten terminals a warehouse are tasks of one thread (tokio). Workers are plain threads, as without pacing: each takes
+//! requests from an inbox, sleeps while there is none, and answers through the request's own channel when its ticket is
+//! durable. So no thread is parked for a terminal, whatever it waits for. Deliveries are deferred (2.7): the terminal is
+//! answered when its request is queued, workers run it when no terminal waits, and a line of a result file says what became
+//! of it. The menu (5.2.5.1) takes no time.
+
+pub(crate) mod figures;
+mod inbox;
+pub(crate) mod results;
+mod terminals;
+pub(crate) mod times;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use tokio::sync::Notify;
+
+use super::measure::Stats;
+use super::terminal::Terminal;
+use super::{Board, Clock, Control, Finished, Measured, Phase, Plan, Tick, look_on, next_run, stay};
+use crate::workload::engine::Engine;
+use crate::workload::generate::Random;
+use crate::workload::generate::input::InputSpace;
+use crate::workload::generate::nurand::Constants;
+use crate::workload::loaded::Loaded;
+use figures::{Deferrals, PacedFigures};
+use inbox::Inbox;
+use results::DeliveryResults;
+use terminals::{CountedCycles, Hall, Seat, Workers};
+use worker::{PacedShare, WorkerPlace};
+
+/// How many times as fast as specified terminals are, but in tests.
+pub(crate) const AS_SPECIFIED: u32 = 1;
+
+/// Runs `plan` on a loaded engine with paced terminals. `look` is called once a second. An error is a message for the user;
+/// what fails once the workers run is told with what was measured before.
+pub(crate) fn run<E: Engine>(
+    engine: &E,
+    loaded: &Loaded,
+    plan: &Plan,
+    results: &DeliveryResults,
+    speed: u32,
+    mut look: impl FnMut(&Tick),
+) -> Result<Measured, String> {
+    results.begin()?;
+    let run = next_run(engine).map_err(|e| e.to_string())?;
+    let constants = Constants::for_run(&mut Random::stream(plan.seed, u64::MAX), loaded.c_load);
+    let world = InputSpace { scale: loaded.scale, warehouses: plan.warehouses, constants };
+    let clock = Clock::start();
+    let control = Arc::new(Control::of(Phase::first(&plan.length)));
+    let seats: Vec<Seat> = (0..plan.terminals)
+        .map(|number| {
+            let terminal = Terminal::new(number, run, plan, &loaded.scale);
+            let worker = terminal.worker(plan);
+            Seat { terminal, worker }
+        })
+        .collect();
+    let served = |worker| seats.iter().filter(|seat| seat.worker == worker).count();
+    let inboxes: Arc<[Inbox]> = (0..plan.workers).map(|worker| Inbox::new(served(worker))).collect();
+    // Of each worker, and of the terminals' thread.
+    let boards: Arc<[Board]> = (0..=plan.workers).map(|_| Board::default()).collect();
+    let stop = Notify::new();
+    let hall = Hall {
+        server: Workers { inboxes: Arc::clone(&inboxes), clock },
+        control: Arc::clone(&control),
+        boards: Arc::clone(&boards),
+        clock,
+        world,
+        seed: plan.seed,
+        speed,
+        main: std::thread::current(),
+    };
+    let main = std::thread::current();
+
+    std::thread::scope(|scope| {
+        let (control, inboxes, boards, main, stop) = (&*control, &*inboxes, &*boards, &main, &stop);
+        let mut threads = Vec::new();
+        for (number, inbox) in inboxes.iter().enumerate() {
+            let (steps, dates, board) = (plan.steps, plan.clock, &boards[number]);
+            let place = WorkerPlace { engine, number, steps, dates, inbox, results, control, board, clock };
+            let work = move || {
+                let _end = Finished { control, main };
+                match stay(plan, number) {
+                    Ok(()) => worker::serve(&place),
+                    Err(why) => {
+                        control.set(Phase::Stop);
+                        PacedShare::failed(why)
+                    }
+                }
+            };
+            threads.push(std::thread::Builder::new().name(format!("worker {number}")).spawn_scoped(scope, work));
+        }
+        let sit = move || {
+            let _end = Finished { control, main };
+            terminals::run(hall, seats, stop).map_err(|e| {
+                control.set(Phase::Stop);
+                format!("the terminals cannot be started: {e}")
+            })
+        };
+        let terminals = std::thread::Builder::new().name("terminals".to_owned()).spawn_scoped(scope, sit);
+        let mut failure = None;
+        if threads.iter().any(Result::is_err) || terminals.is_err() {
+            control.set(Phase::Stop);
+            failure = Some("cannot start a thread for each worker; pass a smaller --workers".to_owned());
+        }
+        let (mut began, mut ended) = (None, None);
+        let (series, interrupted, figures) = look_on(engine, plan, control, boards, clock, &mut look, |phase| {
+            let now = (clock.now_ns(), processor_time());
+            match phase {
+                Phase::Warmup => {}
+                Phase::Measure => began = Some(now),
+                Phase::Stop => {
+                    ended = Some(now);
+                    inboxes.iter().for_each(Inbox::close);
+                    stop.notify_one();
+                }
+            }
+        });
+        let (mut stats, mut deferrals) = (Stats::new(), Deferrals::default());
+        let panicked = || Some("a thread panicked; this is a fault of the program".to_owned());
+        for worker in threads.into_iter().flatten() {
+            match worker.join() {
+                Ok(share) => {
+                    stats.merge(&share.stats);
+                    deferrals.merge(&share.deferrals);
+                    failure = failure.or(share.failure);
+                }
+                Err(_) => failure = failure.or_else(panicked),
+            }
+        }
+        let mut cycles = figures::Cycles::default();
+        match terminals.map(std::thread::ScopedJoinHandle::join) {
+            Ok(Ok(Ok(counted))) => {
+                let CountedCycles { stats: own, cycles: all } = counted;
+                stats.merge(&own);
+                cycles = all;
+            }
+            Ok(Ok(Err(why))) => failure = failure.or(Some(why)),
+            Ok(Err(_)) => failure = failure.or_else(panicked),
+            Err(_) => {}
+        }
+        // What was queued and not begun stays undone.
+        inboxes.iter().flat_map(Inbox::left).for_each(|queued| deferrals.left(queued.elapsed()));
+        let mut cpu = None;
+        if let (Some((from, cpu_before)), Some((to, cpu_after))) = (began, ended) {
+            stats.measured(from, to);
+            cpu = cpu_before.zip(cpu_after).map(|(before, after)| after.saturating_sub(before));
+        }
+        let paced = PacedFigures { cycles, deferrals, cpu, results: results.path().to_owned() };
+        Ok(Measured {
+            seconds: stats.seconds(),
+            stats,
+            teams: Vec::new(),
+            team_size: 1,
+            series,
+            interrupted,
+            failure,
+            figures,
+            siblings: None,
+            counted: None,
+            stacks: None,
+            paced: Some(paced),
+        })
+    })
+}
+
+/// Processor time of the whole process so far; none where the system does not say.
+fn processor_time() -> Option<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    let of = |time: nix::sys::time::TimeVal| {
+        Duration::from_secs(time.tv_sec().max(0) as u64) + Duration::from_micros(time.tv_usec().max(0) as u64)
+    };
+    Some(of(usage.user_time()) + of(usage.system_time()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! Paced terminals (5.2): each is a task that keys, asks, waits for the answer and thinks. All of them share one thread, apart
+//! from the workers.
+//!
+//! Starts are spread over one mean cycle, so that terminals do not ask in step and the load grows evenly while the run warms
+//! up. Cards come from a deck of 23 for each warehouse, which its ten terminals share (5.2.4.2).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+use tokio::time::{Instant, sleep};
+
+use super::figures::Cycles;
+use super::inbox::{Inbox, PacedAnswer};
+use super::times::{asked, mean_cycle_s, think};
+use crate::driver::measure::Stats;
+use crate::driver::terminal::Terminal;
+use crate::driver::{Board, Clock, Control, Phase};
+use crate::workload::generate::Random;
+use crate::workload::generate::deck::{Deck, Kind};
+use crate::workload::generate::input::{Input, InputSpace};
+
+/// Random streams of decks and of waits lie beyond those of terminals' inputs.
+const DECKS: u64 = 1 << 40;
+const WAITS: u64 = 1 << 41;
+
+/// Who answers terminals.
+pub(super) trait Server: 'static {
+    /// Has a transaction run; none when the run is over.
+    async fn ask(&self, worker: usize, input: Input) -> Option<PacedAnswer>;
+
+    /// Queues a Delivery, to be counted if it `counts`; false when the run is over.
+    async fn queue(&self, worker: usize, input: Input, counts: bool) -> bool;
+}
+
+/// The workers.
+pub(super) struct Workers {
+    pub(super) inboxes: Arc<[Inbox]>,
+    pub(super) clock: Clock,
+}
+
+impl Server for Workers {
+    async fn ask(&self, worker: usize, input: Input) -> Option<PacedAnswer> {
+        self.inboxes[worker].ask(input).await.ok()
+    }
+
+    async fn queue(&self, worker: usize, input: Input, counts: bool) -> bool {
+        let queued_us = || self.clock.unix_us(self.clock.now_ns());
+        self.inboxes[worker].queue(input, queued_us, counts).await
+    }
+}
+
+/// What terminals share.
+pub(super) struct Hall<S> {
+    pub(super) server: S,
+    pub(super) control: Arc<Control>,
+    /// Counters of all threads; the last are the terminals'.
+    pub(super) boards: Arc<[Board]>,
+    pub(super) clock: Clock,
+    pub(super) world: InputSpace,
+    pub(super) seed: u64,
+    /// How many times as fast as specified terminals are: 1, but in tests.
+    pub(super) speed: u32,
+    /// Woken when a terminal fails.
+    pub(super) main: Thread,
+}
+
+/// A terminal's place: what it asks for, and which worker serves it.
+pub(super) struct Seat {
+    pub(super) terminal: Terminal,
+    pub(super) worker: usize,
+}
+
+/// What terminals counted while measuring.
+#[derive(Debug)]
+pub(super) struct CountedCycles {
+    pub(super) stats: Stats,
+    pub(super) cycles: Cycles,
+}
+
+struct Shared<S> {
+    hall: Hall<S>,
+    /// A deck and its random numbers for each warehouse.
+    decks: RefCell<Vec<(Deck, Random)>>,
+    counted: RefCell<CountedCycles>,
+}
+
+/// Runs the terminals on the calling thread until they are told to stop.
+pub(super) fn run<S: Server>(hall: Hall<S>, seats: Vec<Seat>, stop: &Notify) -> std::io::Result<CountedCycles> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    Ok(runtime.block_on(run_until(hall, seats, stop.notified())))
+}
+
+async fn run_until<S: Server>(hall: Hall<S>, seats: Vec<Seat>, stop: impl Future) -> CountedCycles {
+    let decks =
+        (0..hall.world.warehouses).map(|w| (Deck::least(), Random::stream(hall.seed, DECKS + u64::from(w)))).collect();
+    let counted = CountedCycles { stats: Stats::new(), cycles: Cycles::default() };
+    let shared = Rc::new(Shared { hall, decks: RefCell::new(decks), counted: RefCell::new(counted) });
+    let tasks = LocalSet::new();
+    for (number, seat) in seats.into_iter().enumerate() {
+        let random = Random::stream(shared.hall.seed, WAITS + number as u64);
+        tasks.spawn_local(Rc::clone(&shared).sit(seat, random));
+    }
+    tasks.run_until(stop).await;
+    // Those that wait, for their answer or for the time to pass, are over with it.
+    drop(tasks);
+    let none = CountedCycles { stats: Stats::new(), cycles: Cycles::default() };
+    shared.counted.replace(none)
+}
+
+impl<S: Server> Shared<S> {
+    /// A terminal, from its first key to the end of the run.
+    async fn sit(self: Rc<Self>, mut seat: Seat, mut random: Random) {
+        let _alarm = Alarm { control: Arc::clone(&self.hall.control), main: self.hall.main.clone() };
+        let speed = self.hall.speed;
+        let first = f64::from(random.within(0, u32::MAX)) / f64::from(u32::MAX);
+        sleep(Duration::from_secs_f64(mean_cycle_s() * first) / speed).await;
+        loop {
+            let kind = self.deal(seat.terminal.warehouse());
+            let keying = asked(kind).keying / speed;
+            sleep(keying).await;
+
+            let is_measured = self.hall.control.phase() == Phase::Measure;
+            seat.terminal.deal(kind);
+            let input = seat.terminal.next(&self.hall.world, &self.hall.clock, self.hall.clock.now_ns());
+            let sent = Instant::now();
+            let answer = match kind {
+                Kind::Delivery if self.hall.server.queue(seat.worker, input.clone(), is_measured).await => None,
+                Kind::Delivery => return,
+                _ => match self.hall.server.ask(seat.worker, input.clone()).await {
+                    Some(answer) => Some(answer),
+                    None => return,
+                },
+            };
+            let response = sent.elapsed();
+            let pause = think(&mut random, asked(kind).think_mean) / speed;
+            // Asked and answered in the measured time (5.4.2).
+            if is_measured && self.hall.control.phase() == Phase::Measure {
+                self.count(&input, answer, keying, pause, response);
+            }
+            if let Some(board) = self.hall.boards.last() {
+                board.times.add(response.as_nanos() as u64);
+                Board::add(&board.completed, 1);
+            }
+            sleep(pause).await;
+        }
+    }
+
+    /// The next card of a warehouse.
+    fn deal(&self, warehouse: u32) -> Kind {
+        let (deck, random) = &mut self.decks.borrow_mut()[warehouse as usize - 1];
+        deck.draw(random)
+    }
+
+    fn count(&self, input: &Input, answer: Option<PacedAnswer>, keying: Duration, pause: Duration, response: Duration) {
+        let CountedCycles { stats, cycles } = &mut *self.counted.borrow_mut();
+        let kind = input.kind();
+        stats.ran(input, answer.is_some_and(|answer| answer.rolled_back), 0);
+        stats.answered(kind, response.as_nanos() as u64);
+        if let Some(answer) = answer {
+            stats.served(kind, answer.service_ns);
+        }
+        cycles.count(kind, keying, pause, response);
+    }
+}
+
+/// Ends the run if a terminal panics: a task's panic would go unheard.
+struct Alarm {
+    control: Arc<Control>,
+    main: Thread,
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.control.set(Phase::Stop);
+            self.main.unpark();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Plan;
+    use crate::driver::pacing::figures::limit_holds;
+    use crate::driver::pacing::times::{MAXIMUM_PER_MIN, deck_maximum_per_min};
+    use crate::driver::tests::paced_plan;
+    use crate::workload::generate::nurand::Constants;
+    use crate::workload::schema::Scale;
+
+    /// Answers everything after a while.
+    struct After(Duration);
+
+    impl Server for After {
+        async fn ask(&self, _worker: usize, _input: Input) -> Option<PacedAnswer> {
+            sleep(self.0).await;
+            Some(PacedAnswer { rolled_back: false, service_ns: 1 })
+        }
+
+        async fn queue(&self, _worker: usize, _input: Input, _counts: bool) -> bool {
+            true
+        }
+    }
+
+    fn hall(warehouses: u32, seed: u64, after: Duration, phase: Phase) -> Hall<After> {
+        let constants = Constants::for_run(&mut Random::stream(1, 1), 157);
+        Hall {
+            server: After(after),
+            control: Arc::new(Control::of(phase)),
+            boards: [Board::default()].into(),
+            clock: Clock::start(),
+            world: InputSpace { scale: Scale::FULL, warehouses, constants },
+            seed,
+            speed: 1,
+            main: std::thread::current(),
+        }
+    }
+
+    fn seats(plan: &Plan) -> Vec<Seat> {
+        let seat = |number| Seat { terminal: Terminal::new(number, 1, plan, &Scale::FULL), worker: 0 };
+        (0..plan.terminals).map(seat).collect()
+    }
+
+    /// Time passes at once when all tasks wait for it.
+    fn paused() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+    }
+
+    /// So many warehouses' terminals for virtual hours, after one that is not counted.
+    fn hours(warehouses: u32, hours: u32, after: Duration) -> CountedCycles {
+        let plan = paced_plan(warehouses, 1);
+        let hall = hall(warehouses, plan.seed, after, Phase::Warmup);
+        let control = Arc::clone(&hall.control);
+        let hour = Duration::from_secs(3_600);
+        paused().block_on(run_until(hall, seats(&plan), async move {
+            sleep(hour).await;
+            control.set(Phase::Measure);
+            sleep(hour * hours).await;
+            control.set(Phase::Stop);
+        }))
+    }
+
+    #[test]
+    fn terminals_that_are_answered_at_once_reach_what_their_cards_allow() {
+        let CountedCycles { stats, cycles } = hours(10, 10, Duration::ZERO);
+        let count = |kind: Kind| stats.kinds[kind as usize].counters.count as f64;
+        let per_min = count(Kind::NewOrder) / 600.0 / 10.0;
+        assert!((per_min / deck_maximum_per_min() - 1.0).abs() < 0.01, "{per_min}");
+        assert!(per_min < MAXIMUM_PER_MIN);
+        // No kind has less than its least share (5.2.3).
+        let all = stats.completed() as f64;
+        for (kind, least) in
+            [(Kind::Payment, 0.43), (Kind::OrderStatus, 0.04), (Kind::Delivery, 0.04), (Kind::StockLevel, 0.04)]
+        {
+            assert!(count(kind) / all > least, "{}: {}", kind.name(), count(kind) / all);
+        }
+        assert_eq!(cycles.queued as f64, count(Kind::Delivery));
+        for kind in Kind::ALL {
+            let (n, sum) = cycles.thought[kind as usize];
+            let (mean, wanted) = (sum.as_secs_f64() / n as f64, asked(kind).think_mean.as_secs_f64());
+            assert!((mean / wanted - 1.0).abs() < 5.0 / (n as f64).sqrt(), "{}: {mean}", kind.name());
+        }
+        assert!(cycles.share_of_offered().unwrap() > 0.999);
+    }
+
+    #[test]
+    fn slow_answers_break_limits_and_cost_throughput() {
+        let CountedCycles { stats, cycles } = hours(1, 10, Duration::from_secs(6));
+        assert_eq!(limit_holds(&stats, Kind::NewOrder), Some(false));
+        assert_eq!(limit_holds(&stats, Kind::StockLevel), Some(true), "it may take 20 s");
+        assert_eq!(limit_holds(&stats, Kind::Delivery), Some(true), "it was only queued");
+        // Cycles of 20.7 s in the mean have become longer by 6 s, but for Deliveries.
+        let (share, wanted) = (cycles.share_of_offered().unwrap(), 20.7 / (20.7 + 6.0 * 22.0 / 23.0));
+        assert!((share - wanted).abs() < 0.01, "{share} {wanted}");
+        let per_min = stats.kinds[Kind::NewOrder as usize].counters.count as f64 / 600.0;
+        assert!((per_min / (wanted * deck_maximum_per_min()) - 1.0).abs() < 0.03, "{per_min}");
+    }
+
+    /// One terminal's start is anywhere in a cycle, so a few seconds in, few have asked, and after a cycle most.
+    #[test]
+    fn starts_are_spread() {
+        let asked_within = |seconds: u64| {
+            let plan = paced_plan(20, 1);
+            let hall = hall(20, plan.seed, Duration::ZERO, Phase::Measure);
+            let seats = seats(&plan);
+            let end = async { sleep(Duration::from_secs(seconds)).await };
+            let counted = paused().block_on(run_until(hall, seats, end));
+            counted.stats.completed()
+        };
+        // In the mean a terminal asks once in 20.7 s; the first time only after it has keyed.
+        let (early, later, late) = (asked_within(5), asked_within(21), asked_within(42));
+        assert!((1..=40).contains(&early) && (60..=160).contains(&later), "{early} {later}");
+        assert!((240..=360).contains(&late), "{late}");
+    }
+}

@@ -1,0 +1,172 @@
+//! A worker that serves paced terminals: a thread that takes work from its inbox and sleeps while there is none. Answers and
+//! lines of the result file leave when their tickets are durable, several at a time.
+
+use std::collections::VecDeque;
+
+use super::figures::Deferrals;
+use super::inbox::{Deferred, Inbox, PacedAnswer, PacedWork};
+use super::results::DeliveryResults;
+use crate::driver::attempt::execute;
+use crate::driver::desk::End;
+use crate::driver::measure::Stats;
+use crate::driver::{Board, Clock, Control, Phase};
+use crate::workload::engine::{Engine, Session, Ticket};
+use crate::workload::generate::input::Input;
+use crate::workload::interrupt;
+use crate::workload::settings::ClockKind;
+use crate::workload::txn::delivery::DeliveryOutput;
+use crate::workload::txn::{Scratch, StepOrder, Verdict};
+
+/// What a worker works with.
+pub(super) struct WorkerPlace<'a, E> {
+    pub(super) engine: &'a E,
+    pub(super) number: usize,
+    pub(super) steps: StepOrder,
+    pub(super) dates: ClockKind,
+    pub(super) inbox: &'a Inbox,
+    pub(super) results: &'a DeliveryResults,
+    pub(super) control: &'a Control,
+    pub(super) board: &'a Board,
+    pub(super) clock: Clock,
+}
+
+/// What a worker gave.
+pub(super) struct PacedShare {
+    pub(super) stats: Stats,
+    pub(super) deferrals: Deferrals,
+    /// Why it ended early, if something failed.
+    pub(super) failure: Option<String>,
+}
+
+impl PacedShare {
+    /// Nothing was begun.
+    pub(super) fn failed(why: String) -> PacedShare {
+        PacedShare { stats: Stats::new(), deferrals: Deferrals::default(), failure: Some(why) }
+    }
+}
+
+/// What has run, and waits for its ticket.
+struct Ran {
+    ticket: Ticket,
+    began_ns: u64,
+    whose: Whose,
+}
+
+enum Whose {
+    Terminal { reply: tokio::sync::oneshot::Sender<PacedAnswer>, rolled_back: bool },
+    Queue { deferred: Deferred, output: DeliveryOutput },
+}
+
+/// Serves until the run is over. A failure ends it for all; what was counted before it stays.
+pub(super) fn serve<E: Engine>(place: &WorkerPlace<'_, E>) -> PacedShare {
+    let mut worker = PacedWorker {
+        place,
+        stats: Stats::new(),
+        deferrals: Deferrals::default(),
+        waiting: VecDeque::new(),
+        line: String::new(),
+    };
+    let ended = match place.engine.session(place.number) {
+        Ok(mut session) => worker.serve(&mut session),
+        Err(error) => Err(error.to_string()),
+    };
+    if ended.is_err() {
+        place.control.set(Phase::Stop);
+    }
+    PacedShare { stats: worker.stats, deferrals: worker.deferrals, failure: ended.err() }
+}
+
+struct PacedWorker<'a, E> {
+    place: &'a WorkerPlace<'a, E>,
+    stats: Stats,
+    deferrals: Deferrals,
+    /// In the order of their tickets, which is the order in which they ran.
+    waiting: VecDeque<Ran>,
+    line: String,
+}
+
+impl<E: Engine> PacedWorker<'_, E> {
+    fn serve<S: Session>(&mut self, session: &mut S) -> Result<(), String> {
+        let mut scratch = Scratch::default();
+        loop {
+            match self.place.inbox.take(self.waiting.is_empty()) {
+                PacedWork::Request(request) => {
+                    let began_ns = self.place.clock.now_ns();
+                    let end = self.execute(session, &mut scratch, &request.input)?;
+                    let rolled_back = end.verdict == Verdict::Rollback;
+                    let whose = Whose::Terminal { reply: request.reply, rolled_back };
+                    self.waiting.push_back(Ran { ticket: end.ticket, began_ns, whose });
+                }
+                PacedWork::Deferred(mut deferred) => {
+                    let began_ns = self.place.clock.now_ns();
+                    if let (Input::Delivery(delivery), ClockKind::Real) = (&mut deferred.input, self.place.dates) {
+                        // OL_DELIVERY_D is when it runs, not when it was queued.
+                        delivery.now = self.place.clock.date(began_ns);
+                    }
+                    let end = self.execute(session, &mut scratch, &deferred.input)?;
+                    if deferred.counts {
+                        self.stats.skipped(end.skipped);
+                    }
+                    let whose = Whose::Queue { deferred, output: scratch.out.delivery.clone() };
+                    self.waiting.push_back(Ran { ticket: end.ticket, began_ns, whose });
+                }
+                // No terminal asks: time to wait for the disk. One that asks meanwhile waits for no more than that.
+                PacedWork::Nothing => {
+                    if let Some(first) = self.waiting.front() {
+                        let durable = session.wait_for(first.ticket).map_err(|e| e.to_string())?;
+                        self.release(durable)?;
+                    }
+                    continue;
+                }
+                PacedWork::Over => break,
+            }
+            let durable = session.durable();
+            self.release(durable)?;
+        }
+        // What has run is answered; after Ctrl-C no terminal waits for it any more.
+        if !interrupt::requested()
+            && let Some(last) = self.waiting.back()
+        {
+            let durable = session.wait_for(last.ticket).map_err(|e| e.to_string())?;
+            self.release(durable)?;
+        }
+        Ok(())
+    }
+
+    fn execute<S: Session>(&mut self, session: &mut S, scratch: &mut Scratch, input: &Input) -> Result<End, String> {
+        let WorkerPlace { control, board, steps, .. } = *self.place;
+        let stats = &mut self.stats;
+        let aborted = |abort| {
+            if control.phase() == Phase::Measure {
+                stats.aborted(abort);
+            }
+            Board::add(&board.aborted, 1);
+        };
+        execute(session, scratch, steps, input, None, aborted).map_err(|failure| failure.to_string())
+    }
+
+    /// Lets go of what is durable.
+    fn release(&mut self, durable: Ticket) -> Result<(), String> {
+        while self.waiting.front().is_some_and(|first| first.ticket <= durable) {
+            let Some(Ran { began_ns, whose, .. }) = self.waiting.pop_front() else { break };
+            let now_ns = self.place.clock.now_ns();
+            match whose {
+                Whose::Terminal { reply, rolled_back } => {
+                    // A terminal that has gone away at the end of the run hears nothing.
+                    let _ = reply.send(PacedAnswer { rolled_back, service_ns: now_ns - began_ns });
+                }
+                Whose::Queue { deferred, output } => {
+                    if let Input::Delivery(input) = &deferred.input {
+                        let done_us = self.place.clock.unix_us(now_ns);
+                        self.place.results.write(&mut self.line, input, &output, deferred.queued_us, done_us)?;
+                    }
+                    if deferred.counts {
+                        self.deferrals.done(deferred.queued.elapsed());
+                        self.stats.served(deferred.input.kind(), now_ns - began_ns);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,202 @@
+//! `tpcc compare`: is one run faster than another, and by how much. Two saved results, two sets of flags whose runs take turns,
+//! or a grid of flags. How sure it is: [`ratio`].
+
+pub(crate) mod ratio;
+pub(crate) mod rounds;
+mod saved;
+pub(crate) mod sweep;
+mod text;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::report::NOTICE;
+use crate::report::model::schema_of;
+use crate::workload::error::Error;
+use crate::workload::generate::deck::Kind;
+use ratio::{FasterOrNot, RatioWithin};
+use saved::{Difference, SavedRun, differences, refuse};
+
+/// One of two runs, or of two sets of runs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Side {
+    /// The file, or the flags.
+    pub(crate) name: String,
+    /// Transactions a second; of several runs the geometric mean.
+    pub(crate) throughput_per_s: f64,
+    /// Seconds measured, of all runs.
+    pub(crate) measured_s: Option<f64>,
+    /// Samples of a second, or runs, that the interval is made of.
+    pub(crate) samples: usize,
+    /// Commit of the sources; null outside git.
+    pub(crate) commit: Option<String>,
+}
+
+/// A percentile of service times, in microseconds: from first begin to acknowledgement.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct LatencyPair {
+    /// Of several runs the geometric mean.
+    pub(crate) base_us: f64,
+    pub(crate) new_us: f64,
+    /// New over base: below 1 is quicker. Without an interval where single runs are compared.
+    pub(crate) ratio: RatioWithin,
+}
+
+/// Transactions a second of a round.
+#[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
+pub(crate) struct PairOfRates {
+    pub(crate) base: f64,
+    pub(crate) new: f64,
+}
+
+/// What `tpcc compare --json` writes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "tpcc compare --json")]
+pub(crate) struct ComparedRuns {
+    pub(crate) schema: String,
+    /// What the figures are, and are not.
+    pub(crate) notice: String,
+    pub(crate) base: Side,
+    pub(crate) new: Side,
+    /// Of the throughputs.
+    pub(crate) ratio: RatioWithin,
+    pub(crate) verdict: FasterOrNot,
+    /// How the interval was made, and what it does not tell.
+    pub(crate) method: String,
+    /// By type, then by percentile: p50, p90, p99.
+    pub(crate) latencies: BTreeMap<String, BTreeMap<String, LatencyPair>>,
+    /// In what the two differ.
+    pub(crate) differences: Vec<Difference>,
+    /// What else a reader should know.
+    pub(crate) remarks: Vec<String>,
+    /// Of each round; empty for saved results.
+    pub(crate) rounds: Vec<PairOfRates>,
+    /// Whether the user ended it (Ctrl-C); figures are of the rounds until then.
+    pub(crate) interrupted: bool,
+}
+
+/// Percentiles of a saved run, and their keys.
+const PERCENTILES: [(&str, &str); 3] = [("p50", "p50_us"), ("p90", "p90_us"), ("p99", "p99_us")];
+
+/// Compares two saved runs.
+pub(crate) fn files(base: &Path, new: &Path, may_differ: &[String]) -> Result<ComparedRuns, Error> {
+    let (base, new) = (SavedRun::read(base)?, SavedRun::read(new)?);
+    let found = differences(&base, &new, may_differ)?;
+    refuse(&base, &new, &found.unlike)?;
+    let side = |run: &SavedRun| {
+        let rate = run.throughput().ok_or_else(|| {
+            Error::failed(format!("{}: nothing was measured", run.name))
+                .help("compare runs that completed transactions")
+        })?;
+        let (name, samples) = (run.name.clone(), run.samples().len());
+        Ok::<_, Error>(Side {
+            name,
+            throughput_per_s: rate,
+            measured_s: run.measured_s(),
+            samples,
+            commit: run.commit(),
+        })
+    };
+    let sides = (side(&base)?, side(&new)?);
+    let ratio = RatioWithin::of_samples(&base.samples(), &new.samples()).ok_or_else(|| {
+        let short = if sides.0.samples < 2 { &base } else { &new };
+        Error::failed(format!("{}: too short: an interval needs two samples of a second", short.name))
+            .help("run it for longer: --duration 10")
+    })?;
+    let mut remarks = Vec::new();
+    for run in [&base, &new] {
+        remarks.extend(run.ended_early().map(|how| format!("{} {how}: figures until then", run.name)));
+    }
+    Ok(ComparedRuns {
+        schema: schema_of("compare"),
+        notice: NOTICE.to_owned(),
+        ratio,
+        verdict: ratio.verdict(),
+        method:
+            "95% of Student's t on the logarithm of the ratio, over at most ten blocks of one-second samples, wider \
+                 where neighbouring blocks are alike; single runs: what differs from run to run is not in it, \
+                 'tpcc compare --run' shows that"
+                .to_owned(),
+        latencies: latencies(|kind, key| {
+            let (base_us, new_us) = (base.time_us(kind, key)?, new.time_us(kind, key)?);
+            (base_us > 0.0).then(|| LatencyPair { base_us, new_us, ratio: RatioWithin::alone(new_us / base_us) })
+        }),
+        differences: found.told,
+        remarks,
+        rounds: Vec::new(),
+        interrupted: false,
+        base: sides.0,
+        new: sides.1,
+    })
+}
+
+/// Asks `of` for each percentile of each kind of transaction; kinds that have none are left out.
+fn latencies(of: impl Fn(&str, &str) -> Option<LatencyPair>) -> BTreeMap<String, BTreeMap<String, LatencyPair>> {
+    let kinds = Kind::ALL.into_iter().map(|kind| {
+        let all = PERCENTILES.into_iter().filter_map(|(name, key)| Some((name.to_owned(), of(kind.name(), key)?)));
+        (kind.name().to_owned(), all.collect::<BTreeMap<_, _>>())
+    });
+    kinds.filter(|(_, all)| !all.is_empty()).collect()
+}
+
+/// The comparison for a terminal.
+pub(crate) fn text(comparison: &ComparedRuns) -> String {
+    text::comparison(comparison)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::saved::tests::object;
+    use super::*;
+
+    fn compare(name: &str, base: &Value, new: &Value, may_differ: &[&str]) -> Result<ComparedRuns, Error> {
+        let path = |side| std::env::temp_dir().join(format!("tpcc-compare-{}-{name}-{side}", std::process::id()));
+        let (a, b) = (path("a"), path("b"));
+        std::fs::write(&a, base.to_string()).unwrap();
+        std::fs::write(&b, new.to_string()).unwrap();
+        let may_differ: Vec<String> = may_differ.iter().map(|&name| name.to_owned()).collect();
+        let compared = files(&a, &b, &may_differ);
+        std::fs::remove_file(&a).unwrap();
+        std::fs::remove_file(&b).unwrap();
+        compared
+    }
+
+    const STEADY: [f64; 6] = [1000.0, 1010.0, 990.0, 1005.0, 995.0, 1000.0];
+
+    #[test]
+    fn equal_faster_and_slower_runs_are_told_apart() {
+        let base = object(&STEADY);
+        let same = compare("same", &base, &base, &[]).unwrap();
+        assert_eq!((same.verdict, same.ratio.value), (FasterOrNot::NoDifferenceSeen, 1.0));
+        assert!(text(&same).contains("no difference seen"), "{}", text(&same));
+        let more = object(&STEADY.map(|rate| 1.2 * rate));
+        let up = compare("up", &base, &more, &[]).unwrap();
+        assert!(up.verdict == FasterOrNot::Faster && (up.ratio.value - 1.2).abs() < 1e-9, "{:?}", up.ratio);
+        assert!(text(&up).contains("1.200") && text(&up).contains("faster"), "{}", text(&up));
+        assert_eq!(compare("down", &more, &base, &[]).unwrap().verdict, FasterOrNot::Slower);
+        assert!(same.latencies["new-order"]["p99"].ratio == RatioWithin::alone(1.0));
+        assert!(!same.latencies.contains_key("payment"), "nothing is known of it");
+    }
+
+    #[test]
+    fn unlike_short_and_interrupted_runs() {
+        let base = object(&STEADY);
+        let mut other = base.clone();
+        other["config"]["workers"] = json!(1);
+        other["interrupted"] = json!(true);
+        assert_eq!(compare("unlike", &base, &other, &[]).unwrap_err().status(), 2);
+        let told = compare("told", &base, &other, &["workers"]).unwrap();
+        assert_eq!(told.differences[0].name, "workers");
+        assert!(text(&told).contains("workers (2, 1)") && text(&told).contains("ended by Ctrl-C"), "{}", text(&told));
+        let error = compare("short", &base, &object(&[1000.0]), &[]).unwrap_err();
+        assert!(error.status() == 1 && error.to_string().contains("too short"), "{error}");
+        let mut none = base.clone();
+        none["throughput_per_s"] = json!(null);
+        assert!(compare("none", &none, &base, &[]).unwrap_err().to_string().contains("nothing was measured"));
+    }
+}

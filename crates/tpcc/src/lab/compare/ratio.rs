@@ -1,0 +1,225 @@
+//! Ratios with 95% intervals, of two kinds: from the samples of two runs, and from pairs of runs.
+//!
+//! **Samples of a run** follow each other: a checkpoint or a full cache slows several in a row. They are put together into at
+//! most ten blocks of equal length, whose means depend less on each other (batch means). What dependence is left, the
+//! correlation of each block with the next, makes the interval wider by the factor `sqrt((1 + r) / (1 - r))`. It is Student's
+//! t interval on the logarithm of the ratio, with degrees of freedom after Welch and Satterthwaite. It tells how steady the two
+//! runs were in themselves, not how much a run differs from the next one.
+//!
+//! **Pairs of runs** that took turns: Student's t interval on the mean logarithm of the ratios of each pair. What drifts from
+//! round to round touches both of a pair.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Most blocks of a series.
+const MOST_BLOCKS: usize = 10;
+/// Correlation of neighbouring blocks is taken to be no more than this: beyond it there is hardly one independent block.
+const MOST_CORRELATION: f64 = 0.9;
+
+/// A ratio and where it lies with 95% certainty, by the method of the comparison; no interval where there are no samples to
+/// make one of.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, JsonSchema)]
+pub(crate) struct RatioWithin {
+    /// New over base.
+    pub(crate) value: f64,
+    pub(crate) low: Option<f64>,
+    pub(crate) high: Option<f64>,
+}
+
+/// What an interval says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub(crate) enum FasterOrNot {
+    #[serde(rename = "faster")]
+    Faster,
+    #[serde(rename = "slower")]
+    Slower,
+    #[serde(rename = "no difference seen")]
+    NoDifferenceSeen,
+}
+
+impl FasterOrNot {
+    /// As printed.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            FasterOrNot::Faster => "faster",
+            FasterOrNot::Slower => "slower",
+            FasterOrNot::NoDifferenceSeen => "no difference seen",
+        }
+    }
+}
+
+impl RatioWithin {
+    /// Without an interval.
+    pub(super) fn alone(value: f64) -> RatioWithin {
+        RatioWithin { value, low: None, high: None }
+    }
+
+    /// Of the throughputs of two runs, from their samples; none if a run has fewer than two of them, or none above 0.
+    pub(super) fn of_samples(base: &[f64], new: &[f64]) -> Option<RatioWithin> {
+        let (a, b) = (Steadiness::of(base)?, Steadiness::of(new)?);
+        let variance = a.variance + b.variance;
+        // Welch and Satterthwaite. Two series without any variance need no interval.
+        let freedom = match variance > 0.0 {
+            true => variance.powi(2) / (a.variance.powi(2) / a.freedom + b.variance.powi(2) / b.freedom),
+            false => f64::INFINITY,
+        };
+        Some(RatioWithin::around((b.mean / a.mean).ln(), variance.sqrt(), freedom))
+    }
+
+    /// Of values that were measured in pairs, one pair a round; none with fewer than two pairs.
+    pub(super) fn of_pairs(base: &[f64], new: &[f64]) -> Option<RatioWithin> {
+        let logs: Vec<f64> = base.iter().zip(new).map(|(base, new)| (new / base).ln()).collect();
+        if logs.len() < 2 || !logs.iter().all(|log| log.is_finite()) {
+            return None;
+        }
+        let (n, mean) = (logs.len() as f64, mean(&logs));
+        let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (n - 1.0) / n;
+        Some(RatioWithin::around(mean, variance.sqrt(), n - 1.0))
+    }
+
+    fn around(log: f64, deviation: f64, freedom: f64) -> RatioWithin {
+        let reach = student(freedom) * deviation;
+        RatioWithin { value: log.exp(), low: Some((log - reach).exp()), high: Some((log + reach).exp()) }
+    }
+
+    /// Of something of which more is better.
+    pub(super) fn verdict(&self) -> FasterOrNot {
+        match (self.low, self.high) {
+            (Some(low), _) if low > 1.0 => FasterOrNot::Faster,
+            (_, Some(high)) if high < 1.0 => FasterOrNot::Slower,
+            _ => FasterOrNot::NoDifferenceSeen,
+        }
+    }
+}
+
+/// The mean of a series, and how sure it is.
+struct Steadiness {
+    mean: f64,
+    /// Of the mean's logarithm.
+    variance: f64,
+    freedom: f64,
+}
+
+impl Steadiness {
+    fn of(samples: &[f64]) -> Option<Steadiness> {
+        let length = samples.len().div_ceil(MOST_BLOCKS).max(1);
+        // Samples that do not fill the last block are left out of the variance, not of the mean.
+        let blocks: Vec<f64> = samples.chunks_exact(length).map(mean).collect();
+        let mean_of_all = mean(samples);
+        if blocks.len() < 2 || !mean_of_all.is_finite() || mean_of_all <= 0.0 {
+            return None;
+        }
+        let n = blocks.len() as f64;
+        let middle = mean(&blocks);
+        let squares: f64 = blocks.iter().map(|block| (block - middle).powi(2)).sum();
+        let neighbours: f64 = blocks.windows(2).map(|two| (two[0] - middle) * (two[1] - middle)).sum();
+        let correlation = if squares > 0.0 { (neighbours / squares).clamp(0.0, MOST_CORRELATION) } else { 0.0 };
+        let of_mean = squares / (n - 1.0) / n * (1.0 + correlation) / (1.0 - correlation);
+        Some(Steadiness { mean: mean_of_all, variance: of_mean / mean_of_all.powi(2), freedom: n - 1.0 })
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// Within so many deviations lie 95 of 100 values of Student's t with this many degrees of freedom, rounded down to a whole
+/// number.
+fn student(freedom: f64) -> f64 {
+    const TO_30: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    match freedom {
+        more if more >= 121.0 => 1.980,
+        more if more >= 61.0 => 2.000,
+        more if more >= 31.0 => 2.040,
+        few => TO_30[(few as usize).clamp(1, 30) - 1],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::generate::Random;
+
+    /// Nearly normal: the sum of twelve uniform numbers.
+    fn noise(random: &mut Random) -> f64 {
+        (0..12).map(|_| f64::from(random.within(0, 1_000_000)) / 1e6).sum::<f64>() - 6.0
+    }
+
+    /// A series of a mean whose samples depend on those before them by `keep`.
+    fn series(random: &mut Random, n: usize, mean: f64, spread: f64, keep: f64) -> Vec<f64> {
+        let mut state = noise(random);
+        let fresh = (1.0 - keep * keep).sqrt();
+        (0..n)
+            .map(|_| {
+                state = keep * state + fresh * noise(random);
+                mean + spread * state
+            })
+            .collect()
+    }
+
+    /// How often, of a hundred, two series of one mean are told apart.
+    fn false_alarms(n: usize, keep: f64) -> usize {
+        let mut random = Random::stream(7, n as u64);
+        (0..400)
+            .filter(|_| {
+                let base = series(&mut random, n, 1_000.0, 30.0, keep);
+                let new = series(&mut random, n, 1_000.0, 30.0, keep);
+                RatioWithin::of_samples(&base, &new).unwrap().verdict() != FasterOrNot::NoDifferenceSeen
+            })
+            .count()
+            / 4
+    }
+
+    #[test]
+    fn equal_runs_are_seldom_told_apart_also_where_samples_depend_on_each_other() {
+        assert!(false_alarms(10, 0.0) <= 8, "{}", false_alarms(10, 0.0));
+        assert!(false_alarms(60, 0.0) <= 8, "{}", false_alarms(60, 0.0));
+        assert!(false_alarms(60, 0.7) <= 12, "{}", false_alarms(60, 0.7));
+        // What an interval that takes samples for independent does not see.
+        let mut random = Random::stream(7, 1);
+        let dependent = series(&mut random, 1_000, 1_000.0, 30.0, 0.9);
+        let wide = Steadiness::of(&dependent).unwrap().variance;
+        let n = dependent.len() as f64;
+        let narrow = dependent.iter().map(|x| (x - mean(&dependent)).powi(2)).sum::<f64>() / n / n / 1e6;
+        assert!(wide > 3.0 * narrow, "{wide} {narrow}");
+    }
+
+    #[test]
+    fn a_difference_beyond_the_noise_is_seen_in_both_directions() {
+        let mut random = Random::stream(9, 9);
+        let base = series(&mut random, 30, 1_000.0, 20.0, 0.3);
+        let new = series(&mut random, 30, 1_100.0, 20.0, 0.3);
+        let up = RatioWithin::of_samples(&base, &new).unwrap();
+        assert!(up.verdict() == FasterOrNot::Faster && (up.value - 1.1).abs() < 0.02, "{up:?}");
+        assert!(up.low.unwrap() < up.value && up.value < up.high.unwrap());
+        assert_eq!(RatioWithin::of_samples(&new, &base).unwrap().verdict(), FasterOrNot::Slower);
+    }
+
+    #[test]
+    fn pairs_that_drift_together_are_told_apart() {
+        let base = [100.0, 150.0, 80.0, 120.0];
+        let new = [110.0, 164.0, 88.5, 131.5];
+        assert_eq!(RatioWithin::of_pairs(&base, &new).unwrap().verdict(), FasterOrNot::Faster);
+        assert_eq!(
+            RatioWithin::of_pairs(&base, &base),
+            Some(RatioWithin { value: 1.0, low: Some(1.0), high: Some(1.0) })
+        );
+        let mixed = [90.0, 170.0, 79.0, 122.0];
+        assert_eq!(RatioWithin::of_pairs(&base, &mixed).unwrap().verdict(), FasterOrNot::NoDifferenceSeen);
+    }
+
+    #[test]
+    fn too_few_samples_give_no_interval() {
+        assert_eq!(RatioWithin::of_samples(&[1.0], &[1.0, 2.0]), None);
+        assert_eq!(RatioWithin::of_samples(&[0.0, 0.0], &[1.0, 2.0]), None);
+        assert_eq!(RatioWithin::of_pairs(&[1.0], &[1.0]), None);
+        assert_eq!(RatioWithin::of_pairs(&[1.0, 0.0], &[1.0, 1.0]), None);
+        assert_eq!(RatioWithin::alone(2.0).verdict(), FasterOrNot::NoDifferenceSeen);
+        assert_eq!(RatioWithin::of_samples(&[5.0, 5.0], &[10.0, 10.0]).unwrap().low, Some(2.0));
+        assert!((student(1.0), student(9.9), student(1e9)) == (12.706, 2.262, 1.980));
+    }
+}

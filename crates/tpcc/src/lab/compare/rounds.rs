@@ -1,0 +1,173 @@
+//! Runs of this very program that take turns, round by round, on one database.
+//!
+//! A round runs each set of flags once, with one seed for all; every other round goes backwards, so that what earlier runs have
+//! left in the database and on the machine falls on all alike. Runs share the database that holds the most warehouses of any of
+//! them, loaded before the first; rows that a run adds stay. A run whose flags name a database of its own uses that.
+
+use std::path::Path;
+
+use super::ratio::RatioWithin;
+use super::saved::{Differences, SavedRun, differences};
+use super::{ComparedRuns, LatencyPair, PairOfRates, Side, latencies};
+use crate::lab::reproduce::lab::Lab;
+use crate::report::NOTICE;
+use crate::report::model::schema_of;
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+
+/// A run to be made: what a user would write after `tpcc run`.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct RunOf {
+    /// As the report names it.
+    pub(crate) name: String,
+    pub(crate) args: Vec<String>,
+    /// Warehouses that have to be loaded for it; none if it brings its own data.
+    pub(crate) warehouses: Option<u32>,
+    /// The flags give a seed.
+    pub(crate) is_seeded: bool,
+    /// Seconds that it takes, as far as the flags say.
+    pub(crate) seconds: Option<f64>,
+}
+
+/// Of each run what it wrote in each round. Rounds that were not finished are not there.
+pub(super) struct Rounds {
+    pub(super) runs: Vec<Vec<SavedRun>>,
+    pub(super) interrupted: bool,
+}
+
+impl Rounds {
+    /// Throughputs of a run, round by round.
+    pub(super) fn rates(&self, run: usize) -> Vec<f64> {
+        self.runs[run].iter().map(|saved| saved.throughput().unwrap_or(f64::NAN)).collect()
+    }
+
+    /// A time of a run, round by round; empty if a round has none.
+    pub(super) fn times(&self, run: usize, kind: &str, key: &str) -> Vec<f64> {
+        let all: Option<Vec<f64>> = self.runs[run].iter().map(|saved| saved.time_us(kind, key)).collect();
+        all.unwrap_or_default()
+    }
+}
+
+/// Makes the runs in turn, `rounds` times. After Ctrl-C it gives the rounds that were finished, if there are two.
+pub(super) fn take_turns(data: Option<&Path>, runs: &[RunOf], rounds: usize) -> Result<Rounds, Error> {
+    let mut lab = Lab::open(data, false)?;
+    if let Some(seconds) = runs.iter().map(|run| run.seconds).sum::<Option<f64>>() {
+        let minutes = seconds * rounds as f64 / 60.0;
+        lab.say(&format!("{} runs, about {minutes:.1} minutes beside loading and checks", runs.len() * rounds));
+    }
+    let database = runs.iter().filter_map(|run| run.warehouses).max().map(|most| lab.database(most)).transpose()?;
+    let mut done = Rounds { runs: vec![Vec::new(); runs.len()], interrupted: false };
+    let first_seed = crate::workload::generate::fresh_seed();
+    for round in 0..rounds {
+        let mut found: Vec<(usize, SavedRun)> = Vec::new();
+        for place in 0..runs.len() {
+            let number = if round % 2 == 0 { place } else { runs.len() - 1 - place };
+            let run = &runs[number];
+            lab.say(&format!("round {} of {rounds}: {}", round + 1, run.name));
+            let mut args = vec!["run".to_owned()];
+            args.extend(run.args.iter().cloned());
+            if let (Some(database), Some(warehouses)) = (&database, run.warehouses) {
+                args.extend(["--data".to_owned(), database.display().to_string()]);
+                if !run.args.iter().any(|word| word.starts_with("--warehouses")) {
+                    args.extend(["--warehouses".to_owned(), warehouses.to_string()]);
+                }
+            }
+            if !run.is_seeded {
+                args.extend(["--seed".to_owned(), first_seed.wrapping_add(round as u64).to_string()]);
+            }
+            match lab.tpcc(&args) {
+                Ok(value) if !interrupt::requested() => found.push((number, SavedRun::of(run.name.clone(), value)?)),
+                Err(error) if !interrupt::requested() => return Err(error),
+                _ => {
+                    done.interrupted = true;
+                    return match done.runs.first().is_some_and(|first| first.len() >= 2) {
+                        true => Ok(done),
+                        false => Err(Error::failed("interrupted before two rounds were done; nothing is compared")),
+                    };
+                }
+            }
+        }
+        for (number, saved) in found {
+            done.runs[number].push(saved);
+        }
+    }
+    Ok(done)
+}
+
+/// Compares two runs by taking turns.
+pub(crate) fn compare(data: Option<&Path>, base: RunOf, new: RunOf, rounds: usize) -> Result<ComparedRuns, Error> {
+    let runs = [base, new];
+    let done = take_turns(data, &runs, rounds)?;
+    comparison(&done)
+}
+
+fn comparison(done: &Rounds) -> Result<ComparedRuns, Error> {
+    let (base, new) = (done.rates(0), done.rates(1));
+    let ratio = RatioWithin::of_pairs(&base, &new).ok_or_else(|| {
+        Error::failed("a run completed no transaction; nothing is compared").help("let runs last longer")
+    })?;
+    // The two were asked for as they are: whatever differs is told.
+    let (first, second) = (&done.runs[0][0], &done.runs[1][0]);
+    let Differences { mut unlike, told } = differences(first, second, &[])?;
+    unlike.extend(told);
+    let side = |number: usize, rates: &[f64]| {
+        let runs = &done.runs[number];
+        Side {
+            name: runs[0].name.clone(),
+            throughput_per_s: geometric_mean(rates),
+            measured_s: runs.iter().map(SavedRun::measured_s).sum(),
+            samples: rates.len(),
+            commit: runs[0].commit(),
+        }
+    };
+    Ok(ComparedRuns {
+        schema: schema_of("compare"),
+        notice: NOTICE.to_owned(),
+        base: side(0, &base),
+        new: side(1, &new),
+        ratio,
+        verdict: ratio.verdict(),
+        method:
+            "95% of Student's t on the mean logarithm of the ratio of each round; runs took turns, every other round \
+                 backwards, with one seed a round, on one database that grows"
+                .to_owned(),
+        latencies: latencies(|kind, key| {
+            let (base, new) = (done.times(0, kind, key), done.times(1, kind, key));
+            let ratio = RatioWithin::of_pairs(&base, &new)?;
+            Some(LatencyPair { base_us: geometric_mean(&base), new_us: geometric_mean(&new), ratio })
+        }),
+        differences: unlike,
+        remarks: Vec::new(),
+        rounds: base.iter().zip(&new).map(|(&base, &new)| PairOfRates { base, new }).collect(),
+        interrupted: done.interrupted,
+    })
+}
+
+/// Of values above 0.
+pub(super) fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
+}
+
+/// What a run wrote, as rounds take it, for tests.
+#[cfg(test)]
+pub(super) fn rounds_of(runs: &[(&str, &[f64])], interrupted: bool) -> Rounds {
+    use super::saved::tests::{object, saved};
+    let runs = runs.iter().map(|(name, rates)| rates.iter().map(|&rate| saved(name, object(&[rate]))).collect());
+    Rounds { runs: runs.collect(), interrupted }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ratio::FasterOrNot;
+    use super::*;
+
+    #[test]
+    fn pairs_are_of_one_round_and_latencies_have_intervals() {
+        let done = rounds_of(&[("a", &[100.0, 200.0, 50.0]), ("b", &[110.0, 221.0, 54.5])], true);
+        let found = comparison(&done).unwrap();
+        assert_eq!((found.verdict, found.interrupted, found.rounds.len()), (FasterOrNot::Faster, true, 3));
+        assert!((found.base.throughput_per_s - 100.0).abs() < 1e-9, "{}", found.base.throughput_per_s);
+        assert_eq!(found.latencies["new-order"]["p50"].ratio.low, Some(1.0));
+        assert_eq!((found.base.samples, found.base.measured_s), (3, Some(3.0)));
+    }
+}

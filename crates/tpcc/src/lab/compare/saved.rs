@@ -1,0 +1,294 @@
+//! Runs that were saved with `tpcc run --json`, and in which settings two of them differ.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::report::model::schema_of;
+use crate::workload::error::Error;
+
+/// Largest file that is read: samples of a year are smaller.
+const MOST_BYTES: u64 = 1 << 30;
+/// Keys of `config` that are no settings: what is random, where files are, and how long was measured.
+const NO_SETTINGS: &[&str] =
+    &["command", "data", "seed", "load_seed", "c_load", "check", "duration_s", "warmup_s", "transactions"];
+/// Keys of `config` whose difference is told.
+const TOLD_SETTINGS: &[&str] = &["duration_s", "warmup_s", "transactions"];
+/// Stands for the machine among settings that may differ.
+const MACHINE: &str = "machine";
+/// Keys of `machine` that tell machines apart.
+const OF_THE_MACHINE: &[&str] = &["cpu", "cores", "numa_nodes", "memory_bytes"];
+/// Keys of `provenance` whose difference is told.
+const OF_THE_BUILD: &[&str] = &["version", "commit", "dirty", "rustc", "flags", "profile", "built_with", "target"];
+
+/// The JSON object of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct SavedRun {
+    /// The file, or the flags.
+    pub(super) name: String,
+    object: Value,
+}
+
+impl SavedRun {
+    /// Reads a file.
+    pub(super) fn read(path: &Path) -> Result<SavedRun, Error> {
+        let name = path.display().to_string();
+        let failed = |why: String| Error::failed(format!("{name}: {why}"));
+        let mut text = Vec::new();
+        let file = File::open(path).map_err(|e| failed(format!("cannot be read: {e}")))?;
+        file.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(|e| failed(format!("cannot be read: {e}")))?;
+        if text.len() as u64 > MOST_BYTES {
+            return Err(failed("larger than 1 GiB, so not what 'tpcc run --json' wrote".to_owned()));
+        }
+        let object = serde_json::from_slice(&text).map_err(|e| {
+            failed(format!("damaged, or no JSON: {e}")).help("name files that 'tpcc run --json FILE' wrote")
+        })?;
+        SavedRun::of(name, object)
+    }
+
+    /// Takes an object that a run has written.
+    pub(super) fn of(name: String, object: Value) -> Result<SavedRun, Error> {
+        let failed = |why: String| {
+            Err(Error::failed(format!("{name}: {why}"))
+                .help("name files that 'tpcc run --json FILE' of this version wrote"))
+        };
+        let wanted = schema_of("run");
+        match object["schema"].as_str() {
+            None => return failed("no result of tpcc: it names no schema".to_owned()),
+            Some(schema) if schema == wanted => {}
+            Some(schema) if schema.starts_with("tpcc-run/") => {
+                return failed(format!("of another version: {schema}, this tpcc reads {wanted}"));
+            }
+            Some(schema) => return failed(format!("not of a run: {schema}")),
+        }
+        let run = SavedRun { name: name.clone(), object };
+        for key in ["config", "machine", "provenance", "transactions"] {
+            if !run.object[key].is_object() {
+                return failed(format!("damaged: it has no {key}"));
+            }
+        }
+        if run.object["series"]["throughput_per_s"].as_array().is_none() {
+            return failed("damaged: it has no series".to_owned());
+        }
+        Ok(run)
+    }
+
+    fn part(&self, key: &str) -> &Map<String, Value> {
+        static NONE: std::sync::LazyLock<Map<String, Value>> = std::sync::LazyLock::new(Map::new);
+        self.object[key].as_object().unwrap_or(&NONE)
+    }
+
+    /// Transactions a second over the time measured; none if nothing was measured.
+    pub(super) fn throughput(&self) -> Option<f64> {
+        self.object["throughput_per_s"].as_f64().filter(|rate| *rate > 0.0)
+    }
+
+    /// Seconds measured.
+    pub(super) fn measured_s(&self) -> Option<f64> {
+        self.object["measured_s"].as_f64()
+    }
+
+    /// Transactions of each second.
+    pub(super) fn samples(&self) -> Vec<f64> {
+        let series = self.object["series"]["throughput_per_s"].as_array();
+        series.into_iter().flatten().filter_map(Value::as_f64).collect()
+    }
+
+    /// A time of a kind of transaction, in microseconds.
+    pub(super) fn time_us(&self, kind: &str, key: &str) -> Option<f64> {
+        self.object["transactions"][kind][key].as_f64()
+    }
+
+    /// The commit that it was built from.
+    pub(super) fn commit(&self) -> Option<String> {
+        self.object["provenance"]["commit"].as_str().map(str::to_owned)
+    }
+
+    /// Why it ended early, in words; none if it did not.
+    pub(super) fn ended_early(&self) -> Option<String> {
+        match &self.object["interrupted"] {
+            Value::Bool(true) => Some("was ended by Ctrl-C".to_owned()),
+            Value::String(why) => Some(format!("failed: {why}")),
+            _ => None,
+        }
+    }
+}
+
+/// Something in which two runs differ.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+pub(crate) struct Difference {
+    /// Key of `config`, or of another part with its name before it: `machine.cpu`.
+    pub(crate) name: String,
+    pub(crate) base: Value,
+    pub(crate) new: Value,
+}
+
+impl Difference {
+    /// "prefetch (true, false)".
+    pub(super) fn in_words(&self) -> String {
+        let word = |value: &Value| match value {
+            Value::Null => "none".to_owned(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        format!("{} ({}, {})", self.name, word(&self.base), word(&self.new))
+    }
+}
+
+/// In which settings two runs differ that must be alike, and in what they differ otherwise.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Differences {
+    /// They forbid the comparison.
+    pub(super) unlike: Vec<Difference>,
+    /// They are told.
+    pub(super) told: Vec<Difference>,
+}
+
+/// How two runs differ, where the settings named in `may_differ` may.
+pub(super) fn differences(base: &SavedRun, new: &SavedRun, may_differ: &[String]) -> Result<Differences, Error> {
+    let may_differ: Vec<String> =
+        may_differ.iter().map(|name| name.trim_start_matches('-').replace('-', "_")).collect();
+    let settings: BTreeSet<&String> = base.part("config").keys().chain(new.part("config").keys()).collect();
+    if let Some(unknown) = may_differ.iter().find(|name| *name != MACHINE && !settings.contains(name)) {
+        let names: Vec<&str> = settings
+            .iter()
+            .map(|name| name.as_str())
+            .filter(|name| !NO_SETTINGS.contains(name))
+            .chain([MACHINE])
+            .collect();
+        return Err(Error::usage(format!("--may-differ {unknown}: no such setting"))
+            .help(format!("one of {}", names.join(", "))));
+    }
+    let in_part = |part: &str, key: &str| {
+        let of = |run: &SavedRun| run.part(part).get(key).cloned().unwrap_or(Value::Null);
+        let (base, new) = (of(base), of(new));
+        let name = if part == "config" { key.to_owned() } else { format!("{part}.{key}") };
+        (base != new).then_some(Difference { name, base, new })
+    };
+    let mut found = Differences::default();
+    for key in settings {
+        let is_setting = !NO_SETTINGS.contains(&key.as_str());
+        match in_part("config", key) {
+            Some(difference) if is_setting && !may_differ.contains(key) => found.unlike.push(difference),
+            Some(difference) if is_setting || TOLD_SETTINGS.contains(&key.as_str()) => found.told.push(difference),
+            _ => {}
+        }
+    }
+    let machines = OF_THE_MACHINE.iter().filter_map(|key| in_part("machine", key));
+    if may_differ.iter().any(|name| name == MACHINE) {
+        found.told.extend(machines);
+    } else {
+        found.unlike.extend(machines);
+    }
+    found.told.extend(in_part("machine", "kernel"));
+    found.told.extend(OF_THE_BUILD.iter().filter_map(|key| in_part("provenance", key)));
+    Ok(found)
+}
+
+/// Refuses two runs whose settings differ.
+pub(super) fn refuse(base: &SavedRun, new: &SavedRun, unlike: &[Difference]) -> Result<(), Error> {
+    if unlike.is_empty() {
+        return Ok(());
+    }
+    let words: Vec<String> = unlike.iter().map(Difference::in_words).collect();
+    let mut names: Vec<&str> = unlike.iter().map(|one| one.name.split('.').next().unwrap_or_default()).collect();
+    names.dedup();
+    let what = format!("{}, {}: unlike settings: {}", base.name, new.name, words.join(", "));
+    Err(Error::usage(what).help(format!("if that is what you compare, pass --may-differ {}", names.join(","))))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// What a run writes, as far as comparisons read it.
+    pub(crate) fn object(rates: &[f64]) -> Value {
+        let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+        json!({
+            "schema": schema_of("run"), "interrupted": false, "measured_s": rates.len() as f64,
+            "throughput_per_s": mean, "series": {"throughput_per_s": rates},
+            "provenance": {"commit": "abc", "rustc": "1.90"},
+            "machine": {"cpu": "some", "cores": 2, "kernel": "6", "steal": 0.1},
+            "config": {"prefetch": true, "seed": 1, "data": "a", "workers": 2, "duration_s": 10.0},
+            "transactions": {"new-order": {"p50_us": 10.0, "p99_us": 100.0}, "payment": {"p50_us": null}},
+        })
+    }
+
+    pub(crate) fn saved(name: &str, object: Value) -> SavedRun {
+        SavedRun::of(name.to_owned(), object).unwrap()
+    }
+
+    #[test]
+    fn what_is_random_or_a_path_is_no_setting() {
+        let base = saved("a", object(&[1.0, 2.0]));
+        let mut other = object(&[3.0, 4.0]);
+        other["config"]["seed"] = json!(2);
+        other["config"]["data"] = json!("b");
+        other["machine"]["steal"] = json!(0.9);
+        other["config"]["duration_s"] = json!(20.0);
+        other["provenance"]["commit"] = json!("def");
+        let found = differences(&base, &saved("b", other), &[]).unwrap();
+        assert_eq!(found.unlike, []);
+        let told: Vec<String> = found.told.iter().map(Difference::in_words).collect();
+        assert_eq!(told, ["duration_s (10.0, 20.0)", "provenance.commit (abc, def)"]);
+    }
+
+    #[test]
+    fn unlike_settings_are_named_each_and_may_differ_when_told() {
+        let base = saved("a", object(&[1.0, 2.0]));
+        let mut other = object(&[3.0, 4.0]);
+        other["config"]["prefetch"] = json!(false);
+        other["config"]["pacing"] = json!("spec");
+        other["machine"]["cpu"] = json!("another");
+        let new = saved("b", other);
+        let found = differences(&base, &new, &[]).unwrap();
+        let error = refuse(&base, &new, &found.unlike).unwrap_err();
+        assert_eq!(error.status(), 2);
+        let said = error.to_string();
+        assert!(said.contains("prefetch (true, false)") && said.contains("pacing (none, spec)"), "{said}");
+        assert!(
+            said.contains("machine.cpu (some, another)") && said.contains("--may-differ pacing,prefetch,machine"),
+            "{said}"
+        );
+
+        let told = ["prefetch", "--pacing", "machine"].map(str::to_owned);
+        let found = differences(&base, &new, &told).unwrap();
+        assert!(refuse(&base, &new, &found.unlike).is_ok() && found.told.len() == 3);
+        let error = differences(&base, &new, &["nonsense".to_owned()]).unwrap_err();
+        assert!(error.to_string().contains("--may-differ nonsense: no such setting"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_saved_run_is_told_in_a_line() {
+        let refused = |change: &dyn Fn(&mut Value)| {
+            let mut value = object(&[1.0, 2.0]);
+            change(&mut value);
+            let error = SavedRun::of("x.json".to_owned(), value).unwrap_err();
+            assert_eq!(error.status(), 1);
+            error.to_string().lines().next().unwrap_or_default().to_owned()
+        };
+        assert_eq!(
+            refused(&|v| v["schema"] = json!("tpcc-run/9")),
+            format!("error: x.json: of another version: tpcc-run/9, this tpcc reads {}", schema_of("run"))
+        );
+        assert_eq!(refused(&|v| v["schema"] = json!("tpcc-load/1")), "error: x.json: not of a run: tpcc-load/1");
+        assert_eq!(refused(&|v| *v = json!([1, 2])), "error: x.json: no result of tpcc: it names no schema");
+        assert_eq!(refused(&|v| v["config"] = json!(3)), "error: x.json: damaged: it has no config");
+        assert_eq!(refused(&|v| v["series"] = json!({})), "error: x.json: damaged: it has no series");
+
+        let path = std::env::temp_dir().join(format!("tpcc-saved-{}", std::process::id()));
+        std::fs::write(&path, "{\"schema\": \"tpcc-run/1\", \"con").unwrap();
+        let error = SavedRun::read(&path).unwrap_err().to_string();
+        std::fs::remove_file(&path).unwrap();
+        assert!(error.contains("damaged, or no JSON: EOF while parsing"), "{error}");
+        let error = SavedRun::read(Path::new("/no/such.json")).unwrap_err().to_string();
+        assert!(error.contains("/no/such.json: cannot be read"), "{error}");
+    }
+}

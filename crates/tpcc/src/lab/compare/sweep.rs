@@ -1,0 +1,178 @@
+//! A grid: every combination of some flags' values over one base command, in turns.
+
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::ratio::RatioWithin;
+use super::rounds::{Rounds, RunOf, geometric_mean, take_turns};
+use crate::report::NOTICE;
+use crate::report::model::schema_of;
+use crate::workload::error::Error;
+
+/// A flag and the values that it takes in turn.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+pub(crate) struct Axis {
+    /// Without dashes.
+    pub(crate) flag: String,
+    pub(crate) values: Vec<String>,
+}
+
+/// One combination.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct Cell {
+    /// Of each axis, in its order.
+    pub(crate) values: Vec<String>,
+    /// Transactions a second: geometric mean of the rounds.
+    pub(crate) throughput_per_s: f64,
+    /// Of the slowest and of the quickest round.
+    pub(crate) throughput_min: f64,
+    pub(crate) throughput_max: f64,
+    /// Over the first combination, each round with itself; no interval with one round.
+    pub(crate) ratio: RatioWithin,
+    /// 99th percentile of New-Order's service, in microseconds; null without New-Orders.
+    pub(crate) new_order_p99_us: Option<f64>,
+    /// Transactions a second of each round.
+    pub(crate) rounds: Vec<f64>,
+}
+
+/// What `tpcc compare --sweep --json` writes.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "tpcc compare --sweep --json")]
+pub(crate) struct Sweep {
+    pub(crate) schema: String,
+    /// What the figures are, and are not.
+    pub(crate) notice: String,
+    /// The flags that all runs have.
+    pub(crate) base: String,
+    pub(crate) axes: Vec<Axis>,
+    /// The last axis changes first.
+    pub(crate) cells: Vec<Cell>,
+    /// Rounds that were finished.
+    pub(crate) rounds: usize,
+    /// How intervals were made.
+    pub(crate) method: String,
+    /// Whether the user ended it (Ctrl-C); figures are of the rounds until then.
+    pub(crate) interrupted: bool,
+}
+
+/// Every combination of the axes' values, the last axis changing first.
+pub(crate) fn combinations(axes: &[Axis]) -> Vec<Vec<String>> {
+    axes.iter().fold(vec![Vec::new()], |all, axis| {
+        let with = |before: &Vec<String>| {
+            axis.values.iter().map(|value| before.iter().chain([value]).cloned().collect()).collect::<Vec<_>>()
+        };
+        all.iter().flat_map(with).collect()
+    })
+}
+
+/// Runs the grid; `runs` are of the combinations, in their order.
+pub(crate) fn sweep(
+    data: Option<&Path>,
+    base: String,
+    axes: Vec<Axis>,
+    runs: &[RunOf],
+    rounds: usize,
+) -> Result<Sweep, Error> {
+    let done = take_turns(data, runs, rounds)?;
+    Ok(of(base, axes, &done))
+}
+
+fn of(base: String, axes: Vec<Axis>, done: &Rounds) -> Sweep {
+    let first = done.rates(0);
+    let cells = combinations(&axes).into_iter().enumerate().map(|(number, values)| {
+        let rounds = done.rates(number);
+        let p99 = done.times(number, "new-order", "p99_us");
+        let mean = geometric_mean(&rounds);
+        Cell {
+            values,
+            throughput_per_s: mean,
+            throughput_min: rounds.iter().copied().fold(f64::INFINITY, f64::min),
+            throughput_max: rounds.iter().copied().fold(0.0, f64::max),
+            ratio: RatioWithin::of_pairs(&first, &rounds)
+                .unwrap_or_else(|| RatioWithin::alone(mean / geometric_mean(&first))),
+            new_order_p99_us: (!p99.is_empty()).then(|| geometric_mean(&p99)),
+            rounds,
+        }
+    });
+    Sweep {
+        schema: schema_of("sweep"),
+        notice: NOTICE.to_owned(),
+        cells: cells.collect(),
+        base,
+        axes,
+        rounds: first.len(),
+        method: "ratios to the first combination: 95% of Student's t on the mean logarithm of the ratio of each round; runs \
+                 took turns, every other round backwards, with one seed a round, on one database that grows"
+            .to_owned(),
+        interrupted: done.interrupted,
+    }
+}
+
+impl Sweep {
+    /// The grid as comma-separated values, with a line of names.
+    pub(crate) fn csv(&self) -> String {
+        let quoted = |text: &str| match text.contains([',', '"', '\n']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text.to_owned(),
+        };
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        let mut csv: String = self.axes.iter().map(|axis| quoted(&axis.flag) + ",").collect();
+        csv += "throughput_per_s,throughput_min,throughput_max,ratio,ratio_low,ratio_high,new_order_p99_us\n";
+        for cell in &self.cells {
+            cell.values.iter().for_each(|value| csv += &(quoted(value) + ","));
+            csv += &format!(
+                "{},{},{},{},{},{},{}\n",
+                cell.throughput_per_s,
+                cell.throughput_min,
+                cell.throughput_max,
+                cell.ratio.value,
+                number(cell.ratio.low),
+                number(cell.ratio.high),
+                number(cell.new_order_p99_us),
+            );
+        }
+        csv
+    }
+
+    /// The grid for a terminal.
+    pub(crate) fn text(&self) -> String {
+        super::text::sweep(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rounds::rounds_of;
+    use super::*;
+
+    fn axis(flag: &str, values: &[&str]) -> Axis {
+        Axis { flag: flag.to_owned(), values: values.iter().map(|&value| value.to_owned()).collect() }
+    }
+
+    #[test]
+    fn a_grid_has_every_combination_once() {
+        let axes = [axis("a", &["1", "2"]), axis("b", &["x", "y", "z"])];
+        let all: Vec<String> = combinations(&axes).into_iter().map(|cell| cell.concat()).collect();
+        assert_eq!(all, ["1x", "1y", "1z", "2x", "2y", "2z"]);
+        assert_eq!(combinations(&[]), [Vec::<String>::new()]);
+    }
+
+    #[test]
+    fn cells_are_held_against_the_first_one() {
+        let done = rounds_of(&[("1", &[100.0, 120.0]), ("2", &[150.0, 180.0])], false);
+        let found = of("--workers 1".to_owned(), vec![axis("mix", &["standard", "a,\"b\""])], &done);
+        assert_eq!((found.cells[0].ratio.value, found.rounds), (1.0, 2));
+        let second = &found.cells[1];
+        assert!((second.ratio.value - 1.5).abs() < 1e-9 && second.ratio.low.is_some(), "{:?}", second.ratio);
+        assert_eq!((second.throughput_min, second.throughput_max), (150.0, 180.0));
+        let csv = found.csv();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert!(lines[0].starts_with("mix,throughput_per_s,") && lines[2].starts_with("\"a,\"\"b\"\"\","), "{csv}");
+        assert!(lines.iter().all(|line| line.matches(',').count() >= 7), "{csv}");
+        assert!(found.text().contains("standard") && found.text().contains("1.500"), "{}", found.text());
+        let once = of(String::new(), vec![axis("mix", &["a", "b"])], &rounds_of(&[("1", &[1.0]), ("2", &[2.0])], true));
+        assert!(once.interrupted && once.cells[1].ratio.low.is_none());
+    }
+}

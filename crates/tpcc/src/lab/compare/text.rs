@@ -1,0 +1,92 @@
+//! Comparisons and grids for a terminal.
+
+use std::fmt::Write;
+
+use super::ComparedRuns;
+use super::ratio::RatioWithin;
+use super::saved::Difference;
+use super::sweep::Sweep;
+use crate::report::NOTICE;
+use crate::workload::generate::deck::Kind;
+use crate::workload::words::grouped;
+
+pub(super) fn comparison(of: &ComparedRuns) -> String {
+    let mut text = String::new();
+    // Writing into a String cannot fail.
+    let _ = write_comparison(&mut text, of);
+    text
+}
+
+fn write_comparison(to: &mut String, of: &ComparedRuns) -> std::fmt::Result {
+    writeln!(to, "{} {}: {}", ratio(&of.ratio), of.verdict.name(), "throughput of new over base, 95% interval")?;
+    writeln!(to, "{NOTICE}")?;
+    writeln!(to)?;
+    for (name, side) in [("base", &of.base), ("new", &of.new)] {
+        let rate = grouped(side.throughput_per_s.round().max(0.0) as u64);
+        let each = if of.rounds.is_empty() { "samples of a second" } else { "runs" };
+        writeln!(to, "{name:<9} {rate} /s, {} {each}: {}", side.samples, side.name)?;
+    }
+    writeln!(to, "method    {}", of.method)?;
+    if !of.differences.is_empty() {
+        let words: Vec<String> = of.differences.iter().map(Difference::in_words).collect();
+        writeln!(to, "differ in {}", words.join(", "))?;
+    }
+    of.remarks.iter().try_for_each(|remark| writeln!(to, "note      {remark}"))?;
+    if of.interrupted {
+        writeln!(to, "note      ended by Ctrl-C after {} rounds", of.rounds.len())?;
+    }
+    writeln!(to)?;
+    writeln!(to, "{:<14}{:<6}{:>12}{:>12}   new over base (below 1 is quicker)", "service, us", "", "base", "new")?;
+    for kind in Kind::ALL {
+        for (percentile, pair) in of.latencies.get(kind.name()).into_iter().flatten() {
+            let (base, new) = (pair.base_us, pair.new_us);
+            writeln!(to, "{:<14}{percentile:<6}{base:>12.1}{new:>12.1}   {}", kind.name(), ratio(&pair.ratio))?;
+        }
+    }
+    Ok(())
+}
+
+/// "1.032 (1.010 to 1.055)".
+fn ratio(of: &RatioWithin) -> String {
+    match (of.low, of.high) {
+        (Some(low), Some(high)) => format!("{:.3} ({low:.3} to {high:.3})", of.value),
+        _ => format!("{:.3}", of.value),
+    }
+}
+
+pub(super) fn sweep(of: &Sweep) -> String {
+    let mut text = String::new();
+    // Writing into a String cannot fail.
+    let _ = write_sweep(&mut text, of);
+    text
+}
+
+fn write_sweep(to: &mut String, of: &Sweep) -> std::fmt::Result {
+    writeln!(to, "{NOTICE}")?;
+    writeln!(to, "base      tpcc run {}", of.base)?;
+    let ended = if of.interrupted { ", ended by Ctrl-C" } else { "" };
+    writeln!(to, "rounds    {}{ended}; {}", of.rounds, of.method)?;
+    writeln!(to)?;
+    let longest = |at: usize| of.cells.iter().map(|cell| cell.values[at].len()).max().unwrap_or(0);
+    let widths: Vec<usize> =
+        of.axes.iter().enumerate().map(|(at, axis)| 2 + longest(at).max(axis.flag.len())).collect();
+    let begin = |to: &mut String, words: &mut dyn Iterator<Item = &String>| {
+        words.zip(&widths).try_for_each(|(word, width)| write!(to, "{word:<width$}"))
+    };
+    begin(to, &mut of.axes.iter().map(|axis| &axis.flag))?;
+    writeln!(to, "{:>12}{:>12}{:>12}{:>14}   ratio to the first", "/s", "slowest", "quickest", "order p99, us")?;
+    for cell in &of.cells {
+        begin(to, &mut cell.values.iter())?;
+        let whole = |rate: f64| grouped(rate.round().max(0.0) as u64);
+        writeln!(
+            to,
+            "{:>12}{:>12}{:>12}{:>14}   {}",
+            whole(cell.throughput_per_s),
+            whole(cell.throughput_min),
+            whole(cell.throughput_max),
+            cell.new_order_p99_us.map_or("-".to_owned(), |us| format!("{us:.1}")),
+            ratio(&cell.ratio),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! What paced terminals did, for JSON and in words.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::driver::Measured;
+use crate::driver::pacing::figures::{limit_holds, limits_hold};
+use crate::driver::pacing::times::{DEFERRED_LIMIT, MAXIMUM_PER_MIN, asked, deck_maximum_per_min};
+use crate::workload::generate::deck::Kind;
+use crate::workload::words::grouped;
+
+/// A kind of transaction at paced terminals. Times in seconds.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct PacedKind {
+    /// At the keyboard, always (5.2.5.2).
+    pub(crate) keying_s: f64,
+    /// In front of the screen, mean, as asked (5.2.5.4).
+    pub(crate) think_mean_asked_s: f64,
+    /// The same, as drawn.
+    pub(crate) think_mean_s: Option<f64>,
+    /// From when the request left the terminal until it had its answer; of Delivery, that it is queued.
+    pub(crate) response_mean_s: Option<f64>,
+    pub(crate) response_p90_s: Option<f64>,
+    /// What the 90th percentile may be (5.2.5.3).
+    pub(crate) limit_s: f64,
+    /// Whether it is, and the mean not above it (5.2.5.6); null without an answer.
+    pub(crate) holds: Option<bool>,
+}
+
+/// Paced terminals (`--pacing spec`) while measuring.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(crate) struct PacedRun {
+    /// Whether every limit holds, that of deferred Deliveries too; null if nothing was measured of one of them.
+    pub(crate) limits_hold: Option<bool>,
+    /// New-Orders a minute and warehouse.
+    pub(crate) new_orders_per_min_per_warehouse: Option<f64>,
+    /// Most that the specification allows, with the least shares of the other kinds.
+    pub(crate) maximum_per_min_per_warehouse: f64,
+    /// Part of that maximum.
+    pub(crate) share_of_maximum: Option<f64>,
+    /// Most with the deck that is dealt, whose Payments are more than the least.
+    pub(crate) deck_maximum_per_min_per_warehouse: f64,
+    /// Part of the time of terminals that is keying and thinking: so much of what they can ask for was done.
+    pub(crate) share_of_offered: Option<f64>,
+    /// By type.
+    pub(crate) transactions: BTreeMap<String, PacedKind>,
+    /// Deliveries queued.
+    pub(crate) deliveries_queued: u64,
+    /// Of these, done and durable when the run ended.
+    pub(crate) deliveries_done: u64,
+    /// Of these, not begun then.
+    pub(crate) deliveries_left: u64,
+    /// From queued to durable, in seconds.
+    pub(crate) deferred_p90_s: Option<f64>,
+    pub(crate) deferred_max_s: Option<f64>,
+    /// What the 90th percentile may be (2.7.2.2).
+    pub(crate) deferred_limit_s: f64,
+    /// Whether it is; null without a Delivery.
+    pub(crate) deferred_holds: Option<bool>,
+    /// File of their results.
+    pub(crate) delivery_results: String,
+    /// Processor time of the whole process over the time measured: 1 is a core that is always busy. Null where the system does
+    /// not say.
+    pub(crate) cpu_share_of_core: Option<f64>,
+    /// What of a terminal's cycle was left out.
+    pub(crate) left_out: Vec<String>,
+}
+
+/// Of a run on so many warehouses; none without pacing.
+pub(super) fn paced(measured: &Measured, warehouses: u32) -> Option<PacedRun> {
+    let paced = measured.paced.as_ref()?;
+    let (stats, deferrals) = (&measured.stats, &paced.deferrals);
+    let seconds = (measured.seconds > 0.0).then_some(measured.seconds);
+    let orders = stats.kinds[Kind::NewOrder as usize].counters.count;
+    let rate = seconds.map(|seconds| orders as f64 * 60.0 / seconds / f64::from(warehouses));
+    let in_s = |us: Option<f64>| us.map(|us| us / 1e6);
+    let kind = |kind: Kind| {
+        let (asked, (n, thought)) = (asked(kind), paced.cycles.thought[kind as usize]);
+        let response = &stats.kinds[kind as usize].response;
+        let of = PacedKind {
+            keying_s: asked.keying.as_secs_f64(),
+            think_mean_asked_s: asked.think_mean.as_secs_f64(),
+            think_mean_s: (n > 0).then(|| thought.as_secs_f64() / n as f64),
+            response_mean_s: in_s(response.mean_us()),
+            response_p90_s: in_s(response.quantile_us(0.9)),
+            limit_s: asked.limit.as_secs_f64(),
+            holds: limit_holds(stats, kind),
+        };
+        (kind.name().to_owned(), of)
+    };
+    Some(PacedRun {
+        limits_hold: limits_hold(stats, deferrals),
+        new_orders_per_min_per_warehouse: rate,
+        maximum_per_min_per_warehouse: MAXIMUM_PER_MIN,
+        share_of_maximum: rate.map(|rate| rate / MAXIMUM_PER_MIN),
+        deck_maximum_per_min_per_warehouse: deck_maximum_per_min(),
+        share_of_offered: paced.cycles.share_of_offered(),
+        transactions: Kind::ALL.into_iter().map(kind).collect(),
+        deliveries_queued: paced.cycles.queued,
+        deliveries_done: deferrals.done,
+        deliveries_left: deferrals.left,
+        deferred_p90_s: in_s(deferrals.times.quantile_us(0.9)),
+        deferred_max_s: in_s(deferrals.times.max_us()),
+        deferred_limit_s: DEFERRED_LIMIT.as_secs_f64(),
+        deferred_holds: deferrals.limit_holds(),
+        delivery_results: paced.results.display().to_string(),
+        cpu_share_of_core: paced.cpu.zip(seconds).map(|(cpu, seconds)| cpu.as_secs_f64() / seconds),
+        left_out: vec!["menu response time (5.2.5.1)".to_owned(), "display of the answer (2.2)".to_owned()],
+    })
+}
+
+/// The lines of the summary.
+pub(super) fn text(to: &mut String, paced: &PacedRun) -> std::fmt::Result {
+    let number = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
+    let percent = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
+    writeln!(
+        to,
+        "pacing    {} New-Orders a minute and warehouse: {} of the possible {} ({:.2} with this deck)",
+        number(paced.new_orders_per_min_per_warehouse, 2),
+        percent(paced.share_of_maximum),
+        paced.maximum_per_min_per_warehouse,
+        paced.deck_maximum_per_min_per_warehouse,
+    )?;
+    writeln!(
+        to,
+        "          terminals key and think {} of their time, as 5.2.5 says; no time for the menu",
+        percent(paced.share_of_offered),
+    )?;
+    let verdict = |holds: Option<bool>| match holds {
+        Some(true) => "",
+        Some(false) => " EXCEEDED",
+        None => " not measured",
+    };
+    let limits: Vec<String> = Kind::ALL
+        .into_iter()
+        .filter_map(|kind| {
+            let of = paced.transactions.get(kind.name())?;
+            let p90 = number(of.response_p90_s, 4);
+            Some(format!("{} {p90} of {}{}", kind.name(), of.limit_s, verdict(of.holds)))
+        })
+        .collect();
+    let all = match paced.limits_hold {
+        Some(true) => "all hold",
+        Some(false) => "NOT all hold",
+        None => "not all measured",
+    };
+    writeln!(to, "limits    {all}; 90th percentiles in seconds: {}", limits.join(", "))?;
+    writeln!(
+        to,
+        "deferred  {} queued, {} done, {} left; 90th percentile {} of {} s{}; {}",
+        match paced.deliveries_queued {
+            1 => "1 Delivery".to_owned(),
+            n => format!("{} Deliveries", grouped(n)),
+        },
+        grouped(paced.deliveries_done),
+        grouped(paced.deliveries_left),
+        number(paced.deferred_p90_s, 4),
+        paced.deferred_limit_s,
+        verdict(paced.deferred_holds),
+        paced.delivery_results,
+    )?;
+    writeln!(to, "processor {} of a core", percent(paced.cpu_share_of_core))
+}
