@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Latch, Latching, PROMOTE_AT, ReadGuard, provide_words};
 use crate::base::clock::Clock;
 use crate::base::config::LatchKind;
+use crate::base::lines::SharedLines;
 
 /// Words of the page that a read looks at: as many lines as a binary search touches.
 const LOOKED_AT: usize = 4;
@@ -35,6 +36,18 @@ impl MeasuredPage {
         let made = MeasuredPage { latch: Latch::default(), page, latching: Latching::new(kind, PROMOTE_AT) };
         made.earn_promotion();
         made
+    }
+
+    /// Where its lines lie: the latch, what is read, and the reader words of all latches.
+    pub fn shared_lines(&self) -> [SharedLines; 3] {
+        let all = |kind, range| SharedLines { kind, range, every: 0, per_worker: 0 };
+        let range = |start: usize, bytes| start..start + bytes;
+        let (words, each) = super::reader_words();
+        [
+            all("page latch", range(std::ptr::from_ref(&self.latch).addr(), size_of::<Latch>())),
+            all("page", range(self.page.as_ptr().addr(), size_of_val(&self.page))),
+            SharedLines { per_worker: each, ..all("reader words", words) },
+        ]
     }
 
     /// Reads until the page is hot, which promotes a superlatch.

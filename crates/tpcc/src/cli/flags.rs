@@ -1,6 +1,8 @@
 //! The command line: each flag once, with the type, the range and the default of its value. What depends on several flags
 //! or on the machine is for [`super::resolve`].
 
+mod traced;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -208,9 +210,8 @@ pub(crate) struct FootprintFlags {
     /// Write the proposed points to FILE, for 'tpcc run --ctx-points FILE'
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) place: Option<PathBuf>,
-    /// Be the program that is traced
-    #[arg(long, hide = true)]
-    pub(crate) traced: bool,
+    #[command(flatten)]
+    pub(crate) traced: traced::TracedFlags,
 }
 
 /// `tpcc index-fetch`.
