@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::mesi::{Holders, MOST_CORES, Served};
-use super::recording::{Access, Recording};
+use super::recording::{LineAccess, Recording};
 
 /// Bytes of a line, as a shift.
 const LINE_SHIFT: u32 = 6;
 
 /// A machine. Times are in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct CoreModel {
     /// 1 to 64.
     pub(crate) cores: usize,
     /// Cores of a node: those that are near each other.
@@ -74,7 +74,7 @@ impl KindFigures {
 
 /// What a replay gave.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct Replayed {
     /// Transactions a second of all cores.
     pub(crate) per_second: f64,
     /// By kind of line, in the recording's order; per transaction.
@@ -83,7 +83,7 @@ pub(crate) struct Outcome {
     pub(crate) lines: Vec<(f64, u8)>,
 }
 
-impl Outcome {
+impl Replayed {
     /// Of all kinds.
     pub(crate) fn all(&self) -> KindFigures {
         let mut all = KindFigures::default();
@@ -93,7 +93,7 @@ impl Outcome {
 }
 
 #[derive(Default)]
-struct Line {
+struct CachedLine {
     holders: Holders,
     /// Those that had it until a request arrives that was sent already, and when it does.
     before: Holders,
@@ -105,7 +105,7 @@ struct Line {
     kind: u8,
 }
 
-struct Core {
+struct ReplayCore {
     /// Numbers of the pieces that it runs over and over.
     pieces: Vec<usize>,
     /// The piece it is at, counted from the start of the run, and the access of that.
@@ -116,7 +116,7 @@ struct Core {
     took_ps: Option<u64>,
 }
 
-impl Core {
+impl ReplayCore {
     fn lap(&self) -> usize {
         self.piece / self.pieces.len()
     }
@@ -129,8 +129,8 @@ impl Core {
 
 struct Replay<'a> {
     recording: &'a Recording,
-    machine: Machine,
-    lines: HashMap<u64, Line, BuildLineHasher>,
+    machine: CoreModel,
+    lines: HashMap<u64, CachedLine, BuildLineHasher>,
     kinds: Vec<KindFigures>,
 }
 
@@ -158,7 +158,7 @@ impl std::hash::Hasher for LineHasher {
 ///
 /// # Panics
 /// If the machine has no cores, or more than 64.
-pub(crate) fn replay(recording: &Recording, machine: Machine, deal: Deal) -> Option<Outcome> {
+pub(crate) fn replay(recording: &Recording, machine: CoreModel, deal: Deal) -> Option<Replayed> {
     assert!((1..=MOST_CORES).contains(&machine.cores) && machine.node > 0, "{machine:?}");
     let homes = recording.pieces.iter().map(|piece| piece.home as usize + 1).max()?;
     let mut cores = Vec::new();
@@ -176,7 +176,7 @@ pub(crate) fn replay(recording: &Recording, machine: Machine, deal: Deal) -> Opt
             return None;
         }
         pieces.rotate_left(first);
-        cores.push(Core { pieces, piece: 0, access: 0, began_ps: 0, took_ps: None });
+        cores.push(ReplayCore { pieces, piece: 0, access: 0, began_ps: 0, took_ps: None });
     }
     let kinds = vec![KindFigures::default(); recording.kinds.len()];
     let mut replay = Replay { recording, machine, lines: HashMap::default(), kinds };
@@ -191,11 +191,11 @@ pub(crate) fn replay(recording: &Recording, machine: Machine, deal: Deal) -> Opt
         next.push(Reverse((then, number)));
     }
     let transactions: f64 = cores.iter().map(|core| core.pieces.len() as f64).sum();
-    let rate = |core: &Core| core.pieces.len() as f64 * 1e12 / core.took_ps.unwrap_or(1).max(1) as f64;
-    let waited = |line: &Line| (line.waited_ps as f64 / 1e3 / transactions, line.kind);
+    let rate = |core: &ReplayCore| core.pieces.len() as f64 * 1e12 / core.took_ps.unwrap_or(1).max(1) as f64;
+    let waited = |line: &CachedLine| (line.waited_ps as f64 / 1e3 / transactions, line.kind);
     let mut lines: Vec<(f64, u8)> = replay.lines.values().filter(|l| l.waited_ps > 0).map(waited).collect();
     lines.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
-    Some(Outcome {
+    Some(Replayed {
         per_second: cores.iter().map(rate).sum(),
         kinds: replay.kinds.iter().map(|kind| kind.over(transactions)).collect(),
         lines,
@@ -204,7 +204,7 @@ pub(crate) fn replay(recording: &Recording, machine: Machine, deal: Deal) -> Opt
 
 impl Replay<'_> {
     /// One access of a core, or the end of a piece; returns when the next one is due.
-    fn step(&mut self, number: usize, core: &mut Core, now: u64) -> u64 {
+    fn step(&mut self, number: usize, core: &mut ReplayCore, now: u64) -> u64 {
         let recording = self.recording;
         let piece = &recording.pieces[core.pieces[core.piece % core.pieces.len()]];
         let instruction_ps = self.machine.instruction_ns * 1e3;
@@ -228,8 +228,8 @@ impl Replay<'_> {
     }
 
     /// When the core has the line.
-    fn access(&mut self, number: usize, access: &Access, now: u64, counts: bool) -> u64 {
-        let Machine { node, near_ns, far_ns, .. } = self.machine;
+    fn access(&mut self, number: usize, access: &LineAccess, now: u64, counts: bool) -> u64 {
+        let CoreModel { node, near_ns, far_ns, .. } = self.machine;
         let address = access.address + self.recording.kinds[usize::from(access.kind)].per_worker * number as u64;
         let line = self.lines.entry(address >> LINE_SHIFT).or_default();
         line.kind = access.kind;
@@ -280,22 +280,22 @@ impl Replay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::coherence::recording::{Kind, Piece};
+    use crate::lab::coherence::recording::{LineKind, Recorded};
     use crate::lab::footprint::operand::AccessKind::{self, Atomic, Read, Write};
 
-    const MACHINE: Machine = Machine { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, far_ns: 400.0 };
+    const MACHINE: CoreModel = CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, far_ns: 400.0 };
 
     /// A piece for each home that does these accesses, with ten instructions before each and ten behind.
     fn recording(homes: u32, per_worker: u64, accesses: &[(u64, AccessKind)]) -> Recording {
-        let access = |&(address, operation)| Access { address, kind: 0, operation, before: 10 };
-        let piece = |home| Piece { home, accesses: accesses.iter().map(access).collect(), after: 10 };
+        let access = |&(address, operation)| LineAccess { address, kind: 0, operation, before: 10 };
+        let piece = |home| Recorded { home, accesses: accesses.iter().map(access).collect(), after: 10 };
         Recording {
-            kinds: vec![Kind { name: "words".to_owned(), per_worker }],
+            kinds: vec![LineKind { name: "words".to_owned(), per_worker }],
             pieces: (0..homes).flat_map(|home| (0..20).map(move |_| home)).map(piece).collect(),
         }
     }
 
-    fn run(recording: &Recording, machine: Machine) -> Outcome {
+    fn run(recording: &Recording, machine: CoreModel) -> Replayed {
         replay(recording, machine, Deal::ByHome).unwrap()
     }
 
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_line_that_all_change_goes_from_core_to_core() {
         let word = recording(1, 0, &[(0, Atomic)]);
-        let (two, four) = (run(&word, MACHINE), run(&word, Machine { cores: 4, node: 4, ..MACHINE }));
+        let (two, four) = (run(&word, MACHINE), run(&word, CoreModel { cores: 4, node: 4, ..MACHINE }));
         for outcome in [&two, &four] {
             let all = outcome.all();
             assert_eq!((all.far, all.cold), (0.0, 0.0));
@@ -326,7 +326,7 @@ mod tests {
             assert_eq!(outcome.lines.len(), 1);
         }
         assert!(four.all().wait_ns > 1.5 * two.all().wait_ns);
-        let far = run(&word, Machine { node: 1, ..MACHINE });
+        let far = run(&word, CoreModel { node: 1, ..MACHINE });
         assert_eq!(far.all().near, 0.0);
         assert!(far.all().wait_ns > 3.0 * two.all().wait_ns);
     }

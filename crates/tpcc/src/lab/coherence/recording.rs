@@ -11,7 +11,7 @@ use crate::workload::error::Error;
 
 /// What lines are for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct LineKind {
     /// As `storage::measure::SharedLines` names it.
     pub(crate) name: String,
     /// Bytes between what one worker uses and what the next one does; 0 where all use the same.
@@ -20,7 +20,7 @@ pub(crate) struct Kind {
 
 /// An access to a shared line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Access {
+pub(crate) struct LineAccess {
     /// Address, of the recorded worker.
     pub(crate) address: u64,
     /// Place of its kind in the recording.
@@ -32,16 +32,16 @@ pub(crate) struct Access {
 
 /// A transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct Recorded {
     /// Its terminal's warehouse, from 0 on.
     pub(crate) home: u32,
     /// Accesses, in order.
-    pub(crate) accesses: Vec<Access>,
+    pub(crate) accesses: Vec<LineAccess>,
     /// Instructions behind the last access.
     pub(crate) after: u32,
 }
 
-impl Piece {
+impl Recorded {
     /// The work before the first access.
     pub(super) fn first_work(&self, work: impl Fn(u32) -> u64) -> u64 {
         self.accesses.first().map_or(0, |access| work(access.before))
@@ -57,14 +57,14 @@ impl Piece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Recording {
     /// Kinds of lines.
-    pub(crate) kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<LineKind>,
     /// Transactions.
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<Recorded>,
 }
 
 /// What to record of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct RecordingPlan<'a> {
     /// Kind of page latch, as typed.
     pub(crate) latches: &'a str,
     /// Warehouses, and terminals of each.
@@ -80,8 +80,8 @@ pub(crate) struct Wanted<'a> {
 
 impl Recording {
     /// Records transactions of the standard mix on the database in `data`.
-    pub(crate) fn of_transactions(program: &Path, data: &Path, wanted: Wanted<'_>) -> Result<Recording, Error> {
-        let Wanted { latches, warehouses, terminals, warm_up, each, pieces, seed } = wanted;
+    pub(crate) fn of_transactions(program: &Path, data: &Path, wanted: RecordingPlan<'_>) -> Result<Recording, Error> {
+        let RecordingPlan { latches, warehouses, terminals, warm_up, each, pieces, seed } = wanted;
         let mut command = Command::new(program);
         command.args(["footprint", "--traced", "--mix", "standard", "--latches", latches]);
         command.args(["--of-warehouses", &warehouses.to_string(), "--of-terminals", &terminals.to_string()]);
@@ -127,11 +127,12 @@ impl Recording {
         if lines.is_empty() || seen.is_empty() {
             return Err(Error::failed("the traced program has not told where its lines lie, or ran no transaction"));
         }
-        let kinds = lines.iter().map(|lines| Kind { name: lines.kind.clone(), per_worker: lines.per_worker }).collect();
+        let kinds =
+            lines.iter().map(|lines| LineKind { name: lines.kind.clone(), per_worker: lines.per_worker }).collect();
         let mut kind_of_line: BTreeMap<u64, Option<u8>> = BTreeMap::new();
         let mut pieces = Vec::new();
         for (home, accesses) in seen {
-            let mut piece = Piece { home, accesses: Vec::new(), after: 0 };
+            let mut piece = Recorded { home, accesses: Vec::new(), after: 0 };
             let mut done = 0;
             for AccessSeen { address, operation, instructions } in accesses {
                 let Some(operation) = operation else {
@@ -144,7 +145,7 @@ impl Recording {
                 let Some(kind) = kind else { continue };
                 let before = instructions - done;
                 done = instructions;
-                piece.accesses.push(Access { address, kind, operation, before });
+                piece.accesses.push(LineAccess { address, kind, operation, before });
             }
             pieces.push(piece);
         }
@@ -153,7 +154,7 @@ impl Recording {
 
     /// Instructions of a transaction.
     pub(crate) fn instructions(&self) -> f64 {
-        let all: u64 = self.pieces.iter().map(Piece::instructions).sum();
+        let all: u64 = self.pieces.iter().map(Recorded::instructions).sum();
         all as f64 / self.pieces.len().max(1) as f64
     }
 }

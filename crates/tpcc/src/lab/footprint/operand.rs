@@ -35,13 +35,13 @@ impl AccessKind {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Operand {
     pub(crate) operation: AccessKind,
-    place: Place,
+    place: OperandPlace,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum OperandPlace {
     /// Base, index and its factor, displacement; registers by their numbers.
-    Sum { base: Option<u8>, index: Option<(u8, u8)>, displacement: i64, segment: Segment },
+    Sum { base: Option<u8>, index: Option<(u8, u8)>, displacement: i64, segment: OperandSegment },
     /// Relative to the next instruction.
     Next(i64),
     /// Where rsi points, where rdi points: string instructions. `true` for rdi.
@@ -49,7 +49,7 @@ enum Place {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Segment {
+enum OperandSegment {
     None,
     Fs,
     Gs,
@@ -65,7 +65,7 @@ struct Prefixes {
     /// Makes another instruction of the opcode.
     repeated: bool,
     rex: u8,
-    segment: Option<Segment>,
+    segment: Option<OperandSegment>,
     /// Factor of a displacement of one byte; 1 but for EVEX.
     scale: i64,
     map: u8,
@@ -80,22 +80,22 @@ impl Operand {
     /// Its address; `next` is where the next instruction begins.
     pub(crate) fn address(&self, registers: &user_regs_struct, next: u64) -> u64 {
         match self.place {
-            Place::Next(displacement) => next.wrapping_add_signed(displacement),
-            Place::Pointer(destination) => {
+            OperandPlace::Next(displacement) => next.wrapping_add_signed(displacement),
+            OperandPlace::Pointer(destination) => {
                 if destination {
                     registers.rdi
                 } else {
                     registers.rsi
                 }
             }
-            Place::Sum { base, index, displacement, segment } => {
+            OperandPlace::Sum { base, index, displacement, segment } => {
                 let base = base.map_or(0, |base| register(registers, base));
                 let index =
                     index.map_or(0, |(index, factor)| register(registers, index).wrapping_mul(u64::from(factor)));
                 let segment = match segment {
-                    Segment::None => 0,
-                    Segment::Fs => registers.fs_base,
-                    Segment::Gs => registers.gs_base,
+                    OperandSegment::None => 0,
+                    OperandSegment::Fs => registers.fs_base,
+                    OperandSegment::Gs => registers.gs_base,
                 };
                 base.wrapping_add(index).wrapping_add_signed(displacement).wrapping_add(segment)
             }
@@ -131,8 +131,8 @@ fn decode(code: &[u8]) -> Option<Operands> {
     loop {
         match *code.get(at)? {
             0xf0 => prefixes.locked = true,
-            0x64 => prefixes.segment = Some(Segment::Fs),
-            0x65 => prefixes.segment = Some(Segment::Gs),
+            0x64 => prefixes.segment = Some(OperandSegment::Fs),
+            0x65 => prefixes.segment = Some(OperandSegment::Gs),
             0xf3 => prefixes.repeated = true,
             0x66 | 0x67 | 0xf2 | 0x2e | 0x36 | 0x3e | 0x26 => {}
             _ => break,
@@ -176,7 +176,7 @@ fn decode(code: &[u8]) -> Option<Operands> {
     }
     let opcode = byte(at)?;
     if prefixes.map == 0 && matches!(opcode, 0xa4..=0xa7 | 0xaa..=0xaf) {
-        let of = |operation, destination| Some(Operand { operation, place: Place::Pointer(destination) });
+        let of = |operation, destination| Some(Operand { operation, place: OperandPlace::Pointer(destination) });
         return Some(match opcode {
             0xa4 | 0xa5 => [of(AccessKind::Read, false), of(AccessKind::Write, true)],
             0xa6 | 0xa7 => [of(AccessKind::Read, false), of(AccessKind::Read, true)],
@@ -243,7 +243,7 @@ fn operation(prefixes: &Prefixes, opcode: u8, digit: u8) -> Option<AccessKind> {
     }
 }
 
-fn place(prefixes: &Prefixes, modrm: u8, rest: &[u8]) -> Option<Place> {
+fn place(prefixes: &Prefixes, modrm: u8, rest: &[u8]) -> Option<OperandPlace> {
     let (mode, rm) = (modrm >> 6, modrm & 7);
     if mode == 3 {
         return None;
@@ -259,13 +259,13 @@ fn place(prefixes: &Prefixes, modrm: u8, rest: &[u8]) -> Option<Place> {
     }
     let long = || Some(i64::from(i32::from_le_bytes(rest.get(..4)?.try_into().ok()?)));
     let displacement = match mode {
-        0 if rm == 5 => return Some(Place::Next(long()?)),
+        0 if rm == 5 => return Some(OperandPlace::Next(long()?)),
         0 if base.is_none() => long()?,
         0 => 0,
         1 => i64::from(*rest.first()? as i8) * prefixes.scale,
         _ => long()?,
     };
-    Some(Place::Sum { base, index, displacement, segment: prefixes.segment.unwrap_or(Segment::None) })
+    Some(OperandPlace::Sum { base, index, displacement, segment: prefixes.segment.unwrap_or(OperandSegment::None) })
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use serde_json::json;
 use storage::LatchKind;
 
 use super::ablation;
-use crate::lab::coherence::cores::{Deal, Machine, Outcome, replay};
+use crate::lab::coherence::cores::{CoreModel, Deal, Replayed, replay};
 use crate::lab::coherence::probe::{change_ns, one_page_read_ns, own_page_read_ns};
-use crate::lab::coherence::recording::{Recording, Wanted};
+use crate::lab::coherence::recording::{Recording, RecordingPlan};
 use crate::lab::reproduce::Results;
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Lab, SEED};
@@ -44,7 +44,7 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
     let mut recordings = Vec::new();
     for (latches, _) in KINDS {
         lab.say(&format!("tracing transactions under {latches} latches"));
-        let wanted = Wanted {
+        let wanted = RecordingPlan {
             latches,
             warehouses: WAREHOUSES,
             terminals: TERMINALS,
@@ -68,12 +68,12 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
     lab.say("replaying them on up to 64 cores");
     let instruction_ns = instruction_ns(lab, &recordings)?;
     findings.config.insert("coherence_instruction_ns".into(), json!(instruction_ns));
-    let machine = |cores| Machine { cores, node: NODE, instruction_ns, near_ns, far_ns: FAR * near_ns };
+    let machine = |cores| CoreModel { cores, node: NODE, instruction_ns, near_ns, far_ns: FAR * near_ns };
     let mut outcomes = Vec::new();
     for (latches, recording) in &recordings {
         for deal in [Deal::ByHome, Deal::Spread] {
             let on = |cores| replay(recording, machine(cores), deal);
-            let on: Option<Vec<Outcome>> = CORES.into_iter().map(on).collect();
+            let on: Option<Vec<Replayed>> = CORES.into_iter().map(on).collect();
             let on = on.ok_or_else(|| Error::failed("a recording has no transaction of some warehouse"))?;
             outcomes.push((*latches, deal, on));
         }
@@ -149,7 +149,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, near_ns: f64) -> Result<()
         let instruction_ns = median(ns[1].iter().copied()) / recording.instructions();
         let mut modelled = Series::new(format!("itanium-coherence reads, {latches}, modelled"), "threads", label);
         for cores in [2, 4, 8, 16, 32, 64] {
-            let machine = Machine { cores, node: NODE, instruction_ns, near_ns, far_ns: FAR * near_ns };
+            let machine = CoreModel { cores, node: NODE, instruction_ns, near_ns, far_ns: FAR * near_ns };
             let Some(outcome) = replay(&recording, machine, Deal::ByHome) else { continue };
             let read_ns = cores as f64 * 1e9 / outcome.per_second;
             modelled.push_exact(cores as f64, Some(read_ns));
@@ -187,7 +187,7 @@ fn instruction_ns(lab: &mut Lab, recordings: &[(&str, Recording)]) -> Result<f64
     if ns.is_finite() { Ok(ns) } else { Err(Error::failed("a run on one worker completed nothing")) }
 }
 
-type Outcomes<'a> = [(&'a str, Deal, Vec<Outcome>)];
+type Outcomes<'a> = [(&'a str, Deal, Vec<Replayed>)];
 
 fn deal(deal: Deal) -> &'static str {
     match deal {
@@ -198,7 +198,7 @@ fn deal(deal: Deal) -> &'static str {
 
 /// Everything by the number of cores.
 fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
-    let figures: [(&str, &str, fn(&Outcome) -> f64); 4] = [
+    let figures: [(&str, &str, fn(&Replayed) -> f64); 4] = [
         ("throughput", "transactions a second", |of| of.per_second),
         ("transfers", "lines from other cores, a transaction", |of| of.all().transfers()),
         ("invalidations", "lines taken from other cores, a transaction", |of| of.all().invalidations),
@@ -232,16 +232,16 @@ fn by_line(findings: &mut Results, kinds: &[String], outcomes: &Outcomes<'_>) {
     }
 }
 
-fn at_papers(on: &[Outcome]) -> Option<&Outcome> {
+fn at_papers(on: &[Replayed]) -> Option<&Replayed> {
     on.get(CORES.iter().position(|cores| *cores == PAPERS)?)
 }
 
-fn find<'a>(outcomes: &'a Outcomes<'_>, latches: &str, by: Deal) -> Option<&'a Outcome> {
+fn find<'a>(outcomes: &'a Outcomes<'_>, latches: &str, by: Deal) -> Option<&'a Replayed> {
     at_papers(&outcomes.iter().find(|(name, of, _)| *name == latches && *of == by)?.2)
 }
 
 /// Share of the waits that the worst lines cause.
-fn share(outcome: &Outcome, lines: usize) -> Option<f64> {
+fn share(outcome: &Replayed, lines: usize) -> Option<f64> {
     let all: f64 = outcome.lines.iter().map(|(ns, _)| ns).sum();
     (all > 0.0).then(|| outcome.lines.iter().take(lines).map(|(ns, _)| ns).sum::<f64>() / all)
 }
@@ -281,7 +281,7 @@ fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
         let mut series =
             Series::new(format!("itanium-coherence table7 {PAPERS} cores, {}, modelled", deal(by)), "metric", label);
         let pair = find(outcomes, "plain", by).zip(find(outcomes, "super", by));
-        let ratio = |of: fn(&Outcome) -> f64| pair.map(|(plain, promoted)| of(plain) / of(promoted));
+        let ratio = |of: fn(&Replayed) -> f64| pair.map(|(plain, promoted)| of(plain) / of(promoted));
         let (transfers, taken) = (ratio(|of| of.all().transfers()), ratio(|of| of.all().invalidations));
         series.push_exact(ROWS[0], transfers);
         series.push_exact(ROWS[1], taken);

@@ -1,7 +1,4 @@
-//! G. Saylor and B. Khessib, "Large Scale Itanium 2 Processor OLTP Workload Characterization and Optimization", DaMoN 2006.
-//!
-//! The paper turns off one optimisation of SQL Server at a time, on 32 processors, and says by counters of the processor where
-//! the cycles go.
+#![doc = include_str!("README.md")]
 
 mod ablation;
 mod coherence;
