@@ -11,10 +11,12 @@ use crate::lab::coherence::cores::{CoreModel, Deal, Replayed, replay};
 use crate::lab::coherence::probe::{change_ns, one_page_read_ns, own_page_read_ns};
 use crate::lab::coherence::recording::{Recording, RecordingPlan};
 use crate::lab::reproduce::Results;
+use crate::lab::reproduce::child;
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Lab, SEED};
 use crate::lab::reproduce::report::{Series, Spread};
 use crate::workload::error::Error;
+use crate::workload::interrupt;
 
 /// Kinds of latch, as typed and as the engine knows them.
 const KINDS: [(&str, LatchKind); 3] =
@@ -57,6 +59,7 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
         };
         match Recording::of_transactions(lab.program(), &data, wanted) {
             Ok(recording) => recordings.push((latches, recording)),
+            Err(_) if interrupt::requested() => return Err(child::interrupted()),
             Err(error) => {
                 // Where nothing can be traced the report says so.
                 let why = format!("not on this machine: {error}");
@@ -135,6 +138,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, near_ns: f64) -> Result<()
     for ((latches, _), ns) in KINDS.into_iter().zip(&ns) {
         let recording = match Recording::of_page_reads(lab.program(), latches) {
             Ok(recording) => recording,
+            Err(_) if interrupt::requested() => return Err(child::interrupted()),
             Err(error) => {
                 findings.claim(claims::COHERENCE_ERROR_P2.missing(format!("not on this machine: {error}")));
                 return Ok(());
@@ -288,7 +292,7 @@ fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
         // Not on this machine: there is one memory node.
         series.push_exact(ROWS[2], None);
         findings.series.push(series);
-        if by == Deal::ByHome {
+        if by == Deal::ByHome && !outcomes.is_empty() {
             let note = "modelled, client partitioning, as the paper's";
             findings.claim(claims::PLAIN_TRANSFERS.found(transfers.unwrap_or(f64::NAN), note));
             findings.claim(claims::PLAIN_INVALIDATIONS.found(taken.unwrap_or(f64::NAN), note));
