@@ -224,9 +224,10 @@ pub mod optimistic {
     pub use crate::db::optimistic::{Peeker, Place};
 }
 
-/// What readers of one page cost each other under each kind of latch: for benchmarks.
+/// What readers of one page cost each other under each kind of latch, and where shared lines lie: for benchmarks and reports.
 #[cfg(feature = "measure")]
 pub mod measure {
+    pub use crate::base::lines::SharedLines;
     pub use crate::latch::measure::{MeasuredPage, page_reads_per_second};
 }
 

@@ -152,6 +152,31 @@ fn without_valgrind_claims_are_null_and_say_why() {
 }
 
 #[test]
+fn what_is_not_on_this_machine_is_said_and_not_left_out() {
+    let temporary = Temporary::new("feedback");
+    let file = temporary.path().join("out.json");
+    let args = ["reproduce", "itanium-feedback", "--quick", "--json", file.to_str().unwrap()];
+    // No clone of the sources lies around this directory, so no binary of 'cargo xtask pgo' does.
+    let outside = std::env::temp_dir().canonicalize().unwrap();
+    let output = temporary.command(&args).current_dir(&outside).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let json = common::parse(&std::fs::read_to_string(&file).unwrap());
+    assert!(json["config"]["feedback"].as_str().unwrap().contains("cargo xtask pgo"), "{}", json["config"]);
+    let series = json["series"].as_array().unwrap();
+    let of = |name: &str| series.iter().find(|s| s["name"].as_str().unwrap().contains(name)).unwrap();
+    assert_eq!(of("table5 paper")["y"][2], 0.8);
+    assert!(of("table5 here")["y"].as_array().unwrap().iter().all(serde_json::Value::is_null));
+    let claim = json["claims"].as_array().unwrap().iter().find(|c| c["name"] == "profile_feedback_vs_none").unwrap();
+    assert!(claim["value"].is_null() && claim["note"].as_str().unwrap().contains("not on this machine"), "{claim}");
+    std::fs::remove_file(&file).unwrap();
+    assert!(temporary.is_empty());
+
+    // What tpcc starts to trace it is not for users.
+    let output = tpcc(&["footprint", "--page-reads"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+}
+
+#[test]
 fn ctrl_c_leaves_nothing_behind() {
     let temporary = Temporary::new("interrupted");
     let mut child = temporary.command(&["reproduce", "steps-prefetch", "--quick"]).spawn().unwrap();

@@ -7,6 +7,7 @@ mod full;
 mod io_errors;
 mod isolation;
 mod laps;
+mod latches;
 mod malformed;
 mod mutants;
 mod narrow;
@@ -51,6 +52,7 @@ const CAMPAIGNS: &[Campaign] = &[
     Campaign { name: "malformed", is_numbered: true, speculates: false, latches: false, run: malformed::run },
     Campaign { name: "speculate", is_numbered: false, speculates: false, latches: false, run: speculate::run },
     Campaign { name: "starvation", is_numbered: false, speculates: false, latches: false, run: starvation::run },
+    Campaign { name: "latches", is_numbered: false, speculates: false, latches: false, run: latches::run },
     Campaign { name: "mutants", is_numbered: false, speculates: false, latches: false, run: mutants::run },
 ];
 

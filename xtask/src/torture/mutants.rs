@@ -104,12 +104,13 @@ mod breeding {
         Isolation,
         Speculate,
         Starvation,
+        Latches,
     }
-    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Malformed, Oracle, Recovery, Speculate, Starvation};
+    use Hunter::{Bitflips, Crash, IoErrors, Isolation, Latches, Malformed, Oracle, Recovery, Speculate, Starvation};
 
     impl Hunter {
-        const ALL: [Hunter; 9] =
-            [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation];
+        const ALL: [Hunter; 10] =
+            [Crash, Recovery, IoErrors, Bitflips, Malformed, Oracle, Isolation, Speculate, Starvation, Latches];
 
         fn campaign(self) -> (&'static str, u64) {
             match self {
@@ -122,6 +123,7 @@ mod breeding {
                 Isolation => ("isolation", 50),
                 Speculate => ("speculate", 4000),
                 Starvation => ("starvation", 1000),
+                Latches => ("latches", 200),
             }
         }
     }
@@ -183,6 +185,7 @@ mod breeding {
             Mutant::SkipCodecCheck => &[Oracle, Recovery],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
+            Mutant::SkipReaderWord | Mutant::SkipSecondLook => &[Latches],
             Mutant::SkipUndo
             | Mutant::SkipSavepointUndo
             | Mutant::SkipStatementUndo

@@ -11,6 +11,8 @@ pub(crate) mod hook;
 pub(crate) mod ids;
 pub(crate) mod lane;
 pub(crate) mod latches;
+#[cfg(feature = "measure")]
+pub(crate) mod lines;
 pub(crate) mod mutant;
 pub(crate) mod point;
 pub(crate) mod poison;

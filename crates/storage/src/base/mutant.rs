@@ -62,6 +62,11 @@ mutants! {
     SkipWake = "skip-wake",
     /// A checkpoint keeps its mutex locked while it waits for the log: a fiber of the same thread stops there for good.
     WaitWithMutex = "wait-with-mutex",
+    // Superlatches.
+    /// A writer does not wait for readers of the last reader words.
+    SkipReaderWord = "skip-reader-word",
+    /// A reader that has counted itself does not look again whether a writer has come.
+    SkipSecondLook = "skip-second-look",
     // Points.
     /// A row that was found before a point is copied after it, whether or not its page has changed.
     SkipRevalidation = "skip-revalidation",

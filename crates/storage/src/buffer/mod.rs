@@ -64,6 +64,12 @@ pub(crate) use self::copying::CopyReader;
 pub(crate) use self::room::Reserved;
 pub(crate) use self::stats::PoolStats;
 
+/// Bytes of a frame: how far apart headers are.
+#[cfg(feature = "measure")]
+pub(crate) const fn frame_bytes() -> usize {
+    size_of::<Frame>()
+}
+
 /// With at least this many frames per shard another shard is worth its cost.
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;

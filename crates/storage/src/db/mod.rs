@@ -10,6 +10,8 @@ pub(crate) mod cursor;
 pub(crate) mod database;
 pub(crate) mod duties;
 pub(crate) mod files;
+#[cfg(feature = "measure")]
+pub(crate) mod lines;
 mod many;
 pub(crate) mod memory;
 pub(crate) mod optimistic;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::{Latch, Latching, PROMOTE_AT, ReadGuard, provide_words};
 use crate::base::clock::Clock;
 use crate::base::config::LatchKind;
+use crate::base::lines::SharedLines;
 
 /// Words of the page that a read looks at: as many lines as a binary search touches.
 const LOOKED_AT: usize = 4;
@@ -30,11 +31,61 @@ impl MeasuredPage {
     /// # Panics
     /// If another use of this process has all sets of reader words.
     pub fn new(kind: LatchKind) -> MeasuredPage {
-        provide_words(std::thread::available_parallelism().map_or(1, usize::from));
-        let page = std::array::from_fn(|i| AtomicU64::new(i as u64));
-        let made = MeasuredPage { latch: Latch::default(), page, latching: Latching::new(kind, PROMOTE_AT) };
+        let words = std::thread::available_parallelism().map_or(1, usize::from);
+        let made = MeasuredPage::cold(kind, PROMOTE_AT, words);
         made.earn_promotion();
         made
+    }
+
+    /// A page that nothing has read yet, all of whose words are zero. So many reads make a superlatch hot. A promoted one has
+    /// at least so many reader words: the largest number that was asked for in this process holds.
+    pub fn cold(kind: LatchKind, promote_at: u16, words: usize) -> MeasuredPage {
+        provide_words(words);
+        let page = std::array::from_fn(|_| AtomicU64::new(0));
+        MeasuredPage { latch: Latch::default(), page, latching: Latching::new(kind, promote_at) }
+    }
+
+    /// Reads all of the page under its latch, word by word, with pauses between the words. The value that all of them have,
+    /// or none if they differ: then the reader has seen the page half-written. As often as it takes to read it undisturbed.
+    pub fn read_whole(&self, pauses: u32) -> Option<u64> {
+        loop {
+            let guard = ReadGuard::new(&self.latch, &self.latching);
+            let first = self.page[0].load(Ordering::Relaxed);
+            let is_whole = self.page.iter().fold(true, |is_whole, word| {
+                pause(pauses);
+                is_whole & (word.load(Ordering::Relaxed) == first)
+            });
+            if guard.is_valid() {
+                return is_whole.then_some(first);
+            }
+        }
+    }
+
+    /// As [`MeasuredPage::write`], with pauses between the words.
+    pub fn write_slowly(&self, value: u64, pauses: u32) {
+        self.latch.lock_exclusive();
+        for word in &self.page {
+            pause(pauses);
+            word.store(value, Ordering::Relaxed);
+        }
+        self.latch.unlock_exclusive();
+    }
+
+    /// Promotions of its latch so far.
+    pub fn promotions(&self) -> u64 {
+        self.latching.stats().promotions
+    }
+
+    /// Where its lines lie: the latch, what is read, and the reader words of all latches.
+    pub fn shared_lines(&self) -> [SharedLines; 3] {
+        let all = |kind, range| SharedLines { kind, range, every: 0, per_worker: 0 };
+        let range = |start: usize, bytes| start..start + bytes;
+        let (words, each) = super::reader_words();
+        [
+            all("page latch", range(std::ptr::from_ref(&self.latch).addr(), size_of::<Latch>())),
+            all("page", range(self.page.as_ptr().addr(), size_of_val(&self.page))),
+            SharedLines { per_worker: each, ..all("reader words", words) },
+        ]
     }
 
     /// Reads until the page is hot, which promotes a superlatch.
@@ -67,6 +118,10 @@ impl MeasuredPage {
         self.page.iter().for_each(|word| word.store(value, Ordering::Relaxed));
         self.latch.unlock_exclusive();
     }
+}
+
+fn pause(times: u32) {
+    (0..times).for_each(|_| std::hint::spin_loop());
 }
 
 /// Reads per second of `threads` threads together (at least one) that all read one page for `time`. What a read costs a
@@ -105,6 +160,16 @@ pub fn page_reads_per_second(kind: LatchKind, threads: usize, time: Duration) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_is_promoted_when_it_is_hot_and_read_whole() {
+        let page = MeasuredPage::cold(LatchKind::Super, 3, 2);
+        assert_eq!((page.read_whole(1), page.promotions()), (Some(0), 0));
+        (0..3).for_each(|_| assert_eq!(page.read_whole(0), Some(0)));
+        assert_eq!(page.promotions(), 1);
+        page.write_slowly(7, 1);
+        assert_eq!(page.read_whole(0), Some(7));
+    }
 
     #[test]
     fn every_kind_is_read_by_any_number_of_threads() {

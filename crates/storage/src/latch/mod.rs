@@ -22,6 +22,8 @@ pub(crate) use self::guard::{Latching, ReadGuard};
 pub(crate) use self::share::Share;
 pub(crate) use self::stats::LatchStats;
 pub(crate) use self::superlatch::PROMOTE_AT;
+#[cfg(feature = "measure")]
+pub(crate) use self::words::lines as reader_words;
 pub(crate) use self::words::{MOST_WORDS, provide as provide_words};
 
 const EXCLUSIVE: u64 = 1;

@@ -19,8 +19,9 @@ use super::stats::{LatchCounters, count};
 use super::words::WordRow;
 use super::{EXCLUSIVE, Latch, READER, READERS, VERSION_MASK, Version, words, writes_follow};
 use crate::base::latches::note;
-use crate::base::sync::Backoff;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::word::Ordering;
+use crate::base::sync::{Backoff, yield_now};
 
 /// In the latch's word: the bits of `readers` below hold the number of a set of reader words.
 pub(super) const PROMOTED: u64 = 1 << 15;
@@ -169,9 +170,13 @@ impl Latch {
     #[inline(always)]
     pub(super) fn try_share_promoted(&self, word: u64, row: &'static WordRow) -> Option<(Share<'_>, Version)> {
         let readers = words::word(row, set_of(word));
+        if is_mutant(Mutant::SkipSecondLook) {
+            // It is late.
+            yield_now();
+        }
         readers.fetch_add(READER, Ordering::SeqCst);
         announced();
-        if self.word.load(Ordering::SeqCst) != word {
+        if self.word.load(Ordering::SeqCst) != word && !is_mutant(Mutant::SkipSecondLook) {
             readers.fetch_sub(READER, Ordering::Release);
             return None;
         }
@@ -223,7 +228,7 @@ impl Latch {
         announced();
         let set = set_of(word);
         let (mut pauses, mut backoff) = (0, Backoff::default());
-        for readers in words::of_set(set) {
+        for readers in words::of_set(set).take(rows_looked_at()) {
             // A reader that comes after this look sees `X`.
             while readers.load(Ordering::SeqCst) != 0 {
                 if pauses == patience {
@@ -267,4 +272,9 @@ impl Latch {
     pub(super) fn is_promoted(&self) -> bool {
         self.word.load(Ordering::Relaxed) & PROMOTED != 0
     }
+}
+
+/// All rows, but for a mutant, which knows those of background work and of one thread.
+fn rows_looked_at() -> usize {
+    if is_mutant(Mutant::SkipReaderWord) { 2 } else { usize::MAX }
 }

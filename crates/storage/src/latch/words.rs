@@ -151,6 +151,13 @@ pub(super) fn background_row() -> &'static WordRow {
     &table().words[BACKGROUND]
 }
 
+/// Addresses of the words that threads use, and how far those of one row are from those of the next.
+#[cfg(feature = "measure")]
+pub(crate) fn lines() -> (std::ops::Range<usize>, usize) {
+    let rows = table().words[1..].as_ptr_range();
+    (rows.start.addr()..rows.end.addr(), size_of::<WordRow>())
+}
+
 /// The words of a set, of all rows that readers may use.
 pub(super) fn of_set(set: usize) -> impl Iterator<Item = &'static AtomicU64> {
     table().words[..rows_used()].iter().map(move |row| word(row, set))

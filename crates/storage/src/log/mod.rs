@@ -228,6 +228,12 @@ impl Log {
         self.ring.range()
     }
 
+    /// Addresses of the tail, and of the words that say where each slot is copying to; and how far apart those of two are.
+    #[cfg(feature = "measure")]
+    pub(crate) fn position_lines(&self) -> [(std::ops::Range<usize>, usize); 2] {
+        self.reserve.lines()
+    }
+
     /// End of the last record appended: everything appended so far is durable when this is.
     #[inline]
     pub(crate) fn tail(&self) -> Lsn {

@@ -48,6 +48,14 @@ pub(super) struct Reservations {
 }
 
 impl Reservations {
+    /// Addresses of the tail, and of the slots; and how far apart those of two are.
+    #[cfg(feature = "measure")]
+    pub(super) fn lines(&self) -> [(std::ops::Range<usize>, usize); 2] {
+        let tail = std::ptr::from_ref(&self.tail).addr();
+        let slots = self.slots.as_ptr_range();
+        [(tail..tail + size_of_val(&self.tail), 0), (slots.start.addr()..slots.end.addr(), size_of::<Slot>())]
+    }
+
     pub(super) fn new(tail: u64, slots: usize) -> Reservations {
         let slot = || Slot { inflight: AtomicU64::new(IDLE), undo: AtomicU64::new(0), records: AtomicU64::new(0) };
         Reservations {

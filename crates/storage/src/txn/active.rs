@@ -73,6 +73,13 @@ fn hint_for_new_thread() -> usize {
 }
 
 impl Slots {
+    /// Addresses of the places, and how far apart two are.
+    #[cfg(feature = "measure")]
+    pub(crate) fn lines(&self) -> (std::ops::Range<usize>, usize) {
+        let slots = self.slots.as_ptr_range();
+        (slots.start.addr()..slots.end.addr(), size_of::<Slot>())
+    }
+
     /// `n` places for users, and one more. See [`Slots::remembers`].
     pub(crate) fn new(n: usize, locks: &Arc<LockTable>, remembers: bool) -> Slots {
         let slot = |i: usize| Slot {

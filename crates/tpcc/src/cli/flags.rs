@@ -4,6 +4,7 @@
 pub(crate) mod compare;
 mod pacing;
 pub(crate) mod remote;
+mod traced;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -225,9 +226,8 @@ pub(crate) struct FootprintFlags {
     /// Write the proposed points to FILE, for 'tpcc run --ctx-points FILE'
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) place: Option<PathBuf>,
-    /// Be the program that is traced
-    #[arg(long, hide = true)]
-    pub(crate) traced: bool,
+    #[command(flatten)]
+    pub(crate) traced: traced::TracedFlags,
 }
 
 /// `tpcc index-fetch`.

@@ -230,17 +230,21 @@ fn cores() -> usize {
 
 /// Resolves the program that `tpcc footprint` traces: one worker that does all that an engine's services do, too.
 pub(crate) fn traced(flags: &FootprintFlags) -> (StoreConfig, Plan) {
+    let usual = StoreConfig::usual(flags.data.as_deref().unwrap_or(Path::new(DATA)), 1);
     let config = StoreConfig {
         durability: Durability::Async,
         prefetch: flags.prefetch.is_on(),
         preload: true,
         background: Background::Inline,
-        ..StoreConfig::usual(flags.data.as_deref().unwrap_or(Path::new(DATA)), 1)
+        latches: flags.traced.latches,
+        // One warehouse fits what is usual; each further one takes this much more.
+        buffer_pool_mib: usual.buffer_pool_mib.max(256 + 200 * u64::from(flags.traced.of_warehouses)),
+        ..usual
     };
     let plan = Plan {
-        warehouses: 1,
+        warehouses: flags.traced.of_warehouses,
         workers: 1,
-        terminals: 10,
+        terminals: flags.traced.of_warehouses * flags.traced.of_terminals,
         mix: flags.mix,
         steps: StepOrder::HotLast,
         length: Length { warmup: Duration::ZERO, duration: None, transactions: None },

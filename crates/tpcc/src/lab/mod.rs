@@ -1,5 +1,6 @@
 //! Experiments on the engine and on its scheduler: what operations need of an instruction cache, and the figures of papers.
 
+mod coherence;
 pub(crate) mod compare;
 mod filler;
 pub(crate) mod footprint;

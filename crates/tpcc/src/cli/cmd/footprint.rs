@@ -11,7 +11,11 @@ use crate::workload::error::Error;
 
 /// Carries the command out.
 pub(crate) fn run(flags: FootprintFlags) -> Result<Ended, Error> {
-    if flags.traced {
+    if flags.traced.page_reads {
+        child::read_page(flags.traced.latches)?;
+        return Ok(Ended::Well);
+    }
+    if flags.traced.traced {
         let (store, plan) = resolve::traced(&flags);
         child::run(&store, &plan)?;
         return Ok(Ended::Well);

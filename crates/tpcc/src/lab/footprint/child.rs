@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use storage::{BlockReason, Hook, Operation, Options, ThreadHook, WaitToken};
+use storage::measure::MeasuredPage;
+use storage::{BlockReason, Hook, LatchKind, Operation, Options, ThreadHook, WaitToken};
 
+use super::lines;
 use super::marks::{Mark, trap};
 use crate::driver::terminal::Terminal;
 use crate::driver::{self, Clock, Plan};
@@ -17,7 +19,7 @@ use crate::workload::generate::Random;
 use crate::workload::generate::input::InputSpace;
 use crate::workload::generate::nurand::Constants;
 use crate::workload::loaded::Loaded;
-use crate::workload::settings::StoreConfig;
+use crate::workload::settings::{Latches, StoreConfig};
 use crate::workload::txn::{self, Scratch, Verdict};
 
 /// Marks what storage says, and waits as threads do.
@@ -72,6 +74,7 @@ pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
     for (number, table, index) in store.database().indexes() {
         println!("{}", super::say_index(number, &table, &index));
     }
+    store.database().shared_lines().iter().for_each(|of| println!("{}", lines::say(of)));
     store.preload()?;
     let failed = |e: &dyn std::fmt::Display| Error::failed(format!("the traced run failed: {e}"));
     let run = driver::next_run(&store).map_err(|e| failed(&e))?;
@@ -106,6 +109,27 @@ pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
     Database::close(store)
 }
 
+/// Lets the parent trace this thread and reads one page until the tracer has seen enough; each read is marked as a transaction.
+pub(crate) fn read_page(latches: Latches) -> Result<(), Error> {
+    traceable()?;
+    let page = MeasuredPage::new(kind(latches));
+    page.shared_lines().iter().for_each(|of| println!("{}", lines::say(of)));
+    let mut reads = 0;
+    while !trap(Mark::Transaction, 0, reads) {
+        std::hint::black_box(page.read());
+        reads += 1;
+    }
+    Ok(())
+}
+
+fn kind(latches: Latches) -> LatchKind {
+    match latches {
+        Latches::Optimistic => LatchKind::Optimistic,
+        Latches::Plain => LatchKind::Plain,
+        Latches::Super => LatchKind::Super,
+    }
+}
+
 /// Opens a loaded database under a hook of ours.
 fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded), Error> {
     let shown = config.shown();
@@ -119,6 +143,7 @@ fn open(config: &StoreConfig, hook: Arc<MarkingHook>) -> Result<(Store, Loaded),
         .buffer_pool(config.buffer_pool_mib << 20)
         .durability(storage::Durability::Async)
         .background(storage::Background::Inline)
+        .latches(kind(config.latches))
         .hook(hook);
     let db = options.open(&config.data).map_err(|e| failed(&e))?;
     let isolation = storage::Isolation::Serializable;

@@ -3,12 +3,15 @@
 //! The program runs itself as a child, traces it instruction by instruction ([`tracer`]) through whole transactions, cuts
 //! the trace where statements begin, and runs it through a simulated cache ([`cache`]). Needs Linux on x86-64.
 
+pub(crate) mod access;
 mod analysis;
 mod cache;
 pub(crate) mod child;
 pub(crate) mod geometry;
 mod instruction;
+pub(crate) mod lines;
 mod marks;
+pub(crate) mod operand;
 pub(crate) mod place;
 mod text;
 mod trace;

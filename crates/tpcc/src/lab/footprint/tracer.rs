@@ -15,6 +15,7 @@ use nix::unistd::Pid;
 
 use super::instruction::Flow;
 use super::marks::{ENOUGH, Mark};
+use super::operand::{AccessKind, Operand, Operands};
 use super::trace::{Executed, Operation, OperationId, Passed};
 use crate::workload::error::Error;
 use crate::workload::interrupt;
@@ -24,6 +25,8 @@ const PROGRAM: u64 = 0x10_8000;
 /// Where the first other file is taken to lie, and how far apart the others.
 const LIBRARIES: u64 = 0x480_0000;
 const APART: u64 = 0x100_0000;
+/// What lies so near the stack pointer is the stack.
+const STACK: u64 = 1 << 20;
 /// The breakpoint's only byte.
 const INT3: u8 = 0xcc;
 /// Steps between two looks at Ctrl-C.
@@ -47,6 +50,7 @@ pub(super) struct Tracer {
 struct Code {
     flow: Flow,
     is_trap: bool,
+    operands: Operands,
 }
 
 /// A trap of the program: which mark, and its figures.
@@ -148,6 +152,37 @@ impl Tracer {
         }
     }
 
+    /// Steps through all that comes before the next mark of a transaction, and tells each access to memory that is not the
+    /// stack's: what it does, its address, and how many instructions came before it. At the end it tells how many there
+    /// were.
+    pub(super) fn follow(&mut self, seen: &mut dyn FnMut(Option<AccessKind>, u64, u32)) -> Result<Trap, Error> {
+        let mut instructions = 0;
+        let mut registers = self.registers()?;
+        loop {
+            let before = registers;
+            let code = self.code(before.rip)?;
+            self.step()?;
+            registers = self.registers()?;
+            if code.is_trap {
+                let trap =
+                    self.trap(&registers).ok_or_else(|| Error::failed("the traced program stopped by itself"))?;
+                if trap.mark == Mark::Transaction {
+                    seen(None, 0, instructions);
+                    return Ok(trap);
+                }
+                continue;
+            }
+            for operand in code.operands.into_iter().flatten() {
+                let address = operand.address(&before, registers.rip);
+                if !(before.rsp.wrapping_sub(STACK)..before.rsp.wrapping_add(STACK)).contains(&address) {
+                    seen(Some(operand.operation), address, instructions);
+                }
+            }
+            // A repeated string instruction counts once.
+            instructions += u32::from(registers.rip != before.rip);
+        }
+    }
+
     /// Tells the program, which stands at a mark, that it may end, waits until it has, and returns what it printed.
     pub(super) fn finish(mut self) -> Result<String, Error> {
         let mut registers = self.registers()?;
@@ -200,8 +235,11 @@ impl Tracer {
                     .memory
                     .read_at(&mut bytes, at)
                     .map_err(|e| Error::failed(format!("the traced program's code cannot be read: {e}")))?;
-                let flow = Flow::of(bytes.get(..n).unwrap_or(&[]));
-                Ok(*new.insert(Code { flow, is_trap: bytes[0] == INT3 }))
+                let read = bytes.get(..n).unwrap_or(&[]);
+                let flow = Flow::of(read);
+                // Calls and jumps read constants.
+                let operands = if flow == Flow::Straight { Operand::of(read) } else { [None, None] };
+                Ok(*new.insert(Code { flow, is_trap: bytes[0] == INT3, operands }))
             }
         }
     }

@@ -86,6 +86,36 @@ pub(crate) const ON_PROCESSORS: [(Promise, Promise); 4] = [
 /// Modelled against measured time of a transaction: the largest error of New-Order, Payment and the mix.
 pub(crate) const MODELLED: Promise = promise("modelled_breakdown_error", "share", None, AtMost(0.25));
 
+/// Coherence model against reads of one page by two threads: the largest error of the three kinds of latch.
+pub(crate) const COHERENCE_ERROR_P2: Promise = promise("coherence_model_error_p2", "share", None, AtMost(0.20));
+/// Reads of one page by two threads: superlatches against plain ones.
+pub(crate) const SUPER_READS_2: Promise = promise("super_vs_plain_reads_2_threads", "times", None, AtLeast(1.5));
+/// An uncontended read under a promoted latch, by that under a plain one.
+pub(crate) const SUPER_UNCONTENDED: Promise = promise("super_uncontended_read_cost", "times", None, AtMost(1.3));
+/// Share of the modelled waits for lines that the ten worst lines cause under plain latches, 32 cores.
+pub(crate) const TOP_TEN_LINES: Promise = promise("top_ten_lines_share_p32", "share", None, AtLeast(0.17));
+/// Plain latches against superlatches on 32 modelled cores: lines from other caches, and those that are taken away.
+pub(crate) const PLAIN_TRANSFERS: Promise = promise("plain_vs_super_transfers_p32", "times", Some(1.10), AtLeast(1.10));
+pub(crate) const PLAIN_INVALIDATIONS: Promise =
+    promise("plain_vs_super_invalidations_p32", "times", Some(1.52), AtLeast(1.52));
+/// Instructions of a transaction under plain latches, by those under superlatches.
+pub(crate) const PLAIN_INSTRUCTIONS: Promise = promise("plain_vs_super_instructions", "times", Some(0.95), AtMost(1.0));
+/// Throughput with everything on against that without one thing: the inverse of the paper's.
+pub(crate) const LARGE_PAGES_VS_SMALL: Promise =
+    promise("large_vs_small_pages", "times", Some(1.0 / 0.91), AtLeast(1.02));
+pub(crate) const SUPER_VS_PLAIN: Promise = promise("super_vs_plain_mix", "times", Some(1.0 / 0.91), AtLeast(0.97));
+pub(crate) const CLIENT_VS_NONE: Promise =
+    promise("client_partitioned_vs_not", "times", Some(1.0 / 0.84), AtLeast(1.05));
+pub(crate) const SERVER_VS_NONE: Promise =
+    promise("server_partitioned_vs_not", "times", Some(1.0 / 0.94), AtLeast(0.98));
+pub(crate) const FEEDBACK_VS_NONE: Promise =
+    promise("profile_feedback_vs_none", "times", Some(1.0 / 0.80), AtLeast(1.06));
+/// Instructions of a transaction without profile feedback, by those with it.
+pub(crate) const FEEDBACK_INSTRUCTIONS: Promise =
+    promise("no_feedback_vs_feedback_instructions", "times", Some(1.21), AtLeast(1.0 / 0.94));
+/// Pages that the first translation buffer has not, in small pages by in large ones, counted.
+pub(crate) const SMALL_PAGES_TLB: Promise = promise("small_vs_large_pages_dtlb", "times", Some(2.25), AtLeast(1.0));
+
 /// Throughput of itas against tas, reads, each group's set as large as the share of the L3 cache that is to be had.
 pub(crate) const ITAS_VS_TAS: Promise = promise("itas_vs_tas_at_l3_share", "times", None, AtLeast(1.15));
 /// Throughput of the automatic choice against the best fixed policy, in the worst cell of the map.

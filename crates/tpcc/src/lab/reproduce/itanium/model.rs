@@ -1,20 +1,21 @@
-//! The modelled breakdown: counts of a simulated processor times the costs that a probe has measured on the real one.
+//! The modelled breakdown: counts of a simulated processor times the costs that probes have measured on the real one.
 //!
 //! The paper's processor stops where an instruction stalls, so its counters tell the reason of each lost cycle (section
 //! 5.1.1). An out-of-order processor goes on, and a machine without counters tells nothing. So each part is a sum of events
-//! times what an event costs when nothing hides it:
+//! times what an event costs in the midst of other work, as [`overlap`](super::overlap) measures it:
 //!
 //! | part | is |
 //! | --- | --- |
-//! | FE | instruction fetches that miss the first level, times what the next ones cost more |
-//! | GR | reads of data that miss the first level, times what the next ones cost more; writes wait in the store buffer |
-//! | TLB | pages that the first translation buffer has not, times the second one's cost or a walk |
-//! | OTH | branches that are predicted wrong |
-//! | NOT | instructions, times what one takes where everything is in the first level |
+//! | FE | lines of code that miss the first level, times what one costs where code runs straight on; those that miss the second, too, wait in full |
+//! | GR | reads of data that miss the first level, times what is left of the next ones' latencies beside other work; writes wait in the store buffer |
+//! | TLB | pages that the first translation buffer has not, times what is left of the second one's cost or a walk |
+//! | OTH | branches that are predicted wrong: nothing hides those |
+//! | NOT | instructions at the width at which the core issues |
 //!
-//! What one instruction takes is not measured on the workload itself: it is what is left of an index fetch, whose counts and
-//! time are known too (see [`Model::calibrated`]).
+//! What the model does not know: prefetchers that foresee, prefetches that the program asks for, reads whose place depends on
+//! a read that misses, and instructions that wait for each other.
 
+use super::overlap::Exposed;
 use super::probe::Probe;
 
 /// Events of a transaction, counted.
@@ -31,6 +32,9 @@ pub(super) struct Events {
     pub(super) pages: [f64; 2],
     pub(super) mispredicts: f64,
 }
+
+/// The rows of Table 3.
+pub(super) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];
 
 /// Nanoseconds of a transaction by the paper's categories.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -62,31 +66,26 @@ impl Breakdown {
 /// Costs of events.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Model {
+    /// Latencies.
     pub(super) probe: Probe,
-    /// What an instruction takes where everything is in the first level, in nanoseconds.
-    pub(super) instruction: f64,
+    /// What is left of them beside other work, in the density of the code that is modelled.
+    pub(super) exposed: Exposed,
 }
 
 impl Model {
-    /// The model whose instructions cost what is left of the time of some code when its events are paid for.
-    pub(super) fn calibrated(probe: Probe, events: &Events, measured_ns: f64) -> Option<Model> {
-        let stalls = Model { probe, instruction: 0.0 }.breakdown(events).sum();
-        let instruction = (measured_ns - stalls) / events.instructions;
-        (instruction > 0.0 && instruction.is_finite()).then_some(Model { probe, instruction })
-    }
-
     /// Where the time of these events goes.
     pub(super) fn breakdown(&self, events: &Events) -> Breakdown {
-        let Probe { l1, l2, l3, memory, branch, second_tlb, walk, .. } = self.probe;
+        let Probe { l2, l3, branch, .. } = self.probe;
+        let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self.exposed;
         let level = |misses: f64, further: f64| (misses - further).max(0.0);
         let ([i1, i2], [d1, d2, d3]) = (events.fetches, events.misses);
         let [first, both] = events.pages;
         Breakdown {
-            fe: level(i1, i2) * (l2 - l1) + i2 * (l3 - l1),
-            gr: level(d1, d2) * (l2 - l1) + level(d2, d3) * (l3 - l1) + d3 * (memory - l1),
+            fe: i1 * fetch + i2 * (l3 - l2).max(0.0),
+            gr: level(d1, d2) * second + level(d2, d3) * third + d3 * memory,
             tlb: level(first, both) * second_tlb + both * walk,
             oth: events.mispredicts * branch,
-            not: events.instructions * self.instruction,
+            not: events.instructions * instruction,
         }
     }
 
@@ -96,8 +95,7 @@ impl Model {
         let [d1, d2, d3] = events.misses;
         let ns = [(events.reads - d1) * l1, (d1 - d2) * l2, (d2 - d3) * l3, d3 * memory].map(|ns| ns.max(0.0));
         let all: f64 = ns.iter().sum::<f64>().max(f64::MIN_POSITIVE);
-        let names = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];
-        std::array::from_fn(|i| (names[i], ns[i] / all))
+        std::array::from_fn(|i| (SOURCES[i], ns[i] / all))
     }
 }
 
@@ -107,6 +105,7 @@ mod tests {
 
     const PROBE: Probe =
         Probe { cycle: 0.3, l1: 1.0, l2: 4.0, l3: 11.0, memory: 101.0, branch: 5.0, second_tlb: 2.0, walk: 20.0 };
+    const EXPOSED: Exposed = Exposed { instruction: 0.1, fetch: 2.0, reads: [0.5, 2.0, 60.0], pages: [1.0, 12.0] };
     const EVENTS: Events = Events {
         instructions: 1_000.0,
         reads: 300.0,
@@ -118,12 +117,11 @@ mod tests {
 
     #[test]
     fn events_are_paid_for_once() {
-        let model = Model { probe: PROBE, instruction: 0.1 };
-        let breakdown = model.breakdown(&EVENTS);
+        let breakdown = Model { probe: PROBE, exposed: EXPOSED }.breakdown(&EVENTS);
         let want = Breakdown {
-            fe: 9.0 * 3.0 + 10.0,
-            gr: 12.0 * 3.0 + 6.0 * 10.0 + 2.0 * 100.0,
-            tlb: 5.0 * 2.0 + 20.0,
+            fe: 10.0 * 2.0 + 7.0,
+            gr: 12.0 * 0.5 + 6.0 * 2.0 + 2.0 * 60.0,
+            tlb: 5.0 + 12.0,
             oth: 15.0,
             not: 100.0,
         };
@@ -133,15 +131,8 @@ mod tests {
     }
 
     #[test]
-    fn an_instruction_costs_what_is_left() {
-        let model = Model::calibrated(PROBE, &EVENTS, 678.0).unwrap();
-        assert!((model.breakdown(&EVENTS).sum() - 678.0).abs() < 1e-9);
-        assert_eq!(Model::calibrated(PROBE, &EVENTS, 300.0), None, "less than its misses take");
-    }
-
-    #[test]
     fn sources_are_shares() {
-        let shares = Model { probe: PROBE, instruction: 0.1 }.sources(&EVENTS);
+        let shares = Model { probe: PROBE, exposed: EXPOSED }.sources(&EVENTS);
         assert!((shares.iter().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < 1e-12);
         assert!((shares[3].1 - 202.0 / (280.0 + 48.0 + 66.0 + 202.0)).abs() < 1e-12);
     }

@@ -1,0 +1,25 @@
+//! Flags of programs that `tpcc` starts to trace them; they are no part of the interface.
+
+use clap::Args;
+
+use crate::workload::settings::Latches;
+
+/// What is traced.
+#[derive(Args, Debug)]
+pub(crate) struct TracedFlags {
+    /// Be the program that is traced
+    #[arg(long, hide = true)]
+    pub(crate) traced: bool,
+    /// Read one page over and over instead of running transactions
+    #[arg(long, hide = true, requires = "traced")]
+    pub(crate) page_reads: bool,
+    /// Kind of page latch
+    #[arg(long, value_name = "KIND", default_value = "optimistic", requires = "traced", hide = true)]
+    pub(crate) latches: Latches,
+    /// Warehouses that take part
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "traced", hide = true)]
+    pub(crate) of_warehouses: u32,
+    /// Terminals of each
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "traced", hide = true)]
+    pub(crate) of_terminals: u32,
+}

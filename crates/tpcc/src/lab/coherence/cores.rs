@@ -1,0 +1,360 @@
+//! Cores that replay a recording, each at its own time, and wait for lines of each other.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use super::mesi::{Holders, MOST_CORES, Served};
+use super::recording::{LineAccess, Recording};
+
+/// Bytes of a line, as a shift.
+const LINE_SHIFT: u32 = 6;
+
+/// A machine. Times are in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct CoreModel {
+    /// 1 to 64.
+    pub(crate) cores: usize,
+    /// Cores of a node: those that are near each other.
+    pub(crate) node: usize,
+    /// An instruction, with everything that it waits for but lines of other cores.
+    pub(crate) instruction_ns: f64,
+    /// A line from a core of the same node.
+    pub(crate) near_ns: f64,
+    /// A line from a core of another node.
+    pub(crate) far_ns: f64,
+}
+
+/// Which transactions a core runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Deal {
+    /// Those of some homes: core number modulo homes.
+    ByHome,
+    /// All of them.
+    Spread,
+}
+
+/// What became of the accesses to lines of one kind, each per transaction.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct KindFigures {
+    /// Accesses.
+    pub(crate) accesses: f64,
+    /// Lines that came from another core, from its own node and from others, copies made exclusive included.
+    pub(crate) near: f64,
+    pub(crate) far: f64,
+    /// Of both, those that took the line away from others.
+    pub(crate) invalidations: f64,
+    /// Lines that no core had.
+    pub(crate) cold: f64,
+    /// Time that the core waited.
+    pub(crate) wait_ns: f64,
+}
+
+impl KindFigures {
+    /// Lines from other cores.
+    pub(crate) fn transfers(&self) -> f64 {
+        self.near + self.far
+    }
+
+    fn add(&mut self, other: &KindFigures) {
+        self.accesses += other.accesses;
+        self.near += other.near;
+        self.far += other.far;
+        self.invalidations += other.invalidations;
+        self.cold += other.cold;
+        self.wait_ns += other.wait_ns;
+    }
+
+    fn over(&self, transactions: f64) -> KindFigures {
+        let KindFigures { accesses, near, far, invalidations, cold, wait_ns } = *self;
+        let [accesses, near, far, invalidations, cold, wait_ns] =
+            [accesses, near, far, invalidations, cold, wait_ns].map(|figure| figure / transactions);
+        KindFigures { accesses, near, far, invalidations, cold, wait_ns }
+    }
+}
+
+/// What a replay gave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replayed {
+    /// Transactions a second of all cores.
+    pub(crate) per_second: f64,
+    /// By kind of line, in the recording's order; per transaction.
+    pub(crate) kinds: Vec<KindFigures>,
+    /// Nanoseconds that cores waited for each line, of a transaction, greatest first, with the line's kind.
+    pub(crate) lines: Vec<(f64, u8)>,
+}
+
+impl Replayed {
+    /// Of all kinds.
+    pub(crate) fn all(&self) -> KindFigures {
+        let mut all = KindFigures::default();
+        self.kinds.iter().for_each(|kind| all.add(kind));
+        all
+    }
+}
+
+#[derive(Default)]
+struct CachedLine {
+    holders: Holders,
+    /// Those that had it until a request arrives that was sent already, and when it does.
+    before: Holders,
+    lost_ps: u64,
+    /// When the line is where it was sent last.
+    there_ps: u64,
+    /// Of the lap that counts.
+    waited_ps: u64,
+    kind: u8,
+}
+
+struct ReplayCore {
+    /// Numbers of the pieces that it runs over and over.
+    pieces: Vec<usize>,
+    /// The piece it is at, counted from the start of the run, and the access of that.
+    piece: usize,
+    access: usize,
+    /// When its lap that counts began, and how long it took.
+    began_ps: u64,
+    took_ps: Option<u64>,
+}
+
+impl ReplayCore {
+    fn lap(&self) -> usize {
+        self.piece / self.pieces.len()
+    }
+
+    /// Whether what it does counts: the second lap does.
+    fn counts(&self) -> bool {
+        self.lap() == 1
+    }
+}
+
+struct Replay<'a> {
+    recording: &'a Recording,
+    machine: CoreModel,
+    lines: HashMap<u64, CachedLine, BuildLineHasher>,
+    kinds: Vec<KindFigures>,
+}
+
+/// Lines are numbers: a multiplication spreads them.
+#[derive(Clone, Copy, Default)]
+struct LineHasher(u64);
+type BuildLineHasher = std::hash::BuildHasherDefault<LineHasher>;
+
+impl std::hash::Hasher for LineHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(29);
+    }
+}
+
+/// Replays a recording: a lap over its pieces on each core, so that lines are where they are used, and one that counts. None if
+/// there is nothing to replay.
+///
+/// # Panics
+/// If the machine has no cores, or more than 64.
+pub(crate) fn replay(recording: &Recording, machine: CoreModel, deal: Deal) -> Option<Replayed> {
+    assert!((1..=MOST_CORES).contains(&machine.cores) && machine.node > 0, "{machine:?}");
+    let homes = recording.pieces.iter().map(|piece| piece.home as usize + 1).max()?;
+    let mut cores = Vec::new();
+    for core in 0..machine.cores {
+        let is_ours = |home: usize| deal == Deal::Spread || home == core % homes;
+        let mut pieces: Vec<usize> =
+            (0..recording.pieces.len()).filter(|n| is_ours(recording.pieces[*n].home as usize)).collect();
+        // Cores with the same pieces begin at different ones.
+        let (number, sharing) = match deal {
+            Deal::Spread => (core, machine.cores),
+            Deal::ByHome => (core / homes, machine.cores.div_ceil(homes)),
+        };
+        let first = number * pieces.len() / sharing;
+        if pieces.is_empty() {
+            return None;
+        }
+        pieces.rotate_left(first);
+        cores.push(ReplayCore { pieces, piece: 0, access: 0, began_ps: 0, took_ps: None });
+    }
+    let kinds = vec![KindFigures::default(); recording.kinds.len()];
+    let mut replay = Replay { recording, machine, lines: HashMap::default(), kinds };
+    let mut next: BinaryHeap<Reverse<(u64, usize)>> = (0..machine.cores).map(|core| Reverse((0, core))).collect();
+    let mut under_way = machine.cores;
+    while under_way > 0 {
+        let Reverse((now, number)) = next.pop()?;
+        let core = &mut cores[number];
+        let was_under_way = core.took_ps.is_none();
+        let then = replay.step(number, core, now);
+        under_way -= usize::from(was_under_way && core.took_ps.is_some());
+        next.push(Reverse((then, number)));
+    }
+    let transactions: f64 = cores.iter().map(|core| core.pieces.len() as f64).sum();
+    let rate = |core: &ReplayCore| core.pieces.len() as f64 * 1e12 / core.took_ps.unwrap_or(1).max(1) as f64;
+    let waited = |line: &CachedLine| (line.waited_ps as f64 / 1e3 / transactions, line.kind);
+    let mut lines: Vec<(f64, u8)> = replay.lines.values().filter(|l| l.waited_ps > 0).map(waited).collect();
+    lines.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+    Some(Replayed {
+        per_second: cores.iter().map(rate).sum(),
+        kinds: replay.kinds.iter().map(|kind| kind.over(transactions)).collect(),
+        lines,
+    })
+}
+
+impl Replay<'_> {
+    /// One access of a core, or the end of a piece; returns when the next one is due.
+    fn step(&mut self, number: usize, core: &mut ReplayCore, now: u64) -> u64 {
+        let recording = self.recording;
+        let piece = &recording.pieces[core.pieces[core.piece % core.pieces.len()]];
+        let instruction_ps = self.machine.instruction_ns * 1e3;
+        let work = |instructions: u32| (f64::from(instructions) * instruction_ps) as u64;
+        let Some(access) = piece.accesses.get(core.access) else {
+            // Time goes on whatever the pieces are.
+            let then = now + work(piece.after).max(1);
+            core.piece += 1;
+            core.access = 0;
+            if core.piece == core.pieces.len() {
+                core.began_ps = then;
+            } else if core.piece == 2 * core.pieces.len() {
+                core.took_ps = Some(then - core.began_ps);
+            }
+            return then + recording.pieces[core.pieces[core.piece % core.pieces.len()]].first_work(work);
+        };
+        let ready = self.access(number, access, now, core.counts());
+        core.access += 1;
+        let then = if access.operation.waits() { ready } else { now };
+        then + piece.accesses.get(core.access).map_or(0, |next| work(next.before))
+    }
+
+    /// When the core has the line.
+    fn access(&mut self, number: usize, access: &LineAccess, now: u64, counts: bool) -> u64 {
+        let CoreModel { node, near_ns, far_ns, .. } = self.machine;
+        let address = access.address + self.recording.kinds[usize::from(access.kind)].per_worker * number as u64;
+        let line = self.lines.entry(address >> LINE_SHIFT).or_default();
+        line.kind = access.kind;
+        let writes = access.operation.writes();
+        let figures = &mut self.kinds[usize::from(access.kind)];
+        figures.accesses += f64::from(u8::from(counts));
+        if now < line.lost_ps && line.before.allow(number, writes) {
+            return now;
+        }
+        let before = line.holders;
+        let served = line.holders.access(number, writes);
+        let others = match served {
+            Served::Hit => return now,
+            Served::Upgrade(others) | Served::Cores(others) => others,
+            Served::Memory => 0,
+        };
+        let neighbours = (0..node).fold(0_u64, |mask, core| {
+            let core = number / node * node + core;
+            if core < MOST_CORES { mask | 1 << core } else { mask }
+        });
+        // A reader takes the nearest copy, a writer waits for the farthest one to be gone.
+        let is_near = if writes { others & !neighbours == 0 } else { others & neighbours != 0 || others == 0 };
+        let cost = ((if is_near { near_ns } else { far_ns }) * 1e3) as u64;
+        let moves = writes || others.count_ones() < 2;
+        let sent = if moves { now.max(line.there_ps.saturating_sub(cost / 2)) } else { now };
+        if moves {
+            line.before = before;
+            line.lost_ps = sent + cost / 2;
+            line.there_ps = sent + cost;
+        }
+        let ready = sent + cost;
+        if counts {
+            match (others, is_near) {
+                (0, _) => figures.cold += 1.0,
+                (_, true) => figures.near += 1.0,
+                (_, false) => figures.far += 1.0,
+            }
+            figures.invalidations += f64::from(u8::from(writes && others != 0));
+            if access.operation.waits() {
+                figures.wait_ns += (ready - now) as f64 / 1e3;
+                line.waited_ps += ready - now;
+            }
+        }
+        ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::coherence::recording::{LineKind, Recorded};
+    use crate::lab::footprint::operand::AccessKind::{self, Atomic, Read, Write};
+
+    const MACHINE: CoreModel = CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, far_ns: 400.0 };
+
+    /// A piece for each home that does these accesses, with ten instructions before each and ten behind.
+    fn recording(homes: u32, per_worker: u64, accesses: &[(u64, AccessKind)]) -> Recording {
+        let access = |&(address, operation)| LineAccess { address, kind: 0, operation, before: 10 };
+        let piece = |home| Recorded { home, accesses: accesses.iter().map(access).collect(), after: 10 };
+        Recording {
+            kinds: vec![LineKind { name: "words".to_owned(), per_worker }],
+            pieces: (0..homes).flat_map(|home| (0..20).map(move |_| home)).map(piece).collect(),
+        }
+    }
+
+    fn run(recording: &Recording, machine: CoreModel) -> Replayed {
+        replay(recording, machine, Deal::ByHome).unwrap()
+    }
+
+    #[test]
+    fn what_no_other_core_writes_is_fetched_once() {
+        for (per_worker, accesses) in [(0, &[(0, Read), (64, Read)][..]), (64, &[(0, Atomic), (8, Atomic)])] {
+            let outcome = run(&recording(1, per_worker, accesses), MACHINE);
+            assert_eq!((outcome.all().transfers(), outcome.all().wait_ns), (0.0, 0.0));
+            assert_eq!(outcome.all().accesses, 2.0);
+            // 30 instructions.
+            assert!((outcome.per_second / (2e9 / 30.0) - 1.0).abs() < 1e-9, "{}", outcome.per_second);
+            assert_eq!(outcome.lines, []);
+        }
+        assert!(replay(&recording(0, 0, &[]), MACHINE, Deal::ByHome).is_none());
+    }
+
+    #[test]
+    fn a_line_that_all_change_goes_from_core_to_core() {
+        let word = recording(1, 0, &[(0, Atomic)]);
+        let (two, four) = (run(&word, MACHINE), run(&word, CoreModel { cores: 4, node: 4, ..MACHINE }));
+        for outcome in [&two, &four] {
+            let all = outcome.all();
+            assert_eq!((all.far, all.cold), (0.0, 0.0));
+            assert!(all.near > 0.9 && all.invalidations == all.near, "{all:?}");
+            // One change for half a transfer, at most.
+            assert!(outcome.per_second <= 2e9 / 100.0 * 1.001, "{}", outcome.per_second);
+            assert!(outcome.per_second > 0.7 * 2e9 / 100.0, "{}", outcome.per_second);
+            assert_eq!(outcome.lines.len(), 1);
+        }
+        assert!(four.all().wait_ns > 1.5 * two.all().wait_ns);
+        let far = run(&word, CoreModel { node: 1, ..MACHINE });
+        assert_eq!(far.all().near, 0.0);
+        assert!(far.all().wait_ns > 3.0 * two.all().wait_ns);
+    }
+
+    #[test]
+    fn a_line_stays_until_a_request_has_arrived() {
+        // Both changes within half a transfer: one transfer serves both.
+        let mut twice = recording(1, 0, &[(0, Atomic), (0, Atomic)]);
+        twice.pieces.iter_mut().for_each(|piece| piece.after = 300);
+        let all = run(&twice, MACHINE).all();
+        assert!(all.near > 0.9 && all.near < 1.05, "{all:?}");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_plain_write() {
+        let outcome = run(&recording(1, 0, &[(0, Write)]), MACHINE);
+        assert!(outcome.all().near > 0.9);
+        assert_eq!(outcome.all().wait_ns, 0.0);
+    }
+
+    #[test]
+    fn homes_keep_lines_apart() {
+        let mut apart = recording(2, 0, &[(0, Atomic)]);
+        for piece in &mut apart.pieces {
+            piece.accesses[0].address = 64 * u64::from(piece.home);
+        }
+        assert_eq!(run(&apart, MACHINE).all().transfers(), 0.0);
+        let spread = replay(&apart, MACHINE, Deal::Spread).unwrap();
+        assert!(spread.all().transfers() > 0.0, "{:?}", spread.all());
+    }
+}

@@ -1,0 +1,154 @@
+//! MESI for one line: which cores have it, and how.
+//!
+//! | state of a core | the others |
+//! | --- | --- |
+//! | Modified, Exclusive | have nothing |
+//! | Shared | Shared or nothing |
+//! | Invalid | anything |
+
+/// Most cores: one bit each.
+pub(super) const MOST_CORES: usize = 64;
+
+/// A line in private caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Holders {
+    /// A bit for each core that has it.
+    cores: u64,
+    /// The one core that has it has written it.
+    modified: bool,
+}
+
+/// How an access was served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Served {
+    /// The core had the line in a state that allows the access.
+    Hit,
+    /// It had a copy; these other cores lost theirs.
+    Upgrade(u64),
+    /// One of these cores gave it; after a write they have it no more.
+    Cores(u64),
+    /// No core had it.
+    Memory,
+}
+
+impl Holders {
+    /// Whether a core can do this without asking anyone.
+    pub(super) fn allow(self, core: usize, writes: bool) -> bool {
+        let own = 1 << core;
+        if writes { self.cores == own } else { self.cores & own != 0 }
+    }
+
+    /// A core reads or writes the line.
+    pub(super) fn access(&mut self, core: usize, writes: bool) -> Served {
+        let own = 1 << core;
+        let others = self.cores & !own;
+        let served = match (self.cores & own != 0, others) {
+            (true, 0) => Served::Hit,
+            (true, _) if !writes => Served::Hit,
+            (true, _) => Served::Upgrade(others),
+            (false, 0) => Served::Memory,
+            (false, _) => Served::Cores(others),
+        };
+        if writes {
+            *self = Holders { cores: own, modified: true };
+        } else {
+            // An owner that wrote gives what it wrote, and has a clean copy then.
+            self.modified &= others == 0;
+            self.cores |= own;
+        }
+        served
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum State {
+        Modified,
+        Exclusive,
+        Shared,
+        Invalid,
+    }
+
+    impl Holders {
+        fn state(self, core: usize) -> State {
+            match (self.cores & 1 << core != 0, self.cores.count_ones(), self.modified) {
+                (false, ..) => State::Invalid,
+                (true, 1, true) => State::Modified,
+                (true, 1, false) => State::Exclusive,
+                (true, ..) => State::Shared,
+            }
+        }
+    }
+
+    #[test]
+    fn each_transition_is_that_of_the_protocol() {
+        use State::{Exclusive, Invalid, Modified, Shared};
+        let mut line = Holders::default();
+        let states = |line: &Holders| [0, 1, 2].map(|core| line.state(core));
+        for (core, writes, served, after) in [
+            (0, false, Served::Memory, [Exclusive, Invalid, Invalid]),
+            (0, false, Served::Hit, [Exclusive, Invalid, Invalid]),
+            (0, true, Served::Hit, [Modified, Invalid, Invalid]),
+            (1, false, Served::Cores(0b001), [Shared, Shared, Invalid]),
+            (1, true, Served::Upgrade(0b001), [Invalid, Modified, Invalid]),
+            (2, true, Served::Cores(0b010), [Invalid, Invalid, Modified]),
+            (0, false, Served::Cores(0b100), [Shared, Invalid, Shared]),
+            (1, false, Served::Cores(0b101), [Shared, Shared, Shared]),
+            (1, false, Served::Hit, [Shared, Shared, Shared]),
+            (0, true, Served::Upgrade(0b110), [Modified, Invalid, Invalid]),
+        ] {
+            assert_eq!(line.allow(core, writes), served == Served::Hit, "core {core}");
+            assert_eq!((line.access(core, writes), states(&line)), (served, after), "core {core}");
+        }
+    }
+
+    /// Caches that look at each other's requests, each with a state of its own.
+    struct Naive(Vec<State>);
+
+    impl Naive {
+        fn access(&mut self, core: usize, writes: bool) -> Served {
+            let before = self.0[core];
+            let mut others = 0;
+            for (other, state) in self.0.iter_mut().enumerate().filter(|(other, _)| *other != core) {
+                if *state != State::Invalid {
+                    others |= 1 << other;
+                    *state = if writes { State::Invalid } else { State::Shared };
+                }
+            }
+            if !writes && before != State::Invalid && others != 0 {
+                assert_eq!(before, State::Shared);
+            }
+            self.0[core] = match (writes, before) {
+                (true, _) => State::Modified,
+                (false, State::Invalid) if others == 0 => State::Exclusive,
+                (false, State::Invalid) => State::Shared,
+                (false, same) => same,
+            };
+            match before {
+                State::Modified | State::Exclusive => Served::Hit,
+                State::Shared if !writes || others == 0 => Served::Hit,
+                State::Shared => Served::Upgrade(others),
+                State::Invalid if others == 0 => Served::Memory,
+                State::Invalid => Served::Cores(others),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_set_of_holders_agrees_with_caches_that_snoop(accesses in prop::collection::vec((0_usize..5, any::<bool>()), 1..200)) {
+            let (mut line, mut naive) = (Holders::default(), Naive(vec![State::Invalid; 5]));
+            for (core, writes) in accesses {
+                prop_assert_eq!(line.access(core, writes), naive.access(core, writes));
+                for core in 0..5 {
+                    prop_assert_eq!(line.state(core), naive.0[core]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a traced run does to shared lines.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::lab::footprint::access::{AccessSeen, AccessTracer};
+use crate::lab::footprint::lines::Lines;
+use crate::lab::footprint::operand::AccessKind;
+use crate::workload::error::Error;
+
+/// What lines are for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LineKind {
+    /// As `storage::measure::SharedLines` names it.
+    pub(crate) name: String,
+    /// Bytes between what one worker uses and what the next one does; 0 where all use the same.
+    pub(crate) per_worker: u64,
+}
+
+/// An access to a shared line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LineAccess {
+    /// Address, of the recorded worker.
+    pub(crate) address: u64,
+    /// Place of its kind in the recording.
+    pub(crate) kind: u8,
+    pub(crate) operation: AccessKind,
+    /// Instructions since the access before.
+    pub(crate) before: u32,
+}
+
+/// A transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Recorded {
+    /// Its terminal's warehouse, from 0 on.
+    pub(crate) home: u32,
+    /// Accesses, in order.
+    pub(crate) accesses: Vec<LineAccess>,
+    /// Instructions behind the last access.
+    pub(crate) after: u32,
+}
+
+impl Recorded {
+    /// The work before the first access.
+    pub(super) fn first_work(&self, work: impl Fn(u32) -> u64) -> u64 {
+        self.accesses.first().map_or(0, |access| work(access.before))
+    }
+
+    /// Instructions of all.
+    pub(crate) fn instructions(&self) -> u64 {
+        u64::from(self.after) + self.accesses.iter().map(|access| u64::from(access.before)).sum::<u64>()
+    }
+}
+
+/// Transactions as one worker ran them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Recording {
+    /// Kinds of lines.
+    pub(crate) kinds: Vec<LineKind>,
+    /// Transactions.
+    pub(crate) pieces: Vec<Recorded>,
+}
+
+/// What to record of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RecordingPlan<'a> {
+    /// Kind of page latch, as typed.
+    pub(crate) latches: &'a str,
+    /// Warehouses, and terminals of each.
+    pub(crate) warehouses: u32,
+    pub(crate) terminals: u32,
+    /// Transactions that run before, so that hot latches are promoted.
+    pub(crate) warm_up: u64,
+    /// One transaction in so many is recorded, and so many in all.
+    pub(crate) each: u64,
+    pub(crate) pieces: usize,
+    pub(crate) seed: u64,
+}
+
+impl Recording {
+    /// Records transactions of the standard mix on the database in `data`.
+    pub(crate) fn of_transactions(program: &Path, data: &Path, wanted: RecordingPlan<'_>) -> Result<Recording, Error> {
+        let RecordingPlan { latches, warehouses, terminals, warm_up, each, pieces, seed } = wanted;
+        let mut command = Command::new(program);
+        command.args(["footprint", "--traced", "--mix", "standard", "--latches", latches]);
+        command.args(["--of-warehouses", &warehouses.to_string(), "--of-terminals", &terminals.to_string()]);
+        command.args(["--seed", &seed.to_string(), "--data"]).arg(data);
+        let mut tracer = start(command)?;
+        let mut seen: Vec<(u32, Vec<AccessSeen>)> = Vec::new();
+        let mut next = tracer.to_transaction()?;
+        while let Some(number) = next {
+            if seen.len() == pieces {
+                break;
+            }
+            if number < warm_up || !number.is_multiple_of(each) {
+                next = tracer.to_transaction()?;
+                continue;
+            }
+            let mut accesses = Vec::new();
+            next = tracer.through_transaction(&mut |access| accesses.push(access))?;
+            // Terminals run in turn and are dealt to warehouses in turn.
+            seen.push(((number % u64::from(warehouses * terminals)) as u32 % warehouses, accesses));
+        }
+        Recording::sorted(seen, &tracer.finish()?)
+    }
+
+    /// Records reads of one page under a kind of latch, as the benchmark `latch/read` does them.
+    pub(crate) fn of_page_reads(program: &Path, latches: &str) -> Result<Recording, Error> {
+        const READS: usize = 8;
+        let mut command = Command::new(program);
+        command.args(["footprint", "--traced", "--page-reads", "--latches", latches, "--seed", "1"]);
+        let mut tracer = start(command)?;
+        let mut seen = Vec::new();
+        let mut next = tracer.to_transaction()?;
+        while next.is_some() && seen.len() < READS {
+            let mut accesses = Vec::new();
+            next = tracer.through_transaction(&mut |access| accesses.push(access))?;
+            seen.push((0, accesses));
+        }
+        Recording::sorted(seen, &tracer.finish()?)
+    }
+
+    /// Sorts accesses by what the traced program says of its lines; others are left out.
+    fn sorted(seen: Vec<(u32, Vec<AccessSeen>)>, said: &str) -> Result<Recording, Error> {
+        let lines: Vec<Lines> = said.lines().filter_map(Lines::of).collect();
+        if lines.is_empty() || seen.is_empty() {
+            return Err(Error::failed("the traced program has not told where its lines lie, or ran no transaction"));
+        }
+        let kinds =
+            lines.iter().map(|lines| LineKind { name: lines.kind.clone(), per_worker: lines.per_worker }).collect();
+        let mut kind_of_line: BTreeMap<u64, Option<u8>> = BTreeMap::new();
+        let mut pieces = Vec::new();
+        for (home, accesses) in seen {
+            let mut piece = Recorded { home, accesses: Vec::new(), after: 0 };
+            let mut done = 0;
+            for AccessSeen { address, operation, instructions } in accesses {
+                let Some(operation) = operation else {
+                    piece.after = instructions - done;
+                    continue;
+                };
+                let kind = *kind_of_line
+                    .entry(address >> 3)
+                    .or_insert_with(|| lines.iter().position(|lines| lines.contains(address)).map(|kind| kind as u8));
+                let Some(kind) = kind else { continue };
+                let before = instructions - done;
+                done = instructions;
+                piece.accesses.push(LineAccess { address, kind, operation, before });
+            }
+            pieces.push(piece);
+        }
+        Ok(Recording { kinds, pieces })
+    }
+
+    /// Instructions of a transaction.
+    pub(crate) fn instructions(&self) -> f64 {
+        let all: u64 = self.pieces.iter().map(Recorded::instructions).sum();
+        all as f64 / self.pieces.len().max(1) as f64
+    }
+}
+
+fn start(mut command: Command) -> Result<AccessTracer, Error> {
+    AccessTracer::start(command.stdin(Stdio::null()).stdout(Stdio::piped()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_are_sorted_by_what_lies_there() {
+        let said =
+            "index 1 x\nlines 8192 24576 8256 0 page latch\nlines 8192 24576 0 0 page\nlines 640 768 0 128 slots\n";
+        let seen = |address, operation, instructions| AccessSeen { address, operation, instructions };
+        let accesses = vec![
+            seen(8200, Some(AccessKind::Atomic), 5),
+            seen(0, Some(AccessKind::Write), 6),
+            seen(8256, Some(AccessKind::Read), 9),
+            seen(8192 + 8256, Some(AccessKind::Read), 10),
+            seen(640, Some(AccessKind::Write), 12),
+            seen(0, None, 20),
+        ];
+        let recording = Recording::sorted(vec![(3, accesses)], said).unwrap();
+        let kinds: Vec<&str> = recording.kinds.iter().map(|kind| kind.name.as_str()).collect();
+        assert_eq!(kinds, ["page latch", "page", "slots"]);
+        assert_eq!(recording.kinds[2].per_worker, 128);
+        let [piece] = &recording.pieces[..] else { panic!("{recording:?}") };
+        let short: Vec<(u8, u32)> = piece.accesses.iter().map(|access| (access.kind, access.before)).collect();
+        assert_eq!((piece.home, short, piece.after), (3, vec![(0, 5), (1, 4), (0, 1), (2, 2)], 8));
+        assert!((recording.instructions() - 20.0).abs() < 1e-9);
+        assert!(Recording::sorted(Vec::new(), said).is_err());
+    }
+}

@@ -1,0 +1,50 @@
+//! Where shared lines lie, as the traced program says it to the one who traces it.
+
+/// Addresses of one kind of lines.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) struct Lines {
+    pub(crate) kind: String,
+    begin: u64,
+    end: u64,
+    every: u64,
+    pub(crate) per_worker: u64,
+}
+
+impl Lines {
+    pub(crate) fn of(line: &str) -> Option<Lines> {
+        let mut words = line.strip_prefix(SAID)?.splitn(5, ' ');
+        let mut number = || words.next()?.parse().ok();
+        let (begin, end, every, per_worker) = (number()?, number()?, number()?, number()?);
+        Some(Lines { kind: words.next()?.to_owned(), begin, end, every, per_worker })
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        const LINE: u64 = 64;
+        (self.begin..self.end).contains(&address) && (self.every == 0 || (address - self.begin) % self.every < LINE)
+    }
+}
+
+/// Begin of a line of those.
+const SAID: &str = "lines ";
+
+/// Says where lines lie, as [`Lines::of`] reads it.
+pub(crate) fn say(lines: &storage::measure::SharedLines) -> String {
+    let storage::measure::SharedLines { kind, range, every, per_worker, .. } = lines;
+    format!("{SAID}{} {} {every} {per_worker} {kind}", range.start, range.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        let page = storage::measure::MeasuredPage::new(storage::LatchKind::Plain);
+        for said in page.shared_lines() {
+            let understood = Lines::of(&say(&said)).unwrap();
+            assert_eq!((understood.kind.as_str(), understood.per_worker), (said.kind, said.per_worker as u64));
+            assert!(understood.contains(said.range.start as u64) && !understood.contains(said.range.end as u64));
+        }
+        assert_eq!((Lines::of("index 1 x"), Lines::of("lines 1 2 3")), (None, None));
+    }
+}

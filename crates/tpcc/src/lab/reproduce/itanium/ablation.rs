@@ -1,0 +1,283 @@
+//! Tables 1 and 4 to 8: one optimisation off at a time, by interleaved runs.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use serde_json::json;
+
+use super::cycles::PAGES;
+use crate::lab::footprint::geometry::Geometry;
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::builds::{Build, BuildFigures, Comparison, PerTransaction, compare_in};
+use crate::lab::reproduce::cachegrind::Behind;
+use crate::lab::reproduce::claims::{self, Promise};
+use crate::lab::reproduce::lab::{Count, Lab, SEED, Timings, arguments};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+
+/// Warehouses and workers of timed runs.
+const WAREHOUSES: u32 = 8;
+const WORKERS: u32 = 2;
+/// Everything on, and each row of Table 4 but that of the build; the last row is not the paper's.
+const ALL: &str = "ALL";
+const ROWS: [(&str, &str); 6] = [
+    (ALL, "--latches super --large-pages try --partition both"),
+    ("-LP", "--latches super --large-pages off --partition both"),
+    ("-SL", "--latches plain --large-pages try --partition both"),
+    ("-CS", "--latches super --large-pages try --partition server"),
+    ("-SS", "--latches super --large-pages try --partition client"),
+    ("optimistic", "--latches optimistic --large-pages try --partition both"),
+];
+/// Transactions of the short and of the long counted run.
+const LENGTHS: (u64, u64) = (2_000, 6_000);
+/// Where `cargo xtask pgo` leaves its binary, in a clone of the sources.
+const FEEDBACK: &str = "target/pgo/tpcc";
+/// Under this name [`coherence`](super::coherence) leaves the transfers without client partitioning, by those with it.
+pub(super) const TRANSFERS: &str = "itanium transfers spread by home";
+const WHY: &str = "two workers on two cores that share a last cache, against 32 on 8 memory nodes: what travels, travels a short \\
+                   way, so latches and partitioning save less; the database lies in memory, and the log is written without \\
+                   waiting; the paper's kernel takes a quarter of the time, ours next to nothing. Rows without a value are not \\
+                   on this machine: memory nodes and remote memory, counters of the processor, the register stack (alloc)";
+
+/// What the rows of Tables 6 to 8 and the totals of Table 4 come from, measured once.
+fn timings(lab: &mut Lab) -> Result<Timings, Error> {
+    let seconds = if lab.quick { 2 } else { 5 };
+    let mut runs = Vec::new();
+    for (row, flags) in ROWS {
+        let how = format!("--workers {WORKERS} --warmup 1 --duration {seconds} --pin {flags}");
+        runs.push((row, lab.run_args(WAREHOUSES, WAREHOUSES, &how)?));
+    }
+    lab.interleave(if lab.quick { 5 } else { 11 }, &runs)
+}
+
+/// Table 1.
+pub(super) fn system(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    const METRICS: [(&str, f64); 6] = [
+        ("user processor time, %", 74.8),
+        ("system processor time, %", 23.4),
+        ("idle time, %", 1.8),
+        ("I/Os a second", 123_200.0),
+        ("write I/Os a transaction", 9.7),
+        ("read I/Os a transaction", 14.9),
+    ];
+    let mut paper = Series::new("itanium-system table1 paper", "metric", "as the metric says");
+    METRICS.iter().for_each(|(metric, value)| paper.push_exact(*metric, Some(*value)));
+    let seconds = if lab.quick { 5 } else { 15 };
+    let how = format!("--workers {WORKERS} --warmup 0 --duration {seconds} --pin {}", ROWS[0].1);
+    let args = lab.run_args(WAREHOUSES, WAREHOUSES, &how)?;
+    lab.say("running everything on, for the system's own metrics");
+    let (before, begun) = (processor_time(), Instant::now());
+    let run = lab.tpcc(&args)?;
+    let (after, elapsed) = (processor_time(), begun.elapsed().as_secs_f64());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let [user, kernel] = [0, 1].map(|n| 100.0 * (after[n] - before[n]) / (elapsed * cores));
+    let number = |path: &[&str]| path.iter().try_fold(&run, |at, key| at.get(key)).and_then(|found| found.as_f64());
+    let reads = number(&["pool", "reads"]);
+    let writes = number(&["pool", "page_writes"]).zip(number(&["log", "flushes"])).map(|(pages, log)| pages + log);
+    let (committed, measured) = (number(&["committed"]), number(&["measured_s"]));
+    let each = |ios: Option<f64>| ios.zip(committed).map(|(ios, transactions)| ios / transactions);
+    let a_second = reads.zip(writes).zip(measured).map(|((reads, writes), s)| (reads + writes) / s);
+    let ours = [Some(user), Some(kernel), Some((100.0 - user - kernel).max(0.0)), a_second, each(writes), each(reads)];
+    let mut series = Series::new("itanium-system table1 here", "metric", "as the metric says");
+    METRICS.iter().zip(ours).for_each(|((metric, _), value)| series.push_exact(*metric, value));
+    findings.series.extend([paper, series]);
+    findings.config.insert(
+        "table1".into(),
+        json!("here a run's whole time counts, opening and reading the database included; pages are in memory, so reads are \
+               rare, and writes are those of the cleaner and of the log, in larger pieces than a transaction's"),
+    );
+    Ok(())
+}
+
+/// Seconds of children that have ended: user's, and the kernel's.
+fn processor_time() -> [f64; 2] {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return [f64::NAN; 2] };
+    [usage.user_time(), usage.system_time()].map(|time| time.tv_sec() as f64 + time.tv_usec() as f64 / 1e6)
+}
+
+/// Tables 4 (totals), 6, 7 and 8.
+pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    findings.config.insert("ablations".into(), json!(WHY));
+    let timings = timings(lab)?;
+    let counted = counted(lab)?;
+    totals(findings, &timings);
+    // What the switch changes in instructions; none where it was not counted.
+    let instructions = |latches: &str| counted.iter().find(|(name, _)| *name == latches).map(|(_, count)| *count);
+    let plain_by_super = instructions("plain").zip(instructions("super")).map(|(plain, promoted)| plain / promoted);
+    let transfers = lab.known(TRANSFERS).and_then(|value| value.as_f64());
+    let none = "itanium-coherence has not run";
+    table(findings, "table6", "-CS", [0.98, 1.20, 0.84], &[("memory latency", 1.08)], &timings, None);
+    table(findings, "table6", "-SS", [1.03, 1.04, 0.94], &[("memory latency", 1.05)], &timings, None);
+    let mut modelled = Series::new("itanium-switches table6 -CS, 32 cores, modelled", "metric", AGAINST);
+    modelled.push_exact("C2C transfers", transfers);
+    findings.series.push(modelled);
+    if transfers.is_none() {
+        findings.config.insert("table6_transfers".into(), json!(none));
+    }
+    table(findings, "table7", "-SL", [0.95, 1.19, 0.91], &[], &timings, plain_by_super);
+    // Neither kind of page changes an instruction of ours.
+    let pages = [
+        ("L2 data TLB", 2.25),
+        ("L2 to L1 data TLB transfers", 1.01),
+        ("L3 data read miss", 1.12),
+        ("privileged level change", 1.94),
+        ("kernel IPX", 1.09),
+    ];
+    table(findings, "table8", "-LP", [0.99, 1.08, 0.91], &pages, &timings, None);
+    let mut counted_pages = Series::new("itanium-switches table8 -LP, counted", "metric", AGAINST);
+    counted_pages.push_exact("L2 data TLB", lab.known(PAGES).and_then(|value| value.as_f64()));
+    findings.series.push(counted_pages);
+    let mut claim = |promise: Promise, without: &str, note: &str| {
+        findings.claim(promise.measured(timings.ratio(ALL, without), note));
+    };
+    claim(claims::LARGE_PAGES_VS_SMALL, "-LP", "2 workers, 8 warehouses");
+    claim(claims::SUPER_VS_PLAIN, "-SL", "2 workers, 8 warehouses; two cores contend little for a root's latch");
+    claim(claims::CLIENT_VS_NONE, "-CS", "2 workers, 8 warehouses");
+    claim(
+        claims::SERVER_VS_NONE,
+        "-SS",
+        "2 workers, 8 warehouses; one memory node, so only frames of a worker's own are left",
+    );
+    let note = "counted, 1 warehouse, 1 worker";
+    findings.claim(match plain_by_super {
+        Some(ratio) => claims::PLAIN_INSTRUCTIONS.found(ratio, note),
+        None => claims::PLAIN_INSTRUCTIONS.missing(uncounted(lab)),
+    });
+    Ok(())
+}
+
+const AGAINST: &str = "without it, by everything on";
+
+fn uncounted(lab: &Lab) -> String {
+    lab.uncountable.clone().unwrap_or_else(|| "nothing was counted".to_owned())
+}
+
+/// The totals of Table 4 as times of a transaction.
+fn totals(findings: &mut Results, timings: &Timings) {
+    let mut series = Series::new(
+        "itanium-switches table4 total, measured",
+        "row",
+        "per cent of the time of a transaction with everything on",
+    );
+    for (row, _) in ROWS {
+        series.push(row, timings.ratio(ALL, row).map(percent));
+    }
+    findings.series.push(series);
+}
+
+fn percent(of: Spread) -> Spread {
+    Spread { mid: 100.0 * of.mid, low: 100.0 * of.low, high: 100.0 * of.high }
+}
+
+/// A table of basic metrics (instructions, cycles an instruction, throughput) and of some that are not on this machine.
+fn table(
+    findings: &mut Results,
+    table: &str,
+    row: &str,
+    basic: [f64; 3],
+    secondary: &[(&str, f64)],
+    timings: &Timings,
+    instructions: Option<f64>,
+) {
+    const BASIC: [&str; 3] = ["user IPX", "user CPI", "throughput"];
+    let mut paper = Series::new(format!("itanium-switches {table} {row}, paper"), "metric", AGAINST);
+    BASIC.iter().zip(basic).for_each(|(metric, value)| paper.push_exact(*metric, Some(value)));
+    let mut here = Series::new(format!("itanium-switches {table} {row}, here"), "metric", AGAINST);
+    let throughput = timings.ratio(row, ALL);
+    here.push_exact(BASIC[0], instructions);
+    // Both workers are busy all the time: what a transaction takes longer and is not instructions is cycles of each.
+    here.push_exact(BASIC[1], throughput.zip(instructions).map(|(rate, ipx)| 1.0 / (rate.mid * ipx)));
+    here.push(BASIC[2], throughput);
+    for (metric, value) in secondary {
+        paper.push_exact(*metric, Some(*value));
+        here.push_exact(*metric, None);
+    }
+    findings.series.extend([paper, here]);
+}
+
+/// Instructions of a transaction under each kind of latch; empty where nothing can be counted.
+fn counted(lab: &mut Lab) -> Result<Vec<(&'static str, f64)>, Error> {
+    const LATCHES: [&str; 3] = ["super", "plain", "optimistic"];
+    lab.say("counting transactions under each kind of latch");
+    let counts = LATCHES.map(|latches| Count {
+        args: arguments(&format!(
+            "run --warehouses 1 --workers 1 --mix standard --warmup 0 --seed {SEED} --durability async --buffer-pool 512 \
+             --check off --background inline --latches {latches}"
+        )),
+        length_flag: "--transactions",
+        lengths: LENGTHS,
+        each: 1.0,
+        i1: Geometry::USUAL,
+        behind: Behind::USUAL,
+        warehouses: Some(1),
+    });
+    let counted = lab.count(&counts)?.unwrap_or_default();
+    Ok(LATCHES.into_iter().zip(counted).map(|(latches, counts)| (latches, counts.instructions)).collect())
+}
+
+/// Table 5, and the row of Table 4 that is a build.
+pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    const METRICS: [(&str, f64); 6] = [
+        ("user IPX", 1.21),
+        ("user CPI", 1.08),
+        ("throughput", 0.80),
+        ("instructions between mispredicted branches", 0.69),
+        ("L3 instruction references", 2.09),
+        ("alloc instruction issue", 1.61),
+    ];
+    let mut paper = Series::new("itanium-feedback table5 paper", "metric", "without feedback, by with it");
+    METRICS.iter().for_each(|(metric, value)| paper.push_exact(*metric, Some(*value)));
+    let mut here = Series::new("itanium-feedback table5 here", "metric", "without feedback, by with it");
+    let mut total =
+        Series::new("itanium-feedback table4 -PGO total, measured", "row", "per cent of the time with feedback");
+    let Some(program) = with_feedback() else {
+        METRICS.iter().for_each(|(metric, _)| here.push_exact(*metric, None));
+        total.push("-PGO", None);
+        let why = format!(
+            "not on this machine: no {FEEDBACK} beside the sources; 'cargo xtask pgo' makes it, then run this again within the \
+             clone"
+        );
+        findings.config.insert("feedback".into(), json!(why));
+        findings.claim(claims::FEEDBACK_VS_NONE.missing(why.as_str()));
+        findings.claim(claims::FEEDBACK_INSTRUCTIONS.missing(why));
+        findings.series.extend([paper, here, total]);
+        return Ok(());
+    };
+    let build =
+        |name: &str, program: &Path| Build { name: name.to_owned(), program: program.to_owned(), flags: String::new() };
+    let builds = [build("this program", lab.program()), build("with feedback", &program)];
+    let (rounds, seconds) = if lab.quick { (5, 2) } else { (11, 5) };
+    let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds, seconds, counted: true };
+    let measured = compare_in(lab, &builds, how)?;
+    let [plain, feedback] = &measured[..] else { return Ok(()) };
+    let faster = feedback.against(plain).map(|of| Spread { mid: of.ratio, low: of.ratio_low, high: of.ratio_high });
+    let rate = faster.map(|of| Spread { mid: 1.0 / of.mid, low: 1.0 / of.high, high: 1.0 / of.low });
+    let ratio = |of: fn(&PerTransaction) -> f64| counted_ratio(plain, feedback, of);
+    let instructions = ratio(|of| of.instructions);
+    here.push_exact(METRICS[0].0, instructions);
+    here.push_exact(METRICS[1].0, rate.zip(instructions).map(|(rate, ipx)| 1.0 / (rate.mid * ipx)));
+    here.push(METRICS[2].0, rate);
+    here.push_exact(METRICS[3].0, ratio(|of| of.instructions / of.mispredictions));
+    // References of the level behind the first: there the code lies.
+    here.push_exact(METRICS[4].0, ratio(|of| of.i1_misses));
+    here.push_exact(METRICS[5].0, None);
+    total.push("-PGO", faster.map(percent));
+    findings.claim(claims::FEEDBACK_VS_NONE.measured(faster, "1 warehouse, 1 worker"));
+    findings.claim(match instructions {
+        Some(ratio) => claims::FEEDBACK_INSTRUCTIONS.found(ratio, "counted"),
+        None => claims::FEEDBACK_INSTRUCTIONS.missing(uncounted(lab)),
+    });
+    findings.series.extend([paper, here, total]);
+    Ok(())
+}
+
+fn counted_ratio(without: &BuildFigures, with: &BuildFigures, of: fn(&PerTransaction) -> f64) -> Option<f64> {
+    without.counted.as_ref().zip(with.counted.as_ref()).map(|(without, with)| of(without) / of(with))
+}
+
+/// The binary that `cargo xtask pgo` has made in the clone around the current directory.
+fn with_feedback() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().map(|path| path.join(FEEDBACK)).find(|path| path.is_file())
+}

@@ -1,0 +1,307 @@
+//! Figure 2 and the lower half of Table 7: lines that go from core to core, on 2 to 64 modelled cores (see
+//! [`coherence`](crate::lab::coherence)); and the model held against this machine's two.
+
+use std::time::Duration;
+
+use serde_json::json;
+use storage::LatchKind;
+
+use super::ablation;
+use crate::lab::coherence::cores::{CoreModel, Deal, Replayed, replay};
+use crate::lab::coherence::probe::{change_ns, one_page_read_ns, own_page_read_ns};
+use crate::lab::coherence::recording::{Recording, RecordingPlan};
+use crate::lab::reproduce::Results;
+use crate::lab::reproduce::child;
+use crate::lab::reproduce::claims;
+use crate::lab::reproduce::lab::{Lab, SEED};
+use crate::lab::reproduce::report::{Series, Spread};
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+
+/// Kinds of latch, as typed and as the engine knows them.
+const KINDS: [(&str, LatchKind); 3] =
+    [("plain", LatchKind::Plain), ("super", LatchKind::Super), ("optimistic", LatchKind::Optimistic)];
+/// Modelled cores, those of a node, and how many times as long a line from another node takes.
+const CORES: [usize; 6] = [2, 4, 8, 16, 32, 64];
+const NODE: usize = 8;
+const FAR: f64 = 4.0;
+/// The paper's machine has so many processors.
+const PAPERS: usize = 32;
+/// Warehouses, terminals of each.
+const WAREHOUSES: u32 = 8;
+const TERMINALS: u32 = 10;
+/// Lines of figure 2.
+const TOP: [usize; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
+const WHY: &str = "modelled: real runs of one worker, traced, and replayed on cores that keep to MESI; a node has 8 cores and a \
+                   line from another node takes 4 times as long (assumed), one from the same node what the probe says; the \
+                   paper samples the latencies of 32 processors, all L3 misses included, of a latch that keeps a list of its \
+                   owners";
+
+/// The experiment.
+pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
+    findings.config.insert("coherence".into(), json!(WHY));
+    let near_ns = probe(lab, findings);
+    latch_reads(lab, findings, near_ns)?;
+    let data = lab.database(WAREHOUSES)?;
+    let mut recordings = Vec::new();
+    for (latches, _) in KINDS {
+        lab.say(&format!("tracing transactions under {latches} latches"));
+        let wanted = RecordingPlan {
+            latches,
+            warehouses: WAREHOUSES,
+            terminals: TERMINALS,
+            // 512 reads make a latch hot, and a transaction reads a root some ten times.
+            warm_up: 640,
+            // No multiple of it deals the recorded transactions to some warehouses only.
+            each: 9,
+            pieces: if lab.quick { 48 } else { 160 },
+            seed: SEED,
+        };
+        match Recording::of_transactions(lab.program(), &data, wanted) {
+            Ok(recording) => recordings.push((latches, recording)),
+            Err(_) if interrupt::requested() => return Err(child::interrupted()),
+            Err(error) => {
+                // Where nothing can be traced the report says so.
+                let why = format!("not on this machine: {error}");
+                missing(findings, &why);
+                return Ok(());
+            }
+        }
+    }
+    lab.say("replaying them on up to 64 cores");
+    let instruction_ns = instruction_ns(lab, &recordings)?;
+    findings.config.insert("coherence_instruction_ns".into(), json!(instruction_ns));
+    let machine = |cores| CoreModel { cores, node: NODE, instruction_ns, near_ns, far_ns: FAR * near_ns };
+    let mut outcomes = Vec::new();
+    for (latches, recording) in &recordings {
+        for deal in [Deal::ByHome, Deal::Spread] {
+            let on = |cores| replay(recording, machine(cores), deal);
+            let on: Option<Vec<Replayed>> = CORES.into_iter().map(on).collect();
+            let on = on.ok_or_else(|| Error::failed("a recording has no transaction of some warehouse"))?;
+            outcomes.push((*latches, deal, on));
+        }
+    }
+    let kinds: Vec<String> =
+        recordings.first().map_or_else(Vec::new, |(_, r)| r.kinds.iter().map(|kind| kind.name.clone()).collect());
+    by_cores(findings, &outcomes);
+    by_line(findings, &kinds, &outcomes);
+    fig2(findings, &outcomes);
+    table7(findings, &outcomes);
+    lab.know(ablation::TRANSFERS.into(), transfers(&outcomes));
+    Ok(())
+}
+
+fn missing(findings: &mut Results, why: &str) {
+    for promise in [claims::TOP_TEN_LINES, claims::PLAIN_TRANSFERS, claims::PLAIN_INVALIDATIONS] {
+        findings.claim(promise.missing(why));
+    }
+    fig2(findings, &[]);
+    table7(findings, &[]);
+}
+
+/// Nanoseconds of a line from another core of this machine.
+fn probe(lab: &mut Lab, findings: &mut Results) -> f64 {
+    lab.say("probing what a line from another core takes");
+    let time = Duration::from_millis(50);
+    let least = |threads| (0..7).map(|_| change_ns(threads, time)).fold(f64::INFINITY, f64::min);
+    let (alone, shared) = (least(1), median((0..7).map(|_| change_ns(2, time))));
+    findings.config.insert("transfer_probe".into(), json!({"change_ns": alone, "transfer_ns": shared}));
+    shared
+}
+
+fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    Spread::of(values).map_or(f64::NAN, |spread| spread.mid)
+}
+
+/// `latch/read`: measured, and modelled from a trace of one thread.
+fn latch_reads(lab: &mut Lab, findings: &mut Results, near_ns: f64) -> Result<(), Error> {
+    let time = Duration::from_millis(if lab.quick { 30 } else { 100 });
+    let rounds = if lab.quick { 15 } else { 31 };
+    lab.say("reading one page under each kind of latch");
+    // Each round takes all of them, so that what else the machine does falls on all.
+    let mut ns = [(); 3].map(|()| [(); 3].map(|()| Vec::new()));
+    for _ in 0..rounds {
+        for (all, (_, kind)) in ns.iter_mut().zip(KINDS) {
+            all[0].push(one_page_read_ns(kind, 1, time));
+            all[1].push(own_page_read_ns(kind, 2, time));
+            all[2].push(one_page_read_ns(kind, 2, time));
+        }
+    }
+    let ratio = |a: &[f64], b: &[f64]| Spread::of(a.iter().zip(b).map(|(a, b)| a / b));
+    let [plain, of_super, _] = &ns;
+    findings.claim(claims::SUPER_READS_2.measured(
+        ratio(&plain[2], &of_super[2]),
+        "reads of one page by two threads, round by round; how much a line's way costs depends on where the system runs them",
+    ));
+    findings.claim(claims::SUPER_UNCONTENDED.measured(ratio(&of_super[0], &plain[0]), "one thread, a promoted latch"));
+    let mut errors: Vec<(f64, String)> = Vec::new();
+    for ((latches, _), ns) in KINDS.into_iter().zip(&ns) {
+        let recording = match Recording::of_page_reads(lab.program(), latches) {
+            Ok(recording) => recording,
+            Err(_) if interrupt::requested() => return Err(child::interrupted()),
+            Err(error) => {
+                findings.claim(claims::COHERENCE_ERROR_P2.missing(format!("not on this machine: {error}")));
+                return Ok(());
+            }
+        };
+        let label = "ns from one read of a thread to its next";
+        let mut measured = Series::new(format!("itanium-coherence reads, {latches}, measured"), "threads", label);
+        measured.push(1_u32, Spread::of(ns[0].iter().copied()));
+        measured.push(2_u32, Spread::of(ns[2].iter().copied()));
+        findings.series.push(measured);
+        // What two threads cost each other beyond lines is in the time of their instructions.
+        let instruction_ns = median(ns[1].iter().copied()) / recording.instructions();
+        let mut modelled = Series::new(format!("itanium-coherence reads, {latches}, modelled"), "threads", label);
+        for cores in [2, 4, 8, 16, 32, 64] {
+            let machine = CoreModel { cores, node: NODE, instruction_ns, near_ns, far_ns: FAR * near_ns };
+            let Some(outcome) = replay(&recording, machine, Deal::ByHome) else { continue };
+            let read_ns = cores as f64 * 1e9 / outcome.per_second;
+            modelled.push_exact(cores as f64, Some(read_ns));
+            if cores == 2 {
+                let real = median(ns[2].iter().copied());
+                errors.push((
+                    (read_ns / real - 1.0).abs(),
+                    format!("{latches} {read_ns:.1} ns modelled, {real:.1} measured"),
+                ));
+            }
+        }
+        findings.series.push(modelled);
+    }
+    let each: Vec<&str> = errors.iter().map(|(_, of)| of.as_str()).collect();
+    let worst = errors.iter().map(|(error, _)| *error).fold(0.0, f64::max);
+    let note = format!(
+        "two threads on one page: {}; a transfer takes {near_ns:.1} ns by the probe; an instruction takes what two threads on \
+         pages of their own need, so only plain latches tell something of transfers",
+        each.join(", ")
+    );
+    findings.claim(claims::COHERENCE_ERROR_P2.found(worst, note));
+    Ok(())
+}
+
+/// A transaction's time on one worker, over its instructions.
+fn instruction_ns(lab: &mut Lab, recordings: &[(&str, Recording)]) -> Result<f64, Error> {
+    let seconds = if lab.quick { 2 } else { 5 };
+    let how = format!("--workers 1 --warmup 1 --duration {seconds}");
+    let run = lab.run_args(WAREHOUSES, WAREHOUSES, &how)?;
+    let timings = lab.interleave(3, &[("one worker, 8 warehouses", run)])?;
+    let rate = timings.rate("one worker, 8 warehouses").map_or(f64::NAN, |rate| rate.mid);
+    let optimistic = recordings.iter().find(|(latches, _)| *latches == "optimistic");
+    let instructions = optimistic.map_or(f64::NAN, |(_, recording)| recording.instructions());
+    let ns = 1e9 / rate / instructions;
+    if ns.is_finite() { Ok(ns) } else { Err(Error::failed("a run on one worker completed nothing")) }
+}
+
+type Outcomes<'a> = [(&'a str, Deal, Vec<Replayed>)];
+
+fn deal(deal: Deal) -> &'static str {
+    match deal {
+        Deal::ByHome => "client partitioning",
+        Deal::Spread => "no partitioning",
+    }
+}
+
+/// Everything by the number of cores.
+fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
+    let figures: [(&str, &str, fn(&Replayed) -> f64); 4] = [
+        ("throughput", "transactions a second", |of| of.per_second),
+        ("transfers", "lines from other cores, a transaction", |of| of.all().transfers()),
+        ("invalidations", "lines taken from other cores, a transaction", |of| of.all().invalidations),
+        ("waits", "ns that a transaction waits for lines", |of| of.all().wait_ns),
+    ];
+    for (what, label, figure) in figures {
+        for (latches, by, on) in outcomes {
+            let name = format!("itanium-coherence {what}, {latches}, {}, modelled", deal(*by));
+            let mut series = Series::new(name, "cores", label);
+            CORES.iter().zip(on).for_each(|(cores, on)| series.push_exact(*cores as f64, Some(figure(on))));
+            findings.series.push(series);
+        }
+    }
+}
+
+/// Which of our lines they are, on as many cores as the paper has.
+fn by_line(findings: &mut Results, kinds: &[String], outcomes: &Outcomes<'_>) {
+    for (latches, by, on) in outcomes {
+        let Some(on) = at_papers(on) else { continue };
+        let of =
+            |what: &str| format!("itanium-coherence lines, {latches}, {}, {PAPERS} cores, modelled: {what}", deal(*by));
+        let mut accesses = Series::new(of("accesses"), "line", "a transaction");
+        let mut transfers = Series::new(of("transfers"), "line", "a transaction");
+        let mut waits = Series::new(of("waits"), "line", "ns of a transaction");
+        for (name, figures) in kinds.iter().zip(&on.kinds) {
+            accesses.push_exact(name.as_str(), Some(figures.accesses));
+            transfers.push_exact(name.as_str(), Some(figures.transfers()));
+            waits.push_exact(name.as_str(), Some(figures.wait_ns));
+        }
+        findings.series.extend([accesses, transfers, waits]);
+    }
+}
+
+fn at_papers(on: &[Replayed]) -> Option<&Replayed> {
+    on.get(CORES.iter().position(|cores| *cores == PAPERS)?)
+}
+
+fn find<'a>(outcomes: &'a Outcomes<'_>, latches: &str, by: Deal) -> Option<&'a Replayed> {
+    at_papers(&outcomes.iter().find(|(name, of, _)| *name == latches && *of == by)?.2)
+}
+
+/// Share of the waits that the worst lines cause.
+fn share(outcome: &Replayed, lines: usize) -> Option<f64> {
+    let all: f64 = outcome.lines.iter().map(|(ns, _)| ns).sum();
+    (all > 0.0).then(|| outcome.lines.iter().take(lines).map(|(ns, _)| ns).sum::<f64>() / all)
+}
+
+fn fig2(findings: &mut Results, outcomes: &Outcomes<'_>) {
+    let label = "per cent of the time that is waited for lines";
+    let mut paper = Series::new("itanium-coherence fig2 paper, plain", "lines", "per cent of stall cycles");
+    paper.push_exact(10_u32, Some(17.0));
+    findings.series.push(paper);
+    for (latches, by, on) in outcomes {
+        let Some(on) = at_papers(on) else { continue };
+        let name = format!("itanium-coherence fig2 {latches}, {}, {PAPERS} cores, modelled", deal(*by));
+        let mut series = Series::new(name, "lines", label);
+        for lines in TOP {
+            series.push_exact(lines as f64, share(on, lines).map(|share| 100.0 * share));
+        }
+        findings.series.push(series);
+    }
+    if let Some(plain) = find(outcomes, "plain", Deal::ByHome) {
+        let note = format!(
+            "{} of {} ns that a transaction waits for lines of others; the paper's 0.17 is of all stall cycles",
+            plain.lines.iter().take(10).map(|(ns, _)| ns).sum::<f64>().round(),
+            plain.all().wait_ns.round()
+        );
+        findings.claim(claims::TOP_TEN_LINES.found(share(plain, 10).unwrap_or(f64::NAN), note));
+    }
+}
+
+/// Rows of Table 7 that a model can tell: of transfers, and of lines that are taken away.
+fn table7(findings: &mut Results, outcomes: &Outcomes<'_>) {
+    const ROWS: [&str; 3] = ["C2C transfers", "read and invalidate line", "memory latency"];
+    let label = "without superlatches, by with them";
+    let mut paper = Series::new("itanium-coherence table7 paper", "metric", label);
+    ROWS.iter().zip([1.10, 1.52, 0.88]).for_each(|(row, value)| paper.push_exact(*row, Some(value)));
+    findings.series.push(paper);
+    for by in [Deal::ByHome, Deal::Spread] {
+        let mut series =
+            Series::new(format!("itanium-coherence table7 {PAPERS} cores, {}, modelled", deal(by)), "metric", label);
+        let pair = find(outcomes, "plain", by).zip(find(outcomes, "super", by));
+        let ratio = |of: fn(&Replayed) -> f64| pair.map(|(plain, promoted)| of(plain) / of(promoted));
+        let (transfers, taken) = (ratio(|of| of.all().transfers()), ratio(|of| of.all().invalidations));
+        series.push_exact(ROWS[0], transfers);
+        series.push_exact(ROWS[1], taken);
+        // Not on this machine: there is one memory node.
+        series.push_exact(ROWS[2], None);
+        findings.series.push(series);
+        if by == Deal::ByHome && !outcomes.is_empty() {
+            let note = "modelled, client partitioning, as the paper's";
+            findings.claim(claims::PLAIN_TRANSFERS.found(transfers.unwrap_or(f64::NAN), note));
+            findings.claim(claims::PLAIN_INVALIDATIONS.found(taken.unwrap_or(f64::NAN), note));
+        }
+    }
+}
+
+/// Transfers without client partitioning, by those with it: for Table 6.
+fn transfers(outcomes: &Outcomes<'_>) -> serde_json::Value {
+    let of = |by| find(outcomes, "super", by).map(|of| of.all().transfers());
+    json!(of(Deal::Spread).zip(of(Deal::ByHome)).map(|(spread, home)| spread / home))
+}

@@ -1,0 +1,165 @@
+//! What a miss costs an out-of-order core in the midst of other work: less than its latency, because the core goes on.
+//!
+//! Measured by loops that do what the counts of some code say: so many instructions that wait for nothing
+//! ([`filler::mixed`]), then reads of some lines that lie in a level, where the place depends on nothing that is read; against
+//! the same loop whose lines lie in the first level. No figure that the model explains goes in.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::model::Events;
+use crate::lab::filler;
+use crate::workload::generate::Random;
+
+/// Lines that are read together: rows of the tables whose pages miss (item, district, stock, customer) have 2 to 11.
+const TOGETHER: usize = 4;
+/// Bytes of a line and of a small page, in words of eight.
+const LINE: usize = 8;
+const PAGE: usize = 512;
+/// Pages whose lines are read in one go: as many as a first-level translation buffer holds.
+const WINDOW: usize = 32;
+/// Bytes of a block that lies in the first, second and third level, and of one that lies in none.
+const LEVELS: [usize; 4] = [16 << 10, 512 << 10, 3 << 20, 128 << 20];
+/// Nanoseconds that a measurement takes, about.
+const LONG_NS: f64 = 2e7;
+/// Measurements of each, of which the least counts: what others take on the machine only adds.
+const TIMES: usize = 5;
+
+/// What events cost beside other work, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Exposed {
+    /// An instruction at the width at which the core issues.
+    pub(super) instruction: f64,
+    /// A line of code from the second level, where code runs straight on.
+    pub(super) fetch: f64,
+    /// A read from the second level, the third, memory.
+    pub(super) reads: [f64; 3],
+    /// A page that the second translation buffer has, and one that neither has.
+    pub(super) pages: [f64; 2],
+}
+
+impl Exposed {
+    /// Measures, in some seconds, in the density of these events. None where there is no code for it.
+    pub(super) fn measure(events: &Events) -> Option<Exposed> {
+        (filler::ROUND > 0).then(|| {
+            let [d1, d2, d3] = events.misses;
+            let apart = |misses: f64| if misses > 0.0 { events.instructions / misses } else { f64::INFINITY };
+            let reads = [apart(d1 - d2), apart(d2 - d3), apart(d3)];
+            let [first, both] = events.pages;
+            Exposed {
+                instruction: instruction_ns(),
+                fetch: fetch_ns(),
+                reads: std::array::from_fn(|level| read_ns(LEVELS[level + 1], reads[level])),
+                pages: [page_ns(384, apart(first - both)), page_ns(8 << 10, apart(both))],
+            }
+        })
+    }
+
+    /// For a report.
+    pub(super) fn json(&self) -> Value {
+        let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
+        json!({
+            "instruction_ns": instruction, "fetch_ns": fetch, "l2_ns": second, "l3_ns": third, "memory_ns": memory,
+            "second_tlb_ns": second_tlb, "walk_ns": walk,
+        })
+    }
+
+    /// For a sentence.
+    pub(super) fn in_words(&self) -> String {
+        let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
+        format!(
+            "beside other work: instruction {instruction:.3} ns, line of code {fetch:.1}, L2 {second:.1}, L3 {third:.1}, \
+             memory {memory:.0}, second TLB {second_tlb:.1}, walk {walk:.1}"
+        )
+    }
+}
+
+/// The least nanoseconds of `work(n)`, which does something `n` times, for each time.
+fn least(mut work: impl FnMut(u64)) -> f64 {
+    let mut time = |n: u64| {
+        let begun = Instant::now();
+        work(n);
+        begun.elapsed().as_secs_f64() * 1e9 / n as f64
+    };
+    let guess = time(256).max(0.1);
+    let n = ((LONG_NS / guess) as u64).max(1);
+    (0..TIMES).map(|_| time(n)).fold(f64::INFINITY, f64::min)
+}
+
+fn instruction_ns() -> f64 {
+    const ROUNDS: u64 = 1000;
+    let mut memory = [0; 8];
+    least(|n| (0..n).for_each(|_| filler::mixed(ROUNDS, &mut memory))) / (ROUNDS * filler::ROUND) as f64
+}
+
+/// A line of 64 bytes of code that is larger than the first level.
+fn fetch_ns() -> f64 {
+    least(|n| (0..n).for_each(|_| filler::run())) / filler::LINES as f64
+}
+
+/// What a read costs from a block of this size, where one comes every `apart` instructions, groups of them together.
+fn read_ns(bytes: usize, apart: f64) -> f64 {
+    let rounds = rounds(apart * TOGETHER as f64);
+    let of = |bytes: usize| {
+        let groups = bytes / (8 * LINE * TOGETHER);
+        // Window by window of pages, so that no translation is missing.
+        let order = order(groups, WINDOW * PAGE / (LINE * TOGETHER));
+        grouped(&order, LINE * TOGETHER, TOGETHER, rounds)
+    };
+    ((of(bytes) - of(LEVELS[0])) / TOGETHER as f64).max(0.0)
+}
+
+/// What a line costs that lies in one of so many pages, where one comes every `apart` instructions.
+fn page_ns(pages: usize, apart: f64) -> f64 {
+    let order = order(pages, pages);
+    // Lines of as many, beside each other, are in the same level of the caches and in few pages.
+    let near = grouped(&order, LINE, 1, rounds(apart));
+    (grouped(&order, PAGE + LINE, 1, rounds(apart)) - near).max(0.0)
+}
+
+/// Numbers from 0 on, shuffled within windows.
+fn order(count: usize, window: usize) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count as u32).collect();
+    let mut random = Random::stream(11, count as u64);
+    order.chunks_mut(window.max(1)).for_each(|window| random.shuffle(window));
+    order
+}
+
+/// So many instructions as rounds of [`filler::mixed`]: those that are further apart than this do not meet in any core.
+fn rounds(instructions: f64) -> u64 {
+    (instructions.min(8192.0) / filler::ROUND.max(1) as f64).max(1.0) as u64
+}
+
+/// Nanoseconds of one turn: instructions, then a read of each of some lines behind each other, of the next of groups that lie
+/// `stride` words apart.
+fn grouped(order: &[u32], stride: usize, together: usize, rounds: u64) -> f64 {
+    let block = vec![1_u64; order.len() * stride + together * LINE];
+    let (mut at, mut sum, mut memory) = (0, 0, [0; 8]);
+    least(|n| {
+        for _ in 0..n {
+            filler::mixed(rounds, &mut memory);
+            let group = order[at] as usize * stride;
+            at = if at + 1 == order.len() { 0 } else { at + 1 };
+            sum += (0..together).map(|line| block[group + line * LINE]).sum::<u64>();
+        }
+        black_box(sum);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_near_costs_less_than_what_lies_far() {
+        if filler::ROUND == 0 {
+            return;
+        }
+        let near = grouped(&order(64, 64), LINE * TOGETHER, TOGETHER, 4);
+        let far = grouped(&order(1 << 18, 1 << 18), LINE * TOGETHER, TOGETHER, 4);
+        assert!(near > 0.0 && near < far, "{near} ns, {far} ns");
+        assert!(instruction_ns() > 0.0 && fetch_ns() > 0.0);
+    }
+}
