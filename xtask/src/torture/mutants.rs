@@ -183,6 +183,7 @@ mod breeding {
             Mutant::SkipCodecCheck => &[Oracle, Recovery],
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
+            Mutant::ShiftColumns => &[Oracle, Crash],
             Mutant::SkipUndo
             | Mutant::SkipSavepointUndo
             | Mutant::SkipStatementUndo

@@ -101,7 +101,7 @@ pub(crate) struct Context {
     pub(crate) batch: RowBatch,
     /// The position of a scan, and where it goes on.
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
-    /// First bytes of several rows, before and after.
+    /// Parts of several rows, before and after.
     pub(crate) heads: Vec<u8>,
     /// Where its scans can skip ghosts.
     pub(crate) ghosts: GhostRuns,
