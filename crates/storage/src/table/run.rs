@@ -28,6 +28,10 @@ const TOGETHER: usize = 16;
 /// this turn has changed it.
 fn turn(keys: &[&[u8]]) -> usize {
     let most = keys.len().min(TOGETHER);
+    // Keys that ascend differ: most callers sort them, so that transactions lock them in one order.
+    if keys[..most].is_sorted_by(|a, b| a < b) {
+        return most;
+    }
     (1..most).find(|&n| keys[..n].contains(&keys[n])).unwrap_or(most)
 }
 
