@@ -10,8 +10,8 @@ use crate::table::info::TableInfo;
 use crate::txn::core::Txn;
 
 impl Transaction<'_> {
-    /// Reads some columns of a row: which, the type of the result says ([`columns!`](crate::columns)). The row is locked as
-    /// [`Transaction::get`] does; the rest of it is neither copied nor decoded.
+    /// Reads some columns of a row: which, the type of the result says ([`columns!`](crate::columns)). The row is locked
+    /// as [`Transaction::get`] does; the rest of it is neither copied nor decoded.
     ///
     /// # Errors
     /// [`TxnError::Decode`] if the row's bytes at that place are no such columns; see [`TxnError`].
@@ -28,10 +28,10 @@ impl Transaction<'_> {
         }
     }
 
-    /// Lets `change` edit some columns of a row, locked for writing; `None` if there is no row. Which columns, the type of
-    /// the closure's argument says ([`columns!`](crate::columns)). The rest of the row is not read, and only bytes that
-    /// have changed are logged; unless an index of the table may depend on these columns: then this is like reading and
-    /// writing all of the row.
+    /// Lets `change` edit some columns of a row, locked for writing; `None` if there is no row. Which columns, the type
+    /// of the closure's argument says ([`columns!`](crate::columns)). The rest of the row is not read, and only bytes
+    /// that have changed are logged; unless an index of the table may depend on these columns: then this is like
+    /// reading and writing all of the row.
     ///
     /// # Errors
     /// [`TxnError::Decode`] if the row's bytes at that place are no such columns; nothing is changed then. See

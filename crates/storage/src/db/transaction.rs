@@ -190,8 +190,8 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Locks the row of `key` and reads these parts of it. `f` may use the transaction: it sees the bytes in a buffer that no other
-    /// statement has.
+    /// Locks the row of `key` and reads these parts of it. `f` may use the transaction: it sees the bytes in a buffer that
+    /// no other statement has.
     #[inline]
     pub(super) fn read<R>(
         &self,
