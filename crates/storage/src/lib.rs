@@ -67,7 +67,8 @@
 //! is a constant that names a table and its types, [`OpenTable`] a handle that saves the look-up by name.
 //! [`SecondaryIndex`] declares another order of a table's rows, which the engine keeps. Types become bytes by [`Key`]
 //! (which orders) and [`Row`]: integers, `bool`, strings, bytes, arrays, options and tuples have them, and [`record!`]
-//! makes a struct one of them in one line. The catalog keeps their names and versions, so that a table is never read
+//! makes a struct one of them in one line; [`columns!`] names some columns of such a row, for statements that need no
+//! others. The catalog keeps their names and versions, so that a table is never read
 //! with other types. The statements whose names end in `_raw` take the bytes themselves. [`Database::drop_table`] and
 //! [`Database::truncate`] remove all rows at once, [`Transaction::delete_range`] those of a range;
 //! [`Database::alter_indexes`] gives a table that has rows other secondary indexes; [`Database::sizes`] returns the
@@ -198,7 +199,7 @@ pub use db::transaction::{TableLock, Transaction};
 pub use io::memory::{MemoryGiven, MemoryMap, large_pages_available};
 pub use io::topology::Nodes;
 pub use recovery::progress::{Recovery, RecoveryPass};
-pub use table::codec::{BorrowedKey, Codec, Key, Row};
+pub use table::codec::{BorrowedKey, Codec, Columns, Key, Row};
 
 #[cfg(feature = "testing")]
 #[doc(hidden)]
@@ -214,7 +215,9 @@ pub mod mutants {
 /// The parts that [`record!`] expands to.
 #[doc(hidden)]
 pub mod record_parts {
-    pub use crate::table::codec::{put_part, size_of_all, take_part};
+    pub use crate::table::codec::{
+        Fields, place_of, put_column, put_part, size_of_all, span_of, take_column, take_part,
+    };
 }
 
 /// Reading without locks, and locking later what was read: for programs that compute ahead of their transactions.

@@ -1,7 +1,7 @@
 //! The model: answers and effects of statements, on maps.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use super::tables::{self, Rows, TABLES, UNIQUE, hash_of, name_of};
 
@@ -44,6 +44,11 @@ pub(crate) enum Op {
     /// The heads of several rows counted up in one statement, one after the other in the order of the keys; shorter
     /// rows and keys without a row are skipped. The values before.
     Heads { table: usize, keys: Vec<Vec<u8>>, found: Seen },
+    /// Parts of a row read: none if there is no row.
+    GetParts { table: usize, key: Vec<u8>, parts: Parts, found: Option<Vec<u8>> },
+    /// The bytes in the first of these parts counted up, each for itself, in one statement on several rows, one after the
+    /// other; keys without a row, and rows that end before that part does, are skipped. The parts before.
+    CountParts { table: usize, keys: Vec<Vec<u8>>, parts: Parts, found: Seen },
     /// The heads of all rows of a range counted up in one statement. The values before.
     Sweep { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
     /// Rows of a range, without its end, from its front (false) or its back, until there are no more.
@@ -52,6 +57,15 @@ pub(crate) enum Op {
     Entries { table: usize, index: usize, from: Vec<u8>, to: Vec<u8>, descending: bool, most: usize, found: Seen },
     /// Rows whose class lies in a range, in the order of the index.
     ByClass { table: usize, from: Vec<u8>, to: Vec<u8>, found: Seen },
+}
+
+/// Ranges of bytes of a row. One that ends at `usize::MAX` reaches to the row's end.
+pub(crate) type Parts = Vec<Range<usize>>;
+
+/// What a row has of these parts: of a row that ends before a part does neither this part nor those behind it.
+fn parts_of(row: &[u8], parts: &[Range<usize>]) -> Vec<u8> {
+    let whole = |part: &Range<usize>| row.get(part.start..if part.end == usize::MAX { row.len() } else { part.end });
+    parts.iter().map_while(whole).flatten().copied().collect()
 }
 
 /// Keys and rows in the order in which they were seen.
@@ -253,6 +267,22 @@ impl State {
                 }
                 seen == *found
             }
+            Op::GetParts { table, key, parts, found } => {
+                self.maps[*table].get(key).map(|row| parts_of(row, parts)) == *found
+            }
+            Op::CountParts { table, keys, parts, found } => {
+                let mut seen = Seen::default();
+                for key in keys {
+                    let Some(mut row) = self.maps[*table].get(key).cloned() else { continue };
+                    let before = parts_of(&row, parts);
+                    if let Some(part) = row.get_mut(parts[0].clone()) {
+                        part.iter_mut().for_each(count_byte);
+                        seen.add(*table, key, &before);
+                        self.put(*table, key, row);
+                    }
+                }
+                seen == *found
+            }
             Op::Sweep { table, from, to, found } => {
                 let mut seen = Seen::default();
                 let keys: Vec<Vec<u8>> = self.range(*table, from, to).map(|(key, _)| key.clone()).collect();
@@ -331,6 +361,11 @@ impl State {
 pub(crate) fn counted(mut row: Vec<u8>) -> Option<Vec<u8>> {
     count(row.first_chunk_mut()?);
     Some(row)
+}
+
+/// Counts a byte of a part up.
+pub(crate) fn count_byte(byte: &mut u8) {
+    *byte = byte.wrapping_add(1);
 }
 
 /// Counts a head up.

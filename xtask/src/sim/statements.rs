@@ -7,7 +7,7 @@ use storage::optimistic::Peeker;
 use storage::{Database, TableLock, Transaction, TxnError};
 
 use super::caught;
-use super::model::{Op, Seen, count};
+use super::model::{Op, Parts, Seen, count, count_byte};
 use super::rng::Rng;
 use super::tables::{self, ByClass, Bytes, HEAD, Tables, hash_of};
 use super::workload::{Profile, key, row};
@@ -112,7 +112,12 @@ impl Hand<'_, '_> {
 
     fn get(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
         let handle = &self.tables[table];
-        let found = match self.rng.below(5) {
+        let found = match self.rng.below(6) {
+            5 => {
+                let parts = self.parts(usize::MAX);
+                let found = self.tx.read_columns_raw(handle, &key, &parts, <[u8]>::to_vec)?;
+                return Ok(Op::GetParts { table, key, parts, found });
+            }
             4 => return self.confirm(table, key),
             0 => self.tx.get(handle, &Bytes(key.clone()))?,
             1 => self.tx.get_for_update(handle, &Bytes(key.clone()))?,
@@ -230,7 +235,8 @@ impl Hand<'_, '_> {
     fn write(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         match self.rng.below(10) {
             0 | 1 => self.insert(table, key(n)),
-            2 => self.count(table, key(n)),
+            2 if self.rng.once_in(2) => self.count(table, key(n)),
+            2 => self.count_parts(table, n),
             3 => self.update(table, key(n)),
             4 => self.insert_run(table, n),
             5 | 6 => self.heads(table, n),
@@ -345,6 +351,38 @@ impl Hand<'_, '_> {
             caught::find(format!("a statement on several rows answers {rows}, and has shown {}", found.rows()));
         }
         Ok(Op::Heads { table, keys, found })
+    }
+
+    /// Parts of one row or of several.
+    fn count_parts(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
+        // Indexes depend on what follows the head.
+        let parts = self.parts(if tables::indexes(table) > 0 { HEAD } else { usize::MAX });
+        let keys = if self.rng.once_in(2) { self.keys(n) } else { vec![key(n)] };
+        let (handle, mut found) = (&self.tables[table], Seen::default());
+        let mut change = |at: usize, part: &mut [u8], rest: &[u8]| {
+            found.add(table, &keys[at], &[part, rest].concat());
+            part.iter_mut().for_each(count_byte);
+        };
+        if let [key] = &keys[..] {
+            self.tx.update_columns_raw(handle, key, &parts, |part, rest| change(0, part, rest))?;
+        } else {
+            let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            self.tx.update_columns_of_raw(handle, &borrowed, &parts, change)?;
+        }
+        Ok(Op::CountParts { table, keys, parts, found })
+    }
+
+    /// Parts of rows, in any order, that may overlap. The first has bytes, all of them before `limit`; others may have none.
+    fn parts(&mut self, limit: usize) -> Parts {
+        let mut parts: Parts = (0..1 + self.rng.below(3))
+            .map(|_| {
+                let from = self.rng.index(24);
+                from..if self.rng.once_in(5) { usize::MAX } else { from + self.rng.index(24) }
+            })
+            .collect();
+        let from = parts[0].start.min(limit - 1);
+        parts[0] = from..(from + 1 + self.rng.index(16)).min(limit);
+        parts
     }
 
     /// Every row of a range, now and then of the whole table.

@@ -186,6 +186,7 @@ mod breeding {
             Mutant::SkipDeadlockSearch | Mutant::SkipWake | Mutant::WaitWithMutex => &[Oracle, Crash],
             Mutant::SkipRevalidation | Mutant::TrustLockNames => &[Oracle, Isolation, Crash],
             Mutant::SkipReaderWord | Mutant::SkipSecondLook => &[Latches],
+            Mutant::ShiftColumns => &[Oracle, Crash],
             Mutant::SkipUndo
             | Mutant::SkipSavepointUndo
             | Mutant::SkipStatementUndo

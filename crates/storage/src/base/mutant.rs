@@ -72,6 +72,9 @@ mutants! {
     SkipRevalidation = "skip-revalidation",
     /// A remembered place is found by lock name only, without comparing the key.
     TrustLockNames = "trust-lock-names",
+    // Columns.
+    /// An update of some columns writes and logs them at the begin of the row.
+    ShiftColumns = "shift-columns",
     // Rollback.
     /// A rollback undoes nothing.
     SkipUndo = "skip-undo",

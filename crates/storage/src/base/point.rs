@@ -58,7 +58,8 @@ impl Points {
     /// holds no latch.
     #[inline(always)]
     pub(crate) fn at(&self, site: &'static PointSite) {
-        if self.live >> (site.number() % u64::BITS) & 1 == 1 {
+        // Mostly there is none, which is known without the site's number.
+        if self.live != 0 && self.live >> (site.number() % u64::BITS) & 1 == 1 {
             self.stop(site);
         }
     }

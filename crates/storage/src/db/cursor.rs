@@ -9,6 +9,7 @@ use crate::base::config::Isolation;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::table::codec::{Key, Row};
+use crate::table::columns::WHOLE;
 use crate::table::index::{Index, Want};
 use crate::table::indexed::entry_key;
 use crate::table::info::{Secondary, TableInfo};
@@ -227,7 +228,7 @@ impl<'tx, 'db, K: Key, V: Row> Cursor<'tx, 'db, K, V> {
         loop {
             let Some((batch, at)) = self.advance(&by.index, from_back)? else { return Ok(None) };
             let (key, row) = (batch.key(at), batch.value(at));
-            let found = tx.read(primary, row, Want::Read, |bytes| {
+            let found = tx.read(primary, row, Want::Read, WHOLE, |bytes| {
                 let belongs = !committed_only || {
                     let mut entry = Vec::new();
                     entry_key(by, row, bytes, &mut entry) && entry == key

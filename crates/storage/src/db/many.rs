@@ -6,6 +6,7 @@ use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
 use crate::btree::search::GROUP;
 use crate::table::codec::{Key, Row};
+use crate::table::columns::WHOLE;
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
 use crate::txn::context::EncodedKeys;
@@ -73,7 +74,7 @@ impl Transaction<'_> {
                 Ok(())
             })?;
             for key in encoded.iter() {
-                match self.read(index, key, Want::Read, V::decode)? {
+                match self.read(index, key, Want::Read, WHOLE, V::decode)? {
                     Some(None) => return Err(undecodable::<V>(index)),
                     found => rows.push(found.flatten()),
                 }

@@ -5,6 +5,7 @@ mod aside;
 mod atomic_tests;
 mod bounds;
 pub(crate) mod bulk;
+mod columns;
 pub(crate) mod copy;
 pub(crate) mod cursor;
 pub(crate) mod database;

@@ -1,11 +1,12 @@
 //! Statements on encoded keys and rows: for programs with codecs of their own, and for scans that need no copies.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use super::table::{AsTable, OpenTable};
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
+use crate::table::columns::{WHOLE, changed};
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
 use crate::table::scan::{ScanEnd, ScanSpec};
@@ -23,7 +24,45 @@ impl Transaction<'_> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.read_raw_for(table, key, Want::Read, f)
+        self.read_raw_for(table, key, Want::Read, WHOLE, f)
+    }
+
+    /// Shows parts of a row to `f`: the bytes in these ranges, one behind the other. Nothing else of the row is read,
+    /// so of a long row only the lines of memory that the parts fill. A range that ends at `usize::MAX` reaches to the
+    /// row's end. Of a row that ends before a range does, `f` sees neither this range nor those behind it.
+    ///
+    /// The row is locked as a whole, as [`Transaction::read_raw`] does.
+    ///
+    /// ```
+    /// # use storage::{Database, Options, Raw, Table};
+    /// # let directory = std::env::temp_dir().join(format!("lockstep-columns-raw-{}", std::process::id()));
+    /// # let db = Database::open(&directory, Options::new())?;
+    /// let stock = db.raw_table(&Table::new("stock"))?;
+    /// let mut tx = db.begin()?;
+    /// tx.insert_raw(&stock, b"nails", b"0100 box of steel nails, long")?;
+    /// assert_eq!(tx.read_columns_raw(&stock, b"nails", &[0..4], <[u8]>::to_vec)?.as_deref(), Some(&b"0100"[..]));
+    /// // The first range is changed, and may be looked at; the others are only shown.
+    /// tx.update_columns_raw(&stock, b"nails", &[0..4, 5..8], |count, unit| {
+    ///     assert_eq!((&*count, unit), (&b"0100"[..], &b"box"[..]));
+    ///     count.copy_from_slice(b"0099");
+    /// })?;
+    /// assert_eq!(tx.read_raw(&stock, b"nails", |row| row[..8].to_vec())?.as_deref(), Some(&b"0099 box"[..]));
+    /// tx.commit()?;
+    /// # drop(db); std::fs::remove_dir_all(directory)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    #[inline]
+    pub fn read_columns_raw<K, V, R>(
+        &self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        columns: &[Range<usize>],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        self.read_raw_for(table, key, Want::Read, columns, f)
     }
 
     #[inline]
@@ -32,11 +71,12 @@ impl Transaction<'_> {
         table: &impl AsTable<K, V>,
         key: &[u8],
         want: Want,
+        columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let Some(info) = self.seen(table, want)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
-        self.read(&info.primary, key, want, f)
+        self.read(&info.primary, key, want, columns, f)
     }
 
     /// Lets `change` edit the bytes of a row, locked for writing; `None` if there is no row.
@@ -70,13 +110,32 @@ impl Transaction<'_> {
         len: usize,
         change: impl FnOnce(&mut [u8], &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
+        self.update_columns_raw(table, key, &[0..len, len..usize::MAX], change)
+    }
+
+    /// Lets `change` edit the bytes in the first of these ranges of a row, locked for writing, and see those in the
+    /// others, one behind the other; `None` if there is no row, or the first range is not all in it. Nothing else of
+    /// the row is read, and of the first range only what has changed is logged. Ranges are as for
+    /// [`Transaction::read_columns_raw`]; the first should not be open. No index of the table may depend on it: see
+    /// [`Table::with_raw_index`](crate::Table::with_raw_index).
+    ///
+    /// # Errors
+    /// [`TxnError::Schema`] if an index depends on the first range, or it is open; see [`TxnError`].
+    #[inline]
+    pub fn update_columns_raw<K, V, R>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        key: &[u8],
+        columns: &[Range<usize>],
+        change: impl FnOnce(&mut [u8], &[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
         let Some(info) = self.seen_to_write(table)? else { return Ok(None) };
         self.enter(OperationKind::Update, &info.primary);
-        if info.secondaries.iter().any(|s| s.columns_from < len) {
-            return Err(depends_on_head(info, len));
-        }
-        let result = self.txn.get_mut().update_head(info, key, len, change);
-        self.noted(result)
+        check_changeable(info, columns)?;
+        let len = changed(columns).len();
+        let change = |part: &mut Vec<u8>, rest: &[u8]| (part.len() == len).then(|| change(part, rest));
+        let result = self.txn.get_mut().update_columns(info, key, columns, change);
+        self.noted(result).map(Option::flatten)
     }
 
     /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
@@ -86,6 +145,7 @@ impl Transaction<'_> {
     ///
     /// # Errors
     /// See [`TxnError`].
+    #[inline]
     pub fn update_heads_raw<K, V>(
         &mut self,
         table: &impl AsTable<K, V>,
@@ -93,12 +153,25 @@ impl Transaction<'_> {
         len: usize,
         change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
+        self.update_columns_of_raw(table, keys, &[0..len, len..usize::MAX], change)
+    }
+
+    /// As [`Transaction::update_columns_raw`] for several rows at once, in the manner of
+    /// [`Transaction::update_heads_raw`].
+    ///
+    /// # Errors
+    /// As for [`Transaction::update_columns_raw`].
+    pub fn update_columns_of_raw<K, V>(
+        &mut self,
+        table: &impl AsTable<K, V>,
+        keys: &[&[u8]],
+        columns: &[Range<usize>],
+        change: impl FnMut(usize, &mut [u8], &[u8]),
+    ) -> Result<usize, TxnError> {
         let Some(info) = self.seen_to_write(table)? else { return Ok(0) };
         self.enter(OperationKind::Update, &info.primary);
-        if info.secondaries.iter().any(|s| s.columns_from < len) {
-            return Err(depends_on_head(info, len));
-        }
-        let result = self.txn.get_mut().update_row_heads(info, keys, len, change);
+        check_changeable(info, columns)?;
+        let result = self.txn.get_mut().update_columns_of(info, keys, columns, change);
         self.noted(result)
     }
 
@@ -134,7 +207,7 @@ impl Transaction<'_> {
         key: &[u8],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        self.read_raw_for(table, key, Want::Update, f)
+        self.read_raw_for(table, key, Want::Update, WHOLE, f)
     }
 
     /// Shows the rows of `[from, to]` to `visit` in descending order until it breaks.
@@ -324,9 +397,22 @@ impl Transaction<'_> {
     }
 }
 
-/// The error for an update in place of bytes that an index depends on.
+/// Refuses an update in place of bytes that an index depends on, or of no certain number.
+#[inline]
+fn check_changeable(info: &TableInfo, columns: &[Range<usize>]) -> Result<(), TxnError> {
+    let part = changed(columns);
+    if part.end == usize::MAX || info.secondaries.iter().any(|s| s.columns_from < part.end) {
+        return Err(unchangeable(info, &part));
+    }
+    Ok(())
+}
+
 #[cold]
-fn depends_on_head(info: &TableInfo, len: usize) -> TxnError {
-    let what = format!("has an index that depends on its first {len} bytes");
+fn unchangeable(info: &TableInfo, part: &Range<usize>) -> TxnError {
+    let what = if part.end == usize::MAX {
+        format!("cannot change the bytes from {} to the row's end in place: name where they end", part.start)
+    } else {
+        format!("has an index that depends on its bytes before {}", part.end)
+    };
     TxnError::Schema { table: info.primary.table.clone(), what }
 }

@@ -1,6 +1,7 @@
 //! The transactions of the public interface, and their statements on types.
 
 use std::cell::{OnceCell, RefCell};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::database::Database;
@@ -11,6 +12,7 @@ use crate::base::hook::{Operation, OperationKind};
 use crate::base::ids::{Age, Lsn};
 use crate::lock::TableMode;
 use crate::table::codec::{BorrowedKey, Key, Row, key_from};
+use crate::table::columns::WHOLE;
 use crate::table::declared::Declared;
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
@@ -188,18 +190,19 @@ impl<'db> Transaction<'db> {
         }
     }
 
-    /// Locks and reads the row of `key`. `f` may use the transaction: it sees the bytes in a buffer that no other
-    /// statement has.
+    /// Locks the row of `key` and reads these parts of it. `f` may use the transaction: it sees the bytes in a buffer that
+    /// no other statement has.
     #[inline]
     pub(super) fn read<R>(
         &self,
         index: &Index,
         key: &[u8],
         want: Want,
+        columns: &[Range<usize>],
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         let row = self.step(|txn| {
-            let found = txn.fetch(index, key, want)?;
+            let found = txn.fetch(index, key, want, columns)?;
             Ok(found.map(|_| std::mem::take(&mut txn.claim.context().before)))
         })?;
         let Some(row) = row else { return Ok(None) };
@@ -245,7 +248,7 @@ impl<'db> Transaction<'db> {
     }
 
     #[inline]
-    fn with_key<T>(
+    pub(super) fn with_key<T>(
         &mut self,
         key: &(impl BorrowedKey + ?Sized),
         f: impl FnOnce(&mut Self, &[u8]) -> Result<T, TxnError>,
@@ -301,15 +304,28 @@ impl<'db> Transaction<'db> {
     ) -> Result<Option<V>, TxnError> {
         let Some(info) = self.seen(table, want)? else { return Ok(None) };
         self.enter(OperationKind::Fetch, &info.primary);
-        let mut bytes = self.step(|txn| Ok(std::mem::take(&mut txn.claim.context().encoded.key)))?;
-        bytes.clear();
-        key.encode_key(&mut bytes);
-        let found = self.read(&info.primary, &bytes, want, V::decode);
-        self.give_back(|txn| txn.claim.context().encoded.key = bytes);
-        match found? {
+        match self.read_key(&info.primary, key, want, WHOLE, V::decode)? {
             Some(None) => Err(undecodable::<V>(&info.primary)),
             found => Ok(found.flatten()),
         }
+    }
+
+    /// As [`Transaction::read`], for a key that is not encoded yet.
+    #[inline]
+    pub(super) fn read_key<R>(
+        &self,
+        index: &Index,
+        key: &(impl BorrowedKey + ?Sized),
+        want: Want,
+        columns: &[Range<usize>],
+        f: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, TxnError> {
+        let mut bytes = self.step(|txn| Ok(std::mem::take(&mut txn.claim.context().encoded.key)))?;
+        bytes.clear();
+        key.encode_key(&mut bytes);
+        let found = self.read(index, &bytes, want, columns, f);
+        self.give_back(|txn| txn.claim.context().encoded.key = bytes);
+        found
     }
 
     /// Inserts a row under a key that must be new.

@@ -79,7 +79,14 @@ impl Ring {
             for (place, word) in first.iter().zip(head) {
                 place.store(word, Ordering::Relaxed);
             }
-            for (place, word) in place.iter().zip(words) {
+            // Eight at a time: there is no wider atomic store, and a loop over single words is mostly loop.
+            let ((places, last_places), (eights, last_words)) = (place.as_chunks::<8>(), words.as_chunks::<8>());
+            for (places, words) in places.iter().zip(eights) {
+                for (place, word) in places.iter().zip(words) {
+                    place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+                }
+            }
+            for (place, word) in last_places.iter().zip(last_words) {
                 place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
             }
             return;

@@ -20,6 +20,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use super::catalog::{Catalog, own_index};
+use super::columns::WHOLE;
 use super::creation::Creator;
 use super::declared::{Declared, IndexSpec};
 use super::dropping::carry_out;
@@ -167,7 +168,7 @@ impl<'c> Change<'c> {
             decision.insert(&own_index(), &Fate::Dropped.mark(gone), &gone.encode())?;
         }
         let row = new.encode();
-        if let Some(spot) = decision.fetch_for_write(&own_index(), self.table.as_bytes())? {
+        if let Some(spot) = decision.fetch_for_write(&own_index(), self.table.as_bytes(), WHOLE)? {
             let after = &mut decision.claim.context().after;
             after.clear();
             after.extend_from_slice(&row);

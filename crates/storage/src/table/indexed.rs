@@ -1,8 +1,9 @@
 //! Statements on encoded keys and rows, with the secondary indexes maintained: the typed statements build on them, and
 //! programs with codecs of their own use them.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
+use super::columns::{WHOLE, changed};
 use super::index::Want;
 use super::info::{Secondary, TableInfo};
 use super::scan::{ScanEnd, ScanSpec};
@@ -89,7 +90,7 @@ impl Txn<'_> {
         key: &[u8],
         change: impl FnOnce(&mut Vec<u8>) -> R,
     ) -> Result<Option<R>, TxnError> {
-        let Some(spot) = self.fetch_for_write(&table.primary, key)? else { return Ok(None) };
+        let Some(spot) = self.fetch_for_write(&table.primary, key, WHOLE)? else { return Ok(None) };
         let cx = self.claim.context();
         cx.after.clear();
         cx.after.extend_from_slice(&cx.before);
@@ -102,24 +103,28 @@ impl Txn<'_> {
         Ok(Some(answer))
     }
 
-    /// Lets `change` edit the first `len` bytes of the row of `key`, seeing the rest; `None` if there is no row, or it
-    /// is shorter. No index may depend on those bytes.
+    /// Lets `change` edit the first of these parts of the row of `key`, which keeps its length, seeing the others;
+    /// `None` if there is no row. Of a row that ends before the first part does, it sees nothing. No index may depend on
+    /// that part.
     #[inline]
-    pub(crate) fn update_head<R>(
+    pub(crate) fn update_columns<R>(
         &mut self,
         table: &TableInfo,
         key: &[u8],
-        len: usize,
-        change: impl FnOnce(&mut [u8], &[u8]) -> R,
+        columns: &[Range<usize>],
+        change: impl FnOnce(&mut Vec<u8>, &[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= len));
-        let Some(spot) = self.fetch_for_write(&table.primary, key)? else { return Ok(None) };
+        let changed = changed(columns);
+        debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= changed.end));
+        let Some(spot) = self.fetch_for_write(&table.primary, key, columns)? else { return Ok(None) };
         let cx = self.claim.context();
-        let Some((head, rest)) = cx.before.split_at_checked(len) else { return Ok(None) };
+        let (part, rest) = cx.before.split_at_checked(changed.len()).unwrap_or_default();
+        let len = part.len();
         cx.after.clear();
-        cx.after.extend_from_slice(head);
+        cx.after.extend_from_slice(part);
         let answer = change(&mut cx.after, rest);
-        self.store_head(&table.primary, key, spot)?;
+        debug_assert_eq!(cx.after.len(), len, "columns keep their length");
+        self.store_columns(&table.primary, key, changed.start, spot)?;
         Ok(Some(answer))
     }
 
@@ -176,7 +181,7 @@ impl Txn<'_> {
         if table.secondaries.is_empty() {
             return self.delete(&table.primary, key);
         }
-        let Some(spot) = self.fetch_for_write(&table.primary, key)? else { return Ok(false) };
+        let Some(spot) = self.fetch_for_write(&table.primary, key, WHOLE)? else { return Ok(false) };
         let row = self.claim.context().before.clone();
         self.atomically(|txn| {
             txn.mark_deleted(&table.primary, key, spot)?;
@@ -263,17 +268,17 @@ impl Txn<'_> {
         self.atomically(|txn| txn.modify_run(&table.primary, from, to, change))
     }
 
-    /// Lets `change` edit the first `len` bytes of several rows, all locked before any is written; returns how many
-    /// there were. On an error all of it is undone. No index may depend on those bytes.
-    pub(crate) fn update_row_heads(
+    /// Lets `change` edit the first of these parts of several rows, all locked before any is written; returns how many
+    /// there were. On an error all of it is undone. No index may depend on that part.
+    pub(crate) fn update_columns_of(
         &mut self,
         table: &TableInfo,
         keys: &[&[u8]],
-        len: usize,
+        columns: &[Range<usize>],
         change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
-        debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= len));
-        self.atomically(|txn| txn.update_heads(&table.primary, keys, len, change))
+        debug_assert!(table.secondaries.iter().all(|s| s.columns_from >= changed(columns).end));
+        self.atomically(|txn| txn.update_several(&table.primary, keys, columns, change))
     }
 
     /// Locks the whole table.

@@ -36,17 +36,19 @@ impl<'db> Txn<'db> {
         let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
-        let mut keys = keys.peekable();
-        while let Some(wanted) = keys.next() {
+        // The iterator runs the loop: one that is composed of others runs one for each, without asking where it is.
+        keys.for_each(|wanted| {
             let name = core.locks.names.of(wanted.0.index, wanted.1);
             core.locks.prefetch(name);
             (group[n], names[n]) = (wanted, name);
             n += 1;
-            if n < GROUP && keys.peek().is_some() {
-                continue;
+            if n == GROUP {
+                self.prefetch_group(&group, &names);
+                n = 0;
             }
+        });
+        if n > 0 {
             self.prefetch_group(&group[..n], &names);
-            n = 0;
         }
     }
 

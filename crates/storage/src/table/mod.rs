@@ -4,6 +4,7 @@ mod absent;
 mod altering;
 pub(crate) mod catalog;
 pub(crate) mod codec;
+pub(crate) mod columns;
 mod creation;
 pub(crate) mod declared;
 mod dropping;

@@ -5,6 +5,7 @@
 //! without a search for it.
 
 use super::catalog::CATALOG;
+use super::columns::WHOLE;
 use super::index::{Index, LockAttempt, Want};
 use super::info::TableInfo;
 use super::locate::{locate, spot};
@@ -221,7 +222,7 @@ impl Txn<'_> {
             }
         }
         // Of a row that is absent the gap is locked, too.
-        let found = self.fetch(index, key, want)?;
+        let found = self.fetch(index, key, want, WHOLE)?;
         Ok(found.map(|_| self.claim.peek().before.as_slice()) == seen)
     }
 

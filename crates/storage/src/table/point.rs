@@ -1,5 +1,8 @@
 //! Reading one row by its key.
 
+use std::ops::Range;
+
+use super::columns::{WHOLE, append_columns};
 use super::index::{Index, LockAttempt, Want};
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
@@ -23,12 +26,18 @@ impl Txn<'_> {
         want: Want,
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
-        Ok(self.fetch(index, key, want)?.map(|_| f(&self.claim.peek().before)))
+        Ok(self.fetch(index, key, want, WHOLE)?.map(|_| f(&self.claim.peek().before)))
     }
 
-    /// Locks the row of `key`, copies it to `before` and returns its place.
+    /// Locks the row of `key`, copies these parts of it to `before` and returns its place.
     #[inline]
-    pub(crate) fn fetch(&mut self, index: &Index, key: &[u8], want: Want) -> Result<Option<LeafSpot>, TxnError> {
+    pub(crate) fn fetch(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        want: Want,
+        columns: &[Range<usize>],
+    ) -> Result<Option<LeafSpot>, TxnError> {
         let names = &self.core.locks.names;
         self.intend(index, want)?;
         let name = names.of(index.tree.index, key);
@@ -73,7 +82,7 @@ impl Txn<'_> {
             let slot = page.slot(leaf.position);
             let cx = self.claim.context();
             cx.before.clear();
-            let whole = page.append_value(slot, &mut cx.before);
+            let whole = append_columns(page, (slot.value_at(), slot.value_len), columns, &mut cx.before);
             if !(leaf.read.is_valid() || is_mutant(Mutant::SkipRevalidation)) || !whole {
                 continue;
             }

@@ -1,14 +1,16 @@
 //! Statements on several rows: one log record for all of them where that is possible, and one descent and one latch
 //! for those that lie together.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
+use super::columns::{NOTHING, changed};
 use super::index::{Index, LockAttempt, Want};
 use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
 use crate::base::error::TxnError;
 use crate::base::ids::Lsn;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, RowAt};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, Prefix, RecordMode};
@@ -26,6 +28,10 @@ const TOGETHER: usize = 16;
 /// this turn has changed it.
 fn turn(keys: &[&[u8]]) -> usize {
     let most = keys.len().min(TOGETHER);
+    // Keys that ascend differ: most callers sort them, so that transactions lock them in one order.
+    if keys[..most].is_sorted_by(|a, b| a < b) {
+        return most;
+    }
     (1..most).find(|&n| keys[..n].contains(&keys[n])).unwrap_or(most)
 }
 
@@ -233,17 +239,17 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Lets `change` edit the first `len` bytes of the rows of `keys` (by their number) and see the rest; all are
-    /// locked before the first is written. Keys that have no row, or a shorter one, are passed over; returns how many
-    /// had one.
+    /// Lets `change` edit the first of these parts of the rows of `keys` (by their number) and see the others; all are
+    /// locked before the first is written. Keys that have no row, or one that ends before the part does, are passed
+    /// over; returns how many had one.
     ///
     /// # Errors
     /// See [`TxnError`]. Rows written before the error stay so: the caller rolls back to a savepoint.
-    pub(crate) fn update_heads(
+    pub(crate) fn update_several(
         &mut self,
         index: &Index,
         keys: &[&[u8]],
-        len: usize,
+        columns: &[Range<usize>],
         mut change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
         let mut found = 0;
@@ -256,7 +262,7 @@ impl Txn<'_> {
             let mut heads = std::mem::take(&mut self.claim.context().heads);
             heads.clear();
             let change = |i, head: &mut [u8], rest: &[u8]| change(turn.start + i, head, rest);
-            let result = self.update_together(index, &keys[turn.clone()], len, &mut heads, change);
+            let result = self.update_together(index, &keys[turn.clone()], columns, &mut heads, change);
             self.claim.context().heads = heads;
             found += result?;
             rest.start = turn.end;
@@ -267,22 +273,24 @@ impl Txn<'_> {
     /// Locks rows for writing that are written in several turns.
     #[cold]
     fn lock_all(&mut self, index: &Index, keys: &[&[u8]]) -> Result<(), TxnError> {
-        keys.iter().try_for_each(|key| self.fetch_for_write(index, key).map(drop))
+        keys.iter().try_for_each(|key| self.fetch_for_write(index, key, NOTHING).map(drop))
     }
 
-    /// One turn of [`Txn::update_heads`]: keys that differ.
+    /// One turn of [`Txn::update_several`]: keys that differ.
     fn update_together(
         &mut self,
         index: &Index,
         keys: &[&[u8]],
-        len: usize,
+        columns: &[Range<usize>],
         heads: &mut Vec<u8>,
         mut change: impl FnMut(usize, &mut [u8], &[u8]),
     ) -> Result<usize, TxnError> {
+        let part = changed(columns);
+        let len = part.len();
         let mut spots = [(0, LeafSpot::NONE); TOGETHER];
         let mut n = 0;
         for (i, key) in keys.iter().enumerate() {
-            let Some(spot) = self.fetch_for_write(index, key)? else { continue };
+            let Some(spot) = self.fetch_for_write(index, key, columns)? else { continue };
             let cx = self.claim.peek();
             let Some((head, rest)) = cx.before.split_at_checked(len) else { continue };
             let start = heads.len();
@@ -292,7 +300,7 @@ impl Txn<'_> {
             spots[n] = (i, spot);
             n += 1;
         }
-        if !self.write_together(index, keys, len, heads, &spots[..n])? {
+        if !self.write_together(index, keys, part.clone(), heads, &spots[..n])? {
             // A leaf has changed since it was read: write one by one.
             for (at, (i, _)) in spots[..n].iter().enumerate() {
                 let (before, after) = heads[2 * len * at..][..2 * len].split_at(len);
@@ -301,7 +309,7 @@ impl Txn<'_> {
                 cx.before.extend_from_slice(before);
                 cx.after.clear();
                 cx.after.extend_from_slice(after);
-                self.store_head(index, keys[*i], LeafSpot::NONE)?;
+                self.store_columns(index, keys[*i], part.start, LeafSpot::NONE)?;
             }
         }
         Ok(n)
@@ -313,11 +321,13 @@ impl Txn<'_> {
         &mut self,
         index: &Index,
         keys: &[&[u8]],
-        len: usize,
+        part: Range<usize>,
         heads: &[u8],
         spots: &[(usize, LeafSpot)],
     ) -> Result<bool, TxnError> {
         let core = self.core;
+        let len = part.len();
+        let part_at = if is_mutant(Mutant::ShiftColumns) { 0 } else { part.start };
         let mut leaves: [Option<FrameWrite<'_>>; TOGETHER] = [const { None }; TOGETHER];
         let unlatch = |leaves: &mut [Option<FrameWrite<'_>>]| {
             leaves.iter_mut().filter_map(Option::take).for_each(FrameWrite::release_unchanged);
@@ -357,7 +367,7 @@ impl Txn<'_> {
                 changed = true;
                 let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
                 let place = RowAt { page, tree: index.tree, position, key: keys[*i] };
-                ops::put_patch(&mut self.claim.context().rec, &place, from, &old[from..to], &new[from..to]);
+                ops::put_patch(&mut self.claim.context().rec, &place, part_at + from, &old[from..to], &new[from..to]);
             }
         }
         if !changed {
@@ -378,7 +388,7 @@ impl Txn<'_> {
             let mut page = leaf.page_mut();
             if from < to {
                 let new = &heads[2 * len * at + len..][..len];
-                ops::patch(&mut page, usize::from(spot.position), from, &new[from..to]);
+                ops::patch(&mut page, usize::from(spot.position), part_at + from, &new[from..to]);
                 page.set_lsn(lsn);
             }
         }

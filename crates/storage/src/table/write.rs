@@ -5,11 +5,14 @@
 //! moved looks for its place again, and keeps its locks. So does a change whose record finds no segment ready: it
 //! unlatches, has one made and begins again.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::columns::NOTHING;
 use super::index::{Index, LockAttempt, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::ops::{self, RowAt};
 use crate::btree::split::SplitOutcome;
@@ -308,13 +311,19 @@ impl<'db> Txn<'db> {
         Ok(gone)
     }
 
-    /// Locks the row of `key` for writing and copies it to `before`; returns where it lies, if there is one.
+    /// Locks the row of `key` for writing and copies these parts of it to `before`; returns where it lies, if there is
+    /// one.
     ///
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn fetch_for_write(&mut self, index: &Index, key: &[u8]) -> Result<Option<LeafSpot>, TxnError> {
-        let found = self.fetch(index, key, Want::Write)?;
+    pub(crate) fn fetch_for_write(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        columns: &[Range<usize>],
+    ) -> Result<Option<LeafSpot>, TxnError> {
+        let found = self.fetch(index, key, Want::Write, columns)?;
         self.core.pool.points().at(&site::BEFORE_WRITE);
         Ok(found)
     }
@@ -329,7 +338,7 @@ impl<'db> Txn<'db> {
         if cx.before.len() != cx.after.len() {
             return self.store_resized(index, key);
         }
-        self.store_head(index, key, spot)
+        self.store_columns(index, key, 0, spot)
     }
 
     /// Latches the leaf of a row that is locked for writing: where it was read or, if that place is no longer valid,
@@ -361,25 +370,32 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Writes `after` over the first bytes of the row of `key`, which is locked for writing, equal to `before`, and was
-    /// read at `spot`.
+    /// Writes `after` over the bytes from `at` on of the row of `key`, which is locked for writing, has the begin of
+    /// `before` there, and was read at `spot`. What does not differ is not logged.
     ///
     /// # Errors
     /// See [`TxnError`].
     #[inline]
-    pub(crate) fn store_head(&mut self, index: &Index, key: &[u8], mut spot: LeafSpot) -> Result<(), TxnError> {
+    pub(crate) fn store_columns(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        at: usize,
+        mut spot: LeafSpot,
+    ) -> Result<(), TxnError> {
         let cx = self.claim.peek();
         let (from, to) = difference(&cx.before[..cx.after.len()], &cx.after);
         if from == to {
             return Ok(());
         }
+        let at = if is_mutant(Mutant::ShiftColumns) { 0 } else { at };
         loop {
             let Some((mut leaf, position)) = self.latch_row(index, key, &mut spot)? else { continue };
             leaf.mark_dirty_at(|| self.core.log.tail());
             self.begin_record(RecordKind::Data);
             let cx = self.claim.context();
             let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-            ops::put_patch(&mut cx.rec, &place, from, &cx.before[from..to], &cx.after[from..to]);
+            ops::put_patch(&mut cx.rec, &place, at + from, &cx.before[from..to], &cx.after[from..to]);
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -389,7 +405,7 @@ impl<'db> Txn<'db> {
                 }
             };
             let mut page = leaf.page_mut();
-            ops::patch(&mut page, position, from, &self.claim.peek().after[from..to]);
+            ops::patch(&mut page, position, at + from, &self.claim.peek().after[from..to]);
             page.set_lsn(lsn);
             return Ok(());
         }
@@ -420,12 +436,12 @@ impl<'db> Txn<'db> {
         }
     }
 
-    /// Deletes the row of `key`, leaving a ghost; false if there is none. The row is left in `before`.
+    /// Deletes the row of `key`, leaving a ghost; false if there is none.
     ///
     /// # Errors
     /// See [`TxnError`].
     pub(crate) fn delete(&mut self, index: &Index, key: &[u8]) -> Result<bool, TxnError> {
-        let Some(spot) = self.fetch_for_write(index, key)? else { return Ok(false) };
+        let Some(spot) = self.fetch_for_write(index, key, NOTHING)? else { return Ok(false) };
         self.mark_deleted(index, key, spot)?;
         Ok(true)
     }

@@ -39,6 +39,14 @@ impl Memo {
     pub(crate) const NONE: Memo = Memo { name: LockName::NONE, spot: LeafSpot::NONE, exact: false };
 }
 
+/// Positions whose names have the same low bits.
+#[derive(Clone, Copy, Debug)]
+struct MemoSet {
+    places: [Memo; WAYS],
+    /// The place, modulo their number, that is overwritten next: the oldest.
+    next: u8,
+}
+
 /// Buffers for what codecs write. They stay with the slot, so that only its first transactions allocate.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
@@ -101,11 +109,11 @@ pub(crate) struct Context {
     pub(crate) batch: RowBatch,
     /// The position of a scan, and where it goes on.
     pub(crate) cursors: (Vec<u8>, Vec<u8>),
-    /// First bytes of several rows, before and after.
+    /// Parts of several rows, before and after.
     pub(crate) heads: Vec<u8>,
     /// Where its scans can skip ghosts.
     pub(crate) ghosts: GhostRuns,
-    memos: Box<[[Memo; WAYS]; MEMOS]>,
+    memos: Box<[MemoSet; MEMOS]>,
 }
 
 impl Context {
@@ -125,24 +133,27 @@ impl Context {
             cursors: Default::default(),
             heads: Vec::new(),
             ghosts: GhostRuns::default(),
-            memos: Box::new([[Memo::NONE; WAYS]; MEMOS]),
+            memos: Box::new([MemoSet { places: [Memo::NONE; WAYS], next: 0 }; MEMOS]),
         }
     }
 
     /// Where a key of this name was found last, if remembered.
     #[inline]
     pub(crate) fn memo(&self, name: LockName) -> Option<Memo> {
-        self.memos[name.low_bits() % MEMOS].iter().find(|memo| memo.name == name).copied()
+        self.memos[name.low_bits() % MEMOS].places.iter().find(|memo| memo.name == name).copied()
     }
 
     /// Remembers where a key was found.
     #[inline]
     pub(crate) fn remember(&mut self, memo: Memo) {
         // Several places per set, so that keys of a group seldom evict each other; the oldest goes.
-        let places = &mut self.memos[memo.name.low_bits() % MEMOS];
-        let last = places.iter().position(|place| place.name == memo.name).unwrap_or(WAYS - 1);
-        (1..=last).rev().for_each(|i| places[i] = places[i - 1]);
-        places[0] = memo;
+        let MemoSet { places, next } = &mut self.memos[memo.name.low_bits() % MEMOS];
+        let at = places.iter().position(|place| place.name == memo.name).unwrap_or_else(|| {
+            let oldest = usize::from(*next) % WAYS;
+            *next = next.wrapping_add(1);
+            oldest
+        });
+        places[at] = memo;
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 
+use crate::workload::schema::parts::{ColdPart, Part};
 use crate::workload::schema::{IndexDef, RowOf, TableDef};
 
 /// Direction of an index scan.
@@ -24,6 +25,15 @@ pub(crate) trait Read {
 
     /// Shows the row of `key`; none when there is none.
     fn read<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
+
+    /// As [`Self::read`], where no columns but those of a part are looked at.
+    fn read_part<P: Part, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        mut f: impl FnMut(&P) -> R,
+    ) -> Result<Option<R>, Self::Error> {
+        self.read::<P::Table, R>(key, |row| f(&P::of(row)))
+    }
 
     /// Shows the rows of `from..=to` in ascending order, each once, until `f` breaks.
     fn scan<T: TableDef>(
@@ -52,6 +62,28 @@ pub(crate) trait RowOps {
     /// Shows the row of `key`, as [`Read::read`].
     #[track_caller]
     fn row<T: TableDef, R>(&mut self, key: &T::Key, f: impl FnMut(&RowOf<T>) -> R) -> Result<Option<R>, Self::Error>;
+
+    /// As [`Read::read_part`].
+    #[track_caller]
+    #[inline(always)]
+    fn row_part<P: Part, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        mut f: impl FnMut(&P) -> R,
+    ) -> Result<Option<R>, Self::Error> {
+        self.row::<P::Table, R>(key, |row| f(&P::of(row)))
+    }
+
+    /// As [`Ops::update_part`].
+    #[track_caller]
+    #[inline(always)]
+    fn update_row_part<P: ColdPart, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        f: impl FnOnce(&mut <P::Table as TableDef>::Hot, &P) -> R,
+    ) -> Result<Option<R>, Self::Error> {
+        self.update_row::<P::Table, R>(key, |hot, cold| f(hot, &P::of_cold(cold)))
+    }
 
     /// As [`Ops::update`].
     #[track_caller]
@@ -97,6 +129,12 @@ pub(crate) trait RowOps {
 
     /// As [`Ops::prefetch`].
     fn announce<T: TableDef>(&mut self, keys: &[T::Key]);
+
+    /// As [`Ops::prefetch_part`].
+    #[inline(always)]
+    fn announce_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
+        self.announce::<P::Table>(keys);
+    }
 }
 
 impl<O: Ops> RowOps for O {
@@ -159,6 +197,29 @@ impl<O: Ops> RowOps for O {
     fn announce<T: TableDef>(&mut self, keys: &[T::Key]) {
         self.prefetch::<T>(keys);
     }
+
+    #[inline(always)]
+    fn row_part<P: Part, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        f: impl FnMut(&P) -> R,
+    ) -> Result<Option<R>, Self::Error> {
+        self.read_part::<P, R>(key, f)
+    }
+
+    #[inline(always)]
+    fn update_row_part<P: ColdPart, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        f: impl FnOnce(&mut <P::Table as TableDef>::Hot, &P) -> R,
+    ) -> Result<Option<R>, Self::Error> {
+        self.update_part::<P, R>(key, f)
+    }
+
+    #[inline(always)]
+    fn announce_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
+        self.prefetch_part::<P>(keys);
+    }
 }
 
 /// One transaction in progress.
@@ -169,6 +230,15 @@ pub(crate) trait Ops: Read {
         key: &T::Key,
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, Self::Error>;
+
+    /// As [`Self::update`], where no cold columns but those of a part are looked at.
+    fn update_part<P: ColdPart, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        f: impl FnOnce(&mut <P::Table as TableDef>::Hot, &P) -> R,
+    ) -> Result<Option<R>, Self::Error> {
+        self.update::<P::Table, R>(key, |hot, cold| f(hot, &P::of_cold(cold)))
+    }
 
     /// Updates hot columns of several rows, as [`Self::update`] of each in turn would; `f` is told which key it is. A key
     /// may occur twice. Returns how many had a row. An engine may lock all of them first and write them together.
@@ -211,8 +281,13 @@ pub(crate) trait Ops: Read {
     /// Says that these rows will be needed soon. Costs little and changes nothing.
     fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]);
 
-    /// Notes a row that the next [`Self::prefetch`] brings along.
-    fn prefetch_along<T: TableDef>(&mut self, _key: &T::Key) {}
+    /// As [`Self::prefetch`], of rows whose hot columns and this part will be needed.
+    fn prefetch_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
+        self.prefetch::<P::Table>(keys);
+    }
+
+    /// Notes a row whose hot columns and this part the next [`Self::prefetch`] brings along.
+    fn prefetch_along<P: Part>(&mut self, _key: &<P::Table as TableDef>::Key) {}
 
     /// Says that a row will be inserted whose key is like this one but for its last column. Costs little and changes
     /// nothing.

@@ -1,5 +1,6 @@
 //! Codecs: keys as bytes that order like the values, rows as bytes of fixed layout.
 
+pub(crate) mod columns;
 mod composite;
 pub(crate) mod name;
 pub(crate) mod record;
@@ -8,6 +9,7 @@ mod tests;
 
 use std::borrow::Borrow;
 
+pub use columns::{Columns, Fields, place_of, put_column, span_of, take_column};
 pub use composite::{put_part, size_of_all, take_part};
 pub use name::Codec;
 

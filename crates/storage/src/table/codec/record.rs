@@ -58,6 +58,10 @@ macro_rules! record {
                 rest.is_empty().then_some(whole)
             }
         }
+        impl $crate::record_parts::Fields for $name {
+            const FIELDS: &'static [(&'static str, ::core::option::Option<usize>)] =
+                &[$((::core::stringify!($field), <$of as $crate::Row>::SIZE)),*];
+        }
     };
     (@key $name:ident, $text:literal, $version:literal { $($field:ident: $of:ty),* }) => {
         impl $crate::Key for $name {

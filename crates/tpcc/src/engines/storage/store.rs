@@ -1,6 +1,6 @@
 //! The engine seam: sessions, transactions and record operations on a [`storage::Database`].
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use arrayvec::ArrayVec;
 use storage::{Age, Database, Durability, Isolation, Lsn, OpenTable, Raw, Table, TxnError};
@@ -12,6 +12,7 @@ use crate::workload::abort::{Abort, AbortCause, EngineError};
 use crate::workload::counters::{LatchCounters, LogCounters, PoolCounters};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::ops::{Direction, Ops, Read};
+use crate::workload::schema::parts::{ColdPart, Part};
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
 
@@ -337,6 +338,23 @@ impl Read for StoreTransaction<'_> {
     }
 
     #[inline]
+    fn read_part<P: Part, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        mut f: impl FnMut(&P) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<P::Table>();
+        let shown = |part: &[u8]| P::ref_from_bytes(part).ok().map(&mut f);
+        decoded::<P::Table, _>(self.tx.read_columns_raw(
+            &table,
+            bytes.get::<KeyOf<P>>(),
+            &[bytes_of_part::<P>()],
+            shown,
+        )?)
+    }
+
+    #[inline]
     fn scan<T: TableDef>(
         &mut self,
         from: &T::Key,
@@ -403,6 +421,22 @@ impl Ops for StoreTransaction<'_> {
             Some(f(hot, T::Cold::ref_from_bytes(cold).ok()?))
         };
         decoded::<T, _>(self.tx.update_head_raw(&table, bytes.get::<T::Key>(), size_of::<T::Hot>(), change)?)
+    }
+
+    #[inline]
+    fn update_part<P: ColdPart, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        f: impl FnOnce(&mut <P::Table as TableDef>::Hot, &P) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        let bytes = KeyBytes::of(key);
+        let table = self.table::<P::Table>();
+        let change = |hot: &mut [u8], part: &[u8]| {
+            let hot = <P::Table as TableDef>::Hot::mut_from_bytes(hot).ok()?;
+            Some(f(hot, P::ref_from_bytes(part).ok()?))
+        };
+        let columns = [0..size_of::<<P::Table as TableDef>::Hot>(), bytes_of_part::<P>()];
+        decoded::<P::Table, _>(self.tx.update_columns_raw(&table, bytes.get::<KeyOf<P>>(), &columns, change)?)
     }
 
     #[inline]
@@ -488,6 +522,44 @@ impl Ops for StoreTransaction<'_> {
 
     #[inline]
     fn prefetch<T: TableDef>(&mut self, keys: &[T::Key]) {
+        self.prefetch_rows::<T>(keys, size_of::<RowOf<T>>());
+    }
+
+    #[inline]
+    fn prefetch_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
+        self.prefetch_rows::<P::Table>(keys, bytes_of_part::<P>().end);
+    }
+
+    #[inline]
+    fn prefetch_along<P: Part>(&mut self, key: &<P::Table as TableDef>::Key) {
+        if self.store.prefetch {
+            let row = (self.table::<P::Table>(), KeyBytes::of(key), KeyOf::<P>::LEN, bytes_of_part::<P>().end);
+            // A hint: what is too much is left out.
+            let _ = self.along.try_push(row);
+        }
+    }
+
+    #[inline]
+    fn prefetch_insert<T: TableDef>(&mut self, key: &T::Key) {
+        if self.store.prefetch {
+            let table = self.table::<T>();
+            self.tx.prefetch_insert_raw(&table, KeyBytes::of(key).get::<T::Key>());
+        }
+    }
+}
+
+/// The key of a part's table.
+type KeyOf<P> = <<P as Part>::Table as TableDef>::Key;
+
+/// Where a part lies in its row.
+const fn bytes_of_part<P: Part>() -> Range<usize> {
+    P::AT..P::AT + size_of::<P>()
+}
+
+impl StoreTransaction<'_> {
+    /// Announces rows, of each the first so many bytes, and those that were to come along.
+    #[inline]
+    fn prefetch_rows<T: TableDef>(&mut self, keys: &[T::Key], row: usize) {
         if !self.store.prefetch {
             return;
         }
@@ -499,26 +571,9 @@ impl Ops for StoreTransaction<'_> {
             for (to, key) in bytes.iter_mut().zip(chunk) {
                 *to = KeyBytes::of(key);
             }
-            let rows = bytes[..chunk.len()].iter().map(|k| (table, k.get::<T::Key>(), size_of::<RowOf<T>>()));
+            let rows = bytes[..chunk.len()].iter().map(|k| (table, k.get::<T::Key>(), row));
             let along = std::mem::take(&mut along).iter();
             self.tx.prefetch_raw(along.map(|(table, key, len, row)| (*table, key.first(*len), *row)).chain(rows));
-        }
-    }
-
-    #[inline]
-    fn prefetch_along<T: TableDef>(&mut self, key: &T::Key) {
-        if self.store.prefetch {
-            let row = (self.table::<T>(), KeyBytes::of(key), T::Key::LEN, size_of::<RowOf<T>>());
-            // A hint: what is too much is left out.
-            let _ = self.along.try_push(row);
-        }
-    }
-
-    #[inline]
-    fn prefetch_insert<T: TableDef>(&mut self, key: &T::Key) {
-        if self.store.prefetch {
-            let table = self.table::<T>();
-            self.tx.prefetch_insert_raw(&table, KeyBytes::of(key).get::<T::Key>());
         }
     }
 }

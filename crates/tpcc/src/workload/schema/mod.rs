@@ -7,6 +7,7 @@
 //! in the row.
 
 pub(crate) mod keys;
+pub(crate) mod parts;
 pub(crate) mod rows;
 pub(crate) mod tables;
 pub(crate) mod text;

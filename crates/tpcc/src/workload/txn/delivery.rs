@@ -11,6 +11,7 @@ use super::{Failure, Overflow, Scratch, StepOrder, TxnResult, Verdict};
 use crate::workload::generate::input::DeliveryInput;
 use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{CustomerKey, NewOrderKey, OrderKey, OrderLineKey};
+use crate::workload::schema::parts::CustomerUnseen;
 use crate::workload::schema::tables::{Customer, NewOrder, Order, OrderLine};
 
 /// Most districts that a warehouse has.
@@ -50,7 +51,7 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
             for order in &orders {
                 customers.push(mark(ops, input, *order)?);
             }
-            ops.prefetch::<Customer>(&customers);
+            ops.prefetch_part::<CustomerUnseen>(&customers);
             let mut sums = [0; MAX_DISTRICTS];
             for (order, sum) in orders.iter().zip(&mut sums) {
                 *sum = date_lines(ops, input, *order)?;
@@ -133,7 +134,7 @@ pub(crate) fn date_line<O: RowOps>(
 
 /// Adds the sum to C_BALANCE and counts the delivery.
 pub(crate) fn credit<O: RowOps>(ops: &mut O, customer: CustomerKey, sum: i64) -> Result<(), Failure<O::Error>> {
-    ops.update_row::<Customer, _>(&customer, |hot, _| {
+    ops.update_row_part::<CustomerUnseen, _>(&customer, |hot, _| {
         hot.balance.set(hot.balance.get().checked_add(sum).ok_or(Overflow("C_BALANCE"))?);
         hot.delivery_cnt.set(hot.delivery_cnt.get().checked_add(1).ok_or(Overflow("C_DELIVERY_CNT"))?);
         Ok(())

@@ -16,6 +16,7 @@ use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{
     CustomerKey, DistrictKey, ItemKey, NewOrderKey, OrderKey, OrderLineKey, StockKey, WarehouseKey,
 };
+use crate::workload::schema::parts::{CustomerTerms, DistrictTax, WarehouseTax};
 use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, StockHot, When};
 use crate::workload::schema::tables::{Customer, District, Item, NewOrder, Order, OrderLine, Stock, Warehouse};
 use crate::workload::schema::text::Text;
@@ -151,7 +152,7 @@ pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
     ops.prefetch_insert::<NewOrder>(&NewOrderKey { w, d, o: 0 });
     ops.prefetch_insert::<Order>(&OrderKey { w, d, o: 0 });
     ops.prefetch_insert::<OrderLine>(&OrderLineKey { w, d, o: 0, number: 0 });
-    ops.prefetch_along::<Customer>(&order.customer);
+    ops.prefetch_along::<CustomerTerms>(&order.customer);
 }
 
 /// Announces the items and stock rows of lines; returns the lines' numbers in the order of their stock rows, in which
@@ -177,8 +178,9 @@ pub(super) fn warehouse<O: Ops>(
     out: &mut NewOrderOutput,
 ) -> Result<(), Failure<O::Error>> {
     let key = WarehouseKey { w: order.customer.w };
-    out.w_tax =
-        ops.read::<Warehouse, _>(&key, |row| row.cold.tax.get())?.ok_or_else(|| Failure::missing::<Warehouse>(&key))?;
+    out.w_tax = ops
+        .read_part::<WarehouseTax, _>(&key, |part| part.tax.get())?
+        .ok_or_else(|| Failure::missing::<Warehouse>(&key))?;
     Ok(())
 }
 
@@ -188,7 +190,7 @@ pub(super) fn district<O: Ops>(
     out: &mut NewOrderOutput,
 ) -> Result<(), Failure<O::Error>> {
     let key = DistrictKey { w: order.customer.w, d: order.customer.d };
-    let taken = ops.update::<District, _>(&key, |hot, cold| {
+    let taken = ops.update_part::<DistrictTax, _>(&key, |hot, cold| {
         let o_id = hot.next_o_id.get();
         hot.next_o_id = U32::new(o_id.checked_add(1).ok_or(Overflow("D_NEXT_O_ID"))?);
         Ok((o_id, cold.tax.get()))
@@ -204,10 +206,10 @@ pub(super) fn customer<O: Ops>(
     out: &mut NewOrderOutput,
 ) -> Result<(), Failure<O::Error>> {
     let key = order.customer;
-    ops.read::<Customer, _>(&key, |row| {
-        out.discount = row.cold.discount.get();
-        out.last = row.cold.last;
-        out.credit = row.cold.credit;
+    ops.read_part::<CustomerTerms, _>(&key, |terms| {
+        out.discount = terms.discount.get();
+        out.last = terms.last;
+        out.credit = terms.credit;
     })?
     .ok_or_else(|| Failure::missing::<Customer>(&key))
 }

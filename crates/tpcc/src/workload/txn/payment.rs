@@ -13,6 +13,7 @@ use crate::workload::generate::input::PaymentInput;
 use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::Row;
 use crate::workload::schema::keys::{CustomerKey, DistrictKey, WarehouseKey};
+use crate::workload::schema::parts::CustomerCard;
 use crate::workload::schema::rows::{Address, BAD_CREDIT, CustomerCold, CustomerHot, HistoryCold, When};
 use crate::workload::schema::tables::{Customer, District, History, Warehouse};
 use crate::workload::schema::text::Text;
@@ -155,7 +156,7 @@ pub(crate) fn payer<O: RowOps>(
     data: &mut CustomerData,
 ) -> Result<Payer, Failure<O::Error>> {
     let payer = ops
-        .update_row::<Customer, _>(&key, |hot, cold| {
+        .update_row_part::<CustomerCard, _>(&key, |hot, cold| {
             pay(hot, input.amount)?;
             Ok(Payer {
                 key,

@@ -9,6 +9,7 @@ use super::{Failure, Scratch, TxnResult, Verdict};
 use crate::workload::generate::input::StockLevelInput;
 use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{DistrictKey, OrderLineKey, StockKey};
+use crate::workload::schema::parts::StockQuantity;
 use crate::workload::schema::tables::{District, OrderLine, Stock};
 
 /// What the terminal shows.
@@ -83,10 +84,10 @@ pub(crate) fn low_items<O: RowOps>(
 ) -> Result<(), Failure<O::Error>> {
     for group in items.chunks(GROUP) {
         let keys: ArrayVec<StockKey, GROUP> = group.iter().map(|&i| StockKey { w: input.w, i }).collect();
-        ops.announce::<Stock>(&keys);
+        ops.announce_part::<StockQuantity>(&keys);
         for key in &keys {
             let quantity = ops
-                .row::<Stock, _>(key, |row| row.hot.quantity.get())?
+                .row_part::<StockQuantity, _>(key, |part| part.quantity.get())?
                 .ok_or_else(|| Failure::missing::<Stock>(key))?;
             if quantity < input.threshold {
                 low(key.i);

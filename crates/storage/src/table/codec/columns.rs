@@ -1,0 +1,236 @@
+//! Some columns of a row, as a type of their own: what a statement needs where it does not need all of them.
+
+use std::ops::Range;
+
+use super::Row;
+
+/// Some columns of the rows of type `V`, which lie at the same place in the encoding of each. [`columns!`](crate::columns)
+/// makes a struct such columns in one line, checked against the row's fields; for a row with a codec of your own,
+/// implement this beside it.
+///
+/// [`Transaction::get_columns`](crate::Transaction::get_columns) and
+/// [`Transaction::update_columns`](crate::Transaction::update_columns) take them.
+pub trait Columns<V: Row>: Sized {
+    /// The bytes of the row's encoding that hold them, and perhaps others between them. Wrong ones read and write wrong
+    /// columns: this is part of the row's codec.
+    const RANGE: Range<usize>;
+    /// Reads them from the bytes of [`Columns::RANGE`]; `None` if that is not what these bytes are.
+    fn decode(bytes: &[u8]) -> Option<Self>;
+    /// Writes them over `bytes`, which are those of [`Columns::RANGE`] and keep their number. What lies between them
+    /// stays as it is.
+    fn encode(&self, bytes: &mut Vec<u8>);
+}
+
+/// The fields of a record, for [`columns!`](crate::columns).
+pub trait Fields {
+    /// Name of each field, and its size if that is always the same.
+    const FIELDS: &'static [(&'static str, Option<usize>)];
+}
+
+/// Where a field lies in the encoding of every record.
+///
+/// # Panics
+/// If a field before it has no fixed size, or itself has none, or there is none of this name. In a constant, so that it
+/// does not compile.
+pub const fn place_of(fields: &[(&str, Option<usize>)], name: &str) -> Range<usize> {
+    let (mut at, mut i) = (0, 0);
+    while i < fields.len() {
+        let size = match fields[i].1 {
+            Some(size) => size,
+            None => panic!("columns lie at a fixed place: they and all fields before them have a fixed size"),
+        };
+        if is_same(fields[i].0, name) {
+            return at..at + size;
+        }
+        at += size;
+        i += 1;
+    }
+    panic!("no field of the record has this name")
+}
+
+/// The smallest range that holds all these fields.
+///
+/// # Panics
+/// As [`place_of`].
+pub const fn span_of(fields: &[(&str, Option<usize>)], names: &[&str]) -> Range<usize> {
+    let mut span = place_of(fields, names[0]);
+    let mut i = 1;
+    while i < names.len() {
+        let place = place_of(fields, names[i]);
+        if place.start < span.start {
+            span.start = place.start;
+        }
+        if place.end > span.end {
+            span.end = place.end;
+        }
+        i += 1;
+    }
+    span
+}
+
+const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut i = 0;
+    while i < a.len() && i < b.len() && a[i] == b[i] {
+        i += 1;
+    }
+    i == a.len() && i == b.len()
+}
+
+/// Writes one column over its place.
+pub fn put_column<T: Row>(column: &T, place: Range<usize>, bytes: &mut Vec<u8>) {
+    let end = bytes.len();
+    column.encode(bytes);
+    debug_assert_eq!(bytes.len() - end, place.len(), "the size that the codec {} promises", T::CODEC);
+    bytes.copy_within(end.., place.start);
+    bytes.truncate(end);
+}
+
+/// Reads one column from its place.
+pub fn take_column<T: Row>(bytes: &[u8], place: Range<usize>) -> Option<T> {
+    T::decode(bytes.get(place)?)
+}
+
+/// Defines a struct that is some columns of a [`record!`](crate::record) row: for statements that need no others, and then
+/// neither read nor copy the rest of the row.
+///
+/// The columns are named as the record's fields, and have their types. They and all fields before them must have a fixed
+/// size (integers, `bool`, arrays, options and tuples of such; not `String` and `Vec`): put these first in a record.
+/// Anything else does not compile.
+///
+/// ```
+/// use storage::{Database, Options, Table, columns, record};
+///
+/// record! {
+///     pub struct Account: Row("account", 1) {
+///         pub cents: i64,
+///         pub opened: u32,
+///         pub closed: bool,
+///         pub owner: String,
+///     }
+/// }
+/// columns! {
+///     /// What a transfer looks at.
+///     pub struct Balance of Account { pub cents: i64, pub closed: bool }
+/// }
+///
+/// const ACCOUNTS: Table<u64, Account> = Table::new("accounts");
+/// # let directory = std::env::temp_dir().join(format!("lockstep-columns-{}", std::process::id()));
+/// let db = Database::open(&directory, Options::new())?;
+/// db.transact(|tx| {
+///     tx.put(&ACCOUNTS, &7, &Account { cents: 500, opened: 2024, closed: false, owner: "Ada".into() })?;
+///     tx.update_columns(&ACCOUNTS, &7, |account: &mut Balance| account.cents -= 120)
+/// })?;
+/// let left: Option<Balance> = db.begin()?.get_columns(&ACCOUNTS, &7)?;
+/// assert_eq!(left.map(|account| account.cents), Some(380));
+/// # drop(db); std::fs::remove_dir_all(directory)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A column that may lie elsewhere in each row is refused:
+///
+/// ```compile_fail
+/// storage::record! { pub struct Entry: Row("entry", 1) { pub text: String, pub count: u32 } }
+/// storage::columns! { pub struct Count of Entry { pub count: u32 } }
+/// const _: std::ops::Range<usize> = <Count as storage::Columns<Entry>>::RANGE;
+/// ```
+#[macro_export]
+macro_rules! columns {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident of $row:ty {
+        $($(#[$field_meta:meta])* $field_vis:vis $field:ident: $of:ty),+ $(,)?
+    }) => {
+        $(#[$meta])*
+        $vis struct $name {
+            $($(#[$field_meta])* $field_vis $field: $of),+
+        }
+
+        impl $crate::Columns<$row> for $name {
+            const RANGE: ::core::ops::Range<usize> = $crate::record_parts::span_of(
+                <$row as $crate::record_parts::Fields>::FIELDS,
+                &[$(::core::stringify!($field)),+],
+            );
+            fn decode(bytes: &[u8]) -> ::core::option::Option<Self> {
+                ::core::option::Option::Some($name {
+                    $($field: $crate::record_parts::take_column(bytes, const {
+                        let place = $crate::record_parts::place_of(
+                            <$row as $crate::record_parts::Fields>::FIELDS,
+                            ::core::stringify!($field),
+                        );
+                        let from = <$name as $crate::Columns<$row>>::RANGE.start;
+                        place.start - from..place.end - from
+                    })?),+
+                })
+            }
+            fn encode(&self, bytes: &mut ::std::vec::Vec<u8>) {
+                $($crate::record_parts::put_column(&self.$field, const {
+                    let place = $crate::record_parts::place_of(
+                        <$row as $crate::record_parts::Fields>::FIELDS,
+                        ::core::stringify!($field),
+                    );
+                    let from = <$name as $crate::Columns<$row>>::RANGE.start;
+                    place.start - from..place.end - from
+                }, bytes);)+
+            }
+        }
+
+        // The columns have the types of the record's fields, and lie at a fixed place.
+        const _: fn(&$row) = |row| {
+            $(let _: &$of = &row.$field;)+
+        };
+        const _: ::core::ops::Range<usize> = <$name as $crate::Columns<$row>>::RANGE;
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    crate::record! {
+        #[derive(Clone, Debug, PartialEq)]
+        struct Wide: Row("wide", 1) {
+            a: u16,
+            b: [u8; 3],
+            c: Option<u32>,
+            d: i64,
+            text: String,
+        }
+    }
+    crate::columns! {
+        #[derive(Clone, Debug, PartialEq)]
+        struct Outer of Wide { d: i64, b: [u8; 3] }
+    }
+    crate::columns! {
+        #[derive(Clone, Debug, PartialEq)]
+        struct First of Wide { a: u16 }
+    }
+
+    fn wide() -> Wide {
+        Wide { a: 0x0102, b: [3, 4, 5], c: Some(6), d: -7, text: "eight".into() }
+    }
+
+    fn encoded(row: &Wide) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        row.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn columns_lie_where_the_record_has_them() {
+        let bytes = encoded(&wide());
+        assert_eq!(First::RANGE, 0..2);
+        assert_eq!(First::decode(&bytes[First::RANGE]), Some(First { a: 0x0102 }));
+        assert_eq!(Outer::RANGE.start, 2);
+        assert_eq!(Outer::decode(&bytes[Outer::RANGE]), Some(Outer { d: -7, b: [3, 4, 5] }));
+        assert_eq!(Outer::decode(&bytes[..3]), None, "too few bytes are no columns");
+    }
+
+    #[test]
+    fn what_lies_between_columns_stays() {
+        let mut bytes = encoded(&wide());
+        let mut part = bytes[Outer::RANGE].to_vec();
+        Outer { d: 70, b: [9; 3] }.encode(&mut part);
+        assert_eq!(part.len(), Outer::RANGE.len());
+        bytes[Outer::RANGE].copy_from_slice(&part);
+        assert_eq!(Wide::decode(&bytes), Some(Wide { b: [9; 3], d: 70, ..wide() }));
+    }
+}

@@ -1,0 +1,41 @@
+//! Which parts of a row a statement copies: ranges of bytes of its encoding. What lies elsewhere in the row is neither
+//! read nor logged, so the lines of memory that it fills stay where they are.
+
+use std::ops::Range;
+
+use crate::page::PageRef;
+
+/// All of a row.
+pub(crate) const WHOLE: &[Range<usize>] = &[0..usize::MAX];
+
+/// Nothing of a row: to lock it, or to mark it deleted.
+pub(crate) const NOTHING: &[Range<usize>] = &[];
+
+/// Appends these parts of a value, given by its place and length, to `out`, one behind the other. One that ends at `usize::MAX` reaches to the
+/// end of the row. A row that ends before a part does has neither this part nor those behind it. False if the
+/// place, which may be torn, leads out of the page.
+#[inline]
+#[must_use]
+pub(super) fn append_columns(
+    page: PageRef<'_>,
+    (value_at, value_len): (usize, usize),
+    columns: &[Range<usize>],
+    out: &mut Vec<u8>,
+) -> bool {
+    for part in columns {
+        let to = if part.end == usize::MAX { value_len } else { part.end };
+        if part.start > to || to > value_len {
+            break;
+        }
+        if !page.append_to(value_at + part.start, to - part.start, out) {
+            return false;
+        }
+    }
+    true
+}
+
+/// The part that a statement changes: the first. The others it is shown.
+#[inline]
+pub(crate) fn changed(columns: &[Range<usize>]) -> Range<usize> {
+    columns.first().map_or(0..0, |part| part.start..part.end.max(part.start))
+}
