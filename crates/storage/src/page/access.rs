@@ -99,25 +99,24 @@ impl<'a> PageRef<'a> {
             let probe = u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() });
             std::hint::select_unpredictable(probe < head, next, from)
         };
-        while len > 31 {
+        while len > 15 {
             let half = len - len / 2;
             from = step(from, half);
             len -= half;
         }
-        // Five steps for any number up to 31.
-        from = step(from, 16);
+        // Four steps for any number up to 15.
         from = step(from, 8);
         from = step(from, 4);
         from = step(from, 2);
         step(from, 1)
     }
 
-    /// The sixteen words at `at`, which begins a cache line. They may be of different moments.
+    /// The eight words at `at`, half of a cache line. They may be of different moments.
     #[inline]
-    pub(crate) fn line(self, at: usize) -> [u32; 16] {
-        assert!(at + 64 <= PAGE_SIZE && at.is_multiple_of(64));
+    pub(crate) fn half_line(self, at: usize) -> [u32; 8] {
+        assert!(at + 32 <= PAGE_SIZE && at.is_multiple_of(32));
         // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
-        unsafe { self.base.add(at).cast::<[u32; 16]>().read() }
+        unsafe { self.base.add(at).cast::<[u32; 8]>().read() }
     }
 
     /// The little-endian 64-bit value at `at`, a multiple of 8.

@@ -138,6 +138,10 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if !fit || u16_at(bytes, FLAGS) >> 2 != 0 {
         return Err(Flaw::Fences);
     }
+    // A prefix of this length is searched for in the search line, not in the fence.
+    if leaf && prefix <= LEAD_BYTES && low.is_some_and(|low| bytes[LEAD..LEAD + prefix] != low[..prefix]) {
+        return Err(Flaw::Fences);
+    }
     let (low_len, high_len) = (low.map_or(0, <[u8]>::len), high.map_or(0, <[u8]>::len));
     let mut used = low_len + high_len;
     let mut taken = Taken::new();
@@ -199,9 +203,9 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if ghosts != u16_at(bytes, GHOSTS) {
         return Err(Flaw::Ghosts);
     }
-    let step = count / (HINT_COUNT + 1);
-    if count >= HINTS_FROM {
-        let wrong = |i: &usize| u32_at(bytes, HINTS + 4 * i) != u32_at(bytes, SLOTS + (i + 1) * step * SLOT);
+    if count > 0 {
+        let head = |i: usize| u32_at(bytes, SLOTS + i * SLOT);
+        let wrong = |i: &usize| u32_at(bytes, HINTS + 4 * i) != head(hint_slot(i + 1, count));
         if let Some(i) = (0..HINT_COUNT).find(wrong) {
             return Err(Flaw::Hint(i));
         }

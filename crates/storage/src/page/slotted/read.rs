@@ -140,16 +140,14 @@ impl<'a> PageRef<'a> {
         self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
     }
 
-    /// The slots between which a head can lie, by the hints.
+    /// The slots between which the first that is not below a head lies, by the hints: not below `from`, at most `to`.
     #[inline]
     pub(super) fn segment(self, head: u32, count: usize) -> (usize, usize) {
-        if count < HINTS_FROM {
-            return (0, count);
-        }
-        let (below, upto) = hints::ranks(self, head);
-        let step = count / (HINT_COUNT + 1);
-        let to = if upto == HINT_COUNT { count } else { ((upto + 1) * step).min(count) };
-        (below * step, to)
+        let below = hints::below(self, head);
+        let to = if below == HINT_COUNT { count } else { hint_slot(below + 1, count) };
+        // The slot of a hint that is below the head is below it as well.
+        let from = hint_slot(below, count) + usize::from(below > 0);
+        (from.min(to), to)
     }
 
     /// Prefetches the lines of the slots `from..to` together: a search looks at them one after the other, where each
@@ -304,8 +302,8 @@ impl<'a> PageRef<'a> {
     #[must_use]
     pub(crate) fn append_key(self, i: usize, out: &mut Vec<u8>) -> bool {
         let slot = self.slot(i);
-        let prefix = usize::from(self.u16(PREFIX_LEN));
-        self.append_to(usize::from(self.u16(LOW_OFFSET)), prefix, out)
+        let prefix = self.prefix_len();
+        self.append_to(self.prefix_at(prefix), prefix, out)
             && self.append_to(slot.offset + RECORD_HEAD, slot.key_len, out)
     }
 
@@ -375,7 +373,13 @@ impl<'a> PageRef<'a> {
     /// Whether `lead`, of the prefix's length, is the prefix.
     #[inline]
     pub(super) fn has_prefix(self, lead: &[u8]) -> bool {
-        self.has_bytes(usize::from(self.u16(LOW_OFFSET)), lead)
+        self.has_bytes(self.prefix_at(lead.len()), lead)
+    }
+
+    /// Where the prefix, of this length, lies: a leaf has a short one in its search line, other pages in the low fence.
+    #[inline]
+    fn prefix_at(self, len: usize) -> usize {
+        if len <= LEAD_BYTES && self.is_leaf() { LEAD } else { usize::from(self.u16(LOW_OFFSET)) }
     }
 
     /// Whether slot `i` has this very key.
