@@ -14,20 +14,21 @@ use storage::{Database, Rule, Structure};
 
 const PAGE: usize = 8192;
 /// Fields of a page, see `FORMAT.md`; a fence's length lies behind its offset.
-const HEAP_FREE: usize = 20;
-const GHOSTS: usize = 22;
-const LOW: usize = 24;
-const HIGH: usize = 28;
-const RIGHT: usize = 32;
-const KIND: usize = 64;
-const COUNT: usize = 66;
-const INDEX: usize = 68;
-const PREFIX: usize = 72;
-const HINTS: usize = 96;
-const SLOTS: usize = 128;
+const LSN: usize = 64;
+const HEAP_FREE: usize = 80;
+const GHOSTS: usize = 82;
+const LOW: usize = 84;
+const HIGH: usize = 88;
+const RIGHT: usize = 72;
+const KIND: usize = 8;
+const COUNT: usize = 10;
+const INDEX: usize = 12;
+const PREFIX: usize = 16;
+const HINTS: usize = 32;
+const SLOTS: usize = 96;
 /// Fields of the allocator's page.
-const SPACE_END: usize = 96;
-const SPACE_FREE: usize = 100;
+const SPACE_END: usize = 32;
+const SPACE_FREE: usize = 36;
 const FREE: u8 = 0;
 const LEAF: u8 = 1;
 const INNER: u8 = 2;
@@ -336,7 +337,7 @@ fn an_entry_without_its_row() {
 fn a_page_from_the_future() {
     let result = found(|pages| {
         let page = pages.find(LEAF, BY_NUMBER, |_, _| true);
-        pages.put(page, 8, &(1u64 << 50).to_le_bytes());
+        pages.put(page, LSN, &(1u64 << 50).to_le_bytes());
         // Refused as soon as it is read; the rule on LSNs remains for pages that changed in memory.
         (page, Rule::Readable)
     });

@@ -179,7 +179,7 @@ fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Opt
     let mut page = rng.bytes(forge::PAGE);
     page[4..8].copy_from_slice(&number.to_le_bytes());
     // More and more of the fields that are read first are right.
-    let right = [8, 16, 64, 96, 128][rng.index(5)];
+    let right = [8, 16, 32, 64, 96][rng.index(5)];
     page[8..right].copy_from_slice(&old[8..right]);
     forge::seal(&mut page);
     put_page(disk, number, &page);

@@ -438,7 +438,6 @@ impl<'p> Hint<'p> {
         }
         let frame = pool.get(id)?;
         frame.prefetch_search();
-        frame.bytes().prefetch_prefix();
         Some(Hint { by_shortcut: true, ..Hint::new(frame, id) })
     }
 
@@ -446,7 +445,11 @@ impl<'p> Hint<'p> {
     #[inline]
     fn narrow(&mut self, key: &[u8]) {
         self.version = self.frame.latch_version();
-        self.narrowed = self.frame.bytes().narrow(key);
+        let page = self.frame.bytes();
+        self.narrowed = page.narrow(key);
+        if self.by_shortcut {
+            page.prefetch_prefix();
+        }
     }
 
     /// The key's place, if this is a leaf of its tree and has not changed; its row is prefetched.

@@ -111,10 +111,10 @@ impl<'a> PageRef<'a> {
         step(from, 1)
     }
 
-    /// The eight words at `at`, half of a cache line. They may be of different moments.
+    /// The eight words at `at`, a multiple of 4. They may be of different moments.
     #[inline]
-    pub(crate) fn half_line(self, at: usize) -> [u32; 8] {
-        assert!(at + 32 <= PAGE_SIZE && at.is_multiple_of(32));
+    pub(crate) fn words(self, at: usize) -> [u32; 8] {
+        assert!(at + 32 <= PAGE_SIZE && at.is_multiple_of(4));
         // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
         unsafe { self.base.add(at).cast::<[u32; 8]>().read() }
     }

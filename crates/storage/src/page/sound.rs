@@ -138,7 +138,7 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if !fit || u16_at(bytes, FLAGS) >> 2 != 0 {
         return Err(Flaw::Fences);
     }
-    // A prefix of this length is searched for in the search line, not in the fence.
+    // A search compares a prefix of this length here, not in the fence.
     if leaf && prefix <= LEAD_BYTES && low.is_some_and(|low| bytes[LEAD..LEAD + prefix] != low[..prefix]) {
         return Err(Flaw::Fences);
     }
@@ -239,6 +239,22 @@ mod tests {
         page.as_bytes_mut()[SLOTS + 4..SLOTS + 6].copy_from_slice(&moved.to_le_bytes());
         page.as_bytes_mut()[usize::from(moved) + RECORD_HEAD..][..20].fill(9);
         assert_eq!(flaw(page.as_bytes(), id), Some(Flaw::Overlap));
+    }
+
+    /// Searches compare a short prefix with what the header has of it.
+    #[test]
+    fn a_prefix_that_is_not_the_fences_is_noticed() {
+        let id = PageId(7);
+        for (low, high, level, noticed) in
+            [("ab", "ac", 0, true), ("ab", "ac", 1, false), ("123456789", "12345678a", 0, true)]
+        {
+            let mut page = PageBytes::boxed();
+            let (low, high) = (Some(low.as_bytes()), Some(high.as_bytes()));
+            PageMut::of(&mut page).format(&Format { id, index: IndexId(1), level, low, high, right: id, upper: id });
+            assert_eq!(flaw(page.as_bytes(), id), None);
+            page.as_bytes_mut()[LEAD] ^= 1;
+            assert_eq!(flaw(page.as_bytes(), id), noticed.then_some(Flaw::Fences), "level {level}");
+        }
     }
 
     #[test]

@@ -15,18 +15,18 @@ pub(crate) const PAGE: usize = PAGE_SIZE;
 const PAYLOAD: u64 = LOG_FILE - LOG_HEADER;
 /// Where a page has its heap's begin, its fences (offset, then length), its right neighbour, its kind, its number of
 /// slots and its last child.
-const HEAP_START: usize = 18;
-const FENCES: [usize; 2] = [24, 28];
-pub(crate) const RIGHT: usize = 32;
-const KIND: usize = 64;
-pub(crate) const COUNT: usize = 66;
-pub(crate) const UPPER: usize = 80;
+const HEAP_START: usize = 78;
+const FENCES: [usize; 2] = [84, 88];
+pub(crate) const RIGHT: usize = 72;
+const KIND: usize = 8;
+pub(crate) const COUNT: usize = 10;
+pub(crate) const UPPER: usize = 24;
 /// Where slots begin, and how long they are.
-pub(crate) const SLOTS: usize = 128;
+pub(crate) const SLOTS: usize = 96;
 pub(crate) const SLOT: usize = 12;
 /// Where the allocator's page has the first page never used and the first free page.
-const SPACE_END: usize = 96;
-pub(crate) const SPACE_FREE: usize = 100;
+const SPACE_END: usize = 32;
+pub(crate) const SPACE_FREE: usize = 36;
 
 /// CRC-32C.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
@@ -94,26 +94,26 @@ pub(crate) fn pages_of(image: &Image, kind: u8) -> Vec<u32> {
 
 /// Fields of the header that determine a page's meaning: offset, size.
 const FIELDS: [(usize, usize); 20] = [
-    (8, 8),
-    (16, 2),
-    (HEAP_START, 2),
-    (20, 2),
-    (22, 2),
-    (24, 2),
-    (26, 2),
-    (28, 2),
-    (30, 2),
-    (RIGHT, 4),
-    (36, 4),
-    (40, 2),
-    (42, 2),
     (KIND, 1),
-    (65, 1),
+    (9, 1),
     (COUNT, 2),
-    (68, 4),
-    (72, 2),
-    (74, 2),
+    (12, 4),
+    (16, 2),
+    (18, 2),
     (UPPER, 4),
+    (60, 4),
+    (64, 8),
+    (RIGHT, 4),
+    (76, 2),
+    (HEAP_START, 2),
+    (80, 2),
+    (82, 2),
+    (84, 2),
+    (86, 2),
+    (88, 2),
+    (90, 2),
+    (92, 2),
+    (94, 2),
 ];
 
 /// Changes a page's header; returns what was changed.
@@ -130,7 +130,7 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
         }
         // Shared bytes, the prefix or last child, hints, the allocator's fields.
         2 => {
-            let at = 76 + 4 * rng.index(13);
+            let at = 20 + 4 * rng.index(10);
             let number = nasty(rng, u64::from(u32_at(page, at)), 4);
             put(page, at, number, 4);
             format!("word {at} = {number}")

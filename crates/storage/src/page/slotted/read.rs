@@ -376,7 +376,7 @@ impl<'a> PageRef<'a> {
         self.has_bytes(self.prefix_at(lead.len()), lead)
     }
 
-    /// Where the prefix, of this length, lies: a leaf has a short one in its search line, other pages in the low fence.
+    /// Where the prefix, of this length, lies: a leaf has a short one in its header, other pages have it in the low fence.
     #[inline]
     fn prefix_at(self, len: usize) -> usize {
         if len <= LEAD_BYTES && self.is_leaf() { LEAD } else { usize::from(self.u16(LOW_OFFSET)) }
@@ -410,10 +410,12 @@ impl<'a> PageRef<'a> {
         self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
     }
 
-    /// Asks the processor for what [`PageRef::shares_prefix`] will look at, which lies at the page's end.
+    /// Asks the processor for what [`PageRef::shares_prefix`] will look at beyond the header.
     #[inline]
     pub(crate) fn prefetch_prefix(self) {
-        self.prefetch(PAGE_SIZE - 1);
+        if self.prefix_len() > LEAD_BYTES {
+            self.prefetch(usize::from(self.u16(LOW_OFFSET)));
+        }
     }
 
     /// Whether `key` may lie here.
