@@ -471,8 +471,7 @@ impl<'p> Hint<'p> {
             return None;
         }
         let slot = page.slot(position);
-        let end = slot.value_at() + slot.value_len.min(*row_bytes);
-        (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
+        page.prefetch_bytes(slot.offset, slot.value_at() - slot.offset + slot.value_len.min(*row_bytes));
         if !frame.is_still(version) {
             return None;
         }

@@ -154,12 +154,8 @@ impl<'a> PageRef<'a> {
     /// determines the next.
     #[inline]
     pub(super) fn prefetch_slots(self, from: usize, to: usize) {
-        let mut at = SLOTS + from * SLOT;
-        let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
-        while at <= end {
-            self.prefetch(at);
-            at += 64;
-        }
+        // The slot at `to` may be the one that is found.
+        self.prefetch_bytes(SLOTS + from * SLOT, (to + 1 - from) * SLOT);
     }
 
     /// Asks the processor for the record of slot `i`, if there is such a slot.
@@ -169,12 +165,7 @@ impl<'a> PageRef<'a> {
             return;
         }
         let slot = self.slot(i);
-        let end = (slot.offset + slot.record_len()).min(PAGE_SIZE);
-        let mut at = slot.offset & !63;
-        while at < end {
-            self.prefetch(at);
-            at += 64;
-        }
+        self.prefetch_bytes(slot.offset, slot.record_len());
     }
 
     /// Asks the processor for what an insert at slot `i` will write: the end of the slots and of the heap.
