@@ -254,16 +254,19 @@ impl<'a> PageRef<'a> {
         head: u32,
         rest: &[u8],
     ) -> (usize, bool) {
-        match self.compare_rest(from, rest) {
-            Ordering::Equal => return (from, true),
-            Ordering::Greater => return (from, false),
-            Ordering::Less => from += 1,
+        let order = |i: usize| if self.head(i) != head { Ordering::Greater } else { self.compare_rest(i, rest) };
+        // Most runs of equal heads are short: steps that double end near the first slot, in few cache lines.
+        let (mut to, mut ahead) = (count, 0);
+        while from + ahead < to {
+            match order(from + ahead) {
+                Ordering::Less => (from, ahead) = (from + ahead + 1, 2 * ahead + 1),
+                Ordering::Greater => to = from + ahead,
+                Ordering::Equal => return (from + ahead, true),
+            }
         }
-        let mut to = count;
         while from < to {
             let middle = (from + to) / 2;
-            let order = if self.head(middle) != head { Ordering::Greater } else { self.compare_rest(middle, rest) };
-            match order {
+            match order(middle) {
                 Ordering::Less => from = middle + 1,
                 Ordering::Greater => to = middle,
                 Ordering::Equal => return (middle, true),
