@@ -141,7 +141,7 @@
 //! # Format
 //!
 //! `control`, `pages.0`, `log.N`, `lock` while open, and `copying` in a copy that is not finished. Every file carries a
-//! format number, now 2; a build reads exactly one, and says so in an error when it meets another. There are no
+//! format number, now 3; a build reads exactly one, and says so in an error when it meets another. There are no
 //! migrations yet. All numbers are little-endian, so files may move between machines.
 //!
 //! # What is not promised

@@ -13,7 +13,22 @@ use storage::disk::{Disk, MemDisk, OpenMode};
 use storage::{Database, Rule, Structure};
 
 const PAGE: usize = 8192;
-const SLOTS: usize = 128;
+/// Fields of a page, see `FORMAT.md`; a fence's length lies behind its offset.
+const LSN: usize = 64;
+const HEAP_FREE: usize = 80;
+const GHOSTS: usize = 82;
+const LOW: usize = 84;
+const HIGH: usize = 88;
+const RIGHT: usize = 72;
+const KIND: usize = 8;
+const COUNT: usize = 10;
+const INDEX: usize = 12;
+const PREFIX: usize = 16;
+const HINTS: usize = 32;
+const SLOTS: usize = 96;
+/// Fields of the allocator's page.
+const SPACE_END: usize = 32;
+const SPACE_FREE: usize = 36;
 const FREE: u8 = 0;
 const LEAF: u8 = 1;
 const INNER: u8 = 2;
@@ -93,11 +108,11 @@ impl Pages<'_> {
 
     /// The first page of a kind (and, unless free, of an index) for which `fits` holds.
     fn find(&mut self, kind: u8, index: u32, fits: impl Fn(&mut Self, u32) -> bool) -> u32 {
-        let end = self.u32(1, 64);
+        let end = self.u32(1, SPACE_END);
         (3..end)
             .find(|n| {
-                let is_kind = self.page(*n)[16] == kind && self.u32(*n, 4) == *n;
-                is_kind && (kind == FREE || self.u32(*n, 20) == index) && fits(self, *n)
+                let is_kind = self.page(*n)[KIND] == kind && self.u32(*n, 4) == *n;
+                is_kind && (kind == FREE || self.u32(*n, INDEX) == index) && fits(self, *n)
             })
             .expect("the database has such a page")
     }
@@ -121,7 +136,7 @@ fn only(result: &Structure, rule: Rule) {
 }
 
 fn many_rows(pages: &mut Pages<'_>, n: u32) -> bool {
-    pages.u16(n, 24) >= 40
+    pages.u16(n, COUNT) >= 40
 }
 
 #[test]
@@ -164,8 +179,8 @@ fn a_page_in_the_place_of_another() {
 fn a_layout_that_does_not_add_up() {
     found(|pages| {
         let page = pages.find(LEAF, BY_NUMBER, many_rows);
-        let free = pages.u16(page, 28) + 1;
-        pages.put(page, 28, &free.to_le_bytes());
+        let free = pages.u16(page, HEAP_FREE) + 1;
+        pages.put(page, HEAP_FREE, &free.to_le_bytes());
         (page, Rule::Layout)
     });
 }
@@ -184,8 +199,8 @@ fn keys_out_of_order() {
 fn a_hint_that_is_no_slots_head() {
     found(|pages| {
         let page = pages.find(LEAF, BY_NUMBER, many_rows);
-        let hint = pages.u32(page, 64 + 12) ^ 1;
-        pages.put(page, 64 + 12, &hint.to_le_bytes());
+        let hint = pages.u32(page, HINTS + 12) ^ 1;
+        pages.put(page, HINTS + 12, &hint.to_le_bytes());
         (page, Rule::HintKeys)
     });
 }
@@ -193,9 +208,9 @@ fn a_hint_that_is_no_slots_head() {
 #[test]
 fn a_fence_that_is_not_the_parents_separator() {
     let result = found(|pages| {
-        let has_high = |pages: &mut Pages<'_>, n: u32| pages.u16(n, 38) > 0;
+        let has_high = |pages: &mut Pages<'_>, n: u32| pages.u16(n, HIGH + 2) > 0;
         let page = pages.find(LEAF, ROWS_BY_KEY, has_high);
-        let last = usize::from(pages.u16(page, 36) + pages.u16(page, 38)) - 1;
+        let last = usize::from(pages.u16(page, HIGH) + pages.u16(page, HIGH + 2)) - 1;
         let above = pages.page(page)[last] + 1;
         pages.put(page, last, &[above]);
         (page, Rule::FenceKeys)
@@ -206,7 +221,7 @@ fn a_fence_that_is_not_the_parents_separator() {
 #[test]
 fn a_child_that_two_separators_lead_to() {
     found(|pages| {
-        let page = pages.find(INNER, BY_NUMBER, |pages, n| pages.u16(n, 24) >= 2);
+        let page = pages.find(INNER, BY_NUMBER, |pages, n| pages.u16(n, COUNT) >= 2);
         let second = pages.u32(page, SLOTS + 12 + 8);
         pages.put(page, SLOTS + 8, &second.to_le_bytes());
         (page, Rule::Children)
@@ -216,8 +231,8 @@ fn a_child_that_two_separators_lead_to() {
 #[test]
 fn a_leaf_that_names_the_wrong_neighbour() {
     let result = found(|pages| {
-        let page = pages.find(LEAF, ROWS_BY_KEY, |pages, n| pages.u32(n, 40) != 0);
-        pages.put(page, 40, &2u32.to_le_bytes());
+        let page = pages.find(LEAF, ROWS_BY_KEY, |pages, n| pages.u32(n, RIGHT) != 0);
+        pages.put(page, RIGHT, &2u32.to_le_bytes());
         (page, Rule::SiblingLinks)
     });
     only(&result, Rule::SiblingLinks);
@@ -227,7 +242,7 @@ fn a_leaf_that_names_the_wrong_neighbour() {
 fn a_free_list_that_leads_into_a_tree() {
     found(|pages| {
         let leaf = pages.find(LEAF, BY_NUMBER, |_, _| true);
-        pages.put(1, 68, &leaf.to_le_bytes());
+        pages.put(1, SPACE_FREE, &leaf.to_le_bytes());
         (1, Rule::FreeList)
     });
 }
@@ -238,9 +253,9 @@ fn who_takes_a_page_of_a_tree_from_the_free_list_is_told() {
     let mut files = made();
     let data = files.iter_mut().find(|(name, _)| name == "pages.0").unwrap();
     let mut pages = Pages(&mut data.1);
-    let end = pages.u32(1, 64);
-    let last = pages.find(LEAF, BY_NUMBER, |pages, n| !(3..end).contains(&pages.u32(n, 40)));
-    pages.put(1, 68, &last.to_le_bytes());
+    let end = pages.u32(1, SPACE_END);
+    let last = pages.find(LEAF, BY_NUMBER, |pages, n| !(3..end).contains(&pages.u32(n, RIGHT)));
+    pages.put(1, SPACE_FREE, &last.to_le_bytes());
     let (send, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let db = open(&files);
@@ -256,8 +271,8 @@ fn who_takes_a_page_of_a_tree_from_the_free_list_is_told() {
 #[test]
 fn a_free_list_that_goes_round() {
     found(|pages| {
-        let free = pages.u32(1, 68);
-        pages.put(free, 40, &free.to_le_bytes());
+        let free = pages.u32(1, SPACE_FREE);
+        pages.put(free, RIGHT, &free.to_le_bytes());
         (free, Rule::FreeList)
     });
 }
@@ -269,8 +284,8 @@ fn a_row_without_its_entry() {
         // The entry becomes a ghost; its value is the key of the row.
         let (offset, key) = (usize::from(pages.u16(index, SLOTS + 4)), usize::from(pages.u16(index, SLOTS + 6)));
         let primary = pages_key(pages.page(index), offset + 4 + key);
-        let ghosts = pages.u16(index, 52) + 1;
-        pages.put(index, 52, &ghosts.to_le_bytes());
+        let ghosts = pages.u16(index, GHOSTS) + 1;
+        pages.put(index, GHOSTS, &ghosts.to_le_bytes());
         pages.put(index, SLOTS + 10, &1u16.to_le_bytes());
         (holder_of(pages, &primary), Rule::Secondary)
     });
@@ -290,10 +305,10 @@ fn pages_key(page: &[u8], at: usize) -> Vec<u8> {
 fn holder_of(pages: &mut Pages<'_>, key: &[u8]) -> u32 {
     let key = key.to_vec();
     pages.find(LEAF, ROWS_BY_KEY, |pages, n| {
-        let prefix = usize::from(pages.u16(n, 30));
-        let low = usize::from(pages.u16(n, 32));
+        let prefix = usize::from(pages.u16(n, PREFIX));
+        let low = usize::from(pages.u16(n, LOW));
         let start = pages.page(n)[low..low + prefix].to_vec();
-        (0..usize::from(pages.u16(n, 24))).any(|i| {
+        (0..usize::from(pages.u16(n, COUNT))).any(|i| {
             let slot = SLOTS + 12 * i;
             let (at, len) = (usize::from(pages.u16(n, slot + 4)) + 4, usize::from(pages.u16(n, slot + 6)));
             [&start, &pages.page(n)[at..at + len]].concat() == key
@@ -306,11 +321,11 @@ fn an_entry_without_its_row() {
     let result = found(|pages| {
         let page = pages.find(LEAF, ROWS_BY_KEY, |_, _| true);
         let (offset, len) = (usize::from(pages.u16(page, SLOTS + 4)), usize::from(pages.u16(page, SLOTS + 6)));
-        let (low, prefix) = (usize::from(pages.u16(page, 32)), usize::from(pages.u16(page, 30)));
+        let (low, prefix) = (usize::from(pages.u16(page, LOW)), usize::from(pages.u16(page, PREFIX)));
         let bytes = pages.page(page);
         let key = [&bytes[low..low + prefix], &bytes[offset + 4..offset + 4 + len]].concat();
-        let ghosts = pages.u16(page, 52) + 1;
-        pages.put(page, 52, &ghosts.to_le_bytes());
+        let ghosts = pages.u16(page, GHOSTS) + 1;
+        pages.put(page, GHOSTS, &ghosts.to_le_bytes());
         pages.put(page, SLOTS + 10, &1u16.to_le_bytes());
         let holds = |pages: &mut Pages<'_>, n: u32| pages.page(n).windows(key.len()).any(|bytes| bytes == key);
         (pages.find(LEAF, ROWS_BY_HEAD, holds), Rule::Primary)
@@ -322,7 +337,7 @@ fn an_entry_without_its_row() {
 fn a_page_from_the_future() {
     let result = found(|pages| {
         let page = pages.find(LEAF, BY_NUMBER, |_, _| true);
-        pages.put(page, 8, &(1u64 << 50).to_le_bytes());
+        pages.put(page, LSN, &(1u64 << 50).to_le_bytes());
         // Refused as soon as it is read; the rule on LSNs remains for pages that changed in memory.
         (page, Rule::Readable)
     });
@@ -332,8 +347,8 @@ fn a_page_from_the_future() {
 #[test]
 fn pages_that_belong_to_nobody() {
     let result = found(|pages| {
-        let free = pages.u32(1, 68);
-        pages.put(1, 68, &0u32.to_le_bytes());
+        let free = pages.u32(1, SPACE_FREE);
+        pages.put(1, SPACE_FREE, &0u32.to_le_bytes());
         (free, Rule::Orphan)
     });
     only(&result, Rule::Orphan);

@@ -179,7 +179,7 @@ fn garbage_page(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Opt
     let mut page = rng.bytes(forge::PAGE);
     page[4..8].copy_from_slice(&number.to_le_bytes());
     // More and more of the fields that are read first are right.
-    let right = [8, 16, 24, 64, 128][rng.index(5)];
+    let right = [8, 16, 32, 64, 96][rng.index(5)];
     page[8..right].copy_from_slice(&old[8..right]);
     forge::seal(&mut page);
     put_page(disk, number, &page);
@@ -213,15 +213,15 @@ fn cycle(all: &Malformed, i: usize, disk: &CowDisk, rng: &mut Rng) -> Option<(St
     // To itself, to the start of its list, or to another of its kind.
     let to = match rng.below(3) {
         0 => number,
-        1 if kind == 0 => forge::u32_at(&forge::page(image, 1), 68),
+        1 if kind == 0 => forge::u32_at(&forge::page(image, 1), forge::SPACE_FREE),
         _ => pages[rng.index(pages.len())],
     };
     let at = match kind {
         2 => {
-            let count = usize::from(forge::u16_at(&page, 24)).max(1);
-            if rng.once_in(3) { 44 } else { 128 + 12 * rng.index(count) + 8 }
+            let count = usize::from(forge::u16_at(&page, forge::COUNT)).max(1);
+            if rng.once_in(3) { forge::UPPER } else { forge::SLOTS + forge::SLOT * rng.index(count) + 8 }
         }
-        _ => 40,
+        _ => forge::RIGHT,
     };
     page[at..at + 4].copy_from_slice(&to.to_le_bytes());
     forge::seal(&mut page);

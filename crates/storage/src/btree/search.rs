@@ -438,7 +438,6 @@ impl<'p> Hint<'p> {
         }
         let frame = pool.get(id)?;
         frame.prefetch_search();
-        frame.bytes().prefetch_prefix();
         Some(Hint { by_shortcut: true, ..Hint::new(frame, id) })
     }
 
@@ -446,7 +445,11 @@ impl<'p> Hint<'p> {
     #[inline]
     fn narrow(&mut self, key: &[u8]) {
         self.version = self.frame.latch_version();
-        self.narrowed = self.frame.bytes().narrow(key);
+        let page = self.frame.bytes();
+        self.narrowed = page.narrow(key);
+        if self.by_shortcut {
+            page.prefetch_prefix();
+        }
     }
 
     /// The key's place, if this is a leaf of its tree and has not changed; its row is prefetched.
@@ -468,8 +471,7 @@ impl<'p> Hint<'p> {
             return None;
         }
         let slot = page.slot(position);
-        let end = slot.value_at() + slot.value_len.min(*row_bytes);
-        (slot.offset & !63..end).step_by(64).for_each(|at| page.prefetch(at));
+        page.prefetch_bytes(slot.offset, slot.value_at() - slot.offset + slot.value_len.min(*row_bytes));
         if !frame.is_still(version) {
             return None;
         }

@@ -4,18 +4,22 @@
 
 use crate::base::sync::plain::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::cell::UnsafeCell;
+#[cfg(not(any(loom, shuttle)))]
+use std::mem::offset_of;
 
 use super::replacement::Uses;
 use crate::base::arena::ZeroValid;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::latch::{Latch, Latching, ReadGuard, Version};
+use crate::page::layout::{HINTS, SLOTS};
 use crate::page::{PageMut, PageRef};
 
 /// A page in memory and the pool's data about it.
 ///
-/// The header is one cache line in front of the page. Together they are 129 lines, an odd number,
-/// so that page headers spread over all cache sets; 8 KiB apart they would meet in a few of them.
+/// The pool's data shares a cache line with the page's first fields, those that a search reads first: it reads the
+/// latch there anyway. Together they are 129 lines, an odd number, so that page headers spread over all cache sets;
+/// 8 KiB apart they would meet in a few of them.
 ///
 /// | field | which thread may change it |
 /// | --- | --- |
@@ -35,6 +39,12 @@ pub(crate) struct Frame {
     pub(super) recovery_lsn: AtomicU64,
     page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
 }
+
+/// Hints and slots begin cache lines.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(
+    (offset_of!(Frame, page) + HINTS).is_multiple_of(64) && (offset_of!(Frame, page) + SLOTS).is_multiple_of(64)
+);
 
 // SAFETY: `page` is written only under the exclusive latch. Readers either hold a share or are
 // optimistic: they read through `PageRef`, which makes no assumption about the bytes, and validate.
@@ -119,20 +129,18 @@ impl Frame {
         self.latch.optimistic()
     }
 
-    /// Asks for the lines that a search looks at first: the latch, the page's header, its hints.
+    /// Asks for the lines that a search looks at first: latch and header, hints, the first slots.
     #[inline]
     pub(crate) fn prefetch_head(&self) {
         self.prefetch_search();
-        self.bytes().prefetch(128);
+        self.bytes().prefetch(SLOTS);
     }
 
     /// As [`Frame::prefetch_head`], for a caller that prefetches the right part of the slots itself.
     #[inline]
     pub(crate) fn prefetch_search(&self) {
         crate::base::prefetch::prefetch_read(std::ptr::from_ref(self).cast());
-        let page = self.bytes();
-        page.prefetch(0);
-        page.prefetch(64);
+        self.bytes().prefetch(HINTS);
     }
 
     /// Asks for what an insert at slot `i` of a page whose heap begins at `heap` will look at and write.

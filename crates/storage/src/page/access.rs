@@ -99,25 +99,24 @@ impl<'a> PageRef<'a> {
             let probe = u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_volatile() });
             std::hint::select_unpredictable(probe < head, next, from)
         };
-        while len > 31 {
+        while len > 15 {
             let half = len - len / 2;
             from = step(from, half);
             len -= half;
         }
-        // Five steps for any number up to 31.
-        from = step(from, 16);
+        // Four steps for any number up to 15.
         from = step(from, 8);
         from = step(from, 4);
         from = step(from, 2);
         step(from, 1)
     }
 
-    /// The sixteen words at `at`, which begins a cache line. They may be of different moments.
+    /// The eight words at `at`, a multiple of 4. They may be of different moments.
     #[inline]
-    pub(crate) fn line(self, at: usize) -> [u32; 16] {
-        assert!(at + 64 <= PAGE_SIZE && at.is_multiple_of(64));
+    pub(crate) fn words(self, at: usize) -> [u32; 8] {
+        assert!(at + 32 <= PAGE_SIZE && at.is_multiple_of(4));
         // SAFETY: in bounds and aligned by the assertion and `new`'s contract.
-        unsafe { self.base.add(at).cast::<[u32; 16]>().read() }
+        unsafe { self.base.add(at).cast::<[u32; 8]>().read() }
     }
 
     /// The little-endian 64-bit value at `at`, a multiple of 8.
@@ -270,11 +269,26 @@ impl<'a> PageRef<'a> {
         unsafe { &*self.base.cast() }
     }
 
+    /// Asks the processor to fetch the lines of `len` bytes at `at`, as far as they lie in the page.
+    #[inline]
+    pub(crate) fn prefetch_bytes(self, at: usize, len: usize) {
+        lines_of(self.base.addr(), at, len).for_each(|at| self.prefetch(at));
+    }
+
     /// Asks the processor to fetch the line at `at`.
     #[inline]
     pub(crate) fn prefetch(self, at: usize) {
         prefetch_read(self.base.wrapping_add(at));
     }
+}
+
+/// An offset for each cache line in which `len` bytes at offset `at` of the page at address `base` lie: lines begin at
+/// multiples of their size in memory, and a page in a frame begins in the middle of one.
+#[inline]
+fn lines_of(base: usize, at: usize, len: usize) -> impl Iterator<Item = usize> {
+    const LINE: usize = 64;
+    let first = at.saturating_sub((base + at) % LINE);
+    (first..(at + len).min(PAGE_SIZE)).step_by(LINE)
 }
 
 /// A word, at any alignment.
@@ -393,5 +407,22 @@ impl PageBytes {
 impl std::fmt::Debug for PageBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("PageBytes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With offsets rounded down as if pages began at lines, the last line of every other row was left out.
+    #[test]
+    fn each_line_of_a_row_is_asked_for_once() {
+        for (base, at, len) in (0..64).step_by(8).flat_map(|base| (96..240).map(move |at| (base, at, 1 + at * 7 % 300)))
+        {
+            let asked: Vec<usize> = lines_of(base, at, len).map(|at| (base + at) / 64).collect();
+            let wanted: Vec<usize> = ((base + at) / 64..=(base + at + len - 1) / 64).collect();
+            assert_eq!(asked, wanted, "{len} bytes at {at} of a page at {base}");
+        }
+        assert_eq!(lines_of(32, PAGE_SIZE - 1, 200).count(), 1, "none beyond the page");
     }
 }

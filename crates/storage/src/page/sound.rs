@@ -138,6 +138,10 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if !fit || u16_at(bytes, FLAGS) >> 2 != 0 {
         return Err(Flaw::Fences);
     }
+    // A search compares a prefix of this length here, not in the fence.
+    if leaf && prefix <= LEAD_BYTES && low.is_some_and(|low| bytes[LEAD..LEAD + prefix] != low[..prefix]) {
+        return Err(Flaw::Fences);
+    }
     let (low_len, high_len) = (low.map_or(0, <[u8]>::len), high.map_or(0, <[u8]>::len));
     let mut used = low_len + high_len;
     let mut taken = Taken::new();
@@ -199,9 +203,9 @@ fn tree_page(bytes: &[u8; PAGE_SIZE], leaf: bool) -> Result<(), Flaw> {
     if ghosts != u16_at(bytes, GHOSTS) {
         return Err(Flaw::Ghosts);
     }
-    let step = count / (HINT_COUNT + 1);
-    if count >= HINTS_FROM {
-        let wrong = |i: &usize| u32_at(bytes, HINTS + 4 * i) != u32_at(bytes, SLOTS + (i + 1) * step * SLOT);
+    if count > 0 {
+        let head = |i: usize| u32_at(bytes, SLOTS + i * SLOT);
+        let wrong = |i: &usize| u32_at(bytes, HINTS + 4 * i) != head(hint_slot(i + 1, count));
         if let Some(i) = (0..HINT_COUNT).find(wrong) {
             return Err(Flaw::Hint(i));
         }
@@ -235,6 +239,22 @@ mod tests {
         page.as_bytes_mut()[SLOTS + 4..SLOTS + 6].copy_from_slice(&moved.to_le_bytes());
         page.as_bytes_mut()[usize::from(moved) + RECORD_HEAD..][..20].fill(9);
         assert_eq!(flaw(page.as_bytes(), id), Some(Flaw::Overlap));
+    }
+
+    /// Searches compare a short prefix with what the header has of it.
+    #[test]
+    fn a_prefix_that_is_not_the_fences_is_noticed() {
+        let id = PageId(7);
+        for (low, high, level, noticed) in
+            [("ab", "ac", 0, true), ("ab", "ac", 1, false), ("123456789", "12345678a", 0, true)]
+        {
+            let mut page = PageBytes::boxed();
+            let (low, high) = (Some(low.as_bytes()), Some(high.as_bytes()));
+            PageMut::of(&mut page).format(&Format { id, index: IndexId(1), level, low, high, right: id, upper: id });
+            assert_eq!(flaw(page.as_bytes(), id), None);
+            page.as_bytes_mut()[LEAD] ^= 1;
+            assert_eq!(flaw(page.as_bytes(), id), noticed.then_some(Flaw::Fences), "level {level}");
+        }
     }
 
     #[test]

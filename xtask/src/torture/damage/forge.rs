@@ -13,9 +13,20 @@ pub(crate) const PAGES: &str = "pages.0";
 pub(crate) const PAGE: usize = PAGE_SIZE;
 /// Payload of a log file.
 const PAYLOAD: u64 = LOG_FILE - LOG_HEADER;
+/// Where a page has its heap's begin, its fences (offset, then length), its right neighbour, its kind, its number of
+/// slots and its last child.
+const HEAP_START: usize = 78;
+const FENCES: [usize; 2] = [84, 88];
+pub(crate) const RIGHT: usize = 72;
+const KIND: usize = 8;
+pub(crate) const COUNT: usize = 10;
+pub(crate) const UPPER: usize = 24;
 /// Where slots begin, and how long they are.
-const SLOTS: usize = 128;
-const SLOT: usize = 12;
+pub(crate) const SLOTS: usize = 96;
+pub(crate) const SLOT: usize = 12;
+/// Where the allocator's page has the first page never used and the first free page.
+const SPACE_END: usize = 32;
+pub(crate) const SPACE_FREE: usize = 36;
 
 /// CRC-32C.
 pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
@@ -72,44 +83,44 @@ pub(crate) fn page(image: &Image, number: u32) -> Vec<u8> {
 
 /// The first page never used.
 pub(crate) fn end_of_pages(image: &Image) -> u32 {
-    u32_at(&page(image, 1), 64).clamp(3, (image.file(PAGES).len() / PAGE) as u32)
+    u32_at(&page(image, 1), SPACE_END).clamp(3, (image.file(PAGES).len() / PAGE) as u32)
 }
 
 /// Numbers of pages by their kind byte: free 0, leaf 1, inner 2, allocator 3.
 pub(crate) fn pages_of(image: &Image, kind: u8) -> Vec<u32> {
-    let is = |n: &u32| page(image, *n)[16] == kind && u32_at(&page(image, *n), 4) == *n;
+    let is = |n: &u32| page(image, *n)[KIND] == kind && u32_at(&page(image, *n), 4) == *n;
     (1..end_of_pages(image)).filter(is).collect()
 }
 
 /// Fields of the header that determine a page's meaning: offset, size.
 const FIELDS: [(usize, usize); 20] = [
-    (8, 8),
-    (16, 1),
-    (17, 1),
+    (KIND, 1),
+    (9, 1),
+    (COUNT, 2),
+    (12, 4),
+    (16, 2),
     (18, 2),
-    (20, 4),
-    (24, 2),
-    (26, 2),
-    (28, 2),
-    (30, 2),
-    (32, 2),
-    (34, 2),
-    (36, 2),
-    (38, 2),
-    (40, 4),
-    (44, 4),
-    (48, 4),
-    (52, 2),
-    (54, 2),
-    (56, 2),
-    (58, 2),
+    (UPPER, 4),
+    (60, 4),
+    (64, 8),
+    (RIGHT, 4),
+    (76, 2),
+    (HEAP_START, 2),
+    (80, 2),
+    (82, 2),
+    (84, 2),
+    (86, 2),
+    (88, 2),
+    (90, 2),
+    (92, 2),
+    (94, 2),
 ];
 
 /// Changes a page's header; returns what was changed.
 pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Promise) {
     let mut promise = Promise::Noticed;
-    let count = usize::from(u16_at(page, 24)).min((PAGE - SLOTS) / SLOT - 1);
-    let inner = page[16] == 2;
+    let count = usize::from(u16_at(page, COUNT)).min((PAGE - SLOTS) / SLOT - 1);
+    let inner = page[KIND] == 2;
     let what = match rng.below(if count == 0 { 3 } else { 8 }) {
         0 | 1 => {
             let (at, bytes) = FIELDS[rng.index(FIELDS.len())];
@@ -117,9 +128,9 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
             put(page, at, number, bytes);
             format!("header field {at} = {number}")
         }
-        // The allocator's fields, hints, shared bytes.
+        // Shared bytes, the prefix or last child, hints, the allocator's fields.
         2 => {
-            let at = 60 + 4 * rng.index(17);
+            let at = 20 + 4 * rng.index(10);
             let number = nasty(rng, u64::from(u32_at(page, at)), 4);
             put(page, at, number, 4);
             format!("word {at} = {number}")
@@ -127,13 +138,13 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
         // A child, or a neighbour.
         3 if inner => {
             let to = rng.below(u64::from(pages) + 2);
-            let at = if rng.once_in(4) { 44 } else { SLOTS + SLOT * rng.index(count) + 8 };
+            let at = if rng.once_in(4) { UPPER } else { SLOTS + SLOT * rng.index(count) + 8 };
             put(page, at, to, 4);
             format!("child at {at} = page {to}")
         }
         3 => {
             let to = rng.below(u64::from(pages) + 2);
-            put(page, 40, to, 4);
+            put(page, RIGHT, to, 4);
             format!("right neighbour = page {to}")
         }
         4 => {
@@ -168,8 +179,8 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
             format!("key byte {at}")
         }
         _ => {
-            let (at, len) = if rng.once_in(2) { (32, 34) } else { (36, 38) };
-            let (offset, len) = (usize::from(u16_at(page, at)), usize::from(u16_at(page, len)));
+            let at = FENCES[rng.index(2)];
+            let (offset, len) = (usize::from(u16_at(page, at)), usize::from(u16_at(page, at + 2)));
             let byte = offset + rng.index(len.max(1));
             if len == 0 || byte >= PAGE {
                 return ("nothing".into(), promise);
@@ -186,14 +197,14 @@ pub(crate) fn spoil(page: &mut [u8], pages: u32, rng: &mut Rng) -> (String, Prom
 fn is_alone(page: &[u8], slot: usize, count: usize) -> bool {
     let number = |at: usize| usize::from(u16_at(page, at));
     let record = |slot: usize| {
-        let value = if page[16] == 1 { number(slot + 8) } else { 0 };
+        let value = if page[KIND] == 1 { number(slot + 8) } else { 0 };
         (number(slot + 4), 4 + number(slot + 6) + value)
     };
     let (at, len) = record(slot);
     let others = (0..count).map(|i| SLOTS + SLOT * i).filter(|other| *other != slot).map(record);
-    let fences = [32, 36].map(|at| (number(at), number(at + 2))).into_iter().filter(|(_, len)| *len > 0);
+    let fences = FENCES.map(|at| (number(at), number(at + 2))).into_iter().filter(|(_, len)| *len > 0);
     let apart = |(other, other_len): (usize, usize)| at >= other + other_len || other >= at + len;
-    at >= number(26) && at + len <= PAGE && others.chain(fences).all(apart)
+    at >= number(HEAP_START) && at + len <= PAGE && others.chain(fences).all(apart)
 }
 
 /// The file and offset of a position in the log.

@@ -1,10 +1,10 @@
 //! Slotted pages: sorted keys with a value each, prefix truncated, searched through hint keys.
 //!
 //! ```text
-//! 0        64      128            slots grow up ->      <- heap grows down        8192
-//! +--------+-------+------+------+------+----------------+--------+-------+--------+
-//! | header | hints | slot | slot | slot |   free         | record | fence | record |
-//! +--------+-------+------+------+------+----------------+--------+-------+--------+
+//! 0             96             slots grow up ->      <- heap grows down        8192
+//! +-------------+------+------+------+----------------+--------+-------+--------+
+//! |   header    | slot | slot | slot |   free         | record | fence | record |
+//! +-------------+------+------+------+----------------+--------+-------+--------+
 //! ```
 //!
 //! A slot is 12 bytes: `head` (first four bytes of the key after the page's prefix, as a number that orders like the
@@ -19,8 +19,9 @@
 //! their first bytes; so that heads differ, heads there begin behind the bytes that all keys share (`SKIP`, `SHARED`),
 //! and a search first compares those bytes.
 //!
-//! The 16 **hints** are heads of evenly spaced slots in one cache line: a search looks at the header's
-//! line, the hints' line, one segment of the slots and then the record.
+//! The 7 **hints**, heads of evenly spaced slots, lie together in the header: a search looks at the first fields of the
+//! header, at the hints, at the slots between two hints (in most pages one or two cache lines) and then at the record.
+//! A short prefix of a leaf lies in the header as well as in the fence, so that comparing it reads no other line.
 //!
 //! In an inner page, the child in slot `i` holds the keys below the key of slot `i` (and not below that
 //! of slot `i - 1`); the header's `UPPER` child holds the rest.

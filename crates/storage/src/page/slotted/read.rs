@@ -140,28 +140,22 @@ impl<'a> PageRef<'a> {
         self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
     }
 
-    /// The slots between which a head can lie, by the hints.
+    /// The slots between which the first that is not below a head lies, by the hints: not below `from`, at most `to`.
     #[inline]
     pub(super) fn segment(self, head: u32, count: usize) -> (usize, usize) {
-        if count < HINTS_FROM {
-            return (0, count);
-        }
-        let (below, upto) = hints::ranks(self, head);
-        let step = count / (HINT_COUNT + 1);
-        let to = if upto == HINT_COUNT { count } else { ((upto + 1) * step).min(count) };
-        (below * step, to)
+        let below = hints::below(self, head);
+        let to = if below == HINT_COUNT { count } else { hint_slot(below + 1, count) };
+        // The slot of a hint that is below the head is below it as well.
+        let from = hint_slot(below, count) + usize::from(below > 0);
+        (from.min(to), to)
     }
 
     /// Prefetches the lines of the slots `from..to` together: a search looks at them one after the other, where each
     /// determines the next.
     #[inline]
     pub(super) fn prefetch_slots(self, from: usize, to: usize) {
-        let mut at = SLOTS + from * SLOT;
-        let end = (SLOTS + to * SLOT).min(PAGE_SIZE - 1);
-        while at <= end {
-            self.prefetch(at);
-            at += 64;
-        }
+        // The slot at `to` may be the one that is found.
+        self.prefetch_bytes(SLOTS + from * SLOT, (to + 1 - from) * SLOT);
     }
 
     /// Asks the processor for the record of slot `i`, if there is such a slot.
@@ -171,12 +165,7 @@ impl<'a> PageRef<'a> {
             return;
         }
         let slot = self.slot(i);
-        let end = (slot.offset + slot.record_len()).min(PAGE_SIZE);
-        let mut at = slot.offset & !63;
-        while at < end {
-            self.prefetch(at);
-            at += 64;
-        }
+        self.prefetch_bytes(slot.offset, slot.record_len());
     }
 
     /// Asks the processor for what an insert at slot `i` will write: the end of the slots and of the heap.
@@ -265,16 +254,19 @@ impl<'a> PageRef<'a> {
         head: u32,
         rest: &[u8],
     ) -> (usize, bool) {
-        match self.compare_rest(from, rest) {
-            Ordering::Equal => return (from, true),
-            Ordering::Greater => return (from, false),
-            Ordering::Less => from += 1,
+        let order = |i: usize| if self.head(i) != head { Ordering::Greater } else { self.compare_rest(i, rest) };
+        // Most runs of equal heads are short: steps that double end near the first slot, in few cache lines.
+        let (mut to, mut ahead) = (count, 0);
+        while from + ahead < to {
+            match order(from + ahead) {
+                Ordering::Less => (from, ahead) = (from + ahead + 1, 2 * ahead + 1),
+                Ordering::Greater => to = from + ahead,
+                Ordering::Equal => return (from + ahead, true),
+            }
         }
-        let mut to = count;
         while from < to {
             let middle = (from + to) / 2;
-            let order = if self.head(middle) != head { Ordering::Greater } else { self.compare_rest(middle, rest) };
-            match order {
+            match order(middle) {
                 Ordering::Less => from = middle + 1,
                 Ordering::Greater => to = middle,
                 Ordering::Equal => return (middle, true),
@@ -304,8 +296,8 @@ impl<'a> PageRef<'a> {
     #[must_use]
     pub(crate) fn append_key(self, i: usize, out: &mut Vec<u8>) -> bool {
         let slot = self.slot(i);
-        let prefix = usize::from(self.u16(PREFIX_LEN));
-        self.append_to(usize::from(self.u16(LOW_OFFSET)), prefix, out)
+        let prefix = self.prefix_len();
+        self.append_to(self.prefix_at(prefix), prefix, out)
             && self.append_to(slot.offset + RECORD_HEAD, slot.key_len, out)
     }
 
@@ -375,7 +367,13 @@ impl<'a> PageRef<'a> {
     /// Whether `lead`, of the prefix's length, is the prefix.
     #[inline]
     pub(super) fn has_prefix(self, lead: &[u8]) -> bool {
-        self.has_bytes(usize::from(self.u16(LOW_OFFSET)), lead)
+        self.has_bytes(self.prefix_at(lead.len()), lead)
+    }
+
+    /// Where the prefix, of this length, lies: a leaf has a short one in its header, other pages have it in the low fence.
+    #[inline]
+    fn prefix_at(self, len: usize) -> usize {
+        if len <= LEAD_BYTES && self.is_leaf() { LEAD } else { usize::from(self.u16(LOW_OFFSET)) }
     }
 
     /// Whether slot `i` has this very key.
@@ -406,10 +404,12 @@ impl<'a> PageRef<'a> {
         self.compare(slot.offset + RECORD_HEAD, slot.key_len, rest)
     }
 
-    /// Asks the processor for what [`PageRef::shares_prefix`] will look at, which lies at the page's end.
+    /// Asks the processor for what [`PageRef::shares_prefix`] will look at beyond the header.
     #[inline]
     pub(crate) fn prefetch_prefix(self) {
-        self.prefetch(PAGE_SIZE - 1);
+        if self.prefix_len() > LEAD_BYTES {
+            self.prefetch(usize::from(self.u16(LOW_OFFSET)));
+        }
     }
 
     /// Whether `key` may lie here.

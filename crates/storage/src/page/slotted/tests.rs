@@ -104,10 +104,14 @@ fn keys_with_equal_heads_are_found_among_each_other() {
 fn a_slot_is_that_of_its_whole_key_alone() {
     let rests: Vec<&[u8]> =
         vec![b"", b"a", b"ab", b"abc", b"abcd", b"abcde", b"abcdefg", b"abcdefgh", b"abcdefghi", b"abcdefghijklmnop"];
-    let (low, high) = (b"k-k".as_slice(), b"k-m".as_slice());
-    for (fences, leads) in [((None, None), [b"".as_slice(), b"k-"]), ((Some(low), Some(high)), [b"k-l", b"k-k"])] {
+    // Prefixes of 2 bytes, of as many as the header takes, and of more.
+    let commons: [&[u8]; 4] = [b"", b"common", b"common!", b"much that is common"];
+    let inner = commons.map(|common| (true, common, [b"k-l".as_slice(), b"k-k"]));
+    for (is_fenced, common, leads) in [(false, b"".as_slice(), [b"".as_slice(), b"k-"])].into_iter().chain(inner) {
+        let (low, high) = ([common, b"k-k"].concat(), [common, b"k-m"].concat());
+        let fences = if is_fenced { (Some(&low[..]), Some(&high[..])) } else { (None, None) };
         let keys = |leads: &[&[u8]]| -> BTreeSet<Vec<u8>> {
-            leads.iter().flat_map(|lead| rests.iter().map(move |rest| [*lead, *rest].concat())).collect()
+            leads.iter().flat_map(|lead| rests.iter().map(move |rest| [common, *lead, *rest].concat())).collect()
         };
         let there: Vec<Vec<u8>> = keys(&leads).into_iter().step_by(2).collect();
         let mut bytes = page(fences.0, fences.1);
@@ -115,6 +119,10 @@ fn a_slot_is_that_of_its_whole_key_alone() {
             PageMut::of(&mut bytes).insert(at, key, 0, b"row", 0);
         }
         let page = PageRef::of(&bytes);
+        assert_eq!(page.prefix_len(), if is_fenced { common.len() + 2 } else { 0 });
+        for (i, key) in there.iter().enumerate() {
+            assert_eq!((page.key(i), page.lower_bound(key)), (key.clone(), (i, true)));
+        }
         // Keys that differ in one byte, and those whose rest is on the page behind another prefix.
         let others = keys(&[b"", b"k-", b"k-l", b"k-k", b"k-j", b"k-m", b"j-l", b"k+l", b"k"]);
         let changed = others.iter().flat_map(|key| {

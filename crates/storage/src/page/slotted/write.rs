@@ -33,7 +33,9 @@ impl PageMut<'_> {
         self.put_u8(LEVEL, f.level);
         self.put_u32(INDEX, f.index.0);
         self.put_u32(RIGHT, f.right.0);
-        self.put_u32(UPPER, f.upper.0);
+        if f.level > 0 {
+            self.put_u32(UPPER, f.upper.0);
+        }
         let mut bits = 0;
         let mut heap = PAGE_SIZE;
         for (fence, infinite, at, len) in
@@ -47,7 +49,11 @@ impl PageMut<'_> {
             bits |= if fence.is_none() { infinite } else { 0 };
         }
         if let (Some(low), Some(high)) = (f.low, f.high) {
-            self.put_u16(PREFIX_LEN, common_prefix(low, high) as u16);
+            let prefix = common_prefix(low, high);
+            self.put_u16(PREFIX_LEN, prefix as u16);
+            if f.level == 0 && prefix <= LEAD_BYTES {
+                self.put(LEAD, &low[..prefix]);
+            }
         }
         self.put_u16(FLAGS, bits);
         self.put_u16(HEAP_START, heap as u16);
@@ -290,29 +296,29 @@ impl PageMut<'_> {
 
     /// Keeps the hints right after an insert at `position` into a page that had `before` slots.
     fn update_hints(&mut self, position: usize, before: usize) {
-        let step_before = before / (HINT_COUNT + 1);
-        let step = (before + 1) / (HINT_COUNT + 1);
-        if step != step_before || before + 1 == HINTS_FROM {
-            return self.rebuild_hints();
+        let count = before + 1;
+        if before == 0 || count & 3 == 0 {
+            return self.fill_hints(1);
         }
-        if let Some(first) = position.checked_div(step) {
-            // Hints of slots before the position have not moved.
-            self.fill_hints(first, step);
+        // Hints of slots before the position have not moved; mostly these are all.
+        if position <= hint_slot(HINT_COUNT, count) {
+            let moved = (1..HINT_COUNT).find(|i| hint_slot(*i, count) >= position);
+            self.fill_hints(moved.unwrap_or(HINT_COUNT));
         }
     }
 
     fn rebuild_hints(&mut self) {
-        let step = self.read().count() / (HINT_COUNT + 1);
-        if step > 0 {
-            self.fill_hints(0, step);
+        if self.read().count() > 0 {
+            self.fill_hints(1);
         }
     }
 
-    fn fill_hints(&mut self, from: usize, step: usize) {
-        // Hint `i` is the head of slot `(i + 1) * step`.
-        for i in from.saturating_sub(1)..HINT_COUNT {
-            let head = self.read().head((i + 1) * step);
-            self.put_u32(HINTS + 4 * i, head);
+    /// Writes the hints from that of part `from` on.
+    fn fill_hints(&mut self, from: usize) {
+        let count = self.read().count();
+        for i in from..=HINT_COUNT {
+            let head = self.read().head(hint_slot(i, count));
+            self.put_u32(HINTS + 4 * (i - 1), head);
         }
     }
 
