@@ -13,7 +13,7 @@
 //!
 //! While `strong` is not 0 all requests and releases for the table go through its queue, in order of arrival.
 //!
-//! **Tables that are mostly read** turn this round ([`LockTable::is_mostly_read`]): there a reader locks the whole table in S,
+//! **Tables that are mostly read** turn this round ([`LockTable::table_is_mostly_read`]): there a reader locks the whole table in S,
 //! once, in place of its records, and S is what is granted by a byte; an owner that asks for IX, SIX or X goes through the queue.
 //! What matters to the handshake is only that the modes granted by a byte never exclude each other. Which of the two a
 //! table is, is a bit of `strong`: an owner that finds another bit after the handshake than before takes its byte back, too.
@@ -198,7 +198,7 @@ impl TableQueue {
 
 impl LockTable {
     /// From now on whoever reads in `table` locks all of it in S. The caller's owner holds it in X.
-    pub(crate) fn is_mostly_read(&self, table: u32) {
+    pub(crate) fn table_is_mostly_read(&self, table: u32) {
         let _queue = self.tables.queues[table as usize].lock();
         self.tables.strong[table as usize].fetch_or(MOSTLY_READ, Ordering::AcqRel);
     }

@@ -4,6 +4,7 @@ mod deadlocks;
 mod fibers;
 mod gaps;
 mod model;
+mod ranges;
 mod records;
 #[cfg(shuttle)]
 mod scheduled;
