@@ -220,15 +220,19 @@ impl LockOwner {
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
-    #[inline]
     pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         debug_assert!(matches!(mode, TableMode::IS | TableMode::IX));
         if self.mode(table).covers(mode) { Ok(()) } else { self.intent_first(table, mode, false) }
     }
 
+    /// Whether [`LockOwner::intent`] has nothing to do.
+    #[inline]
+    pub(crate) fn has_intent(&self, table: u32, mode: TableMode) -> bool {
+        self.mode(table).covers(mode)
+    }
+
     /// As [`LockOwner::intent`] with `IS`, for a transaction whose reads stay locked: where the table is mostly read, locks
     /// all of it.
-    #[inline]
     pub(crate) fn intent_to_read(&mut self, table: u32) -> Result<(), LockRefusal> {
         if self.mode(table).covers(TableMode::IS) { Ok(()) } else { self.intent_first(table, TableMode::IS, true) }
     }
@@ -370,7 +374,7 @@ impl LockOwner {
         }
         self.shared().handshake.fetch_add(1, Ordering::AcqRel);
         for &table in &self.touched {
-            if self.strong[table as usize].load(Ordering::Acquire) != 0 {
+            if self.strong[table as usize].load(Ordering::Acquire) & !MOSTLY_READ != 0 {
                 self.locks.leave(self.slot, table);
             }
         }

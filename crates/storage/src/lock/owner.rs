@@ -190,7 +190,7 @@ impl LockOwner {
     }
 
     #[inline(never)]
-    fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, Refused> {
+    pub(super) fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, Refused> {
         if self.covers(table, claim.mode.key(), true) {
             return Ok(Acquired::Covered);
         }

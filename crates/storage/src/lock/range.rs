@@ -154,17 +154,23 @@ impl LockOwner {
 
     /// As [`LockOwner::try_acquire`], where other owners may have locked the key by a range.
     #[inline]
-    pub(crate) fn try_acquire_at(
-        &mut self,
-        at: &KeyAt<'_>,
-        mode: RecordMode,
-        low: Prefix,
-    ) -> Result<Acquired, Refused> {
-        let acquired = match self.try_acquire(at.table, at.name, mode, low) {
-            Err(Refused::WouldBlock) if self.write_down_own(at) => self.try_acquire(at.table, at.name, mode, low)?,
-            other => other?,
-        };
-        if self.meets_seats(at.table, mode.key()) == 0 { Ok(acquired) } else { self.beside_ranges(at, mode, acquired) }
+    pub(crate) fn try_acquire_at(&mut self, at: KeyAt<'_>, mode: RecordMode, low: Prefix) -> Result<Acquired, Refused> {
+        match self.try_acquire(at.table, at.name, mode, low) {
+            Ok(acquired) if self.meets_seats(at.table, mode.key()) == 0 => Ok(acquired),
+            Ok(acquired) => self.beside_ranges(at, mode, acquired),
+            Err(Refused::WouldBlock) if self.seat != 0 => self.try_acquire_in_own(at, mode, low),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// Tries once more where the owner may have a range of its own.
+    #[cold]
+    fn try_acquire_in_own(&mut self, at: KeyAt<'_>, mode: RecordMode, low: Prefix) -> Result<Acquired, Refused> {
+        if !self.write_down_own(&at) {
+            return Err(Refused::WouldBlock);
+        }
+        let acquired = self.try_acquire_slow(at.table, at.name, GapMode { mode, low })?;
+        self.beside_ranges(at, mode, acquired)
     }
 
     /// The seats of others whose ranges may be in the way of a claim on a key of `table`.
@@ -174,9 +180,9 @@ impl LockOwner {
     }
 
     #[cold]
-    fn beside_ranges(&mut self, at: &KeyAt<'_>, mode: RecordMode, acquired: Acquired) -> Result<Acquired, Refused> {
-        if self.is_new_to(mode, acquired) && self.meets_range(at, mode.key(), false) {
-            self.take_back(at, acquired);
+    fn beside_ranges(&mut self, at: KeyAt<'_>, mode: RecordMode, acquired: Acquired) -> Result<Acquired, Refused> {
+        if self.is_new_to(mode, acquired) && self.meets_range(&at, mode.key(), false) {
+            self.take_back(&at, acquired);
             return Err(Refused::WouldBlock);
         }
         Ok(acquired)
@@ -295,11 +301,11 @@ impl LockOwner {
 
     /// As [`LockOwner::try_instant_s`], where other owners may have locked the key by a range.
     #[inline]
-    pub(crate) fn try_instant_s_at(&self, at: &KeyAt<'_>) -> bool {
+    pub(crate) fn try_instant_s_at(&self, at: KeyAt<'_>) -> bool {
         self.try_instant_s(at.table, at.name)
             && (self.meets_seats(at.table, KeyMode::S) == 0
                 || self.covers(at.table, KeyMode::S, false)
-                || !self.meets_range(at, KeyMode::S, false))
+                || !self.meets_range(&at, KeyMode::S, false))
     }
 
     /// As [`LockOwner::wait_instant_s`], where other owners may have locked the key by a range.

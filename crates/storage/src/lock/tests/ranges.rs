@@ -47,7 +47,7 @@ impl LockOwner {
     }
 
     fn try_at(&mut self, k: u8, mode: RecordMode) -> Result<Acquired, Refused> {
-        self.try_acquire_at(&key_at(&[k]), mode, Prefix::MIN)
+        self.try_acquire_at(key_at(&[k]), mode, Prefix::MIN)
     }
 
     /// Whether a key right behind `k` may be inserted.
@@ -98,10 +98,10 @@ fn an_exclusive_range_excludes_readers_of_all_kinds() {
     let mut o = users(3);
     assert!(o[0].scan(2, 5, KeyMode::X));
     assert!(o[1].try_at(2, RecordMode::S).is_err() && o[1].try_at(5, RecordMode::U).is_err());
-    assert!(!o[1].try_instant_s_at(&key_at(&[4])) && o[1].try_instant_s_at(&key_at(&[6])));
+    assert!(!o[1].try_instant_s_at(key_at(&[4])) && o[1].try_instant_s_at(key_at(&[6])));
     assert!(o[1].try_at(6, RecordMode::X).is_ok());
     assert!(!o[1].scan(5, 5, KeyMode::S) && !o[1].scan(1, 2, KeyMode::X) && o[1].scan(6, 7, KeyMode::S));
-    assert!(o[0].try_instant_s_at(&key_at(&[4])), "its own");
+    assert!(o[0].try_instant_s_at(key_at(&[4])), "its own");
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn shuttle_a_range_is_seen_or_sees() {
     }
 
     fn write(owner: &mut LockOwner, leaf: &Leaf, k: u8) {
-        while owner.try_acquire_at(&at(&[k]), RecordMode::X, Prefix::MIN).is_err() {
+        while owner.try_acquire_at(at(&[k]), RecordMode::X, Prefix::MIN).is_err() {
             if owner.acquire_wait_at(&at(&[k]), RecordMode::X, Prefix::MIN).is_err() {
                 return;
             }
