@@ -135,3 +135,112 @@ fn shuttle_inserts_wait_for_readers_of_the_gap() {
         });
     });
 }
+
+/// A scan that publishes its range against a writer of a row and an inserter: what the scan has validated does not change
+/// before it ends.
+#[test]
+fn shuttle_a_range_is_seen_or_sees() {
+    use std::ops::Bound;
+
+    use crate::base::ids::IndexId;
+    use crate::lock::mode::KeyMode;
+    use crate::lock::{KeyAt, Opened, Span};
+
+    const INDEX: IndexId = IndexId(1);
+
+    /// Two keys, of which the second may not be there yet; `version` is odd while the leaf is latched.
+    #[derive(Default)]
+    struct Leaf {
+        version: AtomicU64,
+        values: [AtomicU64; 2],
+    }
+
+    impl Leaf {
+        fn latch(&self) {
+            loop {
+                let version = self.version.load(Ordering::SeqCst);
+                let latched = version % 2 == 0
+                    && self.version.compare_exchange(version, version + 1, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+                if latched {
+                    return;
+                }
+                thread::yield_now();
+            }
+        }
+
+        fn release(&self) {
+            self.version.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn read(&self) -> [u64; 2] {
+            [0, 1].map(|k: usize| self.values[k].load(Ordering::SeqCst))
+        }
+    }
+
+    fn at(k: &[u8; 1]) -> KeyAt<'_> {
+        KeyAt { table: TABLE, index: INDEX, key: k, name: key(k[0]) }
+    }
+
+    fn scan(owner: &mut LockOwner, leaf: &Leaf) -> bool {
+        let version = leaf.version.load(Ordering::SeqCst);
+        if version % 2 == 1 {
+            return false;
+        }
+        let locks = Arc::clone(&owner.locks);
+        let span = Span { low: &[0], high: Bound::Included(&[1]) };
+        let Opened::Range(range) = locks.open_range(owner, (TABLE, INDEX), KeyMode::S, span) else { return false };
+        let seen = leaf.read();
+        // A key without a value is not in the leaf: then the gap below the end is asked for alone.
+        let names = [(0, RecordMode::S_GAP, true), (1, RecordMode::S_GAP, seen[1] > 0), (2, RecordMode::GAP, true)];
+        let free = names.iter().filter(|n| n.2).all(|n| range.admits(owner, &at(&[n.0]), n.1, Prefix::of(&[0])));
+        if !free || leaf.version.load(Ordering::SeqCst) != version {
+            return false;
+        }
+        range.keep(span);
+        thread::yield_now();
+        assert_eq!(leaf.read(), seen, "what was read has changed");
+        true
+    }
+
+    fn write(owner: &mut LockOwner, leaf: &Leaf, k: u8) {
+        while owner.try_acquire_at(at(&[k]), RecordMode::X, Prefix::MIN).is_err() {
+            if owner.acquire_wait_at(&at(&[k]), RecordMode::X, Prefix::MIN).is_err() {
+                return;
+            }
+        }
+        loop {
+            leaf.latch();
+            let is_new = leaf.values[usize::from(k)].load(Ordering::SeqCst) == 0;
+            if !is_new || owner.check_insert_at((TABLE, INDEX), key(k + 1), &[k], &[k]) == InsertCheck::Granted {
+                leaf.values[usize::from(k)].fetch_add(1, Ordering::SeqCst);
+                leaf.release();
+                return;
+            }
+            // Unchanged: the version stays what it was.
+            leaf.version.fetch_sub(1, Ordering::SeqCst);
+            if owner.wait_insert_at(&at(&[k]), key(k + 1)).is_err() {
+                return;
+            }
+        }
+    }
+
+    schedules(|| {
+        let locks = locks();
+        let leaf = Arc::new(Leaf::default());
+        leaf.values[0].store(1, Ordering::SeqCst);
+        tasks(&locks, 3, move |slot, owner| {
+            for round in 0..2 {
+                owner.begin(u64::from(slot) + 10 * round);
+                assert!(owner.intent(TABLE, TableMode::IX).is_ok());
+                match slot {
+                    0 => {
+                        scan(owner, &leaf);
+                    }
+                    1 => write(owner, &leaf, 0),
+                    _ => write(owner, &leaf, 1),
+                }
+                owner.release_all();
+            }
+        });
+    });
+}
