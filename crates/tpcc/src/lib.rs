@@ -94,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Shell(flags) => cmd::shell::run(flags),
         Command::Footprint(flags) => cmd::footprint::run(flags),
         Command::Reproduce(flags) => cmd::reproduce::run(flags),
+        Command::Report(flags) => cmd::report::run(&flags),
         Command::Latency(flags) => cmd::latency::run(&flags),
         Command::Tenants(flags) => cmd::tenants::run(&flags),
         Command::IndexFetch(flags) => cmd::index_fetch::run(flags),

@@ -1,12 +1,15 @@
 //! The command line: each flag once, with the type, the range and the default of its value. What depends on several flags
 //! or on the machine is for [`super::resolve`].
 
+pub(crate) mod report;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use speculate::MOST_WORKERS;
 
+use self::report::{KeepFlags, ReportFlags, RunFileFlags};
 use super::values::{LEAST_POOL_MIB, MOST_MIB, ctx_points, geometry, number, probability, seconds, table, up_to};
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;
@@ -47,6 +50,8 @@ pub(crate) enum Command {
     Footprint(FootprintFlags),
     /// Rerun an experiment of a paper
     Reproduce(ReproduceFlags),
+    /// Make the page of what --json has saved
+    Report(ReportFlags),
     /// Time one transaction on one core, and with its loop running ahead of it on several
     Latency(LatencyFlags),
     /// Run several databases in one process, their fibers scheduled in several ways
@@ -95,6 +100,8 @@ pub(crate) struct RunFlags {
     pub(crate) pin: bool,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
+    #[command(flatten)]
+    pub(crate) files: RunFileFlags,
     /// Read counters of the processor and the system while measuring: cycles, misses, faults, by kind of transaction
     ///
     /// What the machine does not offer or not allow is null in --json, with the reason. Reading takes microseconds between two
@@ -352,7 +359,7 @@ pub(crate) struct TenantsFlags {
 #[derive(Args, Debug)]
 #[command(after_help = "Counts come from Cachegrind (valgrind), times from interleaved runs without it.")]
 pub(crate) struct ReproduceFlags {
-    /// The experiment, or its paper for all of them; see --list
+    /// The experiment, its paper for all of them, or all; see --list
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// List the experiments
@@ -364,6 +371,8 @@ pub(crate) struct ReproduceFlags {
     /// Directory for databases, kept and used again [default: a temporary one]
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keep: KeepFlags,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
 }

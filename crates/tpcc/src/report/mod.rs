@@ -1,7 +1,8 @@
 //! What a command says about its work: text on stdout, one JSON object in a file.
 
-pub(crate) mod csv;
-pub(crate) mod hdr;
+mod csv;
+pub(crate) mod files;
+mod hdr;
 pub(crate) mod json;
 pub(crate) mod machine;
 pub(crate) mod model;

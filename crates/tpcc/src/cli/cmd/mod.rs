@@ -7,6 +7,7 @@ pub(crate) mod history;
 pub(crate) mod index_fetch;
 pub(crate) mod latency;
 pub(crate) mod load;
+pub(crate) mod report;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod shell;

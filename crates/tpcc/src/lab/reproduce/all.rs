@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use super::figures::{figures, file_name, series_csv};
 use super::lab::Lab;
 use super::needs;
-use super::page::{Absent, Outcome, claims, reproduce_page};
-use super::report::{Report, Verdict};
+use super::page::{Absent, Entry, claims, reproduce_page};
+use super::report::{Report, ClaimVerdict};
 use super::{Experiment, PAPERS, Paper, Results, find, ids};
 use crate::report::json::text_of;
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::model::{Provenance, schema_of};
 use crate::report::page::figure::quoted;
-use crate::report::page::ink::Place;
+use crate::report::page::ink::Canvas;
 use crate::report::page::plot::svg;
 use crate::workload::error::Error;
 use crate::workload::interrupt;
@@ -26,7 +26,7 @@ const RESULT: &str = "result.json";
 
 /// What to run and where to keep it.
 #[derive(Clone, Debug)]
-pub(crate) struct Order<'a> {
+pub(crate) struct Campaign<'a> {
     /// An experiment, a paper or `all`.
     pub(crate) id: &'a str,
     /// Of these, only those; all if there are none.
@@ -45,8 +45,10 @@ pub(crate) struct Order<'a> {
 #[derive(Debug)]
 pub(crate) struct Kept {
     /// Every experiment of the page.
-    pub(crate) outcomes: Vec<Outcome>,
-    /// How many were run now, and how many had a result already.
+    pub(crate) outcomes: Vec<Entry>,
+    /// How many were ordered.
+    pub(crate) chosen: usize,
+    /// How many were run now.
     pub(crate) ran: usize,
     /// How many had a result already.
     pub(crate) known: usize,
@@ -60,7 +62,7 @@ type Chosen = (&'static Paper, &'static Experiment);
 
 /// Runs what is ordered and keeps it. An experiment that fails is in what came of it; an error is of what comes before, or of
 /// files that cannot be written.
-pub(crate) fn keep(order: &Order<'_>) -> Result<Kept, Error> {
+pub(crate) fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
     let chosen = choose(order)?;
     let out = order.out;
     let cannot = |e: std::io::Error| {
@@ -70,25 +72,31 @@ pub(crate) fn keep(order: &Order<'_>) -> Result<Kept, Error> {
     let index = out.join("index.html");
     // Whether there is room for files is known before hours are spent.
     fs::OpenOptions::new().append(true).create(true).open(&index).map_err(cannot)?;
-    let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut outcomes: Vec<Entry> = Vec::new();
     let mut to_run: Vec<Chosen> = Vec::new();
     for (paper, experiment) in PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(move |e| (paper, e))) {
         let is_chosen = chosen.iter().any(|(_, of)| of.id == experiment.id);
         let saved = saved(&out.join(experiment.id));
         match saved {
             Some(report) if !is_chosen || order.resume && is_current(&report, order.quick) => {
-                outcomes.push(Outcome::Done(Box::new(report)));
+                outcomes.push(Entry::Done(Box::new(report)));
             }
             _ if is_chosen => {
-                clear(&out.join(experiment.id)).map_err(cannot)?;
-                outcomes.push(Outcome::Open(absent(paper, experiment)));
+                outcomes.push(Entry::Open(absent(paper, experiment)));
                 to_run.push((paper, experiment));
             }
             _ => {}
         }
     }
-    let mut kept = Kept { known: chosen.len() - to_run.len(), outcomes, ran: 0, interrupted: false, index };
-    begin(order, &to_run, kept.known)?;
+    let mut kept = Kept { chosen: chosen.len(), known: chosen.len() - to_run.len(), outcomes, ran: 0, interrupted: false, index };
+    if let Err(error) = begin(order, &to_run, kept.known) {
+        if fs::metadata(&kept.index).is_ok_and(|file| file.len() == 0) {
+            let _ = fs::remove_file(&kept.index);
+        }
+        return Err(error);
+    }
+    // What is run again is not left half new and half old, however this ends.
+    to_run.iter().try_for_each(|(_, experiment)| clear(&out.join(experiment.id))).map_err(cannot)?;
     write_page(&kept)?;
     let mut lab: Option<(&str, Lab)> = None;
     for (paper, experiment) in to_run {
@@ -106,12 +114,12 @@ pub(crate) fn keep(order: &Order<'_>) -> Result<Kept, Error> {
         let outcome = match one(lab, paper, experiment) {
             Ok(report) => {
                 write_files(&out.join(experiment.id), &report).map_err(cannot)?;
-                Outcome::Done(Box::new(report))
+                Entry::Done(Box::new(report))
             }
             Err(_) if interrupt::requested() => break,
             Err(error) => {
                 lab.say(&format!("{} failed: {}", experiment.id, error.message()));
-                Outcome::Failed(absent(paper, experiment), error.message().to_owned())
+                Entry::Failed(absent(paper, experiment), error.message().to_owned())
             }
         };
         kept.ran += 1;
@@ -125,7 +133,7 @@ pub(crate) fn keep(order: &Order<'_>) -> Result<Kept, Error> {
 }
 
 /// The experiments that are ordered.
-fn choose(order: &Order<'_>) -> Result<Vec<Chosen>, Error> {
+fn choose(order: &Campaign<'_>) -> Result<Vec<Chosen>, Error> {
     let all = find(order.id)?;
     for id in order.only {
         if !ids().any(|known| known == id) {
@@ -144,7 +152,7 @@ fn choose(order: &Order<'_>) -> Result<Vec<Chosen>, Error> {
 }
 
 /// Tells what it takes, and refuses what cannot be.
-fn begin(order: &Order<'_>, to_run: &[Chosen], known: usize) -> Result<(), Error> {
+fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Error> {
     let experiments: Vec<&Experiment> = to_run.iter().map(|(_, experiment)| *experiment).collect();
     let note = crate::report::progress::note;
     if known > 0 {
@@ -214,7 +222,7 @@ fn write_files(directory: &Path, report: &Report) -> std::io::Result<()> {
     fs::write(directory.join("claims.csv"), claims_csv(report))?;
     for (number, figure) in figures(&report.id, &report.series).iter().enumerate() {
         let name = file_name(&format!("{:02} {}", number + 1, figure.title));
-        fs::write(directory.join(name + ".svg"), svg(figure, Place::File))?;
+        fs::write(directory.join(name + ".svg"), svg(figure, Canvas::File))?;
     }
     let text = text_of(report).map_err(|e| std::io::Error::other(e.to_string()))?;
     // Last, and at once: a directory with a result has everything.
@@ -256,7 +264,7 @@ impl Kept {
     pub(crate) fn together(&self, id: &str) -> Report {
         let done = || {
             self.outcomes.iter().filter_map(|outcome| match outcome {
-                Outcome::Done(report) => Some(&**report),
+                Entry::Done(report) => Some(&**report),
                 _ => None,
             })
         };
@@ -280,8 +288,8 @@ impl Kept {
     pub(crate) fn text(&self) -> String {
         let mut text = format!("{:>8} {:>8} {:>12} {:>8}\n", "holds", "weaker", "contradicts", "not here");
         for (paper, claims) in claims(&self.outcomes) {
-            let of = |verdict: Verdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
-            let [holds, weaker, contradicts, absent] = Verdict::ALL.map(of);
+            let of = |verdict: ClaimVerdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
+            let [holds, weaker, contradicts, absent] = ClaimVerdict::ALL.map(of);
             text += &format!("{holds:>8} {weaker:>8} {contradicts:>12} {absent:>8}  {paper}\n");
         }
         text
@@ -290,7 +298,7 @@ impl Kept {
     /// Ids of what failed.
     pub(crate) fn failed(&self) -> Vec<(&str, &str)> {
         let failed = self.outcomes.iter().filter_map(|outcome| match outcome {
-            Outcome::Failed(of, why) => Some((of.id.as_str(), why.as_str())),
+            Entry::Failed(of, why) => Some((of.id.as_str(), why.as_str())),
             _ => None,
         });
         failed.collect()
@@ -347,7 +355,7 @@ mod tests {
     fn some_can_be_chosen() {
         let order = |id: &'static str, only: &[&str]| {
             let only: Vec<String> = only.iter().map(|id| (*id).to_owned()).collect();
-            let order = Order { id, only: &only, quick: true, resume: false, data: None, out: Path::new(".") };
+            let order = Campaign { id, only: &only, quick: true, resume: false, data: None, out: Path::new(".") };
             choose(&order).map(|all| all.iter().map(|(_, e)| e.id).collect::<Vec<_>>())
         };
         assert_eq!(order("all", &["itas-decision", "steps-fig2"]).unwrap(), ["steps-fig2", "itas-decision"]);

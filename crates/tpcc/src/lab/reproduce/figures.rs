@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::report::{Series, X};
-use crate::report::page::figure::{At, Figure, Line, Of, Point, quoted};
+use crate::report::page::figure::{At, Figure, PlotLine, Finder, Point, quoted};
 use crate::report::page::ink::MOST_LINES;
 
 /// A series, taken apart.
@@ -98,10 +98,10 @@ fn figure(experiment: &str, x: &str, y: &str, table: &str, what: &str, parts: &[
                 interval: of(&series.low).zip(of(&series.high)).filter(|(low, high)| low < high),
             }
         });
-        let of = if part.name.split(|c: char| !c.is_alphanumeric()).any(|word| word == "paper") { Of::Paper } else { Of::Here };
-        Line { name: own, of, points: points.collect() }
+        let of = if part.name.split(|c: char| !c.is_alphanumeric()).any(|word| word == "paper") { Finder::Paper } else { Finder::Here };
+        PlotLine { name: own, of, points: points.collect() }
     });
-    let mut lines: Vec<Line> = lines.collect();
+    let mut lines: Vec<PlotLine> = lines.collect();
     let mut title = experiment.to_owned();
     for more in [table, what] {
         if !more.is_empty() {
@@ -187,7 +187,7 @@ mod tests {
         let all = [series("e-1 table2 paper, large", "n", "ns"), series("e-1 table2 here", "n", "ns")];
         let figures = figures("e-1", &all);
         assert_eq!(figures[0].title, "e-1, table2: ns");
-        assert_eq!(figures[0].lines.iter().map(|line| line.of).collect::<Vec<_>>(), [Of::Paper, Of::Here]);
+        assert_eq!(figures[0].lines.iter().map(|line| line.of).collect::<Vec<_>>(), [Finder::Paper, Finder::Here]);
     }
 
     #[test]

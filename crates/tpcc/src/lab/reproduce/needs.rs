@@ -26,12 +26,12 @@ fn size(id: &str, quick: bool) -> (u64, u64) {
 }
 
 impl Needs {
-    /// Of one experiment: databases of an engine of this kind take 100 MiB a warehouse, twice that with what runs add, in
-    /// memory as much and the program; the log of a database, up to two checkpoints.
+    /// Of one experiment: databases of an engine of this kind take some 100 MiB a warehouse when loaded, and
+    /// several times that with what runs add and with copies to count on; the log of a database, up to two checkpoints.
     fn of(id: &str, quick: bool) -> Needs {
         let (warehouses, gib) = size(id, quick);
         let log = if warehouses > 0 { 4_096 } else { 0 };
-        Needs { memory_mib: 512 + 200 * warehouses + 1_024 * gib, disk_mib: 300 * warehouses + log }
+        Needs { memory_mib: 512 + 280 * warehouses + 1_024 * gib, disk_mib: 400 * warehouses + log }
     }
 
     /// Of several, of which one runs at a time: databases of a paper stay until its experiments are over.
@@ -90,6 +90,6 @@ mod tests {
     fn what_is_needed_is_told() {
         let some: Vec<_> = PAPERS[0].experiments.iter().take(2).collect();
         let told = told(&some, true, Path::new("here"));
-        assert!(told.starts_with("2 experiments to run: about 1 min, up to 0.7 GiB of memory, 4.3 GiB of disk in here"), "{told}");
+        assert!(told.starts_with("2 experiments to run: about 1 min, up to 0.8 GiB of memory, 4.4 GiB of disk in here"), "{told}");
     }
 }

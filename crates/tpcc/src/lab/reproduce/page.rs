@@ -3,15 +3,15 @@
 use maud::{Markup, html};
 
 use super::figures::figures;
-use super::report::{Claim, Report, Verdict};
+use super::report::{Claim, Report, ClaimVerdict};
 use crate::report::NOTICE;
-use crate::report::page::figure::{At, Figure, Line, Of, Point};
+use crate::report::page::figure::{At, Figure, PlotLine, Finder, Point};
 use crate::report::page::html::{cell, command, facts, figures as figure_blocks, page, table};
 use crate::report::page::scale::short;
 
 /// What is on the page of an experiment.
 #[derive(Clone, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum Entry {
     /// It was run.
     Done(Box<Report>),
     /// It failed, and why.
@@ -31,35 +31,35 @@ pub(crate) struct Absent {
     pub(crate) paper: String,
 }
 
-impl Outcome {
+impl Entry {
     /// The experiment's id.
     pub(crate) fn id(&self) -> &str {
         match self {
-            Outcome::Done(report) => &report.id,
-            Outcome::Failed(of, _) | Outcome::Open(of) => &of.id,
+            Entry::Done(report) => &report.id,
+            Entry::Failed(of, _) | Entry::Open(of) => &of.id,
         }
     }
 
     /// Its paper.
     pub(crate) fn paper(&self) -> &str {
         match self {
-            Outcome::Done(report) => &report.paper,
-            Outcome::Failed(of, _) | Outcome::Open(of) => &of.paper,
+            Entry::Done(report) => &report.paper,
+            Entry::Failed(of, _) | Entry::Open(of) => &of.paper,
         }
     }
 }
 
 /// Claims by paper. Where several experiments found one, the least favourable verdict stands.
-pub(crate) fn claims(outcomes: &[Outcome]) -> Vec<(&str, Vec<&Claim>)> {
+pub(crate) fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
     let favour = |claim: &Claim| match claim.verdict {
-        Verdict::Contradicts => 0,
-        Verdict::Weaker => 1,
-        Verdict::Holds => 2,
-        Verdict::NotHere => 3,
+        ClaimVerdict::Contradicts => 0,
+        ClaimVerdict::Weaker => 1,
+        ClaimVerdict::Holds => 2,
+        ClaimVerdict::NotHere => 3,
     };
     let mut papers: Vec<(&str, Vec<&Claim>)> = Vec::new();
     for outcome in outcomes {
-        let Outcome::Done(report) = outcome else { continue };
+        let Entry::Done(report) = outcome else { continue };
         if papers.last().is_none_or(|(paper, _)| *paper != report.paper) {
             papers.push((&report.paper, Vec::new()));
         }
@@ -76,12 +76,12 @@ pub(crate) fn claims(outcomes: &[Outcome]) -> Vec<(&str, Vec<&Claim>)> {
 }
 
 /// The page.
-pub(crate) fn reproduce_page(outcomes: &[Outcome]) -> String {
+pub(crate) fn reproduce_page(outcomes: &[Entry]) -> String {
     let by_paper = claims(outcomes);
     let all: Vec<&Claim> = by_paper.iter().flat_map(|(_, claims)| claims).copied().collect();
-    let of = |verdict: Verdict| all.iter().filter(|claim| claim.verdict == verdict).count().to_string();
+    let of = |verdict: ClaimVerdict| all.iter().filter(|claim| claim.verdict == verdict).count().to_string();
     let done: Vec<&Report> = outcomes.iter().filter_map(|outcome| match outcome {
-        Outcome::Done(report) => Some(&**report),
+        Entry::Done(report) => Some(&**report),
         _ => None,
     }).collect();
     let absent = outcomes.len() - done.len();
@@ -90,10 +90,10 @@ pub(crate) fn reproduce_page(outcomes: &[Outcome]) -> String {
         p.faint { (NOTICE) }
         (facts(&[
             ("claims", all.len().to_string()),
-            ("hold", of(Verdict::Holds)),
-            ("are weaker", of(Verdict::Weaker)),
-            ("are contradicted", of(Verdict::Contradicts)),
-            ("not on this machine", of(Verdict::NotHere)),
+            ("hold", of(ClaimVerdict::Holds)),
+            ("are weaker", of(ClaimVerdict::Weaker)),
+            ("are contradicted", of(ClaimVerdict::Contradicts)),
+            ("not on this machine", of(ClaimVerdict::NotHere)),
             ("experiments", if absent == 0 { done.len().to_string() } else { format!("{} of {}", done.len(), outcomes.len()) }),
         ]))
         (problems(outcomes))
@@ -112,11 +112,11 @@ pub(crate) fn reproduce_page(outcomes: &[Outcome]) -> String {
     page("Papers, reproduced", &body)
 }
 
-fn problems(outcomes: &[Outcome]) -> Markup {
-    let open: Vec<&str> = outcomes.iter().filter(|o| matches!(o, Outcome::Open(_))).map(Outcome::id).collect();
+fn problems(outcomes: &[Entry]) -> Markup {
+    let open: Vec<&str> = outcomes.iter().filter(|o| matches!(o, Entry::Open(_))).map(Entry::id).collect();
     html! {
         @for outcome in outcomes {
-            @if let Outcome::Failed(of, why) = outcome {
+            @if let Entry::Failed(of, why) = outcome {
                 p.warning { b { (of.id) } " (" (of.title) ") failed: " (why) }
             }
         }
@@ -130,22 +130,22 @@ fn problems(outcomes: &[Outcome]) -> Markup {
 fn rule() -> Markup {
     html! {
         p {
-            (verdict(Verdict::Holds)) " is the same direction and at least three quarters of the paper's effect. "
-            (verdict(Verdict::Weaker)) " is the same direction and less of it, or no difference that can be told from noise. "
-            (verdict(Verdict::Contradicts)) " is the opposite, with the whole interval, or more than twice a cost. "
-            (verdict(Verdict::NotHere)) " is what could not be measured. Where the paper gives no number, the direction decides, "
+            (verdict(ClaimVerdict::Holds)) " is the same direction and at least three quarters of the paper's effect. "
+            (verdict(ClaimVerdict::Weaker)) " is the same direction and less of it, or no difference that can be told from noise. "
+            (verdict(ClaimVerdict::Contradicts)) " is the opposite, with the whole interval, or more than twice a cost. "
+            (verdict(ClaimVerdict::NotHere)) " is what could not be measured. Where the paper gives no number, the direction decides, "
             "or for a cost the limit that the claim itself names. Intervals are the least and the greatest of interleaved rounds "
             "unless the note says otherwise; counts are exact."
         }
     }
 }
 
-fn verdict(verdict: Verdict) -> Markup {
+fn verdict(verdict: ClaimVerdict) -> Markup {
     let (class, sign) = match verdict {
-        Verdict::Holds => ("holds", "✓"),
-        Verdict::Weaker => ("weaker", "≈"),
-        Verdict::Contradicts => ("contradicts", "✗"),
-        Verdict::NotHere => ("nothere", "–"),
+        ClaimVerdict::Holds => ("holds", "✓"),
+        ClaimVerdict::Weaker => ("weaker", "≈"),
+        ClaimVerdict::Contradicts => ("contradicts", "✗"),
+        ClaimVerdict::NotHere => ("nothere", "–"),
     };
     html! { span.verdict.(class) { (sign) " " (verdict.name()) } }
 }
@@ -207,8 +207,8 @@ fn against_paper(paper: &str, claims: &[&Claim]) -> Option<Figure> {
         x_label: "claim".to_owned(),
         y_label: "effect, the paper's = 1".to_owned(),
         lines: vec![
-            Line { name: "here".to_owned(), of: Of::Here, points: here.collect() },
-            Line { name: "the paper".to_owned(), of: Of::Paper, points: papers.collect() },
+            PlotLine { name: "here".to_owned(), of: Finder::Here, points: here.collect() },
+            PlotLine { name: "the paper".to_owned(), of: Finder::Paper, points: papers.collect() },
         ],
         marks: vec![],
     })
@@ -300,12 +300,12 @@ mod tests {
     use crate::lab::reproduce::claims::{LOOKUP, PAYMENT_I1};
     use crate::lab::reproduce::report::{Series, Spread};
 
-    pub(crate) fn done(id: &str, claims: Vec<Claim>) -> Outcome {
+    pub(crate) fn done(id: &str, claims: Vec<Claim>) -> Entry {
         let mut series = Series::new(format!("{id} a"), "threads", "misses");
         series.push(1_u32, Spread::of([1.0, 2.0, 3.0]));
         series.push(2_u32, None);
         let report = super::super::tests::report(id, vec![series], claims);
-        Outcome::Done(Box::new(report))
+        Entry::Done(Box::new(report))
     }
 
     #[test]
@@ -314,15 +314,15 @@ mod tests {
         let all = [done("a-1", vec![LOOKUP.missing("why")]), done("a-2", vec![of(2.0)]), done("a-3", vec![of(0.5)])];
         let found = claims(&all);
         assert_eq!(found.len(), 1);
-        assert_eq!(found[0].1[0].verdict, Verdict::Contradicts);
-        assert_eq!(claims(&all[..2])[0].1[0].verdict, Verdict::Holds, "what was measured stands before what was not");
+        assert_eq!(found[0].1[0].verdict, ClaimVerdict::Contradicts);
+        assert_eq!(claims(&all[..2])[0].1[0].verdict, ClaimVerdict::Holds, "what was measured stands before what was not");
     }
 
     #[test]
     fn the_page_says_what_is_there_and_what_is_not() {
         let absent = |id: &str| Absent { id: id.into(), title: "what".into(), paper: "P".into() };
         let claim = PAYMENT_I1.measured(Some(Spread { mid: 0.45, low: 0.4, high: 0.5 }), "10 warehouses");
-        let all = [done("a-1", vec![claim]), Outcome::Failed(absent("a-2"), "no <memory>".into()), Outcome::Open(absent("a-3"))];
+        let all = [done("a-1", vec![claim]), Entry::Failed(absent("a-2"), "no <memory>".into()), Entry::Open(absent("a-3"))];
         let page = reproduce_page(&all);
         for text in ["a-2", "no &lt;memory&gt;", "Not run yet: a-3", "≈ weaker", "✓ holds", "45% (40 to 50)", "60%", "1 of 3", "Figure 10"] {
             assert!(page.contains(text), "{text}");

@@ -114,7 +114,7 @@ impl From<String> for X {
 
 /// What was found of a claim of the paper; the rule is in [`super::verdict`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) enum Verdict {
+pub(crate) enum ClaimVerdict {
     /// The same direction, and at least three quarters of the effect.
     #[serde(rename = "holds")]
     Holds,
@@ -129,17 +129,17 @@ pub(crate) enum Verdict {
     NotHere,
 }
 
-impl Verdict {
+impl ClaimVerdict {
     /// All of them, the best first.
-    pub(crate) const ALL: [Verdict; 4] = [Verdict::Holds, Verdict::Weaker, Verdict::Contradicts, Verdict::NotHere];
+    pub(crate) const ALL: [ClaimVerdict; 4] = [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotHere];
 
     /// As JSON has it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Verdict::Holds => "holds",
-            Verdict::Weaker => "weaker",
-            Verdict::Contradicts => "contradicts",
-            Verdict::NotHere => "not on this machine",
+            ClaimVerdict::Holds => "holds",
+            ClaimVerdict::Weaker => "weaker",
+            ClaimVerdict::Contradicts => "contradicts",
+            ClaimVerdict::NotHere => "not on this machine",
         }
     }
 }
@@ -164,7 +164,7 @@ pub(crate) struct Claim {
     /// Unit of all of them.
     pub(crate) unit: String,
     /// What was found of the paper's claim.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: ClaimVerdict,
     /// The effect found, over the effect that the paper found: 1 is the same, below 0 the opposite. Null where either is not
     /// known, and for costs.
     pub(crate) of_paper: Option<OfPaper>,

@@ -22,7 +22,7 @@
 //! what keeps up contradicts when more than a quarter is lost, a cost when it is more than twice the limit.
 
 use super::claims::Promise;
-use super::report::{Bar, OfPaper, Spread, Verdict};
+use super::report::{Bar, OfPaper, Spread, ClaimVerdict};
 
 /// The share of the paper's effect from which on a claim holds.
 const ENOUGH: f64 = 0.75;
@@ -58,7 +58,7 @@ impl Sense {
 /// A verdict and what it rests on.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Judged {
-    pub(super) verdict: Verdict,
+    pub(super) verdict: ClaimVerdict,
     pub(super) of_paper: Option<OfPaper>,
     /// One sentence, without its end.
     pub(super) why: String,
@@ -68,7 +68,7 @@ impl Judged {
     /// Of what was measured; none where nothing could be.
     pub(super) fn of(promise: &Promise, value: Option<Spread>) -> Judged {
         let Some(value) = value else {
-            return Judged { verdict: Verdict::NotHere, of_paper: None, why: "it was not measured".to_owned() };
+            return Judged { verdict: ClaimVerdict::NotHere, of_paper: None, why: "it was not measured".to_owned() };
         };
         match (Sense::of(promise), promise.paper) {
             (Sense::MoreThan(nothing), paper) => effect(nothing, 1.0, paper, value),
@@ -91,17 +91,17 @@ fn effect(nothing: f64, sign: f64, paper: Option<f64>, value: Spread) -> Judged 
         high: found.high / paper,
     });
     let (verdict, why) = if found.high < 0.0 {
-        (Verdict::Contradicts, "the effect is the opposite".to_owned())
+        (ClaimVerdict::Contradicts, "the effect is the opposite".to_owned())
     } else if found.low <= 0.0 {
-        (Verdict::Weaker, format!("no difference is seen: {nothing}, no effect, is within the interval"))
+        (ClaimVerdict::Weaker, format!("no difference is seen: {nothing}, no effect, is within the interval"))
     } else {
         match of_paper {
-            None => (Verdict::Holds, "the direction holds; the paper gives no number for it".to_owned()),
+            None => (ClaimVerdict::Holds, "the direction holds; the paper gives no number for it".to_owned()),
             Some(share) if share.mid >= ENOUGH => {
-                (Verdict::Holds, format!("the effect is {:.0}% of the paper's", 100.0 * share.mid))
+                (ClaimVerdict::Holds, format!("the effect is {:.0}% of the paper's", 100.0 * share.mid))
             }
             Some(share) => {
-                (Verdict::Weaker, format!("the direction holds with {:.0}% of the paper's effect", 100.0 * share.mid))
+                (ClaimVerdict::Weaker, format!("the direction holds with {:.0}% of the paper's effect", 100.0 * share.mid))
             }
         }
     };
@@ -112,13 +112,13 @@ fn keeps_up(least: f64, value: Spread) -> Judged {
     let lost = 100.0 * (1.0 - value.mid);
     let allowed = 100.0 * (1.0 - least);
     let (verdict, why) = if value.mid >= least {
-        (Verdict::Holds, if lost > 0.0 { format!("it keeps up to {lost:.1}%") } else { "it keeps up".to_owned() })
+        (ClaimVerdict::Holds, if lost > 0.0 { format!("it keeps up to {lost:.1}%") } else { "it keeps up".to_owned() })
     } else if value.high >= least {
-        (Verdict::Weaker, format!("it loses {lost:.0}%, but keeping up is within the interval"))
+        (ClaimVerdict::Weaker, format!("it loses {lost:.0}%, but keeping up is within the interval"))
     } else if value.mid >= ENOUGH {
-        (Verdict::Weaker, format!("it loses {lost:.0}%, where {allowed:.0}% would be keeping up"))
+        (ClaimVerdict::Weaker, format!("it loses {lost:.0}%, where {allowed:.0}% would be keeping up"))
     } else {
-        (Verdict::Contradicts, format!("it does not keep up: it loses {lost:.0}%"))
+        (ClaimVerdict::Contradicts, format!("it does not keep up: it loses {lost:.0}%"))
     };
     Judged { verdict, of_paper: None, why }
 }
@@ -127,11 +127,11 @@ fn keeps_up(least: f64, value: Spread) -> Judged {
 fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judged {
     let times = value.mid / claimed;
     let (verdict, why) = if value.mid <= enough {
-        (Verdict::Holds, format!("it is {times:.2} times {whose}"))
+        (ClaimVerdict::Holds, format!("it is {times:.2} times {whose}"))
     } else if value.low > TOO_MUCH * claimed {
-        (Verdict::Contradicts, format!("it is {times:.1} times {whose}, even at best more than {TOO_MUCH} times"))
+        (ClaimVerdict::Contradicts, format!("it is {times:.1} times {whose}, even at best more than {TOO_MUCH} times"))
     } else {
-        (Verdict::Weaker, format!("it is {times:.2} times {whose}"))
+        (ClaimVerdict::Weaker, format!("it is {times:.2} times {whose}"))
     };
     Judged { verdict, of_paper: None, why }
 }
@@ -148,28 +148,28 @@ mod tests {
     const TIME: Promise = promise("times", Some(0.4), Bar::AtMost(0.4));
     const SAVED: Promise = promise("share", Some(0.6), Bar::AtLeast(0.7));
 
-    fn verdict(promise: Promise, low: f64, mid: f64, high: f64) -> Verdict {
+    fn verdict(promise: Promise, low: f64, mid: f64, high: f64) -> ClaimVerdict {
         Judged::of(&promise, Some(Spread { mid, low, high })).verdict
     }
 
     #[test]
     fn a_gain_holds_from_three_quarters_of_the_papers_effect() {
-        assert_eq!(verdict(GAIN, 1.2, 1.31, 1.4), Verdict::Holds);
-        assert_eq!(verdict(GAIN, 1.2, 1.29, 1.4), Verdict::Weaker);
-        assert_eq!(verdict(GAIN, 0.9, 1.9, 2.0), Verdict::Weaker, "no difference is seen");
-        assert_eq!(verdict(GAIN, 0.8, 0.9, 1.0), Verdict::Weaker, "1 is within the interval");
-        assert_eq!(verdict(GAIN, 0.8, 0.9, 0.99), Verdict::Contradicts);
-        assert_eq!(Judged::of(&GAIN, None).verdict, Verdict::NotHere);
+        assert_eq!(verdict(GAIN, 1.2, 1.31, 1.4), ClaimVerdict::Holds);
+        assert_eq!(verdict(GAIN, 1.2, 1.29, 1.4), ClaimVerdict::Weaker);
+        assert_eq!(verdict(GAIN, 0.9, 1.9, 2.0), ClaimVerdict::Weaker, "no difference is seen");
+        assert_eq!(verdict(GAIN, 0.8, 0.9, 1.0), ClaimVerdict::Weaker, "1 is within the interval");
+        assert_eq!(verdict(GAIN, 0.8, 0.9, 0.99), ClaimVerdict::Contradicts);
+        assert_eq!(Judged::of(&GAIN, None).verdict, ClaimVerdict::NotHere);
     }
 
     #[test]
     fn less_time_and_saved_shares_have_their_own_nothing() {
-        assert_eq!(verdict(TIME, 0.5, 0.54, 0.6), Verdict::Holds);
-        assert_eq!(verdict(TIME, 0.5, 0.56, 0.6), Verdict::Weaker);
-        assert_eq!(verdict(TIME, 1.01, 1.1, 1.2), Verdict::Contradicts);
-        assert_eq!(verdict(SAVED, 0.45, 0.45, 0.45), Verdict::Holds);
-        assert_eq!(verdict(SAVED, 0.44, 0.44, 0.44), Verdict::Weaker);
-        assert_eq!(verdict(SAVED, -0.1, -0.1, -0.1), Verdict::Contradicts);
+        assert_eq!(verdict(TIME, 0.5, 0.54, 0.6), ClaimVerdict::Holds);
+        assert_eq!(verdict(TIME, 0.5, 0.56, 0.6), ClaimVerdict::Weaker);
+        assert_eq!(verdict(TIME, 1.01, 1.1, 1.2), ClaimVerdict::Contradicts);
+        assert_eq!(verdict(SAVED, 0.45, 0.45, 0.45), ClaimVerdict::Holds);
+        assert_eq!(verdict(SAVED, 0.44, 0.44, 0.44), ClaimVerdict::Weaker);
+        assert_eq!(verdict(SAVED, -0.1, -0.1, -0.1), ClaimVerdict::Contradicts);
         let judged = Judged::of(&TIME, Some(Spread { mid: 0.7, low: 0.6, high: 0.8 }));
         let share = judged.of_paper.unwrap();
         assert!((share.mid - 0.5).abs() < 1e-9 && share.low < share.mid && share.mid < share.high, "{share:?}");
@@ -180,31 +180,31 @@ mod tests {
     fn the_bar_of_a_gain_means_nothing() {
         for bar in [1.1, 1.35, 9.0] {
             let gain = Promise { bar: Bar::AtLeast(bar), ..GAIN };
-            assert_eq!(verdict(gain, 1.3, 1.35, 1.4), Verdict::Holds);
+            assert_eq!(verdict(gain, 1.3, 1.35, 1.4), ClaimVerdict::Holds);
         }
         let silent = Promise { paper: None, bar: Bar::AtLeast(8.0), ..GAIN };
-        assert_eq!(verdict(silent, 1.1, 1.2, 1.3), Verdict::Holds, "without a number the direction is all");
+        assert_eq!(verdict(silent, 1.1, 1.2, 1.3), ClaimVerdict::Holds, "without a number the direction is all");
     }
 
     #[test]
     fn costs_are_held_against_the_paper_or_their_limit() {
         let paper = promise("misses", Some(30.0), Bar::AtMost(10.0));
-        assert_eq!(verdict(paper, 39.0, 39.0, 39.0), Verdict::Holds);
-        assert_eq!(verdict(paper, 41.0, 41.0, 41.0), Verdict::Weaker);
-        assert_eq!(verdict(paper, 55.0, 70.0, 80.0), Verdict::Weaker, "twice is within the interval");
-        assert_eq!(verdict(paper, 61.0, 70.0, 80.0), Verdict::Contradicts);
+        assert_eq!(verdict(paper, 39.0, 39.0, 39.0), ClaimVerdict::Holds);
+        assert_eq!(verdict(paper, 41.0, 41.0, 41.0), ClaimVerdict::Weaker);
+        assert_eq!(verdict(paper, 55.0, 70.0, 80.0), ClaimVerdict::Weaker, "twice is within the interval");
+        assert_eq!(verdict(paper, 61.0, 70.0, 80.0), ClaimVerdict::Contradicts);
         let limit = promise("ns", None, Bar::AtMost(10.0));
-        assert_eq!(verdict(limit, 10.0, 10.0, 10.0), Verdict::Holds);
-        assert_eq!(verdict(limit, 10.1, 10.1, 10.1), Verdict::Weaker);
-        assert_eq!(verdict(limit, -0.1, -0.1, -0.1), Verdict::Holds, "a cost below nothing is none");
+        assert_eq!(verdict(limit, 10.0, 10.0, 10.0), ClaimVerdict::Holds);
+        assert_eq!(verdict(limit, 10.1, 10.1, 10.1), ClaimVerdict::Weaker);
+        assert_eq!(verdict(limit, -0.1, -0.1, -0.1), ClaimVerdict::Holds, "a cost below nothing is none");
     }
 
     #[test]
     fn keeping_up_is_losing_little() {
         let keeps = promise("times", None, Bar::AtLeast(0.97));
-        assert_eq!(verdict(keeps, 0.9, 0.97, 1.0), Verdict::Holds);
-        assert_eq!(verdict(keeps, 0.9, 0.95, 0.96), Verdict::Weaker);
-        assert_eq!(verdict(keeps, 0.5, 0.6, 0.98), Verdict::Weaker);
-        assert_eq!(verdict(keeps, 0.5, 0.6, 0.7), Verdict::Contradicts);
+        assert_eq!(verdict(keeps, 0.9, 0.97, 1.0), ClaimVerdict::Holds);
+        assert_eq!(verdict(keeps, 0.9, 0.95, 0.96), ClaimVerdict::Weaker);
+        assert_eq!(verdict(keeps, 0.5, 0.6, 0.98), ClaimVerdict::Weaker);
+        assert_eq!(verdict(keeps, 0.5, 0.6, 0.7), ClaimVerdict::Contradicts);
     }
 }

@@ -12,28 +12,28 @@ pub(crate) struct Figure {
     /// What y is, with its unit.
     pub(crate) y_label: String,
     /// What is drawn.
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<PlotLine>,
     /// Events along x.
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) marks: Vec<EventMark>,
 }
 
 /// A curve, or a bar for each name.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Line {
+pub(crate) struct PlotLine {
     /// What it shows; empty where the figure has no other.
     pub(crate) name: String,
-    /// Who found it.
-    pub(crate) of: Of,
+    /// Where it was found.
+    pub(crate) of: Finder,
     /// Its points, in the order of x.
     pub(crate) points: Vec<Point>,
 }
 
-/// Who found something.
+/// Where a value was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Of {
-    /// This program, here.
+pub(crate) enum Finder {
+    /// Here, by this program.
     Here,
-    /// The authors of a paper.
+    /// In a paper, by its authors.
     Paper,
 }
 
@@ -59,7 +59,7 @@ pub(crate) enum At {
 
 /// Something that happened at x.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Mark {
+pub(crate) struct EventMark {
     /// Where.
     pub(crate) x: f64,
     /// What, the same text for all of a kind.
@@ -68,7 +68,7 @@ pub(crate) struct Mark {
 
 /// How x is laid out.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Places {
+pub(crate) enum Layout {
     /// Numbers, from left to right.
     Numbers,
     /// Names that are numbers but for a few ("full", "max"): from left to right, evenly.
@@ -109,7 +109,7 @@ impl Figure {
     }
 
     /// How x is laid out.
-    pub(crate) fn places(&self) -> Places {
+    pub(crate) fn places(&self) -> Layout {
         let mut names: Vec<String> = Vec::new();
         let mut all_numbers = true;
         for point in self.lines.iter().flat_map(|line| &line.points) {
@@ -121,9 +121,9 @@ impl Figure {
         }
         let numbers = names.iter().filter(|name| name.trim_end_matches('%').parse::<f64>().is_ok()).count();
         match all_numbers {
-            true => Places::Numbers,
-            false if names.len() > 2 && 2 * numbers > names.len() => Places::Ordered(names),
-            false => Places::Names(names),
+            true => Layout::Numbers,
+            false if names.len() > 2 && 2 * numbers > names.len() => Layout::Ordered(names),
+            false => Layout::Names(names),
         }
     }
 
@@ -157,15 +157,15 @@ mod tests {
 
     fn over(names: &[&str]) -> Figure {
         let point = |name: &&str| Point::exact(At::Name((*name).to_owned()), Some(1.0));
-        let line = Line { name: "a, b".into(), of: Of::Here, points: names.iter().map(point).collect() };
+        let line = PlotLine { name: "a, b".into(), of: Finder::Here, points: names.iter().map(point).collect() };
         Figure { lines: vec![line], ..Figure::default() }
     }
 
     #[test]
     fn names_that_are_numbers_are_in_order() {
-        assert!(matches!(over(&["1", "2", "4", "full"]).places(), Places::Ordered(names) if names.len() == 4));
-        assert!(matches!(over(&["fetch", "update", "2"]).places(), Places::Names(_)));
-        assert!(matches!(over(&["50%", "99.9%", "max"]).places(), Places::Ordered(_)));
+        assert!(matches!(over(&["1", "2", "4", "full"]).places(), Layout::Ordered(names) if names.len() == 4));
+        assert!(matches!(over(&["fetch", "update", "2"]).places(), Layout::Names(_)));
+        assert!(matches!(over(&["50%", "99.9%", "max"]).places(), Layout::Ordered(_)));
     }
 
     #[test]

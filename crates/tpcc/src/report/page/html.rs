@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::figure::Figure;
-use super::ink::Place;
+use super::ink::Canvas;
 use super::plot::svg;
 use super::style::style;
 
@@ -38,7 +38,7 @@ fn one(figure: &Figure) -> Markup {
         figure {
             figcaption { (figure.title) }
             @if figure.has_values() {
-                (PreEscaped(svg(figure, Place::Page)))
+                (PreEscaped(svg(figure, Canvas::Page)))
             } @else {
                 p.faint { "Nothing could be measured." }
             }
@@ -80,14 +80,16 @@ pub(crate) fn cell(text: impl AsRef<str>) -> Markup {
     html! { (text.as_ref()) }
 }
 
-/// Words of a command line as a shell takes them.
+/// Words of a command line as a shell takes them; of the program its name.
 pub(crate) fn command(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:=@%".contains(c);
     let quoted = |word: &String| match !word.is_empty() && word.chars().all(plain) {
         true => word.clone(),
         false => format!("'{}'", word.replace('\'', "'\\''")),
     };
-    words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    let name = |program: &String| program.rsplit('/').next().unwrap_or_default().to_owned();
+    let all = words.iter().take(1).map(name).chain(words.iter().skip(1).cloned());
+    all.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -106,7 +108,7 @@ mod tests {
 
     #[test]
     fn commands_can_be_typed() {
-        let words = ["tpcc", "run", "--data", "my data", ""].map(str::to_owned);
+        let words = ["/opt/bin/tpcc", "run", "--data", "my data", ""].map(str::to_owned);
         assert_eq!(command(&words), "tpcc run --data 'my data' ''");
     }
 }

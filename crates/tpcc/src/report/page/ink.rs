@@ -28,7 +28,7 @@ pub(super) enum Ink {
 
 /// Where a figure stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub(crate) enum Canvas {
     /// In a page that has [`super::style`].
     Page,
     /// In a file of its own, on white.
@@ -69,14 +69,14 @@ impl Ink {
         }
     }
 
-    fn paint(self, place: Place) -> String {
+    fn paint(self, place: Canvas) -> String {
         let variable = match (self, place) {
-            (Ink::Text, Place::File) => return "#1b1f24".to_owned(),
-            (Ink::Faint, Place::File) => return "#5b6470".to_owned(),
-            (Ink::Grid, Place::File) => return "#d9dde2".to_owned(),
-            (Ink::Ground, Place::File) => return "#ffffff".to_owned(),
-            (Ink::Event, Place::File) => return "#8f3b3b".to_owned(),
-            (Ink::Line(n) | Ink::Mark(n), Place::File) => return SERIES[n % MOST_LINES].0.to_owned(),
+            (Ink::Text, Canvas::File) => return "#1b1f24".to_owned(),
+            (Ink::Faint, Canvas::File) => return "#5b6470".to_owned(),
+            (Ink::Grid, Canvas::File) => return "#d9dde2".to_owned(),
+            (Ink::Ground, Canvas::File) => return "#ffffff".to_owned(),
+            (Ink::Event, Canvas::File) => return "#8f3b3b".to_owned(),
+            (Ink::Line(n) | Ink::Mark(n), Canvas::File) => return SERIES[n % MOST_LINES].0.to_owned(),
             (Ink::Text, _) => "text".to_owned(),
             (Ink::Faint, _) => "faint".to_owned(),
             (Ink::Grid, _) => "grid".to_owned(),
@@ -89,7 +89,7 @@ impl Ink {
 }
 
 /// Puts the colours of a place where the stand-ins are.
-pub(super) fn painted(mut svg: String, place: Place) -> String {
+pub(super) fn painted(mut svg: String, place: Canvas) -> String {
     for ink in Ink::all() {
         let RGBColor(r, g, b) = ink.stand_in();
         let stand_in = format!("#{r:02X}{g:02X}{b:02X}");
@@ -115,9 +115,9 @@ mod tests {
         for (n, a) in all.iter().enumerate() {
             assert!(all[..n].iter().all(|b| (a.0, a.1, a.2) != (b.0, b.1, b.2)));
         }
-        let svg = painted("fill=\"#010001\" stroke=\"#020001\"".into(), Place::Page);
+        let svg = painted("fill=\"#010001\" stroke=\"#020001\"".into(), Canvas::Page);
         assert_eq!(svg, "fill=\"var(--text)\" stroke=\"var(--s1)\" stroke-dasharray=\"7 3\"");
-        assert_eq!(painted("fill=\"#030000\"".into(), Place::File), "fill=\"#0b62a4\"");
+        assert_eq!(painted("fill=\"#030000\"".into(), Canvas::File), "fill=\"#0b62a4\"");
     }
 
     /// Contrast to the page as the accessibility guidelines (WCAG 2.1) have it: 3 for what is drawn.

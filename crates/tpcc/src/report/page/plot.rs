@@ -5,9 +5,9 @@ use plotters::prelude::{Circle, DrawingArea, EmptyElement, IntoDrawingArea, Into
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, ShapeStyle};
 
-use super::figure::{At, Figure, Line, Of, Places, Point};
-use super::ink::{Ink, MOST_LINES, Place, painted};
-use super::scale::{Scale, Zero, short};
+use super::figure::{At, Figure, PlotLine, Finder, Layout, Point};
+use super::ink::{Ink, MOST_LINES, Canvas, painted};
+use super::scale::{Axis, Zero, short};
 
 /// Width of every figure, in units of which a small screen gives most about 0.65 pixels and a large one about 1.
 const WIDTH: i32 = 560;
@@ -23,17 +23,17 @@ const CHARACTER: f64 = 6.7;
 const MOST_MARKS: usize = 32;
 
 /// A figure as an SVG element.
-pub(crate) fn svg(figure: &Figure, place: Place) -> String {
+pub(crate) fn svg(figure: &Figure, place: Canvas) -> String {
     let mut text = String::new();
     let names = match figure.places() {
-        Places::Names(names) => Some(names),
+        Layout::Names(names) => Some(names),
         _ => None,
     };
     let height = names.as_ref().map_or_else(|| lines_height(figure), |names| bars_height(figure, names));
     {
         let area = SVGBackend::with_string(&mut text, (WIDTH as u32, height as u32)).into_drawing_area();
         let pen = Pen { area };
-        if place == Place::File {
+        if place == Canvas::File {
             pen.filled(&[(0, 0), (WIDTH, 0), (WIDTH, height), (0, height)], Ink::Ground);
         }
         match names {
@@ -45,8 +45,8 @@ pub(crate) fn svg(figure: &Figure, place: Place) -> String {
     let sized = format!("<svg width=\"{WIDTH}\" height=\"{height}\" ");
     let label = figure.title.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;");
     let free = match place {
-        Place::Page => format!("<svg role=\"img\" aria-label=\"{label}\" "),
-        Place::File => format!("{sized}role=\"img\" aria-label=\"{label}\" "),
+        Canvas::Page => format!("<svg role=\"img\" aria-label=\"{label}\" "),
+        Canvas::File => format!("{sized}role=\"img\" aria-label=\"{label}\" "),
     };
     painted(text.replacen(&sized, &free, 1), place)
 }
@@ -74,11 +74,11 @@ impl Pen<'_> {
     }
 
     /// The mark of a series: each has its own form, and a paper's is hollow.
-    fn mark(&self, (x, y): At2, of: Of, number: usize) {
+    fn mark(&self, (x, y): At2, of: Finder, number: usize) {
         let diamond = |r: i32| [(x, y - r), (x + r, y), (x, y + r), (x - r, y), (x, y - r)];
         let ink = Ink::Mark(number % MOST_LINES);
         match (of, number % MOST_LINES) {
-            (Of::Paper, _) => {
+            (Finder::Paper, _) => {
                 self.filled(&diamond(6), Ink::Ground);
                 self.line(&diamond(6), Ink::Text, 2);
             }
@@ -113,10 +113,10 @@ fn cut(text: &str, width: i32) -> String {
 }
 
 /// Lines with their numbers: those of this program count for themselves, so that a colour does not depend on the paper's.
-fn numbered(figure: &Figure) -> Vec<(usize, &Line)> {
+fn numbered(figure: &Figure) -> Vec<(usize, &PlotLine)> {
     let (mut here, mut paper) = (0, 0);
     let number = |line: &Line| {
-        let next = if line.of == Of::Here { &mut here } else { &mut paper };
+        let next = if line.of == Finder::Here { &mut here } else { &mut paper };
         *next += 1;
         *next - 1
     };
@@ -146,7 +146,7 @@ fn legend(pen: &Pen<'_>, figure: &Figure, is_bars: bool) -> i32 {
     let (places, rows) = legend_places(figure);
     for ((number, line), (x, row)) in numbered(figure).into_iter().zip(places) {
         let y = 10 + row * LEGEND;
-        if line.of == Of::Here && !is_bars {
+        if line.of == Finder::Here && !is_bars {
             pen.line(&[(x, y), (x + 26, y)], Ink::Line(number % MOST_LINES), 2);
         }
         pen.mark((x + 13, y), line.of, number);
@@ -163,7 +163,7 @@ fn lines_height(figure: &Figure) -> i32 {
 fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
     let top = legend(pen, figure, false) + 28;
     let bottom = height - 44;
-    let ys = Scale::of(figure.values(), Zero::IfNear);
+    let ys = Axis::of(figure.values(), Zero::IfNear);
     let y_ticks = ys.ticks(5);
     let left = 12 + y_ticks.iter().map(|tick| width_of(&short(*tick))).max().unwrap_or(0);
     let right = WIDTH - 14;
@@ -176,7 +176,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
         pen.text(&short(tick), (left - 6, y), Ink::Faint, HPos::Right, VPos::Center);
     }
     let names = match figure.places() {
-        Places::Ordered(names) => names,
+        Layout::Ordered(names) => names,
         _ => vec![],
     };
     let index = |name: &str| names.iter().position(|known| known == name).map_or(0.0, |n| n as f64);
@@ -187,8 +187,8 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
     };
     let all = || figure.lines.iter().flat_map(|line| &line.points).map(|point| x_value(&point.x));
     let xs = match names.len() {
-        0 => Scale::of(all().chain(figure.marks.iter().map(|mark| mark.x)), Zero::Never),
-        n => Scale::of([0.0, n as f64 - 1.0].into_iter(), Zero::Never),
+        0 => Axis::of(all().chain(figure.marks.iter().map(|mark| mark.x)), Zero::Never),
+        n => Axis::of([0.0, n as f64 - 1.0].into_iter(), Zero::Never),
     };
     let x_of = |x: f64| left + 8 + (xs.place(x) * f64::from(right - left - 16)).round() as i32;
     for (x, text) in x_ticks(&names, &xs, all().collect(), &x_of) {
@@ -211,7 +211,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
     for (number, line) in numbered(figure) {
         let number = number % MOST_LINES;
         let place = |point: &Point, y: f64| (x_of(x_value(&point.x)), y_of(y));
-        if line.of == Of::Here {
+        if line.of == Finder::Here {
             // Where nothing was measured there is a gap.
             for part in line.points.split(|point| point.y.is_none()) {
                 let points: Vec<At2> = part.iter().filter_map(|point| Some(place(point, point.y?))).collect();
@@ -227,7 +227,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
                 }
             }
         }
-        if line.points.len() <= MOST_MARKS || line.of == Of::Paper {
+        if line.points.len() <= MOST_MARKS || line.of == Finder::Paper {
             for point in &line.points {
                 if let Some(y) = point.y {
                     pen.mark(place(point, y), line.of, number);
@@ -238,7 +238,7 @@ fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
 }
 
 /// What stands below the x axis, and where: names, the values of x themselves where they are few, or round numbers.
-fn x_ticks(names: &[String], xs: &Scale, values: Vec<f64>, x_of: &dyn Fn(f64) -> i32) -> Vec<(i32, String)> {
+fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> i32) -> Vec<(i32, String)> {
     let mut own = values;
     own.sort_by(f64::total_cmp);
     own.dedup();
@@ -275,7 +275,7 @@ const GAP: i32 = 7;
 const VALUE: i32 = 58;
 
 /// The value of a line at a name.
-fn at<'a>(line: &'a Line, name: &str) -> Option<&'a Point> {
+fn at<'a>(line: &'a PlotLine, name: &str) -> Option<&'a Point> {
     line.points.iter().find(|point| match &point.x {
         At::Name(own) => own == name,
         At::Number(x) => x.to_string() == name,
@@ -292,7 +292,7 @@ fn bars_height(figure: &Figure, names: &[String]) -> i32 {
 fn bars(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     let top = legend(pen, figure, true) + 4;
     let bottom = height - 40;
-    let scale = Scale::of(figure.values(), Zero::Always);
+    let scale = Axis::of(figure.values(), Zero::Always);
     let (left, right) = (8, WIDTH - VALUE);
     let x_of = |value: f64| left + (scale.place(value) * f64::from(right - left)).round() as i32;
     let ticks: Vec<(i32, String)> =
@@ -323,14 +323,14 @@ fn bars(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     }
 }
 
-fn bar(pen: &Pen<'_>, point: &Point, of: Of, number: usize, y: i32, zero: i32, x_of: &dyn Fn(f64) -> i32) {
+fn bar(pen: &Pen<'_>, point: &Point, of: Finder, number: usize, y: i32, zero: i32, x_of: &dyn Fn(f64) -> i32) {
     let Some(value) = point.y else {
         return pen.text("not measured", (zero + 6, y), Ink::Faint, HPos::Left, VPos::Center);
     };
     let number = number % MOST_LINES;
     let x = x_of(value);
     let mut end = x.max(zero);
-    if of == Of::Here {
+    if of == Finder::Here {
         let _ = pen.area.draw(&Rectangle::new(
             [(x.min(zero), y - 4), (x.max(zero), y + 4)],
             Ink::Mark(number).stand_in().filled(),
@@ -353,19 +353,19 @@ fn bar(pen: &Pen<'_>, point: &Point, of: Of, number: usize, y: i32, zero: i32, x
 mod tests {
     use super::*;
 
-    fn line(name: &str, of: Of, points: &[(At, Option<f64>)]) -> Line {
+    fn line(name: &str, of: Finder, points: &[(At, Option<f64>)]) -> PlotLine {
         let points = points.iter().map(|(x, y)| Point { x: x.clone(), y: *y, interval: y.map(|y| (0.9 * y, 1.1 * y)) });
-        Line { name: name.into(), of, points: points.collect() }
+        PlotLine { name: name.into(), of, points: points.collect() }
     }
 
-    fn numbers(name: &str, of: Of) -> Line {
+    fn numbers(name: &str, of: Finder) -> PlotLine {
         line(name, of, &[(At::Number(1.0), Some(10.0)), (At::Number(2.0), None), (At::Number(4.0), Some(30.0))])
     }
 
     #[test]
     fn a_gap_is_where_nothing_was_measured() {
-        let figure = Figure { lines: vec![numbers("a < b & c", Of::Here)], ..Figure::default() };
-        let svg = svg(&figure, Place::Page);
+        let figure = Figure { lines: vec![numbers("a < b & c", Finder::Here)], ..Figure::default() };
+        let svg = svg(&figure, Canvas::Page);
         assert_eq!(svg.matches("<circle").count(), 3, "two points and the legend: {svg}");
         assert!(svg.contains("a &lt; b &amp; c") && svg.contains("var(--s0)") && svg.ends_with("</svg>\n"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("#01") && !svg.contains("#02"), "{svg}");
@@ -374,8 +374,8 @@ mod tests {
     #[test]
     fn what_the_paper_found_is_points() {
         let figure =
-            Figure { lines: vec![numbers("here", Of::Here), numbers("the paper's", Of::Paper)], ..Figure::default() };
-        let svg = svg(&figure, Place::Page);
+            Figure { lines: vec![numbers("here", Finder::Here), numbers("the paper's", Finder::Paper)], ..Figure::default() };
+        let svg = svg(&figure, Canvas::Page);
         // Each hollow diamond has a ground of its own.
         assert_eq!(svg.matches("<polygon").count(), 3, "{svg}");
     }
@@ -383,9 +383,9 @@ mod tests {
     #[test]
     fn names_have_bars_with_their_values() {
         let at = |name: &str| At::Name(name.to_owned());
-        let line = line("", Of::Here, &[(at("fetch"), Some(12.0)), (at("update"), None), (at("both"), Some(-3.0))]);
+        let line = line("", Finder::Here, &[(at("fetch"), Some(12.0)), (at("update"), None), (at("both"), Some(-3.0))]);
         let figure = Figure { lines: vec![line], ..Figure::default() };
-        let svg = svg(&figure, Place::File);
+        let svg = svg(&figure, Canvas::File);
         for text in ["fetch", "update", "not measured", "12", "-3"] {
             assert!(svg.contains(&format!("\n{text}\n")), "{text}: {svg}");
         }
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn an_empty_figure_is_still_a_figure() {
-        let empty = Figure { lines: vec![line("x", Of::Here, &[(At::Number(1.0), None)])], ..Figure::default() };
-        assert!(!empty.has_values() && svg(&empty, Place::Page).contains("</svg>"));
+        let empty = Figure { lines: vec![line("x", Finder::Here, &[(At::Number(1.0), None)])], ..Figure::default() };
+        assert!(!empty.has_values() && svg(&empty, Canvas::Page).contains("</svg>"));
     }
 }

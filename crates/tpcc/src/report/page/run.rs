@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::figure::{At, Figure, Line, Mark, Of, Point};
+use super::figure::{At, Figure, PlotLine, EventMark, Finder, Point};
 use super::html::{cell, command, facts, figures, page, table};
 use super::scale::short;
 use super::schema::Schema;
@@ -105,8 +105,8 @@ fn over_time(run: &Value) -> Figure {
         title: "Throughput over time".to_owned(),
         x_label: "seconds since measuring began".to_owned(),
         y_label: "transactions a second, each second".to_owned(),
-        lines: vec![Line { name: String::new(), of: Of::Here, points }],
-        marks: marks.map(|(t, _)| Mark { x: *t, what: "a checkpoint ended".to_owned() }).collect(),
+        lines: vec![PlotLine { name: String::new(), of: Finder::Here, points }],
+        marks: marks.map(|(t, _)| EventMark { x: *t, what: "a checkpoint ended".to_owned() }).collect(),
     }
 }
 
@@ -141,7 +141,7 @@ fn by_percentile(run: &Value, key: &str, what: &str) -> Figure {
             let name = if share >= 1.0 { "max".to_owned() } else { format!("{}%", round(100.0 * share)) };
             Point::exact(At::Name(name), us)
         });
-        Line { name: kind.clone(), of: Of::Here, points: points.collect() }
+        PlotLine { name: kind.clone(), of: Finder::Here, points: points.collect() }
     });
     Figure {
         title: format!("Latency, {what}"),
@@ -207,7 +207,7 @@ fn where_time_goes(run: &Value) -> Markup {
     let figure = Figure {
         title: "Time of the workers, by kind of transaction".to_owned(),
         y_label: "per cent of the workers' time".to_owned(),
-        lines: vec![Line { name: String::new(), of: Of::Here, points }],
+        lines: vec![PlotLine { name: String::new(), of: Finder::Here, points }],
         ..Figure::default()
     };
     html! {
@@ -318,12 +318,14 @@ fn check(run: &Value) -> Markup {
 fn repeat(run: &Value) -> Markup {
     let provenance = &run["provenance"];
     let line: Vec<String> = provenance["command"].as_array().into_iter().flatten().map(words).collect();
+    // A run without a seed of its own drew one.
+    let seed = run["config"]["seed"].as_u64().filter(|_| !line.iter().any(|word| word.starts_with("--seed")));
     let set = run["config"].as_object().map(|config| {
         config.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect::<Map<_, _>>()
     });
     let schema = Schema::of::<Run>();
     html! {
-        pre { (command(&line)) " --seed " (words(&run["config"]["seed"]).replace(',', "")) }
+        pre { (command(&line)) @if let Some(seed) = &seed { " --seed " (seed) } }
         p {
             "Built from commit " (words(&provenance["commit"]))
             @if provenance["dirty"] == true { ", with changes" }

@@ -2,7 +2,7 @@
 
 /// An axis.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Scale {
+pub(super) struct Axis {
     from: f64,
     to: f64,
     /// Powers, not sums, are evenly spaced.
@@ -12,19 +12,19 @@ pub(super) struct Scale {
 /// From so many times the least on an axis is by powers.
 const WIDE: f64 = 50.0;
 
-impl Scale {
+impl Axis {
     /// For these values: by powers where they span that much, else from 0 unless they all lie far from it.
-    pub(super) fn of(values: impl Iterator<Item = f64>, zero: Zero) -> Scale {
+    pub(super) fn of(values: impl Iterator<Item = f64>, zero: Zero) -> Axis {
         let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
             (least, most) = (least.min(value), most.max(value));
         }
         if least > most {
-            return Scale { from: 0.0, to: 1.0, log: false };
+            return Axis { from: 0.0, to: 1.0, log: false };
         }
         if zero != Zero::Always && least > 0.0 && most / least >= WIDE {
             let room = (most / least).powf(0.04);
-            return Scale { from: least / room, to: most * room, log: true };
+            return Axis { from: least / room, to: most * room, log: true };
         }
         let far = least > 0.0 && least > 0.6 * most;
         let (mut from, mut to) = match zero {
@@ -36,7 +36,7 @@ impl Scale {
             (from, to) = (from - 0.5 * from.abs().max(1.0), to + 0.5 * to.abs().max(1.0));
         }
         let room = 0.05 * (to - from);
-        Scale { from: if from == 0.0 { 0.0 } else { from - room }, to: if to == 0.0 { 0.0 } else { to + room }, log: false }
+        Axis { from: if from == 0.0 { 0.0 } else { from - room }, to: if to == 0.0 { 0.0 } else { to + room }, log: false }
     }
 
     /// Where a value lies, from 0 to 1.
@@ -110,19 +110,19 @@ mod tests {
 
     #[test]
     fn an_axis_is_by_powers_where_it_must_be() {
-        assert!(Scale::of([1.0, 100.0].into_iter(), Zero::IfNear).log);
-        assert!(!Scale::of([1.0, 40.0].into_iter(), Zero::IfNear).log);
-        assert!(!Scale::of([0.0, 100.0].into_iter(), Zero::IfNear).log, "0 has no power");
-        assert!(!Scale::of([1.0, 100.0].into_iter(), Zero::Always).log, "a bar by powers has no length");
+        assert!(Axis::of([1.0, 100.0].into_iter(), Zero::IfNear).log);
+        assert!(!Axis::of([1.0, 40.0].into_iter(), Zero::IfNear).log);
+        assert!(!Axis::of([0.0, 100.0].into_iter(), Zero::IfNear).log, "0 has no power");
+        assert!(!Axis::of([1.0, 100.0].into_iter(), Zero::Always).log, "a bar by powers has no length");
     }
 
     #[test]
     fn zero_is_on_the_axis_where_values_come_near_it() {
-        assert_eq!(Scale::of([1.0, 10.0].into_iter(), Zero::IfNear).place(0.0), 0.0);
-        assert!(Scale::of([0.9, 1.1].into_iter(), Zero::IfNear).place(0.0) < 0.0);
-        assert_eq!(Scale::of([0.9, 1.1].into_iter(), Zero::Always).place(0.0), 0.0);
+        assert_eq!(Axis::of([1.0, 10.0].into_iter(), Zero::IfNear).place(0.0), 0.0);
+        assert!(Axis::of([0.9, 1.1].into_iter(), Zero::IfNear).place(0.0) < 0.0);
+        assert_eq!(Axis::of([0.9, 1.1].into_iter(), Zero::Always).place(0.0), 0.0);
         for values in [vec![], vec![1.0], vec![0.0], vec![-3.0, -1.0]] {
-            let scale = Scale::of(values.iter().copied(), Zero::IfNear);
+            let scale = Axis::of(values.iter().copied(), Zero::IfNear);
             assert!(values.iter().all(|v| (0.0..=1.0).contains(&scale.place(*v))), "{values:?} {scale:?}");
             assert!(scale.ticks(5).len() >= 2, "{values:?} {:?}", scale.ticks(5));
         }
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within() {
-        let scale = Scale::of([0.0, 97.0].into_iter(), Zero::IfNear);
+        let scale = Axis::of([0.0, 97.0].into_iter(), Zero::IfNear);
         assert_eq!(scale.ticks(5), [0.0, 25.0, 50.0, 75.0, 100.0]);
-        let scale = Scale::of([1.0, 1e6].into_iter(), Zero::IfNear);
+        let scale = Axis::of([1.0, 1e6].into_iter(), Zero::IfNear);
         assert_eq!(scale.ticks(7), [1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6]);
     }
 
