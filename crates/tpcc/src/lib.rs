@@ -111,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Footprint(flags) => cmd::footprint::run(flags),
         Command::Reproduce(flags) => cmd::reproduce::run(flags),
         Command::Compare(flags) => cmd::compare::run(&flags),
+        Command::Report(flags) => cmd::report::run(&flags),
         Command::Latency(flags) => cmd::latency::run(&flags),
         Command::Tenants(flags) => cmd::tenants::run(&flags),
         Command::IndexFetch(flags) => cmd::index_fetch::run(flags),

@@ -54,11 +54,11 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
             Error::usage(format!("{name}: no such command"))
-                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, compare, latency, index-fetch")
+                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, report, compare, latency, index-fetch")
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
             Error::usage("no command given")
-                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, compare, latency, index-fetch; 'tpcc run' loads and runs one warehouse")
+                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, report, compare, latency, index-fetch; 'tpcc run' loads and runs one warehouse")
         }
         _ => {
             let text = error.to_string();

@@ -4,6 +4,7 @@
 pub(crate) mod compare;
 mod pacing;
 pub(crate) mod remote;
+pub(crate) mod report;
 mod traced;
 
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use remote::{EngineChoice, RemoteFlags};
 use speculate::MOST_WORKERS;
 
+use self::report::{KeepFlags, ReportFlags, RunFileFlags};
 use super::values::{
     LEAST_POOL_MIB, MOST_MIB, ctx_points, engine, geometry, number, probability, seconds, table, up_to,
 };
@@ -57,6 +59,8 @@ pub(crate) enum Command {
     Reproduce(ReproduceFlags),
     /// Say which of two runs is faster, and how sure that is; or run a grid of flags
     Compare(compare::CompareFlags),
+    /// Make the page of what --json has saved
+    Report(ReportFlags),
     /// Time one transaction on one core, and with its loop running ahead of it on several
     Latency(LatencyFlags),
     /// Run several databases in one process, their fibers scheduled in several ways
@@ -109,6 +113,8 @@ pub(crate) struct RunFlags {
     pub(crate) pin: bool,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
+    #[command(flatten)]
+    pub(crate) files: RunFileFlags,
     /// Read counters of the processor and the system while measuring: cycles, misses, faults, by kind of transaction
     ///
     /// What the machine does not offer or not allow is null in --json, with the reason. Reading takes microseconds between two
@@ -369,7 +375,7 @@ pub(crate) struct TenantsFlags {
 #[derive(Args, Debug)]
 #[command(after_help = "Counts come from Cachegrind (valgrind), times from interleaved runs without it.")]
 pub(crate) struct ReproduceFlags {
-    /// The experiment, or its paper for all of them; see --list
+    /// The experiment, its paper for all of them, or all; see --list
     #[arg(value_name = "ID")]
     pub(crate) id: Option<String>,
     /// List the experiments
@@ -381,6 +387,8 @@ pub(crate) struct ReproduceFlags {
     /// Directory for databases, kept and used again [default: a temporary one]
     #[arg(long, value_name = "DIR", help_heading = "Data")]
     pub(crate) data: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keep: KeepFlags,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
 }

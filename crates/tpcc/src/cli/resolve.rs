@@ -108,6 +108,9 @@ pub(crate) fn run(flags: RunFlags) -> Result<RunConfig, Error> {
         check: flags.check.is_on(),
         acks: flags.ack_stdout,
         json: flags.output.json,
+        report: flags.files.report,
+        csv: flags.files.csv,
+        hdr: flags.files.hdr,
     })
 }
 

@@ -51,6 +51,11 @@ impl Times {
         (self.count > 0).then(|| self.histogram.value_at_quantile(quantile).min(self.max) as f64 / 1e3)
     }
 
+    /// All of them, in nanoseconds.
+    pub(crate) fn histogram(&self) -> &Histogram<u32> {
+        &self.histogram
+    }
+
     /// Microseconds; none when nothing was recorded.
     pub(crate) fn max_us(&self) -> Option<f64> {
         (self.count > 0).then(|| self.max as f64 / 1e3)

@@ -157,6 +157,12 @@ pub(crate) struct Sample {
     pub(crate) t_s: f64,
     /// Completed in it, per second.
     pub(crate) throughput_per_s: f64,
+    /// Within this 99 of 100 of its transactions were answered, to an eighth; none if there were none.
+    pub(crate) p99_us: Option<f64>,
+    /// Victims in it.
+    pub(crate) aborted: u64,
+    /// What the engine counted in it.
+    pub(crate) figures: EngineFigures,
 }
 
 /// What the main thread sees each second.
@@ -467,7 +473,7 @@ fn look_on<E: Engine>(
     let first = engine.figures();
     let (mut figures_at_start, mut figures_before) = (first, first);
     let mut phase_start = clock.now_ns();
-    let (mut last_ns, mut last_count) = (phase_start, 0);
+    let (mut last_ns, mut last_count, mut last_aborted) = (phase_start, 0, 0);
     let mut is_warmup = control.phase() == Phase::Warmup;
     let mut recent = Recent::default();
     begins(control.phase());
@@ -491,21 +497,16 @@ fn look_on<E: Engine>(
         if now >= last_ns + SECOND {
             let count = sum(|b| &b.completed);
             let throughput_per_s = (count - last_count) as f64 * 1e9 / (now - last_ns) as f64;
+            let t_s = (now - phase_start) as f64 / 1e9;
+            let (aborted, all_figures) = (sum(|b| &b.aborted), engine.figures());
+            let figures = all_figures.since(&figures_before);
+            let p99_us = recent.quantile_ns(boards.iter().map(|b| &b.times), 0.99).map(|ns| ns as f64 / 1e3);
             if !is_warmup {
-                series.push(Sample { t_s: (now - phase_start) as f64 / 1e9, throughput_per_s });
+                series.push(Sample { t_s, throughput_per_s, p99_us, aborted: aborted - last_aborted, figures });
             }
-            let figures = engine.figures();
-            look(&Tick {
-                elapsed: (now - phase_start) as f64 / 1e9,
-                is_warmup,
-                throughput_per_s,
-                completed: count,
-                aborted: sum(|b| &b.aborted),
-                p99_us: recent.quantile_ns(boards.iter().map(|b| &b.times), 0.99).map(|ns| ns as f64 / 1e3),
-                figures: figures.since(&figures_before),
-            });
-            figures_before = figures;
-            (last_ns, last_count) = (now, count);
+            look(&Tick { elapsed: t_s, is_warmup, throughput_per_s, completed: count, aborted, p99_us, figures });
+            figures_before = all_figures;
+            (last_ns, last_count, last_aborted) = (now, count, aborted);
         }
         if phase_ends.is_some_and(|end| now >= end) {
             if !is_warmup {
@@ -517,7 +518,8 @@ fn look_on<E: Engine>(
             is_warmup = false;
             figures_at_start = engine.figures();
             phase_start = now;
-            (last_ns, last_count) = (now, sum(|b| &b.completed));
+            (last_ns, last_count, last_aborted) = (now, sum(|b| &b.completed), sum(|b| &b.aborted));
+            figures_before = figures_at_start;
         }
     }
     begins(Phase::Stop);

@@ -3,12 +3,12 @@
 use std::fs;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::workload::words::counted;
 
 /// The machine, as the system describes it.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Machine {
     /// Processors that the program may use.
     pub(crate) cores: Option<usize>,
@@ -79,6 +79,11 @@ impl CpuTime {
 /// Most memory that the program has held.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
     kib("/proc/self/status", "VmHWM")
+}
+
+/// Memory that programs can get without others losing theirs.
+pub(crate) fn available_memory_bytes() -> Option<u64> {
+    kib("/proc/meminfo", "MemAvailable")
 }
 
 fn field(file: &str, name: &str) -> Option<String> {

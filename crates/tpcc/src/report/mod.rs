@@ -1,9 +1,14 @@
 //! What a command says about its work: text on stdout, one JSON object in a file.
 
+mod csv;
+pub(crate) mod files;
+mod hdr;
 pub(crate) mod json;
 pub(crate) mod machine;
 pub(crate) mod model;
+pub(crate) mod out;
 mod pacing;
+pub(crate) mod page;
 pub(crate) mod progress;
 pub(crate) mod text;
 
@@ -12,12 +17,13 @@ use std::ops::Range;
 
 use sched_steps::team::{OperationStatistics, Statistics};
 
-use crate::driver::Measured;
+use crate::driver::{Measured, Sample};
 use crate::driver::counters::{Counted, Event, Ring};
-use crate::driver::measure::KindStats;
+use crate::driver::measure::{KindStats, Times};
 use crate::engines::postgres::RemoteConfig;
 use crate::workload::check::Audit;
-use crate::workload::counters::{Counters, Drawn, OperationCounters, PoolCounters, TeamCounters};
+use crate::workload::check::rule::Invariant;
+use crate::workload::counters::{Counters, Drawn, LogCounters, OperationCounters, PoolCounters, TeamCounters};
 use crate::workload::database::RegionFound;
 use crate::workload::engine::EngineFigures;
 use crate::workload::generate::deck::Kind;
@@ -148,10 +154,7 @@ pub(crate) fn run(
             .collect(),
         counters: stats.counters,
         generator: generator(&stats.drawn, config.warehouses.unwrap_or(1)),
-        series: model::ThroughputSeries {
-            t_s: measured.series.iter().map(|sample| sample.t_s).collect(),
-            throughput_per_s: measured.series.iter().map(|sample| sample.throughput_per_s).collect(),
-        },
+        series: series(&measured.series),
         steps: config.ctx_points.as_ref().map(|_| steps(measured.team_size, &measured.teams)),
         siblings: measured.siblings.as_ref().map(|figures| model::Siblings {
             switches_within: figures.total.switches_within,
@@ -275,7 +278,28 @@ fn steps(team_size: usize, teams: &[Statistics]) -> model::Steps {
     }
 }
 
+/// What happened, second by second.
+fn series(samples: &[Sample]) -> model::ThroughputSeries {
+    let log = |of: fn(&LogCounters) -> u64| samples.iter().map(|s| s.figures.log.as_ref().map(of)).collect();
+    let pool = |of: fn(&PoolCounters) -> u64| samples.iter().map(|s| s.figures.pool.as_ref().map(of)).collect();
+    model::ThroughputSeries {
+        t_s: samples.iter().map(|sample| sample.t_s).collect(),
+        throughput_per_s: samples.iter().map(|sample| sample.throughput_per_s).collect(),
+        p99_us: samples.iter().map(|sample| sample.p99_us).collect(),
+        aborted: samples.iter().map(|sample| sample.aborted).collect(),
+        log_bytes: log(|log| log.bytes),
+        checkpoints: log(|log| log.checkpoints),
+        page_reads: pool(|pool| pool.reads),
+        page_writes: pool(|pool| pool.page_writes),
+    }
+}
+
+/// Where the curve of times is told: closer where few are slower.
+const SHARES: [f64; 14] =
+    [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 0.99999, 1.0];
+
 fn transaction(stats: &KindStats) -> model::Transaction {
+    let curve = |times: &Times| SHARES.iter().map(|share| times.quantile_us(*share)).collect();
     model::Transaction {
         counters: stats.counters,
         mean_us: stats.service.mean_us(),
@@ -287,6 +311,11 @@ fn transaction(stats: &KindStats) -> model::Transaction {
         response_p50_us: stats.response.quantile_us(0.5),
         response_p90_us: stats.response.quantile_us(0.9),
         response_p99_us: stats.response.quantile_us(0.99),
+        curve: model::Curve {
+            share: SHARES.to_vec(),
+            service_us: curve(&stats.service),
+            response_us: curve(&stats.response),
+        },
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::machine::Machine;
 use super::pacing::PacedRun;
@@ -20,7 +20,7 @@ pub(crate) fn schema_of(command: &str) -> String {
 }
 
 /// What the program was built from and called with.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Provenance {
     /// Version of the package.
     pub(crate) version: String,
@@ -200,6 +200,18 @@ pub(crate) struct Transaction {
     pub(crate) response_p50_us: Option<f64>,
     pub(crate) response_p90_us: Option<f64>,
     pub(crate) response_p99_us: Option<f64>,
+    pub(crate) curve: Curve,
+}
+
+/// Times by the share of transactions that were no slower. All lists have one length.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(crate) struct Curve {
+    /// From 0 to 1; 1 is the slowest.
+    pub(crate) share: Vec<f64>,
+    /// From first begin to acknowledgement, in microseconds.
+    pub(crate) service_us: Vec<Option<f64>>,
+    /// From when the terminal was ready to acknowledgement, in microseconds.
+    pub(crate) response_us: Vec<Option<f64>>,
 }
 
 /// What the generator drew, as fractions; null where nothing was drawn.
@@ -219,14 +231,27 @@ pub(crate) struct Generator {
     pub(crate) as_specified: bool,
 }
 
-/// Completed transactions over each whole second of the run.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+/// What happened in each whole second of the run. All lists have one length.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "Series")]
 pub(crate) struct ThroughputSeries {
     /// End of the second, since measuring began.
     pub(crate) t_s: Vec<f64>,
     /// Completed in it, per second.
     pub(crate) throughput_per_s: Vec<f64>,
+    /// Within this 99 of 100 of its transactions were answered, from begin to acknowledgement, to an eighth; null if there
+    /// were none.
+    pub(crate) p99_us: Vec<Option<f64>>,
+    /// Victims in it.
+    pub(crate) aborted: Vec<u64>,
+    /// Bytes appended to the log; null for an engine without one.
+    pub(crate) log_bytes: Vec<Option<u64>>,
+    /// Checkpoints that ended in it; null for an engine without a log.
+    pub(crate) checkpoints: Vec<Option<u64>>,
+    /// Pages read from disk; null for an engine without a pool.
+    pub(crate) page_reads: Vec<Option<u64>>,
+    /// Pages written to the data files; null for an engine without a pool.
+    pub(crate) page_writes: Vec<Option<u64>>,
 }
 
 /// The log while measuring.

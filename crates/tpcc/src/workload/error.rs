@@ -28,6 +28,11 @@ impl Error {
         self
     }
 
+    /// What failed, without what to do about it.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Exit status of the command.
     pub(crate) fn status(&self) -> u8 {
         if self.is_usage { 2 } else { 1 }

@@ -334,6 +334,12 @@ pub(crate) struct RunConfig {
     pub(crate) acks: bool,
     /// Where to write everything.
     pub(crate) json: Option<PathBuf>,
+    /// Where its page goes.
+    pub(crate) report: Option<PathBuf>,
+    /// Where its seconds go.
+    pub(crate) csv: Option<PathBuf>,
+    /// Where its times go.
+    pub(crate) hdr: Option<PathBuf>,
 }
 
 /// What `run` settles once it has seen the database.

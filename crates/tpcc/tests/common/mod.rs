@@ -80,6 +80,16 @@ fn fits(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), Str
                     return wrong();
                 }
             }
+            "oneOf" => {
+                if wanted.as_array().unwrap().iter().filter(|one| fits(root, one, value, at).is_ok()).count() != 1 {
+                    return wrong();
+                }
+            }
+            "const" => {
+                if value != wanted {
+                    return wrong();
+                }
+            }
             other => panic!("{at}: the keyword {other} is not known here"),
         }
     }
@@ -107,6 +117,7 @@ fn what_does_not_fit_is_told() {
             "a": {"type": "integer", "minimum": 0},
             "b": {"anyOf": [{"type": "string"}, {"type": "null"}]},
             "d": {"type": "string", "enum": ["x", "y"]},
+            "e": {"oneOf": [{"type": "string", "const": "x"}, {"type": "string", "const": "y"}]},
         },
     });
     let told = |value: Value| fits(&schema, &schema, &value, "").err().unwrap_or_default();
@@ -116,6 +127,7 @@ fn what_does_not_fit_is_told() {
         (serde_json::json!({"a": -1}), "minimum"),
         (serde_json::json!({"a": "1"}), "type"),
         (serde_json::json!({"a": 1, "b": 2}), "anyOf"),
+        (serde_json::json!({"a": 1, "e": "z"}), "oneOf"),
         (serde_json::json!({"a": 1, "c": 2}), "does not know"),
         (serde_json::json!({"a": 1, "d": "z"}), "enum"),
         (serde_json::json!([]), "type"),

@@ -9,6 +9,7 @@ pub(crate) mod index_fetch;
 pub(crate) mod latency;
 pub(crate) mod load;
 mod remote;
+pub(crate) mod report;
 pub(crate) mod reproduce;
 pub(crate) mod run;
 pub(crate) mod shell;

@@ -1,10 +1,16 @@
-//! `tpcc reproduce`: rerun an experiment of a paper.
+//! `tpcc reproduce`: rerun an experiment of a paper, or all of them.
+
+use std::path::Path;
 
 use super::Ended;
 use crate::cli::flags::ReproduceFlags;
-use crate::lab::reproduce;
+use crate::lab::reproduce::{self, ALL};
 use crate::report::json::{JsonOut, conclude, print};
+use crate::report::progress::note;
 use crate::workload::error::Error;
+
+/// Where results of all experiments go unless the user says where.
+const OUT: &str = "tpcc-reproduce";
 
 /// Carries the command out.
 pub(crate) fn run(flags: ReproduceFlags) -> Result<Ended, Error> {
@@ -12,13 +18,49 @@ pub(crate) fn run(flags: ReproduceFlags) -> Result<Ended, Error> {
         print(&reproduce::list());
         return Ok(Ended::Well);
     }
-    let Some(id) = flags.id else {
+    let Some(id) = &flags.id else {
         let ids: Vec<_> = reproduce::ids().collect();
         return Err(Error::usage("reproduce: which experiment?")
             .help(format!("one of {}; 'tpcc reproduce --list' says what each shows", ids.join(", "))));
     };
+    if let Some(out) = flags.keep.out.as_deref().or((id == ALL).then_some(Path::new(OUT))) {
+        return keep(&flags, id, out);
+    }
+    let kept_only = [("--resume", flags.keep.resume), ("--only", !flags.keep.only.is_empty())];
+    if let Some((flag, _)) = kept_only.iter().find(|(_, given)| *given) {
+        return Err(Error::usage(format!("{flag}: means nothing where results are not kept"))
+            .help("add --out DIR, or reproduce all"));
+    }
     let json = JsonOut::open(flags.output.json.as_deref())?;
-    let report = reproduce::run(&id, flags.quick, flags.data.as_deref())?;
+    let report = reproduce::run(id, flags.quick, flags.data.as_deref())?;
     conclude(json, &report, reproduce::text(&report), false)?;
     Ok(Ended::Well)
+}
+
+fn keep(flags: &ReproduceFlags, id: &str, out: &Path) -> Result<Ended, Error> {
+    let order = reproduce::all::Campaign {
+        id,
+        only: &flags.keep.only,
+        quick: flags.quick,
+        resume: flags.keep.resume,
+        data: flags.data.as_deref(),
+        out,
+    };
+    let json = JsonOut::open(flags.output.json.as_deref())?;
+    let kept = reproduce::all::keep(&order)?;
+    let text = format!("{}written   {}\n", kept.text(), kept.index.display());
+    conclude(json, &kept.together(id), text, false)?;
+    if kept.interrupted {
+        note(&format!("interrupted after {} of {}; --resume goes on", kept.ran + kept.known, kept.chosen));
+        return Ok(Ended::Well);
+    }
+    let failed = kept.failed();
+    match failed.first() {
+        None => Ok(Ended::Well),
+        Some((first, why)) => {
+            let more = if failed.len() > 1 { format!(" (and {} more)", failed.len() - 1) } else { String::new() };
+            Err(Error::failed(format!("{first}{more} failed: {why}"))
+                .help(format!("the others are in {}; --resume tries again", kept.index.display())))
+        }
+    }
 }

@@ -19,6 +19,7 @@ use crate::engines::space;
 use crate::engines::storage::ahead::AheadStore;
 use crate::engines::storage::fiber_hook::StoreHook;
 use crate::engines::storage::store::Store;
+use crate::report::files::RunFiles;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::progress::{self, Progress};
@@ -129,6 +130,7 @@ fn run_on<D: Database>(
     drive: impl FnOnce(&D, &Loaded, &Plan, Option<&Sink>, &mut dyn FnMut(&Tick)) -> Result<Measured, String>,
 ) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
+    let files = RunFiles::open(config.report.as_deref(), config.csv.as_deref(), config.hdr.as_deref())?;
     if config.acks && matches!(json, Some(JsonOut::Stdout)) {
         return Err(
             Error::usage("--json -: stdout has the acknowledgements").help("pass a file, or leave out --ack-stdout")
@@ -169,7 +171,8 @@ fn run_on<D: Database>(
     let memory = database.memory().map(|engine| report::large_pages(config.store.large_pages, engine, code, &measured));
     let settings = report::run_config(config, &shape, &loaded);
     let report = report::run(settings, Machine::describe(cpu), &measured, memory, checked.as_ref());
-    let written = conclude(json, &report, text::run(&report, checked.as_ref()), acks.is_some());
+    let (named, files_written) = files.write(&report, &measured.stats);
+    let written = conclude(json, &report, text::run(&report, checked.as_ref()) + &named, acks.is_some());
     let closed = database.close();
     if let Some(why) = measured.failure {
         // What ended the run may keep the database from closing as well: the next open recovers it.
@@ -177,6 +180,7 @@ fn run_on<D: Database>(
         return Err(Error::failed(why).help(format!("the figures are of the time until then; {again} opens it again")));
     }
     written?;
+    files_written?;
     closed?;
     match checked {
         Some(checked) if !checked.passed() && !checked.interrupted => {

@@ -10,6 +10,7 @@ use super::cachegrind::{self, Behind, Counts, Totals};
 use super::child;
 use super::directory::{self, Directory};
 use super::report::Spread;
+use super::{Experiment, in_minutes};
 use crate::lab::footprint::geometry::Geometry;
 use crate::report::progress;
 use crate::workload::error::Error;
@@ -30,6 +31,8 @@ pub(crate) struct Lab {
     program: PathBuf,
     /// Whether to be short.
     pub(crate) quick: bool,
+    /// Whether builds that are missing may be made, which takes some minutes each.
+    pub(crate) builds: bool,
     /// Why nothing can be counted; none when it can.
     pub(crate) uncountable: Option<String>,
     /// Databases loaded, by warehouses, and whether nothing runs on them: what is counted begins with a copy of those.
@@ -74,6 +77,7 @@ impl Lab {
             directory: Directory::open(data)?,
             program,
             quick,
+            builds: true,
             uncountable: cachegrind::unavailable(),
             databases: HashMap::new(),
             counted: HashMap::new(),
@@ -95,6 +99,12 @@ impl Lab {
     /// Says what is being done, with the time since the start.
     pub(crate) fn say(&self, what: &str) {
         progress::note(&format!("{:5.0} s  {what}", self.started.elapsed().as_secs_f64()));
+    }
+
+    /// Says which experiment begins.
+    pub(crate) fn announce(&self, experiment: &Experiment) {
+        let minutes = if self.quick { experiment.minutes.1 } else { experiment.minutes.0 };
+        self.say(&format!("{}: {}, about {}", experiment.id, experiment.title, in_minutes(minutes)));
     }
 
     /// Runs `tpcc ARGS --json FILE` and reads the file.

@@ -3,22 +3,28 @@
 //! An experiment has an id that begins with its paper's name; the name alone stands for all of the paper's. It adds series
 //! and claims to the findings, from which the report is made. It runs this very program as a user would.
 
+pub(crate) mod all;
 pub mod builds;
 pub(crate) mod cachegrind;
 pub(crate) mod child;
 mod claims;
 mod compiler;
 pub(crate) mod directory;
+mod figures;
 mod itanium;
 mod itas;
 pub(crate) mod lab;
 mod looking_glass;
+mod needs;
+pub(crate) mod page;
 mod report;
 mod speculate;
 mod steps;
 mod table;
+mod verdict;
 
 use std::path::Path;
+use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 
@@ -77,44 +83,58 @@ impl Results {
     }
 }
 
+/// Stands for all experiments of all papers.
+pub(crate) const ALL: &str = "all";
+
 /// Every id, with what it stands for.
 pub(crate) fn ids() -> impl Iterator<Item = &'static str> {
-    PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(|e| e.id).chain([paper.id]))
+    PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(|e| e.id).chain([paper.id])).chain([ALL])
 }
 
-/// Runs the experiments that `id` names.
+/// Runs the experiments that `id` names, of one paper.
 pub(crate) fn run(id: &str, quick: bool, data: Option<&Path>) -> Result<Report, Error> {
-    let Some((paper, chosen)) = find(id) else {
-        return Err(Error::usage(format!("{id}: no such experiment"))
-            .help(format!("one of {}", ids().collect::<Vec<_>>().join(", "))));
-    };
-    let cpu = CpuTime::now();
+    let chosen = find(id)?;
+    let (cpu, start) = (CpuTime::now(), Instant::now());
     let mut findings = Results::default();
     let mut lab = Lab::open(data, quick)?;
-    for experiment in &chosen {
-        let minutes = if quick { experiment.minutes.1 } else { experiment.minutes.0 };
-        lab.say(&format!("{}: {}, about {}", experiment.id, experiment.title, in_minutes(minutes)));
+    for (_, experiment) in &chosen {
+        lab.announce(experiment);
         (experiment.run)(&mut lab, &mut findings)?;
     }
-    let provenance = Provenance::here();
-    let mut config = findings.config;
-    if let Some(why) = &lab.uncountable {
-        lab.say(&format!("nothing was counted: {why}"));
-        config.insert("not_counted".into(), json!(why));
+    let (title, paper) = match chosen.first() {
+        Some((paper, only)) if chosen.len() == 1 => (only.title, paper.title),
+        Some((paper, _)) => (paper.title, paper.title),
+        None => ("", ""),
+    };
+    Ok(findings.report(&lab, id, title, paper, cpu, start))
+}
+
+impl Results {
+    /// What was found, with what it was found by.
+    fn report(self, lab: &Lab, id: &str, title: &str, paper: &str, cpu: Option<CpuTime>, start: Instant) -> Report {
+        let provenance = Provenance::here();
+        let mut config = self.config;
+        if let Some(why) = &lab.uncountable {
+            lab.say(&format!("nothing was counted: {why}"));
+            config.insert("not_counted".into(), json!(why));
+        }
+        config.insert("quick".into(), json!(lab.quick));
+        config.insert("seed".into(), json!(lab::SEED));
+        config.insert("build".into(), json!(provenance.line()));
+        config.insert("command".into(), json!(provenance.command));
+        Report {
+            schema: schema_of("reproduce"),
+            id: id.to_owned(),
+            title: title.to_owned(),
+            paper: paper.to_owned(),
+            elapsed_s: start.elapsed().as_secs_f64(),
+            provenance,
+            machine: Machine::describe(cpu),
+            config,
+            series: self.series,
+            claims: self.claims,
+        }
     }
-    config.insert("quick".into(), json!(quick));
-    config.insert("seed".into(), json!(lab::SEED));
-    config.insert("build".into(), json!(provenance.line()));
-    config.insert("command".into(), json!(provenance.command));
-    Ok(Report {
-        schema: schema_of("reproduce"),
-        id: id.to_owned(),
-        paper: paper.title.to_owned(),
-        machine: Machine::describe(cpu),
-        config,
-        series: findings.series,
-        claims: findings.claims,
-    })
 }
 
 /// The report as tables for a terminal.
@@ -124,7 +144,11 @@ pub(crate) fn text(report: &Report) -> String {
 
 /// The list of experiments for a terminal.
 pub(crate) fn list() -> String {
-    let mut text = String::new();
+    let (long, quick) = PAPERS.iter().flat_map(|paper| paper.experiments).fold((0.0, 0.0), |(long, quick), e| {
+        (long + e.minutes.0, quick + e.minutes.1)
+    });
+    let mut text =
+        format!("{ALL:<16} all of them, each kept in a directory of its own, and a page ({}, quick {})\n", in_minutes(long), in_minutes(quick));
     for paper in PAPERS {
         text += &format!("{:<16} all of: {}\n", paper.id, paper.title);
         for experiment in paper.experiments {
@@ -145,16 +169,36 @@ fn in_minutes(minutes: f64) -> String {
     if minutes < 1.0 { format!("{:.0} s", 60.0 * minutes) } else { format!("{minutes:.0} min") }
 }
 
-fn find(id: &str) -> Option<(&'static Paper, Vec<&'static Experiment>)> {
-    PAPERS.iter().find_map(|paper| {
-        let chosen: Vec<_> = paper.experiments.iter().filter(|e| e.id == id || paper.id == id).collect();
-        (!chosen.is_empty()).then_some((paper, chosen))
-    })
+fn find(id: &str) -> Result<Vec<(&'static Paper, &'static Experiment)>, Error> {
+    let all = PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(move |experiment| (paper, experiment)));
+    let chosen: Vec<_> = all.filter(|(paper, e)| id == ALL || e.id == id || paper.id == id).collect();
+    match chosen.is_empty() {
+        true => Err(Error::usage(format!("{id}: no such experiment"))
+            .help(format!("one of {}", ids().collect::<Vec<_>>().join(", ")))),
+        false => Ok(chosen),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A report as an experiment makes it here, with these results.
+    pub(super) fn report(id: &str, series: Vec<Series>, claims: Vec<Claim>) -> Report {
+        let config = [("quick".to_owned(), json!(true)), ("seed".to_owned(), json!(lab::SEED))].into_iter().collect();
+        Report {
+            schema: schema_of("reproduce"),
+            id: id.to_owned(),
+            title: "what it shows".to_owned(),
+            paper: "A. Author, A Paper".to_owned(),
+            elapsed_s: 1.0,
+            provenance: Provenance::here(),
+            machine: Machine::describe(None),
+            config,
+            series,
+            claims,
+        }
+    }
 
     #[test]
     fn ids_are_unique_and_begin_with_their_paper() {
@@ -166,9 +210,10 @@ mod tests {
         all.sort_unstable();
         all.dedup();
         assert_eq!(all.len(), count);
-        assert!(find("steps").is_some_and(|(paper, all)| all.len() == paper.experiments.len()));
-        assert!(find("steps-fig9").is_some_and(|(_, one)| one.len() == 1));
-        assert!(find("steps-fig99").is_none());
+        assert_eq!(find("steps").unwrap().len(), steps::PAPER.experiments.len());
+        assert_eq!(find("steps-fig9").unwrap().len(), 1);
+        assert!(find("steps-fig99").is_err());
+        assert_eq!(find(ALL).unwrap().len() + PAPERS.len() + 1, count);
         let error = run("steps-fig99", true, None).unwrap_err();
         assert_eq!(error.status(), 2);
     }

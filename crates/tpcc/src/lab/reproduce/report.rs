@@ -1,10 +1,11 @@
 //! What an experiment gives: series of figures, and claims held against the paper and against a bar.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::report::machine::Machine;
+use crate::report::model::Provenance;
 
 /// What a claim is held against.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -34,14 +35,20 @@ impl Bar {
 }
 
 /// The JSON object that `tpcc reproduce ID --json FILE` writes.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "tpcc reproduce --json")]
 pub(crate) struct Report {
     pub(crate) schema: String,
     /// What was run.
     pub(crate) id: String,
+    /// What it shows.
+    pub(crate) title: String,
     /// The paper that the experiment is from.
     pub(crate) paper: String,
+    /// Seconds that it took.
+    pub(crate) elapsed_s: f64,
+    /// What it was run with.
+    pub(crate) provenance: Provenance,
     /// What it ran on.
     pub(crate) machine: Machine,
     /// Settings, the build and the command.
@@ -53,7 +60,7 @@ pub(crate) struct Report {
 }
 
 /// Figures over something: a curve, a row of bars, a column of a table. All four lists have one length.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Series {
     /// What it shows; begins with the experiment's id.
     pub(crate) name: String,
@@ -72,7 +79,7 @@ pub(crate) struct Series {
 }
 
 /// A place on the x axis.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum X {
     /// A number.
@@ -105,25 +112,79 @@ impl From<String> for X {
     }
 }
 
+/// What was found of a claim of the paper; the rule is in [`super::verdict`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) enum ClaimVerdict {
+    /// The same direction, and at least three quarters of the effect.
+    #[serde(rename = "holds")]
+    Holds,
+    /// The same direction and less of it, or no difference that can be told from noise.
+    #[serde(rename = "weaker")]
+    Weaker,
+    /// The opposite.
+    #[serde(rename = "contradicts")]
+    Contradicts,
+    /// It could not be measured.
+    #[serde(rename = "not on this machine")]
+    NotHere,
+}
+
+impl ClaimVerdict {
+    /// All of them, the best first.
+    pub(crate) const ALL: [ClaimVerdict; 4] = [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotHere];
+
+    /// As JSON has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ClaimVerdict::Holds => "holds",
+            ClaimVerdict::Weaker => "weaker",
+            ClaimVerdict::Contradicts => "contradicts",
+            ClaimVerdict::NotHere => "not on this machine",
+        }
+    }
+}
+
 /// Something that the paper says or that this project promises, and what was found.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Claim {
     /// Its name, the same in every report.
     pub(crate) name: String,
+    /// Figure, table or section of the paper; null where the paper says nothing and the claim is this project's.
+    pub(crate) place: Option<String>,
+    /// The claim as a sentence.
+    pub(crate) says: Option<String>,
     /// What the paper found; null where it says nothing.
     pub(crate) paper_value: Option<f64>,
     /// What was found; null when it could not be measured, and then the note says why.
     pub(crate) value: Option<f64>,
-    /// Unit of both.
+    /// Least of several measurements, or lower end of the interval; null where the value is exact.
+    pub(crate) low: Option<f64>,
+    /// Greatest of several measurements, or upper end of the interval; null where the value is exact.
+    pub(crate) high: Option<f64>,
+    /// Unit of all of them.
     pub(crate) unit: String,
-    /// Whether the value reaches its bar; null without a value or without a bar.
+    /// What was found of the paper's claim.
+    pub(crate) verdict: ClaimVerdict,
+    /// The effect found, over the effect that the paper found: 1 is the same, below 0 the opposite. Null where either is not
+    /// known, and for costs.
+    pub(crate) of_paper: Option<OfPaper>,
+    /// This project's own bar.
+    pub(crate) bar: String,
+    /// Whether the value reaches the bar; null without a value.
     pub(crate) holds: Option<bool>,
-    /// The bar, how it was measured, and what to think of it.
+    /// Why the verdict is what it is, and how it was measured.
     pub(crate) note: String,
-    /// What to hold it against.
-    #[serde(skip)]
-    #[schemars(skip)]
-    pub(crate) bar: Bar,
+}
+
+/// An effect over that of the paper.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct OfPaper {
+    /// Of the value.
+    pub(crate) mid: f64,
+    /// Of the end of the interval that is less of an effect.
+    pub(crate) low: f64,
+    /// Of the other end.
+    pub(crate) high: f64,
 }
 
 /// A value from several measurements.

@@ -46,19 +46,23 @@ pub(super) fn text(report: &Report) -> String {
     }
     if !report.claims.is_empty() {
         text += "\n";
-        let mut table = Table::new(["claim", "paper", "here", "bar", "holds"]);
+        let mut table = Table::new(["claim", "paper", "here", "verdict", "bar", "reached"]);
         for claim in &report.claims {
             let holds = match claim.holds {
                 Some(true) => "yes",
                 Some(false) => "no",
-                None => "not measured",
+                None => "-",
             };
-            let here = format!("{} {}", shown(claim.value), claim.unit);
+            let interval = claim.low.zip(claim.high).map_or(String::new(), |(low, high)| {
+                format!(" ({} to {})", shown(Some(low)), shown(Some(high)))
+            });
+            let here = format!("{}{interval} {}", shown(claim.value), claim.unit);
             table.rows.push(vec![
                 claim.name.clone(),
                 shown(claim.paper_value),
                 here,
-                claim.bar.in_words(),
+                claim.verdict.name().to_owned(),
+                claim.bar.clone(),
                 holds.to_owned(),
             ]);
         }

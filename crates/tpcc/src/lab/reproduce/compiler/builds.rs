@@ -11,6 +11,7 @@ use crate::lab::reproduce::builds::{
 };
 use crate::lab::reproduce::child;
 use crate::lab::reproduce::lab::Lab;
+use crate::report::model::Provenance;
 use crate::workload::error::Error;
 
 /// Where the list lies in a clone of the sources.
@@ -21,6 +22,10 @@ pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Mat
     let Some(root) = sources() else {
         return Ok(Err("the builds are made from the sources: run this within a clone of them".to_owned()));
     };
+    let list = root.join(WITHIN_SOURCES).join(LIST);
+    if !lab.builds {
+        return Ok(made(&list).inspect(|matrix| describe(matrix, findings)));
+    }
     let mut cargo = Command::new("cargo");
     // The command says what it does, and does nothing where all is there already.
     cargo.args(["xtask", "ablate-build", "--build-only"]).current_dir(&root);
@@ -29,14 +34,31 @@ pub(super) fn matrix(lab: &mut Lab, findings: &mut Results) -> Result<Result<Mat
     if !ended.status.success() {
         return Ok(Err(format!("cargo xtask ablate-build: {}", ended.last_words())));
     }
-    let list = root.join(WITHIN_SOURCES).join(LIST);
     match Matrix::read(&list) {
         Ok(matrix) => {
-            let versions: Vec<String> = matrix.builds.iter().map(|b| format!("{}: {}", b.name, b.version)).collect();
-            findings.config.insert("builds".into(), json!(versions));
+            describe(&matrix, findings);
             Ok(Ok(matrix))
         }
         Err(e) => Ok(Err(format!("{}: {e}", list.display()))),
+    }
+}
+
+fn describe(matrix: &Matrix, findings: &mut Results) {
+    let versions: Vec<String> = matrix.builds.iter().map(|b| format!("{}: {}", b.name, b.version)).collect();
+    findings.config.insert("builds".into(), json!(versions));
+}
+
+/// The builds that are there already, if they are of the commit that this program is of; or why not, and how to get them.
+fn made(list: &Path) -> Result<Matrix, String> {
+    const HOW: &str = "'cargo xtask ablate-build --build-only' makes them, some 2 minutes each; then run this experiment again";
+    let matrix = Matrix::read(list).map_err(|_| format!("the builds to compare are not there: {HOW}"))?;
+    if matrix.builds.is_empty() || matrix.builds.iter().any(|build| !build.program.is_file()) {
+        return Err(format!("some of the builds to compare are not there: {HOW}"));
+    }
+    let commit = Provenance::here().commit.unwrap_or_default();
+    match matrix.builds.iter().find(|build| !build.version.contains(&commit)) {
+        Some(build) => Err(format!("the builds to compare are of other sources ({}): {HOW}", build.version)),
+        None => Ok(matrix),
     }
 }
 

@@ -1,0 +1,65 @@
+//! `tpcc report`: the page of what was saved.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::Ended;
+use crate::cli::flags::report::ReportFlags;
+use crate::lab::reproduce::Report;
+use crate::lab::reproduce::page::{Entry, reproduce_page};
+use crate::report::json::print;
+use crate::report::model::schema_of;
+use crate::report::out::OutFile;
+use crate::report::page::run::run_page;
+use crate::workload::error::Error;
+
+/// Carries the command out.
+pub(crate) fn run(flags: &ReportFlags) -> Result<Ended, Error> {
+    let out = OutFile::open(&flags.out, "--out")?;
+    let files: Vec<(&Path, Value)> =
+        flags.files.iter().map(|path| Ok((path.as_path(), read(path)?))).collect::<Result<_, Error>>()?;
+    let is_run = |(_, value): &(&Path, Value)| value["schema"].as_str() == Some(&schema_of("run"));
+    let page = match files.iter().find(|file| is_run(file)) {
+        Some((_, run)) if files.len() == 1 => run_page(run),
+        Some((path, _)) => {
+            return Err(Error::usage(format!("{}: a run has a page of its own", path.display()))
+                .help("make a page of each run: 'tpcc report FILE.json --out FILE.html'"));
+        }
+        None => {
+            let outcomes = files.iter().map(|(path, value)| experiment(path, value)).collect::<Result<Vec<_>, _>>()?;
+            reproduce_page(&outcomes)
+        }
+    };
+    let path = out.write(page.as_bytes())?;
+    print(&format!("written   {}\n", path.display()));
+    Ok(Ended::Well)
+}
+
+fn read(path: &Path) -> Result<Value, Error> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path).map_err(|e| Error::failed(format!("{shown}: cannot be read: {e}")))?;
+    let value: Value =
+        serde_json::from_str(&text).map_err(|e| Error::failed(format!("{shown}: not a whole JSON object: {e}")))?;
+    let Some(schema) = value["schema"].as_str() else {
+        return Err(Error::failed(format!("{shown}: not written by 'tpcc run --json' or 'tpcc reproduce --json'")));
+    };
+    let known = [schema_of("run"), schema_of("reproduce")];
+    if known.iter().any(|known| known == schema) {
+        return Ok(value);
+    }
+    let name = schema.split('/').next().unwrap_or_default();
+    match known.iter().find(|known| known.starts_with(&format!("{name}/"))) {
+        Some(known) => Err(Error::failed(format!("{shown}: is {schema}, and this build reads {known}"))
+            .help("run it again with this build, or make the page with the build that wrote it")),
+        None => Err(Error::failed(format!("{shown}: is {schema}; there are pages of run and reproduce"))),
+    }
+}
+
+fn experiment(path: &Path, value: &Value) -> Result<Entry, Error> {
+    let report: Report = serde_json::from_value(value.clone()).map_err(|e| {
+        Error::failed(format!("{}: not as this build writes it: {e}", path.display()))
+            .help("run the experiment again with this build")
+    })?;
+    Ok(Entry::Done(Box::new(report)))
+}

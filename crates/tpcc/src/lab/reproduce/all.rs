@@ -1,0 +1,368 @@
+//! Experiments whose results are kept: each in a directory of its own, and one page of all.
+//!
+//! `DIR/ID/` has `result.json`, a CSV file for each series, one of the claims, and an SVG file for each figure; `DIR/index.html`
+//! is the page. It is written anew after each experiment, so that it is there however the command ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::figures::{figures, file_name, series_csv};
+use super::lab::Lab;
+use super::needs;
+use super::page::{Absent, Entry, claims, reproduce_page};
+use super::report::{Report, ClaimVerdict};
+use super::{Experiment, PAPERS, Paper, Results, find, ids};
+use crate::report::json::text_of;
+use crate::report::machine::{CpuTime, Machine};
+use crate::report::model::{Provenance, schema_of};
+use crate::report::page::figure::quoted;
+use crate::report::page::ink::Canvas;
+use crate::report::page::plot::svg;
+use crate::workload::error::Error;
+use crate::workload::interrupt;
+
+/// What is kept in each experiment's directory.
+const RESULT: &str = "result.json";
+
+/// What to run and where to keep it.
+#[derive(Clone, Debug)]
+pub(crate) struct Campaign<'a> {
+    /// An experiment, a paper or `all`.
+    pub(crate) id: &'a str,
+    /// Of these, only those; all if there are none.
+    pub(crate) only: &'a [String],
+    /// Fewer points, shorter runs.
+    pub(crate) quick: bool,
+    /// What has a result of this commit and these settings is not run again.
+    pub(crate) resume: bool,
+    /// Directory for databases.
+    pub(crate) data: Option<&'a Path>,
+    /// Where results go.
+    pub(crate) out: &'a Path,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// Every experiment of the page.
+    pub(crate) outcomes: Vec<Entry>,
+    /// How many were ordered.
+    pub(crate) chosen: usize,
+    /// How many were run now.
+    pub(crate) ran: usize,
+    /// How many had a result already.
+    pub(crate) known: usize,
+    /// Whether the user has ended it.
+    pub(crate) interrupted: bool,
+    /// The page.
+    pub(crate) index: PathBuf,
+}
+
+type Chosen = (&'static Paper, &'static Experiment);
+
+/// Runs what is ordered and keeps it. An experiment that fails is in what came of it; an error is of what comes before, or of
+/// files that cannot be written.
+pub(crate) fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
+    let chosen = choose(order)?;
+    let out = order.out;
+    let cannot = |e: std::io::Error| {
+        Error::failed(format!("{}: cannot be written: {e}", out.display())).help("pass another directory with --out")
+    };
+    fs::create_dir_all(out).map_err(cannot)?;
+    let index = out.join("index.html");
+    // Whether there is room for files is known before hours are spent.
+    fs::OpenOptions::new().append(true).create(true).open(&index).map_err(cannot)?;
+    let mut outcomes: Vec<Entry> = Vec::new();
+    let mut to_run: Vec<Chosen> = Vec::new();
+    for (paper, experiment) in PAPERS.iter().flat_map(|paper| paper.experiments.iter().map(move |e| (paper, e))) {
+        let is_chosen = chosen.iter().any(|(_, of)| of.id == experiment.id);
+        let saved = saved(&out.join(experiment.id));
+        match saved {
+            Some(report) if !is_chosen || order.resume && is_current(&report, order.quick) => {
+                outcomes.push(Entry::Done(Box::new(report)));
+            }
+            _ if is_chosen => {
+                outcomes.push(Entry::Open(absent(paper, experiment)));
+                to_run.push((paper, experiment));
+            }
+            _ => {}
+        }
+    }
+    let mut kept = Kept { chosen: chosen.len(), known: chosen.len() - to_run.len(), outcomes, ran: 0, interrupted: false, index };
+    if let Err(error) = begin(order, &to_run, kept.known) {
+        if fs::metadata(&kept.index).is_ok_and(|file| file.len() == 0) {
+            let _ = fs::remove_file(&kept.index);
+        }
+        return Err(error);
+    }
+    // What is run again is not left half new and half old, however this ends.
+    to_run.iter().try_for_each(|(_, experiment)| clear(&out.join(experiment.id))).map_err(cannot)?;
+    write_page(&kept)?;
+    let mut lab: Option<(&str, Lab)> = None;
+    for (paper, experiment) in to_run {
+        if interrupt::requested() {
+            break;
+        }
+        // Databases of the paper before go first.
+        if lab.as_ref().is_none_or(|(of, _)| *of != paper.id) {
+            drop(lab.take());
+            let mut next = Lab::open(order.data, order.quick)?;
+            next.builds = false;
+            lab = Some((paper.id, next));
+        }
+        let Some((_, lab)) = &mut lab else { continue };
+        let outcome = match one(lab, paper, experiment) {
+            Ok(report) => {
+                write_files(&out.join(experiment.id), &report).map_err(cannot)?;
+                Entry::Done(Box::new(report))
+            }
+            Err(_) if interrupt::requested() => break,
+            Err(error) => {
+                lab.say(&format!("{} failed: {}", experiment.id, error.message()));
+                Entry::Failed(absent(paper, experiment), error.message().to_owned())
+            }
+        };
+        kept.ran += 1;
+        if let Some(place) = kept.outcomes.iter_mut().find(|known| known.id() == experiment.id) {
+            *place = outcome;
+        }
+        write_page(&kept)?;
+    }
+    kept.interrupted = interrupt::requested();
+    Ok(kept)
+}
+
+/// The experiments that are ordered.
+fn choose(order: &Campaign<'_>) -> Result<Vec<Chosen>, Error> {
+    let all = find(order.id)?;
+    for id in order.only {
+        if !ids().any(|known| known == id) {
+            return Err(Error::usage(format!("--only {id}: no such experiment"))
+                .help("'tpcc reproduce --list' says what there is"));
+        }
+    }
+    let wanted =
+        |(paper, experiment): &Chosen| order.only.iter().any(|id| *id == experiment.id || *id == paper.id);
+    let some: Vec<Chosen> = all.into_iter().filter(|of| order.only.is_empty() || wanted(of)).collect();
+    if some.is_empty() {
+        return Err(Error::usage(format!("--only {}: none of {}", order.only.join(","), order.id))
+            .help("name experiments of it, or leave --only out"));
+    }
+    Ok(some)
+}
+
+/// Tells what it takes, and refuses what cannot be.
+fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Error> {
+    let experiments: Vec<&Experiment> = to_run.iter().map(|(_, experiment)| *experiment).collect();
+    let note = crate::report::progress::note;
+    if known > 0 {
+        note(&format!("{known} with a result of this build and these settings: not run again"));
+    }
+    if experiments.is_empty() {
+        return Ok(());
+    }
+    let data = order.data.map_or_else(std::env::temp_dir, Path::to_owned);
+    note(&needs::told(&experiments, order.quick, &data));
+    if let Some(warning) = needs::check(&experiments, order.quick, &data)? {
+        note(&warning);
+    }
+    Ok(())
+}
+
+fn absent(paper: &Paper, experiment: &Experiment) -> Absent {
+    Absent { id: experiment.id.to_owned(), title: experiment.title.to_owned(), paper: paper.title.to_owned() }
+}
+
+/// Runs one.
+fn one(lab: &mut Lab, paper: &Paper, experiment: &Experiment) -> Result<Report, Error> {
+    let mut results = Results::default();
+    lab.announce(experiment);
+    let (cpu, start) = (CpuTime::now(), std::time::Instant::now());
+    (experiment.run)(lab, &mut results)?;
+    Ok(results.report(lab, experiment.id, experiment.title, paper.title, cpu, start))
+}
+
+/// A result that was kept, if it can be read.
+fn saved(directory: &Path) -> Option<Report> {
+    let report: Report = serde_json::from_str(&fs::read_to_string(directory.join(RESULT)).ok()?).ok()?;
+    (report.schema == schema_of("reproduce")).then_some(report)
+}
+
+/// Whether a result is what this program would find again: the same sources, settings and machine.
+fn is_current(report: &Report, quick: bool) -> bool {
+    let (then, now) = (&report.provenance, Provenance::here());
+    let (machine, here) = (&report.machine, Machine::describe(None));
+    then.version == now.version
+        && (&then.commit, then.dirty, &then.profile, &then.built_with)
+            == (&now.commit, now.dirty, &now.profile, &now.built_with)
+        && report.config.get("quick") == Some(&quick.into())
+        && report.config.get("seed") == Some(&super::lab::SEED.into())
+        && (machine.cores, &machine.cpu) == (here.cores, &here.cpu)
+}
+
+/// Removes what an earlier call has kept, and nothing else.
+fn clear(directory: &Path) -> std::io::Result<()> {
+    let Ok(entries) = fs::read_dir(directory) else { return Ok(()) };
+    for entry in entries {
+        let path = entry?.path();
+        let ours = path.extension().is_some_and(|ext| ext == "csv" || ext == "svg") || path.ends_with(RESULT);
+        if ours {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_files(directory: &Path, report: &Report) -> std::io::Result<()> {
+    fs::create_dir_all(directory)?;
+    for (number, series) in report.series.iter().enumerate() {
+        let name = file_name(&format!("{:02} {}", number + 1, series.name));
+        fs::write(directory.join(name + ".csv"), series_csv(series))?;
+    }
+    fs::write(directory.join("claims.csv"), claims_csv(report))?;
+    for (number, figure) in figures(&report.id, &report.series).iter().enumerate() {
+        let name = file_name(&format!("{:02} {}", number + 1, figure.title));
+        fs::write(directory.join(name + ".svg"), svg(figure, Canvas::File))?;
+    }
+    let text = text_of(report).map_err(|e| std::io::Error::other(e.to_string()))?;
+    // Last, and at once: a directory with a result has everything.
+    let half = directory.join("result.json.part");
+    fs::write(&half, text)?;
+    fs::rename(half, directory.join(RESULT))
+}
+
+fn claims_csv(report: &Report) -> String {
+    let mut text = "claim,where,paper_value,value,low,high,unit,verdict,note\n".to_owned();
+    let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+    for claim in &report.claims {
+        let fields = [
+            quoted(&claim.name),
+            quoted(claim.place.as_deref().unwrap_or_default()),
+            number(claim.paper_value),
+            number(claim.value),
+            number(claim.low),
+            number(claim.high),
+            claim.unit.clone(),
+            claim.verdict.name().to_owned(),
+            quoted(&claim.note),
+        ];
+        text += &(fields.join(",") + "\n");
+    }
+    text
+}
+
+fn write_page(kept: &Kept) -> Result<(), Error> {
+    let index = &kept.index;
+    let half = index.with_extension("html.part");
+    fs::write(&half, reproduce_page(&kept.outcomes))
+        .and_then(|()| fs::rename(&half, index))
+        .map_err(|e| Error::failed(format!("{}: cannot be written: {e}", index.display())))
+}
+
+impl Kept {
+    /// All of it as one report, for `--json`.
+    pub(crate) fn together(&self, id: &str) -> Report {
+        let done = || {
+            self.outcomes.iter().filter_map(|outcome| match outcome {
+                Entry::Done(report) => Some(&**report),
+                _ => None,
+            })
+        };
+        let mut papers: Vec<&str> = done().map(|report| report.paper.as_str()).collect();
+        papers.dedup();
+        Report {
+            schema: schema_of("reproduce"),
+            id: id.to_owned(),
+            title: "what the papers found, and what was found here".to_owned(),
+            paper: papers.join("; "),
+            elapsed_s: done().map(|report| report.elapsed_s).sum(),
+            provenance: Provenance::here(),
+            machine: Machine::describe(None),
+            config: done().next().map(|report| report.config.clone()).unwrap_or_default(),
+            series: done().flat_map(|report| report.series.clone()).collect(),
+            claims: claims(&self.outcomes).into_iter().flat_map(|(_, claims)| claims).cloned().collect(),
+        }
+    }
+
+    /// The verdicts by paper, for a terminal.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("{:>8} {:>8} {:>12} {:>8}\n", "holds", "weaker", "contradicts", "not here");
+        for (paper, claims) in claims(&self.outcomes) {
+            let of = |verdict: ClaimVerdict| claims.iter().filter(|claim| claim.verdict == verdict).count();
+            let [holds, weaker, contradicts, absent] = ClaimVerdict::ALL.map(of);
+            text += &format!("{holds:>8} {weaker:>8} {contradicts:>12} {absent:>8}  {paper}\n");
+        }
+        text
+    }
+
+    /// Ids of what failed.
+    pub(crate) fn failed(&self) -> Vec<(&str, &str)> {
+        let failed = self.outcomes.iter().filter_map(|outcome| match outcome {
+            Entry::Failed(of, why) => Some((of.id.as_str(), why.as_str())),
+            _ => None,
+        });
+        failed.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::report;
+    use super::super::report::Series;
+    use super::*;
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("tpcc-all-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn a_result_is_kept_with_its_data_and_read_again() {
+        let out = directory("files");
+        let mut series = Series::new("a-1 x, y", "n", "ns");
+        series.push_exact(1_u32, Some(2.0));
+        let report = report("a-1", vec![series], vec![super::super::claims::LOOKUP.found(3.0, "of, 16")]);
+        write_files(&out, &report).unwrap();
+        let mut names: Vec<String> =
+            fs::read_dir(&out).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        assert_eq!(names, ["01-a-1-ns.svg", "01-a-1-x-y.csv", "claims.csv", "result.json"]);
+        let again = saved(&out).unwrap();
+        assert_eq!((again.id.as_str(), again.claims.as_slice()), ("a-1", report.claims.as_slice()));
+        fs::write(out.join("notes.txt"), "the user's").unwrap();
+        clear(&out).unwrap();
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 1, "only what is ours goes");
+        fs::remove_dir_all(&out).unwrap();
+    }
+
+    #[test]
+    fn a_result_is_current_with_the_same_commit_settings_and_machine() {
+        let current = report("a-1", vec![], vec![]);
+        assert!(is_current(&current, true) && !is_current(&current, false));
+        let mut other = current.clone();
+        other.provenance.commit = Some("another".into());
+        assert!(!is_current(&other, true));
+        let mut other = current.clone();
+        other.machine.cpu = Some("another".into());
+        assert!(!is_current(&other, true));
+        let mut other = current;
+        other.config.insert("seed".into(), 1.into());
+        assert!(!is_current(&other, true));
+    }
+
+    #[test]
+    fn some_can_be_chosen() {
+        let order = |id: &'static str, only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|id| (*id).to_owned()).collect();
+            let order = Campaign { id, only: &only, quick: true, resume: false, data: None, out: Path::new(".") };
+            choose(&order).map(|all| all.iter().map(|(_, e)| e.id).collect::<Vec<_>>())
+        };
+        assert_eq!(order("all", &["itas-decision", "steps-fig2"]).unwrap(), ["steps-fig2", "itas-decision"]);
+        assert_eq!(order("steps", &["steps"]).unwrap().len(), PAPERS[0].experiments.len());
+        assert_eq!(order("all", &["steps-fig99"]).unwrap_err().status(), 2);
+        assert_eq!(order("itas", &["steps-fig2"]).unwrap_err().status(), 2);
+        let all: usize = PAPERS.iter().map(|paper| paper.experiments.len()).sum();
+        assert_eq!(order("all", &[]).unwrap().len(), all);
+    }
+}

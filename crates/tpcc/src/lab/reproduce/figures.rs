@@ -1,0 +1,200 @@
+//! Which series stand in one figure.
+//!
+//! Series of an experiment over the same x and with the same y belong together, up to six, which can be told apart. Where
+//! there are more, those that begin alike ("uniform, itas" and "uniform, tas") make a figure each.
+
+use std::fmt::Write;
+
+use super::report::{Series, X};
+use crate::report::page::figure::{At, Figure, PlotLine, Finder, Point, quoted};
+use crate::report::page::ink::MOST_LINES;
+
+/// A series, taken apart.
+#[derive(Clone, Debug)]
+struct Part<'a> {
+    series: &'a Series,
+    /// Its name without the experiment's.
+    name: String,
+}
+
+/// The figures of an experiment.
+pub(super) fn figures(experiment: &str, series: &[Series]) -> Vec<Figure> {
+    let mut groups: Vec<((String, &str, String), Vec<Part<'_>>)> = Vec::new();
+    for series in series {
+        let (name, table) = name_of(experiment, &series.name);
+        // "processors, measured" and "processors, simulated" are one axis; which it is goes to the name.
+        let (x, how) = match series.x_label.split_once(", ") {
+            Some((x, how @ ("measured" | "simulated"))) => (x.to_owned(), format!(", {how}")),
+            _ => (series.x_label.clone(), String::new()),
+        };
+        let key = (x, series.y_label.as_str(), table);
+        let part = Part { series, name: name + &how };
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, parts)) => parts.push(part),
+            None => groups.push((key, vec![part])),
+        }
+    }
+    let mut figures = Vec::new();
+    for ((x, y, table), parts) in groups {
+        for (what, parts) in few_enough(parts) {
+            figures.push(figure(experiment, &x, y, &table, &what, &parts));
+        }
+    }
+    figures
+}
+
+/// The name of a series without the experiment's, and the table or figure of the paper that it begins with, if it does.
+fn name_of(experiment: &str, name: &str) -> (String, String) {
+    let rest = name.strip_prefix(experiment).unwrap_or(name).trim_start();
+    let is_table = |word: &str| {
+        let number = word.strip_prefix("table").or_else(|| word.strip_prefix("fig"));
+        number.is_some_and(|number| !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()))
+    };
+    match rest.split_once(' ') {
+        Some((first, rest)) if is_table(first) => (rest.to_owned(), first.to_owned()),
+        _ => (rest.to_owned(), String::new()),
+    }
+}
+
+/// Parts of at most six, each with what its names begin with.
+fn few_enough(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
+    if parts.len() <= MOST_LINES {
+        return vec![(String::new(), parts)];
+    }
+    let mut groups: Vec<(String, Vec<Part<'_>>)> = Vec::new();
+    for part in parts {
+        let first = part.name.split_once(", ").map_or(part.name.as_str(), |(first, _)| first).to_owned();
+        match groups.iter_mut().find(|(known, _)| *known == first) {
+            Some((_, parts)) => parts.push(part),
+            None => groups.push((first, vec![part])),
+        }
+    }
+    if groups.iter().all(|(_, parts)| parts.len() == 1) {
+        // They have nothing in common: in their order.
+        let all: Vec<Part<'_>> = groups.into_iter().flat_map(|(_, parts)| parts).collect();
+        return all.chunks(MOST_LINES).map(|some| (String::new(), some.to_vec())).collect();
+    }
+    groups
+        .into_iter()
+        .flat_map(|(first, parts)| parts.chunks(MOST_LINES).map(|some| (first.clone(), some.to_vec())).collect::<Vec<_>>())
+        .collect()
+}
+
+fn figure(experiment: &str, x: &str, y: &str, table: &str, what: &str, parts: &[Part<'_>]) -> Figure {
+    let lines = parts.iter().map(|part| {
+        let series = part.series;
+        let own = match part.name.strip_prefix(what).filter(|_| !what.is_empty()) {
+            Some(rest) if !rest.is_empty() => rest.trim_start_matches(", ").to_owned(),
+            _ => part.name.clone(),
+        };
+        let points = series.x.iter().enumerate().map(|(place, x)| {
+            let of = |list: &[Option<f64>]| list.get(place).copied().flatten();
+            Point {
+                x: match x {
+                    X::Number(number) => At::Number(*number),
+                    X::Name(name) => At::Name(name.clone()),
+                },
+                y: of(&series.y),
+                interval: of(&series.low).zip(of(&series.high)).filter(|(low, high)| low < high),
+            }
+        });
+        let of = if part.name.split(|c: char| !c.is_alphanumeric()).any(|word| word == "paper") { Finder::Paper } else { Finder::Here };
+        PlotLine { name: own, of, points: points.collect() }
+    });
+    let mut lines: Vec<PlotLine> = lines.collect();
+    let mut title = experiment.to_owned();
+    for more in [table, what] {
+        if !more.is_empty() {
+            let _ = write!(title, ", {more}");
+        }
+    }
+    let _ = write!(title, ": {y}");
+    if let [only] = &mut lines[..]
+        && (only.name == what || only.name.is_empty())
+    {
+        only.name.clear();
+    }
+    Figure { title, x_label: x.to_owned(), y_label: y.to_owned(), lines, marks: vec![] }
+}
+
+/// A series as a file of its own.
+pub(super) fn series_csv(series: &Series) -> String {
+    let mut text = format!("{},{},low,high\n", quoted(&series.x_label), quoted(&series.y_label));
+    for (place, x) in series.x.iter().enumerate() {
+        let number =
+            |list: &[Option<f64>]| list.get(place).copied().flatten().map_or(String::new(), |value| value.to_string());
+        let x = match x {
+            X::Number(x) => x.to_string(),
+            X::Name(name) => quoted(name),
+        };
+        let _ = writeln!(text, "{x},{},{},{}", number(&series.y), number(&series.low), number(&series.high));
+    }
+    text
+}
+
+/// A name as part of a file's.
+pub(super) fn file_name(name: &str) -> String {
+    let mut file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    while file.contains("--") {
+        file = file.replace("--", "-");
+    }
+    file.trim_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(name: &str, x: &str, y: &str) -> Series {
+        let mut series = Series::new(name, x, y);
+        series.push_exact(1_u32, Some(2.0));
+        series
+    }
+
+    fn titles(experiment: &str, all: &[Series]) -> Vec<(String, Vec<String>)> {
+        let names = |figure: &Figure| figure.lines.iter().map(|line| line.name.clone()).collect();
+        figures(experiment, all).iter().map(|figure| (figure.title.clone(), names(figure))).collect()
+    }
+
+    #[test]
+    fn series_over_one_axis_share_a_figure() {
+        let all = [series("e-1 a", "n", "ns"), series("e-1 other", "n", "us"), series("e-1 b", "n", "ns")];
+        assert_eq!(
+            titles("e-1", &all),
+            [("e-1: ns".into(), vec!["a".into(), "b".into()]), ("e-1: us".into(), vec!["other".into()])]
+        );
+    }
+
+    #[test]
+    fn too_many_are_parted_by_how_they_begin() {
+        let names = ["u, fair", "u, tas", "u, itas", "g, fair", "g, tas", "g, itas", "g, auto"];
+        let all: Vec<_> = names.iter().map(|name| series(&format!("e-1 {name}"), "n", "ns")).collect();
+        let titles = titles("e-1", &all);
+        assert_eq!(titles[0], ("e-1, u: ns".into(), vec!["fair".into(), "tas".into(), "itas".into()]));
+        assert_eq!(titles.len(), 2);
+        let alone: Vec<_> = (0..13).map(|n| series(&format!("e-1 {n}"), "n", "ns")).collect();
+        assert_eq!(figures("e-1", &alone).iter().map(|f| f.lines.len()).collect::<Vec<_>>(), [6, 6, 1]);
+    }
+
+    #[test]
+    fn simulated_and_measured_stand_side_by_side() {
+        let all = [series("e-1 x", "cores, simulated", "ns"), series("e-1 x", "cores, measured", "ns")];
+        assert_eq!(titles("e-1", &all), [("e-1: ns".into(), vec!["x, simulated".into(), "x, measured".into()])]);
+    }
+
+    #[test]
+    fn the_papers_values_are_known_by_their_name() {
+        let all = [series("e-1 table2 paper, large", "n", "ns"), series("e-1 table2 here", "n", "ns")];
+        let figures = figures("e-1", &all);
+        assert_eq!(figures[0].title, "e-1, table2: ns");
+        assert_eq!(figures[0].lines.iter().map(|line| line.of).collect::<Vec<_>>(), [Finder::Paper, Finder::Here]);
+    }
+
+    #[test]
+    fn files_have_plain_names() {
+        assert_eq!(file_name("steps-fig2 32 KiB, 8 ways / on"), "steps-fig2-32-kib-8-ways-on");
+        let mut of = series("s", "what, of", "ns");
+        of.push("a, b", None);
+        assert_eq!(series_csv(&of), "\"what, of\",ns,low,high\n1,2,2,2\n\"a, b\",,,\n");
+    }
+}

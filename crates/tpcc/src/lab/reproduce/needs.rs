@@ -1,0 +1,95 @@
+//! What experiments need of the machine, told before they begin.
+
+use std::path::Path;
+
+use super::{Experiment, in_minutes};
+use crate::workload::error::Error;
+
+/// Memory and disk, in MiB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Needs {
+    pub(super) memory_mib: u64,
+    pub(super) disk_mib: u64,
+}
+
+/// Warehouses of the largest database of an experiment, and gibibytes of memory that are not a pool's.
+fn size(id: &str, quick: bool) -> (u64, u64) {
+    match id {
+        "steps-prefetch" if !quick => (40, 0),
+        "steps-fig10" | "steps-fig11" | "steps-prefetch" => (20, 0),
+        "steps-lookup" => (1, 2),
+        "compiler-interaction" => (8, 0),
+        id if id.starts_with("itas-") => (0, 2),
+        id if id.starts_with("speculate-") => (1, 1),
+        _ => (1, 0),
+    }
+}
+
+impl Needs {
+    /// Of one experiment: databases of an engine of this kind take some 100 MiB a warehouse when loaded, and
+    /// several times that with what runs add and with copies to count on; the log of a database, up to two checkpoints.
+    fn of(id: &str, quick: bool) -> Needs {
+        let (warehouses, gib) = size(id, quick);
+        let log = if warehouses > 0 { 4_096 } else { 0 };
+        Needs { memory_mib: 512 + 280 * warehouses + 1_024 * gib, disk_mib: 400 * warehouses + log }
+    }
+
+    /// Of several, of which one runs at a time: databases of a paper stay until its experiments are over.
+    pub(super) fn of_all<'a>(ids: impl Iterator<Item = &'a str>, quick: bool) -> Needs {
+        ids.map(|id| Needs::of(id, quick)).fold(Needs { memory_mib: 0, disk_mib: 0 }, |all, one| Needs {
+            memory_mib: all.memory_mib.max(one.memory_mib),
+            disk_mib: all.disk_mib.max(one.disk_mib),
+        })
+    }
+}
+
+/// "21 experiments: about 32 minutes, 8.3 GiB of memory, 15 GiB of disk in DIR".
+pub(super) fn told(experiments: &[&Experiment], quick: bool, data: &Path) -> String {
+    let minutes: f64 = experiments.iter().map(|e| if quick { e.minutes.1 } else { e.minutes.0 }).sum();
+    let needs = Needs::of_all(experiments.iter().map(|e| e.id), quick);
+    let gib = |mib: u64| format!("{:.1} GiB", mib as f64 / 1_024.0);
+    let some = if experiments.len() == 1 { "1 experiment".to_owned() } else { format!("{} experiments", experiments.len()) };
+    format!(
+        "{some} to run: about {}, up to {} of memory, {} of disk in {}",
+        in_minutes(minutes),
+        gib(needs.memory_mib),
+        gib(needs.disk_mib),
+        data.display(),
+    )
+}
+
+/// Refuses what cannot end well: a disk that is too full. Says what may not: memory that others hold.
+pub(super) fn check(experiments: &[&Experiment], quick: bool, data: &Path) -> Result<Option<String>, Error> {
+    let needs = Needs::of_all(experiments.iter().map(|e| e.id), quick);
+    let existing = data.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    let free_mib = rustix::fs::statvfs(existing).ok().map(|disk| disk.f_bavail * disk.f_frsize >> 20);
+    if let Some(free) = free_mib.filter(|free| *free < needs.disk_mib) {
+        let shown = data.display();
+        return Err(Error::failed(format!("{shown}: {free} MiB free, {} needed for databases", needs.disk_mib))
+            .help("pass another directory with --data, or fewer experiments with --only"));
+    }
+    let available = crate::report::machine::available_memory_bytes().map(|bytes| bytes >> 20);
+    Ok(available.filter(|mib| *mib < needs.memory_mib).map(|mib| {
+        format!("warning: {mib} MiB of memory available, {} needed: experiments may fail or be slow", needs.memory_mib)
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::PAPERS;
+    use super::*;
+
+    #[test]
+    fn needs_are_those_of_the_largest() {
+        let all = Needs::of_all(PAPERS.iter().flat_map(|paper| paper.experiments).map(|e| e.id), false);
+        assert_eq!(all, Needs::of("steps-prefetch", false));
+        assert!(Needs::of("steps-prefetch", true).disk_mib < all.disk_mib);
+    }
+
+    #[test]
+    fn what_is_needed_is_told() {
+        let some: Vec<_> = PAPERS[0].experiments.iter().take(2).collect();
+        let told = told(&some, true, Path::new("here"));
+        assert!(told.starts_with("2 experiments to run: about 1 min, up to 0.8 GiB of memory, 4.4 GiB of disk in here"), "{told}");
+    }
+}

@@ -1,0 +1,333 @@
+//! The page of experiments: claims first, then each experiment with its figures.
+
+use maud::{Markup, html};
+
+use super::figures::figures;
+use super::report::{Claim, Report, ClaimVerdict};
+use crate::report::NOTICE;
+use crate::report::page::figure::{At, Figure, PlotLine, Finder, Point};
+use crate::report::page::html::{cell, command, facts, figures as figure_blocks, page, table};
+use crate::report::page::scale::short;
+
+/// What is on the page of an experiment.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    /// It was run.
+    Done(Box<Report>),
+    /// It failed, and why.
+    Failed(Absent, String),
+    /// It was not run yet.
+    Open(Absent),
+}
+
+/// An experiment without a result.
+#[derive(Clone, Debug)]
+pub(crate) struct Absent {
+    /// Its id.
+    pub(crate) id: String,
+    /// What it shows.
+    pub(crate) title: String,
+    /// Its paper.
+    pub(crate) paper: String,
+}
+
+impl Entry {
+    /// The experiment's id.
+    pub(crate) fn id(&self) -> &str {
+        match self {
+            Entry::Done(report) => &report.id,
+            Entry::Failed(of, _) | Entry::Open(of) => &of.id,
+        }
+    }
+
+    /// Its paper.
+    pub(crate) fn paper(&self) -> &str {
+        match self {
+            Entry::Done(report) => &report.paper,
+            Entry::Failed(of, _) | Entry::Open(of) => &of.paper,
+        }
+    }
+}
+
+/// Claims by paper. Where several experiments found one, the least favourable verdict stands.
+pub(crate) fn claims(outcomes: &[Entry]) -> Vec<(&str, Vec<&Claim>)> {
+    let favour = |claim: &Claim| match claim.verdict {
+        ClaimVerdict::Contradicts => 0,
+        ClaimVerdict::Weaker => 1,
+        ClaimVerdict::Holds => 2,
+        ClaimVerdict::NotHere => 3,
+    };
+    let mut papers: Vec<(&str, Vec<&Claim>)> = Vec::new();
+    for outcome in outcomes {
+        let Entry::Done(report) = outcome else { continue };
+        if papers.last().is_none_or(|(paper, _)| *paper != report.paper) {
+            papers.push((&report.paper, Vec::new()));
+        }
+        let Some((_, all)) = papers.last_mut() else { continue };
+        for claim in &report.claims {
+            match all.iter_mut().find(|known| known.name == claim.name) {
+                Some(known) if favour(claim) < favour(known) => *known = claim,
+                Some(_) => {}
+                None => all.push(claim),
+            }
+        }
+    }
+    papers
+}
+
+/// The page.
+pub(crate) fn reproduce_page(outcomes: &[Entry]) -> String {
+    let by_paper = claims(outcomes);
+    let all: Vec<&Claim> = by_paper.iter().flat_map(|(_, claims)| claims).copied().collect();
+    let of = |verdict: ClaimVerdict| all.iter().filter(|claim| claim.verdict == verdict).count().to_string();
+    let done: Vec<&Report> = outcomes.iter().filter_map(|outcome| match outcome {
+        Entry::Done(report) => Some(&**report),
+        _ => None,
+    }).collect();
+    let absent = outcomes.len() - done.len();
+    let body = html! {
+        h1 { "What the papers found, and what was found here" }
+        p.faint { (NOTICE) }
+        (facts(&[
+            ("claims", all.len().to_string()),
+            ("hold", of(ClaimVerdict::Holds)),
+            ("are weaker", of(ClaimVerdict::Weaker)),
+            ("are contradicted", of(ClaimVerdict::Contradicts)),
+            ("not on this machine", of(ClaimVerdict::NotHere)),
+            ("experiments", if absent == 0 { done.len().to_string() } else { format!("{} of {}", done.len(), outcomes.len()) }),
+        ]))
+        (problems(outcomes))
+        h2 id="claims" { "Claims" }
+        (rule())
+        @for (paper, claims) in by_paper.iter().filter(|(_, claims)| !claims.is_empty()) {
+            h3 { (paper) }
+            (claim_table(claims))
+        }
+        (figure_blocks(&by_paper.iter().filter_map(|(paper, claims)| against_paper(paper, claims)).collect::<Vec<_>>()))
+        nav { h2 { "Experiments" } (contents(&done)) }
+        @for report in &done { (experiment(report)) }
+        h2 { "Machine" }
+        (machines(&done))
+    };
+    page("Papers, reproduced", &body)
+}
+
+fn problems(outcomes: &[Entry]) -> Markup {
+    let open: Vec<&str> = outcomes.iter().filter(|o| matches!(o, Entry::Open(_))).map(Entry::id).collect();
+    html! {
+        @for outcome in outcomes {
+            @if let Entry::Failed(of, why) = outcome {
+                p.warning { b { (of.id) } " (" (of.title) ") failed: " (why) }
+            }
+        }
+        @if !open.is_empty() {
+            p.warning { "Not run yet: " (open.join(", ")) ". The same command with --resume goes on." }
+        }
+    }
+}
+
+/// The rule of the verdicts, for readers.
+fn rule() -> Markup {
+    html! {
+        p {
+            (verdict(ClaimVerdict::Holds)) " is the same direction and at least three quarters of the paper's effect. "
+            (verdict(ClaimVerdict::Weaker)) " is the same direction and less of it, or no difference that can be told from noise. "
+            (verdict(ClaimVerdict::Contradicts)) " is the opposite, with the whole interval, or more than twice a cost. "
+            (verdict(ClaimVerdict::NotHere)) " is what could not be measured. Where the paper gives no number, the direction decides, "
+            "or for a cost the limit that the claim itself names. Intervals are the least and the greatest of interleaved rounds "
+            "unless the note says otherwise; counts are exact."
+        }
+    }
+}
+
+fn verdict(verdict: ClaimVerdict) -> Markup {
+    let (class, sign) = match verdict {
+        ClaimVerdict::Holds => ("holds", "✓"),
+        ClaimVerdict::Weaker => ("weaker", "≈"),
+        ClaimVerdict::Contradicts => ("contradicts", "✗"),
+        ClaimVerdict::NotHere => ("nothere", "–"),
+    };
+    html! { span.verdict.(class) { (sign) " " (verdict.name()) } }
+}
+
+fn claim_table(claims: &[&Claim]) -> Markup {
+    let rows: Vec<Vec<Markup>> = claims
+        .iter()
+        .map(|claim| {
+            let number = |value: Option<f64>| value.map_or("–".to_owned(), |value| in_unit(value, &claim.unit));
+            let interval = claim.low.zip(claim.high).map(|(low, high)| {
+                format!(" ({} to {})", bare(low, &claim.unit), bare(high, &claim.unit))
+            });
+            vec![
+                html! { (claim.says.as_deref().unwrap_or(&claim.name)) " " code.faint { (claim.name) } },
+                cell(claim.place.as_deref().unwrap_or("beyond the paper")),
+                cell(number(claim.paper_value)),
+                cell(number(claim.value) + &interval.unwrap_or_default()),
+                verdict(claim.verdict),
+                cell(sentence(&claim.note)),
+            ]
+        })
+        .collect();
+    table(&["claim", "where", "the paper", "here", "verdict", "why"], 9, &rows)
+}
+
+/// Begins with a capital and ends with a full stop.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    let begin: String = letters.next().map_or(String::new(), |first| first.to_uppercase().collect());
+    let end = if text.ends_with(['.', '!', '?']) { "" } else { "." };
+    begin + letters.as_str() + end
+}
+
+/// A number without its unit; a share is told in per cent.
+fn bare(value: f64, unit: &str) -> String {
+    if unit == "share" { short(100.0 * value) } else { short(value) }
+}
+
+fn in_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "share" => format!("{}%", bare(value, unit)),
+        _ => format!("{} {unit}", bare(value, unit)),
+    }
+}
+
+/// Effects of a paper's claims beside the paper's, which are 1.
+fn against_paper(paper: &str, claims: &[&Claim]) -> Option<Figure> {
+    let with: Vec<_> = claims.iter().filter_map(|claim| Some((claim, claim.of_paper?))).collect();
+    let at = |claim: &Claim| At::Name(claim.says.clone().unwrap_or_else(|| claim.name.clone()));
+    let here = with.iter().map(|(claim, share)| Point {
+        x: at(claim),
+        y: Some(share.mid),
+        interval: Some((share.low, share.high)).filter(|(low, high)| low < high),
+    });
+    let papers = with.iter().map(|(claim, _)| Point::exact(at(claim), Some(1.0)));
+    let authors = paper.split_once(',').map_or(paper, |(authors, _)| authors);
+    (!with.is_empty()).then(|| Figure {
+        title: format!("Effects here beside the paper's: {authors}"),
+        x_label: "claim".to_owned(),
+        y_label: "effect, the paper's = 1".to_owned(),
+        lines: vec![
+            PlotLine { name: "here".to_owned(), of: Finder::Here, points: here.collect() },
+            PlotLine { name: "the paper".to_owned(), of: Finder::Paper, points: papers.collect() },
+        ],
+        marks: vec![],
+    })
+}
+
+fn contents(done: &[&Report]) -> Markup {
+    html! {
+        ul { @for report in done { li { a href=(format!("#{}", report.id)) { (report.id) } } } }
+    }
+}
+
+fn experiment(report: &Report) -> Markup {
+    // One report may be of all experiments of a paper: each series begins with its experiment's name.
+    let mut ids: Vec<&str> = Vec::new();
+    for series in &report.series {
+        let id = series.name.split(' ').next().unwrap_or(&report.id);
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    let all: Vec<Figure> = ids
+        .iter()
+        .flat_map(|id| {
+            let own: Vec<_> = report.series.iter().filter(|s| s.name.split(' ').next() == Some(id)).cloned().collect();
+            figures(id, &own)
+        })
+        .collect();
+    let quick = if report.config.get("quick") == Some(&true.into()) { ", quick" } else { "" };
+    let own = report.config.iter().filter(|(key, _)| !["quick", "seed", "build", "command"].contains(&key.as_str()));
+    let own: Vec<_> = own.collect();
+    html! {
+        h2 id=(report.id) { (sentence(&report.title).trim_end_matches('.')) }
+        p.faint { code { (report.id) } ", " (report.paper) }
+        (figure_blocks(&all))
+        @if all.is_empty() && report.claims.is_empty() { p.faint { "Nothing could be measured." } }
+        details {
+            summary { "How to repeat it" }
+            pre { "tpcc reproduce " (report.id) @if !quick.is_empty() { " --quick" } }
+            p {
+                (format!("{:.0}", report.elapsed_s)) " s" (quick) "; built from "
+                (report.provenance.commit.as_deref().unwrap_or("sources outside git"))
+                @if report.provenance.dirty == Some(true) { ", with changes" }
+                "; seed " (report.config.get("seed").map_or("not known".to_owned(), ToString::to_string))
+                "; written by " code { (command(&report.provenance.command)) } "; data: the files of " code { (report.id) "/" }
+                " beside this page, if it was made with --out."
+            }
+            @for (key, value) in &own {
+                p { b { (key.replace('_', " ")) } ": " code { (value.as_str().map_or_else(|| value.to_string(), str::to_owned)) } }
+            }
+        }
+    }
+}
+
+fn machines(done: &[&Report]) -> Markup {
+    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut steal: Option<(f64, &str)> = None;
+    for report in done {
+        let machine = &report.machine;
+        let line = format!(
+            "{} x {}, {}, Linux {}",
+            machine.cores.map_or("?".to_owned(), |n| n.to_string()),
+            machine.cpu.as_deref().unwrap_or("unknown processor"),
+            machine.memory_bytes.map_or("memory not known".to_owned(), |b| format!("{} GiB", b.div_ceil(1 << 30))),
+            machine.kernel.as_deref().unwrap_or("not known"),
+        );
+        match lines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, ids)) => ids.push(&report.id),
+            None => lines.push((line, vec![&report.id])),
+        }
+        if let Some(share) = machine.steal
+            && steal.is_none_or(|(most, _)| share > most)
+        {
+            steal = Some((share, &report.id));
+        }
+    }
+    let several = lines.len() > 1;
+    html! {
+        @for (line, ids) in &lines { p { (line) @if several { ": " (ids.join(", ")) } } }
+        @match steal {
+            Some((share, id)) => p { "The hypervisor gave at most " (short(100.0 * share)) "% of the processors to others, during " (id) "." },
+            None => p { "The system does not say how much of the processors others got." },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::reproduce::claims::{LOOKUP, PAYMENT_I1};
+    use crate::lab::reproduce::report::{Series, Spread};
+
+    pub(crate) fn done(id: &str, claims: Vec<Claim>) -> Entry {
+        let mut series = Series::new(format!("{id} a"), "threads", "misses");
+        series.push(1_u32, Spread::of([1.0, 2.0, 3.0]));
+        series.push(2_u32, None);
+        let report = super::super::tests::report(id, vec![series], claims);
+        Entry::Done(Box::new(report))
+    }
+
+    #[test]
+    fn the_least_favourable_verdict_stands() {
+        let of = |mid: f64| LOOKUP.measured(Some(Spread::exact(mid)), "groups of 16");
+        let all = [done("a-1", vec![LOOKUP.missing("why")]), done("a-2", vec![of(2.0)]), done("a-3", vec![of(0.5)])];
+        let found = claims(&all);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].1[0].verdict, ClaimVerdict::Contradicts);
+        assert_eq!(claims(&all[..2])[0].1[0].verdict, ClaimVerdict::Holds, "what was measured stands before what was not");
+    }
+
+    #[test]
+    fn the_page_says_what_is_there_and_what_is_not() {
+        let absent = |id: &str| Absent { id: id.into(), title: "what".into(), paper: "P".into() };
+        let claim = PAYMENT_I1.measured(Some(Spread { mid: 0.45, low: 0.4, high: 0.5 }), "10 warehouses");
+        let all = [done("a-1", vec![claim]), Entry::Failed(absent("a-2"), "no <memory>".into()), Entry::Open(absent("a-3"))];
+        let page = reproduce_page(&all);
+        for text in ["a-2", "no &lt;memory&gt;", "Not run yet: a-3", "≈ weaker", "✓ holds", "45% (40 to 50)", "60%", "1 of 3", "Figure 10"] {
+            assert!(page.contains(text), "{text}");
+        }
+        assert_eq!(page.matches("<svg").count(), 2, "the experiment's, and the effects beside the paper's");
+        assert!(page.contains("a,1,2,1,3"), "the data behind the figure");
+    }
+}

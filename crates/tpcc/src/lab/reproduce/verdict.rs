@@ -1,0 +1,210 @@
+//! What was found of a claim of a paper, by one rule.
+//!
+//! A verdict is about the paper's claim: its value, its direction, and the interval of what was measured here. It knows nothing
+//! of this project's bars, with one exception that is said below. What a claim means follows from its unit and from which way
+//! is good:
+//!
+//! | the claim | nothing would be | effect |
+//! | --- | --- | --- |
+//! | a gain, in times | 1 | how far the value is above 1 |
+//! | a time, in times of another | 1 | how far the value is below 1 |
+//! | a share that is saved | 0 | how far the value is above 0 |
+//! | keeping up, in times of another | | none: the claim is that nothing is lost |
+//! | a cost or an error | | none: the claim is that it is small |
+//!
+//! *Holds* is the same direction and at least three quarters of the paper's effect. *Weaker* is the same direction and less of
+//! it, or an interval that includes nothing at all: then no difference is seen. *Contradicts* is the opposite direction, with
+//! the whole interval. A cost holds up to four thirds of the paper's and contradicts from twice the paper's on, with the whole
+//! interval. *Not on this machine* is what could not be measured.
+//!
+//! Where the paper gives no number, a gain, a time or a saving is judged by its direction alone. Keeping up and a cost have no
+//! direction, so there the claim's own limit takes the number's place, the bar of [`super::claims`]: it holds within the limit;
+//! what keeps up contradicts when more than a quarter is lost, a cost when it is more than twice the limit.
+
+use super::claims::Promise;
+use super::report::{Bar, OfPaper, Spread, ClaimVerdict};
+
+/// The share of the paper's effect from which on a claim holds.
+const ENOUGH: f64 = 0.75;
+/// So many times a cost that was claimed is another claim.
+const TOO_MUCH: f64 = 2.0;
+
+/// What a claim says of its value.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Sense {
+    /// More than this.
+    MoreThan(f64),
+    /// Less than this.
+    LessThan(f64),
+    /// Nothing is lost but what the limit allows.
+    KeepsUp(f64),
+    /// Little: at most the paper's number, or else the limit.
+    Cost(f64),
+}
+
+impl Sense {
+    fn of(promise: &Promise) -> Sense {
+        match (promise.unit, promise.bar) {
+            // Times as much as something that is no slower already.
+            ("times", Bar::AtLeast(least)) if least <= 1.0 => Sense::KeepsUp(least),
+            ("times", Bar::AtLeast(_)) => Sense::MoreThan(1.0),
+            ("times", Bar::AtMost(_)) => Sense::LessThan(1.0),
+            (_, Bar::AtLeast(_)) => Sense::MoreThan(0.0),
+            (_, Bar::AtMost(most)) => Sense::Cost(most),
+        }
+    }
+}
+
+/// A verdict and what it rests on.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct Judged {
+    pub(super) verdict: ClaimVerdict,
+    pub(super) of_paper: Option<OfPaper>,
+    /// One sentence, without its end.
+    pub(super) why: String,
+}
+
+impl Judged {
+    /// Of what was measured; none where nothing could be.
+    pub(super) fn of(promise: &Promise, value: Option<Spread>) -> Judged {
+        let Some(value) = value else {
+            return Judged { verdict: ClaimVerdict::NotHere, of_paper: None, why: "it was not measured".to_owned() };
+        };
+        match (Sense::of(promise), promise.paper) {
+            (Sense::MoreThan(nothing), paper) => effect(nothing, 1.0, paper, value),
+            (Sense::LessThan(nothing), paper) => effect(nothing, -1.0, paper, value),
+            (Sense::KeepsUp(least), _) => keeps_up(least, value),
+            (Sense::Cost(_), Some(paper)) => cost(paper, paper / ENOUGH, "the paper's", value),
+            (Sense::Cost(limit), None) => cost(limit, limit, "the limit", value),
+        }
+    }
+}
+
+/// The effect is the distance from `nothing`, upwards where `sign` is 1.
+fn effect(nothing: f64, sign: f64, paper: Option<f64>, value: Spread) -> Judged {
+    let of = |value: f64| sign * (value - nothing);
+    let (a, b) = (of(value.low), of(value.high));
+    let found = Spread { mid: of(value.mid), low: a.min(b), high: a.max(b) };
+    let of_paper = paper.map(of).filter(|paper| *paper > 0.0).map(|paper| OfPaper {
+        mid: found.mid / paper,
+        low: found.low / paper,
+        high: found.high / paper,
+    });
+    let (verdict, why) = if found.high < 0.0 {
+        (ClaimVerdict::Contradicts, "the effect is the opposite".to_owned())
+    } else if found.low <= 0.0 {
+        (ClaimVerdict::Weaker, format!("no difference is seen: {nothing}, no effect, is within the interval"))
+    } else {
+        match of_paper {
+            None => (ClaimVerdict::Holds, "the direction holds; the paper gives no number for it".to_owned()),
+            Some(share) if share.mid >= ENOUGH => {
+                (ClaimVerdict::Holds, format!("the effect is {:.0}% of the paper's", 100.0 * share.mid))
+            }
+            Some(share) => {
+                (ClaimVerdict::Weaker, format!("the direction holds with {:.0}% of the paper's effect", 100.0 * share.mid))
+            }
+        }
+    };
+    Judged { verdict, of_paper, why }
+}
+
+fn keeps_up(least: f64, value: Spread) -> Judged {
+    let lost = 100.0 * (1.0 - value.mid);
+    let allowed = 100.0 * (1.0 - least);
+    let (verdict, why) = if value.mid >= least {
+        (ClaimVerdict::Holds, if lost > 0.0 { format!("it keeps up to {lost:.1}%") } else { "it keeps up".to_owned() })
+    } else if value.high >= least {
+        (ClaimVerdict::Weaker, format!("it loses {lost:.0}%, but keeping up is within the interval"))
+    } else if value.mid >= ENOUGH {
+        (ClaimVerdict::Weaker, format!("it loses {lost:.0}%, where {allowed:.0}% would be keeping up"))
+    } else {
+        (ClaimVerdict::Contradicts, format!("it does not keep up: it loses {lost:.0}%"))
+    };
+    Judged { verdict, of_paper: None, why }
+}
+
+/// `claimed` is what `whose` names, and up to `enough` it holds.
+fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judged {
+    let times = value.mid / claimed;
+    let (verdict, why) = if value.mid <= enough {
+        (ClaimVerdict::Holds, format!("it is {times:.2} times {whose}"))
+    } else if value.low > TOO_MUCH * claimed {
+        (ClaimVerdict::Contradicts, format!("it is {times:.1} times {whose}, even at best more than {TOO_MUCH} times"))
+    } else {
+        (ClaimVerdict::Weaker, format!("it is {times:.2} times {whose}"))
+    };
+    Judged { verdict, of_paper: None, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn promise(unit: &'static str, paper: Option<f64>, bar: Bar) -> Promise {
+        Promise { name: "n", unit, paper, bar, place: None, says: None }
+    }
+
+    const GAIN: Promise = promise("times", Some(1.4), Bar::AtLeast(1.35));
+    const TIME: Promise = promise("times", Some(0.4), Bar::AtMost(0.4));
+    const SAVED: Promise = promise("share", Some(0.6), Bar::AtLeast(0.7));
+
+    fn verdict(promise: Promise, low: f64, mid: f64, high: f64) -> ClaimVerdict {
+        Judged::of(&promise, Some(Spread { mid, low, high })).verdict
+    }
+
+    #[test]
+    fn a_gain_holds_from_three_quarters_of_the_papers_effect() {
+        assert_eq!(verdict(GAIN, 1.2, 1.31, 1.4), ClaimVerdict::Holds);
+        assert_eq!(verdict(GAIN, 1.2, 1.29, 1.4), ClaimVerdict::Weaker);
+        assert_eq!(verdict(GAIN, 0.9, 1.9, 2.0), ClaimVerdict::Weaker, "no difference is seen");
+        assert_eq!(verdict(GAIN, 0.8, 0.9, 1.0), ClaimVerdict::Weaker, "1 is within the interval");
+        assert_eq!(verdict(GAIN, 0.8, 0.9, 0.99), ClaimVerdict::Contradicts);
+        assert_eq!(Judged::of(&GAIN, None).verdict, ClaimVerdict::NotHere);
+    }
+
+    #[test]
+    fn less_time_and_saved_shares_have_their_own_nothing() {
+        assert_eq!(verdict(TIME, 0.5, 0.54, 0.6), ClaimVerdict::Holds);
+        assert_eq!(verdict(TIME, 0.5, 0.56, 0.6), ClaimVerdict::Weaker);
+        assert_eq!(verdict(TIME, 1.01, 1.1, 1.2), ClaimVerdict::Contradicts);
+        assert_eq!(verdict(SAVED, 0.45, 0.45, 0.45), ClaimVerdict::Holds);
+        assert_eq!(verdict(SAVED, 0.44, 0.44, 0.44), ClaimVerdict::Weaker);
+        assert_eq!(verdict(SAVED, -0.1, -0.1, -0.1), ClaimVerdict::Contradicts);
+        let judged = Judged::of(&TIME, Some(Spread { mid: 0.7, low: 0.6, high: 0.8 }));
+        let share = judged.of_paper.unwrap();
+        assert!((share.mid - 0.5).abs() < 1e-9 && share.low < share.mid && share.mid < share.high, "{share:?}");
+    }
+
+    /// The bar, beyond which way is good, means nothing where a direction can be judged.
+    #[test]
+    fn the_bar_of_a_gain_means_nothing() {
+        for bar in [1.1, 1.35, 9.0] {
+            let gain = Promise { bar: Bar::AtLeast(bar), ..GAIN };
+            assert_eq!(verdict(gain, 1.3, 1.35, 1.4), ClaimVerdict::Holds);
+        }
+        let silent = Promise { paper: None, bar: Bar::AtLeast(8.0), ..GAIN };
+        assert_eq!(verdict(silent, 1.1, 1.2, 1.3), ClaimVerdict::Holds, "without a number the direction is all");
+    }
+
+    #[test]
+    fn costs_are_held_against_the_paper_or_their_limit() {
+        let paper = promise("misses", Some(30.0), Bar::AtMost(10.0));
+        assert_eq!(verdict(paper, 39.0, 39.0, 39.0), ClaimVerdict::Holds);
+        assert_eq!(verdict(paper, 41.0, 41.0, 41.0), ClaimVerdict::Weaker);
+        assert_eq!(verdict(paper, 55.0, 70.0, 80.0), ClaimVerdict::Weaker, "twice is within the interval");
+        assert_eq!(verdict(paper, 61.0, 70.0, 80.0), ClaimVerdict::Contradicts);
+        let limit = promise("ns", None, Bar::AtMost(10.0));
+        assert_eq!(verdict(limit, 10.0, 10.0, 10.0), ClaimVerdict::Holds);
+        assert_eq!(verdict(limit, 10.1, 10.1, 10.1), ClaimVerdict::Weaker);
+        assert_eq!(verdict(limit, -0.1, -0.1, -0.1), ClaimVerdict::Holds, "a cost below nothing is none");
+    }
+
+    #[test]
+    fn keeping_up_is_losing_little() {
+        let keeps = promise("times", None, Bar::AtLeast(0.97));
+        assert_eq!(verdict(keeps, 0.9, 0.97, 1.0), ClaimVerdict::Holds);
+        assert_eq!(verdict(keeps, 0.9, 0.95, 0.96), ClaimVerdict::Weaker);
+        assert_eq!(verdict(keeps, 0.5, 0.6, 0.98), ClaimVerdict::Weaker);
+        assert_eq!(verdict(keeps, 0.5, 0.6, 0.7), ClaimVerdict::Contradicts);
+    }
+}

@@ -1,0 +1,400 @@
+//! Draws figures as SVG.
+
+use plotters::coord::Shift;
+use plotters::prelude::{Circle, DrawingArea, EmptyElement, IntoDrawingArea, IntoFont, PathElement, Polygon, Rectangle, SVGBackend, Text};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{Color, ShapeStyle};
+
+use super::figure::{At, Figure, PlotLine, Finder, Layout, Point};
+use super::ink::{Ink, MOST_LINES, Canvas, painted};
+use super::scale::{Axis, Zero, short};
+
+/// Width of every figure, in units of which a small screen gives most about 0.65 pixels and a large one about 1.
+const WIDTH: i32 = 560;
+/// Height of the plot of lines.
+const PLOT: i32 = 220;
+/// Height of a line of the legend.
+const LEGEND: i32 = 18;
+/// Size of text.
+const TEXT: i32 = 15;
+/// Mean width of a character of it, rather more than less: no font is measured.
+const CHARACTER: f64 = 6.7;
+/// Most points of a line that get a mark each.
+const MOST_MARKS: usize = 32;
+
+/// A figure as an SVG element.
+pub(crate) fn svg(figure: &Figure, place: Canvas) -> String {
+    let mut text = String::new();
+    let names = match figure.places() {
+        Layout::Names(names) => Some(names),
+        _ => None,
+    };
+    let height = names.as_ref().map_or_else(|| lines_height(figure), |names| bars_height(figure, names));
+    {
+        let area = SVGBackend::with_string(&mut text, (WIDTH as u32, height as u32)).into_drawing_area();
+        let pen = Pen { area };
+        if place == Canvas::File {
+            pen.filled(&[(0, 0), (WIDTH, 0), (WIDTH, height), (0, height)], Ink::Ground);
+        }
+        match names {
+            Some(names) => bars(&pen, figure, &names, height),
+            None => lines(&pen, figure, height),
+        }
+    }
+    // It takes the width that its place has.
+    let sized = format!("<svg width=\"{WIDTH}\" height=\"{height}\" ");
+    let label = figure.title.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;");
+    let free = match place {
+        Canvas::Page => format!("<svg role=\"img\" aria-label=\"{label}\" "),
+        Canvas::File => format!("{sized}role=\"img\" aria-label=\"{label}\" "),
+    };
+    painted(text.replacen(&sized, &free, 1), place)
+}
+
+/// Draws in pixels. Drawing into a string cannot fail.
+struct Pen<'a> {
+    area: DrawingArea<SVGBackend<'a>, Shift>,
+}
+
+type At2 = (i32, i32);
+
+impl Pen<'_> {
+    fn line(&self, points: &[At2], ink: Ink, width: u32) {
+        let style = ShapeStyle { color: ink.stand_in().to_rgba(), filled: false, stroke_width: width };
+        let _ = self.area.draw(&PathElement::new(points.to_vec(), style));
+    }
+
+    fn filled(&self, points: &[At2], ink: Ink) {
+        let _ = self.area.draw(&Polygon::new(points.to_vec(), ink.stand_in().filled()));
+    }
+
+    fn text(&self, text: &str, at: At2, ink: Ink, horizontally: HPos, vertically: VPos) {
+        let style = ("sans-serif", TEXT).into_font().color(&ink.stand_in()).pos(Pos::new(horizontally, vertically));
+        let _ = self.area.draw(&(EmptyElement::at(at) + Text::new(text.to_owned(), (0, 0), style)));
+    }
+
+    /// The mark of a series: each has its own form, and a paper's is hollow.
+    fn mark(&self, (x, y): At2, of: Finder, number: usize) {
+        let diamond = |r: i32| [(x, y - r), (x + r, y), (x, y + r), (x - r, y), (x, y - r)];
+        let ink = Ink::Mark(number % MOST_LINES);
+        match (of, number % MOST_LINES) {
+            (Finder::Paper, _) => {
+                self.filled(&diamond(6), Ink::Ground);
+                self.line(&diamond(6), Ink::Text, 2);
+            }
+            (_, 0) => {
+                let _ = self.area.draw(&Circle::new((x, y), 4, ink.stand_in().filled()));
+            }
+            (_, 1) => {
+                let _ = self.area.draw(&Rectangle::new([(x - 4, y - 4), (x + 4, y + 4)], ink.stand_in().filled()));
+            }
+            (_, 2) => self.filled(&[(x, y - 5), (x + 5, y + 4), (x - 5, y + 4)], ink),
+            (_, 3) => self.filled(&diamond(5), ink),
+            (_, 4) => self.filled(&[(x - 5, y - 4), (x + 5, y - 4), (x, y + 5)], ink),
+            _ => {
+                self.line(&[(x - 4, y - 4), (x + 4, y + 4)], ink, 2);
+                self.line(&[(x - 4, y + 4), (x + 4, y - 4)], ink, 2);
+            }
+        }
+    }
+}
+
+fn width_of(text: &str) -> i32 {
+    (text.chars().count() as f64 * CHARACTER).ceil() as i32
+}
+
+/// The text, cut to what fits.
+fn cut(text: &str, width: i32) -> String {
+    let most = (f64::from(width) / CHARACTER) as usize;
+    match text.chars().count() > most {
+        true => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// Lines with their numbers: those of this program count for themselves, so that a colour does not depend on the paper's.
+fn numbered(figure: &Figure) -> Vec<(usize, &PlotLine)> {
+    let (mut here, mut paper) = (0, 0);
+    let number = |line: &Line| {
+        let next = if line.of == Finder::Here { &mut here } else { &mut paper };
+        *next += 1;
+        *next - 1
+    };
+    let mut number = number;
+    figure.lines.iter().map(|line| (number(line), line)).collect()
+}
+
+/// Where each entry of the legend begins, and the row that it is in; and the number of rows.
+fn legend_places(figure: &Figure) -> (Vec<(i32, i32)>, i32) {
+    if figure.lines.len() == 1 && figure.lines[0].name.is_empty() {
+        return (vec![], 0);
+    }
+    let (mut x, mut row) = (4, 0);
+    let mut places = Vec::new();
+    for line in &figure.lines {
+        let width = 40 + width_of(&line.name);
+        if x > 4 && x + width > WIDTH - 4 {
+            (x, row) = (4, row + 1);
+        }
+        places.push((x, row));
+        x += width;
+    }
+    (places, row + 1)
+}
+
+fn legend(pen: &Pen<'_>, figure: &Figure, is_bars: bool) -> i32 {
+    let (places, rows) = legend_places(figure);
+    for ((number, line), (x, row)) in numbered(figure).into_iter().zip(places) {
+        let y = 10 + row * LEGEND;
+        if line.of == Finder::Here && !is_bars {
+            pen.line(&[(x, y), (x + 26, y)], Ink::Line(number % MOST_LINES), 2);
+        }
+        pen.mark((x + 13, y), line.of, number);
+        pen.text(&cut(&line.name, WIDTH - x - 36), (x + 32, y), Ink::Text, HPos::Left, VPos::Center);
+    }
+    rows * LEGEND
+}
+
+fn lines_height(figure: &Figure) -> i32 {
+    legend_places(figure).1 * LEGEND + 28 + PLOT + 44
+}
+
+/// Lines over numbers, from left to right.
+fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
+    let top = legend(pen, figure, false) + 28;
+    let bottom = height - 44;
+    let ys = Axis::of(figure.values(), Zero::IfNear);
+    let y_ticks = ys.ticks(5);
+    let left = 12 + y_ticks.iter().map(|tick| width_of(&short(*tick))).max().unwrap_or(0);
+    let right = WIDTH - 14;
+    let y_of = |y: f64| bottom - (ys.place(y) * f64::from(bottom - top)).round() as i32;
+
+    pen.text(&cut(&figure.y_label, WIDTH - 8), (4, top - 16), Ink::Faint, HPos::Left, VPos::Center);
+    for tick in y_ticks {
+        let y = y_of(tick);
+        pen.line(&[(left, y), (right, y)], Ink::Grid, 1);
+        pen.text(&short(tick), (left - 6, y), Ink::Faint, HPos::Right, VPos::Center);
+    }
+    let names = match figure.places() {
+        Layout::Ordered(names) => names,
+        _ => vec![],
+    };
+    let index = |name: &str| names.iter().position(|known| known == name).map_or(0.0, |n| n as f64);
+    let x_value = |at: &At| match at {
+        At::Number(x) if names.is_empty() => *x,
+        At::Number(x) => index(&x.to_string()),
+        At::Name(name) => index(name),
+    };
+    let all = || figure.lines.iter().flat_map(|line| &line.points).map(|point| x_value(&point.x));
+    let xs = match names.len() {
+        0 => Axis::of(all().chain(figure.marks.iter().map(|mark| mark.x)), Zero::Never),
+        n => Axis::of([0.0, n as f64 - 1.0].into_iter(), Zero::Never),
+    };
+    let x_of = |x: f64| left + 8 + (xs.place(x) * f64::from(right - left - 16)).round() as i32;
+    for (x, text) in x_ticks(&names, &xs, all().collect(), &x_of) {
+        pen.line(&[(x, bottom), (x, bottom + 4)], Ink::Faint, 1);
+        let half = width_of(&text) / 2;
+        pen.text(&text, (x.clamp(half, WIDTH - half), bottom + 8), Ink::Faint, HPos::Center, VPos::Top);
+    }
+    pen.line(&[(left, bottom), (right, bottom)], Ink::Faint, 1);
+    let by_powers = if xs.log { " (by powers)" } else { "" };
+    let label = cut(&format!("{}{by_powers}", figure.x_label), right - left);
+    pen.text(&label, ((left + right) / 2, height - 12), Ink::Faint, HPos::Center, VPos::Center);
+
+    for mark in &figure.marks {
+        let x = x_of(mark.x);
+        pen.line(&[(x, top), (x, bottom)], Ink::Event, 1);
+    }
+    if let Some(mark) = figure.marks.first() {
+        pen.text(&format!("┆ {}", mark.what), (right, top - 16), Ink::Event, HPos::Right, VPos::Center);
+    }
+    for (number, line) in numbered(figure) {
+        let number = number % MOST_LINES;
+        let place = |point: &Point, y: f64| (x_of(x_value(&point.x)), y_of(y));
+        if line.of == Finder::Here {
+            // Where nothing was measured there is a gap.
+            for part in line.points.split(|point| point.y.is_none()) {
+                let points: Vec<At2> = part.iter().filter_map(|point| Some(place(point, point.y?))).collect();
+                pen.line(&points, Ink::Line(number), 2);
+            }
+        }
+        for point in &line.points {
+            if let (Some(_), Some((low, high))) = (point.y, point.interval) {
+                let ((x, low), (_, high)) = (place(point, low), place(point, high));
+                pen.line(&[(x, low), (x, high)], Ink::Mark(number), 1);
+                for y in [low, high] {
+                    pen.line(&[(x - 3, y), (x + 3, y)], Ink::Mark(number), 1);
+                }
+            }
+        }
+        if line.points.len() <= MOST_MARKS || line.of == Finder::Paper {
+            for point in &line.points {
+                if let Some(y) = point.y {
+                    pen.mark(place(point, y), line.of, number);
+                }
+            }
+        }
+    }
+}
+
+/// What stands below the x axis, and where: names, the values of x themselves where they are few, or round numbers.
+fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> i32) -> Vec<(i32, String)> {
+    let mut own = values;
+    own.sort_by(f64::total_cmp);
+    own.dedup();
+    let fits = |ticks: &[(i32, String)]| {
+        ticks.windows(2).all(|pair| {
+            let [(a, left), (b, right)] = pair else { return true };
+            b - a > (width_of(left) + width_of(right)) / 2 + 4
+        })
+    };
+    if !names.is_empty() {
+        let all: Vec<_> = names.iter().enumerate().map(|(n, name)| (x_of(n as f64), name.clone())).collect();
+        let mut every = 1;
+        loop {
+            let some: Vec<_> = all.iter().step_by(every).cloned().collect();
+            if fits(&some) || every > all.len() {
+                return some;
+            }
+            every += 1;
+        }
+    }
+    let at = |values: &[f64]| values.iter().map(|x| (x_of(*x), short(*x))).collect::<Vec<_>>();
+    let of_own = at(&own);
+    if own.len() <= 12 && fits(&of_own) {
+        return of_own;
+    }
+    (1..=8).rev().map(|about| at(&xs.ticks(about))).find(|ticks| fits(ticks)).unwrap_or_default()
+}
+
+/// Height of a name, of a bar, and of the space between names.
+const NAME: i32 = 18;
+const BAR: i32 = 15;
+const GAP: i32 = 7;
+/// Room for a value beside its bar.
+const VALUE: i32 = 58;
+
+/// The value of a line at a name.
+fn at<'a>(line: &'a PlotLine, name: &str) -> Option<&'a Point> {
+    line.points.iter().find(|point| match &point.x {
+        At::Name(own) => own == name,
+        At::Number(x) => x.to_string() == name,
+    })
+}
+
+fn bars_height(figure: &Figure, names: &[String]) -> i32 {
+    let bars: usize = names.iter().map(|name| figure.lines.iter().filter(|line| at(line, name).is_some()).count()).sum();
+    let rows = legend_places(figure).1 * LEGEND;
+    rows + 8 + names.len() as i32 * (NAME + GAP) + bars as i32 * BAR + 44
+}
+
+/// Bars beside names, from top to bottom: each name has the width of the figure above its bars.
+fn bars(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
+    let top = legend(pen, figure, true) + 4;
+    let bottom = height - 40;
+    let scale = Axis::of(figure.values(), Zero::Always);
+    let (left, right) = (8, WIDTH - VALUE);
+    let x_of = |value: f64| left + (scale.place(value) * f64::from(right - left)).round() as i32;
+    let ticks: Vec<(i32, String)> =
+        (1..=6).rev().map(|about| scale.ticks(about)).map(|ticks| ticks.iter().map(|t| (x_of(*t), short(*t))).collect())
+            .find(|ticks: &Vec<(i32, String)>| {
+                ticks.windows(2).all(|pair| pair[1].0 - pair[0].0 > (width_of(&pair[0].1) + width_of(&pair[1].1)) / 2 + 8)
+            })
+            .unwrap_or_default();
+    for (x, text) in ticks {
+        pen.line(&[(x, top), (x, bottom)], Ink::Grid, 1);
+        let half = width_of(&text) / 2;
+        pen.text(&text, (x.max(half), bottom + 4), Ink::Faint, HPos::Center, VPos::Top);
+    }
+    let label = cut(&figure.y_label, WIDTH - 16);
+    pen.text(&label, (WIDTH / 2, height - 10), Ink::Faint, HPos::Center, VPos::Center);
+    let zero = x_of(0.0);
+    pen.line(&[(zero, top), (zero, bottom)], Ink::Faint, 1);
+    let mut y = top + 2;
+    for name in names {
+        pen.text(&cut(name, WIDTH - 16), (left, y + NAME / 2), Ink::Text, HPos::Left, VPos::Center);
+        y += NAME;
+        for (number, line) in numbered(figure) {
+            let Some(point) = at(line, name) else { continue };
+            bar(pen, point, line.of, number, y + BAR / 2, zero, &x_of);
+            y += BAR;
+        }
+        y += GAP;
+    }
+}
+
+fn bar(pen: &Pen<'_>, point: &Point, of: Finder, number: usize, y: i32, zero: i32, x_of: &dyn Fn(f64) -> i32) {
+    let Some(value) = point.y else {
+        return pen.text("not measured", (zero + 6, y), Ink::Faint, HPos::Left, VPos::Center);
+    };
+    let number = number % MOST_LINES;
+    let x = x_of(value);
+    let mut end = x.max(zero);
+    if of == Finder::Here {
+        let _ = pen.area.draw(&Rectangle::new(
+            [(x.min(zero), y - 4), (x.max(zero), y + 4)],
+            Ink::Mark(number).stand_in().filled(),
+        ));
+    }
+    pen.mark((x, y), of, number);
+    if let Some((low, high)) = point.interval {
+        let (low, high) = (x_of(low), x_of(high));
+        // On its own bar an interval is seen by its ends, and by the ground around them.
+        pen.line(&[(low, y), (high, y)], Ink::Text, 1);
+        for x in [low, high] {
+            pen.line(&[(x, y - 5), (x, y + 5)], Ink::Text, 1);
+        }
+        end = end.max(high);
+    }
+    pen.text(&short(value), (end + 9, y), Ink::Text, HPos::Left, VPos::Center);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(name: &str, of: Finder, points: &[(At, Option<f64>)]) -> PlotLine {
+        let points = points.iter().map(|(x, y)| Point { x: x.clone(), y: *y, interval: y.map(|y| (0.9 * y, 1.1 * y)) });
+        PlotLine { name: name.into(), of, points: points.collect() }
+    }
+
+    fn numbers(name: &str, of: Finder) -> PlotLine {
+        line(name, of, &[(At::Number(1.0), Some(10.0)), (At::Number(2.0), None), (At::Number(4.0), Some(30.0))])
+    }
+
+    #[test]
+    fn a_gap_is_where_nothing_was_measured() {
+        let figure = Figure { lines: vec![numbers("a < b & c", Finder::Here)], ..Figure::default() };
+        let svg = svg(&figure, Canvas::Page);
+        assert_eq!(svg.matches("<circle").count(), 3, "two points and the legend: {svg}");
+        assert!(svg.contains("a &lt; b &amp; c") && svg.contains("var(--s0)") && svg.ends_with("</svg>\n"), "{svg}");
+        assert!(!svg.contains("NaN") && !svg.contains("#01") && !svg.contains("#02"), "{svg}");
+    }
+
+    #[test]
+    fn what_the_paper_found_is_points() {
+        let figure =
+            Figure { lines: vec![numbers("here", Finder::Here), numbers("the paper's", Finder::Paper)], ..Figure::default() };
+        let svg = svg(&figure, Canvas::Page);
+        // Each hollow diamond has a ground of its own.
+        assert_eq!(svg.matches("<polygon").count(), 3, "{svg}");
+    }
+
+    #[test]
+    fn names_have_bars_with_their_values() {
+        let at = |name: &str| At::Name(name.to_owned());
+        let line = line("", Finder::Here, &[(at("fetch"), Some(12.0)), (at("update"), None), (at("both"), Some(-3.0))]);
+        let figure = Figure { lines: vec![line], ..Figure::default() };
+        let svg = svg(&figure, Canvas::File);
+        for text in ["fetch", "update", "not measured", "12", "-3"] {
+            assert!(svg.contains(&format!("\n{text}\n")), "{text}: {svg}");
+        }
+        assert!(!svg.contains("var(") && svg.starts_with("<svg width"), "a file needs no page: {svg}");
+    }
+
+    #[test]
+    fn an_empty_figure_is_still_a_figure() {
+        let empty = Figure { lines: vec![line("x", Finder::Here, &[(At::Number(1.0), None)])], ..Figure::default() };
+        assert!(!empty.has_values() && svg(&empty, Canvas::Page).contains("</svg>"));
+    }
+}

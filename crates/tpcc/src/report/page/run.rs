@@ -1,0 +1,336 @@
+//! The page of one run, made from its JSON object, so that it can be made again from a saved one.
+
+use maud::{Markup, html};
+use serde_json::{Map, Value};
+
+use super::figure::{At, Figure, PlotLine, EventMark, Finder, Point};
+use super::html::{cell, command, facts, figures, page, table};
+use super::scale::short;
+use super::schema::Schema;
+use crate::report::model::Run;
+use crate::workload::words::grouped;
+
+/// Keys that have a part of the page of their own; every other object is a mechanism.
+const TOLD: &[&str] = &["provenance", "machine", "config", "transactions", "series", "check", "rows", "generator"];
+
+/// The page.
+pub(crate) fn run_page(run: &Value) -> String {
+    let body = html! {
+        h1 { "One run of tpcc" }
+        p.faint { (words(&run["notice"])) }
+        (ended(run))
+        (head(run))
+        h2 { "Throughput" }
+        (figures(&[over_time(run)]))
+        (noise(run))
+        h2 { "Latency" }
+        (figures(&[by_percentile(run, "service_us", "service: from begin to answer"), by_percentile(run, "response_us", "response: from when the terminal was ready to answer")]))
+        (kinds(run))
+        h2 { "Where time goes" }
+        (where_time_goes(run))
+        (mechanisms(run))
+        h2 { "Consistency" }
+        (check(run))
+        h2 { "How to repeat it" }
+        (repeat(run))
+        h2 { "Machine" }
+        (pairs(run["machine"].as_object(), &Schema::of::<Run>(), &["machine"]))
+    };
+    page("tpcc run", &body)
+}
+
+/// What a terminal would see of a value.
+fn words(value: &Value) -> String {
+    match value {
+        Value::Null => "not known".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::Number(number) => match (number.as_u64(), number.as_f64()) {
+            (Some(whole), _) => grouped(whole),
+            (None, Some(number)) => short(number),
+            _ => number.to_string(),
+        },
+        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(", "),
+        Value::Object(all) => all.iter().map(|(key, value)| format!("{key} {}", words(value))).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn ended(run: &Value) -> Markup {
+    html! {
+        @match &run["interrupted"] {
+            Value::String(why) => p.warning { "The run ended by an error: " (why) },
+            Value::Bool(true) => p.warning { "The run was ended by Ctrl-C; the figures are of the time until then." },
+            _ => {}
+        }
+        @if run["check"]["passed"] == false { p.warning { "A consistency condition does not hold; see below." } }
+    }
+}
+
+fn head(run: &Value) -> Markup {
+    let number = |key: &str| run[key].as_f64().map_or("not known".to_owned(), |n| grouped(n.round() as u64));
+    let p99 = run["transactions"]["new-order"]["p99_us"].as_f64();
+    let check = match run["check"]["passed"].as_bool() {
+        Some(true) => "all rules hold".to_owned(),
+        Some(false) => "broken".to_owned(),
+        None => "not checked".to_owned(),
+    };
+    let aborted = run["aborted"].as_u64().unwrap_or_default();
+    let all = run["committed"].as_u64().unwrap_or_default() + run["rolled_back"].as_u64().unwrap_or_default();
+    let share = 100.0 * aborted as f64 / all.max(1) as f64;
+    html! {
+        (facts(&[
+            ("transactions a second", number("throughput_per_s")),
+            ("New-Orders a minute, rolled-back ones included", number("new_orders_per_min")),
+            ("99 of 100 New-Orders within", p99.map_or("not known".to_owned(), |us| format!("{} us", short(us)))),
+            ("victims, all run again", format!("{} ({}%)", grouped(aborted), short(share))),
+            ("seconds measured", run["measured_s"].as_f64().map_or("not known".to_owned(), short)),
+            ("consistency", check),
+        ]))
+    }
+}
+
+fn numbers(value: &Value) -> Vec<Option<f64>> {
+    value.as_array().into_iter().flatten().map(Value::as_f64).collect()
+}
+
+fn over_time(run: &Value) -> Figure {
+    let series = &run["series"];
+    let times: Vec<f64> = numbers(&series["t_s"]).into_iter().flatten().collect();
+    let rates = numbers(&series["throughput_per_s"]);
+    let points = times.iter().zip(rates).map(|(t, rate)| Point::exact(At::Number(*t), rate)).collect();
+    let checkpoints = numbers(&series["checkpoints"]);
+    let marks = times.iter().zip(checkpoints).filter(|(_, n)| n.is_some_and(|n| n > 0.0));
+    Figure {
+        title: "Throughput over time".to_owned(),
+        x_label: "seconds since measuring began".to_owned(),
+        y_label: "transactions a second, each second".to_owned(),
+        lines: vec![PlotLine { name: String::new(), of: Finder::Here, points }],
+        marks: marks.map(|(t, _)| EventMark { x: *t, what: "a checkpoint ended".to_owned() }).collect(),
+    }
+}
+
+/// How even it was: what a reader needs to judge small differences.
+fn noise(run: &Value) -> Markup {
+    let mut rates: Vec<f64> = numbers(&run["series"]["throughput_per_s"]).into_iter().flatten().collect();
+    rates.sort_by(f64::total_cmp);
+    let (Some(&least), Some(&median), Some(&most)) = (rates.first(), rates.get(rates.len() / 2), rates.last()) else {
+        return html! { p.faint { "Too short for a sample of a second." } };
+    };
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let variance = rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / rates.len() as f64;
+    let share = 100.0 * variance.sqrt() / mean.max(f64::MIN_POSITIVE);
+    html! {
+        p {
+            "Seconds differ by " (short(share)) "% (standard deviation): least " (short(least)) ", median " (short(median))
+            ", most " (short(most)) ". The hypervisor gave "
+            (run["machine"]["steal"].as_f64().map_or("an unknown share".to_owned(), |steal| format!("{}%", short(100.0 * steal))))
+            " of the processors to others meanwhile."
+        }
+    }
+}
+
+fn kinds_of(run: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    run["transactions"].as_object().into_iter().flatten().filter(|(_, of)| of["count"].as_u64().is_some_and(|n| n > 0))
+}
+
+fn by_percentile(run: &Value, key: &str, what: &str) -> Figure {
+    let lines = kinds_of(run).map(|(kind, of)| {
+        let shares = numbers(&of["curve"]["share"]).into_iter().flatten();
+        let points = shares.zip(numbers(&of["curve"][key])).map(|(share, us)| {
+            let name = if share >= 1.0 { "max".to_owned() } else { format!("{}%", round(100.0 * share)) };
+            Point::exact(At::Name(name), us)
+        });
+        PlotLine { name: kind.clone(), of: Finder::Here, points: points.collect() }
+    });
+    Figure {
+        title: format!("Latency, {what}"),
+        x_label: "share of transactions that were no slower".to_owned(),
+        y_label: "microseconds".to_owned(),
+        lines: lines.collect(),
+        marks: vec![],
+    }
+}
+
+fn round(number: f64) -> f64 {
+    (number * 1e6).round() / 1e6
+}
+
+fn kinds(run: &Value) -> Markup {
+    let us = |of: &Value, key: &str| cell(of[key].as_f64().map_or("-".to_owned(), short));
+    let rows: Vec<Vec<Markup>> = kinds_of(run)
+        .map(|(kind, of)| {
+            let mut row = vec![cell(kind), cell(words(&of["count"])), cell(words(&of["rolled_back"]))];
+            row.extend(["mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "response_p99_us"].map(|key| us(of, key)));
+            row
+        })
+        .collect();
+    table(
+        &["transaction", "count", "rolled back", "mean, us", "p50", "p90", "p99", "p99.9", "max", "response p99"],
+        1,
+        &rows,
+    )
+}
+
+/// The workers' time by what is known of it.
+fn where_time_goes(run: &Value) -> Markup {
+    let workers = run["config"]["workers"].as_f64().unwrap_or(1.0);
+    let seconds = run["measured_s"].as_f64().unwrap_or_default() * workers;
+    if seconds <= 0.0 {
+        return html! { p.faint { "Nothing was measured." } };
+    }
+    let percent = |seconds_of: f64| Some(100.0 * seconds_of / seconds);
+    let of_kinds: Vec<(String, f64)> = kinds_of(run)
+        .map(|(kind, of)| {
+            let (count, mean) = (of["count"].as_f64(), of["mean_us"].as_f64());
+            (kind.clone(), count.unwrap_or_default() * mean.unwrap_or_default() / 1e6)
+        })
+        .collect();
+    let sum: f64 = of_kinds.iter().map(|(_, seconds)| seconds).sum();
+    let mut points: Vec<Point> =
+        of_kinds.iter().map(|(kind, seconds)| Point::exact(At::Name(kind.clone()), percent(*seconds))).collect();
+    // One at a time, the rest is the worker's own: choosing, generating, waiting for answers to be durable.
+    let overlap = sum > seconds;
+    if !overlap {
+        points.push(Point::exact(At::Name("between transactions".to_owned()), percent(seconds - sum)));
+    }
+    let software = &run["counters"]["software"];
+    if let Some(ms) = software["task_clock_ms"].as_f64() {
+        points.push(Point::exact(At::Name("on a processor, all of it".to_owned()), percent(ms / 1e3)));
+    }
+    let speculation = &run["speculation"];
+    for (key, what) in [("rewound_ns", "ahead: done in vain"), ("waited_ns", "ahead: threads that wait for the token")] {
+        if let Some(ns) = speculation[key].as_f64() {
+            points.push(Point::exact(At::Name(what.to_owned()), percent(ns / 1e9)));
+        }
+    }
+    let figure = Figure {
+        title: "Time of the workers, by kind of transaction".to_owned(),
+        y_label: "per cent of the workers' time".to_owned(),
+        lines: vec![PlotLine { name: String::new(), of: Finder::Here, points }],
+        ..Figure::default()
+    };
+    html! {
+        (figures(&[figure]))
+        @if overlap {
+            p { "Transactions of a worker are under way together, so that their times add up to more than the workers'." }
+        }
+        @if run["counters"].is_null() {
+            p.faint { "The processor's counters were not read; --counters on reads those that the machine offers." }
+        }
+    }
+}
+
+/// What each mechanism counted: every object of the run that has no other part of the page.
+fn mechanisms(run: &Value) -> Markup {
+    let schema = Schema::of::<Run>();
+    let all = run.as_object().into_iter().flatten();
+    let all: Vec<_> = all.filter(|(key, value)| value.is_object() && !TOLD.contains(&key.as_str())).collect();
+    html! {
+        h2 { "Mechanisms" }
+        @if all.is_empty() { p.faint { "None counted anything." } }
+        @for (key, value) in all {
+            h3 { (key.replace('_', " ")) }
+            @if let Some(about) = schema.about(&[key]).0 { p.faint { (about) } }
+            (pairs(value.as_object(), &schema, &[key]))
+        }
+    }
+}
+
+/// Keys and values, what they are, and lists of objects as tables of their own.
+fn pairs(of: Option<&Map<String, Value>>, schema: &Schema, path: &[&str]) -> Markup {
+    let Some(of) = of else { return html! { p.faint { "not known" } } };
+    let is_table = |value: &Value| value.as_array().is_some_and(|all| all.iter().any(Value::is_object));
+    let is_map = |value: &Value| value.as_object().is_some_and(|all| all.values().any(Value::is_object));
+    let rows: Vec<Vec<Markup>> = of
+        .iter()
+        .filter(|(_, value)| !is_table(value) && !is_map(value))
+        .map(|(key, value)| {
+            let at: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
+            let (about, unit) = schema.about(&at);
+            let unit = unit.filter(|_| value.is_number()).map_or(String::new(), |unit| format!(" {unit}"));
+            vec![cell(key.replace('_', " ")), cell(words(value) + &unit), cell(about.unwrap_or_default())]
+        })
+        .collect();
+    html! {
+        @if !rows.is_empty() { (table(&["what", "value", "is"], 9, &rows)) }
+        @for (key, value) in of.iter().filter(|(_, value)| is_table(value)) {
+            (list(key, value.as_array().map_or(&[], Vec::as_slice)))
+        }
+        @for (key, value) in of.iter().filter(|(_, value)| is_map(value)) {
+            @let named = value.as_object().into_iter().flatten().map(|(name, of)| named(name, of)).collect::<Vec<_>>();
+            (list(key, &named))
+        }
+    }
+}
+
+/// An entry of a map as one of a list.
+fn named(name: &str, of: &Value) -> Value {
+    let mut all = Map::from_iter([("name".to_owned(), Value::from(name))]);
+    match of {
+        Value::Object(of) => all.extend(of.clone()),
+        other => drop(all.insert("value".to_owned(), other.clone())),
+    }
+    Value::Object(all)
+}
+
+fn list(name: &str, of: &[Value]) -> Markup {
+    let mut columns: Vec<&str> = vec!["name"];
+    for key in of.iter().filter_map(Value::as_object).flat_map(Map::keys) {
+        if !columns.contains(&key.as_str()) {
+            columns.push(key);
+        }
+    }
+    let heads: Vec<String> = columns.iter().map(|key| key.replace('_', " ")).collect();
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    let rows: Vec<Vec<Markup>> =
+        of.iter().map(|entry| columns.iter().map(|key| cell(words(&entry[key]))).collect()).collect();
+    html! {
+        p { b { (name.replace('_', " ")) } }
+        div.scroll { (table(&heads, 1, &rows)) }
+    }
+}
+
+fn check(run: &Value) -> Markup {
+    let rules: Vec<Vec<Markup>> = run["check"]["rules"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|rule| {
+            let (class, holds) = if rule["holds"] == true { ("holds", "✓ holds") } else { ("contradicts", "✗ broken") };
+            vec![cell(words(&rule["id"])), cell(words(&rule["text"])), html! { span.verdict.(class) { (holds) } }]
+        })
+        .collect();
+    html! {
+        @if rules.is_empty() { p.faint { "The conditions were not checked." } } @else {
+            details {
+                summary { (words(&run["check"]["conditions_held"])) " of 12 conditions hold; all rules" }
+                (table(&["rule", "says", "holds"], 9, &rules))
+            }
+        }
+        p.faint {
+            "The generator drew "
+            @if run["generator"]["as_specified"] == true { "as specified." } @else { "outside the specified bands." }
+        }
+    }
+}
+
+fn repeat(run: &Value) -> Markup {
+    let provenance = &run["provenance"];
+    let line: Vec<String> = provenance["command"].as_array().into_iter().flatten().map(words).collect();
+    // A run without a seed of its own drew one.
+    let seed = run["config"]["seed"].as_u64().filter(|_| !line.iter().any(|word| word.starts_with("--seed")));
+    let set = run["config"].as_object().map(|config| {
+        config.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect::<Map<_, _>>()
+    });
+    let schema = Schema::of::<Run>();
+    html! {
+        pre { (command(&line)) @if let Some(seed) = &seed { " --seed " (seed) } }
+        p {
+            "Built from commit " (words(&provenance["commit"]))
+            @if provenance["dirty"] == true { ", with changes" }
+            " by " (words(&provenance["rustc"])) " as " (words(&provenance["profile"])) "."
+        }
+        details { summary { "Every setting" } (pairs(set.as_ref(), &schema, &["config"])) }
+    }
+}

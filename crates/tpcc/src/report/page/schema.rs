@@ -1,0 +1,56 @@
+//! What the keys of a run's JSON mean, from its schema: each has its sentence and unit there.
+
+use serde_json::Value;
+
+/// The schema of a JSON object.
+pub(super) struct Schema(Value);
+
+impl Schema {
+    pub(super) fn of<T: schemars::JsonSchema>() -> Schema {
+        Schema(schemars::schema_for!(T).to_value())
+    }
+
+    /// What the key at the end of a path means: its sentence and its unit, if they are told.
+    pub(super) fn about(&self, path: &[&str]) -> (Option<String>, Option<String>) {
+        let mut at = &self.0;
+        for key in path {
+            let Some(next) = self.property(at, key) else { return (None, None) };
+            at = next;
+        }
+        let text = |key: &str| at[key].as_str().map(str::to_owned);
+        (text("description"), text("unit"))
+    }
+
+    fn property<'a>(&'a self, of: &'a Value, key: &str) -> Option<&'a Value> {
+        let of = self.resolved(of);
+        let named = of.pointer("/properties").and_then(|all| all.get(key));
+        let nullable = of["anyOf"].as_array().into_iter().flatten();
+        named
+            .or_else(|| Some(&of["items"]).filter(|items| items.is_object()).and_then(|items| self.property(items, key)))
+            .or_else(|| nullable.filter(|one| one["type"] != "null").find_map(|one| self.property(one, key)))
+            .or_else(|| Some(&of["additionalProperties"]).filter(|any| any.is_object()))
+    }
+
+    fn resolved<'a>(&'a self, of: &'a Value) -> &'a Value {
+        match of["$ref"].as_str().and_then(|name| name.strip_prefix('#')) {
+            Some(pointer) => self.0.pointer(pointer).unwrap_or(of),
+            None => of,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::model::Run;
+
+    #[test]
+    fn keys_are_found_behind_references_and_nulls() {
+        let schema = Schema::of::<Run>();
+        let (sentence, unit) = schema.about(&["log", "flushes"]);
+        assert_eq!((sentence.as_deref(), unit.as_deref()), (Some("Times the log was made durable."), Some("flushes")));
+        assert!(schema.about(&["steps", "operations", "mean_in"]).0.is_some(), "within a list");
+        assert!(schema.about(&["large_pages", "regions", "frames", "given_bytes"]).0.is_some(), "within a map");
+        assert_eq!(schema.about(&["log", "no_such"]), (None, None));
+    }
+}

@@ -1,0 +1,15 @@
+//! What the page looks like: light, dark and on paper, from 400 pixels to any width.
+
+use std::fmt::Write;
+
+use super::ink::SERIES;
+
+/// The style sheet, with the colours of series.
+pub(super) fn style() -> String {
+    let (mut light, mut dark) = (String::new(), String::new());
+    for (n, (on_light, on_dark)) in SERIES.iter().enumerate() {
+        let _ = write!(light, "--s{n}: {on_light}; ");
+        let _ = write!(dark, "--s{n}: {on_dark}; ");
+    }
+    include_str!("style.css").replace("LIGHT", light.trim_end()).replace("DARK", dark.trim_end())
+}

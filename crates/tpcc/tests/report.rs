@@ -1,0 +1,263 @@
+//! Pages, seconds and times of a run; experiments that are kept; pages of what was saved; pages in a browser.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
+
+mod common;
+
+use serde_json::Value;
+
+fn tpcc(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tpcc")).args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn ends(status: i32, args: &[&str]) -> String {
+    let output = tpcc(args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{args:?}: {said}");
+    said
+}
+
+/// A directory that goes at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("report-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn of(&self, file: &str) -> String {
+        self.0.join(file).to_str().unwrap().to_owned()
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.0.join(file)).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A run of two seconds that writes everything.
+fn run(scratch: &Scratch) {
+    let [page, csv, hdr, json] = ["run.html", "run.csv", "run.hdr", "run.json"].map(|file| scratch.of(file));
+    let args = ["run", "--engine", "floor", "--workers", "1", "--duration", "2.2", "--warmup", "0.1", "--check", "off"];
+    let files = ["--report", &page, "--csv", &csv, "--hdr", &hdr, "--json", &json];
+    ends(0, &[&args[..], &files[..]].concat());
+}
+
+#[test]
+fn a_run_has_a_page_its_seconds_and_its_times() {
+    let scratch = Scratch::new("run");
+    run(&scratch);
+    let json = common::parse(&scratch.read("run.json"));
+    let csv = scratch.read("run.csv");
+    assert_eq!(csv.lines().count() - 1, json["series"]["t_s"].as_array().unwrap().len(), "{csv}");
+    assert!(csv.lines().count() >= 3, "two whole seconds: {csv}");
+    let hdr = scratch.read("run.hdr");
+    for kind in ["new-order", "payment", "order-status", "delivery", "stock-level"] {
+        assert!(hdr.contains(&format!("Tag={kind},")) && hdr.contains(&format!("Tag={kind}-response,")), "{hdr}");
+    }
+    assert!(hdr.contains("HISTF"), "V2, compressed: {hdr}");
+    let page = scratch.read("run.html");
+    assert_eq!(page.matches("<svg").count(), 4, "throughput, service, response, where time goes");
+    for text in ["Throughput over time", "How to repeat it", "new-order", "not a TPC-C result"] {
+        assert!(page.contains(text), "{text}");
+    }
+    let again = scratch.of("again.html");
+    ends(0, &["report", &scratch.of("run.json"), "--out", &again]);
+    assert!(scratch.read("again.html") == page, "the page is the same from what was saved");
+}
+
+#[test]
+fn files_that_cannot_be_written_are_known_before_the_work() {
+    let scratch = Scratch::new("files");
+    for flag in ["--report", "--csv", "--hdr"] {
+        let begun = Instant::now();
+        let said = ends(1, &["run", "--engine", "floor", flag, "/no/such/directory/file"]);
+        assert!(said.contains("/no/such/directory/file") && said.contains(flag), "{said}");
+        assert!(said.lines().count() <= 2 && begun.elapsed().as_secs() < 5, "{said}");
+    }
+    let args = ["run", "--engine", "floor", "--workers", "1", "--transactions", "100", "--check", "off", "--csv", "/dev/full"];
+    let said = ends(1, &args);
+    assert!(said.contains("/dev/full: cannot be written"), "{said}");
+    let said = ends(1, &["reproduce", "all", "--quick", "--out", "/proc/none"]);
+    assert!(said.contains("/proc/none: cannot be written") && said.contains("--out"), "{said}");
+    drop(scratch);
+}
+
+#[test]
+fn other_files_have_no_page() {
+    let scratch = Scratch::new("other");
+    let write = |name: &str, text: &str| {
+        std::fs::write(scratch.0.join(name), text).unwrap();
+        scratch.of(name)
+    };
+    let out = scratch.of("page.html");
+    let cases = [
+        (write("later.json", r#"{"schema": "tpcc-run/99"}"#), "is tpcc-run/99, and this build reads tpcc-run/1"),
+        (write("load.json", r#"{"schema": "tpcc-load/1"}"#), "is tpcc-load/1; there are pages of run and reproduce"),
+        (write("half.json", r#"{"schema": "tpcc-ru"#), "not a whole JSON object"),
+        (write("none.json", "{}"), "not written by"),
+        (write("old.json", r#"{"schema": "tpcc-reproduce/1", "id": "steps"}"#), "not as this build writes it"),
+        (scratch.of("absent.json"), "cannot be read"),
+    ];
+    for (file, why) in cases {
+        let said = ends(1, &["report", &file, "--out", &out]);
+        assert!(said.contains(why) && said.contains(&file) && said.lines().count() <= 2, "{said}");
+        assert!(!Path::new(&out).exists(), "no page is begun");
+    }
+    ends(2, &["report"]);
+}
+
+/// Two experiments: one that is quick, and one whose builds are not there.
+const ONLY: &str = "itas-decision,compiler-fig7,compiler-table1";
+
+fn reproduce(out: &str, more: &[&str]) -> String {
+    let outside = std::env::temp_dir();
+    let args = [&["reproduce", "all", "--quick", "--only", ONLY, "--out", out], more].concat();
+    // Outside of the sources, so that no builds are found.
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tpcc")).args(&args).current_dir(outside).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    said
+}
+
+#[test]
+fn experiments_are_kept_and_not_run_twice() {
+    let scratch = Scratch::new("kept");
+    let out = scratch.of("out");
+    let said = reproduce(&out, &["--json", &scratch.of("all.json")]);
+    for told in ["3 experiments to run: about ", " of memory, ", " of disk in "] {
+        assert!(said.contains(told), "what it takes is told: {said}");
+    }
+    let result = common::parse(&scratch.read("out/itas-decision/result.json"));
+    assert_eq!(result["id"], "itas-decision");
+    let verdicts = ["holds", "weaker", "contradicts"];
+    let claim = &result["claims"][0];
+    assert!(verdicts.contains(&claim["verdict"].as_str().unwrap()) && !claim["note"].as_str().unwrap().is_empty());
+    let absent = common::parse(&scratch.read("out/compiler-table1/result.json"));
+    for claim in absent["claims"].as_array().unwrap() {
+        assert_eq!(claim["verdict"], "not on this machine", "{claim}");
+    }
+    let files = |id: &str, end: &str| {
+        let all = std::fs::read_dir(scratch.0.join("out").join(id)).unwrap();
+        all.filter(|file| file.as_ref().unwrap().file_name().to_str().unwrap().ends_with(end)).count()
+    };
+    assert_eq!((files("itas-decision", ".csv"), files("itas-decision", ".svg")), (2, 1));
+    assert!(files("compiler-fig7", ".csv") >= 2);
+    let page = scratch.read("out/index.html");
+    assert!(page.contains("itas-decision") && page.contains("not on this machine") && page.contains("<svg"));
+    let all = common::parse(&scratch.read("all.json"));
+    assert_eq!(all["id"], "all");
+
+    let said = reproduce(&out, &["--resume"]);
+    assert!(said.contains("3 with a result of this build") && !said.contains("to run"), "{said}");
+    std::fs::remove_dir_all(scratch.0.join("out/compiler-fig7")).unwrap();
+    let said = reproduce(&out, &["--resume"]);
+    assert!(said.contains("1 experiment to run"), "{said}");
+    assert_eq!(scratch.read("out/itas-decision/result.json"), scratch.read("out/itas-decision/result.json"));
+
+    let saved = [scratch.of("out/itas-decision/result.json"), scratch.of("out/compiler-table1/result.json")];
+    ends(0, &["report", &saved[0], &saved[1], "--out", &scratch.of("page.html")]);
+    assert!(scratch.read("page.html").contains("pick_next_ns"));
+}
+
+#[test]
+fn what_cannot_be_kept_or_chosen_is_refused() {
+    for (args, why) in [
+        (&["reproduce", "itas-decision", "--resume"][..], "--resume: means nothing"),
+        (&["reproduce", "itas-decision", "--only", "steps"], "--only: means nothing"),
+        (&["reproduce", "all", "--only", "nonsense"], "--only nonsense: no such experiment"),
+        (&["reproduce", "itas", "--out", "x", "--only", "steps-fig2"], "--only steps-fig2: none of itas"),
+    ] {
+        let said = ends(2, args);
+        assert!(said.contains(why), "{said}");
+    }
+}
+
+/// A page in frames of two widths, and a script that looks at them.
+fn measuring(page: &str) -> String {
+    let inside = page.replace('&', "&amp;").replace('"', "&quot;");
+    let frame = |width: u32| format!("<iframe style=\"border:0;width:{width}px;height:4000px\" srcdoc=\"{inside}\"></iframe>");
+    format!(
+        r#"<!DOCTYPE html><body>{}{}<pre id="found"></pre><script>
+addEventListener("load", () => {{
+  const found = [...document.querySelectorAll("iframe")].map(frame => {{
+    const page = frame.contentDocument, wide = page.documentElement.clientWidth, wrong = [];
+    if (page.documentElement.scrollWidth > wide) wrong.push("the page is " + page.documentElement.scrollWidth + " wide");
+    for (const part of page.querySelectorAll("main *")) {{
+      const box = part.getBoundingClientRect();
+      if (box.right > wide + 1 && !part.closest(".scroll, pre, details")) wrong.push(part.tagName + " to " + box.right);
+    }}
+    const figures = [...page.querySelectorAll("figure svg")];
+    for (const figure of figures) {{
+      const box = figure.getBoundingClientRect(), drawn = figure.getBBox();
+      if (box.width < 100 || box.height < 60) wrong.push("a figure of " + box.width + " x " + box.height);
+      if (drawn.width < 50 || drawn.height < 40) wrong.push("an empty figure");
+      for (const text of figure.querySelectorAll("text")) {{
+        const at = text.getBoundingClientRect();
+        if (at.left < box.left - 2 || at.right > box.right + 2) wrong.push("text outside of its figure: " + text.textContent.trim());
+      }}
+    }}
+    return {{ wide, figures: figures.length, wrong: wrong.slice(0, 20) }};
+  }});
+  document.getElementById("found").textContent = "FOUND" + JSON.stringify(found) + "END";
+}});
+</script>"#,
+        frame(400),
+        frame(1400)
+    )
+}
+
+/// What a browser finds of a page at 400 and at 1400 pixels; none where there is no browser.
+fn opened(scratch: &Scratch, page: &str) -> Option<Vec<Value>> {
+    let browser = ["chromium", "chromium-browser", "google-chrome"]
+        .into_iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()))?;
+    let file = scratch.of("measured.html");
+    std::fs::write(&file, measuring(page)).unwrap();
+    let profile = format!("--user-data-dir={}", scratch.of("profile"));
+    let args = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=10000", "--dump-dom", &profile];
+    let output = Command::new(browser).args(args).arg(format!("file://{file}")).output().unwrap();
+    let dom = String::from_utf8_lossy(&output.stdout).into_owned();
+    // The script's own text has these words as well, before what it wrote.
+    let (before, _) = dom.split_once("END</pre>").unwrap_or_else(|| panic!("the browser measured nothing: {dom:.500}"));
+    let (_, found) = before.rsplit_once("FOUND").unwrap();
+    let found = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    Some(serde_json::from_str(&found).unwrap())
+}
+
+#[test]
+fn pages_are_whole_in_a_browser() {
+    let scratch = Scratch::new("browser");
+    run(&scratch);
+    reproduce(&scratch.of("out"), &[]);
+    for name in ["run.html", "out/index.html"] {
+        let page = scratch.read(name);
+        let Some(found) = opened(&scratch, &page) else {
+            eprintln!("no Chromium is installed: pages were not opened, and this test did not run");
+            return;
+        };
+        assert_eq!(found.len(), 2);
+        for (found, width) in found.iter().zip([400, 1400]) {
+            assert_eq!(found["wide"], width);
+            assert_eq!(found["figures"], page.matches("<svg").count(), "{name} at {width}");
+            assert_eq!(found["wrong"], Value::Array(vec![]), "{name} at {width}");
+        }
+    }
+    // What does not fit is seen.
+    let broken = scratch.read("run.html").replace("<main>", "<main><p style=\"width:2000px\">wide</p>");
+    let found = opened(&scratch, &broken).unwrap();
+    assert!(found.iter().all(|found| !found["wrong"].as_array().unwrap().is_empty()), "{found:?}");
+}
