@@ -126,7 +126,7 @@ fn run_of(line: &str, more: &[String]) -> Result<RunOf, Error> {
     };
     let ours = [("--json", flags.output.json.is_some()), ("--ack-stdout", flags.ack_stdout)];
     refuse(&ours, "--run, whose figures 'tpcc compare' collects")?;
-    let has_own = flags.directory.data.is_some() || flags.engine.engine == EngineKind::Floor;
+    let has_own = flags.directory.data.is_some() || flags.engine.engine.kind() != EngineKind::Storage;
     let warehouses = (!has_own).then(|| flags.loaded.warehouses.unwrap_or(1));
     let is_seeded = args.iter().any(|word| word == "--seed" || word.starts_with("--seed="));
     let config = resolve::run(flags)?;
