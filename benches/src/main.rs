@@ -110,6 +110,7 @@ fn measure(flags: &Flags, names: &[&'static str], directory: &std::path::Path) -
             version: version(package),
             settings: subject.settings(),
             conditions: subject.check()?,
+            conflicts: subject.conflicts(),
             operations: spreads(&times, name),
         };
         engines.insert(name, report);

@@ -37,6 +37,8 @@ pub struct EngineReport {
     pub settings: &'static str,
     /// How many of the twelve consistency conditions hold after the mix; none without the mix.
     pub conditions: Option<usize>,
+    /// Tries of the mix that were rolled back for others' transactions, and run again.
+    pub conflicts: u64,
     /// By operation: nanoseconds of one.
     pub operations: BTreeMap<&'static str, Spread>,
 }

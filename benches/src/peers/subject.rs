@@ -24,6 +24,9 @@ pub trait Subject {
     /// What the engine said.
     fn measure(&mut self, operation: Operation, round: u64, limit: Duration) -> Result<f64, String>;
 
+    /// Tries of the mix that were rolled back for others' transactions, and run again.
+    fn conflicts(&self) -> u64;
+
     /// Looks whether all rows are there, and whether the mix left a consistent database: how many of the twelve
     /// conditions hold, if the mix has run.
     ///
@@ -41,7 +44,7 @@ pub(super) struct Instance<R> {
     mix: Option<R>,
     /// Key of the next insert.
     next: u64,
-    /// Aborted tries in the mix, that were run again.
+    /// Tries of the mix that were run again.
     aborted: u64,
 }
 
@@ -99,10 +102,7 @@ fn new<R: Rival>(directory: &Path, durability: Durability, tables: &[&'static st
     R::open(directory, durability, tables).map_err(|error| told::<R>(&error))
 }
 
-impl<R: Rival> Subject for Instance<R>
-where
-    Instance<R>: 'static,
-{
+impl<R: Rival> Subject for Instance<R> {
     fn name(&self) -> &'static str {
         R::NAME
     }
@@ -137,6 +137,10 @@ where
             })
         });
         measured.map_err(|error| told::<R>(&error))
+    }
+
+    fn conflicts(&self) -> u64 {
+        self.aborted
     }
 
     fn check(&self) -> Result<Option<usize>, String> {
