@@ -22,6 +22,14 @@ pub(crate) enum PgError {
         /// The table of the statement.
         table: Option<TableId>,
     },
+    /// There is no connection for a worker.
+    #[error("{server}: {why}")]
+    NotOpened {
+        /// Which.
+        server: String,
+        /// In the server's words.
+        why: String,
+    },
     /// The connection has ended.
     #[error("{server}: the connection was lost: {why}")]
     Lost {
@@ -124,7 +132,7 @@ impl EngineError for PgError {
                 Some(Abort { cause, table: *table })
             }
             PgError::Lost { .. } => Some(Abort { cause: AbortCause::Connection, table: None }),
-            PgError::Gone { .. } | PgError::Unexpected { .. } => None,
+            PgError::NotOpened { .. } | PgError::Gone { .. } | PgError::Unexpected { .. } => None,
         }
     }
 }

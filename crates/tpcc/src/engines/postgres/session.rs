@@ -9,7 +9,7 @@ use super::txn::{Batches, Statements, run};
 use crate::workload::engine::{OpenTransaction, Session, Ticket};
 use crate::workload::generate::input::Input;
 use crate::workload::interrupt;
-use crate::workload::txn::{Scratch, StepOrder, TxnResult};
+use crate::workload::txn::{Failure, Scratch, StepOrder, TxnResult};
 
 /// How long another connection is tried for when one is lost.
 const RECONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -27,6 +27,8 @@ enum State {
     Open,
     /// Perhaps one that has failed.
     Failed,
+    /// None: the connection was lost.
+    Lost,
 }
 
 /// See the module's documentation.
@@ -42,8 +44,8 @@ pub(crate) struct PgSession<'e> {
 impl<'e> PgSession<'e> {
     /// Connects and prepares.
     pub(super) fn open(server: &'e Server) -> Result<PgSession<'e>, PgError> {
-        let (connection, statements) = connect(server)
-            .map_err(|Unconnected { said, .. }| PgError::Lost { server: server.name().to_owned(), why: said })?;
+        let failed = |Unconnected { said, .. }| PgError::NotOpened { server: server.name().to_owned(), why: said };
+        let (connection, statements) = connect(server).map_err(failed)?;
         Ok(PgSession { server, connection, statements, state: State::Idle, lost: 0 })
     }
 
@@ -89,7 +91,7 @@ impl Session for PgSession<'_> {
         Self: 't;
 
     fn begin(&mut self) -> Result<PgTransaction<'_>, PgError> {
-        if self.connection.client.is_closed() {
+        if self.state == State::Lost || self.connection.client.is_closed() {
             self.reconnect()?;
         }
         let before = if self.state == State::Idle { "" } else { "ROLLBACK; " };
@@ -160,7 +162,11 @@ impl OpenTransaction for PgTransaction<'_> {
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
         *self.state = State::Failed;
         let work = Batches { connection: self.connection, statements: self.statements, before: self.before, steps };
-        let verdict = run(&work, input, scratch)?;
+        let verdict = run(&work, input, scratch).inspect_err(|failure| {
+            if let Failure::Engine(PgError::Lost { .. }) = failure {
+                *self.state = State::Lost;
+            }
+        })?;
         (self.begun, *self.state) = (true, State::Idle);
         Ok(verdict)
     }
