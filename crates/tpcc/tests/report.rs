@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 mod common;
 
@@ -87,7 +87,8 @@ fn files_that_cannot_be_written_are_known_before_the_work() {
         assert!(said.contains("/no/such/directory/file") && said.contains(flag), "{said}");
         assert!(said.lines().count() <= 2 && begun.elapsed().as_secs() < 5, "{said}");
     }
-    let args = ["run", "--engine", "floor", "--workers", "1", "--transactions", "100", "--check", "off", "--csv", "/dev/full"];
+    let args =
+        ["run", "--engine", "floor", "--workers", "1", "--transactions", "100", "--check", "off", "--csv", "/dev/full"];
     let said = ends(1, &args);
     assert!(said.contains("/dev/full: cannot be written"), "{said}");
     let said = ends(1, &["reproduce", "all", "--quick", "--out", "/proc/none"]);
@@ -122,12 +123,17 @@ fn other_files_have_no_page() {
 /// Two experiments: one that is quick, and one whose builds are not there.
 const ONLY: &str = "itas-decision,compiler-fig7,compiler-table1";
 
-fn reproduce(out: &str, more: &[&str]) -> String {
+fn reproduce(scratch: &Scratch, more: &[&str]) -> String {
+    let (out, data) = (scratch.of("out"), scratch.of("data"));
     let outside = std::env::temp_dir();
-    let args = [&["reproduce", "all", "--quick", "--only", ONLY, "--out", out], more].concat();
+    let args = [&["reproduce", "all", "--quick", "--only", ONLY, "--out", &out, "--data", &data], more].concat();
     // Outside of the sources, so that no builds are found.
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_tpcc")).args(&args).current_dir(outside).stdin(Stdio::null()).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tpcc"))
+        .args(&args)
+        .current_dir(outside)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     said
@@ -136,8 +142,7 @@ fn reproduce(out: &str, more: &[&str]) -> String {
 #[test]
 fn experiments_are_kept_and_not_run_twice() {
     let scratch = Scratch::new("kept");
-    let out = scratch.of("out");
-    let said = reproduce(&out, &["--json", &scratch.of("all.json")]);
+    let said = reproduce(&scratch, &["--json", &scratch.of("all.json")]);
     for told in ["3 experiments to run: about ", " of memory, ", " of disk in "] {
         assert!(said.contains(told), "what it takes is told: {said}");
     }
@@ -161,16 +166,39 @@ fn experiments_are_kept_and_not_run_twice() {
     let all = common::parse(&scratch.read("all.json"));
     assert_eq!(all["id"], "all");
 
-    let said = reproduce(&out, &["--resume"]);
+    let before = scratch.read("out/itas-decision/result.json");
+    let said = reproduce(&scratch, &["--resume"]);
     assert!(said.contains("3 with a result of this build") && !said.contains("to run"), "{said}");
     std::fs::remove_dir_all(scratch.0.join("out/compiler-fig7")).unwrap();
-    let said = reproduce(&out, &["--resume"]);
+    let said = reproduce(&scratch, &["--resume"]);
     assert!(said.contains("1 experiment to run"), "{said}");
-    assert_eq!(scratch.read("out/itas-decision/result.json"), scratch.read("out/itas-decision/result.json"));
+    assert!(scratch.read("out/itas-decision/result.json") == before, "what has a result is left alone");
 
     let saved = [scratch.of("out/itas-decision/result.json"), scratch.of("out/compiler-table1/result.json")];
     ends(0, &["report", &saved[0], &saved[1], "--out", &scratch.of("page.html")]);
     assert!(scratch.read("page.html").contains("pick_next_ns"));
+}
+
+#[test]
+fn ctrl_c_leaves_a_page_of_what_is_done() {
+    let scratch = Scratch::new("interrupted");
+    let (out, data) = (scratch.of("out"), scratch.of("data"));
+    let args =
+        ["reproduce", "all", "--quick", "--only", "steps-prefetch,itas-decision", "--out", &out, "--data", &data];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tpcc"));
+    let mut child = command.args(args).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // Its first experiment begins with a database.
+    while std::fs::read_dir(&data).map_or(0, Iterator::count) == 0 {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("interrupted after 0 of 2; --resume goes on"), "{said}");
+    let page = scratch.read("out/index.html");
+    assert!(page.contains("Not run yet: steps-prefetch, itas-decision"), "{page}");
 }
 
 #[test]
@@ -189,7 +217,11 @@ fn what_cannot_be_kept_or_chosen_is_refused() {
 /// A page in frames of two widths, and a script that looks at them.
 fn measuring(page: &str) -> String {
     let inside = page.replace('&', "&amp;").replace('"', "&quot;");
-    let frame = |width: u32| format!("<iframe style=\"border:0;width:{width}px;height:4000px\" srcdoc=\"{inside}\"></iframe>");
+    let frame = |width: u32| {
+        format!(
+            "<iframe scrolling=\"no\" style=\"border:0;width:{width}px;height:4000px\" srcdoc=\"{inside}\"></iframe>"
+        )
+    };
     format!(
         r#"<!DOCTYPE html><body>{}{}<pre id="found"></pre><script>
 addEventListener("load", () => {{
@@ -242,7 +274,7 @@ fn opened(scratch: &Scratch, page: &str) -> Option<Vec<Value>> {
 fn pages_are_whole_in_a_browser() {
     let scratch = Scratch::new("browser");
     run(&scratch);
-    reproduce(&scratch.of("out"), &[]);
+    reproduce(&scratch, &[]);
     for name in ["run.html", "out/index.html"] {
         let page = scratch.read(name);
         let Some(found) = opened(&scratch, &page) else {

@@ -146,7 +146,7 @@ impl Stats {
 
     /// Its answer has reached the terminal.
     #[inline]
-    pub(super) fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {
+    pub(crate) fn acknowledged(&mut self, kind: Kind, service_ns: u64, response_ns: u64) {
         self.answered(kind, response_ns);
         self.served(kind, service_ns);
     }
@@ -175,7 +175,8 @@ impl Stats {
         self.aborts[abort.cause as usize][table] += 1;
     }
 
-    pub(super) fn measured(&mut self, from_ns: u64, to_ns: u64) {
+    /// When measuring began and ended, in nanoseconds of the run's clock.
+    pub(crate) fn measured(&mut self, from_ns: u64, to_ns: u64) {
         self.span = Some((from_ns, to_ns));
     }
 

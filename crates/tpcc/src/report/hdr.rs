@@ -29,7 +29,9 @@ pub(crate) fn log(stats: &Stats) -> Result<Vec<u8>, Error> {
         .map_err(|e| failed(e.to_string()))?;
     for kind in Kind::ALL {
         let of = &stats.kinds[kind as usize];
-        for (name, times) in [(kind.name().to_owned(), &of.service), (format!("{}-response", kind.name()), &of.response)] {
+        for (name, times) in
+            [(kind.name().to_owned(), &of.service), (format!("{}-response", kind.name()), &of.response)]
+        {
             let tag = Tag::new(&name).ok_or_else(|| failed(format!("{name} is no tag")))?;
             writer
                 .write_histogram(times.histogram(), Duration::ZERO, length, Some(tag))

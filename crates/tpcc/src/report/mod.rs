@@ -17,9 +17,9 @@ use std::ops::Range;
 
 use sched_steps::team::{OperationStatistics, Statistics};
 
-use crate::driver::{Measured, Sample};
 use crate::driver::counters::{Counted, Event, Ring};
 use crate::driver::measure::{KindStats, Times};
+use crate::driver::{Measured, Sample};
 use crate::engines::postgres::RemoteConfig;
 use crate::workload::check::Audit;
 use crate::workload::check::rule::Invariant;
@@ -295,8 +295,7 @@ fn series(samples: &[Sample]) -> model::ThroughputSeries {
 }
 
 /// Where the curve of times is told: closer where few are slower.
-const SHARES: [f64; 14] =
-    [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 0.99999, 1.0];
+const SHARES: [f64; 14] = [0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9999, 0.99999, 1.0];
 
 fn transaction(stats: &KindStats) -> model::Transaction {
     let curve = |times: &Times| SHARES.iter().map(|share| times.quantile_us(*share)).collect();

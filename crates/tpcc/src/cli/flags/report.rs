@@ -41,7 +41,9 @@ pub(crate) struct KeepFlags {
 
 /// `tpcc report`.
 #[derive(Args, Debug)]
-#[command(after_help = "Files of 'tpcc reproduce' may be several, which make one page; of 'tpcc run' one makes a page.")]
+#[command(
+    after_help = "Files of 'tpcc reproduce' may be several, which make one page; of 'tpcc run' one makes a page."
+)]
 pub(crate) struct ReportFlags {
     /// What --json of 'tpcc run' or 'tpcc reproduce' has written
     #[arg(value_name = "FILE.json", required = true)]

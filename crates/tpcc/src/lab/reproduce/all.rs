@@ -10,7 +10,7 @@ use super::figures::{figures, file_name, series_csv};
 use super::lab::Lab;
 use super::needs;
 use super::page::{Absent, Entry, claims, reproduce_page};
-use super::report::{Report, ClaimVerdict};
+use super::report::{ClaimVerdict, Report};
 use super::{Experiment, PAPERS, Paper, Results, find, ids};
 use crate::report::json::text_of;
 use crate::report::machine::{CpuTime, Machine};
@@ -88,7 +88,8 @@ pub(crate) fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
             _ => {}
         }
     }
-    let mut kept = Kept { chosen: chosen.len(), known: chosen.len() - to_run.len(), outcomes, ran: 0, interrupted: false, index };
+    let mut kept =
+        Kept { chosen: chosen.len(), known: chosen.len() - to_run.len(), outcomes, ran: 0, interrupted: false, index };
     if let Err(error) = begin(order, &to_run, kept.known) {
         if fs::metadata(&kept.index).is_ok_and(|file| file.len() == 0) {
             let _ = fs::remove_file(&kept.index);
@@ -141,8 +142,7 @@ fn choose(order: &Campaign<'_>) -> Result<Vec<Chosen>, Error> {
                 .help("'tpcc reproduce --list' says what there is"));
         }
     }
-    let wanted =
-        |(paper, experiment): &Chosen| order.only.iter().any(|id| *id == experiment.id || *id == paper.id);
+    let wanted = |(paper, experiment): &Chosen| order.only.iter().any(|id| *id == experiment.id || *id == paper.id);
     let some: Vec<Chosen> = all.into_iter().filter(|of| order.only.is_empty() || wanted(of)).collect();
     if some.is_empty() {
         return Err(Error::usage(format!("--only {}: none of {}", order.only.join(","), order.id))
@@ -307,8 +307,8 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::report;
     use super::super::report::Series;
+    use super::super::tests::report;
     use super::*;
 
     fn directory(name: &str) -> PathBuf {

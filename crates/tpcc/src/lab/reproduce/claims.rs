@@ -50,7 +50,7 @@ pub(crate) const MIX_I1: Promise = promise("mix_i1_reduction", "share", Some(0.5
 /// Share of Payment's mispredicted branches saved.
 pub(crate) const PAYMENT_MISPREDICTS: Promise =
     promise("payment_mispredict_reduction", "share", Some(0.41), AtLeast(0.30))
-    .said("Figure 10", "Payment has 41% fewer mispredicted branches");
+        .said("Figure 10", "Payment has 41% fewer mispredicted branches");
 /// Share of instructions that the points add.
 pub(crate) const INSTRUCTIONS: Promise = promise("instructions_added", "share", Some(0.017), AtMost(0.03))
     .said("Section 3.2.3", "switches add 1.7% instructions");
@@ -70,17 +70,17 @@ pub(crate) const TWENTY_VS_ONE: Promise = promise("steps_20wh_vs_1wh", "times", 
 pub(crate) const LOOKUP: Promise = promise("lookup_group_speedup", "times", None, AtLeast(2.5))
     .ours("lookups that are announced in groups are faster than lookups one by one");
 /// Throughput lost by teams of one.
-pub(crate) const TEAM_OF_ONE: Promise = promise("team_size_1_cost", "share", None, AtMost(0.03))
-    .ours("a team of one costs no more than threads");
+pub(crate) const TEAM_OF_ONE: Promise =
+    promise("team_size_1_cost", "share", None, AtMost(0.03)).ours("a team of one costs no more than threads");
 /// Payment's throughput, points on against off.
-pub(crate) const PAYMENT_TIME: Promise = promise("payment_speedup_time", "times", Some(1.16), AtLeast(1.1))
-    .said("Figure 10", "Payment is 16% faster");
+pub(crate) const PAYMENT_TIME: Promise =
+    promise("payment_speedup_time", "times", Some(1.16), AtLeast(1.1)).said("Figure 10", "Payment is 16% faster");
 /// The mix's throughput, points on against off.
 pub(crate) const MIX_TIME: Promise = promise("mix_speedup_time", "times", None, AtLeast(1.1))
     .said("Figure 11", "the mix without Delivery is faster; the figure gives no number in the text");
 /// Throughput of two workers against one.
-pub(crate) const TWO_WORKERS: Promise = promise("steps_two_workers_vs_one", "times", None, AtLeast(1.7))
-    .ours("two workers with teams do more than one");
+pub(crate) const TWO_WORKERS: Promise =
+    promise("steps_two_workers_vs_one", "times", None, AtLeast(1.7)).ours("two workers with teams do more than one");
 
 /// In-order part of an epoch, for each item of a long New-Order.
 pub(crate) const IN_ORDER: Promise = promise("in_order_us_per_item", "us", None, AtMost(0.25))
@@ -89,17 +89,19 @@ pub(crate) const IN_ORDER: Promise = promise("in_order_us_per_item", "us", None,
 pub(crate) const REDONE: Promise = promise("redone_subepochs_vs_restart", "times", None, AtMost(0.60))
     .said("Section 2.5", "sub-epochs save most of the work that a violation would have done again");
 /// Simulated against measured time on one processor.
-pub(crate) const ERROR_P1: Promise = promise("simulator_error_p1", "share", None, AtMost(0.10))
-    .ours("the simulator is right about one processor");
+pub(crate) const ERROR_P1: Promise =
+    promise("simulator_error_p1", "share", None, AtMost(0.10)).ours("the simulator is right about one processor");
 /// Simulated against measured time on two.
-pub(crate) const ERROR_P2: Promise = promise("simulator_error_p2", "share", None, AtMost(0.10))
-    .ours("the simulator is right about two processors");
+pub(crate) const ERROR_P2: Promise =
+    promise("simulator_error_p2", "share", None, AtMost(0.10)).ours("the simulator is right about two processors");
 /// Time on two processors, measured, and on four, simulated, against the sequential time: New-Order, the long one, Delivery by
 /// districts, Stock-Level. Of the paper only the last one's value on four is told in its text.
 pub(crate) const ON_PROCESSORS: [(Promise, Promise); 4] = [
     (
-        promise("p2_new_order", "times", None, AtMost(0.55)).said("Figure 20", "New-Order takes less time on two processors"),
-        promise("p4_new_order", "times", None, AtMost(0.54)).said("Figure 19", "New-Order takes less time on four processors"),
+        promise("p2_new_order", "times", None, AtMost(0.55))
+            .said("Figure 20", "New-Order takes less time on two processors"),
+        promise("p4_new_order", "times", None, AtMost(0.54))
+            .said("Figure 19", "New-Order takes less time on four processors"),
     ),
     (
         promise("p2_new_order_150", "times", None, AtMost(0.42))
@@ -114,7 +116,8 @@ pub(crate) const ON_PROCESSORS: [(Promise, Promise); 4] = [
             .said("Figure 19", "Delivery, a district an epoch, takes less time on four processors"),
     ),
     (
-        promise("p2_stock_level", "times", None, AtMost(0.55)).said("Figure 20", "Stock-Level takes less time on two processors"),
+        promise("p2_stock_level", "times", None, AtMost(0.55))
+            .said("Figure 20", "Stock-Level takes less time on two processors"),
         promise("p4_stock_level", "times", Some(0.40), AtMost(0.40))
             .said("Figure 21", "Stock-Level takes 0.40 of its time on four processors"),
     ),
@@ -155,8 +158,10 @@ pub(crate) const FEEDBACK_INSTRUCTIONS: Promise =
 pub(crate) const SMALL_PAGES_TLB: Promise = promise("small_vs_large_pages_dtlb", "times", Some(2.25), AtLeast(1.0));
 
 /// Throughput of itas against tas, reads, each group's set as large as the share of the L3 cache that is to be had.
-pub(crate) const ITAS_VS_TAS: Promise = promise("itas_vs_tas_at_l3_share", "times", None, AtLeast(1.15))
-    .said("Figure 4", "siblings on several cores at the same time are faster than siblings one after the other where they share a set");
+pub(crate) const ITAS_VS_TAS: Promise = promise("itas_vs_tas_at_l3_share", "times", None, AtLeast(1.15)).said(
+    "Figure 4",
+    "siblings on several cores at the same time are faster than siblings one after the other where they share a set",
+);
 /// Throughput of the automatic choice against the best fixed policy, in the worst cell of the map.
 pub(crate) const AUTO: Promise = promise("auto_vs_best_worst_cell", "times", None, AtLeast(0.97))
     .ours("the policy that is chosen while running keeps up with the best fixed one everywhere");
@@ -167,11 +172,11 @@ pub(crate) const TUNER: Promise = promise("tuner_vs_best_fixed_bonus", "times", 
 pub(crate) const RECONVERGES: Promise = promise("tuner_reconverges_ms", "ms", None, AtMost(200.0))
     .ours("the tuner finds its parameters again soon after the sets have changed");
 /// A scheduling decision, 64 groups of 8 fibers.
-pub(crate) const PICK_NEXT: Promise = promise("pick_next_ns", "ns", None, AtMost(60.0))
-    .ours("a decision of the scheduler is short");
+pub(crate) const PICK_NEXT: Promise =
+    promise("pick_next_ns", "ns", None, AtMost(60.0)).ours("a decision of the scheduler is short");
 /// Simulated against measured throughput on two cores.
-pub(crate) const ITAS_ERROR_P2: Promise = promise("simulator_error_p2", "share", None, AtMost(0.15))
-    .ours("the simulator is right about two cores");
+pub(crate) const ITAS_ERROR_P2: Promise =
+    promise("simulator_error_p2", "share", None, AtMost(0.15)).ours("the simulator is right about two cores");
 /// Throughput of loop programs beside databases, against fair.
 pub(crate) const BACKGROUND: Promise = promise("background_vs_fair", "times", None, AtLeast(0.98))
     .said("Figure 10", "the scheduler does not disturb the throughput of programs beside the databases");

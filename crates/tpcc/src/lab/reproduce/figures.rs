@@ -6,7 +6,7 @@
 use std::fmt::Write;
 
 use super::report::{Series, X};
-use crate::report::page::figure::{At, Figure, PlotLine, Finder, Point, quoted};
+use crate::report::page::figure::{At, Figure, Finder, PlotLine, Point, quoted};
 use crate::report::page::ink::MOST_LINES;
 
 /// A series, taken apart.
@@ -76,7 +76,9 @@ fn few_enough(parts: Vec<Part<'_>>) -> Vec<(String, Vec<Part<'_>>)> {
     }
     groups
         .into_iter()
-        .flat_map(|(first, parts)| parts.chunks(MOST_LINES).map(|some| (first.clone(), some.to_vec())).collect::<Vec<_>>())
+        .flat_map(|(first, parts)| {
+            parts.chunks(MOST_LINES).map(|some| (first.clone(), some.to_vec())).collect::<Vec<_>>()
+        })
         .collect()
 }
 
@@ -98,7 +100,11 @@ fn figure(experiment: &str, x: &str, y: &str, table: &str, what: &str, parts: &[
                 interval: of(&series.low).zip(of(&series.high)).filter(|(low, high)| low < high),
             }
         });
-        let of = if part.name.split(|c: char| !c.is_alphanumeric()).any(|word| word == "paper") { Finder::Paper } else { Finder::Here };
+        let of = if part.name.split(|c: char| !c.is_alphanumeric()).any(|word| word == "paper") {
+            Finder::Paper
+        } else {
+            Finder::Here
+        };
         PlotLine { name: own, of, points: points.collect() }
     });
     let mut lines: Vec<PlotLine> = lines.collect();
@@ -134,7 +140,8 @@ pub(super) fn series_csv(series: &Series) -> String {
 
 /// A name as part of a file's.
 pub(super) fn file_name(name: &str) -> String {
-    let mut file: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let mut file: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     while file.contains("--") {
         file = file.replace("--", "-");
     }

@@ -144,11 +144,15 @@ pub(crate) fn text(report: &Report) -> String {
 
 /// The list of experiments for a terminal.
 pub(crate) fn list() -> String {
-    let (long, quick) = PAPERS.iter().flat_map(|paper| paper.experiments).fold((0.0, 0.0), |(long, quick), e| {
-        (long + e.minutes.0, quick + e.minutes.1)
-    });
-    let mut text =
-        format!("{ALL:<16} all of them, each kept in a directory of its own, and a page ({}, quick {})\n", in_minutes(long), in_minutes(quick));
+    let (long, quick) = PAPERS
+        .iter()
+        .flat_map(|paper| paper.experiments)
+        .fold((0.0, 0.0), |(long, quick), e| (long + e.minutes.0, quick + e.minutes.1));
+    let mut text = format!(
+        "{ALL:<16} all of them, each kept in a directory of its own, and a page ({}, quick {})\n",
+        in_minutes(long),
+        in_minutes(quick)
+    );
     for paper in PAPERS {
         text += &format!("{:<16} all of: {}\n", paper.id, paper.title);
         for experiment in paper.experiments {

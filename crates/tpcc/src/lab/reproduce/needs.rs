@@ -48,7 +48,8 @@ pub(super) fn told(experiments: &[&Experiment], quick: bool, data: &Path) -> Str
     let minutes: f64 = experiments.iter().map(|e| if quick { e.minutes.1 } else { e.minutes.0 }).sum();
     let needs = Needs::of_all(experiments.iter().map(|e| e.id), quick);
     let gib = |mib: u64| format!("{:.1} GiB", mib as f64 / 1_024.0);
-    let some = if experiments.len() == 1 { "1 experiment".to_owned() } else { format!("{} experiments", experiments.len()) };
+    let some =
+        if experiments.len() == 1 { "1 experiment".to_owned() } else { format!("{} experiments", experiments.len()) };
     format!(
         "{some} to run: about {}, up to {} of memory, {} of disk in {}",
         in_minutes(minutes),
@@ -90,6 +91,9 @@ mod tests {
     fn what_is_needed_is_told() {
         let some: Vec<_> = PAPERS[0].experiments.iter().take(2).collect();
         let told = told(&some, true, Path::new("here"));
-        assert!(told.starts_with("2 experiments to run: about 1 min, up to 0.8 GiB of memory, 4.4 GiB of disk in here"), "{told}");
+        assert!(
+            told.starts_with("2 experiments to run: about 1 min, up to 0.8 GiB of memory, 4.4 GiB of disk in here"),
+            "{told}"
+        );
     }
 }

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::figures::figures;
-use super::report::{Claim, Report, ClaimVerdict};
+use super::report::{Claim, ClaimVerdict, Report};
 use crate::report::NOTICE;
-use crate::report::page::figure::{At, Figure, PlotLine, Finder, Point};
+use crate::report::page::figure::{At, Figure, Finder, PlotLine, Point};
 use crate::report::page::html::{cell, command, facts, figures as figure_blocks, page, table};
 use crate::report::page::scale::short;
 
@@ -80,10 +80,13 @@ pub(crate) fn reproduce_page(outcomes: &[Entry]) -> String {
     let by_paper = claims(outcomes);
     let all: Vec<&Claim> = by_paper.iter().flat_map(|(_, claims)| claims).copied().collect();
     let of = |verdict: ClaimVerdict| all.iter().filter(|claim| claim.verdict == verdict).count().to_string();
-    let done: Vec<&Report> = outcomes.iter().filter_map(|outcome| match outcome {
-        Entry::Done(report) => Some(&**report),
-        _ => None,
-    }).collect();
+    let done: Vec<&Report> = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Entry::Done(report) => Some(&**report),
+            _ => None,
+        })
+        .collect();
     let absent = outcomes.len() - done.len();
     let body = html! {
         h1 { "What the papers found, and what was found here" }
@@ -155,9 +158,10 @@ fn claim_table(claims: &[&Claim]) -> Markup {
         .iter()
         .map(|claim| {
             let number = |value: Option<f64>| value.map_or("–".to_owned(), |value| in_unit(value, &claim.unit));
-            let interval = claim.low.zip(claim.high).map(|(low, high)| {
-                format!(" ({} to {})", bare(low, &claim.unit), bare(high, &claim.unit))
-            });
+            let interval = claim
+                .low
+                .zip(claim.high)
+                .map(|(low, high)| format!(" ({} to {})", bare(low, &claim.unit), bare(high, &claim.unit)));
             vec![
                 html! { (claim.says.as_deref().unwrap_or(&claim.name)) " " code.faint { (claim.name) } },
                 cell(claim.place.as_deref().unwrap_or("beyond the paper")),
@@ -300,7 +304,7 @@ mod tests {
     use crate::lab::reproduce::claims::{LOOKUP, PAYMENT_I1};
     use crate::lab::reproduce::report::{Series, Spread};
 
-    pub(crate) fn done(id: &str, claims: Vec<Claim>) -> Entry {
+    fn done(id: &str, claims: Vec<Claim>) -> Entry {
         let mut series = Series::new(format!("{id} a"), "threads", "misses");
         series.push(1_u32, Spread::of([1.0, 2.0, 3.0]));
         series.push(2_u32, None);
@@ -315,16 +319,31 @@ mod tests {
         let found = claims(&all);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].1[0].verdict, ClaimVerdict::Contradicts);
-        assert_eq!(claims(&all[..2])[0].1[0].verdict, ClaimVerdict::Holds, "what was measured stands before what was not");
+        assert_eq!(
+            claims(&all[..2])[0].1[0].verdict,
+            ClaimVerdict::Holds,
+            "what was measured stands before what was not"
+        );
     }
 
     #[test]
     fn the_page_says_what_is_there_and_what_is_not() {
         let absent = |id: &str| Absent { id: id.into(), title: "what".into(), paper: "P".into() };
         let claim = PAYMENT_I1.measured(Some(Spread { mid: 0.45, low: 0.4, high: 0.5 }), "10 warehouses");
-        let all = [done("a-1", vec![claim]), Entry::Failed(absent("a-2"), "no <memory>".into()), Entry::Open(absent("a-3"))];
+        let all =
+            [done("a-1", vec![claim]), Entry::Failed(absent("a-2"), "no <memory>".into()), Entry::Open(absent("a-3"))];
         let page = reproduce_page(&all);
-        for text in ["a-2", "no &lt;memory&gt;", "Not run yet: a-3", "≈ weaker", "✓ holds", "45% (40 to 50)", "60%", "1 of 3", "Figure 10"] {
+        for text in [
+            "a-2",
+            "no &lt;memory&gt;",
+            "Not run yet: a-3",
+            "≈ weaker",
+            "✓ holds",
+            "45% (40 to 50)",
+            "60%",
+            "1 of 3",
+            "Figure 10",
+        ] {
             assert!(page.contains(text), "{text}");
         }
         assert_eq!(page.matches("<svg").count(), 2, "the experiment's, and the effects beside the paper's");

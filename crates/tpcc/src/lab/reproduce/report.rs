@@ -131,7 +131,8 @@ pub(crate) enum ClaimVerdict {
 
 impl ClaimVerdict {
     /// All of them, the best first.
-    pub(crate) const ALL: [ClaimVerdict; 4] = [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotHere];
+    pub(crate) const ALL: [ClaimVerdict; 4] =
+        [ClaimVerdict::Holds, ClaimVerdict::Weaker, ClaimVerdict::Contradicts, ClaimVerdict::NotHere];
 
     /// As JSON has it.
     pub(crate) fn name(self) -> &'static str {

@@ -53,9 +53,10 @@ pub(super) fn text(report: &Report) -> String {
                 Some(false) => "no",
                 None => "-",
             };
-            let interval = claim.low.zip(claim.high).map_or(String::new(), |(low, high)| {
-                format!(" ({} to {})", shown(Some(low)), shown(Some(high)))
-            });
+            let interval = claim
+                .low
+                .zip(claim.high)
+                .map_or(String::new(), |(low, high)| format!(" ({} to {})", shown(Some(low)), shown(Some(high))));
             let here = format!("{}{interval} {}", shown(claim.value), claim.unit);
             table.rows.push(vec![
                 claim.name.clone(),

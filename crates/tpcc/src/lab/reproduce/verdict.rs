@@ -22,7 +22,7 @@
 //! what keeps up contradicts when more than a quarter is lost, a cost when it is more than twice the limit.
 
 use super::claims::Promise;
-use super::report::{Bar, OfPaper, Spread, ClaimVerdict};
+use super::report::{Bar, ClaimVerdict, OfPaper, Spread};
 
 /// The share of the paper's effect from which on a claim holds.
 const ENOUGH: f64 = 0.75;
@@ -100,9 +100,10 @@ fn effect(nothing: f64, sign: f64, paper: Option<f64>, value: Spread) -> Judged 
             Some(share) if share.mid >= ENOUGH => {
                 (ClaimVerdict::Holds, format!("the effect is {:.0}% of the paper's", 100.0 * share.mid))
             }
-            Some(share) => {
-                (ClaimVerdict::Weaker, format!("the direction holds with {:.0}% of the paper's effect", 100.0 * share.mid))
-            }
+            Some(share) => (
+                ClaimVerdict::Weaker,
+                format!("the direction holds with {:.0}% of the paper's effect", 100.0 * share.mid),
+            ),
         }
     };
     Judged { verdict, of_paper, why }

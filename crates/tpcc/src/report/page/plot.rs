@@ -1,12 +1,14 @@
 //! Draws figures as SVG.
 
 use plotters::coord::Shift;
-use plotters::prelude::{Circle, DrawingArea, EmptyElement, IntoDrawingArea, IntoFont, PathElement, Polygon, Rectangle, SVGBackend, Text};
+use plotters::prelude::{
+    Circle, DrawingArea, EmptyElement, IntoDrawingArea, IntoFont, PathElement, Polygon, Rectangle, SVGBackend, Text,
+};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, ShapeStyle};
 
-use super::figure::{At, Figure, PlotLine, Finder, Layout, Point};
-use super::ink::{Ink, MOST_LINES, Canvas, painted};
+use super::figure::{At, Figure, Finder, Layout, PlotLine, Point};
+use super::ink::{Canvas, Ink, MOST_LINES, painted};
 use super::scale::{Axis, Zero, short};
 
 /// Width of every figure, in units of which a small screen gives most about 0.65 pixels and a large one about 1.
@@ -115,12 +117,11 @@ fn cut(text: &str, width: i32) -> String {
 /// Lines with their numbers: those of this program count for themselves, so that a colour does not depend on the paper's.
 fn numbered(figure: &Figure) -> Vec<(usize, &PlotLine)> {
     let (mut here, mut paper) = (0, 0);
-    let number = |line: &Line| {
+    let mut number = |line: &PlotLine| {
         let next = if line.of == Finder::Here { &mut here } else { &mut paper };
         *next += 1;
         *next - 1
     };
-    let mut number = number;
     figure.lines.iter().map(|line| (number(line), line)).collect()
 }
 
@@ -283,7 +284,8 @@ fn at<'a>(line: &'a PlotLine, name: &str) -> Option<&'a Point> {
 }
 
 fn bars_height(figure: &Figure, names: &[String]) -> i32 {
-    let bars: usize = names.iter().map(|name| figure.lines.iter().filter(|line| at(line, name).is_some()).count()).sum();
+    let bars: usize =
+        names.iter().map(|name| figure.lines.iter().filter(|line| at(line, name).is_some()).count()).sum();
     let rows = legend_places(figure).1 * LEGEND;
     rows + 8 + names.len() as i32 * (NAME + GAP) + bars as i32 * BAR + 44
 }
@@ -295,12 +297,14 @@ fn bars(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     let scale = Axis::of(figure.values(), Zero::Always);
     let (left, right) = (8, WIDTH - VALUE);
     let x_of = |value: f64| left + (scale.place(value) * f64::from(right - left)).round() as i32;
-    let ticks: Vec<(i32, String)> =
-        (1..=6).rev().map(|about| scale.ticks(about)).map(|ticks| ticks.iter().map(|t| (x_of(*t), short(*t))).collect())
-            .find(|ticks: &Vec<(i32, String)>| {
-                ticks.windows(2).all(|pair| pair[1].0 - pair[0].0 > (width_of(&pair[0].1) + width_of(&pair[1].1)) / 2 + 8)
-            })
-            .unwrap_or_default();
+    let ticks: Vec<(i32, String)> = (1..=6)
+        .rev()
+        .map(|about| scale.ticks(about))
+        .map(|ticks| ticks.iter().map(|t| (x_of(*t), short(*t))).collect())
+        .find(|ticks: &Vec<(i32, String)>| {
+            ticks.windows(2).all(|pair| pair[1].0 - pair[0].0 > (width_of(&pair[0].1) + width_of(&pair[1].1)) / 2 + 8)
+        })
+        .unwrap_or_default();
     for (x, text) in ticks {
         pen.line(&[(x, top), (x, bottom)], Ink::Grid, 1);
         let half = width_of(&text) / 2;
@@ -331,10 +335,9 @@ fn bar(pen: &Pen<'_>, point: &Point, of: Finder, number: usize, y: i32, zero: i3
     let x = x_of(value);
     let mut end = x.max(zero);
     if of == Finder::Here {
-        let _ = pen.area.draw(&Rectangle::new(
-            [(x.min(zero), y - 4), (x.max(zero), y + 4)],
-            Ink::Mark(number).stand_in().filled(),
-        ));
+        let _ = pen
+            .area
+            .draw(&Rectangle::new([(x.min(zero), y - 4), (x.max(zero), y + 4)], Ink::Mark(number).stand_in().filled()));
     }
     pen.mark((x, y), of, number);
     if let Some((low, high)) = point.interval {
@@ -373,8 +376,10 @@ mod tests {
 
     #[test]
     fn what_the_paper_found_is_points() {
-        let figure =
-            Figure { lines: vec![numbers("here", Finder::Here), numbers("the paper's", Finder::Paper)], ..Figure::default() };
+        let figure = Figure {
+            lines: vec![numbers("here", Finder::Here), numbers("the paper's", Finder::Paper)],
+            ..Figure::default()
+        };
         let svg = svg(&figure, Canvas::Page);
         // Each hollow diamond has a ground of its own.
         assert_eq!(svg.matches("<polygon").count(), 3, "{svg}");

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
-use super::figure::{At, Figure, PlotLine, EventMark, Finder, Point};
+use super::figure::{At, EventMark, Figure, Finder, PlotLine, Point};
 use super::html::{cell, command, facts, figures, page, table};
 use super::scale::short;
 use super::schema::Schema;
@@ -52,7 +52,9 @@ fn words(value: &Value) -> String {
             _ => number.to_string(),
         },
         Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(", "),
-        Value::Object(all) => all.iter().map(|(key, value)| format!("{key} {}", words(value))).collect::<Vec<_>>().join(", "),
+        Value::Object(all) => {
+            all.iter().map(|(key, value)| format!("{key} {}", words(value))).collect::<Vec<_>>().join(", ")
+        }
     }
 }
 
@@ -161,7 +163,10 @@ fn kinds(run: &Value) -> Markup {
     let rows: Vec<Vec<Markup>> = kinds_of(run)
         .map(|(kind, of)| {
             let mut row = vec![cell(kind), cell(words(&of["count"])), cell(words(&of["rolled_back"]))];
-            row.extend(["mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "response_p99_us"].map(|key| us(of, key)));
+            row.extend(
+                ["mean_us", "p50_us", "p90_us", "p99_us", "p999_us", "max_us", "response_p99_us"]
+                    .map(|key| us(of, key)),
+            );
             row
         })
         .collect();
@@ -199,7 +204,8 @@ fn where_time_goes(run: &Value) -> Markup {
         points.push(Point::exact(At::Name("on a processor, all of it".to_owned()), percent(ms / 1e3)));
     }
     let speculation = &run["speculation"];
-    for (key, what) in [("rewound_ns", "ahead: done in vain"), ("waited_ns", "ahead: threads that wait for the token")] {
+    for (key, what) in [("rewound_ns", "ahead: done in vain"), ("waited_ns", "ahead: threads that wait for the token")]
+    {
         if let Some(ns) = speculation[key].as_f64() {
             points.push(Point::exact(At::Name(what.to_owned()), percent(ns / 1e9)));
         }
@@ -297,7 +303,8 @@ fn check(run: &Value) -> Markup {
         .into_iter()
         .flatten()
         .map(|rule| {
-            let (class, holds) = if rule["holds"] == true { ("holds", "✓ holds") } else { ("contradicts", "✗ broken") };
+            let (class, holds) =
+                if rule["holds"] == true { ("holds", "✓ holds") } else { ("contradicts", "✗ broken") };
             vec![cell(words(&rule["id"])), cell(words(&rule["text"])), html! { span.verdict.(class) { (holds) } }]
         })
         .collect();

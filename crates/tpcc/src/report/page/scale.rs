@@ -36,7 +36,11 @@ impl Axis {
             (from, to) = (from - 0.5 * from.abs().max(1.0), to + 0.5 * to.abs().max(1.0));
         }
         let room = 0.05 * (to - from);
-        Axis { from: if from == 0.0 { 0.0 } else { from - room }, to: if to == 0.0 { 0.0 } else { to + room }, log: false }
+        Axis {
+            from: if from == 0.0 { 0.0 } else { from - room },
+            to: if to == 0.0 { 0.0 } else { to + room },
+            log: false,
+        }
     }
 
     /// Where a value lies, from 0 to 1.

@@ -26,7 +26,9 @@ impl Schema {
         let named = of.pointer("/properties").and_then(|all| all.get(key));
         let nullable = of["anyOf"].as_array().into_iter().flatten();
         named
-            .or_else(|| Some(&of["items"]).filter(|items| items.is_object()).and_then(|items| self.property(items, key)))
+            .or_else(|| {
+                Some(&of["items"]).filter(|items| items.is_object()).and_then(|items| self.property(items, key))
+            })
             .or_else(|| nullable.filter(|one| one["type"] != "null").find_map(|one| self.property(one, key)))
             .or_else(|| Some(&of["additionalProperties"]).filter(|any| any.is_object()))
     }

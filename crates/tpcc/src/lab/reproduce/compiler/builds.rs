@@ -50,7 +50,8 @@ fn describe(matrix: &Matrix, findings: &mut Results) {
 
 /// The builds that are there already, if they are of the commit that this program is of; or why not, and how to get them.
 fn made(list: &Path) -> Result<Matrix, String> {
-    const HOW: &str = "'cargo xtask ablate-build --build-only' makes them, some 2 minutes each; then run this experiment again";
+    const HOW: &str =
+        "'cargo xtask ablate-build --build-only' makes them, some 2 minutes each; then run this experiment again";
     let matrix = Matrix::read(list).map_err(|_| format!("the builds to compare are not there: {HOW}"))?;
     if matrix.builds.is_empty() || matrix.builds.iter().any(|build| !build.program.is_file()) {
         return Err(format!("some of the builds to compare are not there: {HOW}"));
