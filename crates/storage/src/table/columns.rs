@@ -6,6 +6,7 @@ use std::ops::Range;
 use crate::page::PageRef;
 
 /// All of a row.
+#[expect(clippy::single_range_in_vec_init, reason = "a list of one range of columns")]
 pub(crate) const WHOLE: &[Range<usize>] = &[0..usize::MAX];
 
 /// Nothing of a row: to lock it, or to mark it deleted.

@@ -22,7 +22,6 @@ use crate::driver::measure::{KindStats, Times};
 use crate::driver::{Measured, Sample};
 use crate::engines::postgres::RemoteConfig;
 use crate::workload::check::Audit;
-use crate::workload::check::rule::Invariant;
 use crate::workload::counters::{Counters, Drawn, LogCounters, OperationCounters, PoolCounters, TeamCounters};
 use crate::workload::database::RegionFound;
 use crate::workload::engine::EngineFigures;

@@ -95,7 +95,7 @@ pub fn take_column<T: Row>(bytes: &[u8], place: Range<usize>) -> Option<T> {
 /// neither read nor copy the rest of the row.
 ///
 /// The columns are named as the record's fields, and have their types. They and all fields before them must have a fixed
-/// size (integers, `bool`, arrays, options and tuples of such; not `String` and `Vec`): put these first in a record.
+/// size (integers, `bool`, arrays and tuples of such; not `Option`, `String` and `Vec`): put these first in a record.
 /// Anything else does not compile.
 ///
 /// ```
@@ -190,7 +190,7 @@ mod tests {
         struct Wide: Row("wide", 1) {
             a: u16,
             b: [u8; 3],
-            c: Option<u32>,
+            c: (u32, bool),
             d: i64,
             text: String,
         }
@@ -205,7 +205,7 @@ mod tests {
     }
 
     fn wide() -> Wide {
-        Wide { a: 0x0102, b: [3, 4, 5], c: Some(6), d: -7, text: "eight".into() }
+        Wide { a: 0x0102, b: [3, 4, 5], c: (6, true), d: -7, text: "eight".into() }
     }
 
     fn encoded(row: &Wide) -> Vec<u8> {
