@@ -108,7 +108,7 @@ fn keys_that_are_deleted_and_inserted_again_stay_in_the_range() {
     assert!(insert(&db, 504) && insert(&db, 506) && update(&db, 505));
     assert_eq!(scan(&tx, 100, 900, false).len(), 82);
     tx.rollback().unwrap();
-    // The ghosts of a rollback are nobody's.
+    // The ghosts of a rollback are not locked.
     assert!(!insert(&db, 505) && !insert(&db, 504));
 
     // A ghost that another transaction has left, in a range that is read later.

@@ -197,7 +197,7 @@ impl TableQueue {
 }
 
 impl LockTable {
-    /// From now on whoever reads in `table` locks all of it in S. The caller's owner holds it in X.
+    /// From now on a transaction that reads in `table` locks all of it in S. The caller's owner holds it in X.
     pub(crate) fn table_is_mostly_read(&self, table: u32) {
         let _queue = self.tables.queues[table as usize].lock();
         self.tables.strong[table as usize].fetch_or(MOSTLY_READ, Ordering::AcqRel);

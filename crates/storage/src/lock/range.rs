@@ -27,8 +27,8 @@ use super::mode::{GapMode, KeyMode, RecordMode};
 use super::name::{LockName, Prefix};
 use super::owner::{Acquired, LockOwner, Refused};
 use super::queue::{self, Ask};
-use super::request::{Request, Written};
-use super::seats::{KeyAt, KeyRange, MOST, RangeList, SEATS, Span, each};
+use super::request::{Request, WrittenLock};
+use super::seats::{KeyAt, LockedRange, MOST, RangeList, SEATS, Span, each};
 use super::sync::{AtomicU64, MutexGuard, Ordering, yield_now};
 use super::wait::Wakes;
 use super::{LockRefusal, LockTable};
@@ -109,7 +109,7 @@ impl LockTable {
         }
         let mut list = seat.list.lock();
         list.owner = owner.slot;
-        let held = |r: &KeyRange| r.is_of(table, index) && r.mode >= mode && r.covers(span);
+        let held = |r: &LockedRange| r.is_of(table, index) && r.mode >= mode && r.covers(span);
         if list.ranges().any(held) {
             return Opened::Held;
         }
@@ -121,7 +121,7 @@ impl LockTable {
         if !is_mutant(Mutant::PublishRangeLate) {
             range.announce();
         }
-        let excluded = |other: &KeyRange| other.is_of(table, index) && other.excludes(mode) && other.overlaps(span);
+        let excluded = |other: &LockedRange| other.is_of(table, index) && other.excludes(mode) && other.overlaps(span);
         for at in each(seated.in_the_way(mode, owner.seat)) {
             match self.ranges.seats[at].list.try_lock() {
                 Some(other) if !other.ranges().any(excluded) => {}
@@ -290,7 +290,7 @@ impl LockOwner {
             if requests.iter().any(|r| of_owner(r) && r.holds().covers(claim)) {
                 continue;
             }
-            let written = Written::new(list.owner, table, name, claim);
+            let written = WrittenLock::new(list.owner, table, name, claim);
             requests.push_held(&written);
             drop(requests);
             list.written.push(written);

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use super::mode::{GapMode, KeyMode, RecordMode};
 use super::name::{LockName, Prefix};
-use super::request::Written;
+use super::request::WrittenLock;
 use super::sync::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::base::ids::{IndexId, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
@@ -116,32 +116,32 @@ pub(super) struct Seat {
 pub(super) struct RangeList {
     pub(super) owner: SlotId,
     /// The first `used` are ranges, the others keep their buffers.
-    ranges: Vec<KeyRange>,
+    ranges: Vec<LockedRange>,
     pub(super) used: usize,
     /// The words in which the seat's bit is set.
     pub(super) words: Vec<(u32, KeyMode)>,
     /// Locks that other owners have written down for this one.
-    pub(super) written: Vec<Written>,
+    pub(super) written: Vec<WrittenLock>,
 }
 
 impl RangeList {
-    pub(super) fn ranges(&self) -> impl Iterator<Item = &KeyRange> {
+    pub(super) fn ranges(&self) -> impl Iterator<Item = &LockedRange> {
         self.ranges[..self.used].iter()
     }
 
     /// The range that keeps others from a claim on this key.
-    pub(super) fn met_by(&self, at: &KeyAt<'_>, key: KeyMode) -> Option<&KeyRange> {
+    pub(super) fn met_by(&self, at: &KeyAt<'_>, key: KeyMode) -> Option<&LockedRange> {
         self.ranges().find(|r| r.is_of(at.table, at.index) && r.excludes(key) && r.holds(at.key))
     }
 
     /// What the owner has of this key.
     pub(super) fn held_by_owner(&self, at: &KeyAt<'_>) -> KeyMode {
-        let holds = |r: &&KeyRange| r.is_of(at.table, at.index) && r.holds(at.key);
+        let holds = |r: &&LockedRange| r.is_of(at.table, at.index) && r.holds(at.key);
         self.ranges().filter(holds).map(|r| r.mode).max().unwrap_or_default()
     }
 
     /// The range into which keys from `first` to `last` would come.
-    pub(super) fn met_by_insert(&self, table: u32, index: IndexId, first: &[u8], last: &[u8]) -> Option<&KeyRange> {
+    pub(super) fn met_by_insert(&self, table: u32, index: IndexId, first: &[u8], last: &[u8]) -> Option<&LockedRange> {
         self.ranges().find(|r| {
             r.is_of(table, index) && (r.holds(first) || r.holds(last) || (first..=last).contains(&r.low.as_slice()))
         })
@@ -156,7 +156,7 @@ impl RangeList {
             return;
         }
         if used == self.ranges.len() {
-            self.ranges.push(KeyRange::default());
+            self.ranges.push(LockedRange::default());
         }
         let range = &mut self.ranges[used];
         (range.table, range.index, range.mode) = (table, index, mode);
@@ -173,7 +173,7 @@ fn set(to: &mut Vec<u8>, key: &[u8]) {
 }
 
 #[derive(Default)]
-pub(super) struct KeyRange {
+pub(super) struct LockedRange {
     table: u32,
     index: IndexId,
     /// S or X.
@@ -185,7 +185,7 @@ pub(super) struct KeyRange {
     unbounded: bool,
 }
 
-impl KeyRange {
+impl LockedRange {
     #[inline]
     pub(super) fn is_of(&self, table: u32, index: IndexId) -> bool {
         self.table == table && self.index == index

@@ -120,7 +120,7 @@ fn a_range_meets_locks_on_records_and_gaps() {
 }
 
 #[test]
-fn who_waits_for_a_range_has_a_place_in_the_queue_of_the_record() {
+fn a_wait_for_a_range_has_a_place_in_the_queue_of_the_record() {
     let mut o = users(4);
     assert!(o[0].scan(2, 5, KeyMode::S));
     assert!(o[1].start_at(3, RecordMode::X).is_none());

@@ -87,7 +87,7 @@ impl<'db> Txn<'db> {
     }
 }
 
-#[cfg(all(test, not(shuttle)))]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
