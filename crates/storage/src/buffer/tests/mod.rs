@@ -60,7 +60,7 @@ impl TestPool {
         let oldest = self.pool.oldest_recovery_lsn().unwrap_or(Lsn::MAX);
         let synced = self.file.synced.lock();
         for (id, lsn) in pages.filter(|(_, lsn)| *lsn < oldest) {
-            let at = id as usize * PAGE_SIZE + 8;
+            let at = id as usize * PAGE_SIZE + crate::page::header::LSN;
             let on_disk = synced.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()));
             assert!(on_disk >= lsn.0, "page {id}: {lsn:?} is below {oldest:?}, the disk has {on_disk}");
         }

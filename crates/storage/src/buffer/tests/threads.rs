@@ -69,7 +69,7 @@ fn check_nothing_forgotten(t: &TestPool, shadow: &Shadow) {
     for id in 1..=PAGES {
         let history = shadow.histories[id as usize].lock();
         let Some(last) = history.iter().rev().find(|lsn| **lsn < oldest) else { continue };
-        let at = id as usize * PAGE_SIZE + 8;
+        let at = id as usize * PAGE_SIZE + crate::page::header::LSN;
         let on_disk = synced.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()));
         assert!(on_disk >= last.0, "page {id}: {last:?} is below {oldest:?}, the disk has {on_disk}");
     }

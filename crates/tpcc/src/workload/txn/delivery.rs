@@ -38,9 +38,6 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &DeliveryInput, 
     match steps {
         StepOrder::HotLast => {
             let mut orders: ArrayVec<OrderKey, MAX_DISTRICTS> = ArrayVec::new();
-            let starts: ArrayVec<NewOrderKey, MAX_DISTRICTS> =
-                (1..=input.districts).map(|d| NewOrderKey::all(input.w, d).0).collect();
-            ops.prefetch::<NewOrder>(&starts);
             for d in 1..=input.districts {
                 let order = take(ops, input.w, d)?;
                 out.delivered.push(order.map(|key| key.o));
