@@ -53,7 +53,7 @@ pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
             let csv = flags.csv.as_deref().map(CsvOut::open).transpose()?;
             let found = compare::sweep::sweep(data, base, axes, &runs, flags.rounds.unwrap_or(SWEEP_ROUNDS))?;
             let written = csv.map(|csv| csv.write(&found.csv())).transpose();
-            let mut text = found.text();
+            let mut text = compare::sweep_text(&found);
             if let (Ok(_), Some(path)) = (&written, &flags.csv) {
                 text += &format!("written   {}\n", path.display());
             }

@@ -147,6 +147,11 @@ pub(crate) fn text(comparison: &ComparedRuns) -> String {
     text::comparison(comparison)
 }
 
+/// A grid for a terminal.
+pub(crate) fn sweep_text(sweep: &sweep::Sweep) -> String {
+    text::sweep(sweep)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};

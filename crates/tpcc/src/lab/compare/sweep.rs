@@ -135,11 +135,6 @@ impl Sweep {
         }
         csv
     }
-
-    /// The grid for a terminal.
-    pub(crate) fn text(&self) -> String {
-        super::text::sweep(self)
-    }
 }
 
 #[cfg(test)]
@@ -171,7 +166,6 @@ mod tests {
         let lines: Vec<&str> = csv.lines().collect();
         assert!(lines[0].starts_with("mix,throughput_per_s,") && lines[2].starts_with("\"a,\"\"b\"\"\","), "{csv}");
         assert!(lines.iter().all(|line| line.matches(',').count() >= 7), "{csv}");
-        assert!(found.text().contains("standard") && found.text().contains("1.500"), "{}", found.text());
         let once = of(String::new(), vec![axis("mix", &["a", "b"])], &rounds_of(&[("1", &[1.0]), ("2", &[2.0])], true));
         assert!(once.interrupted && once.cells[1].ratio.low.is_none());
     }

@@ -90,3 +90,42 @@ fn write_sweep(to: &mut String, of: &Sweep) -> std::fmt::Result {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::compare::sweep::{Axis, Cell};
+
+    #[test]
+    fn a_grid_is_a_table_with_a_line_for_each_combination() {
+        let cell = |value: &str, rate: f64, ratio: RatioWithin| Cell {
+            values: vec![value.to_owned()],
+            throughput_per_s: rate,
+            throughput_min: rate,
+            throughput_max: rate,
+            ratio,
+            new_order_p99_us: None,
+            rounds: vec![rate],
+        };
+        let sweep = Sweep {
+            schema: String::new(),
+            notice: String::new(),
+            base: "--workers 1".to_owned(),
+            axes: vec![Axis { flag: "order".to_owned(), values: vec!["spec".to_owned(), "hot-last".to_owned()] }],
+            cells: vec![
+                cell("spec", 1_000.0, RatioWithin::alone(1.0)),
+                cell("hot-last", 1_500.0, RatioWithin { value: 1.5, low: Some(1.4), high: Some(1.6) }),
+            ],
+            rounds: 1,
+            method: "by rounds".to_owned(),
+            interrupted: true,
+        };
+        let text = super::sweep(&sweep);
+        assert!(text.contains("tpcc run --workers 1\n") && text.contains("rounds    1, ended by Ctrl-C"), "{text}");
+        let last = text.lines().last().unwrap_or_default();
+        assert!(
+            last.starts_with("hot-last") && last.contains("1,500") && last.ends_with("1.500 (1.400 to 1.600)"),
+            "{text}"
+        );
+    }
+}
