@@ -120,12 +120,21 @@ fn lay_out(bolt: &Path, merge: &Path, program: &Path, binary: &Path, directory: 
     let merged = directory.join("merged.fdata");
     let output = Command::new(merge).args(&parts).stdin(Stdio::null()).output();
     let output = output.map_err(|e| BuildError::new(format!("{}: {e}", merge.display())))?;
+    if !output.status.success() || output.stdout.is_empty() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(BuildError::new(format!("{}: {}", merge.display(), said.trim())));
+    }
     std::fs::write(&merged, output.stdout).map_err(|e| BuildError::new(format!("{}: {e}", merged.display())))?;
     say("laying out: writing");
-    let new = binary.with_extension("new");
-    ran(Command::new(bolt).arg(program).arg("-o").arg(&new).arg(format!("-data={}", merged.display())).args(LAYOUT))?;
-    copy(&new, binary)?;
-    for part in parts.iter().chain([&new, &instrumented]) {
+    let laid_out = directory.join("tpcc-laid-out");
+    ran(Command::new(bolt)
+        .arg(program)
+        .arg("-o")
+        .arg(&laid_out)
+        .arg(format!("-data={}", merged.display()))
+        .args(LAYOUT))?;
+    copy(&laid_out, binary)?;
+    for part in parts.iter().chain([&laid_out, &instrumented]) {
         let _ = std::fs::remove_file(part);
     }
     Ok(())

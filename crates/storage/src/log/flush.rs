@@ -80,7 +80,7 @@ impl Log {
             return;
         }
         self.requested.fetch_max(end.0, Ordering::AcqRel);
-        self.bell.ring();
+        self.waker.wake_if_asleep();
     }
 
     /// Waits until everything before `end` is durable. A thread or the scheduler drives the flusher. The caller holds
@@ -144,7 +144,7 @@ impl Log {
         let wrote = self.write_out(u64::MAX)?;
         if self.refresh_limit() && !self.disk_full.load(Ordering::Relaxed) {
             self.hurry_making.store(true, Ordering::Relaxed);
-            self.maker_bell.ring();
+            self.maker_waker.wake_if_asleep();
         }
         if self.whole.load(Ordering::Acquire) == self.durable.load(Ordering::Acquire) {
             self.syncer.lock().unsynced_since = None;
@@ -165,7 +165,7 @@ impl Log {
     pub(crate) fn run_flusher(&self, clock: &Clock, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             if let NextTurn::Within(limit) = self.flush_some(clock) {
-                self.bell.sleep(limit, || self.wants_flusher() || stop.load(Ordering::Acquire));
+                self.waker.sleep(limit, || self.wants_flusher() || stop.load(Ordering::Acquire));
                 self.hurry.store(false, Ordering::Relaxed);
             }
         }
@@ -176,7 +176,7 @@ impl Log {
     pub(crate) fn run_maker(&self, clock: &Clock, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             if let NextTurn::Within(limit) = self.make_some(clock) {
-                self.maker_bell
+                self.maker_waker
                     .sleep(limit, || self.hurry_making.load(Ordering::Relaxed) || stop.load(Ordering::Acquire));
                 self.hurry_making.store(false, Ordering::Relaxed);
             }
@@ -185,26 +185,26 @@ impl Log {
 
     /// From now on the flusher and the maker have these places in lanes, and are called there.
     pub(crate) fn call_instead(&self, flusher: LanePlace, maker: LanePlace) {
-        self.bell.call_instead(flusher);
-        self.maker_bell.call_instead(maker);
+        self.waker.call_instead(flusher);
+        self.maker_waker.call_instead(maker);
     }
 
     /// A turn of the flusher. For threads of a lane, one at a time.
     pub(crate) fn flusher_turn(&self, clock: &Clock) -> NextTurn {
-        self.bell.rise();
+        self.waker.begin_turn();
         self.hurry.store(false, Ordering::Relaxed);
         match self.flush_some(clock) {
-            NextTurn::Within(_) if !self.bell.lie_down(|| self.wants_flusher()) => NextTurn::Now,
+            NextTurn::Within(_) if !self.waker.end_turn(|| self.wants_flusher()) => NextTurn::Now,
             next => next,
         }
     }
 
     /// A turn of the maker of segments. For threads of a lane, one at a time.
     pub(crate) fn maker_turn(&self, clock: &Clock) -> NextTurn {
-        self.maker_bell.rise();
+        self.maker_waker.begin_turn();
         self.hurry_making.store(false, Ordering::Relaxed);
         match self.make_some(clock) {
-            NextTurn::Within(_) if !self.maker_bell.lie_down(|| self.hurry_making.load(Ordering::Relaxed)) => {
+            NextTurn::Within(_) if !self.maker_waker.end_turn(|| self.hurry_making.load(Ordering::Relaxed)) => {
                 NextTurn::Now
             }
             next => next,
@@ -240,8 +240,8 @@ impl Log {
 
     /// Wakes the service threads, so that they check `stop`.
     pub(crate) fn nudge(&self) {
-        self.bell.ring();
-        self.maker_bell.ring();
+        self.waker.wake_if_asleep();
+        self.maker_waker.wake_if_asleep();
     }
 
     /// One step of making segments ahead of need: at most 1 MiB of zeros and one sync. A full disk is no
@@ -266,12 +266,12 @@ impl Log {
 
     /// Recomputes how far user records may go, and says whether another segment should be made.
     ///
-    /// Of the bytes in ready segments behind the tail, `owed` must stay for undoing running transactions and `reserve`
+    /// Of the bytes in ready segments behind the tail, `undo_bytes` must stay for undoing running transactions and `reserve`
     /// for records that do not check the limit (commits, rollbacks of records appended meanwhile, many appenders at
     /// once). Of the rest users get half, because each byte of theirs may need one more to be undone.
     pub(super) fn refresh_limit(&self) -> bool {
         let tail = self.reserve.tail();
-        let kept = self.reserve.owed() + self.options.reserve_bytes;
+        let kept = self.reserve.undo_bytes() + self.options.reserve_bytes;
         let kept = if is_mutant(Mutant::SkipUndoSpace) { 0 } else { kept };
         let room = self.segments.end().saturating_sub(tail + kept);
         let usable = if is_mutant(Mutant::SkipUndoSpace) { room } else { room / 2 };

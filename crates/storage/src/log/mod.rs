@@ -1,7 +1,7 @@
 #![doc = include_str!("README.md")]
 
 mod back;
-mod bell;
+
 mod blocks;
 mod copying;
 mod files;
@@ -15,6 +15,7 @@ mod room;
 mod segment;
 mod sync;
 mod waiters;
+mod waker;
 
 use std::sync::Arc;
 
@@ -31,7 +32,6 @@ use crate::base::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use crate::base::sync::{Mutex, yield_now};
 use crate::io::{Disk, read_up_to_at};
 
-use bell::Bell;
 use blocks::BlockWriter;
 use files::{LogEnd, Segments};
 use flush::SyncState;
@@ -39,6 +39,7 @@ use reserve::Reservations;
 use ring::Ring;
 use segment::Geometry;
 use waiters::Waiters;
+use waker::ServiceWaker;
 
 pub(crate) use back::ReadBack;
 pub(crate) use copying::Hold;
@@ -130,8 +131,8 @@ pub(crate) struct Log {
     hurry_making: AtomicBool,
     /// The maker found no space when it last looked.
     disk_full: AtomicBool,
-    bell: Bell,
-    maker_bell: Bell,
+    waker: ServiceWaker,
+    maker_waker: ServiceWaker,
     /// The right to move `written`. Taken before the locks of `segments`.
     writer: Mutex<BlockWriter>,
     /// The right to move `durable`. Never taken together with `writer`.
@@ -205,8 +206,8 @@ impl Log {
             hurry: AtomicBool::new(false),
             hurry_making: AtomicBool::new(false),
             disk_full: AtomicBool::new(false),
-            bell: Bell::new(),
-            maker_bell: Bell::new(),
+            waker: ServiceWaker::new(),
+            maker_waker: ServiceWaker::new(),
             writer: Mutex::new(writer),
             syncer: Mutex::default(),
             segments,
@@ -278,7 +279,7 @@ impl Log {
         if strikes(Refusable::Segment) || !self.admits_undo(bytes) {
             return Err(Unlogged::NoRoom { bytes, for_undo: true });
         }
-        self.reserve.repay(slot, bytes);
+        self.reserve.subtract_undo_bytes(slot, bytes);
         Ok(self.place(slot, rec, bytes, after)?)
     }
 
@@ -289,7 +290,7 @@ impl Log {
     #[inline]
     pub(crate) fn append_reserved(&self, slot: SlotId, rec: &mut RecordBuf, after: Lsn) -> Result<Lsn, StorageError> {
         let bytes = self.prepare(rec)?;
-        self.reserve.repay(slot, bytes);
+        self.reserve.subtract_undo_bytes(slot, bytes);
         self.place(slot, rec, bytes, after)
     }
 
@@ -301,7 +302,8 @@ impl Log {
     pub(crate) fn append_checkpoint(&self, slot: SlotId, rec: &mut RecordBuf) -> Result<Lsn, StorageError> {
         match self.append_unlatched(slot, rec, Lsn::ZERO) {
             Err(error) if error.is_want_of_room() => {
-                let left = self.reserve.tail() + rec.extent() + self.reserve.owed() + self.options.reserve_bytes / 2;
+                let left =
+                    self.reserve.tail() + rec.extent() + self.reserve.undo_bytes() + self.options.reserve_bytes / 2;
                 if left > self.segments.end() { Err(error) } else { self.append_reserved(slot, rec, Lsn::ZERO) }
             }
             appended => appended,
@@ -309,14 +311,14 @@ impl Log {
     }
 
     /// Reserves `bytes` more for undoing the slot's transaction than its records need.
-    pub(crate) fn owe(&self, slot: SlotId, bytes: u64) {
-        self.reserve.owe(slot, bytes, false);
+    pub(crate) fn add_undo_bytes(&self, slot: SlotId, bytes: u64) {
+        self.reserve.add_undo_bytes(slot, bytes, false);
     }
 
     /// The slot's transaction has ended: releases the room kept for its undo.
     #[inline]
     pub(crate) fn end_txn(&self, slot: SlotId) {
-        self.reserve.owe(slot, 0, true);
+        self.reserve.add_undo_bytes(slot, 0, true);
     }
 
     #[inline]
@@ -333,8 +335,8 @@ impl Log {
             self.admit(bytes)?;
         }
         if undoable {
-            // Before the reservation: a flusher that sees the tail moved sees the bytes owed for it.
-            self.reserve.owe(slot, bytes, rec.prev() == Lsn::ZERO);
+            // Before the reservation: a flusher that sees the tail moved sees the bytes kept for its undo.
+            self.reserve.add_undo_bytes(slot, bytes, rec.prev() == Lsn::ZERO);
         }
         Ok(self.place(slot, rec, bytes, after)?)
     }
@@ -371,7 +373,7 @@ impl Log {
     #[cold]
     fn hurry(&self) {
         self.hurry.store(true, Ordering::Relaxed);
-        self.bell.ring();
+        self.waker.wake_if_asleep();
     }
 
     /// The ring is full of bytes that are not yet written. The caller may hold page latches, so this neither lets a

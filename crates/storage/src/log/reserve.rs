@@ -117,7 +117,7 @@ impl Reservations {
 
     /// Adds to the bytes that undoing the slot's transaction may need; `first` forgets the transaction before.
     #[inline]
-    pub(super) fn owe(&self, slot: SlotId, bytes: u64, first: bool) {
+    pub(super) fn add_undo_bytes(&self, slot: SlotId, bytes: u64, first: bool) {
         let undo = &self.slots[slot.0 as usize].undo;
         let before = if first { 0 } else { undo.load(Ordering::Relaxed) };
         undo.store(before + bytes, Ordering::Relaxed);
@@ -125,13 +125,13 @@ impl Reservations {
 
     /// Subtracts what has been undone.
     #[inline]
-    pub(super) fn repay(&self, slot: SlotId, bytes: u64) {
+    pub(super) fn subtract_undo_bytes(&self, slot: SlotId, bytes: u64) {
         let undo = &self.slots[slot.0 as usize].undo;
         undo.store(undo.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
     }
 
     /// Bytes that undoing all transactions may need, for a tail read before.
-    pub(super) fn owed(&self) -> u64 {
+    pub(super) fn undo_bytes(&self) -> u64 {
         self.slots.iter().map(|slot| slot.undo.load(Ordering::Relaxed)).sum()
     }
 

@@ -161,7 +161,7 @@ impl<'db> Txn<'db> {
     #[cold]
     pub(crate) fn has_shortened(&mut self) {
         let bytes = self.kept.use_one();
-        self.core.log.owe(self.claim.peek().slot, bytes);
+        self.core.log.add_undo_bytes(self.claim.peek().slot, bytes);
     }
 
     /// A position in the transaction to return to: see [`Txn::rollback_to`].

@@ -26,7 +26,7 @@ fn an_append_makes_no_segment() {
     assert!(matches!(refused, Unlogged::NoRoom { for_undo: false, .. }), "{refused:?}");
     assert!(matches!(log.append_redo_only(SlotId(1), &mut rec, Lsn::ZERO), Err(Unlogged::NoRoom { .. })));
     assert_eq!((disk.count(Call::Open), log.tail()), (opened, tail), "nothing was made, nothing appended");
-    assert_eq!(log.reserve.owed(), 0, "nor is anything owed");
+    assert_eq!(log.reserve.undo_bytes(), 0, "nor are bytes kept for undo");
     refused.make_room(&log).unwrap();
     assert_eq!(disk.count(Call::Open), opened + 1);
     let lsn = log.append(SlotId(0), &mut rec, Lsn::ZERO).unwrap();

@@ -7,8 +7,9 @@ use crate::base::hook::{BlockReason, Hook, ThreadHook, WaitToken};
 use crate::base::lane::LanePlace;
 use crate::base::sync::atomic::{AtomicBool, Ordering, fence};
 
+/// See the module's documentation.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct ServiceWaker {
     asleep: AtomicBool,
     token: WaitToken,
     hook: ThreadHook,
@@ -16,9 +17,9 @@ pub(super) struct Bell {
     place: OnceLock<LanePlace>,
 }
 
-impl Bell {
-    pub(super) fn new() -> Bell {
-        Bell {
+impl ServiceWaker {
+    pub(super) fn new() -> ServiceWaker {
+        ServiceWaker {
             asleep: AtomicBool::new(false),
             token: WaitToken::new(),
             hook: ThreadHook::parking(),
@@ -28,7 +29,7 @@ impl Bell {
 
     /// Wakes the sleeper, if there is one. The work for it must have been stored before.
     #[inline]
-    pub(super) fn ring(&self) {
+    pub(super) fn wake_if_asleep(&self) {
         // With the fence in `sleep`: either the sleeper sees the stored work, or this thread sees it asleep.
         fence(Ordering::SeqCst);
         if self.asleep.load(Ordering::Relaxed) {
@@ -46,32 +47,32 @@ impl Bell {
         }
     }
 
-    /// From now on the bell calls the work that has this place in a lane.
+    /// From now on a wake calls the work that has this place in a lane.
     pub(super) fn call_instead(&self, place: LanePlace) {
         let _ = self.place.set(place);
     }
 
-    /// A turn of the work ends: the bell calls the next one. False if there is work already.
-    pub(super) fn lie_down(&self, has_work: impl Fn() -> bool) -> bool {
+    /// A turn of the work ends: the next wake calls the next one. False if there is work already.
+    pub(super) fn end_turn(&self, has_work: impl Fn() -> bool) -> bool {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let lies = !has_work();
-        if !lies {
-            self.rise();
+        let ended = !has_work();
+        if !ended {
+            self.begin_turn();
         }
-        lies
+        ended
     }
 
     /// A turn of the work begins.
-    pub(super) fn rise(&self) {
+    pub(super) fn begin_turn(&self) {
         self.asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Sleeps until the bell rings or `limit` has passed, unless there is work already.
+    /// Sleeps until a wake or until `limit` has passed, unless there is work already.
     pub(super) fn sleep(&self, limit: Duration, has_work: impl Fn() -> bool) {
-        if self.lie_down(has_work) {
+        if self.end_turn(has_work) {
             self.hook.block_for(&self.token, BlockReason::LogFlush, limit);
-            self.rise();
+            self.begin_turn();
         }
     }
 }
