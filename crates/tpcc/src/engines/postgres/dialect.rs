@@ -59,13 +59,18 @@ impl Dialect {
 
     /// What a terminal's session is set to, beside isolation and durability.
     ///
-    /// Tables of one page would be scanned whole, and a serializable scan of a table conflicts with every writer of it; so
-    /// rows are found by index. Plans are made once, not for each set of parameters.
+    /// Tables of one page would be scanned whole, and a few keys joined with all rows of a warehouse; a serializable scan
+    /// conflicts with every writer of what it has passed. So rows are found by index, one by one. Plans are made once, not for
+    /// each set of parameters.
     pub(crate) fn terminal_settings(self) -> &'static [&'static str] {
         match self {
-            Dialect::Postgres | Dialect::Yugabyte => {
-                &["SET plan_cache_mode = force_generic_plan", "SET enable_seqscan = off", "SET jit = off"]
-            }
+            Dialect::Postgres | Dialect::Yugabyte => &[
+                "SET plan_cache_mode = force_generic_plan",
+                "SET enable_seqscan = off",
+                "SET enable_hashjoin = off",
+                "SET enable_mergejoin = off",
+                "SET jit = off",
+            ],
             Dialect::Cockroach => &[],
         }
     }
