@@ -1,5 +1,6 @@
 //! Statements on some columns of a row: what they read and write, what they leave alone, what they log and undo.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test: a failure is told where it happens")]
+#![allow(clippy::single_range_in_vec_init, reason = "lists of one range of columns")]
 
 mod common;
 

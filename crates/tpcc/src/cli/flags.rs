@@ -44,6 +44,7 @@ pub(crate) struct Cli {
 
 /// The commands.
 #[derive(Subcommand, Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a process")]
 pub(crate) enum Command {
     /// Load if needed, run the mix, check, and print what was measured
     Run(RunFlags),

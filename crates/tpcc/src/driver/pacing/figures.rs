@@ -103,11 +103,11 @@ pub(crate) fn limit_holds(stats: &Stats, kind: Kind) -> Option<bool> {
 
 /// Whether all limits hold: false if one does not; none if nothing is known of one of them.
 pub(crate) fn limits_hold(stats: &Stats, deferrals: &Deferrals) -> Option<bool> {
-    let each = Kind::ALL.map(|kind| limit_holds(stats, kind)).into_iter().chain([deferrals.limit_holds()]);
-    each.fold(Some(true), |all, one| match (all, one) {
-        (Some(false), _) | (_, Some(false)) => Some(false),
-        (all, one) => all.and(one),
-    })
+    let mut each = Kind::ALL.map(|kind| limit_holds(stats, kind)).into_iter().chain([deferrals.limit_holds()]);
+    if each.clone().any(|one| one == Some(false)) {
+        return Some(false);
+    }
+    each.all(|one| one.is_some()).then_some(true)
 }
 
 #[cfg(test)]

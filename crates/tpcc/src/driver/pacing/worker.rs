@@ -52,6 +52,7 @@ struct Ran {
     whose: Whose,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a worker keeps few, in a queue whose memory is used again")]
 enum Whose {
     Terminal { reply: tokio::sync::oneshot::Sender<PacedAnswer>, rolled_back: bool },
     Queue { deferred: Deferred, output: DeliveryOutput },

@@ -138,7 +138,7 @@ impl PeerTransaction for Changes<'_> {
     fn commit(mut self) -> Result<(), Refused> {
         let mut commits = self.maps.commits.lock().unwrap();
         *commits += 1;
-        if self.access == Access::Write && *commits % self.maps.refuse_every == 0 {
+        if self.access == Access::Write && commits.is_multiple_of(self.maps.refuse_every) {
             return Err(Refused);
         }
         self.undo.clear();

@@ -126,12 +126,15 @@ fn get<T: TableDef>(connection: &Connection, key: &T::Key, lock: &str) -> Result
     rows.first().map(|row| decoded::<T>(connection, row).map(|(_, row)| row)).transpose()
 }
 
+/// A row with its key.
+type KeyAndRow<T> = (<T as TableDef>::Key, RowOf<T>);
+
 fn range<T: TableDef>(
     connection: &Connection,
     from: &T::Key,
     to: &T::Key,
     end: &str,
-) -> Result<Vec<(T::Key, RowOf<T>)>, PgError> {
+) -> Result<Vec<KeyAndRow<T>>, PgError> {
     let sql = table(T::TABLE);
     let mut parameters = Vec::new();
     key_fields(sql.key, from, &mut parameters);

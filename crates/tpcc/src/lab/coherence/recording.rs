@@ -88,13 +88,13 @@ impl Recording {
         command.args(["--seed", &seed.to_string(), "--data"]).arg(data);
         let mut tracer = start(command)?;
         let mut seen: Vec<(u32, Vec<AccessSeen>)> = Vec::new();
-        let mut next = tracer.to_transaction()?;
+        let mut next = tracer.go_to_transaction()?;
         while let Some(number) = next {
             if seen.len() == pieces {
                 break;
             }
             if number < warm_up || !number.is_multiple_of(each) {
-                next = tracer.to_transaction()?;
+                next = tracer.go_to_transaction()?;
                 continue;
             }
             let mut accesses = Vec::new();
@@ -112,7 +112,7 @@ impl Recording {
         command.args(["footprint", "--traced", "--page-reads", "--latches", latches, "--seed", "1"]);
         let mut tracer = start(command)?;
         let mut seen = Vec::new();
-        let mut next = tracer.to_transaction()?;
+        let mut next = tracer.go_to_transaction()?;
         while next.is_some() && seen.len() < READS {
             let mut accesses = Vec::new();
             next = tracer.through_transaction(&mut |access| accesses.push(access))?;

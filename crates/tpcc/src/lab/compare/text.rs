@@ -18,7 +18,7 @@ pub(super) fn comparison(of: &ComparedRuns) -> String {
 }
 
 fn write_comparison(to: &mut String, of: &ComparedRuns) -> std::fmt::Result {
-    writeln!(to, "{} {}: {}", ratio(&of.ratio), of.verdict.name(), "throughput of new over base, 95% interval")?;
+    writeln!(to, "{} {}: throughput of new over base, 95% interval", ratio(&of.ratio), of.verdict.name())?;
     writeln!(to, "{NOTICE}")?;
     writeln!(to)?;
     for (name, side) in [("base", &of.base), ("new", &of.new)] {

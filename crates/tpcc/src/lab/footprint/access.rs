@@ -30,7 +30,7 @@ impl AccessTracer {
     }
 
     /// Lets the program run until a transaction begins; its number, or none when the program has ended.
-    pub(crate) fn to_transaction(&mut self) -> Result<Option<u64>, Error> {
+    pub(crate) fn go_to_transaction(&mut self) -> Result<Option<u64>, Error> {
         loop {
             match self.0.run_to_mark()? {
                 Some(Trap { mark: Mark::Transaction, second, .. }) => return Ok(Some(second)),

@@ -19,7 +19,9 @@ struct Part<'a> {
 
 /// The figures of an experiment.
 pub(super) fn figures(experiment: &str, series: &[Series]) -> Vec<Figure> {
-    let mut groups: Vec<((String, &str, String), Vec<Part<'_>>)> = Vec::new();
+    /// What the series of a figure have in common, and its parts.
+    type Group<'a> = ((String, &'a str, String), Vec<Part<'a>>);
+    let mut groups: Vec<Group<'_>> = Vec::new();
     for series in series {
         let (name, table) = name_of(experiment, &series.name);
         // "processors, measured" and "processors, simulated" are one axis; which it is goes to the name.

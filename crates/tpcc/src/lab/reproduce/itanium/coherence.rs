@@ -202,7 +202,8 @@ fn deal(deal: Deal) -> &'static str {
 
 /// Everything by the number of cores.
 fn by_cores(findings: &mut Results, outcomes: &Outcomes<'_>) {
-    let figures: [(&str, &str, fn(&Replayed) -> f64); 4] = [
+    type Figure = fn(&Replayed) -> f64;
+    let figures: [(&str, &str, Figure); 4] = [
         ("throughput", "transactions a second", |of| of.per_second),
         ("transfers", "lines from other cores, a transaction", |of| of.all().transfers()),
         ("invalidations", "lines taken from other cores, a transaction", |of| of.all().invalidations),
