@@ -52,7 +52,7 @@ fn saved_runs_are_compared_and_unlike_ones_refused() {
     for (file, seed, order) in [(&a, "1", "spec"), (&b, "2", "spec"), (&c, "2", "hot-last")] {
         let floor =
             ["run", "--engine", "floor", "--duration", "3", "--warmup", "0", "--check", "off", "--order", order];
-        let output = tpcc(&[&floor[..], &["--seed", seed, "--json", file]].concat());
+        let output = tpcc(&[&floor[..], &["--seed", seed, "--json", file.as_str()][..]].concat());
         assert!(output.status.success(), "{}", said(&output));
     }
     let output = tpcc(&["compare", &a, &b, "--json", &out]);
@@ -97,8 +97,8 @@ fn runs_take_turns_and_grids_are_tables() {
     assert!(found["differences"].as_array().unwrap().iter().any(|one| one["name"] == "order"), "{found}");
     assert!(found["latencies"]["new-order"]["p50"]["ratio"]["low"].as_f64().unwrap() > 0.0);
 
-    let grid = ["compare", "--run", short, "--sweep", "order=spec,hot-last", "--rounds", "2", "--data", &data];
-    let output = tpcc(&[&grid[..], &["--csv", &csv, "--json", &out]].concat());
+    let grid = ["compare", "--run", short, "--sweep", "order=spec,hot-last", "--rounds", "2", "--data", data.as_str()];
+    let output = tpcc(&[&grid[..], &["--csv", csv.as_str(), "--json", out.as_str()][..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let found = json(&out);
     assert_eq!(found["cells"].as_array().unwrap().len(), 2);

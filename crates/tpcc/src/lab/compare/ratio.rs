@@ -2,9 +2,9 @@
 //!
 //! **Samples of a run** follow each other: a checkpoint or a full cache slows several in a row. They are put together into at
 //! most ten blocks of equal length, whose means depend less on each other (batch means). What dependence is left, the
-//! correlation of each block with the next, makes the interval wider by the factor `sqrt((1 + r) / (1 - r))`. It is Student's
-//! t interval on the logarithm of the ratio, with degrees of freedom after Welch and Satterthwaite. It tells how steady the two
-//! runs were in themselves, not how much a run differs from the next one.
+//! correlation `r` of each block with the next, corrected for how few blocks there are, makes the interval wider by the factor
+//! `sqrt((1 + r) / (1 - r))`. It is Student's t interval on the logarithm of the ratio, with degrees of freedom after Welch and
+//! Satterthwaite. It tells how steady the two runs were in themselves, not how much a run differs from the next one.
 //!
 //! **Pairs of runs** that took turns: Student's t interval on the mean logarithm of the ratios of each pair. What drifts from
 //! round to round touches both of a pair.
@@ -114,7 +114,9 @@ impl Steadiness {
         let middle = mean(&blocks);
         let squares: f64 = blocks.iter().map(|block| (block - middle).powi(2)).sum();
         let neighbours: f64 = blocks.windows(2).map(|two| (two[0] - middle) * (two[1] - middle)).sum();
-        let correlation = if squares > 0.0 { (neighbours / squares).clamp(0.0, MOST_CORRELATION) } else { 0.0 };
+        let seen = if squares > 0.0 { neighbours / squares } else { 0.0 };
+        // Of so few blocks the correlation comes out too small, by about this.
+        let correlation = (seen + (1.0 + 3.0 * seen.max(0.0)) / n).clamp(0.0, MOST_CORRELATION);
         let of_mean = squares / (n - 1.0) / n * (1.0 + correlation) / (1.0 - correlation);
         Some(Steadiness { mean: mean_of_all, variance: of_mean / mean_of_all.powi(2), freedom: n - 1.0 })
     }
@@ -194,7 +196,7 @@ mod tests {
         let base = series(&mut random, 30, 1_000.0, 20.0, 0.3);
         let new = series(&mut random, 30, 1_100.0, 20.0, 0.3);
         let up = RatioWithin::of_samples(&base, &new).unwrap();
-        assert!(up.verdict() == FasterOrNot::Faster && (up.value - 1.1).abs() < 0.02, "{up:?}");
+        assert!(up.verdict() == FasterOrNot::Faster && (up.value - 1.1).abs() < 0.03, "{up:?}");
         assert!(up.low.unwrap() < up.value && up.value < up.high.unwrap());
         assert_eq!(RatioWithin::of_samples(&new, &base).unwrap().verdict(), FasterOrNot::Slower);
     }
