@@ -101,9 +101,9 @@ pub fn main() -> ExitCode {
     };
     interrupt::install();
     let ended = match command {
-        Command::Run(flags) => cmd::run::run(flags),
-        Command::Load(flags) => cmd::load::run(&flags),
-        Command::Check(flags) => cmd::check::run(&flags),
+        Command::Run(flags) => cmd::run_anywhere(flags),
+        Command::Load(flags) => cmd::load_anywhere(&flags),
+        Command::Check(flags) => cmd::check_anywhere(&flags),
         Command::Copy(flags) => cmd::copy::run(&flags),
         Command::History(flags) => cmd::history::run(flags),
         Command::Verify(flags) => cmd::verify::run(&flags),

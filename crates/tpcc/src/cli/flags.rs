@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use remote::{EngineChoice, RemoteFlags};
+use remote::RemoteFlags;
 use speculate::MOST_WORKERS;
 
 use self::report::{KeepFlags, ReportFlags, RunFileFlags};
 use super::values::{
-    LEAST_POOL_MIB, MOST_MIB, ctx_points, engine, geometry, number, probability, seconds, table, up_to,
+    EngineChoice, LEAST_POOL_MIB, MOST_MIB, ctx_points, engine, geometry, number, probability, seconds, table, up_to,
 };
 use crate::doors::history::Params;
 use crate::lab::footprint::geometry::Geometry;

@@ -5,9 +5,8 @@ pub(crate) mod remote;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::flags::remote::EngineChoice;
 use super::flags::{EngineFlags, FootprintFlags, HistoryFlags, LatencyFlags, RunFlags, SchedulingFlags, TenantsFlags};
-use super::values::LEAST_POOL_MIB;
+use super::values::{EngineChoice, LEAST_POOL_MIB};
 use crate::doors::history;
 use crate::driver::{Plan, hardware};
 use crate::lab::latency::{ForwardWrites, Latencies, LatencySpeculate};

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::flags::remote::EngineChoice;
 use crate::engines::postgres::url::{BadUrl, Url};
 use crate::lab::footprint::geometry::Geometry;
 use crate::workload::schema::TableId;
@@ -67,6 +66,25 @@ pub(super) fn ctx_points(text: &str) -> Parsed<CtxPoints> {
         "" => return refused(": needs a value".to_owned(), "a file, all, or none"),
         file => CtxPoints::File(file.into()),
     })
+}
+
+/// What `--engine` names.
+#[derive(Clone, Debug)]
+pub(crate) enum EngineChoice {
+    /// An engine of this program.
+    Here(EngineKind),
+    /// A server.
+    There(Url),
+}
+
+impl EngineChoice {
+    /// Which engine it is.
+    pub(crate) fn kind(&self) -> EngineKind {
+        match self {
+            EngineChoice::Here(kind) => *kind,
+            EngineChoice::There(_) => EngineKind::Postgres,
+        }
+    }
 }
 
 /// An engine of this program, or a server.

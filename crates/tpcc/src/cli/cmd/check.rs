@@ -2,9 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use super::{Ended, check, remote};
+use super::{Ended, check};
 use crate::cli::flags::CheckFlags;
-use crate::cli::resolve::{self, on_disk};
+use crate::cli::resolve::on_disk;
 use crate::doors::structure;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
@@ -19,9 +19,6 @@ use crate::workload::words::grouped;
 
 /// Carries the command out.
 pub(crate) fn run(flags: &CheckFlags) -> Result<Ended, Error> {
-    if let Some(server) = resolve::remote::of_check(flags)? {
-        return remote::check(flags, &server);
-    }
     let config = on_disk("check", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let json = JsonOut::open(flags.output.json.as_deref())?;
     let cpu = CpuTime::now();

@@ -3,9 +3,9 @@
 use std::io::{BufRead, IsTerminal, StdinLock};
 use std::time::Instant;
 
-use super::{Ended, load, remote};
+use super::{Ended, load};
 use crate::cli::flags::LoadFlags;
-use crate::cli::resolve::{self, on_disk};
+use crate::cli::resolve::on_disk;
 use crate::engines::storage::store::Store;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
@@ -20,9 +20,6 @@ const MOST_ANSWER: u64 = 64;
 
 /// Carries the command out.
 pub(crate) fn run(flags: &LoadFlags) -> Result<Ended, Error> {
-    if let Some(server) = resolve::remote::of_load(flags)? {
-        return remote::load(flags, &server);
-    }
     let config = on_disk("load", flags.directory.data.as_deref(), &flags.engine, flags.machine.workers)?;
     let warehouses = flags.loaded.warehouses.unwrap_or(1);
     let json = JsonOut::open(flags.output.json.as_deref())?;

@@ -18,6 +18,8 @@ pub(crate) mod verify;
 
 use std::time::Duration;
 
+use crate::cli::flags::{CheckFlags, LoadFlags, RunFlags};
+use crate::cli::resolve;
 use crate::driver::Clock;
 use crate::report::progress::{self, Progress};
 use crate::workload::check::{self as checker, Audit};
@@ -38,6 +40,30 @@ pub(crate) enum Ended {
     Well,
     /// A rule of the checker does not hold; it was said where.
     CheckFailed,
+}
+
+/// Carries `tpcc run` out, on an engine of this program or on a server.
+pub(crate) fn run_anywhere(flags: RunFlags) -> Result<Ended, Error> {
+    match resolve::remote::of_run(&flags)? {
+        Some(server) => remote::run(&resolve::run(flags)?, &server),
+        None => run::run(flags),
+    }
+}
+
+/// Carries `tpcc load` out, into a directory or a server.
+pub(crate) fn load_anywhere(flags: &LoadFlags) -> Result<Ended, Error> {
+    match resolve::remote::of_load(flags)? {
+        Some(server) => remote::load(flags, &server),
+        None => load::run(flags),
+    }
+}
+
+/// Carries `tpcc check` out, on a directory or a server.
+pub(crate) fn check_anywhere(flags: &CheckFlags) -> Result<Ended, Error> {
+    match resolve::remote::of_check(flags)? {
+        Some(server) => remote::check(flags, &server),
+        None => check::run(flags),
+    }
 }
 
 /// How often progress is looked at.

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Ended, check, load, remote};
+use super::{Ended, check, load};
 use crate::cli::flags::RunFlags;
 use crate::cli::resolve;
 use crate::driver::ack::Sink;
@@ -32,9 +32,6 @@ use crate::workload::settings::{EngineKind, LargePages, RunConfig, Scheduling, S
 
 /// Carries the command out.
 pub(crate) fn run(flags: RunFlags) -> Result<Ended, Error> {
-    if let Some(server) = resolve::remote::of_run(&flags)? {
-        return remote::run(&resolve::run(flags)?, &server);
-    }
     let config = resolve::run(flags)?;
     let code = (config.store.large_pages == LargePages::Code).then(move_to_large_pages).transpose()?;
     let large_stacks = config.store.large_pages != LargePages::Off;

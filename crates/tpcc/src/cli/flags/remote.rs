@@ -4,27 +4,6 @@ use clap::Args;
 
 use crate::cli::values::number;
 use crate::engines::postgres::dialect::Dialect;
-use crate::engines::postgres::url::Url;
-use crate::workload::settings::EngineKind;
-
-/// What `--engine` names.
-#[derive(Clone, Debug)]
-pub(crate) enum EngineChoice {
-    /// An engine of this program.
-    Here(EngineKind),
-    /// A server.
-    There(Url),
-}
-
-impl EngineChoice {
-    /// Which engine it is.
-    pub(crate) fn kind(&self) -> EngineKind {
-        match self {
-            EngineChoice::Here(kind) => *kind,
-            EngineChoice::There(_) => EngineKind::Postgres,
-        }
-    }
-}
 
 /// How a server is used.
 #[derive(Args, Debug)]

@@ -1,8 +1,9 @@
 //! What flags come to where the engine is a server. A flag that would do nothing there is refused by name.
 
 use super::{cores, means_nothing};
-use crate::cli::flags::remote::{EngineChoice, RemoteFlags};
+use crate::cli::flags::remote::RemoteFlags;
 use crate::cli::flags::{CheckFlags, EngineFlags, LoadFlags, RunFlags};
+use crate::cli::values::EngineChoice;
 use crate::engines::postgres::RemoteConfig;
 use crate::engines::postgres::dialect::Dialect;
 use crate::workload::error::Error;
