@@ -82,7 +82,7 @@ pub(crate) fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
                 outcomes.push(Entry::Done(Box::new(report)));
             }
             _ if is_chosen => {
-                outcomes.push(Entry::Open(absent(paper, experiment)));
+                outcomes.push(Entry::Open(absent(experiment)));
                 to_run.push((paper, experiment));
             }
             _ => {}
@@ -120,7 +120,7 @@ pub(crate) fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
             Err(_) if interrupt::requested() => break,
             Err(error) => {
                 lab.say(&format!("{} failed: {}", experiment.id, error.message()));
-                Entry::Failed(absent(paper, experiment), error.message().to_owned())
+                Entry::Failed(absent(experiment), error.message().to_owned())
             }
         };
         kept.ran += 1;
@@ -169,8 +169,8 @@ fn begin(order: &Campaign<'_>, to_run: &[Chosen], known: usize) -> Result<(), Er
     Ok(())
 }
 
-fn absent(paper: &Paper, experiment: &Experiment) -> Absent {
-    Absent { id: experiment.id.to_owned(), title: experiment.title.to_owned(), paper: paper.title.to_owned() }
+fn absent(experiment: &Experiment) -> Absent {
+    Absent { id: experiment.id.to_owned(), title: experiment.title.to_owned() }
 }
 
 /// Runs one.

@@ -27,8 +27,6 @@ pub(crate) struct Absent {
     pub(crate) id: String,
     /// What it shows.
     pub(crate) title: String,
-    /// Its paper.
-    pub(crate) paper: String,
 }
 
 impl Entry {
@@ -37,14 +35,6 @@ impl Entry {
         match self {
             Entry::Done(report) => &report.id,
             Entry::Failed(of, _) | Entry::Open(of) => &of.id,
-        }
-    }
-
-    /// Its paper.
-    pub(crate) fn paper(&self) -> &str {
-        match self {
-            Entry::Done(report) => &report.paper,
-            Entry::Failed(of, _) | Entry::Open(of) => &of.paper,
         }
     }
 }
@@ -328,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_page_says_what_is_there_and_what_is_not() {
-        let absent = |id: &str| Absent { id: id.into(), title: "what".into(), paper: "P".into() };
+        let absent = |id: &str| Absent { id: id.into(), title: "what".into() };
         let claim = PAYMENT_I1.measured(Some(Spread { mid: 0.45, low: 0.4, high: 0.5 }), "10 warehouses");
         let all =
             [done("a-1", vec![claim]), Entry::Failed(absent("a-2"), "no <memory>".into()), Entry::Open(absent("a-3"))];
