@@ -19,7 +19,9 @@ struct Part<'a> {
 
 /// The figures of an experiment.
 pub(super) fn figures(experiment: &str, series: &[Series]) -> Vec<Figure> {
-    let mut groups: Vec<((String, &str, String), Vec<Part<'_>>)> = Vec::new();
+    // By x, y and table.
+    type Key<'a> = (String, &'a str, String);
+    let mut groups: Vec<(Key<'_>, Vec<Part<'_>>)> = Vec::new();
     for series in series {
         let (name, table) = name_of(experiment, &series.name);
         // "processors, measured" and "processors, simulated" are one axis; which it is goes to the name.

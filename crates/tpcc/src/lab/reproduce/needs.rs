@@ -63,7 +63,7 @@ pub(super) fn told(experiments: &[&Experiment], quick: bool, data: &Path) -> Str
 pub(super) fn check(experiments: &[&Experiment], quick: bool, data: &Path) -> Result<Option<String>, Error> {
     let needs = Needs::of_all(experiments.iter().map(|e| e.id), quick);
     let existing = data.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
-    let free_mib = rustix::fs::statvfs(existing).ok().map(|disk| disk.f_bavail * disk.f_frsize >> 20);
+    let free_mib = rustix::fs::statvfs(existing).ok().map(|disk| (disk.f_bavail * disk.f_frsize) >> 20);
     if let Some(free) = free_mib.filter(|free| *free < needs.disk_mib) {
         let shown = data.display();
         return Err(Error::failed(format!("{shown}: {free} MiB free, {} needed for databases", needs.disk_mib))
