@@ -289,7 +289,7 @@ fn pages_are_whole_in_a_browser() {
         }
     }
     // What does not fit is seen.
-    let broken = scratch.read("run.html").replace("<main>", "<main><p style=\"width:2000px\">wide</p>");
+    let broken = scratch.read("run.html").replace("<main>", "<main><p style=\"min-width:2000px\">wide</p>");
     let found = opened(&scratch, &broken).unwrap();
     assert!(found.iter().all(|found| !found["wrong"].as_array().unwrap().is_empty()), "{found:?}");
 }

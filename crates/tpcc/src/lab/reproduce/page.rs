@@ -153,7 +153,7 @@ fn claim_table(claims: &[&Claim]) -> Markup {
                 .zip(claim.high)
                 .map(|(low, high)| format!(" ({} to {})", bare(low, &claim.unit), bare(high, &claim.unit)));
             vec![
-                html! { (claim.says.as_deref().unwrap_or(&claim.name)) " " code.faint { (claim.name) } },
+                html! { @if let Some(says) = &claim.says { (says) " " } code.faint { (claim.name) } },
                 cell(claim.place.as_deref().unwrap_or("beyond the paper")),
                 cell(number(claim.paper_value)),
                 cell(number(claim.value) + &interval.unwrap_or_default()),

@@ -16,11 +16,11 @@ const WIDTH: i32 = 560;
 /// Height of the plot of lines.
 const PLOT: i32 = 220;
 /// Height of a line of the legend.
-const LEGEND: i32 = 18;
+const LEGEND: i32 = 22;
 /// Size of text.
-const TEXT: i32 = 15;
+const TEXT: i32 = 18;
 /// Mean width of a character of it, rather more than less: no font is measured.
-const CHARACTER: f64 = 6.7;
+const CHARACTER: f64 = 7.9;
 /// Most points of a line that get a mark each.
 const MOST_MARKS: usize = 32;
 
@@ -157,13 +157,13 @@ fn legend(pen: &Pen<'_>, figure: &Figure, is_bars: bool) -> i32 {
 }
 
 fn lines_height(figure: &Figure) -> i32 {
-    legend_places(figure).1 * LEGEND + 28 + PLOT + 44
+    legend_places(figure).1 * LEGEND + 30 + PLOT + 50
 }
 
 /// Lines over numbers, from left to right.
 fn lines(pen: &Pen<'_>, figure: &Figure, height: i32) {
-    let top = legend(pen, figure, false) + 28;
-    let bottom = height - 44;
+    let top = legend(pen, figure, false) + 30;
+    let bottom = height - 50;
     let ys = Axis::of(figure.values(), Zero::IfNear);
     let y_ticks = ys.ticks(5);
     let left = 12 + y_ticks.iter().map(|tick| width_of(&short(*tick))).max().unwrap_or(0);
@@ -262,18 +262,20 @@ fn x_ticks(names: &[String], xs: &Axis, values: Vec<f64>, x_of: &dyn Fn(f64) -> 
     }
     let at = |values: &[f64]| values.iter().map(|x| (x_of(*x), short(*x))).collect::<Vec<_>>();
     let of_own = at(&own);
-    if own.len() <= 12 && fits(&of_own) {
+    // What cannot be told in a few digits is no place for a tick.
+    let are_short = own.iter().all(|x| short(*x).parse() == Ok(*x));
+    if own.len() <= 12 && are_short && fits(&of_own) {
         return of_own;
     }
     (1..=8).rev().map(|about| at(&xs.ticks(about))).find(|ticks| fits(ticks)).unwrap_or_default()
 }
 
 /// Height of a name, of a bar, and of the space between names.
-const NAME: i32 = 18;
-const BAR: i32 = 15;
+const NAME: i32 = 21;
+const BAR: i32 = 16;
 const GAP: i32 = 7;
 /// Room for a value beside its bar.
-const VALUE: i32 = 58;
+const VALUE: i32 = 70;
 
 /// The value of a line at a name.
 fn at<'a>(line: &'a PlotLine, name: &str) -> Option<&'a Point> {
@@ -287,13 +289,13 @@ fn bars_height(figure: &Figure, names: &[String]) -> i32 {
     let bars: usize =
         names.iter().map(|name| figure.lines.iter().filter(|line| at(line, name).is_some()).count()).sum();
     let rows = legend_places(figure).1 * LEGEND;
-    rows + 8 + names.len() as i32 * (NAME + GAP) + bars as i32 * BAR + 44
+    rows + 8 + names.len() as i32 * (NAME + GAP) + bars as i32 * BAR + 50
 }
 
 /// Bars beside names, from top to bottom: each name has the width of the figure above its bars.
 fn bars(pen: &Pen<'_>, figure: &Figure, names: &[String], height: i32) {
     let top = legend(pen, figure, true) + 4;
-    let bottom = height - 40;
+    let bottom = height - 46;
     let scale = Axis::of(figure.values(), Zero::Always);
     let (left, right) = (8, WIDTH - VALUE);
     let x_of = |value: f64| left + (scale.place(value) * f64::from(right - left)).round() as i32;
