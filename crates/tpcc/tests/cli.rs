@@ -102,6 +102,7 @@ fn mistakes_name_the_flag_and_exit_2() {
         (&["compare", "a.json"], "compare: what with what?"),
         (&["compare", "--run", "--prefetch on"], "compare: what with what?"),
         (&["compare", "a.json", "b.json", "--rounds", "3"], "--rounds: means nothing with saved results"),
+        (&["compare", "a.json", "b.json", "c.json"], "c.json: a word too many"),
         (&["compare", "--run", "--x", "--run", "--y"], "--x: no such flag"),
         (&["compare", "--run", "--seed 1", "--run", "--seed 2", "--rounds", "1"], "--rounds 1: at least 2"),
         (&["compare", "--run", "--seed 1", "--run", "--json x"], "--json: means nothing with --run"),

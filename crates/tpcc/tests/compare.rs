@@ -111,7 +111,8 @@ fn runs_take_turns_and_grids_are_tables() {
 #[test]
 fn a_paced_run_is_ended_at_once_by_ctrl_c() {
     let own = Own::new("paced");
-    let (data, out) = (own.file("data"), own.file("out.json"));
+    // The result file lies beside the directory, also where its name ends with a slash.
+    let (data, out) = (own.file("data/"), own.file("out.json"));
     let mut child = Command::new(env!("CARGO_BIN_EXE_tpcc"))
         .args(["run", "--pacing", "spec", "--data", &data, "--buffer-pool", "300", "--duration", "7200"])
         .args(["--warmup", "5", "--json", &out])

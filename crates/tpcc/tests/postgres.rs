@@ -105,6 +105,8 @@ fn a_server_is_loaded_run_and_checked() {
     // There is no terminal on which to ask, so nothing goes.
     call(2, &["--replace: 127.0.0.1", "holds 1 warehouse", "MiB", "--yes"], &["load", "--replace"]);
     call(2, &["--warehouses 2: 127.0.0.1", "holds 1"], &["run", "--warehouses", "2"]);
+    let few = ["run", "--connections", "3", "--terminals", "2"];
+    call(2, &["--terminals 2: fewer than the 3 connections", "pass --connections 2, or --terminals 3"], &few);
 
     let args = ["run", "--connections", "2", "--transactions", "3000", "--durability", "async", "--json", "-"];
     let run = json(&call(0, &["fsync is off", "conditions hold"], &args));

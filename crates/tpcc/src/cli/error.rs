@@ -18,6 +18,8 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
     let flag = text(ContextKind::InvalidArg).map(|arg| arg.split([' ', '=']).next().unwrap_or_default().to_owned());
     let value = text(ContextKind::InvalidValue);
     let choices = text(ContextKind::ValidValue);
+    // `run` has the flags of all others but these.
+    let of = if matches!(command, "history" | "compare") { command } else { "run" };
     match (error.kind(), flag, value) {
         (ErrorKind::InvalidValue, Some(flag), Some(value)) if value.is_empty() => {
             Error::usage(format!("{flag}: needs a value")).help(one_of(choices, &flag))
@@ -31,15 +33,16 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
                 return Error::usage(format!("{flag} {value}: not a number in its range"))
                     .help("'tpcc run --help' gives the units");
             };
-            // `run` has the flags of all others but these.
-            let of = if matches!(command, "history" | "compare") { command } else { "run" };
             let help = refused.help.map_or_else(|| format!("'tpcc {of} --help' explains {flag}"), str::to_owned);
             Error::usage(format!("{flag}{}", refused.said)).help(help)
+        }
+        (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
+            Error::usage(format!("{word}: a word too many")).help(format!("'tpcc {command} -h' shows how to call it"))
         }
         (ErrorKind::UnknownArgument, Some(flag), _) => Error::usage(format!("{flag}: no such flag"))
             .help(match text(ContextKind::SuggestedArg) {
                 Some(other) => format!("did you mean {other}?"),
-                None => "'tpcc run -h' lists the flags".to_owned(),
+                None => format!("'tpcc {of} -h' lists the flags"),
             }),
         (ErrorKind::MissingRequiredArgument, ..) => {
             let flag = match error.get(ContextKind::InvalidArg) {

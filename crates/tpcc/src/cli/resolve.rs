@@ -156,7 +156,9 @@ fn delivery_results(flags: &RunFlags) -> Result<Option<PathBuf>, Error> {
         means_nothing(given, "--pacing spec", help)?;
     }
     Ok(Some(own.clone().unwrap_or_else(|| {
-        let mut beside = flags.directory.data.clone().unwrap_or_else(|| PathBuf::from(DATA)).into_os_string();
+        // Without a slash at its end, which would put the file inside.
+        let data = flags.directory.data.as_deref().unwrap_or(Path::new(DATA)).components().collect::<PathBuf>();
+        let mut beside = data.into_os_string();
         beside.push(".deliveries");
         beside.into()
     })))

@@ -114,8 +114,11 @@ fn write_run(to: &mut String, run: &model::Run, checked: Option<&Audit>) -> std:
 
 fn remote(to: &mut String, config: &model::Config, server: &str) -> std::fmt::Result {
     let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let durability = config.durability.as_ref().map_or(String::new(), |durability| format!("{durability}, "));
-    let lost = if config.durability.as_deref() == Some("async") { " (a crash may lose the last commits)" } else { "" };
+    let durability = match config.durability.as_deref() {
+        Some("async") => "async (a crash may lose the last commits), ".to_owned(),
+        Some(durability) => format!("{durability}, "),
+        None => String::new(),
+    };
     writeln!(
         to,
         "engine    {}, {server}, {}",
@@ -124,7 +127,7 @@ fn remote(to: &mut String, config: &model::Config, server: &str) -> std::fmt::Re
     )?;
     writeln!(
         to,
-        "          dialect {}, {durability}{}{lost}, order {}, admission {}",
+        "          dialect {}, {durability}{}, order {}, admission {}",
         or_dash(&config.sql_dialect),
         or_dash(&config.isolation),
         or_dash(&config.order),

@@ -382,8 +382,9 @@ impl RunConfig {
         let mut workers = self.store.workers;
         if (terminals as usize) < workers {
             if self.workers_asked {
-                return Err(Error::usage(format!("--terminals {terminals}: fewer than the {workers} workers"))
-                    .help(format!("pass --workers {terminals}, or at least {workers} terminals")));
+                let served_by = if self.engine == EngineKind::Postgres { "connections" } else { "workers" };
+                return Err(Error::usage(format!("--terminals {terminals}: fewer than the {workers} {served_by}"))
+                    .help(format!("pass --{served_by} {terminals}, or --terminals {workers}")));
             }
             workers = terminals as usize;
         }

@@ -12,10 +12,11 @@ use crate::cli::values::number;
 #[command(after_help = "\
 Two saved results:          tpcc compare base.json new.json
 Two sets of flags in turns: tpcc compare --run '--prefetch on' --run '--prefetch off' --rounds 7
-A grid over a base command: tpcc compare --run '--workers 1' --sweep team-size=1,4,16 --sweep scheduler=steps
+A grid over base flags:     tpcc compare --run '--scheduler steps' --sweep team-size=1,4,16
 
-Samples of a second of one run depend on each other: they are put into blocks, and the interval is wider where blocks still
-do. Runs that take turns are compared round by round. Seeds, paths and how long was measured are no settings.")]
+Samples of a second of one run depend on each other: they are put into blocks, and the interval is \
+wider where blocks still do. Runs that take turns are compared round by round. Seeds, paths and how \
+long was measured are no settings.")]
 pub(crate) struct CompareFlags {
     /// What 'tpcc run --json' wrote, to compare with
     #[arg(value_name = "BASE.json")]

@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use serde_json::Value;
+
 use super::ratio::RatioWithin;
 use super::saved::{Differences, SavedRun, differences};
 use super::{ComparedRuns, LatencyPair, PairOfRates, Side, latencies};
@@ -76,7 +78,7 @@ pub(super) fn take_turns(data: Option<&Path>, runs: &[RunOf], rounds: usize) -> 
                 args.extend(["--seed".to_owned(), first_seed.wrapping_add(round as u64).to_string()]);
             }
             match lab.tpcc(&args) {
-                Ok(value) if !interrupt::requested() => found.push((number, SavedRun::of(run.name.clone(), value)?)),
+                Ok(value) if !interrupt::requested() => found.push((number, measured(&run.name, value)?)),
                 Err(error) if !interrupt::requested() => return Err(error),
                 _ => {
                     done.interrupted = true;
@@ -92,6 +94,16 @@ pub(super) fn take_turns(data: Option<&Path>, runs: &[RunOf], rounds: usize) -> 
         }
     }
     Ok(done)
+}
+
+/// What a run wrote, which must have completed something: nothing is held against nothing.
+fn measured(name: &str, value: Value) -> Result<SavedRun, Error> {
+    let saved = SavedRun::of(name.to_owned(), value)?;
+    match saved.throughput() {
+        Some(_) => Ok(saved),
+        None => Err(Error::failed(format!("'tpcc run {name}': completed no transaction; nothing is compared"))
+            .help("let runs last longer")),
+    }
 }
 
 /// Compares two runs by taking turns.
@@ -160,6 +172,15 @@ pub(super) fn rounds_of(runs: &[(&str, &[f64])], interrupted: bool) -> Rounds {
 mod tests {
     use super::super::ratio::FasterOrNot;
     use super::*;
+
+    #[test]
+    fn a_run_that_completed_nothing_ends_the_comparison() {
+        let mut object = super::super::saved::tests::object(&[1.0]);
+        assert!(measured("--seed 1", object.clone()).is_ok());
+        object["throughput_per_s"] = serde_json::json!(0.0);
+        let error = measured("--seed 1", object).unwrap_err();
+        assert!(error.to_string().contains("'tpcc run --seed 1': completed no transaction"), "{error}");
+    }
 
     #[test]
     fn pairs_are_of_one_round_and_latencies_have_intervals() {
