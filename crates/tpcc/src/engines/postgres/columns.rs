@@ -108,7 +108,11 @@ impl ColumnKind {
             ColumnKind::I64 | ColumnKind::U64 => out.put_i64(long()),
             ColumnKind::When | ColumnKind::MaybeWhen => out.put_i64(long() - EPOCH),
             ColumnKind::Fixed(_) => out.put_slice(bytes),
-            ColumnKind::KeyName(n) => out.put_slice(&bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(n)]),
+            ColumnKind::KeyName(n) => {
+                // Names are ASCII. The byte behind all of them is no text to a server, so the last of ASCII stands for it.
+                let name = &bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(n)];
+                name.iter().for_each(|&byte| out.put_u8(if byte == 0xff { 0x7f } else { byte }));
+            }
             ColumnKind::Text(n) => out.put_slice(&bytes[1..][..usize::from(bytes[0]).min(n)]),
             ColumnKind::Long(n) => {
                 let len = usize::from(u16::from_le_bytes([bytes[0], bytes[1]]));
@@ -519,6 +523,9 @@ mod tests {
         let mut end = Vec::new();
         assert!(KeyU32.encode(&[0xff; 4], &mut end));
         assert_eq!(end, i32::MAX.to_be_bytes());
+        let mut end = Vec::new();
+        assert!(KeyName(4).encode(&[0xff; 4], &mut end));
+        assert_eq!(end, [0x7f; 4]);
         assert!(!I32.decode(None, &mut Vec::new()) && !Text(2).decode(Some(b"abc"), &mut Vec::new()));
     }
 }

@@ -128,9 +128,9 @@ fn output(command: &mut Command) -> Option<String> {
     }
 }
 
-/// Where initdb is.
+/// Where the programs of the server and its client are; a folder of links may have some of them alone.
 fn binaries() -> Option<PathBuf> {
-    let has = |dir: &Path| dir.join("initdb").is_file();
+    let has = |dir: &Path| ["initdb", "pg_ctl", "psql"].iter().all(|program| dir.join(program).is_file());
     let path = std::env::var_os("PATH").unwrap_or_default();
     let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut installed: Vec<PathBuf> = installed.map(|entry| entry.path().join("bin")).collect();
