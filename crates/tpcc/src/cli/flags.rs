@@ -87,8 +87,6 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) work: WorkFlags,
     #[command(flatten)]
-    pub(crate) pacing: pacing::PacingFlags,
-    #[command(flatten)]
     pub(crate) engine: EngineFlags,
     #[command(flatten)]
     pub(crate) remote: RemoteFlags,
@@ -131,6 +129,9 @@ pub(crate) struct RunFlags {
     /// last sequence in the database: 'tpcc verify --acks' compares. Warm-up included.
     #[arg(long, help_heading = "Output")]
     pub(crate) ack_stdout: bool,
+    // Last: headings stand in the order in which flags first have them, and one of these is of the output.
+    #[command(flatten)]
+    pub(crate) pacing: pacing::PacingFlags,
 }
 
 /// `tpcc load`.
