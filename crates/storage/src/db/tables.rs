@@ -73,7 +73,7 @@ impl Database {
         let info = table.info(self)?;
         let mut txn = self.core.begin(Isolation::Serializable, None)?;
         txn.lock_whole(info, TableMode::X)?;
-        self.core.locks.table_is_mostly_read(info.primary.lock_table);
+        self.core.locks.is_mostly_read(info.primary.lock_table);
         txn.commit()?;
         Ok(())
     }

@@ -13,7 +13,7 @@
 //!
 //! While `strong` is not 0 all requests and releases for the table go through its queue, in order of arrival.
 //!
-//! **Tables that are mostly read** turn this round ([`LockTable::table_is_mostly_read`]): there a reader locks the whole table in S,
+//! **Tables that are mostly read** turn this round ([`LockTable::is_mostly_read`]): there a reader locks the whole table in S,
 //! once, in place of its records, and S is what is granted by a byte; an owner that asks for IX, SIX or X goes through the queue.
 //! What matters to the handshake is only that the modes granted by a byte never exclude each other. Which of the two a
 //! table is, is a bit of `strong`: an owner that finds another bit after the handshake than before takes its byte back, too.
@@ -197,8 +197,8 @@ impl TableQueue {
 }
 
 impl LockTable {
-    /// From now on a transaction that reads in `table` locks all of it in S. The caller's owner holds it in X.
-    pub(crate) fn table_is_mostly_read(&self, table: u32) {
+    /// From now on whoever reads in `table` locks all of it in S. The caller's owner holds it in X.
+    pub(crate) fn is_mostly_read(&self, table: u32) {
         let _queue = self.tables.queues[table as usize].lock();
         self.tables.strong[table as usize].fetch_or(MOSTLY_READ, Ordering::AcqRel);
     }
@@ -220,19 +220,15 @@ impl LockOwner {
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
+    #[inline]
     pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         debug_assert!(matches!(mode, TableMode::IS | TableMode::IX));
         if self.mode(table).covers(mode) { Ok(()) } else { self.intent_first(table, mode, false) }
     }
 
-    /// Whether [`LockOwner::intent`] has nothing to do.
-    #[inline]
-    pub(crate) fn has_intent(&self, table: u32, mode: TableMode) -> bool {
-        self.mode(table).covers(mode)
-    }
-
     /// As [`LockOwner::intent`] with `IS`, for a transaction whose reads stay locked: where the table is mostly read, locks
     /// all of it.
+    #[inline]
     pub(crate) fn intent_to_read(&mut self, table: u32) -> Result<(), LockRefusal> {
         if self.mode(table).covers(TableMode::IS) { Ok(()) } else { self.intent_first(table, TableMode::IS, true) }
     }
@@ -374,7 +370,7 @@ impl LockOwner {
         }
         self.shared().handshake.fetch_add(1, Ordering::AcqRel);
         for &table in &self.touched {
-            if self.strong[table as usize].load(Ordering::Acquire) & !MOSTLY_READ != 0 {
+            if self.strong[table as usize].load(Ordering::Acquire) != 0 {
                 self.locks.leave(self.slot, table);
             }
         }

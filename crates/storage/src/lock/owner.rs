@@ -3,8 +3,8 @@
 use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
 use super::queue::{self, Ask};
+use super::range::Seated;
 use super::request::{Request, RequestArena};
-use super::seats::Seated;
 #[cfg(test)]
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
@@ -110,7 +110,7 @@ pub(crate) struct LockOwner {
     pub(super) pending: Option<Pending>,
     /// What the request had that was made stronger last.
     pub(super) converted: GapMode,
-    /// See [`super::seats::Ranges`].
+    /// See [`super::range::Ranges`].
     pub(super) seated: Arc<[Seated]>,
     /// The bit of the owner's seat, while it has ranges; else 0.
     pub(super) seat: u64,
@@ -190,10 +190,7 @@ impl LockOwner {
     }
 
     #[inline(never)]
-    pub(super) fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, Refused> {
-        if self.covers(table, claim.mode.key(), true) {
-            return Ok(Acquired::Covered);
-        }
+    fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, Refused> {
         match self.attempt(table, name, claim, IfBlocked::GiveUp) {
             Ok(Attempt::Done(acquired)) => Ok(acquired),
             Ok(Attempt::Blocked | Attempt::Queued) => Err(Refused::WouldBlock),
@@ -340,12 +337,6 @@ impl LockOwner {
         if !self.touched.is_empty() {
             self.release_tables();
         }
-    }
-
-    /// Record locks that it has.
-    #[cfg(test)]
-    pub(crate) fn records(&self) -> usize {
-        self.arena.iter().filter(|request| !request.is_free()).count()
     }
 
     /// What happened to this owner since it was attached.

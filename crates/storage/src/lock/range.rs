@@ -22,18 +22,264 @@
 //! locked its mutex: the later one sees the earlier one, and locks rows instead. So does one that finds a mutex locked:
 //! nothing here waits for a second mutex.
 
+use std::ops::Bound;
+
 use super::insert::InsertCheck;
 use super::mode::{GapMode, KeyMode, RecordMode};
 use super::name::{LockName, Prefix};
 use super::owner::{Acquired, LockOwner, Refused};
 use super::queue::{self, Ask};
-use super::request::{Request, WrittenLock};
-use super::seats::{KeyAt, LockedRange, MOST, RangeList, SEATS, Span, each};
-use super::sync::{AtomicU64, MutexGuard, Ordering, yield_now};
+use super::request::{Request, Written};
+use super::sync::{Arc, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 use super::wait::Wakes;
 use super::{LockRefusal, LockTable};
-use crate::base::ids::IndexId;
+use crate::base::ids::{IndexId, SlotId};
 use crate::base::mutant::{Mutant, is_mutant};
+
+/// Owners that may have ranges at a time: the bits of a word.
+const SEATS: usize = u64::BITS as usize;
+
+/// Ranges of one owner that are not adjacent. Other owners go through them one by one.
+pub(super) const MOST: usize = 64;
+
+/// A key of an index, and the name of its lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyAt<'k> {
+    /// The table's number.
+    pub(crate) table: u32,
+    pub(crate) index: IndexId,
+    pub(crate) key: &'k [u8],
+    pub(crate) name: LockName,
+}
+
+/// Keys from `low`, itself included, up to `high`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span<'k> {
+    pub(crate) low: &'k [u8],
+    pub(crate) high: Bound<&'k [u8]>,
+}
+
+impl Span<'_> {
+    fn is_empty(&self) -> bool {
+        match self.high {
+            Bound::Excluded(high) => high <= self.low,
+            Bound::Included(high) => high < self.low,
+            Bound::Unbounded => false,
+        }
+    }
+}
+
+/// The seats that have ranges in one table, a bit each.
+#[derive(Default)]
+pub(super) struct Seated {
+    shared: AtomicU64,
+    exclusive: AtomicU64,
+}
+
+impl Seated {
+    fn of(&self, mode: KeyMode) -> &AtomicU64 {
+        if mode == KeyMode::X { &self.exclusive } else { &self.shared }
+    }
+
+    /// The seats but `own` whose ranges may be in the way of a claim on a key, ordered after all that the caller has done.
+    #[inline]
+    fn in_the_way(&self, key: KeyMode, own: u64) -> u64 {
+        let seats = match key {
+            KeyMode::None => 0,
+            KeyMode::S | KeyMode::U => now(&self.exclusive),
+            KeyMode::X => now(&self.exclusive) | now(&self.shared),
+        };
+        seats & !own
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        now(&self.shared) | now(&self.exclusive) == 0
+    }
+}
+
+/// The word, ordered after everything this thread did before: see `Bucket::is_empty_now`.
+#[inline]
+fn now(word: &AtomicU64) -> u64 {
+    if cfg!(all(target_arch = "x86_64", not(miri))) {
+        word.load(Ordering::SeqCst)
+    } else {
+        word.fetch_or(0, Ordering::AcqRel)
+    }
+}
+
+/// The numbers of the seats in a word.
+fn each(seats: u64) -> impl Iterator<Item = usize> {
+    (0..SEATS).filter(move |at| seats >> at & 1 != 0)
+}
+
+/// What owners share about ranges.
+pub(super) struct Ranges {
+    /// By table number.
+    pub(super) tables: Arc<[Seated]>,
+    seats: Box<[Seat]>,
+}
+
+impl Ranges {
+    pub(super) fn new(tables: usize) -> Ranges {
+        Ranges {
+            tables: (0..tables).map(|_| Seated::default()).collect(),
+            seats: (0..SEATS).map(|_| Seat::default()).collect(),
+        }
+    }
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Seat {
+    /// The slot of the owner that has it, plus one, or 0.
+    taken: AtomicU32,
+    list: Mutex<RangeList>,
+}
+
+/// The ranges of one owner.
+#[derive(Default)]
+struct RangeList {
+    owner: SlotId,
+    /// The first `used` are ranges, the others keep their buffers.
+    ranges: Vec<KeyRange>,
+    used: usize,
+    /// The words in which the seat's bit is set.
+    words: Vec<(u32, KeyMode)>,
+    /// Locks that other owners have written down for this one.
+    written: Vec<Written>,
+}
+
+impl RangeList {
+    fn ranges(&self) -> impl Iterator<Item = &KeyRange> {
+        self.ranges[..self.used].iter()
+    }
+
+    /// The range that keeps others from a claim on this key.
+    fn met_by(&self, at: &KeyAt<'_>, key: KeyMode) -> Option<&KeyRange> {
+        self.ranges().find(|r| r.is_of(at.table, at.index) && r.excludes(key) && r.holds(at.key))
+    }
+
+    /// The range into which keys from `first` to `last` would come.
+    fn met_by_insert(&self, table: u32, index: IndexId, first: &[u8], last: &[u8]) -> Option<&KeyRange> {
+        self.ranges().find(|r| {
+            r.is_of(table, index) && (r.holds(first) || r.holds(last) || (first..=last).contains(&r.low.as_slice()))
+        })
+    }
+
+    /// Adds a range, to one that it touches if there is one.
+    fn add(&mut self, table: u32, index: IndexId, mode: KeyMode, span: Span<'_>) {
+        let used = self.used;
+        let mut same = self.ranges[..used].iter_mut().filter(|r| r.is_of(table, index) && r.mode == mode);
+        if let Some(range) = same.find(|r| r.touches(span)) {
+            range.grow(span);
+            return;
+        }
+        if used == self.ranges.len() {
+            self.ranges.push(KeyRange::default());
+        }
+        let range = &mut self.ranges[used];
+        (range.table, range.index, range.mode) = (table, index, mode);
+        range.unbounded = false;
+        set(&mut range.low, span.low);
+        range.set_end(span.high);
+        self.used += 1;
+    }
+}
+
+fn set(to: &mut Vec<u8>, key: &[u8]) {
+    to.clear();
+    to.extend_from_slice(key);
+}
+
+#[derive(Default)]
+struct KeyRange {
+    table: u32,
+    index: IndexId,
+    /// S or X.
+    mode: KeyMode,
+    /// The first key.
+    low: Vec<u8>,
+    /// The first key behind it, unless it is unbounded.
+    high: Vec<u8>,
+    unbounded: bool,
+}
+
+impl KeyRange {
+    #[inline]
+    fn is_of(&self, table: u32, index: IndexId) -> bool {
+        self.table == table && self.index == index
+    }
+
+    #[inline]
+    fn ends_behind(&self, key: &[u8]) -> bool {
+        self.unbounded || key < self.high.as_slice()
+    }
+
+    #[inline]
+    fn holds(&self, key: &[u8]) -> bool {
+        let begins =
+            if is_mutant(Mutant::RangeWithoutLow) { self.low.as_slice() < key } else { self.low.as_slice() <= key };
+        begins && self.ends_behind(key)
+    }
+
+    fn overlaps(&self, span: Span<'_>) -> bool {
+        let begins = match span.high {
+            Bound::Excluded(high) => self.low.as_slice() < high,
+            Bound::Included(high) => self.low.as_slice() <= high,
+            Bound::Unbounded => true,
+        };
+        begins && self.ends_behind(span.low)
+    }
+
+    /// Whether it has all keys up to this bound, from its first one on.
+    fn reaches(&self, high: Bound<&[u8]>) -> bool {
+        self.unbounded
+            || match high {
+                Bound::Excluded(high) => high <= self.high.as_slice(),
+                Bound::Included(high) => high < self.high.as_slice(),
+                Bound::Unbounded => false,
+            }
+    }
+
+    fn covers(&self, span: Span<'_>) -> bool {
+        self.low.as_slice() <= span.low && self.reaches(span.high)
+    }
+
+    /// Whether the two together have no key between them.
+    fn touches(&self, span: Span<'_>) -> bool {
+        let follows = !self.unbounded && self.high == span.low;
+        let precedes = span.high == Bound::Excluded(self.low.as_slice());
+        follows || precedes || self.overlaps(span)
+    }
+
+    /// Extends it over keys that it touches.
+    fn grow(&mut self, span: Span<'_>) {
+        if span.low < self.low.as_slice() {
+            set(&mut self.low, span.low);
+        }
+        if !self.reaches(span.high) {
+            self.set_end(span.high);
+        }
+    }
+
+    fn set_end(&mut self, end: Bound<&[u8]>) {
+        match end {
+            Bound::Excluded(high) => set(&mut self.high, high),
+            Bound::Included(high) => {
+                set(&mut self.high, high);
+                self.high.push(0);
+            }
+            Bound::Unbounded => self.unbounded = true,
+        }
+    }
+
+    /// Whether it keeps others from this claim on one of its keys.
+    fn excludes(&self, key: KeyMode) -> bool {
+        let claim = |mode| GapMode { mode: RecordMode::of_key(mode), low: Prefix::MIN };
+        claim(self.mode).excludes(claim(key))
+    }
+}
 
 /// How a scan locks what it reads in a leaf.
 pub(crate) enum Opened<'l> {
@@ -60,19 +306,12 @@ impl OpenRange<'_> {
     /// leaf unchanged since.
     pub(crate) fn keep(mut self, span: Span<'_>) {
         if is_mutant(Mutant::PublishRangeLate) {
-            yield_now();
             self.announce();
         }
         if !span.is_empty() {
             let (table, index, mode) = (self.table, self.index, self.mode);
             self.list.add(table, index, mode, span);
         }
-    }
-
-    /// Whether the owner could lock a key, a gap or both now, or has it by another range. Leaves nothing behind.
-    #[inline]
-    pub(crate) fn admits(&self, owner: &LockOwner, at: &KeyAt<'_>, mode: RecordMode, low: Prefix) -> bool {
-        owner.could_acquire(at.table, at.name, mode, low) || self.list.held_by_owner(at) >= mode.key().max(KeyMode::S)
     }
 
     fn announce(&mut self) {
@@ -109,7 +348,7 @@ impl LockTable {
         }
         let mut list = seat.list.lock();
         list.owner = owner.slot;
-        let held = |r: &LockedRange| r.is_of(table, index) && r.mode >= mode && r.covers(span);
+        let held = |r: &KeyRange| r.is_of(table, index) && r.mode >= mode && r.covers(span);
         if list.ranges().any(held) {
             return Opened::Held;
         }
@@ -121,7 +360,7 @@ impl LockTable {
         if !is_mutant(Mutant::PublishRangeLate) {
             range.announce();
         }
-        let excluded = |other: &LockedRange| other.is_of(table, index) && other.excludes(mode) && other.overlaps(span);
+        let excluded = |other: &KeyRange| other.is_of(table, index) && other.excludes(mode) && other.overlaps(span);
         for at in each(seated.in_the_way(mode, owner.seat)) {
             match self.ranges.seats[at].list.try_lock() {
                 Some(other) if !other.ranges().any(excluded) => {}
@@ -136,7 +375,7 @@ impl LockOwner {
     /// Whether [`LockOwner::try_acquire`] would lock `name`, by record locks alone. Leaves nothing behind; ordered after
     /// all that the caller has done, notably after it has begun a range.
     #[inline]
-    fn could_acquire(&self, table: u32, name: LockName, mode: RecordMode, low: Prefix) -> bool {
+    pub(crate) fn could_acquire(&self, table: u32, name: LockName, mode: RecordMode, low: Prefix) -> bool {
         self.locks.buckets.of(name).is_empty_now() || self.could_acquire_slow(table, name, GapMode { mode, low })
     }
 
@@ -154,23 +393,14 @@ impl LockOwner {
 
     /// As [`LockOwner::try_acquire`], where other owners may have locked the key by a range.
     #[inline]
-    pub(crate) fn try_acquire_at(&mut self, at: KeyAt<'_>, mode: RecordMode, low: Prefix) -> Result<Acquired, Refused> {
-        match self.try_acquire(at.table, at.name, mode, low) {
-            Ok(acquired) if self.meets_seats(at.table, mode.key()) == 0 => Ok(acquired),
-            Ok(acquired) => self.beside_ranges(at, mode, acquired),
-            Err(Refused::WouldBlock) if self.seat != 0 => self.try_acquire_in_own(at, mode, low),
-            Err(refused) => Err(refused),
-        }
-    }
-
-    /// Tries once more where the owner may have a range of its own.
-    #[cold]
-    fn try_acquire_in_own(&mut self, at: KeyAt<'_>, mode: RecordMode, low: Prefix) -> Result<Acquired, Refused> {
-        if !self.write_down_own(&at) {
-            return Err(Refused::WouldBlock);
-        }
-        let acquired = self.try_acquire_slow(at.table, at.name, GapMode { mode, low })?;
-        self.beside_ranges(at, mode, acquired)
+    pub(crate) fn try_acquire_at(
+        &mut self,
+        at: &KeyAt<'_>,
+        mode: RecordMode,
+        low: Prefix,
+    ) -> Result<Acquired, Refused> {
+        let acquired = self.try_acquire(at.table, at.name, mode, low)?;
+        if self.meets_seats(at.table, mode.key()) == 0 { Ok(acquired) } else { self.beside_ranges(at, mode, acquired) }
     }
 
     /// The seats of others whose ranges may be in the way of a claim on a key of `table`.
@@ -180,9 +410,9 @@ impl LockOwner {
     }
 
     #[cold]
-    fn beside_ranges(&mut self, at: KeyAt<'_>, mode: RecordMode, acquired: Acquired) -> Result<Acquired, Refused> {
-        if self.is_new_to(mode, acquired) && self.meets_range(&at, mode.key(), false) {
-            self.take_back(&at, acquired);
+    fn beside_ranges(&mut self, at: &KeyAt<'_>, mode: RecordMode, acquired: Acquired) -> Result<Acquired, Refused> {
+        if self.is_new_to(mode, acquired) && self.meets_range(at, mode.key(), false) {
+            self.take_back(at, acquired);
             return Err(Refused::WouldBlock);
         }
         Ok(acquired)
@@ -232,10 +462,11 @@ impl LockOwner {
         mode: RecordMode,
         low: Prefix,
     ) -> Result<Acquired, LockRefusal> {
-        self.write_down_own(at);
         loop {
             let key = mode.key();
-            self.write_down_key(at, key);
+            self.write_down(at.table, at.name, self.meets_seats(at.table, key), |list| {
+                list.met_by(at, key).map(|range| GapMode { mode: RecordMode::of_key(range.mode), low: Prefix::MIN })
+            });
             let acquired = self.acquire_wait(at.table, at.name, mode, low)?;
             // A range that has come meanwhile, without knowing of the request.
             if !self.is_new_to(mode, acquired) || !self.meets_range(at, key, true) {
@@ -245,42 +476,8 @@ impl LockOwner {
         }
     }
 
-    /// Writes down what the owner's own ranges say of a key, so that a stronger lock is a conversion, and a weaker one no
-    /// request at all; false if there is nothing to write down.
-    #[cold]
-    fn write_down_own(&self, at: &KeyAt<'_>) -> bool {
-        let own = |list: &RangeList| {
-            let mode = RecordMode::of_key(list.held_by_owner(at));
-            (!mode.is_none()).then_some(GapMode { mode, low: Prefix::MIN })
-        };
-        self.write_down(at.table, at.name, self.seat, own)
-    }
-
-    /// Writes down the locks of others on a key that are in the way of this claim.
-    pub(super) fn write_down_key(&self, at: &KeyAt<'_>, key: KeyMode) {
-        self.write_down(at.table, at.name, self.meets_seats(at.table, key), |list| {
-            list.met_by(at, key).map(|range| GapMode { mode: RecordMode::of_key(range.mode), low: Prefix::MIN })
-        });
-    }
-
-    /// Writes down the locks of others on the gap below `next` that are in the way of an insert of `at`.
-    pub(super) fn write_down_gap(&self, at: &KeyAt<'_>, next: LockName) {
-        self.write_down(at.table, next, self.meets_seats(at.table, KeyMode::X), |list| {
-            let range = list.met_by_insert(at.table, at.index, at.key, at.key)?;
-            Some(GapMode { mode: RecordMode::GAP, low: Prefix::of(&range.low) })
-        });
-    }
-
-    /// Writes down the locks on `name` that the ranges of other owners stand for, as far as they matter to `found`; says
-    /// whether there were any.
-    fn write_down(
-        &self,
-        table: u32,
-        name: LockName,
-        seats: u64,
-        found: impl Fn(&RangeList) -> Option<GapMode>,
-    ) -> bool {
-        let mut wrote = false;
+    /// Writes down the locks on `name` that the ranges of other owners stand for, as far as they matter to `found`.
+    fn write_down(&self, table: u32, name: LockName, seats: u64, found: impl Fn(&RangeList) -> Option<GapMode>) {
         for seat in each(seats) {
             // The range stays while its list is locked. A scan that is reading a leaf has it locked until it has its range.
             let mut list = self.locks.ranges.seats[seat].list.lock();
@@ -290,22 +487,20 @@ impl LockOwner {
             if requests.iter().any(|r| of_owner(r) && r.holds().covers(claim)) {
                 continue;
             }
-            let written = WrittenLock::new(list.owner, table, name, claim);
+            let written = Written::new(list.owner, table, name, claim);
             requests.push_held(&written);
             drop(requests);
             list.written.push(written);
-            wrote = true;
         }
-        wrote
     }
 
     /// As [`LockOwner::try_instant_s`], where other owners may have locked the key by a range.
     #[inline]
-    pub(crate) fn try_instant_s_at(&self, at: KeyAt<'_>) -> bool {
+    pub(crate) fn try_instant_s_at(&self, at: &KeyAt<'_>) -> bool {
         self.try_instant_s(at.table, at.name)
             && (self.meets_seats(at.table, KeyMode::S) == 0
                 || self.covers(at.table, KeyMode::S, false)
-                || !self.meets_range(&at, KeyMode::S, false))
+                || !self.meets_range(at, KeyMode::S, false))
     }
 
     /// As [`LockOwner::wait_instant_s`], where other owners may have locked the key by a range.
@@ -355,7 +550,10 @@ impl LockOwner {
     /// As [`LockOwner::wait_insert`], where other owners may have locked the place of `at` by a range; `next` is the name of
     /// the next larger key.
     pub(crate) fn wait_insert_at(&mut self, at: &KeyAt<'_>, next: LockName) -> Result<(), LockRefusal> {
-        self.write_down_gap(at, next);
+        self.write_down(at.table, next, self.meets_seats(at.table, KeyMode::X), |list| {
+            let range = list.met_by_insert(at.table, at.index, at.key, at.key)?;
+            Some(GapMode { mode: RecordMode::GAP, low: Prefix::of(&range.low) })
+        });
         self.wait_insert(at.table, next, Prefix::of(at.key))
     }
 

@@ -119,18 +119,18 @@ const WRITTEN: u32 = u32::MAX;
 
 /// A request that another owner has written down for an owner, and that is not in the owner's arena.
 ///
-/// It is unlinked before it is dropped.
-pub(super) struct WrittenLock(NonNull<Request>);
+/// Whoever drops it has unlinked it.
+pub(super) struct Written(NonNull<Request>);
 
 // SAFETY: it owns the request, as an arena does.
-unsafe impl Send for WrittenLock {}
+unsafe impl Send for Written {}
 
-impl WrittenLock {
+impl Written {
     /// A request of `owner` that is held and not linked.
-    pub(super) fn new(owner: SlotId, table: u32, name: LockName, held: GapMode) -> WrittenLock {
+    pub(super) fn new(owner: SlotId, table: u32, name: LockName, held: GapMode) -> Written {
         let request = NonNull::from(Box::leak(Box::new(Request::new(owner, WRITTEN))));
         assert!(request.addr().get() >> ADDRESS_BITS == 0, "{TOO_HIGH}");
-        let written = WrittenLock(request);
+        let written = Written(request);
         written.name.set(name);
         written.table.set(table);
         written.set_held(held);
@@ -138,7 +138,7 @@ impl WrittenLock {
     }
 }
 
-impl std::ops::Deref for WrittenLock {
+impl std::ops::Deref for Written {
     type Target = Request;
 
     fn deref(&self) -> &Request {
@@ -147,7 +147,7 @@ impl std::ops::Deref for WrittenLock {
     }
 }
 
-impl Drop for WrittenLock {
+impl Drop for Written {
     fn drop(&mut self) {
         // SAFETY: `new` leaked exactly this box, and nothing else frees it. No bucket list has the request any more, and other
         // threads follow pointers only under the latch of a bucket whose list has them.

@@ -74,16 +74,13 @@ impl Txn<'_> {
     /// Announces on the table what the statement will do with its rows.
     #[inline]
     pub(crate) fn intend(&mut self, index: &Index, want: Want) -> Result<(), TxnError> {
-        let mode = if want == Want::Read { TableMode::IS } else { TableMode::IX };
-        if self.claim.peek().owner.has_intent(index.lock_table, mode) { Ok(()) } else { self.intend_first(index, mode) }
-    }
-
-    #[inline(never)]
-    fn intend_first(&mut self, index: &Index, mode: TableMode) -> Result<(), TxnError> {
-        let reads_on = mode == TableMode::IS && !self.reads_instantly();
+        let reads_on = want == Want::Read && !self.reads_instantly();
         let owner = &mut self.claim.context().owner;
-        let result =
-            if reads_on { owner.intent_to_read(index.lock_table) } else { owner.intent(index.lock_table, mode) };
+        let result = match want {
+            Want::Read if reads_on => owner.intent_to_read(index.lock_table),
+            Want::Read => owner.intent(index.lock_table, TableMode::IS),
+            Want::Update | Want::Write => owner.intent(index.lock_table, TableMode::IX),
+        };
         result.map_err(|e| self.refused_table(e, index))
     }
 
@@ -151,13 +148,13 @@ impl Txn<'_> {
         let instant = mode == RecordMode::S && self.reads_instantly();
         let owner = &mut self.claim.context().owner;
         if instant {
-            return Ok(if owner.try_instant_s_at(index.at(name, key)) {
+            return Ok(if owner.try_instant_s_at(&index.at(name, key)) {
                 LockAttempt::Lock
             } else {
                 LockAttempt::MustWait
             });
         }
-        match owner.try_acquire_at(index.at(name, key), mode, low) {
+        match owner.try_acquire_at(&index.at(name, key), mode, low) {
             Ok(_) => Ok(LockAttempt::Lock),
             Err(Refused::WouldBlock) => Ok(LockAttempt::MustWait),
             Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) }),

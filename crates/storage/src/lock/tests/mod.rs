@@ -4,7 +4,6 @@ mod deadlocks;
 mod fibers;
 mod gaps;
 mod model;
-mod ranges;
 mod records;
 #[cfg(shuttle)]
 mod scheduled;

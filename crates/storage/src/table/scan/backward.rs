@@ -25,8 +25,6 @@ pub(crate) struct BackwardScan {
     likely: usize,
     /// The gap below `above` is locked. The lock on a key includes the gap below it.
     gap_locked: bool,
-    /// A range is locked as far as the scan has come: what follows extends it.
-    has_range: bool,
     /// How the last batch ended.
     stop: Option<Stop>,
 }
@@ -38,19 +36,18 @@ impl BackwardScan {
         if self.unbounded { Bound::Unbounded } else { Bound::Excluded(&self.above) }
     }
 
-    /// Keeps the range locked that the batch is from, if it has come anywhere: from where the scan stopped to where it was.
+    /// Keeps the range locked that the batch is from: from where the scan stopped to where it was.
     #[inline]
-    fn keep(&self, range: OpenRange<'_>, wanted: &ScanSpec<'_>, stop: Stop) -> bool {
+    fn keep(&self, range: OpenRange<'_>, wanted: &ScanSpec<'_>, stop: Stop) {
         let last = self.batch.len().checked_sub(1).map(|last| self.batch.key(last));
         let low = match (stop, last) {
             (Stop::End, _) => wanted.from,
             (Stop::Leaf(..), _) => self.next.as_slice(),
             (Stop::Full | Stop::Wait(..), Some(last)) => last,
             // The scan comes back here.
-            (Stop::Full | Stop::Wait(..), None) => return false,
+            (Stop::Full | Stop::Wait(..), None) => return,
         };
         range.keep(Span { low, high: self.end() });
-        true
     }
 
     /// Whether no further batch comes.
@@ -128,7 +125,6 @@ impl<'db> Txn<'db> {
             next,
             likely: wanted.likely.max(1),
             gap_locked: false,
-            has_range: false,
             stop: None,
         })
     }
@@ -177,7 +173,7 @@ impl<'db> Txn<'db> {
                 continue;
             }
             if let Locking::Range(range) = how {
-                scan.has_range = scan.keep(range, wanted, stop);
+                scan.keep(range, wanted, stop);
             }
             scan.stop = Some(stop);
             return Ok(());
@@ -193,14 +189,12 @@ impl<'db> Txn<'db> {
         wanted: &ScanSpec<'_>,
         page: PageRef<'_>,
     ) -> Locking<'db> {
-        if !scan.has_range {
-            if !self.scans_by_range(wanted, scan.likely) {
-                return Locking::Rows;
-            }
-            let position = if scan.unbounded { page.count() } else { page.lower_bound(&scan.above).0 };
-            if !is_worth(page, far_below(position), &mut scan.next, |key| key < wanted.from) {
-                return Locking::Rows;
-            }
+        if !self.scans_by_range(wanted, scan.likely) {
+            return Locking::Rows;
+        }
+        let position = if scan.unbounded { page.count() } else { page.lower_bound(&scan.above).0 };
+        if !is_worth(page, far_below(position), &mut scan.next, |key| key < wanted.from) {
+            return Locking::Rows;
         }
         self.open_range(index, wanted, Span { low: wanted.from, high: scan.end() })
     }

@@ -44,8 +44,6 @@ pub(crate) struct ForwardScan {
     /// It has begun behind ghosts that this transaction has passed before, and has locked.
     behind_run: bool,
     delivered: bool,
-    /// A range is locked as far as the scan has come: what follows extends it.
-    has_range: bool,
 }
 
 impl ForwardScan {
@@ -55,9 +53,9 @@ impl ForwardScan {
         if self.started { &self.cursor } else { wanted.from }
     }
 
-    /// Keeps the range locked that the batch is from, if it has come anywhere: from where the scan was to where it stopped.
+    /// Keeps the range locked that the batch is from: from where the scan was to where it stopped.
     #[inline]
-    fn keep(&self, range: OpenRange<'_>, wanted: &ScanSpec<'_>, stop: Stop) -> bool {
+    fn keep(&self, range: OpenRange<'_>, wanted: &ScanSpec<'_>, stop: Stop) {
         let last = self.batch.len().checked_sub(1).map(|last| self.batch.key(last));
         let high = match (stop, last) {
             (Stop::End | Stop::Leaf(..), Some(last)) if is_mutant(Mutant::RangeWithoutHigh) => Bound::Excluded(last),
@@ -65,10 +63,9 @@ impl ForwardScan {
             (Stop::Leaf(..), _) => Bound::Excluded(self.next.as_slice()),
             (Stop::Full | Stop::Wait(..), Some(last)) => Bound::Included(last),
             // The scan comes back here.
-            (Stop::Full | Stop::Wait(..), None) => return false,
+            (Stop::Full | Stop::Wait(..), None) => return,
         };
         range.keep(Span { low: self.at(wanted), high });
-        true
     }
 
     /// Whether no further batch comes.
@@ -181,7 +178,6 @@ impl<'db> Txn<'db> {
             started: false,
             behind_run: false,
             delivered: false,
-            has_range: false,
         };
         scan.batch.ghosts = 0;
         if !cx.ghosts.is_empty()
@@ -264,7 +260,7 @@ impl<'db> Txn<'db> {
                 continue;
             }
             if let Locking::Range(range) = how {
-                scan.has_range = scan.keep(range, wanted, stop);
+                scan.keep(range, wanted, stop);
             }
             scan.stop = Some(stop);
             return Ok((self.core.pool.index_of(leaf.read.frame()), leaf.read.version()));
@@ -282,11 +278,8 @@ impl<'db> Txn<'db> {
         position: usize,
     ) -> Locking<'db> {
         let ends = |key: &[u8]| wanted.to.stops_before(key);
-        if !scan.has_range {
-            let may = self.scans_by_range(wanted, scan.likely);
-            if !may || !is_worth(page, far_above(position), &mut scan.next, ends) {
-                return Locking::Rows;
-            }
+        if !self.scans_by_range(wanted, scan.likely) || !is_worth(page, far_above(position), &mut scan.next, ends) {
+            return Locking::Rows;
         }
         self.open_range(index, wanted, Span { low: scan.at(wanted), high: wanted.to.bound() })
     }

