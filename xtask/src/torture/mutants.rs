@@ -178,10 +178,6 @@ mod breeding {
         match mutant {
             Mutant::SkipNextKeyLock
             | Mutant::SkipGapCheck
-            | Mutant::RangeWithoutLow
-            | Mutant::RangeWithoutHigh
-            | Mutant::PublishRangeLate
-            | Mutant::CheckRangeUnlatched
             | Mutant::ReleaseReadLocksEarly
             | Mutant::SkipWriteLock
             | Mutant::ReleaseBeforeUndo => &[Isolation, Oracle, Crash],

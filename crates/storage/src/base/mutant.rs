@@ -48,14 +48,6 @@ mutants! {
     SkipNextKeyLock = "skip-next-key-lock",
     /// Inserts do not ask whether another transaction has read the gap.
     SkipGapCheck = "skip-gap-check",
-    /// A range lock does not hold its first key.
-    RangeWithoutLow = "range-without-low",
-    /// A range lock ends before the last row that the scan has read.
-    RangeWithoutHigh = "range-without-high",
-    /// A scan lets others know of its range lock after it has read and validated the leaf.
-    PublishRangeLate = "publish-range-late",
-    /// An insert looks for range locks before it has latched its leaf.
-    CheckRangeUnlatched = "check-range-unlatched",
     /// Read locks are released as soon as the row was read.
     ReleaseReadLocksEarly = "release-read-locks-early",
     /// A tree loaded in bulk appears while other transactions use its table.

@@ -2,11 +2,9 @@
 
 use super::database::Database;
 use super::table::{OpenTable, Raw, Table};
-use crate::base::config::Isolation;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::{PAGE_SIZE, PageId};
 use crate::btree::Tree;
-use crate::lock::TableMode;
 use crate::page::header::Kind;
 use crate::table::codec::{Key, Row};
 use crate::table::declared::Declared;
@@ -56,26 +54,6 @@ impl Database {
     pub fn raw_table<K, V>(&self, table: &Table<K, V>) -> Result<OpenTable<Raw, Raw>, TxnError> {
         let number = self.open_or_create(&table.raw())?;
         Ok(OpenTable::new(self.core.instance, number))
-    }
-
-    /// Says that a table is hardly ever written: a transaction that reads in it (but one at read committed) locks all of it at
-    /// once, as by [`TableLock::Shared`](crate::TableLock::Shared), in place of each row. Until the database is closed.
-    ///
-    /// Reads there become cheaper; a writer waits until every transaction that has read in the table has ended, and keeps new
-    /// readers waiting until it has ended itself, whatever rows they want. A thread that writes there while another
-    /// transaction of its own has read there gets [`TxnError::OwnTask`].
-    ///
-    /// A transaction of its own: it waits for every transaction that has used the table and has not ended.
-    ///
-    /// # Errors
-    /// Those of locking the table.
-    pub fn read_mostly<K, V>(&self, table: &OpenTable<K, V>) -> Result<(), TxnError> {
-        let info = table.info(self)?;
-        let mut txn = self.core.begin(Isolation::Serializable, None)?;
-        txn.lock_whole(info, TableMode::X)?;
-        self.core.locks.table_is_mostly_read(info.primary.lock_table);
-        txn.commit()?;
-        Ok(())
     }
 
     /// Drops a table with its indexes; false if there is none of this name.

@@ -12,11 +12,6 @@
 //! from the queue.
 //!
 //! While `strong` is not 0 all requests and releases for the table go through its queue, in order of arrival.
-//!
-//! **Tables that are mostly read** turn this round ([`LockTable::table_is_mostly_read`]): there a reader locks the whole table in S,
-//! once, in place of its records, and S is what is granted by a byte; an owner that asks for IX, SIX or X goes through the queue.
-//! What matters to the handshake is only that the modes granted by a byte never exclude each other. Which of the two a
-//! table is, is a bit of `strong`: an owner that finds another bit after the handshake than before takes its byte back, too.
 
 use std::ops::ControlFlow;
 
@@ -28,12 +23,9 @@ use super::wait::{Outcome, OwnerSlot, WaitsFor, Wakes};
 use super::{LockRefusal, LockTable};
 use crate::base::ids::SlotId;
 
-/// The bit of a table's `strong` word that says that the table is mostly read.
-pub(super) const MOSTLY_READ: u32 = 1 << 31;
-
 /// What all owners share about tables.
 pub(super) struct Tables {
-    /// By table number; but for [`MOSTLY_READ`] not 0 while S, SIX or X is held or a request waits. One array, because a transaction reads one
+    /// By table number; not 0 while S, SIX or X is held or a request waits. One array, because a transaction reads one
     /// word for each table it touches, and these then lie in a cache line or two.
     pub(super) strong: Arc<[AtomicU32]>,
     pub(super) queues: Box<[Mutex<TableQueue>]>,
@@ -51,10 +43,6 @@ impl Tables {
 }
 
 impl Tables {
-    fn is_mostly_read(&self, table: u32) -> bool {
-        self.strong[table as usize].load(Ordering::Relaxed) & MOSTLY_READ != 0
-    }
-
     /// Marks a table as dropped; the caller's owner holds it in X.
     pub(super) fn gone(&self, table: u32) {
         self.queues[table as usize].lock().gone = true;
@@ -95,7 +83,7 @@ impl TableQueue {
         ahead: usize,
         mut found: impl FnMut(SlotId) -> ControlFlow<()>,
     ) {
-        if ask.want.is_strong(locks.tables.is_mostly_read(table)) {
+        if ask.want.is_strong() {
             for (owner, slot) in locks.swept_slots() {
                 if owner != ask.owner && !slot.mode(table).compatible(ask.want) && found(owner).is_break() {
                     return;
@@ -127,9 +115,9 @@ impl TableQueue {
         blocked
     }
 
-    fn give(&mut self, locks: &LockTable, table: u32, ask: TableWaiter) {
-        locks.slot(ask.owner).set_mode(table, ask.want);
-        if ask.want.is_strong(locks.tables.is_mostly_read(table)) {
+    fn give(&mut self, slot: &OwnerSlot, table: u32, ask: TableWaiter) {
+        slot.set_mode(table, ask.want);
+        if ask.want.is_strong() {
             self.granted.retain(|&(owner, _)| owner != ask.owner);
             self.granted.push((ask.owner, ask.want));
         }
@@ -142,7 +130,7 @@ impl TableQueue {
                 at += 1;
             } else {
                 self.waiters.remove(at);
-                self.give(locks, table, ask);
+                self.give(locks.slot(ask.owner), table, ask);
                 wakes.push(ask.owner, Outcome::Granted);
             }
         }
@@ -191,18 +179,11 @@ impl TableQueue {
     fn look_after(&mut self, locks: &LockTable, table: u32, wakes: &mut Wakes) {
         self.grant(locks, table, wakes);
         let strong = self.granted.len() + self.waiters.len() + usize::from(self.gone);
-        let word = &locks.tables.strong[table as usize];
-        word.store(strong as u32 | word.load(Ordering::Relaxed) & MOSTLY_READ, Ordering::Release);
+        locks.tables.strong[table as usize].store(strong as u32, Ordering::Release);
     }
 }
 
 impl LockTable {
-    /// From now on a transaction that reads in `table` locks all of it in S. The caller's owner holds it in X.
-    pub(crate) fn table_is_mostly_read(&self, table: u32) {
-        let _queue = self.tables.queues[table as usize].lock();
-        self.tables.strong[table as usize].fetch_or(MOSTLY_READ, Ordering::AcqRel);
-    }
-
     /// The slots that may have a mode in some table, each after the sweep's half of the handshake.
     fn swept_slots(&self) -> impl Iterator<Item = (SlotId, &OwnerSlot)> {
         // The read-modify-write also orders an owner being attached: it sees `strong`, or the sweep sees it.
@@ -220,41 +201,25 @@ impl LockOwner {
     ///
     /// # Panics
     /// If `table` is not below [`super::LockOptions::tables`].
-    pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
-        debug_assert!(matches!(mode, TableMode::IS | TableMode::IX));
-        if self.mode(table).covers(mode) { Ok(()) } else { self.intent_first(table, mode, false) }
-    }
-
-    /// Whether [`LockOwner::intent`] has nothing to do.
     #[inline]
-    pub(crate) fn has_intent(&self, table: u32, mode: TableMode) -> bool {
-        self.mode(table).covers(mode)
-    }
-
-    /// As [`LockOwner::intent`] with `IS`, for a transaction whose reads stay locked: where the table is mostly read, locks
-    /// all of it.
-    pub(crate) fn intent_to_read(&mut self, table: u32) -> Result<(), LockRefusal> {
-        if self.mode(table).covers(TableMode::IS) { Ok(()) } else { self.intent_first(table, TableMode::IS, true) }
+    pub(crate) fn intent(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
+        debug_assert!(!mode.is_strong());
+        if self.mode(table).covers(mode) { Ok(()) } else { self.intent_first(table, mode) }
     }
 
     #[inline(never)]
-    fn intent_first(&mut self, table: u32, mode: TableMode, may_widen: bool) -> Result<(), LockRefusal> {
+    fn intent_first(&mut self, table: u32, mode: TableMode) -> Result<(), LockRefusal> {
         let held = self.mode(table);
-        let mostly_read = self.strong[table as usize].load(Ordering::Relaxed) & MOSTLY_READ;
-        let mode = if may_widen && mostly_read != 0 { TableMode::S } else { mode };
         let want = held.union(mode);
-        if want.is_strong(mostly_read != 0) {
+        if want.is_strong() {
             return self.lock_slowly(table, mode);
         }
         self.set_mode(table, want);
         self.shared().handshake.fetch_add(1, Ordering::AcqRel);
-        if self.strong[table as usize].load(Ordering::Acquire) == mostly_read {
+        if self.strong[table as usize].load(Ordering::Acquire) == 0 {
             if held == TableMode::None {
                 self.touched.push(table);
                 self.usage(table);
-            }
-            if want == TableMode::S {
-                self.refresh_limit(table);
             }
             return Ok(());
         }
@@ -297,17 +262,15 @@ impl LockOwner {
         let mut wakes = Wakes::default();
         let attempt = {
             let mut queue = locks.tables.queues[table as usize].lock();
-            let mostly_read = locks.tables.is_mostly_read(table);
-            if ask.want.is_strong(mostly_read) {
-                let kept = if mostly_read { MOSTLY_READ } else { 0 };
-                locks.tables.strong[table as usize].store(1 | kept, Ordering::Relaxed);
+            if ask.want.is_strong() {
+                locks.tables.strong[table as usize].store(1, Ordering::Relaxed);
             }
             let ahead =
                 if ask.converts() { queue.waiters.partition_point(TableWaiter::converts) } else { queue.waiters.len() };
             let attempt = if ask.want == held {
                 Attempt::Done(Acquired::Already)
             } else if !queue.is_blocked(&locks, table, ask, ahead) {
-                queue.give(&locks, table, ask);
+                queue.give(self.shared(), table, ask);
                 Attempt::Done(Acquired::Converted)
             } else if blocked == IfBlocked::Queue {
                 queue.enqueue(ask);
@@ -374,7 +337,7 @@ impl LockOwner {
         }
         self.shared().handshake.fetch_add(1, Ordering::AcqRel);
         for &table in &self.touched {
-            if self.strong[table as usize].load(Ordering::Acquire) & !MOSTLY_READ != 0 {
+            if self.strong[table as usize].load(Ordering::Acquire) != 0 {
                 self.locks.leave(self.slot, table);
             }
         }

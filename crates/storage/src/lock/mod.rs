@@ -8,9 +8,7 @@ mod mode;
 mod name;
 mod owner;
 mod queue;
-mod range;
 mod request;
-mod seats;
 mod stats;
 mod sync;
 mod table;
@@ -29,16 +27,15 @@ use crate::base::hook::Hook;
 use crate::base::ids::SlotId;
 
 pub(crate) use insert::InsertCheck;
-pub(crate) use mode::{KeyMode, RecordMode, TableMode};
+#[cfg(test)]
+pub(crate) use mode::KeyMode;
+pub(crate) use mode::{RecordMode, TableMode};
 pub(crate) use name::{LockName, NAME_BITS, Names, Prefix};
 pub(crate) use owner::{Acquired, LockOwner, Refused};
-pub(crate) use range::{OpenRange, Opened};
-pub(crate) use seats::{KeyAt, Span};
 pub(crate) use stats::LockStats;
 
 use deadlock::Detector;
 use intent::Tables;
-use seats::Ranges;
 use sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering};
 use table::Buckets;
 use wait::OwnerSlot;
@@ -124,7 +121,6 @@ pub(crate) struct LockTable {
     /// Slots below this have been attached at some time.
     used: AtomicUsize,
     tables: Tables,
-    ranges: Ranges,
     detector: Mutex<Detector>,
     closed: AtomicBool,
     hook: Arc<dyn Hook>,
@@ -147,7 +143,6 @@ impl LockTable {
             slots: (0..options.slots).map(|_| OwnerSlot::new()).collect(),
             used: AtomicUsize::new(0),
             tables: Tables::new(options.tables),
-            ranges: Ranges::new(options.tables),
             detector: Mutex::new(Detector::default()),
             closed: AtomicBool::new(false),
             hook,

@@ -62,12 +62,6 @@ impl RecordMode {
         RecordMode(key as u8 | if gap { GAP } else { 0 })
     }
 
-    /// The record alone.
-    #[inline]
-    pub(super) const fn of_key(key: KeyMode) -> RecordMode {
-        RecordMode(key as u8)
-    }
-
     /// The key part.
     #[inline]
     pub(crate) const fn key(self) -> KeyMode {
@@ -228,11 +222,10 @@ impl TableMode {
         }
     }
 
-    /// Whether it needs the table's queue even when no other owner uses the table. Where a table is mostly read these are
-    /// the modes of writers; else they are those of owners that want the whole table.
+    /// Whether it needs the table's queue even when no other owner uses the table.
     #[inline]
-    pub(super) fn is_strong(self, mostly_read: bool) -> bool {
-        if mostly_read { matches!(self, IX | SIX | X) } else { self as u8 >= S as u8 }
+    pub(super) fn is_strong(self) -> bool {
+        self as u8 >= S as u8
     }
 }
 
@@ -318,15 +311,6 @@ mod tests {
                 assert_eq!(a.compatible(b), expected, "{a:?} {b:?}");
             }
             assert_eq!(TableMode::from_byte(a as u8), a);
-        }
-    }
-
-    #[test]
-    fn weak_modes_never_exclude_each_other() {
-        for mostly_read in [false, true] {
-            let weak = || TABLE_MODES.into_iter().filter(|mode| !mode.is_strong(mostly_read));
-            assert_eq!(weak().count(), 3);
-            assert!(weak().all(|a| weak().all(|b| a.compatible(b))));
         }
     }
 

@@ -4,7 +4,6 @@ use super::mode::{GapMode, KeyMode, RecordMode, TableMode};
 use super::name::{LockName, Prefix};
 use super::queue::{self, Ask};
 use super::request::{Request, RequestArena};
-use super::seats::Seated;
 #[cfg(test)]
 use super::stats::LockStats;
 use super::sync::{Arc, AtomicU8, AtomicU32, Ordering};
@@ -61,8 +60,6 @@ pub(super) enum Pending {
     New(u32),
     /// For the request at this position of the arena to become stronger.
     Conversion(u32),
-    /// For a request in this table that was written down for the owner to become stronger.
-    Written(u32),
     /// For this table.
     Table(u32),
 }
@@ -108,12 +105,6 @@ pub(crate) struct LockOwner {
     /// Tables with a mode.
     pub(super) touched: Vec<u32>,
     pub(super) pending: Option<Pending>,
-    /// What the request had that was made stronger last.
-    pub(super) converted: GapMode,
-    /// See [`super::seats::Ranges`].
-    pub(super) seated: Arc<[Seated]>,
-    /// The bit of the owner's seat, while it has ranges; else 0.
-    pub(super) seat: u64,
 }
 
 impl LockOwner {
@@ -125,9 +116,6 @@ impl LockOwner {
             tables: Vec::new(),
             touched: Vec::new(),
             pending: None,
-            converted: GapMode { mode: RecordMode::NONE, low: Prefix::MIN },
-            seated: locks.ranges.tables.clone(),
-            seat: 0,
             slot,
             locks,
         }
@@ -190,10 +178,7 @@ impl LockOwner {
     }
 
     #[inline(never)]
-    pub(super) fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, Refused> {
-        if self.covers(table, claim.mode.key(), true) {
-            return Ok(Acquired::Covered);
-        }
+    fn try_acquire_slow(&mut self, table: u32, name: LockName, claim: GapMode) -> Result<Acquired, Refused> {
         match self.attempt(table, name, claim, IfBlocked::GiveUp) {
             Ok(Attempt::Done(acquired)) => Ok(acquired),
             Ok(Attempt::Blocked | Attempt::Queued) => Err(Refused::WouldBlock),
@@ -241,7 +226,6 @@ impl LockOwner {
     /// Waits, in the order of arrival, until [`LockOwner::try_instant_s`] holds; leaves nothing behind. Afterwards
     /// another owner may take the record first again: a reader that must not starve takes S with
     /// [`LockOwner::acquire_wait`], reads, and releases it with [`LockOwner::release_one`] if it was [`Acquired::New`].
-    #[cfg(test)]
     pub(crate) fn wait_instant_s(&mut self, table: u32, name: LockName) -> Result<(), LockRefusal> {
         if self.acquire_wait(table, name, RecordMode::S, Prefix::MIN)? == Acquired::New {
             self.release_one(table, name);
@@ -275,7 +259,6 @@ impl LockOwner {
         if let Some(request) = bucket.own_head(&self.arena)
             && request.is_for(table, name)
             && !request.held.get().is_insert()
-            && !request.is_written_down()
             && bucket.remove_only(request)
         {
             let position = request.position;
@@ -287,12 +270,7 @@ impl LockOwner {
 
     #[inline(never)]
     fn release_one_slow(&mut self, table: u32, name: LockName) -> bool {
-        let of_arena = |r: &&Request| r.owner == self.slot && r.is_for(table, name) && !r.is_written_down();
-        let is_lock = |r: &&Request| !r.held.get().is_none() && !r.held.get().is_insert();
-        let held = {
-            let list = self.locks.buckets.of(name).latch();
-            list.iter().filter(of_arena).find(is_lock).map(|r| r.position)
-        };
+        let held = queue::find_held(&self.locks.buckets.of(name).latch(), self.slot, table, name).map(|r| r.position);
         if let Some(position) = held {
             self.release_at(position);
         }
@@ -321,9 +299,6 @@ impl LockOwner {
         if self.pending.is_some() {
             self.abandon_wait();
         }
-        if self.seat != 0 {
-            self.release_ranges();
-        }
         for requests in self.arena.chunks() {
             for (i, request) in requests.iter().enumerate() {
                 // The locks are spread over the table, and by now other data has displaced their buckets from the L1
@@ -340,12 +315,6 @@ impl LockOwner {
         if !self.touched.is_empty() {
             self.release_tables();
         }
-    }
-
-    /// Record locks that it has.
-    #[cfg(test)]
-    pub(crate) fn records(&self) -> usize {
-        self.arena.iter().filter(|request| !request.is_free()).count()
     }
 
     /// What happened to this owner since it was attached.
@@ -393,10 +362,7 @@ impl LockOwner {
         let held = queue::find_held(&list, self.slot, table, name);
         let (target, beyond) = match held.map(Request::holds) {
             Some(holds) if holds.covers(claim) => return Ok(Attempt::Done(Acquired::Already)),
-            Some(holds) => {
-                self.converted = holds;
-                (holds.union(claim), claim.beyond(holds))
-            }
+            Some(holds) => (holds.union(claim), claim.beyond(holds)),
             None => (claim, claim),
         };
         let ask = Ask { owner: self.slot, table, name, claim: beyond, converting: held.is_some(), queued: None };
@@ -425,11 +391,7 @@ impl LockOwner {
                 list.move_converting(request);
             }
             let position = request.position;
-            self.pending = Some(match held {
-                None => Pending::New(position),
-                Some(held) if held.is_written_down() => Pending::Written(table),
-                Some(_) => Pending::Conversion(position),
-            });
+            self.pending = Some(if held.is_some() { Pending::Conversion(position) } else { Pending::New(position) });
             self.locks.slot(self.slot).start_wait(WaitsFor::Record(name));
             return Ok(Attempt::Queued);
         }
@@ -476,7 +438,7 @@ impl LockOwner {
                 Acquired::New
             }
             // If it failed, what was held before still is.
-            Some(Pending::Conversion(_) | Pending::Written(_)) => Acquired::Converted,
+            Some(Pending::Conversion(_)) => Acquired::Converted,
             Some(Pending::Table(table)) => {
                 self.settle_table(table);
                 Acquired::Converted
@@ -508,7 +470,7 @@ impl LockOwner {
     fn pending_table(&self) -> u32 {
         match self.pending {
             Some(Pending::New(position) | Pending::Conversion(position)) => self.arena.at(position).table.get(),
-            Some(Pending::Written(table) | Pending::Table(table)) => table,
+            Some(Pending::Table(table)) => table,
             None => 0,
         }
     }
@@ -537,7 +499,7 @@ fn fill(request: &Request, table: u32, name: LockName, claim: GapMode) {
 impl LockTable {
     /// Releases a request that is not alone in its bucket.
     #[cold]
-    pub(super) fn release_shared(&self, request: &Request, release: impl FnOnce(&Latched<'_>, &mut Wakes)) {
+    fn release_shared(&self, request: &Request, release: impl FnOnce(&Latched<'_>, &mut Wakes)) {
         let mut wakes = Wakes::default();
         release(&self.buckets.of(request.name.get()).latch(), &mut wakes);
         self.deliver(wakes);

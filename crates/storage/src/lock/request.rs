@@ -44,21 +44,6 @@ pub(super) struct Request {
 const _: () = assert!(size_of::<Request>() == 64);
 
 impl Request {
-    fn new(owner: SlotId, position: u32) -> Request {
-        Request {
-            next: Cell::new(ptr::null()),
-            name: Cell::default(),
-            low: Cell::default(),
-            want_low: Cell::default(),
-            table: Cell::new(0),
-            position,
-            owner,
-            held: Cell::default(),
-            want: Cell::default(),
-            waiting: Cell::new(false),
-        }
-    }
-
     /// Whether it is about this name in this table. Keys of two tables may have one name by chance; their locks are
     /// independent, because a lock on one table covers no record of the other.
     #[inline]
@@ -101,61 +86,12 @@ impl Request {
         self.waiting.get() && self.held.get().is_none()
     }
 
-    /// Whether another owner has written it down for its owner, whose arena does not have it.
-    #[inline]
-    pub(super) fn is_written_down(&self) -> bool {
-        self.position == WRITTEN
-    }
-
     /// Whether it is neither held nor waited for.
     #[inline]
     pub(super) fn is_free(&self) -> bool {
         self.held.get().is_none() && !self.waiting.get()
     }
 }
-
-/// The position of a request that is in no arena.
-const WRITTEN: u32 = u32::MAX;
-
-/// A request that another owner has written down for an owner, and that is not in the owner's arena.
-///
-/// It is unlinked before it is dropped.
-pub(super) struct WrittenLock(NonNull<Request>);
-
-// SAFETY: it owns the request, as an arena does.
-unsafe impl Send for WrittenLock {}
-
-impl WrittenLock {
-    /// A request of `owner` that is held and not linked.
-    pub(super) fn new(owner: SlotId, table: u32, name: LockName, held: GapMode) -> WrittenLock {
-        let request = NonNull::from(Box::leak(Box::new(Request::new(owner, WRITTEN))));
-        assert!(request.addr().get() >> ADDRESS_BITS == 0, "{TOO_HIGH}");
-        let written = WrittenLock(request);
-        written.name.set(name);
-        written.table.set(table);
-        written.set_held(held);
-        written
-    }
-}
-
-impl std::ops::Deref for WrittenLock {
-    type Target = Request;
-
-    fn deref(&self) -> &Request {
-        // SAFETY: `new` leaked the request, which `self` alone frees.
-        unsafe { self.0.as_ref() }
-    }
-}
-
-impl Drop for WrittenLock {
-    fn drop(&mut self) {
-        // SAFETY: `new` leaked exactly this box, and nothing else frees it. No bucket list has the request any more, and other
-        // threads follow pointers only under the latch of a bucket whose list has them.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-const TOO_HIGH: &str = "memory above the 48 bits that a bucket word has room for";
 
 /// Requests of a chunk (4 KiB). Few under Miri, so that chunk ends are met.
 const CHUNK: usize = if cfg!(miri) { 4 } else { 64 };
@@ -168,10 +104,21 @@ struct Chunk(NonNull<[Request; CHUNK]>);
 
 impl Chunk {
     fn new(owner: SlotId, first: u32) -> Chunk {
-        let requests: Box<[Request; CHUNK]> = Box::new(std::array::from_fn(|i| Request::new(owner, first + i as u32)));
+        let requests: Box<[Request; CHUNK]> = Box::new(std::array::from_fn(|i| Request {
+            next: Cell::new(ptr::null()),
+            name: Cell::default(),
+            low: Cell::default(),
+            want_low: Cell::default(),
+            table: Cell::new(0),
+            position: first + i as u32,
+            owner,
+            held: Cell::default(),
+            want: Cell::default(),
+            waiting: Cell::new(false),
+        }));
         let chunk = NonNull::from(Box::leak(requests));
         // Bucket words keep the owner's slot in the bits above.
-        assert!(chunk.addr().get() >> ADDRESS_BITS == 0, "{TOO_HIGH}");
+        assert!(chunk.addr().get() >> ADDRESS_BITS == 0, "memory above the 48 bits that a bucket word has room for");
         Chunk(chunk)
     }
 

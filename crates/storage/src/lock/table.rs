@@ -177,16 +177,14 @@ impl Bucket {
     /// its owner, which is calling, does not. Sees at least the owner's own last change.
     #[inline]
     pub(super) fn own_head<'a>(&self, arena: &'a RequestArena) -> Option<&'a Request> {
-        // Acquire: another owner may have written the request down.
-        let word = self.word.load(Ordering::Acquire);
+        let word = self.word.load(Ordering::Relaxed);
         if word.addr() & !(ADDRESS | FLAGS) != tag(arena.owner()) {
             return None;
         }
         // SAFETY: the tag says that the head is a request of `arena`'s owner, which has one arena (see
         // `LockTable::attach`), and the caller, which borrows that arena, is this owner. The word may be old, but not
         // older than the owner's last change of this bucket, nor than a change by others that the owner has learnt
-        // of; requests of its own, also those that others have written down for it, are unlinked by no other thread. So
-        // this one is still linked, and its memory kept.
+        // of; requests of its own are unlinked by no other thread. So this one is still linked, and its memory kept.
         // The caller reads only what just the owner writes while it does not wait (see `request`).
         Some(unsafe { &*head_of(word) })
     }

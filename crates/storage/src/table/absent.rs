@@ -57,8 +57,7 @@ impl Txn<'_> {
         let index = index(table);
         self.intend(&index, Want::Write)?;
         self.claim.context().owner.escalate_if_due(index.lock_table);
-        let name = self.absence_name(table);
-        let got = self.try_lock(&index, (name, table.as_bytes()), self.key_mode(Want::Write), Prefix::MIN)?;
+        let got = self.try_lock(&index, self.absence_name(table), self.key_mode(Want::Write), Prefix::MIN)?;
         Ok(got == LockAttempt::Lock)
     }
 

@@ -7,7 +7,7 @@ use crate::base::error::{StorageError, TxnError};
 use crate::base::fault::{Refusable, strikes};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
-use crate::lock::{KeyAt, LockName, LockRefusal, Names, Prefix, RecordMode, Refused, TableMode};
+use crate::lock::{LockName, LockRefusal, Names, Prefix, RecordMode, Refused, TableMode};
 use crate::txn::core::Txn;
 
 /// A primary or secondary index.
@@ -43,12 +43,6 @@ pub(crate) enum LockAttempt {
 }
 
 impl Index {
-    /// A key of this index, whose lock has this name.
-    #[inline]
-    pub(crate) fn at<'k>(&self, name: LockName, key: &'k [u8]) -> KeyAt<'k> {
-        KeyAt { table: self.lock_table, index: self.tree.index, key, name }
-    }
-
     /// The name under which the gap at position `at` of a leaf, and the key there, are locked.
     pub(crate) fn name_at(
         &self,
@@ -75,16 +69,7 @@ impl Txn<'_> {
     #[inline]
     pub(crate) fn intend(&mut self, index: &Index, want: Want) -> Result<(), TxnError> {
         let mode = if want == Want::Read { TableMode::IS } else { TableMode::IX };
-        if self.claim.peek().owner.has_intent(index.lock_table, mode) { Ok(()) } else { self.intend_first(index, mode) }
-    }
-
-    #[inline(never)]
-    fn intend_first(&mut self, index: &Index, mode: TableMode) -> Result<(), TxnError> {
-        let reads_on = mode == TableMode::IS && !self.reads_instantly();
-        let owner = &mut self.claim.context().owner;
-        let result =
-            if reads_on { owner.intent_to_read(index.lock_table) } else { owner.intent(index.lock_table, mode) };
-        result.map_err(|e| self.refused_table(e, index))
+        self.claim.context().owner.intent(index.lock_table, mode).map_err(|e| self.refused_table(e, index))
     }
 
     /// Locks a whole table.
@@ -121,43 +106,35 @@ impl Txn<'_> {
 
     /// Whether a row that was read need not stay locked.
     #[inline]
-    pub(super) fn reads_instantly(&self) -> bool {
+    fn reads_instantly(&self) -> bool {
         self.isolation == Isolation::ReadCommitted || is_mutant(Mutant::ReleaseReadLocksEarly)
     }
 
-    /// Where tests let locks be refused.
+    /// Locks a key, a gap or both if that is possible at once. Latches may be held.
     #[inline]
-    pub(super) fn strike(&self, index: &Index) -> Result<(), TxnError> {
+    pub(crate) fn try_lock(
+        &mut self,
+        index: &Index,
+        name: LockName,
+        mode: RecordMode,
+        low: Prefix,
+    ) -> Result<LockAttempt, TxnError> {
         if strikes(Refusable::Lock) {
             return Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) });
         }
         if strikes(Refusable::Wait) {
             return Err(TxnError::Deadlock { table: Arc::clone(&index.table) });
         }
-        Ok(())
-    }
-
-    /// Locks a key, a gap or both if that is possible at once. Latches may be held. Of a lock on a gap alone the key does
-    /// not matter.
-    #[inline]
-    pub(crate) fn try_lock(
-        &mut self,
-        index: &Index,
-        (name, key): (LockName, &[u8]),
-        mode: RecordMode,
-        low: Prefix,
-    ) -> Result<LockAttempt, TxnError> {
-        self.strike(index)?;
         let instant = mode == RecordMode::S && self.reads_instantly();
         let owner = &mut self.claim.context().owner;
         if instant {
-            return Ok(if owner.try_instant_s_at(index.at(name, key)) {
+            return Ok(if owner.try_instant_s(index.lock_table, name) {
                 LockAttempt::Lock
             } else {
                 LockAttempt::MustWait
             });
         }
-        match owner.try_acquire_at(index.at(name, key), mode, low) {
+        match owner.try_acquire(index.lock_table, name, mode, low) {
             Ok(_) => Ok(LockAttempt::Lock),
             Err(Refused::WouldBlock) => Ok(LockAttempt::MustWait),
             Err(Refused::TooManyLocks) => Err(TxnError::TooManyLocks { table: Arc::clone(&index.table) }),
@@ -169,25 +146,25 @@ impl Txn<'_> {
     pub(crate) fn wait_for(
         &mut self,
         index: &Index,
-        (name, key): (LockName, &[u8]),
+        name: LockName,
         mode: RecordMode,
         low: Prefix,
     ) -> Result<(), TxnError> {
         let instant = mode == RecordMode::S && self.reads_instantly();
         let owner = &mut self.claim.context().owner;
         let result = if instant {
-            owner.wait_instant_s_at(&index.at(name, key))
+            owner.wait_instant_s(index.lock_table, name)
         } else {
-            owner.acquire_wait_at(&index.at(name, key), mode, low).map(drop)
+            owner.acquire_wait(index.lock_table, name, mode, low).map(drop)
         };
         result.map_err(|e| lock_error(e, index))
     }
 
-    /// Waits until an insert of this key into the gap below `next` would be possible. No latch may be held.
+    /// Waits until an insert of a key with this prefix into the gap below `name` would be possible. No latch may be
+    /// held.
     #[cold]
-    pub(crate) fn wait_to_insert(&mut self, index: &Index, next: LockName, key: &[u8]) -> Result<(), TxnError> {
-        let at = index.at(self.core.locks.names.of(index.tree.index, key), key);
-        self.claim.context().owner.wait_insert_at(&at, next).map_err(|e| lock_error(e, index))
+    pub(crate) fn wait_to_insert(&mut self, index: &Index, name: LockName, prefix: Prefix) -> Result<(), TxnError> {
+        self.claim.context().owner.wait_insert(index.lock_table, name, prefix).map_err(|e| lock_error(e, index))
     }
 }
 

@@ -231,8 +231,8 @@ impl Txn<'_> {
         self.intend(index, want)?;
         let name = self.core.locks.names.of(index.tree.index, key);
         let mode = self.key_mode(want);
-        while self.try_lock(index, (name, key), mode, Prefix::MIN)? == LockAttempt::MustWait {
-            self.wait_for(index, (name, key), mode, Prefix::MIN)?;
+        while self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
+            self.wait_for(index, name, mode, Prefix::MIN)?;
         }
         Ok(())
     }

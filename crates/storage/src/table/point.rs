@@ -63,18 +63,18 @@ impl Txn<'_> {
                     continue;
                 }
                 let low = Prefix::of(key);
-                if self.try_lock(index, (next, key), RecordMode::GAP, low)? == LockAttempt::MustWait {
+                if self.try_lock(index, next, RecordMode::GAP, low)? == LockAttempt::MustWait {
                     drop(leaf);
-                    self.wait_for(index, (next, key), RecordMode::GAP, low)?;
+                    self.wait_for(index, next, RecordMode::GAP, low)?;
                 } else if leaf.read.is_valid() {
                     self.missed(want, name, &leaf);
                     return Ok(None);
                 }
                 continue;
             }
-            if self.try_lock(index, (name, key), mode, Prefix::MIN)? == LockAttempt::MustWait {
+            if self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
-                self.wait_for(index, (name, key), mode, Prefix::MIN)?;
+                self.wait_for(index, name, mode, Prefix::MIN)?;
                 continue;
             }
             self.core.pool.points().at(&site::BEFORE_COPY);

@@ -10,7 +10,6 @@ use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
 use crate::base::error::TxnError;
 use crate::base::ids::Lsn;
-use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, RowAt};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, Prefix, RecordMode};
@@ -87,19 +86,19 @@ impl Txn<'_> {
         }
         // The general path reports a key that cannot belong here.
         let belong = rows[..n].iter().all(|(key, _)| page.may_share_prefix(key));
-        if exact || n == 0 || !belong || !leaf.read.is_valid() || is_mutant(Mutant::CheckRangeUnlatched) {
+        if exact || n == 0 || !belong || !leaf.read.is_valid() {
             return Ok(0);
         }
         for (key, _) in &rows[..n] {
             let name = names.of(index.tree.index, key);
-            if self.try_lock(index, (name, key), RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
+            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
                 return Ok(0);
             }
         }
+        // A gap lock that excludes a smaller key also excludes the largest one.
+        let prefix = Prefix::of(rows[n - 1].0);
         let Some(mut leaf) = leaf.read.upgrade() else { return Ok(0) };
-        let owner = &self.claim.context().owner;
-        let place = (index.lock_table, index.tree.index);
-        if owner.check_insert_at(place, next, rows[0].0, rows[n - 1].0) != InsertCheck::Granted {
+        if self.claim.context().owner.check_insert(index.lock_table, next, prefix) != InsertCheck::Granted {
             leaf.release_unchanged();
             return Ok(0);
         }

@@ -12,7 +12,6 @@ use super::columns::NOTHING;
 use super::index::{Index, LockAttempt, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
-use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::ops::{self, RowAt};
 use crate::btree::split::SplitOutcome;
@@ -91,27 +90,19 @@ impl<'db> Txn<'db> {
         self.check_sizes(index, key, row.len())?;
         self.intend(index, Want::Write)?;
         self.rows_come(index);
-        let names = &self.core.locks.names;
-        let name = names.of(index.tree.index, key);
+        let name = self.core.locks.names.of(index.tree.index, key);
         self.core.locks.prefetch(name);
         loop {
             let leaf = match self.finger(index, key) {
                 Some(leaf) => leaf,
                 None => self.locate(index, name, key)?,
             };
-            let (position, exact) = (leaf.position, leaf.exact);
-            if self.try_lock(index, (name, key), RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
-                let cx = self.claim.context();
-                let next = index.name_at(names, leaf.read.page(), position, &mut cx.key);
-                let is_new = !exact && leaf.read.is_valid();
+            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
-                if is_new {
-                    // A range may be what is in the way: the wait for the gap is one that later scans respect.
-                    self.wait_to_insert(index, next, key)?;
-                }
-                self.wait_for(index, (name, key), RecordMode::X, Prefix::MIN)?;
+                self.wait_for(index, name, RecordMode::X, Prefix::MIN)?;
                 continue;
             }
+            let (position, exact) = (leaf.position, leaf.exact);
             if exact && !leaf.read.page().slot(position).is_ghost() {
                 if leaf.read.is_valid() {
                     return Err(TxnError::DuplicateKey {
@@ -119,13 +110,6 @@ impl<'db> Txn<'db> {
                         index: Arc::clone(&index.name),
                     });
                 }
-                continue;
-            }
-            let place = (index.lock_table, index.tree.index);
-            if is_mutant(Mutant::CheckRangeUnlatched) && self.claim.peek().owner.inserts_into_range(place, key, key) {
-                let next = index.name_at(names, leaf.read.page(), position, &mut self.claim.context().key);
-                drop(leaf);
-                self.wait_to_insert(index, next, key)?;
                 continue;
             }
             let Some(leaf) = leaf.read.upgrade() else { continue };
@@ -151,24 +135,25 @@ impl<'db> Txn<'db> {
         position: usize,
         mut leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
+        let prefix = Prefix::of(key);
         let names = &self.core.locks.names;
         let cx = self.claim.context();
         let next = index.name_at(names, leaf.page(), position, &mut cx.key);
-        let own_gap = match cx.owner.check_insert_at((index.lock_table, index.tree.index), next, key, key) {
+        let own_gap = match cx.owner.check_insert(index.lock_table, next, prefix) {
             InsertCheck::Granted => None,
             InsertCheck::OwnGap(low) => Some(low),
             InsertCheck::Blocked => {
                 leaf.release_unchanged();
-                self.wait_to_insert(index, next, key)?;
+                self.wait_to_insert(index, next, prefix)?;
                 return Ok(LeafAttempt::Again);
             }
         };
         if let Some(low) = own_gap {
             // The new key divides a gap that this transaction has read: both halves stay locked.
             let name = names.of(index.tree.index, key);
-            if self.try_lock(index, (name, key), RecordMode::X_GAP, low)? == LockAttempt::MustWait {
+            if self.try_lock(index, name, RecordMode::X_GAP, low)? == LockAttempt::MustWait {
                 leaf.release_unchanged();
-                self.wait_for(index, (name, key), RecordMode::X_GAP, low)?;
+                self.wait_for(index, name, RecordMode::X_GAP, low)?;
                 return Ok(LeafAttempt::Again);
             }
         }
@@ -199,8 +184,7 @@ impl<'db> Txn<'db> {
         Ok(LeafAttempt::Done)
     }
 
-    /// Gives a ghost a new row, unless a range is locked in which it lies. Its key separates the same gaps as before, so no
-    /// gap lock is needed.
+    /// Gives a ghost a new row. Its key separates the same gaps as before, so no gap lock is needed.
     fn revive(
         &mut self,
         index: &Index,
@@ -209,15 +193,8 @@ impl<'db> Txn<'db> {
         position: usize,
         leaf: FrameWrite<'_>,
     ) -> Result<LeafAttempt, TxnError> {
-        let cx = self.claim.context();
-        // A scan that has begun since the key was locked may not have met the lock: the key was not in the leaf.
-        if cx.owner.inserts_into_range((index.lock_table, index.tree.index), key, key) {
-            let next = index.name_at(&self.core.locks.names, leaf.page(), position + 1, &mut cx.key);
-            leaf.release_unchanged();
-            self.wait_to_insert(index, next, key)?;
-            return Ok(LeafAttempt::Again);
-        }
         let slot = leaf.page().slot(position);
+        let cx = self.claim.context();
         cx.before.clear();
         let _ = leaf.page().append_value(slot, &mut cx.before);
         self.replace(index, key, (row, false), true, position, leaf)
@@ -298,8 +275,8 @@ impl<'db> Txn<'db> {
         let made = index.tree.split(change, rec, key, 0, value_len, &mut gap_is_free)?;
         match own_gap {
             _ if made != SplitOutcome::GapLocked => Ok(()),
-            Some(low) => self.wait_for(index, (name, key), RecordMode::X_GAP, low),
-            None => self.wait_to_insert(index, next, key),
+            Some(low) => self.wait_for(index, name, RecordMode::X_GAP, low),
+            None => self.wait_to_insert(index, next, prefix),
         }
     }
 

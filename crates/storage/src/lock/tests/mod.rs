@@ -4,7 +4,6 @@ mod deadlocks;
 mod fibers;
 mod gaps;
 mod model;
-mod ranges;
 mod records;
 #[cfg(shuttle)]
 mod scheduled;
@@ -144,7 +143,6 @@ fn assert_idle(locks: &LockTable) {
         assert_eq!(locks.buckets.at(at).latch().iter().count(), 0, "bucket {at}");
     }
     for table in 0..locks.options.tables as u32 {
-        assert!(locks.ranges.tables[table as usize].is_idle(), "table {table}");
         assert_eq!(locks.tables.strong[table as usize].load(super::sync::Ordering::SeqCst), 0, "table {table}");
         for slot in &locks.slots {
             assert_eq!(slot.mode(table), TableMode::None, "table {table}");

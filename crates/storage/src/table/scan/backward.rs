@@ -1,12 +1,9 @@
 //! Ranges in descending order.
 
-use std::ops::Bound;
-
-use super::locking::{Locking, far_below, is_worth};
 use super::{Scan, ScanEnd, ScanSpec, Stop};
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
-use crate::lock::{OpenRange, Prefix, RecordMode, Span};
+use crate::lock::{Prefix, RecordMode};
 use crate::page::PageRef;
 use crate::table::index::{Index, LockAttempt};
 use crate::txn::context::RowBatch;
@@ -25,34 +22,11 @@ pub(crate) struct BackwardScan {
     likely: usize,
     /// The gap below `above` is locked. The lock on a key includes the gap below it.
     gap_locked: bool,
-    /// A range is locked as far as the scan has come: what follows extends it.
-    has_range: bool,
     /// How the last batch ended.
     stop: Option<Stop>,
 }
 
 impl BackwardScan {
-    /// The end of the rest of the range.
-    #[inline]
-    fn end(&self) -> Bound<&[u8]> {
-        if self.unbounded { Bound::Unbounded } else { Bound::Excluded(&self.above) }
-    }
-
-    /// Keeps the range locked that the batch is from, if it has come anywhere: from where the scan stopped to where it was.
-    #[inline]
-    fn keep(&self, range: OpenRange<'_>, wanted: &ScanSpec<'_>, stop: Stop) -> bool {
-        let last = self.batch.len().checked_sub(1).map(|last| self.batch.key(last));
-        let low = match (stop, last) {
-            (Stop::End, _) => wanted.from,
-            (Stop::Leaf(..), _) => self.next.as_slice(),
-            (Stop::Full | Stop::Wait(..), Some(last)) => last,
-            // The scan comes back here.
-            (Stop::Full | Stop::Wait(..), None) => return false,
-        };
-        range.keep(Span { low, high: self.end() });
-        true
-    }
-
     /// Whether no further batch comes.
     #[inline]
     pub(crate) fn is_over(&self) -> bool {
@@ -71,11 +45,6 @@ impl Scan for BackwardScan {
     #[inline]
     fn rows(&self) -> usize {
         self.batch.len()
-    }
-
-    #[inline]
-    fn next(&self) -> &[u8] {
-        &self.next
     }
 
     #[inline]
@@ -102,7 +71,7 @@ impl Scan for BackwardScan {
     }
 }
 
-impl<'db> Txn<'db> {
+impl Txn<'_> {
     /// Begins a scan. [`Txn::next_batch_below`] reads, and [`Txn::end_scan_below`] should follow for the sake of the
     /// buffers.
     ///
@@ -128,7 +97,6 @@ impl<'db> Txn<'db> {
             next,
             likely: wanted.likely.max(1),
             gap_locked: false,
-            has_range: false,
             stop: None,
         })
     }
@@ -171,38 +139,13 @@ impl<'db> Txn<'db> {
         loop {
             let above = (!scan.unbounded).then_some(scan.above.as_slice());
             let leaf = index.tree.leaf_before(&self.core.pool, above)?;
-            let how = self.lock_backward(index, scan, wanted, leaf.page());
-            let stop = self.gather_below(index, scan, wanted, &how, (leaf.frame().page_id(), leaf.page()))?;
+            let stop = self.gather_below(index, scan, wanted, leaf.frame().page_id(), leaf.page())?;
             if !leaf.is_valid() {
                 continue;
-            }
-            if let Locking::Range(range) = how {
-                scan.has_range = scan.keep(range, wanted, stop);
             }
             scan.stop = Some(stop);
             return Ok(());
         }
-    }
-
-    /// Decides how the rows of one leaf are locked.
-    #[inline]
-    fn lock_backward(
-        &mut self,
-        index: &Index,
-        scan: &mut BackwardScan,
-        wanted: &ScanSpec<'_>,
-        page: PageRef<'_>,
-    ) -> Locking<'db> {
-        if !scan.has_range {
-            if !self.scans_by_range(wanted, scan.likely) {
-                return Locking::Rows;
-            }
-            let position = if scan.unbounded { page.count() } else { page.lower_bound(&scan.above).0 };
-            if !is_worth(page, far_below(position), &mut scan.next, |key| key < wanted.from) {
-                return Locking::Rows;
-            }
-        }
-        self.open_range(index, wanted, Span { low: wanted.from, high: scan.end() })
     }
 
     /// Copies and locks the rows of one leaf, page `here`, below `above`. The page may be changing.
@@ -211,8 +154,8 @@ impl<'db> Txn<'db> {
         index: &Index,
         scan: &mut BackwardScan,
         wanted: &ScanSpec<'_>,
-        how: &Locking<'db>,
-        (here, page): (PageId, PageRef<'_>),
+        here: PageId,
+        page: PageRef<'_>,
     ) -> Result<Stop, TxnError> {
         let BackwardScan { batch, above, unbounded, next, likely, gap_locked, .. } = scan;
         let names = &self.core.locks.names;
@@ -226,7 +169,7 @@ impl<'db> Txn<'db> {
         let position = if *unbounded { page.count() } else { page.lower_bound(above).0 };
         if gaps && !*gap_locked {
             let name = index.name_at(names, page, position, next);
-            if self.try_step(index, how, (name, next), RecordMode::GAP, low)? == LockAttempt::MustWait {
+            if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }
             next.clear();
@@ -244,8 +187,7 @@ impl<'db> Txn<'db> {
                 return Ok(Stop::End);
             }
             let name = names.of(index.tree.index, key);
-            if self.try_step(index, how, (name, key), mode, low)? == LockAttempt::MustWait {
-                next.extend_from_slice(key);
+            if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
                 batch.truncate(row);
                 return Ok(Stop::Wait(name, mode, low));
             }

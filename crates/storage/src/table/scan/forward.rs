@@ -1,13 +1,11 @@
 //! Ranges in ascending order.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
-use super::locking::{Locking, far_above, is_worth};
 use super::{BatchPlace, Scan, ScanEnd, ScanSpec, Stop};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PageId;
-use crate::base::mutant::{Mutant, is_mutant};
-use crate::lock::{OpenRange, Prefix, RecordMode, Span};
+use crate::lock::{Prefix, RecordMode};
 use crate::page::PageRef;
 use crate::table::index::{Index, LockAttempt};
 use crate::txn::context::RowBatch;
@@ -44,8 +42,6 @@ pub(crate) struct ForwardScan {
     /// It has begun behind ghosts that this transaction has passed before, and has locked.
     behind_run: bool,
     delivered: bool,
-    /// A range is locked as far as the scan has come: what follows extends it.
-    has_range: bool,
 }
 
 impl ForwardScan {
@@ -53,22 +49,6 @@ impl ForwardScan {
     #[inline]
     fn at<'k>(&'k self, wanted: &ScanSpec<'k>) -> &'k [u8] {
         if self.started { &self.cursor } else { wanted.from }
-    }
-
-    /// Keeps the range locked that the batch is from, if it has come anywhere: from where the scan was to where it stopped.
-    #[inline]
-    fn keep(&self, range: OpenRange<'_>, wanted: &ScanSpec<'_>, stop: Stop) -> bool {
-        let last = self.batch.len().checked_sub(1).map(|last| self.batch.key(last));
-        let high = match (stop, last) {
-            (Stop::End | Stop::Leaf(..), Some(last)) if is_mutant(Mutant::RangeWithoutHigh) => Bound::Excluded(last),
-            (Stop::End, _) => wanted.to.bound(),
-            (Stop::Leaf(..), _) => Bound::Excluded(self.next.as_slice()),
-            (Stop::Full | Stop::Wait(..), Some(last)) => Bound::Included(last),
-            // The scan comes back here.
-            (Stop::Full | Stop::Wait(..), None) => return false,
-        };
-        range.keep(Span { low: self.at(wanted), high });
-        true
     }
 
     /// Whether no further batch comes.
@@ -89,11 +69,6 @@ impl Scan for ForwardScan {
     #[inline]
     fn rows(&self) -> usize {
         self.batch.len()
-    }
-
-    #[inline]
-    fn next(&self) -> &[u8] {
-        &self.next
     }
 
     #[inline]
@@ -122,7 +97,7 @@ impl Scan for ForwardScan {
     }
 }
 
-impl<'db> Txn<'db> {
+impl Txn<'_> {
     /// Visits the rows of a range in ascending order until `visit` breaks.
     ///
     /// # Errors
@@ -181,7 +156,6 @@ impl<'db> Txn<'db> {
             started: false,
             behind_run: false,
             delivered: false,
-            has_range: false,
         };
         scan.batch.ghosts = 0;
         if !cx.ghosts.is_empty()
@@ -258,37 +232,13 @@ impl<'db> Txn<'db> {
                     Err(error) => return Err(error),
                 }
             }
-            let how = self.lock_forward(index, scan, wanted, leaf.read.page(), leaf.position);
-            let stop = self.gather(index, scan, wanted, &how, (page, leaf.read.page(), leaf.position))?;
+            let stop = self.gather(index, scan, wanted, page, leaf.read.page(), leaf.position)?;
             if !leaf.read.is_valid() {
                 continue;
-            }
-            if let Locking::Range(range) = how {
-                scan.has_range = scan.keep(range, wanted, stop);
             }
             scan.stop = Some(stop);
             return Ok((self.core.pool.index_of(leaf.read.frame()), leaf.read.version()));
         }
-    }
-
-    /// Decides how the rows of one leaf are locked.
-    #[inline]
-    fn lock_forward(
-        &mut self,
-        index: &Index,
-        scan: &mut ForwardScan,
-        wanted: &ScanSpec<'_>,
-        page: PageRef<'_>,
-        position: usize,
-    ) -> Locking<'db> {
-        let ends = |key: &[u8]| wanted.to.stops_before(key);
-        if !scan.has_range {
-            let may = self.scans_by_range(wanted, scan.likely);
-            if !may || !is_worth(page, far_above(position), &mut scan.next, ends) {
-                return Locking::Rows;
-            }
-        }
-        self.open_range(index, wanted, Span { low: scan.at(wanted), high: wanted.to.bound() })
     }
 
     /// Copies and locks the rows of one leaf, page `here`, from `position` on. The page may be changing.
@@ -297,8 +247,9 @@ impl<'db> Txn<'db> {
         index: &Index,
         scan: &mut ForwardScan,
         wanted: &ScanSpec<'_>,
-        how: &Locking<'db>,
-        (here, page, position): (PageId, PageRef<'_>, usize),
+        here: PageId,
+        page: PageRef<'_>,
+        position: usize,
     ) -> Result<Stop, TxnError> {
         let mut low = scan.low;
         let ForwardScan { batch, next, likely, .. } = scan;
@@ -320,8 +271,7 @@ impl<'db> Txn<'db> {
             let mode = if beyond { RecordMode::GAP } else { both };
             if !beyond || gaps {
                 let name = names.of(index.tree.index, key);
-                if self.try_step(index, how, (name, key), mode, low)? == LockAttempt::MustWait {
-                    next.extend_from_slice(key);
+                if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
                     batch.truncate(row);
                     return Ok(Stop::Wait(name, mode, low));
                 }
@@ -342,7 +292,7 @@ impl<'db> Txn<'db> {
         let over = !more || wanted.to.stops_before(next) || wanted.to == ScanEnd::Before(next);
         if gaps {
             let name = if more { names.of(index.tree.index, next) } else { names.supremum(index.tree.index) };
-            if self.try_step(index, how, (name, next), RecordMode::GAP, low)? == LockAttempt::MustWait {
+            if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {
                 // Gap locks never exclude each other; a waiting insert may be ahead in the queue.
                 return Ok(Stop::Wait(name, RecordMode::GAP, low));
             }

@@ -1,7 +1,7 @@
 //! Reading a range of an index, leaf by leaf, forwards or backwards.
 //!
-//! From each leaf the rows of the range are copied out and their keys and gaps locked, one by one or by one range
-//! (`locking`), all without waiting; then the leaf's version is validated, and only then does the caller see the rows. A lock that another transaction holds ends
+//! From each leaf the rows of the range are copied out and their keys and gaps locked, all without waiting; then the
+//! leaf's version is validated, and only then does the caller see the rows. A lock that another transaction holds ends
 //! the batch before it: the rows before it are delivered, the scan waits for the lock with no latch held, and goes on
 //! from that key.
 //!
@@ -10,9 +10,6 @@
 
 mod backward;
 mod forward;
-mod locking;
-
-use std::ops::Bound;
 
 use super::index::{Index, Want};
 use crate::base::error::TxnError;
@@ -35,17 +32,7 @@ pub(crate) enum ScanEnd<'k> {
     Never,
 }
 
-impl<'k> ScanEnd<'k> {
-    /// As a bound above.
-    #[inline]
-    fn bound(self) -> Bound<&'k [u8]> {
-        match self {
-            ScanEnd::With(end) => Bound::Included(end),
-            ScanEnd::Before(end) => Bound::Excluded(end),
-            ScanEnd::Never => Bound::Unbounded,
-        }
-    }
-
+impl ScanEnd<'_> {
     /// Whether a forward scan stops short of `key`.
     #[inline]
     fn stops_before(self, key: &[u8]) -> bool {
@@ -67,7 +54,7 @@ enum Stop {
     Leaf(PageId, Prefix),
     /// The batch is full: the scan goes on past the last row.
     Full,
-    /// This lock, on the key left in `next`, has to be waited for; the scan goes on past the last row.
+    /// This lock has to be waited for; the scan goes on past the last row.
     Wait(LockName, RecordMode, Prefix),
 }
 
@@ -79,8 +66,6 @@ trait Scan {
     fn stop(&self) -> Option<Stop>;
     /// Rows of the last batch.
     fn rows(&self) -> usize;
-    /// The key left in `next`.
-    fn next(&self) -> &[u8];
     /// Whether the fence left in `next` lies in the direction of the scan.
     fn goes_on(&self, wanted: &ScanSpec<'_>) -> bool;
     /// Goes on at that fence.
@@ -108,7 +93,7 @@ impl Txn<'_> {
                 scan.expect_more();
             }
             Some(Stop::Wait(name, mode, low)) => {
-                self.wait_for(index, (name, scan.next()), mode, low)?;
+                self.wait_for(index, name, mode, low)?;
                 // Before the lock was requested the gap beside the key was unprotected: a row may have come into it. So
                 // the scan goes on past the last row it has delivered, not at the key.
                 if scan.rows() > 0 {

@@ -13,7 +13,7 @@ use crate::workload::counters::{LatchCounters, LogCounters, PoolCounters};
 use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, Ticket};
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::parts::{ColdPart, Part};
-use crate::workload::schema::tables::{Item, TableMaker};
+use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
 
 /// Handles of the open tables.
@@ -127,8 +127,6 @@ impl Store {
         hook: Option<&dyn StoreHook>,
     ) -> Result<Store, StoreError> {
         let tables = PerTable::try_new(&mut Opener(&db))?;
-        // No transaction writes items: one lock for those that it reads.
-        db.read_mostly(Item::of(&tables))?;
         if let Some(hook) = hook {
             hook.know(&db.indexes())?;
         }
