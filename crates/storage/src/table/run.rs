@@ -10,6 +10,7 @@ use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
 use crate::base::error::TxnError;
 use crate::base::ids::Lsn;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, RowAt};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, Prefix, RecordMode};

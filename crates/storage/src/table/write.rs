@@ -12,6 +12,7 @@ use super::columns::NOTHING;
 use super::index::{Index, LockAttempt, Want};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::PAGE_SIZE;
+use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
 use crate::btree::ops::{self, RowAt};
 use crate::btree::split::SplitOutcome;
