@@ -2,7 +2,7 @@
 //! about the paper's claim ([`super::verdict`]); the bar is for those who keep the engine as good as it is.
 
 use super::report::{Bar, Claim, Spread};
-use super::verdict::Judged;
+use super::verdict::{Judged, Said};
 
 /// A claim before it is measured.
 #[derive(Clone, Copy, Debug)]
@@ -241,7 +241,7 @@ impl Promise {
     fn claim(self, value: Option<Spread>, how: &str) -> Claim {
         // A ratio of nothing is nothing.
         let value = value.filter(|value| value.mid.is_finite());
-        let judged = Judged::of(&self, value);
+        let judged = Judged::of(Said { unit: self.unit, paper: self.paper, bar: self.bar }, value);
         let interval = value.filter(|value| value.low < value.high);
         Claim {
             name: self.name.to_owned(),

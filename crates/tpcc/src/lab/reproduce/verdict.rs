@@ -18,10 +18,9 @@
 //! interval. *Not on this machine* is what could not be measured.
 //!
 //! Where the paper gives no number, a gain, a time or a saving is judged by its direction alone. Keeping up and a cost have no
-//! direction, so there the claim's own limit takes the number's place, the bar of [`super::claims`]: it holds within the limit;
+//! direction, so there the claim's own limit takes the number's place, which is its bar: it holds within the limit;
 //! what keeps up contradicts when more than a quarter is lost, a cost when it is more than twice the limit.
 
-use super::claims::Promise;
 use super::report::{Bar, ClaimVerdict, OfPaper, Spread};
 
 /// The share of the paper's effect from which on a claim holds.
@@ -42,9 +41,20 @@ enum Sense {
     Cost(f64),
 }
 
+/// What a claim says, as far as a verdict needs it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Said {
+    /// Unit of its value.
+    pub(super) unit: &'static str,
+    /// What the paper found; none where it gives no number.
+    pub(super) paper: Option<f64>,
+    /// Which way is good, and the limit of what keeps up or costs.
+    pub(super) bar: Bar,
+}
+
 impl Sense {
-    fn of(promise: &Promise) -> Sense {
-        match (promise.unit, promise.bar) {
+    fn of(said: Said) -> Sense {
+        match (said.unit, said.bar) {
             // Times as much as something that is no slower already.
             ("times", Bar::AtLeast(least)) if least <= 1.0 => Sense::KeepsUp(least),
             ("times", Bar::AtLeast(_)) => Sense::MoreThan(1.0),
@@ -66,11 +76,11 @@ pub(super) struct Judged {
 
 impl Judged {
     /// Of what was measured; none where nothing could be.
-    pub(super) fn of(promise: &Promise, value: Option<Spread>) -> Judged {
+    pub(super) fn of(said: Said, value: Option<Spread>) -> Judged {
         let Some(value) = value else {
             return Judged { verdict: ClaimVerdict::NotHere, of_paper: None, why: "it was not measured".to_owned() };
         };
-        match (Sense::of(promise), promise.paper) {
+        match (Sense::of(said), said.paper) {
             (Sense::MoreThan(nothing), paper) => effect(nothing, 1.0, paper, value),
             (Sense::LessThan(nothing), paper) => effect(nothing, -1.0, paper, value),
             (Sense::KeepsUp(least), _) => keeps_up(least, value),
@@ -141,16 +151,16 @@ fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judged {
 mod tests {
     use super::*;
 
-    const fn promise(unit: &'static str, paper: Option<f64>, bar: Bar) -> Promise {
-        Promise { name: "n", unit, paper, bar, place: None, says: None }
+    const fn said(unit: &'static str, paper: Option<f64>, bar: Bar) -> Said {
+        Said { unit, paper, bar }
     }
 
-    const GAIN: Promise = promise("times", Some(1.4), Bar::AtLeast(1.35));
-    const TIME: Promise = promise("times", Some(0.4), Bar::AtMost(0.4));
-    const SAVED: Promise = promise("share", Some(0.6), Bar::AtLeast(0.7));
+    const GAIN: Said = said("times", Some(1.4), Bar::AtLeast(1.35));
+    const TIME: Said = said("times", Some(0.4), Bar::AtMost(0.4));
+    const SAVED: Said = said("share", Some(0.6), Bar::AtLeast(0.7));
 
-    fn verdict(promise: Promise, low: f64, mid: f64, high: f64) -> ClaimVerdict {
-        Judged::of(&promise, Some(Spread { mid, low, high })).verdict
+    fn verdict(said: Said, low: f64, mid: f64, high: f64) -> ClaimVerdict {
+        Judged::of(said, Some(Spread { mid, low, high })).verdict
     }
 
     #[test]
@@ -160,7 +170,7 @@ mod tests {
         assert_eq!(verdict(GAIN, 0.9, 1.9, 2.0), ClaimVerdict::Weaker, "no difference is seen");
         assert_eq!(verdict(GAIN, 0.8, 0.9, 1.0), ClaimVerdict::Weaker, "1 is within the interval");
         assert_eq!(verdict(GAIN, 0.8, 0.9, 0.99), ClaimVerdict::Contradicts);
-        assert_eq!(Judged::of(&GAIN, None).verdict, ClaimVerdict::NotHere);
+        assert_eq!(Judged::of(GAIN, None).verdict, ClaimVerdict::NotHere);
     }
 
     #[test]
@@ -171,7 +181,7 @@ mod tests {
         assert_eq!(verdict(SAVED, 0.45, 0.45, 0.45), ClaimVerdict::Holds);
         assert_eq!(verdict(SAVED, 0.44, 0.44, 0.44), ClaimVerdict::Weaker);
         assert_eq!(verdict(SAVED, -0.1, -0.1, -0.1), ClaimVerdict::Contradicts);
-        let judged = Judged::of(&TIME, Some(Spread { mid: 0.7, low: 0.6, high: 0.8 }));
+        let judged = Judged::of(TIME, Some(Spread { mid: 0.7, low: 0.6, high: 0.8 }));
         let share = judged.of_paper.unwrap();
         assert!((share.mid - 0.5).abs() < 1e-9 && share.low < share.mid && share.mid < share.high, "{share:?}");
     }
@@ -180,21 +190,21 @@ mod tests {
     #[test]
     fn the_bar_of_a_gain_means_nothing() {
         for bar in [1.1, 1.35, 9.0] {
-            let gain = Promise { bar: Bar::AtLeast(bar), ..GAIN };
+            let gain = Said { bar: Bar::AtLeast(bar), ..GAIN };
             assert_eq!(verdict(gain, 1.3, 1.35, 1.4), ClaimVerdict::Holds);
         }
-        let silent = Promise { paper: None, bar: Bar::AtLeast(8.0), ..GAIN };
+        let silent = Said { paper: None, bar: Bar::AtLeast(8.0), ..GAIN };
         assert_eq!(verdict(silent, 1.1, 1.2, 1.3), ClaimVerdict::Holds, "without a number the direction is all");
     }
 
     #[test]
     fn costs_are_held_against_the_paper_or_their_limit() {
-        let paper = promise("misses", Some(30.0), Bar::AtMost(10.0));
+        let paper = said("misses", Some(30.0), Bar::AtMost(10.0));
         assert_eq!(verdict(paper, 39.0, 39.0, 39.0), ClaimVerdict::Holds);
         assert_eq!(verdict(paper, 41.0, 41.0, 41.0), ClaimVerdict::Weaker);
         assert_eq!(verdict(paper, 55.0, 70.0, 80.0), ClaimVerdict::Weaker, "twice is within the interval");
         assert_eq!(verdict(paper, 61.0, 70.0, 80.0), ClaimVerdict::Contradicts);
-        let limit = promise("ns", None, Bar::AtMost(10.0));
+        let limit = said("ns", None, Bar::AtMost(10.0));
         assert_eq!(verdict(limit, 10.0, 10.0, 10.0), ClaimVerdict::Holds);
         assert_eq!(verdict(limit, 10.1, 10.1, 10.1), ClaimVerdict::Weaker);
         assert_eq!(verdict(limit, -0.1, -0.1, -0.1), ClaimVerdict::Holds, "a cost below nothing is none");
@@ -202,7 +212,7 @@ mod tests {
 
     #[test]
     fn keeping_up_is_losing_little() {
-        let keeps = promise("times", None, Bar::AtLeast(0.97));
+        let keeps = said("times", None, Bar::AtLeast(0.97));
         assert_eq!(verdict(keeps, 0.9, 0.97, 1.0), ClaimVerdict::Holds);
         assert_eq!(verdict(keeps, 0.9, 0.95, 0.96), ClaimVerdict::Weaker);
         assert_eq!(verdict(keeps, 0.5, 0.6, 0.98), ClaimVerdict::Weaker);
