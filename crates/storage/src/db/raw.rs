@@ -37,7 +37,7 @@ impl Transaction<'_> {
     /// # use storage::{Database, Options, Raw, Table};
     /// # let directory = std::env::temp_dir().join(format!("lockstep-columns-raw-{}", std::process::id()));
     /// # let db = Database::open(&directory, Options::new())?;
-    /// let stock = db.raw_table(&Table::new("stock"))?;
+    /// let stock = db.raw_table(&Table::<Raw, Raw>::new("stock"))?;
     /// let mut tx = db.begin()?;
     /// tx.insert_raw(&stock, b"nails", b"0100 box of steel nails, long")?;
     /// assert_eq!(tx.read_columns_raw(&stock, b"nails", &[0..4], <[u8]>::to_vec)?.as_deref(), Some(&b"0100"[..]));

@@ -159,7 +159,7 @@ impl Stats {
         stats.response.record(response_ns);
     }
 
-    /// A transaction is done, whoever has been answered.
+    /// A transaction is done, whether its terminal has its answer or not.
     #[inline]
     pub(super) fn served(&mut self, kind: Kind, service_ns: u64) {
         self.kinds[kind as usize].service.record(service_ns);

@@ -13,7 +13,7 @@ use crate::cli::flags::{Cli, Command};
 use crate::cli::resolve;
 use crate::lab::compare;
 use crate::lab::compare::rounds::RunOf;
-use crate::lab::compare::sweep::{Axis, combinations};
+use crate::lab::compare::sweep::{SweepAxis, combinations};
 use crate::report::json::{JsonOut, conclude};
 use crate::workload::error::Error;
 use crate::workload::settings::EngineKind;
@@ -80,7 +80,7 @@ fn refuse(given: &[(&str, bool)], with: &str) -> Result<(), Error> {
 }
 
 /// "team-size=1,4,16".
-fn axis(text: &str) -> Result<Axis, Error> {
+fn axis(text: &str) -> Result<SweepAxis, Error> {
     let help = "a flag of 'tpcc run' and its values: --sweep team-size=1,4,16";
     let wrong = |why: &str| Err(Error::usage(format!("--sweep {text}: {why}")).help(help));
     let Some((flag, values)) = text.split_once('=') else { return wrong("has no values") };
@@ -91,12 +91,12 @@ fn axis(text: &str) -> Result<Axis, Error> {
     }
     match values.iter().enumerate().find(|(at, value)| values[..*at].contains(value)) {
         Some((_, twice)) => wrong(&format!("{twice} twice")),
-        None => Ok(Axis { flag, values }),
+        None => Ok(SweepAxis { flag, values }),
     }
 }
 
 /// The runs of a grid, all of which the command line of `tpcc run` accepts.
-fn grid(base: &str, axes: &[Axis]) -> Result<Vec<RunOf>, Error> {
+fn grid(base: &str, axes: &[SweepAxis]) -> Result<Vec<RunOf>, Error> {
     let cells = axes.iter().fold(1_usize, |all, axis| all.saturating_mul(axis.values.len()));
     if cells > MOST_CELLS {
         return Err(
@@ -197,7 +197,7 @@ mod tests {
         ] {
             assert!(axis(text).unwrap_err().to_string().contains(said), "{text}");
         }
-        let many = Axis { flag: "seed".to_owned(), values: (0..40).map(|n| n.to_string()).collect() };
+        let many = SweepAxis { flag: "seed".to_owned(), values: (0..40).map(|n| n.to_string()).collect() };
         assert!(grid("", &[many.clone(), many]).unwrap_err().to_string().contains("1600 combinations, at most 1000"));
     }
 }

@@ -280,7 +280,7 @@ impl Replay<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::coherence::recording::{LineKind, Recorded};
+    use crate::lab::coherence::recording::{LineKind, RecordedPiece};
     use crate::lab::footprint::operand::AccessKind::{self, Atomic, Read, Write};
 
     const MACHINE: CoreModel = CoreModel { cores: 2, node: 2, instruction_ns: 1.0, near_ns: 100.0, far_ns: 400.0 };
@@ -288,7 +288,7 @@ mod tests {
     /// A piece for each home that does these accesses, with ten instructions before each and ten behind.
     fn recording(homes: u32, per_worker: u64, accesses: &[(u64, AccessKind)]) -> Recording {
         let access = |&(address, operation)| LineAccess { address, kind: 0, operation, before: 10 };
-        let piece = |home| Recorded { home, accesses: accesses.iter().map(access).collect(), after: 10 };
+        let piece = |home| RecordedPiece { home, accesses: accesses.iter().map(access).collect(), after: 10 };
         Recording {
             kinds: vec![LineKind { name: "words".to_owned(), per_worker }],
             pieces: (0..homes).flat_map(|home| (0..20).map(move |_| home)).map(piece).collect(),

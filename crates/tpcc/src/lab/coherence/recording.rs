@@ -32,7 +32,7 @@ pub(crate) struct LineAccess {
 
 /// A transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedPiece {
     /// Its terminal's warehouse, from 0 on.
     pub(crate) home: u32,
     /// Accesses, in order.
@@ -41,7 +41,7 @@ pub(crate) struct Recorded {
     pub(crate) after: u32,
 }
 
-impl Recorded {
+impl RecordedPiece {
     /// The work before the first access.
     pub(super) fn first_work(&self, work: impl Fn(u32) -> u64) -> u64 {
         self.accesses.first().map_or(0, |access| work(access.before))
@@ -59,7 +59,7 @@ pub(crate) struct Recording {
     /// Kinds of lines.
     pub(crate) kinds: Vec<LineKind>,
     /// Transactions.
-    pub(crate) pieces: Vec<Recorded>,
+    pub(crate) pieces: Vec<RecordedPiece>,
 }
 
 /// What to record of a run.
@@ -132,7 +132,7 @@ impl Recording {
         let mut kind_of_line: BTreeMap<u64, Option<u8>> = BTreeMap::new();
         let mut pieces = Vec::new();
         for (home, accesses) in seen {
-            let mut piece = Recorded { home, accesses: Vec::new(), after: 0 };
+            let mut piece = RecordedPiece { home, accesses: Vec::new(), after: 0 };
             let mut done = 0;
             for AccessSeen { address, operation, instructions } in accesses {
                 let Some(operation) = operation else {
@@ -154,7 +154,7 @@ impl Recording {
 
     /// Instructions of a transaction.
     pub(crate) fn instructions(&self) -> f64 {
-        let all: u64 = self.pieces.iter().map(Recorded::instructions).sum();
+        let all: u64 = self.pieces.iter().map(RecordedPiece::instructions).sum();
         all as f64 / self.pieces.len().max(1) as f64
     }
 }

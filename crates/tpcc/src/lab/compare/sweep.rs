@@ -13,7 +13,7 @@ use crate::workload::error::Error;
 
 /// A flag and the values that it takes in turn.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-pub(crate) struct Axis {
+pub(crate) struct SweepAxis {
     /// Without dashes.
     pub(crate) flag: String,
     pub(crate) values: Vec<String>,
@@ -46,7 +46,7 @@ pub(crate) struct Sweep {
     pub(crate) notice: String,
     /// The flags that all runs have.
     pub(crate) base: String,
-    pub(crate) axes: Vec<Axis>,
+    pub(crate) axes: Vec<SweepAxis>,
     /// The last axis changes first.
     pub(crate) cells: Vec<Cell>,
     /// Rounds that were finished.
@@ -58,7 +58,7 @@ pub(crate) struct Sweep {
 }
 
 /// Every combination of the axes' values, the last axis changing first.
-pub(crate) fn combinations(axes: &[Axis]) -> Vec<Vec<String>> {
+pub(crate) fn combinations(axes: &[SweepAxis]) -> Vec<Vec<String>> {
     axes.iter().fold(vec![Vec::new()], |all, axis| {
         let with = |before: &Vec<String>| {
             axis.values.iter().map(|value| before.iter().chain([value]).cloned().collect()).collect::<Vec<_>>()
@@ -71,7 +71,7 @@ pub(crate) fn combinations(axes: &[Axis]) -> Vec<Vec<String>> {
 pub(crate) fn sweep(
     data: Option<&Path>,
     base: String,
-    axes: Vec<Axis>,
+    axes: Vec<SweepAxis>,
     runs: &[RunOf],
     rounds: usize,
 ) -> Result<Sweep, Error> {
@@ -79,7 +79,7 @@ pub(crate) fn sweep(
     Ok(of(base, axes, &done))
 }
 
-fn of(base: String, axes: Vec<Axis>, done: &Rounds) -> Sweep {
+fn of(base: String, axes: Vec<SweepAxis>, done: &Rounds) -> Sweep {
     let first = done.rates(0);
     let cells = combinations(&axes).into_iter().enumerate().map(|(number, values)| {
         let rounds = done.rates(number);
@@ -142,8 +142,8 @@ mod tests {
     use super::super::rounds::rounds_of;
     use super::*;
 
-    fn axis(flag: &str, values: &[&str]) -> Axis {
-        Axis { flag: flag.to_owned(), values: values.iter().map(|&value| value.to_owned()).collect() }
+    fn axis(flag: &str, values: &[&str]) -> SweepAxis {
+        SweepAxis { flag: flag.to_owned(), values: values.iter().map(|&value| value.to_owned()).collect() }
     }
 
     #[test]

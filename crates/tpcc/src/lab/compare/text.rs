@@ -94,7 +94,7 @@ fn write_sweep(to: &mut String, of: &Sweep) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::compare::sweep::{Axis, Cell};
+    use crate::lab::compare::sweep::{Cell, SweepAxis};
 
     #[test]
     fn a_grid_is_a_table_with_a_line_for_each_combination() {
@@ -111,7 +111,7 @@ mod tests {
             schema: String::new(),
             notice: String::new(),
             base: "--workers 1".to_owned(),
-            axes: vec![Axis { flag: "order".to_owned(), values: vec!["spec".to_owned(), "hot-last".to_owned()] }],
+            axes: vec![SweepAxis { flag: "order".to_owned(), values: vec!["spec".to_owned(), "hot-last".to_owned()] }],
             cells: vec![
                 cell("spec", 1_000.0, RatioWithin::alone(1.0)),
                 cell("hot-last", 1_500.0, RatioWithin { value: 1.5, low: Some(1.4), high: Some(1.6) }),

@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::model::{Breakdown, Events, Model, SOURCES};
+use super::events::Events;
+use super::model::{Breakdown, Model, SOURCES};
 use super::overlap::Exposed;
 use super::probe::Probe;
 use crate::lab::footprint::geometry::Geometry;

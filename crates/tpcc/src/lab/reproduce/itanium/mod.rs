@@ -3,6 +3,7 @@
 mod ablation;
 mod coherence;
 mod cycles;
+mod events;
 mod model;
 mod overlap;
 mod probe;

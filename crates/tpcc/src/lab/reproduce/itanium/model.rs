@@ -15,23 +15,9 @@
 //! What the model does not know: prefetchers that foresee, prefetches that the program asks for, reads whose place depends on
 //! a read that misses, and instructions that wait for each other.
 
+use super::events::Events;
 use super::overlap::Exposed;
 use super::probe::Probe;
-
-/// Events of a transaction, counted.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(super) struct Events {
-    pub(super) instructions: f64,
-    /// Reads of data.
-    pub(super) reads: f64,
-    /// Fetches of instructions that miss the first level, and the second.
-    pub(super) fetches: [f64; 2],
-    /// Reads of data that miss the first level, the second, the third.
-    pub(super) misses: [f64; 3],
-    /// Pages that the first translation buffer has not, and neither.
-    pub(super) pages: [f64; 2],
-    pub(super) mispredicts: f64,
-}
 
 /// The rows of Table 3.
 pub(super) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::model::Events;
+use super::events::Events;
 use crate::lab::filler;
 use crate::workload::generate::Random;
 
