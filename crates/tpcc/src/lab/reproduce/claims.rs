@@ -205,12 +205,17 @@ pub(crate) const GLASS_NEW_ORDER: [Promise; 4] = [
 pub(crate) const GLASS_LEFT_NEW_ORDER: Promise = promise("new_order_left", "share", Some(0.068), AtLeast(0.068));
 /// The same of Payment, whose figures the paper shows without numbers that can be cited: New-Order's bars.
 pub(crate) const GLASS_PAYMENT: [Promise; 4] = [
-    promise("payment_locks", "share", None, AtMost(0.163)),
-    promise("payment_latches", "share", None, AtMost(0.142)),
-    promise("payment_log", "share", None, AtMost(0.119)),
-    promise("payment_pool", "share", None, AtMost(0.346)),
+    promise("payment_locks", "share", None, AtMost(0.163))
+        .ours("locks take no larger share of a Payment than the paper found for a New-Order"),
+    promise("payment_latches", "share", None, AtMost(0.142))
+        .ours("latches take no larger share of a Payment than the paper found for a New-Order"),
+    promise("payment_log", "share", None, AtMost(0.119))
+        .ours("the log takes no larger share of a Payment than the paper found for a New-Order"),
+    promise("payment_pool", "share", None, AtMost(0.346))
+        .ours("the buffer pool takes no larger share of a Payment than the paper found for a New-Order"),
 ];
-pub(crate) const GLASS_LEFT_PAYMENT: Promise = promise("payment_left", "share", None, AtLeast(0.068));
+pub(crate) const GLASS_LEFT_PAYMENT: Promise = promise("payment_left", "share", None, AtLeast(0.068))
+    .ours("as much of a Payment is left as the paper found for a New-Order");
 
 impl Promise {
     /// Where the paper says it, and what.
