@@ -8,11 +8,11 @@
 //! **Where they are.** An owner that scans takes one of [`SEATS`] seats for the rest of its transaction, the one that its slot
 //! falls on; if another owner has it, the scan locks rows. The seat has the list of the owner's ranges under a mutex. Two
 //! words per table say which seats have ranges there: shared ones (the keys as by S) and exclusive ones (as by X). A
-//! transaction that locks a record reads the word, and goes on if it is 0 but for its own seat.
+//! transaction that locks a record reads both, and goes on if they are 0 but for its own seat, whatever its mode is.
 //!
 //! **The handshake** of a scan with an owner that locks a record. The scan locks its seat's mutex and sets its bit; then it
 //! asks of each key whether a record lock would be granted now ([`LockOwner::could_acquire`]), validates the leaf, adds the
-//! range and unlocks. The other owner puts its request into the bucket, and then reads the word; if the bit is set it looks at
+//! range and unlocks. The other owner puts its request into the bucket, and then reads the words; if the bit is set it looks at
 //! the list, and takes a locked mutex for a range in its way. Both change first and look then, with full barriers between: the
 //! scan sees the request, or the owner of the request sees the bit or the range. If it does, it takes its request back and
 //! waits. A key that is not in the leaf yet has no bucket that the scan looks at: an insert looks at the word with the
@@ -156,7 +156,7 @@ impl LockOwner {
     #[inline]
     pub(crate) fn try_acquire_at(&mut self, at: KeyAt<'_>, mode: RecordMode, low: Prefix) -> Result<Acquired, Refused> {
         match self.try_acquire(at.table, at.name, mode, low) {
-            Ok(acquired) if self.meets_seats(at.table, mode.key()) == 0 => Ok(acquired),
+            Ok(acquired) if self.is_alone_in(at.table) => Ok(acquired),
             Ok(acquired) => self.beside_ranges(at, mode, acquired),
             Err(Refused::WouldBlock) if self.seat != 0 => self.try_acquire_in_own(at, mode, low),
             Err(refused) => Err(refused),
@@ -173,8 +173,13 @@ impl LockOwner {
         self.beside_ranges(at, mode, acquired)
     }
 
-    /// The seats of others whose ranges may be in the way of a claim on a key of `table`.
+    /// Whether no other owner has ranges in `table`: what nearly every lock finds, so it asks no more than that.
     #[inline]
+    fn is_alone_in(&self, table: u32) -> bool {
+        self.seated[table as usize].is_free_for(self.seat)
+    }
+
+    /// The seats of others whose ranges may be in the way of a claim on a key of `table`.
     fn meets_seats(&self, table: u32, key: KeyMode) -> u64 {
         self.seated[table as usize].in_the_way(key, self.seat)
     }
@@ -302,10 +307,12 @@ impl LockOwner {
     /// As [`LockOwner::try_instant_s`], where other owners may have locked the key by a range.
     #[inline]
     pub(crate) fn try_instant_s_at(&self, at: KeyAt<'_>) -> bool {
-        self.try_instant_s(at.table, at.name)
-            && (self.meets_seats(at.table, KeyMode::S) == 0
-                || self.covers(at.table, KeyMode::S, false)
-                || !self.meets_range(&at, KeyMode::S, false))
+        self.try_instant_s(at.table, at.name) && (self.is_alone_in(at.table) || self.reads_beside_ranges(at))
+    }
+
+    #[cold]
+    fn reads_beside_ranges(&self, at: KeyAt<'_>) -> bool {
+        self.covers(at.table, KeyMode::S, false) || !self.meets_range(&at, KeyMode::S, false)
     }
 
     /// As [`LockOwner::wait_instant_s`], where other owners may have locked the key by a range.
@@ -339,7 +346,7 @@ impl LockOwner {
     /// leaf latched where they will lie.
     #[inline]
     pub(crate) fn inserts_into_range(&self, place: (u32, IndexId), first: &[u8], last: &[u8]) -> bool {
-        self.meets_seats(place.0, KeyMode::X) != 0 && self.inserts_into_a_range(place, first, last)
+        !self.is_alone_in(place.0) && self.inserts_into_a_range(place, first, last)
     }
 
     #[cold]

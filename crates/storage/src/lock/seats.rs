@@ -43,8 +43,9 @@ impl Span<'_> {
     }
 }
 
-/// The seats that have ranges in one table, a bit each.
+/// The seats that have ranges in one table, a bit each. Both words are in one cache line, since every lock reads both.
 #[derive(Default)]
+#[repr(align(16))]
 pub(super) struct Seated {
     shared: AtomicU64,
     exclusive: AtomicU64,
@@ -55,8 +56,14 @@ impl Seated {
         if mode == KeyMode::X { &self.exclusive } else { &self.shared }
     }
 
-    /// The seats but `own` whose ranges may be in the way of a claim on a key, ordered after all that the caller has done.
+    /// Whether no seat but `own` has ranges, of whatever mode: then none is in the way of any claim. Ordered after all that
+    /// the caller has done.
     #[inline]
+    pub(super) fn is_free_for(&self, own: u64) -> bool {
+        (now(&self.shared) | now(&self.exclusive)) & !own == 0
+    }
+
+    /// The seats but `own` whose ranges may be in the way of a claim on a key, ordered as [`Seated::is_free_for`].
     pub(super) fn in_the_way(&self, key: KeyMode, own: u64) -> u64 {
         let seats = match key {
             KeyMode::None => 0,
@@ -83,8 +90,12 @@ fn now(word: &AtomicU64) -> u64 {
 }
 
 /// The numbers of the seats in a word.
-pub(super) fn each(seats: u64) -> impl Iterator<Item = usize> {
-    (0..SEATS).filter(move |at| seats >> at & 1 != 0)
+pub(super) fn each(mut seats: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let at = (seats != 0).then_some(seats.trailing_zeros() as usize)?;
+        seats &= seats - 1;
+        Some(at)
+    })
 }
 
 /// What owners share about ranges.
@@ -222,15 +233,18 @@ impl LockedRange {
             }
     }
 
+    /// Whether it has all keys of a span. A scan mostly comes behind the ranges that there are, so the end decides first.
     pub(super) fn covers(&self, span: Span<'_>) -> bool {
-        self.low.as_slice() <= span.low && self.reaches(span.high)
+        self.reaches(span.high) && self.low.as_slice() <= span.low
     }
 
     /// Whether the two together have no key between them.
     fn touches(&self, span: Span<'_>) -> bool {
-        let follows = !self.unbounded && self.high == span.low;
-        let precedes = span.high == Bound::Excluded(self.low.as_slice());
-        follows || precedes || self.overlaps(span)
+        let begins = match span.high {
+            Bound::Excluded(high) | Bound::Included(high) => self.low.as_slice() <= high,
+            Bound::Unbounded => true,
+        };
+        (self.unbounded || span.low <= self.high.as_slice()) && begins
     }
 
     /// Extends it over keys that it touches.
