@@ -33,7 +33,7 @@ impl Rival for Ours {
     fn open(directory: &Path, durability: Durability, tables: &[&'static str]) -> Result<Ours, Failure> {
         let options = Options::new().buffer_pool(CACHE_BYTES).durability(durability);
         let db = options.open(directory).map_err(Failure::new)?;
-        let tables = tables.iter().map(|name| db.raw_table(&Table::<(), ()>::new(*name))).collect::<Result<_, _>>()?;
+        let tables = tables.iter().map(|name| db.raw_table(&Table::<(), ()>::new(name))).collect::<Result<_, _>>()?;
         Ok(Ours { db, tables })
     }
 }

@@ -102,7 +102,7 @@ fn new<R: Rival>(directory: &Path, durability: Durability, tables: &[&'static st
     R::open(directory, durability, tables).map_err(|error| told::<R>(&error))
 }
 
-impl<R: Rival> Subject for Instance<R> {
+impl<R: Rival + 'static> Subject for Instance<R> {
     fn name(&self) -> &'static str {
         R::NAME
     }
