@@ -28,8 +28,8 @@ use crate::workload::generate::input::{Input, InputSpace};
 const DECKS: u64 = 1 << 40;
 const WAITS: u64 = 1 << 41;
 
-/// Who answers terminals.
-pub(super) trait Server: 'static {
+/// What answers terminals.
+pub(super) trait TerminalServer: 'static {
     /// Has a transaction run; none when the run is over.
     async fn ask(&self, worker: usize, input: Input) -> Option<PacedAnswer>;
 
@@ -43,7 +43,7 @@ pub(super) struct Workers {
     pub(super) clock: Clock,
 }
 
-impl Server for Workers {
+impl TerminalServer for Workers {
     async fn ask(&self, worker: usize, input: Input) -> Option<PacedAnswer> {
         self.inboxes[worker].ask(input).await.ok()
     }
@@ -90,12 +90,12 @@ struct Shared<S> {
 }
 
 /// Runs the terminals on the calling thread until they are told to stop.
-pub(super) fn run<S: Server>(hall: Hall<S>, seats: Vec<Seat>, stop: &Notify) -> std::io::Result<CountedCycles> {
+pub(super) fn run<S: TerminalServer>(hall: Hall<S>, seats: Vec<Seat>, stop: &Notify) -> std::io::Result<CountedCycles> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     Ok(runtime.block_on(run_until(hall, seats, stop.notified())))
 }
 
-async fn run_until<S: Server>(hall: Hall<S>, seats: Vec<Seat>, stop: impl Future) -> CountedCycles {
+async fn run_until<S: TerminalServer>(hall: Hall<S>, seats: Vec<Seat>, stop: impl Future) -> CountedCycles {
     let decks =
         (0..hall.world.warehouses).map(|w| (Deck::least(), Random::stream(hall.seed, DECKS + u64::from(w)))).collect();
     let counted = CountedCycles { stats: Stats::new(), cycles: Cycles::default() };
@@ -112,7 +112,7 @@ async fn run_until<S: Server>(hall: Hall<S>, seats: Vec<Seat>, stop: impl Future
     shared.counted.replace(none)
 }
 
-impl<S: Server> Shared<S> {
+impl<S: TerminalServer> Shared<S> {
     /// A terminal, from its first key to the end of the run.
     async fn sit(self: Rc<Self>, mut seat: Seat, mut random: Random) {
         let _alarm = Alarm { control: Arc::clone(&self.hall.control), main: self.hall.main.clone() };
@@ -196,7 +196,7 @@ mod tests {
     /// Answers everything after a while.
     struct After(Duration);
 
-    impl Server for After {
+    impl TerminalServer for After {
         async fn ask(&self, _worker: usize, _input: Input) -> Option<PacedAnswer> {
             sleep(self.0).await;
             Some(PacedAnswer { rolled_back: false, service_ns: 1 })
