@@ -333,10 +333,43 @@ mod tests {
 
     #[test]
     fn no_core_waits_for_a_plain_write() {
-        // Several writes of a core may meet the line before it has to go on.
+        // A core asks again at its first write behind the line's loss. The line is gone after half a transfer to a whole one,
+        // and a core writes every 20 ns.
         let outcome = run(&recording(1, 0, &[(0, Write)]), MACHINE);
-        assert!(outcome.all().near > 0.0);
+        let transfers = outcome.all().near;
+        assert!((20.0 / 120.0..=20.0 / 50.0).contains(&transfers), "{transfers}");
         assert_eq!(outcome.all().wait_ns, 0.0);
+        // Work that outlasts a transfer: each write then has to fetch the line.
+        let mut slow = recording(1, 0, &[(0, Write)]);
+        slow.pieces.iter_mut().for_each(|piece| piece.after = 500);
+        let transfers = run(&slow, MACHINE).all().near;
+        assert!((0.9..=1.0).contains(&transfers), "{transfers}");
+    }
+
+    #[test]
+    fn a_line_stays_until_a_request_has_arrived() {
+        let of_one_word = recording(1, 0, &[(0, Atomic)]);
+        let change = of_one_word.pieces[0].accesses[0];
+        let kinds = vec![KindFigures::default()];
+        let mut replay = Replay {
+            recording: &of_one_word,
+            machine: CoreModel { cores: 3, node: 3, ..MACHINE },
+            lines: HashMap::default(),
+            kinds,
+        };
+        let mut change_at = |core, now| replay.access(core, &change, now, true);
+        // The first core fetches the line from memory, and has it at 100 ns.
+        assert_eq!(change_at(0, 0), 100_000);
+        // The second one asks at 200 ns: the request arrives at 250 ns, the line at 300 ns.
+        assert_eq!(change_at(1, 200_000), 300_000);
+        // Until 250 ns the first core changes what it has; then it asks, and the second one has had the line by the time.
+        assert_eq!(change_at(0, 249_000), 249_000);
+        assert_eq!(change_at(0, 250_000), 350_000);
+        // The third core's request arrives at 305 ns, before the line is back: it is served when the first core has it, at 350 ns.
+        assert_eq!(change_at(2, 255_000), 400_000);
+        let KindFigures { accesses, near, invalidations, cold, wait_ns, .. } = replay.kinds[0];
+        assert_eq!((accesses, cold, near, invalidations), (5.0, 1.0, 3.0, 3.0));
+        assert_eq!(wait_ns, 100.0 + 100.0 + 100.0 + 145.0);
     }
 
     #[test]

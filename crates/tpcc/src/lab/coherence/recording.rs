@@ -149,6 +149,9 @@ impl Recording {
             }
             pieces.push(piece);
         }
+        if pieces.iter().all(|piece| piece.accesses.is_empty()) {
+            return Err(Error::failed("the traced program was seen to touch none of the lines that it shares"));
+        }
         Ok(Recording { kinds, pieces })
     }
 
@@ -189,5 +192,8 @@ mod tests {
         assert_eq!((piece.home, short, piece.after), (3, vec![(0, 5), (1, 4), (0, 1), (2, 2)], 8));
         assert!((recording.instructions() - 20.0).abs() < 1e-9);
         assert!(Recording::sorted(Vec::new(), said).is_err());
+        // A recording without accesses models nothing.
+        let elsewhere = vec![seen(0, Some(AccessKind::Write), 6), seen(0, None, 20)];
+        assert!(Recording::sorted(vec![(3, elsewhere)], said).is_err());
     }
 }

@@ -112,7 +112,8 @@ pub(crate) fn run(config: &StoreConfig, plan: &Plan) -> Result<(), Error> {
 /// Lets the parent trace this thread and reads one page until the tracer has seen enough; each read is marked as a transaction.
 pub(crate) fn read_page(latches: Latches) -> Result<(), Error> {
     traceable()?;
-    let page = MeasuredPage::new(kind(latches));
+    // What lies on the stack is not followed.
+    let page = Box::new(MeasuredPage::new(kind(latches)));
     page.shared_lines().iter().for_each(|of| println!("{}", lines::say(of)));
     let mut reads = 0;
     while !trap(Mark::Transaction, 0, reads) {

@@ -155,7 +155,7 @@ pub(crate) const FEEDBACK_VS_NONE: Promise =
 pub(crate) const FEEDBACK_INSTRUCTIONS: Promise =
     promise("no_feedback_vs_feedback_instructions", "times", Some(1.21), AtLeast(1.0 / 0.94));
 /// Pages that the first translation buffer has not, in small pages by in large ones, counted.
-pub(crate) const SMALL_PAGES_TLB: Promise = promise("small_vs_large_pages_dtlb", "times", Some(2.25), AtLeast(1.0));
+pub(crate) const SMALL_PAGES_TLB: Promise = promise("small_vs_large_pages_dtlb", "times", Some(2.25), AtLeast(1.1));
 
 /// Throughput of itas against tas, reads, each group's set as large as the share of the L3 cache that is to be had.
 pub(crate) const ITAS_VS_TAS: Promise = promise("itas_vs_tas_at_l3_share", "times", None, AtLeast(1.15)).said(

@@ -10,7 +10,7 @@
 //! | a time, in times of another | 1 | how far the value is below 1 |
 //! | a share that is saved | 0 | how far the value is above 0 |
 //! | keeping up, in times of another | | none: the claim is that nothing is lost |
-//! | a cost or an error | | none: the claim is that it is small |
+//! | a cost, in times of something, that may be above 1; an error | | none: the claim is that it is small |
 //!
 //! *Holds* is the same direction and at least three quarters of the paper's effect. *Weaker* is the same direction and less of
 //! it, or an interval that includes nothing at all: then no difference is seen. *Contradicts* is the opposite direction, with
@@ -58,6 +58,8 @@ impl Sense {
             // Times as much as something that is no slower already.
             ("times", Bar::AtLeast(least)) if least <= 1.0 => Sense::KeepsUp(least),
             ("times", Bar::AtLeast(_)) => Sense::MoreThan(1.0),
+            // A limit above 1 allows a cost.
+            ("times", Bar::AtMost(most)) if most > 1.0 => Sense::Cost(most),
             ("times", Bar::AtMost(_)) => Sense::LessThan(1.0),
             (_, Bar::AtLeast(_)) => Sense::MoreThan(0.0),
             (_, Bar::AtMost(most)) => Sense::Cost(most),
@@ -208,6 +210,9 @@ mod tests {
         assert_eq!(verdict(limit, 10.0, 10.0, 10.0), ClaimVerdict::Holds);
         assert_eq!(verdict(limit, 10.1, 10.1, 10.1), ClaimVerdict::Weaker);
         assert_eq!(verdict(limit, -0.1, -0.1, -0.1), ClaimVerdict::Holds, "a cost below nothing is none");
+        let times = said("times", None, Bar::AtMost(1.3));
+        assert_eq!(verdict(times, 0.8, 0.9, 1.1), ClaimVerdict::Holds, "1 within the interval is no cost at all");
+        assert_eq!(verdict(times, 1.2, 1.4, 1.5), ClaimVerdict::Weaker);
     }
 
     #[test]
