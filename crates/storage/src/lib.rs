@@ -231,7 +231,7 @@ pub mod optimistic {
 #[cfg(feature = "measure")]
 pub mod measure {
     pub use crate::base::lines::SharedLines;
-    pub use crate::latch::measure::{MeasuredPage, page_reads_per_second};
+    pub use crate::latch::measure::MeasuredPage;
 }
 
 /// Disks: real, in memory, simulated.

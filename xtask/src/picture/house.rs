@@ -1,21 +1,9 @@
 //! The picture of the crates: which there are, what each is, and which uses which, read from their manifests.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-
-use clap::Args;
-
-/// The flags of `cargo xtask picture`.
-#[derive(Debug, Args)]
-pub(crate) struct PictureFlags {
-    /// File to write.
-    #[arg(long, value_name = "FILE", default_value = FILE)]
-    out: PathBuf,
-}
-
+use std::path::Path;
 /// Where the picture lies in the repository.
-const FILE: &str = "docs/house.svg";
+pub(super) const FILE: &str = "docs/house.svg";
 
 /// A crate in the picture: its name, the line under it, column and row of its place.
 struct Room {
@@ -40,30 +28,13 @@ const GAP_X: u32 = 24;
 const GAP_Y: u32 = 46;
 const BORDER: u32 = 12;
 
-/// Carries the command out.
-pub(crate) fn run(flags: &PictureFlags) -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let file = if flags.out.is_absolute() { flags.out.clone() } else { root.join(&flags.out) };
-    let written = draw(&root).and_then(|picture| {
-        file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        std::fs::write(&file, picture)
-    });
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}: {error}", flags.out.display());
-            ExitCode::FAILURE
-        }
-    }
-}
-
 /// Left and upper edge of a room.
 fn corner((column, row): (u32, u32)) -> (u32, u32) {
     (BORDER + column * (WIDTH + GAP_X), BORDER + row * (HEIGHT + GAP_Y))
 }
 
 /// The picture. Its colours follow the reader's setting, light or dark.
-fn draw(root: &Path) -> std::io::Result<String> {
+pub(super) fn draw(root: &Path) -> std::io::Result<String> {
     let (columns, rows) = (3, 3);
     let (width, height) = (corner((columns, 0)).0 - GAP_X + BORDER, corner((0, rows)).1 - GAP_Y + BORDER);
     let mut svg = format!(
@@ -123,13 +94,6 @@ fn uses(root: &Path, name: &str) -> std::io::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_picture_in_the_repository_is_of_these_crates() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let kept = std::fs::read_to_string(root.join(FILE)).unwrap();
-        assert_eq!(kept, draw(&root).unwrap(), "draw it again: cargo xtask picture");
-    }
 
     #[test]
     fn every_crate_is_in_the_picture_above_those_that_it_uses() {
