@@ -544,8 +544,7 @@ pub(crate) fn mark(page: &mut PageMut<'_>, position: usize, ghost: bool) {
 
 /// Keeps the slots before `position`, under a new high fence.
 fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8]) {
-    let mut copy = PageBytes::boxed();
-    copy.as_bytes_mut().copy_from_slice(page.bytes());
+    let copy = PageBytes::boxed_of(page.bytes());
     let old = PageRef::of(&copy);
     let splits = old.u32(header::SPLITS);
     let low = old.low_fence();

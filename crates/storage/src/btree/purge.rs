@@ -13,7 +13,7 @@ use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind, Unlogged};
 use crate::page::header::Kind;
 use crate::page::slotted::Format;
-use crate::page::{PageBytes, PageMut, PageRef, header, sound};
+use crate::page::{PageBytes, PageMut, PageRef, header};
 
 /// A leaf emptier than this looks for a neighbour to merge with.
 const MERGE_BELOW: usize = PAGE_SIZE / 5;
@@ -157,8 +157,7 @@ impl Tree {
     /// Which of two neighbours under one parent is damaged: they must be leaves of this tree with a fence in common.
     fn no_neighbours(&self, left: &FrameWrite<'_>, right: &FrameWrite<'_>) -> Option<PageId> {
         let other = |page: PageRef<'_>| page.kind() != Some(Kind::Leaf) || page.index() != self.index;
-        let unsound = |frame: &FrameWrite<'_>| sound::flaw(frame.stable(), frame.frame().page_id()).is_some();
-        let strange = [left, right].into_iter().find(|frame| other(frame.page()) || unsound(frame));
+        let strange = [left, right].into_iter().find(|frame| other(frame.page()) || frame.flaw().is_some());
         let apart = || (left.page().high_fence() != right.page().low_fence()).then_some(right);
         strange.or_else(apart).map(|frame| frame.frame().page_id())
     }
@@ -184,8 +183,7 @@ impl Tree {
         root.mark_dirty(tail);
         child.mark_dirty(tail);
         let after = root.page().lsn().max(child.page().lsn());
-        let mut image = PageBytes::boxed();
-        image.as_bytes_mut().copy_from_slice(child.stable());
+        let mut image = PageBytes::boxed_of(child.stable());
         PageMut::of(&mut image).put_u32(header::ID, self.root.0);
         ops::put_image(rec, self.root, image.as_bytes(), PageRef::of(&image));
         let Some(free) = FreeOne::log(change, only, rec) else { return Ok(()) };

@@ -99,6 +99,7 @@ impl<'a> Reserved<'a> {
                     let frame = write.frame();
                     frame.set_page_id(id);
                     frame.recovery_lsn.store(0, Ordering::Relaxed);
+                    frame.set_unproven(false);
                     add(&pool.counters.creates, 1);
                     if let Some(free) = self.frames.pop() {
                         free.enter(Arrival::Created);

@@ -391,6 +391,17 @@ impl PageBytes {
         Box::new(PageBytes([0; PAGE_SIZE / 8]))
     }
 
+    /// A copy, on the heap.
+    pub(crate) fn boxed_of(bytes: &[u8; PAGE_SIZE]) -> Box<PageBytes> {
+        let mut copy = Box::<PageBytes>::new_uninit();
+        // SAFETY: source and target have exactly this many bytes and do not overlap, for the box is new; afterwards each
+        // of its words has a value, and any is valid.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.as_mut_ptr().cast::<u8>(), PAGE_SIZE);
+            copy.assume_init()
+        }
+    }
+
     /// The bytes.
     pub(crate) fn as_bytes(&self) -> &[u8; PAGE_SIZE] {
         // SAFETY: the array has exactly this many bytes and `u8` has no alignment.
