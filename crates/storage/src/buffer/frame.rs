@@ -27,7 +27,7 @@ use crate::page::{PageMut, PageRef};
 /// | `latch` | any |
 /// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share); `page` also the reader that has taken a frame without a page out of circulation |
 /// | `uses` | any, at any time: a hint for replacement |
-/// | `unproven` | the latch's exclusive holder |
+/// | `unchecked` | the latch's exclusive holder |
 /// | `writing` | the thread that swapped it from false, until it stores false: one write of a page at a time |
 #[repr(C, align(64))]
 pub(crate) struct Frame {
@@ -38,7 +38,7 @@ pub(crate) struct Frame {
     /// A copy of the page is on its way to the disk. Such a frame keeps its page.
     pub(super) writing: AtomicBool,
     /// The page was brought in without a look at its content: only its checksum was compared.
-    unproven: AtomicBool,
+    unchecked: AtomicBool,
     /// LSN at or before the first change that is not on disk; 0 when the page is clean.
     pub(super) recovery_lsn: AtomicU64,
     page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
@@ -72,8 +72,8 @@ impl Frame {
     }
 
     /// Notes whether the page's content has still to be looked at. The caller holds the exclusive latch.
-    pub(super) fn set_unproven(&self, unproven: bool) {
-        self.unproven.store(unproven, Ordering::Relaxed);
+    pub(super) fn set_unchecked(&self, unchecked: bool) {
+        self.unchecked.store(unchecked, Ordering::Relaxed);
     }
 
     /// Begins to read.
@@ -255,12 +255,12 @@ impl<'a> FrameWrite<'a> {
     /// changes keep it.
     pub(crate) fn flaw(&self) -> Option<Flaw> {
         let look = || sound::flaw(self.stable(), self.frame.page_id());
-        if !self.frame.unproven.load(Ordering::Relaxed) {
+        if !self.frame.unchecked.load(Ordering::Relaxed) {
             debug_assert_eq!(look(), None, "page {} was sound", self.frame.page_id());
             return None;
         }
         let flaw = look();
-        self.frame.set_unproven(flaw.is_some());
+        self.frame.set_unchecked(flaw.is_some());
         flaw
     }
 

@@ -99,7 +99,6 @@ impl<'a> Reserved<'a> {
                     let frame = write.frame();
                     frame.set_page_id(id);
                     frame.recovery_lsn.store(0, Ordering::Relaxed);
-                    frame.set_unproven(false);
                     add(&pool.counters.creates, 1);
                     if let Some(free) = self.frames.pop() {
                         free.enter(Arrival::Created);
@@ -115,6 +114,7 @@ fn begin(mut write: FrameWrite<'_>, id: PageId) -> FrameWrite<'_> {
     let mut page = write.page_mut();
     page.bytes().fill(0);
     page.put_u32(header::ID, id.0);
+    write.frame().set_unchecked(false);
     write
 }
 
