@@ -53,6 +53,14 @@ impl Crc {
         Crc(short(self.0, &word.to_le_bytes()))
     }
 
+    /// Adds two words.
+    #[inline]
+    #[must_use]
+    pub(crate) fn two_words(self, words: [u64; 2]) -> Crc {
+        let wide = u128::from(words[0]) | u128::from(words[1]) << 64;
+        Crc(short(self.0, &wide.to_le_bytes()))
+    }
+
     /// The checksum.
     #[inline]
     pub(crate) fn finish(self) -> u32 {
@@ -122,8 +130,7 @@ fn three(state: u32, bytes: &[u8]) -> u32 {
 #[inline]
 fn followed_by<const ZEROS: u32>(state: u64) -> u32 {
     use std::arch::x86_64::{_mm_clmulepi64_si128, _mm_crc32_u64, _mm_cvtsi64_si128, _mm_cvtsi128_si64};
-    let product =
-        _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(state as i64), _mm_cvtsi64_si128(i64::from(ZEROS)));
+    let product = _mm_clmulepi64_si128::<0>(_mm_cvtsi64_si128(state as i64), _mm_cvtsi64_si128(i64::from(ZEROS)));
     // The instruction multiplies by x^32, and the product of reflected numbers lacks one x: the constant is less by 33.
     _mm_crc32_u64(0, _mm_cvtsi128_si64(product) as u64) as u32
 }
@@ -201,5 +208,6 @@ mod tests {
     fn a_word_is_its_bytes_from_the_lowest() {
         let word = 0x0102_0304_0506_0708_u64;
         assert_eq!(Crc::new().word(word).finish(), crc32c(&word.to_le_bytes()));
+        assert_eq!(Crc::new().two_words([word, !word]), Crc::new().word(word).word(!word));
     }
 }

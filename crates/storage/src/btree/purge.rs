@@ -6,7 +6,7 @@
 
 use super::ops::{self, PageChange};
 use super::space::{FreeOne, SPACE_PAGE};
-use super::{StructureChange, Tree};
+use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
@@ -36,9 +36,14 @@ impl Tree {
         referenced: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<usize, StorageError> {
         let page = leaf.page();
-        let mut gone = Vec::new();
+        let mut gone = Vec::with_capacity(page.ghosts());
+        let mut key = Vec::with_capacity(MAX_KEY);
         for i in (0..page.count()).rev() {
-            if page.slot(i).is_ghost() && !referenced(&page.key(i)) {
+            if !page.slot(i).is_ghost() {
+                continue;
+            }
+            key.clear();
+            if page.append_key(i, &mut key) && !referenced(&key) {
                 gone.push(i as u16);
             }
         }
