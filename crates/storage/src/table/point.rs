@@ -55,7 +55,7 @@ impl Txn<'_> {
                 }
                 continue;
             }
-            if self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
+            if self.try_lock_row(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
                 self.wait_for(index, name, mode, Prefix::MIN)?;
                 continue;
@@ -145,7 +145,8 @@ impl Txn<'_> {
         let is_there = place.exact
             && read.version() == place.version
             && (place.proven || page.index() == index.tree.index && page.has_key(place.position, key));
-        if !is_there || self.try_lock(index, name, self.key_mode(Want::Read), Prefix::MIN)? == LockAttempt::MustWait {
+        if !is_there || self.try_lock_row(index, name, self.key_mode(Want::Read), Prefix::MIN)? == LockAttempt::MustWait
+        {
             return Ok(false);
         }
         core.pool.points().at(&site::BEFORE_COPY);

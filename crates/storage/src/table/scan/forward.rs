@@ -270,7 +270,7 @@ impl Txn<'_> {
             let mode = if beyond { RecordMode::GAP } else { both };
             if !beyond || gaps {
                 let name = names.of(index.tree.index, key);
-                if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
+                if self.try_lock_row(index, name, mode, low)? == LockAttempt::MustWait {
                     batch.truncate(row);
                     return Ok(Stop::Wait(name, mode, low));
                 }
