@@ -152,7 +152,7 @@ fn several_rows_are_read_as_each_alone() {
             let row: Vec<u8> = (0..n % 90).map(|i| (n + i) as u8).collect();
             tx.insert_raw(&table, &key(n), &row)?;
         }
-        Ok(())
+        Ok::<(), TxnError>(())
     })
     .unwrap();
     let mut tx = db.begin().unwrap();
