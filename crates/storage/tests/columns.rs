@@ -141,6 +141,49 @@ fn ranges_of_bytes_may_be_several_and_open() {
     assert!(matches!(open, Err(TxnError::Schema { .. })), "{open:?}");
 }
 
+/// Rows of several keys are read as one by one: keys that are absent, deleted or repeated, and rows that are too short.
+#[test]
+fn several_rows_are_read_as_each_alone() {
+    let db = open(&SimDisk::new(1));
+    let table = db.raw_table(&Table::<(), ()>::new("bytes")).unwrap();
+    let key = |n: u32| n.to_be_bytes().to_vec();
+    db.transact(|tx| {
+        for n in (0..3000).filter(|n| n % 3 > 0) {
+            let row: Vec<u8> = (0..n % 90).map(|i| (n + i) as u8).collect();
+            tx.insert_raw(&table, &key(n), &row)?;
+        }
+        Ok::<(), TxnError>(())
+    })
+    .unwrap();
+    let mut tx = db.begin().unwrap();
+    for n in (1..3000).step_by(30) {
+        assert!(tx.delete_raw(&table, &key(n)).unwrap());
+        tx.update_raw(&table, &key(n + 1), |row| row.push(7)).unwrap();
+    }
+    let mut x = 11_u32;
+    for len in [0, 1, 15, 16, 17, 60] {
+        let keys: Vec<Vec<u8>> = (0..len)
+            .map(|_| {
+                x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                // Neighbours and others, now and then one again.
+                key(if x >> 31 == 0 { x >> 20 } else { 500 + (x >> 24) % 16 })
+            })
+            .collect();
+        let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        for parts in [&[0..usize::MAX][..], &[4..8, 0..2], &[40..41], &[]] {
+            let mut together = vec![None; keys.len()];
+            tx.read_columns_of_raw(&table, &borrowed, parts, |at, row| {
+                assert_eq!(together[at].replace(row.to_vec()), None, "each key once");
+            })
+            .unwrap();
+            for (key, together) in borrowed.iter().zip(together) {
+                let alone = tx.read_columns_raw(&table, key, parts, <[u8]>::to_vec).unwrap();
+                assert_eq!(together, alone, "{key:?} {parts:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_row_that_is_too_short_for_its_columns_is_damage() {
     let db = open(&SimDisk::new(1));

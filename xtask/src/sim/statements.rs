@@ -139,6 +139,14 @@ impl Hand<'_, '_> {
     /// Keys in random order: neighbours or far from each other, more than one group of them, some repeated.
     fn get_many(&mut self, table: usize, n: u64) -> Result<Op, TxnError> {
         let keys = self.keys(n);
+        if self.rng.once_in(2) {
+            let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            let mut found = vec![None; keys.len()];
+            self.tx.read_columns_of_raw(&self.tables[table], &borrowed, &[0..usize::MAX], |at, row| {
+                found[at] = Some(row.to_vec());
+            })?;
+            return Ok(Op::GetMany { table, keys, found });
+        }
         let asked: Vec<Bytes> = keys.iter().cloned().map(Bytes).collect();
         let found = self.tx.get_many(&self.tables[table], &asked)?;
         Ok(Op::GetMany { table, keys, found })

@@ -59,9 +59,15 @@ impl Points {
     #[inline(always)]
     pub(crate) fn at(&self, site: &'static PointSite) {
         // Mostly there is none, which is known without the site's number.
-        if self.live != 0 && self.live >> (site.number() % u64::BITS) & 1 == 1 {
+        if self.live != 0 && self.is_live(site) {
             self.stop(site);
         }
+    }
+
+    /// Not inlined: compilers would work out every site's bit in advance, for threads that stop nowhere too.
+    #[inline(never)]
+    fn is_live(&self, site: &'static PointSite) -> bool {
+        self.live >> (site.number() % u64::BITS) & 1 == 1
     }
 
     /// Cold and shared by all points, so that the code between two points fits the L1 instruction cache.

@@ -7,6 +7,16 @@
 //! op u8 | 0 u8 | bytes u16 (of the whole section) | page u32 | payload, padded to 4
 //! ```
 //!
+//! Those about one row are most of the log, and leave out what the one before them in the record says:
+//!
+//! ```text
+//! op u8 + 64 * form | key length u8 | bytes u16 | place u16 | number u16 | number u16
+//!     | page u32 (forms 0 and 1) | index u32, root u32 (form 0) | key | bytes | bytes
+//! ```
+//!
+//! Form 1 has the tree of the section about a row before it, form 2 its page as well. The place is the slot's position
+//! and, above 14 bits, bits 8 and 9 of the key's length.
+//!
 //! Redo applies a section when the page's LSN is older than the record: positions are physical, because the page is
 //! then exactly as it was. Undo goes by the key, because the row may have moved since. The engine itself changes pages
 //! through [`apply`] wherever it can, so that a change and its redo share one code.
@@ -127,52 +137,68 @@ fn close(rec: &mut RecordBuf, at: usize) {
     rec.patch_u16(at + 2, bytes as u16);
 }
 
-/// Adds a section about one row: its head with the place and two numbers in one piece, then key, bytes, bytes.
+/// Where the row of the section before lies, for one that follows it in the record.
+pub(crate) type RowBefore = Option<(PageId, Tree)>;
+
+/// Adds a section about one row: its head with the place and two numbers, then key, bytes, bytes.
 #[inline]
-fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, numbers: [u16; 2], parts: [&[u8]; 2]) {
-    let used = ROW_HEAD + at.key.len() + parts[0].len() + parts[1].len();
-    let pad = used.wrapping_neg() % 4;
+fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbers: [u16; 2], parts: [&[u8]; 2]) {
+    let (form, head_len) = match before {
+        Some((page, tree)) if tree == at.tree => {
+            if page == at.page {
+                (SAME_PAGE, OF_SAME_PAGE)
+            } else {
+                (SAME_TREE, OF_SAME_TREE)
+            }
+        }
+        _ => (0, ROW_HEAD),
+    };
+    let bytes = head_len + at.key.len() + parts[0].len() + parts[1].len();
+    debug_assert!(at.position < 1 << 14 && at.key.len() < 1 << 10);
+    let place = at.position as u16 | (at.key.len() >> 8 << 14) as u16;
     let mut head = [0; ROW_HEAD];
-    head[0] = op as u8;
-    head[2..4].copy_from_slice(&((used + pad) as u16).to_le_bytes());
-    head[4..8].copy_from_slice(&at.page.0.to_le_bytes());
-    head[8..12].copy_from_slice(&at.tree.index.0.to_le_bytes());
-    head[12..16].copy_from_slice(&at.tree.root.0.to_le_bytes());
-    head[16..18].copy_from_slice(&(at.position as u16).to_le_bytes());
-    head[18..20].copy_from_slice(&(at.key.len() as u16).to_le_bytes());
-    head[20..22].copy_from_slice(&numbers[0].to_le_bytes());
-    head[22..24].copy_from_slice(&numbers[1].to_le_bytes());
-    rec.put(&head);
-    rec.put(at.key);
-    rec.put(parts[0]);
-    rec.put(parts[1]);
-    rec.put_zeros(pad);
+    head[0] = op as u8 | form << 6;
+    head[1] = at.key.len() as u8;
+    head[2..4].copy_from_slice(&(bytes as u16).to_le_bytes());
+    head[4..6].copy_from_slice(&place.to_le_bytes());
+    head[6..8].copy_from_slice(&numbers[0].to_le_bytes());
+    head[8..10].copy_from_slice(&numbers[1].to_le_bytes());
+    head[10..14].copy_from_slice(&at.page.0.to_le_bytes());
+    head[14..18].copy_from_slice(&at.tree.index.0.to_le_bytes());
+    head[18..22].copy_from_slice(&at.tree.root.0.to_le_bytes());
+    rec.put_pieces((&head, head_len), [at.key, parts[0], parts[1]]);
 }
 
-/// Bytes before the key in a section about one row.
-const ROW_HEAD: usize = 24;
+/// Bytes before the key in a section about one row, by form.
+const ROW_HEAD: usize = 22;
+const OF_SAME_TREE: usize = 14;
+const OF_SAME_PAGE: usize = 10;
+/// Forms of a section about one row but the whole one.
+const SAME_TREE: u8 = 1;
+const SAME_PAGE: u8 = 2;
 
 /// Adds an insert of `value` under the place's key.
-pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, value: &[u8]) {
-    put_row(rec, Op::Insert, at, [value.len() as u16, 0], [value, &[]]);
+#[inline]
+pub(crate) fn put_insert(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, value: &[u8]) {
+    put_row(rec, Op::Insert, at, before, [value.len() as u16, 0], [value, &[]]);
 }
 
 /// Adds an overwrite of bytes within a row.
 #[inline]
-pub(crate) fn put_patch(rec: &mut RecordBuf, at: &RowAt<'_>, offset: usize, before: &[u8], after: &[u8]) {
-    debug_assert_eq!(before.len(), after.len());
-    put_row(rec, Op::Patch, at, [offset as u16, before.len() as u16], [before, after]);
+pub(crate) fn put_patch(rec: &mut RecordBuf, at: &RowAt<'_>, before: RowBefore, offset: usize, bytes: (&[u8], &[u8])) {
+    debug_assert_eq!(bytes.0.len(), bytes.1.len());
+    put_row(rec, Op::Patch, at, before, [offset as u16, bytes.0.len() as u16], [bytes.0, bytes.1]);
 }
 
 /// Adds a replacement of a row's value and ghost mark.
 pub(crate) fn put_replace(rec: &mut RecordBuf, at: &RowAt<'_>, before: (&[u8], bool), after: (&[u8], bool)) {
     let number = |(value, ghost): (&[u8], bool)| value.len() as u16 | u16::from(ghost) << 15;
-    put_row(rec, Op::Replace, at, [number(before), number(after)], [before.0, after.0]);
+    put_row(rec, Op::Replace, at, None, [number(before), number(after)], [before.0, after.0]);
 }
 
 /// Adds the setting or clearing of a ghost mark.
 pub(crate) fn put_mark(rec: &mut RecordBuf, at: &RowAt<'_>, ghost: bool) {
-    put_row(rec, Op::Mark, at, [u16::from(ghost), 0], [&[], &[]]);
+    put_row(rec, Op::Mark, at, None, [u16::from(ghost), 0], [&[], &[]]);
 }
 
 /// The unused bytes between slots and heap.
@@ -260,28 +286,36 @@ pub(crate) fn put_free(rec: &mut RecordBuf, page: PageId, next: PageId) {
 /// Goes through the sections of a body. Ends early at bytes that make no sense; see [`PageChanges::is_whole`].
 #[derive(Clone, Debug)]
 pub(crate) struct PageChanges<'a> {
-    rest: &'a [u8],
+    body: &'a [u8],
+    next: SectionAt,
+}
+
+/// A section's place in its record's body, with what it needs to know of those before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SectionAt {
+    at: usize,
+    row: RowBefore,
 }
 
 impl<'a> PageChanges<'a> {
     /// The sections of a body.
     pub(crate) fn new(body: &'a [u8]) -> PageChanges<'a> {
-        PageChanges { rest: body }
+        PageChanges { body, next: SectionAt { at: 0, row: None } }
     }
 
-    /// Bytes from here to the body's end: the position.
-    pub(crate) fn left(&self) -> usize {
-        self.rest.len()
+    /// Where the next section begins.
+    pub(crate) fn place(&self) -> SectionAt {
+        self.next
     }
 
-    /// The sections from `bytes` on, where one begins.
-    pub(crate) fn skip_bytes(self, bytes: usize) -> PageChanges<'a> {
-        PageChanges { rest: self.rest.get(bytes..).unwrap_or_default() }
+    /// The section at a place in the same body.
+    pub(crate) fn at(&self, place: SectionAt) -> Option<PageChange<'a>> {
+        PageChanges { body: self.body, next: place }.next()
     }
 
     /// After the last section: whether every byte was understood.
     pub(crate) fn is_whole(&self) -> bool {
-        self.rest.len() < 8
+        self.next.at == self.body.len()
     }
 }
 
@@ -301,50 +335,62 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Decodes a section about a row, from behind its length on.
+fn row_section<'a>(op: Op, form: u8, key_low: u8, c: &mut Cursor<'a>, before: RowBefore) -> Option<PageChange<'a>> {
+    let place = c.u16()?;
+    let numbers = [c.u16()?, c.u16()?];
+    let page = |c: &mut Cursor<'a>| c.u32().map(PageId);
+    let (page, tree) = match form {
+        0 => (page(c)?, Tree { index: IndexId(c.u32()?), root: PageId(c.u32()?) }),
+        SAME_TREE => (page(c)?, before?.1),
+        SAME_PAGE => before?,
+        _ => return None,
+    };
+    let key = c.take(usize::from(key_low) | usize::from(place >> 14) << 8)?;
+    let at = RowAt { page, tree, position: usize::from(place & 0x3FFF), key };
+    let [first, second] = numbers.map(usize::from);
+    Some(match op {
+        Op::Insert => PageChange::Insert { at, value: c.take(first)? },
+        Op::Patch => PageChange::Patch { at, offset: first, before: c.take(second)?, after: c.take(second)? },
+        Op::Replace => PageChange::Replace {
+            at,
+            before: c.take(first & 0x7FFF)?,
+            was_ghost: first >> 15 != 0,
+            after: c.take(second & 0x7FFF)?,
+            is_ghost: second >> 15 != 0,
+        },
+        Op::Mark => PageChange::Mark { at, ghost: first != 0 },
+        _ => return None,
+    })
+}
+
 impl<'a> Iterator for PageChanges<'a> {
     type Item = PageChange<'a>;
 
     fn next(&mut self) -> Option<PageChange<'a>> {
-        let mut head = Cursor(self.rest);
-        let op = Op::from(*head.take(2)?.first()?)?;
-        let bytes = usize::from(head.u16()?);
-        let page = PageId(head.u32()?);
-        let (section, rest) = self.rest.split_at_checked(bytes)?;
-        let mut c = Cursor(section.get(8..)?);
-        let place = |c: &mut Cursor<'a>| -> Option<(Tree, usize, usize)> {
-            let tree = Tree { index: IndexId(c.u32()?), root: PageId(c.u32()?) };
-            Some((tree, usize::from(c.u16()?), usize::from(c.u16()?)))
-        };
+        let rest = self.body.get(self.next.at..)?;
+        let [kind, key_low, low, high] = *rest.first_chunk()?;
+        let op = Op::from(kind & 0x3F)?;
+        let bytes = usize::from(u16::from_le_bytes([low, high]));
+        let mut c = Cursor(rest.get(4..bytes)?);
+        if matches!(op, Op::Insert | Op::Patch | Op::Replace | Op::Mark) {
+            let section = row_section(op, kind >> 6, key_low, &mut c, self.next.row)?;
+            let (PageChange::Insert { at, .. }
+            | PageChange::Patch { at, .. }
+            | PageChange::Replace { at, .. }
+            | PageChange::Mark { at, .. }) = section
+            else {
+                return None;
+            };
+            self.next = SectionAt { at: self.next.at + bytes, row: Some((at.page, at.tree)) };
+            return Some(section);
+        }
+        if kind >> 6 != 0 {
+            return None;
+        }
+        let page = PageId(c.u32()?);
         let decoded = match op {
-            Op::Insert => {
-                let (tree, position, key_len) = place(&mut c)?;
-                let value_len = c.u32()? as usize;
-                let key = c.take(key_len)?;
-                PageChange::Insert { at: RowAt { page, tree, position, key }, value: c.take(value_len)? }
-            }
-            Op::Patch => {
-                let (tree, position, key_len) = place(&mut c)?;
-                let (offset, len) = (usize::from(c.u16()?), usize::from(c.u16()?));
-                let at = RowAt { page, tree, position, key: c.take(key_len)? };
-                PageChange::Patch { at, offset, before: c.take(len)?, after: c.take(len)? }
-            }
-            Op::Replace => {
-                let (tree, position, key_len) = place(&mut c)?;
-                let (before, after) = (c.u16()?, c.u16()?);
-                let at = RowAt { page, tree, position, key: c.take(key_len)? };
-                PageChange::Replace {
-                    at,
-                    before: c.take(usize::from(before & 0x7FFF))?,
-                    was_ghost: before >> 15 != 0,
-                    after: c.take(usize::from(after & 0x7FFF))?,
-                    is_ghost: after >> 15 != 0,
-                }
-            }
-            Op::Mark => {
-                let (tree, position, key_len) = place(&mut c)?;
-                let ghost = c.u32()? != 0;
-                PageChange::Mark { at: RowAt { page, tree, position, key: c.take(key_len)? }, ghost }
-            }
+            Op::Insert | Op::Patch | Op::Replace | Op::Mark => return None,
             Op::Image => {
                 let (from, to) = (usize::from(c.u16()?), usize::from(c.u16()?));
                 if from > to || to > PAGE_SIZE {
@@ -369,7 +415,7 @@ impl<'a> Iterator for PageChanges<'a> {
             Op::Space => PageChange::Space { page, end: c.u32()?, free: PageId(c.u32()?) },
             Op::Free => PageChange::Free { page, next: PageId(c.u32()?) },
         };
-        self.rest = rest;
+        self.next.at += bytes;
         Some(decoded)
     }
 }
@@ -544,8 +590,7 @@ pub(crate) fn mark(page: &mut PageMut<'_>, position: usize, ghost: bool) {
 
 /// Keeps the slots before `position`, under a new high fence.
 fn truncate(page: &mut PageMut<'_>, position: usize, right: PageId, high: &[u8]) {
-    let mut copy = PageBytes::boxed();
-    copy.as_bytes_mut().copy_from_slice(page.bytes());
+    let copy = PageBytes::boxed_of(page.bytes());
     let old = PageRef::of(&copy);
     let splits = old.u32(header::SPLITS);
     let low = old.low_fence();

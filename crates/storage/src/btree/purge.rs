@@ -6,14 +6,14 @@
 
 use super::ops::{self, PageChange};
 use super::space::{FreeOne, SPACE_PAGE};
-use super::{StructureChange, Tree};
+use super::{MAX_KEY, StructureChange, Tree};
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, TxnId};
 use crate::buffer::frame::FrameWrite;
 use crate::log::{RecordBuf, RecordKind, Unlogged};
 use crate::page::header::Kind;
 use crate::page::slotted::Format;
-use crate::page::{PageBytes, PageMut, PageRef, header, sound};
+use crate::page::{PageBytes, PageMut, PageRef, header};
 
 /// A leaf emptier than this looks for a neighbour to merge with.
 const MERGE_BELOW: usize = PAGE_SIZE / 5;
@@ -36,9 +36,14 @@ impl Tree {
         referenced: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<usize, StorageError> {
         let page = leaf.page();
-        let mut gone = Vec::new();
+        let mut gone = Vec::with_capacity(page.ghosts());
+        let mut key = Vec::with_capacity(MAX_KEY);
         for i in (0..page.count()).rev() {
-            if page.slot(i).is_ghost() && !referenced(&page.key(i)) {
+            if !page.slot(i).is_ghost() {
+                continue;
+            }
+            key.clear();
+            if page.append_key(i, &mut key) && !referenced(&key) {
                 gone.push(i as u16);
             }
         }
@@ -157,8 +162,7 @@ impl Tree {
     /// Which of two neighbours under one parent is damaged: they must be leaves of this tree with a fence in common.
     fn no_neighbours(&self, left: &FrameWrite<'_>, right: &FrameWrite<'_>) -> Option<PageId> {
         let other = |page: PageRef<'_>| page.kind() != Some(Kind::Leaf) || page.index() != self.index;
-        let unsound = |frame: &FrameWrite<'_>| sound::flaw(frame.stable(), frame.frame().page_id()).is_some();
-        let strange = [left, right].into_iter().find(|frame| other(frame.page()) || unsound(frame));
+        let strange = [left, right].into_iter().find(|frame| other(frame.page()) || frame.flaw().is_some());
         let apart = || (left.page().high_fence() != right.page().low_fence()).then_some(right);
         strange.or_else(apart).map(|frame| frame.frame().page_id())
     }
@@ -184,8 +188,7 @@ impl Tree {
         root.mark_dirty(tail);
         child.mark_dirty(tail);
         let after = root.page().lsn().max(child.page().lsn());
-        let mut image = PageBytes::boxed();
-        image.as_bytes_mut().copy_from_slice(child.stable());
+        let mut image = PageBytes::boxed_of(child.stable());
         PageMut::of(&mut image).put_u32(header::ID, self.root.0);
         ops::put_image(rec, self.root, image.as_bytes(), PageRef::of(&image));
         let Some(free) = FreeOne::log(change, only, rec) else { return Ok(()) };

@@ -277,6 +277,8 @@ pub(crate) struct KeyHint<'p> {
     pub(crate) version: Version,
     pub(crate) position: usize,
     pub(crate) exact: bool,
+    /// The leaf, read under the version, has exactly the key: no need to compare it once more.
+    pub(crate) proven: bool,
 }
 
 /// A key of a group descent: its tree, itself, and how many bytes of its row are wanted.
@@ -314,20 +316,23 @@ impl Tree {
         pool.points().at(&site::GROUP_INNER_SEGMENT);
         // First where the children lie, then the children: the page table, too, is larger than the L1 and L2 caches.
         let mut children = [PageId::NONE; GROUP];
+        let mut open = false;
         for (i, (hint, wanted)) in at.iter_mut().zip(keys).enumerate() {
-            let Some(mut inner) = *hint else { continue };
+            let Some(inner) = hint else { continue };
             let (tree, key, _) = wanted;
             if inner.by_shortcut {
                 found[i] = inner.settle(wanted);
-                *hint = None;
                 if found[i].is_some() {
+                    *hint = None;
                     continue;
                 }
-                let Some(instead) = tree.lowest_inner(pool, key) else { continue };
-                inner = instead;
-                inner.narrow(key);
-                *hint = Some(inner);
+                *hint = tree.lowest_inner(pool, key);
+                if let Some(instead) = hint {
+                    instead.narrow(key);
+                }
             }
+            let Some(inner) = hint else { continue };
+            open = true;
             if inner.frame.bytes().level() > 0 {
                 children[i] = inner.child(key);
                 if children[i].is_none() {
@@ -336,6 +341,11 @@ impl Tree {
                     pool.prefetch_entry(children[i]);
                 }
             }
+        }
+        if !open {
+            // Shortcuts led to all of them.
+            pool.points().at(&site::GROUP_ROW);
+            return;
         }
         pool.points().at(&site::GROUP_ENTRY);
         for (hint, child) in at.iter_mut().zip(children) {
@@ -476,7 +486,8 @@ impl<'p> Hint<'p> {
             return None;
         }
         frame.touch();
-        Some(KeyHint { frame, version, position, exact })
+        // A descent has not compared the page's prefix.
+        Some(KeyHint { frame, version, position, exact, proven: self.by_shortcut && exact })
     }
 
     /// The number of the child in which a key lies, if this is its inner page and has not changed.

@@ -19,7 +19,7 @@ use crate::log::{RecordBuf, RecordKind};
 use crate::page::header::{LAST_INSERT, LOW_LEN, PREFIX_LEN, RUN};
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::page::slotted::Format;
-use crate::page::{PageBytes, PageMut, PageRef, sound};
+use crate::page::{PageBytes, PageMut, PageRef};
 
 /// Ascending inserts in a row that make a page split at the insertion point.
 const ASCENDING: u16 = 3;
@@ -36,9 +36,7 @@ pub(crate) enum SplitOutcome {
 /// A copy of a latched page, to be changed before another thread sees it: the log may yet refuse the record, and then
 /// the page has to be unchanged.
 pub(crate) fn draft(frame: &FrameWrite<'_>) -> Box<PageBytes> {
-    let mut draft = PageBytes::boxed();
-    draft.as_bytes_mut().copy_from_slice(frame.stable());
-    draft
+    PageBytes::boxed_of(frame.stable())
 }
 
 /// Adds the new content of a page to a record.
@@ -233,12 +231,12 @@ impl Cut {
         Cut { position, separator: page.key(position), parts_a_gap: false }
     }
 
-    /// Before records move: what is wrong with the page, which the check at its reading may have missed (a page can be
-    /// sound and lie in the wrong place) or later writes have caused; or whether it contradicts its parent. The parent
-    /// itself was sound when it was read, and only splits and merges change it, after this check.
+    /// Before records move: what is wrong with the page, if it was preloaded and no check has looked at it since, or whether
+    /// it contradicts its parent (a page can be sound and lie in the wrong place). Only splits and merges change the parent,
+    /// after this check.
     fn wrong(&self, node: &FrameWrite<'_>, parent: &FrameWrite<'_>, position: usize) -> Option<(PageId, String)> {
         let id = node.frame().page_id();
-        if let Some(flaw) = sound::flaw(node.stable(), id) {
+        if let Some(flaw) = node.flaw() {
             return Some((id, flaw.to_string()));
         }
         let fits =

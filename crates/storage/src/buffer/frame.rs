@@ -13,6 +13,7 @@ use crate::base::ids::{Lsn, PAGE_SIZE, PageId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::latch::{Latch, Latching, ReadGuard, Version};
 use crate::page::layout::{HINTS, SLOTS};
+use crate::page::sound::{self, Flaw};
 use crate::page::{PageMut, PageRef};
 
 /// A page in memory and the pool's data about it.
@@ -26,6 +27,7 @@ use crate::page::{PageMut, PageRef};
 /// | `latch` | any |
 /// | `page`, `page_id`, `recovery_lsn` | the latch's exclusive holder (the cleaner clears `recovery_lsn` under a share); `page` also the reader that has taken a frame without a page out of circulation |
 /// | `uses` | any, at any time: a hint for replacement |
+/// | `unchecked` | the latch's exclusive holder |
 /// | `writing` | the thread that swapped it from false, until it stores false: one write of a page at a time |
 #[repr(C, align(64))]
 pub(crate) struct Frame {
@@ -35,6 +37,8 @@ pub(crate) struct Frame {
     pub(super) uses: Uses,
     /// A copy of the page is on its way to the disk. Such a frame keeps its page.
     pub(super) writing: AtomicBool,
+    /// The page was brought in without a look at its content: only its checksum was compared.
+    unchecked: AtomicBool,
     /// LSN at or before the first change that is not on disk; 0 when the page is clean.
     pub(super) recovery_lsn: AtomicU64,
     page: UnsafeCell<[u64; PAGE_SIZE / 8]>,
@@ -65,6 +69,11 @@ impl Frame {
     /// Gives the frame to a page. The caller holds the exclusive latch.
     pub(super) fn set_page_id(&self, id: PageId) {
         self.page_id.store(id.0, Ordering::Relaxed);
+    }
+
+    /// Notes whether the page's content has still to be looked at. The caller holds the exclusive latch.
+    pub(super) fn set_unchecked(&self, unchecked: bool) {
+        self.unchecked.store(unchecked, Ordering::Relaxed);
     }
 
     /// Begins to read.
@@ -239,6 +248,20 @@ impl<'a> FrameWrite<'a> {
     pub(crate) fn stable(&self) -> &[u8; PAGE_SIZE] {
         // SAFETY: the exclusive latch is held.
         unsafe { self.page().stable() }
+    }
+
+    /// What is wrong with the page, if it was brought in without a look at its content; the first call after that looks.
+    /// What reads and writes have to rely on has otherwise been proved when the page was read, made or repaired, and
+    /// changes keep it.
+    pub(crate) fn flaw(&self) -> Option<Flaw> {
+        let look = || sound::flaw(self.stable(), self.frame.page_id());
+        if !self.frame.unchecked.load(Ordering::Relaxed) {
+            debug_assert_eq!(look(), None, "page {} was sound", self.frame.page_id());
+            return None;
+        }
+        let flaw = look();
+        self.frame.set_unchecked(flaw.is_some());
+        flaw
     }
 
     /// The bytes, to change. Mark the page dirty first.

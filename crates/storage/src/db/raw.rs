@@ -6,6 +6,7 @@ use super::table::{AsTable, OpenTable};
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
+use crate::btree::search::GROUP;
 use crate::table::columns::{WHOLE, changed};
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
@@ -63,6 +64,44 @@ impl Transaction<'_> {
         f: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, TxnError> {
         self.read_raw_for(table, key, Want::Read, columns, f)
+    }
+
+    /// As [`Transaction::read_columns_raw`] for several rows: they are looked for together, which is cheaper than to
+    /// announce them ([`Transaction::prefetch_raw`]) and to read one after the other. They are locked in the order given.
+    /// `f` is told which key a row is of; keys that have no row are left out. On an error it may have seen some of the rows.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn read_columns_of_raw<K, V>(
+        &self,
+        table: &impl AsTable<K, V>,
+        keys: &[&[u8]],
+        columns: &[Range<usize>],
+        mut f: impl FnMut(usize, &[u8]),
+    ) -> Result<(), TxnError> {
+        let Some(info) = self.seen(table, Want::Read)? else { return Ok(()) };
+        self.enter(OperationKind::Fetch, &info.primary);
+        for (n, group) in keys.chunks(GROUP).enumerate() {
+            let mut ends = [None; GROUP];
+            let rows = self.step(|txn| {
+                let mut rows = std::mem::take(&mut txn.claim.context().heads);
+                rows.clear();
+                let fetched = txn.fetch_several(&info.primary, group, columns, &mut rows, &mut ends);
+                if fetched.is_err() {
+                    txn.claim.context().heads = std::mem::take(&mut rows);
+                }
+                fetched.map(|()| rows)
+            })?;
+            let mut start = 0;
+            for (i, end) in ends.iter().enumerate() {
+                if let Some(end) = *end {
+                    f(n * GROUP + i, &rows[start..end]);
+                    start = end;
+                }
+            }
+            self.give_back(|txn| txn.claim.context().heads = rows);
+        }
+        Ok(())
     }
 
     #[inline]

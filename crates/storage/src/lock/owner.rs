@@ -145,7 +145,7 @@ impl LockOwner {
     /// nothing.
     ///
     /// The owner must hold an intention on the table ([`LockOwner::intent`]).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn try_acquire(
         &mut self,
         table: u32,

@@ -38,8 +38,11 @@ pub(super) fn extent(len: usize) -> usize {
 /// A record under construction: private to one thread, used again and again.
 #[derive(Debug)]
 pub(crate) struct RecordBuf {
-    /// Header (with `crc` and `prev` zero) and body; zero-padded to a multiple of 8 once prepared.
+    /// Header (with `crc` and `prev` zero) and body, zero-padded to a multiple of 8 once prepared; then what earlier
+    /// records left. It only grows, so that adding a piece is one comparison and a copy.
     bytes: Vec<u8>,
+    /// Bytes in use.
+    used: usize,
     len: usize,
     prev: Lsn,
     /// Checksum of all but `prev` and LSN, once prepared.
@@ -56,8 +59,7 @@ impl Default for RecordBuf {
 impl RecordBuf {
     /// An empty buffer that holds records of up to 1000 bytes without allocating.
     pub(crate) fn new() -> RecordBuf {
-        let bytes = Vec::with_capacity(1024);
-        RecordBuf { bytes, len: 0, prev: Lsn::ZERO, prepared: None, end: Lsn::ZERO }
+        RecordBuf { bytes: vec![0; 1024], used: 0, len: 0, prev: Lsn::ZERO, prepared: None, end: Lsn::ZERO }
     }
 
     /// Starts a record, forgetting what was in the buffer. `kind` is not 0; `prev` is the transaction's
@@ -68,8 +70,8 @@ impl RecordBuf {
         let mut header = [0; HEADER];
         header[8..16].copy_from_slice(&txn.0.to_le_bytes());
         header[24] = kind;
-        self.bytes.clear();
-        self.bytes.extend_from_slice(&header);
+        self.bytes[..HEADER].copy_from_slice(&header);
+        self.used = HEADER;
         self.prev = prev;
         self.prepared = None;
     }
@@ -86,16 +88,47 @@ impl RecordBuf {
     #[inline]
     pub(crate) fn put(&mut self, bytes: &[u8]) {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
-        self.bytes.extend_from_slice(bytes);
+        self.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.used += bytes.len();
+    }
+
+    /// Adds the first `len` bytes of a head, and then these pieces.
+    #[inline]
+    pub(crate) fn put_pieces<const N: usize>(&mut self, (head, len): (&[u8; N], usize), pieces: [&[u8]; 3]) {
+        debug_assert!(self.prepared.is_none(), "a prepared record does not change");
+        let room = self.room(N + pieces[0].len() + pieces[1].len() + pieces[2].len());
+        // Of constant length, so that no call copies it.
+        room[..N].copy_from_slice(head);
+        let mut at = len;
+        for piece in pieces {
+            room[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        self.used += at;
+    }
+
+    /// At least so many bytes behind those in use.
+    #[inline]
+    fn room(&mut self, bytes: usize) -> &mut [u8] {
+        if self.bytes.len() - self.used < bytes {
+            self.grow(bytes);
+        }
+        &mut self.bytes[self.used..]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, bytes: usize) {
+        self.bytes.resize((self.used + bytes).max(2 * self.bytes.len()), 0);
     }
 
     /// Adds up to four zeros.
     #[inline]
     pub(crate) fn put_zeros(&mut self, n: usize) {
         debug_assert!(n <= 4);
-        let len = self.bytes.len() + n;
+        let used = self.used + n;
         self.put(&[0; 4]);
-        self.bytes.truncate(len);
+        self.used = used;
     }
 
     /// Adds one byte.
@@ -130,12 +163,13 @@ impl RecordBuf {
     #[inline]
     pub(crate) fn patch_u16(&mut self, at: usize, value: u16) {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
+        debug_assert!(HEADER + at + 2 <= self.used);
         self.bytes[HEADER + at..HEADER + at + 2].copy_from_slice(&value.to_le_bytes());
     }
 
     /// The body so far.
     pub(crate) fn body(&self) -> &[u8] {
-        let end = if self.prepared.is_some() { self.len } else { self.bytes.len() };
+        let end = if self.prepared.is_some() { self.len } else { self.used };
         &self.bytes[HEADER.min(end)..end]
     }
 
@@ -159,20 +193,21 @@ impl RecordBuf {
         if self.prepared.is_some() {
             return;
         }
-        self.len = self.bytes.len();
+        self.len = self.used;
         debug_assert!(self.len >= HEADER, "begin comes first");
         let synced = (u64::from_le_bytes([self.bytes[24], self.bytes[25], 0, 0, 0, 0, 0, 0])) | (durable.0 >> 3) << 16;
         self.bytes[24..32].copy_from_slice(&synced.to_le_bytes());
         self.bytes[0..4].copy_from_slice(&(self.len as u32).to_le_bytes());
         let pad = extent(self.len) - self.len;
-        self.bytes.extend_from_slice(&[0; 8][..pad]);
-        self.prepared = Some(Crc::new().bytes(&self.bytes));
+        self.room(8)[..8].fill(0);
+        self.used += pad;
+        self.prepared = Some(Crc::new().bytes(&self.bytes[..self.used]));
     }
 
     /// Bytes the prepared record will take in the stream.
     #[inline]
     pub(super) fn extent(&self) -> u64 {
-        self.bytes.len() as u64
+        self.used as u64
     }
 
     pub(super) fn prev(&self) -> Lsn {
@@ -183,11 +218,11 @@ impl RecordBuf {
     /// in the buffer) and the rest of the bytes.
     #[inline]
     pub(super) fn placed(&mut self, start: Lsn) -> ([u64; 3], &[u8]) {
-        let crc = self.prepared.unwrap_or_default().word(self.prev.0).word(summed(start)).finish();
+        let crc = self.prepared.unwrap_or_default().two_words([self.prev.0, summed(start)]).finish();
         self.end = Lsn(start.0 + self.extent());
         let txn = le_u64(&self.bytes, 8);
         let first = (self.len as u64) | u64::from(crc) << 32;
-        ([first.to_le(), txn.to_le(), self.prev.0.to_le()], &self.bytes[24..])
+        ([first.to_le(), txn.to_le(), self.prev.0.to_le()], &self.bytes[24..self.used])
     }
 }
 

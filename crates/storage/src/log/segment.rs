@@ -6,7 +6,7 @@
 //! ```text
 //! offset size
 //!      0    8  magic          "LKSTPLOG"
-//!      8    4  format         1
+//!      8    4  format         4
 //!     12    4  zero
 //!     16    8  number         N, as in the name
 //!     24    8  segment_bytes  size of the file
@@ -29,7 +29,7 @@ use super::record::le_u64;
 /// Bytes before the payload.
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// Format number in every header.
-pub(super) const FORMAT: u32 = 3;
+pub(super) const FORMAT: u32 = 4;
 const MAGIC: &[u8; 8] = b"LKSTPLOG";
 const SUMMED: usize = 40;
 /// Bounds that keep every stream position within 63 bits, whatever a name or a header says.

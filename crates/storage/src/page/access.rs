@@ -168,6 +168,15 @@ impl<'a> PageRef<'a> {
             }
             return true;
         }
+        self.append_many(at, len, out)
+    }
+
+    /// The rest of [`PageRef::append_to`]. Not inlined: compilers would merge the two copies into one of variable length.
+    #[inline(never)]
+    fn append_many(self, at: usize, len: usize, out: &mut Vec<u8>) -> bool {
+        if at + len > PAGE_SIZE {
+            return false;
+        }
         out.reserve(len);
         // SAFETY: the source is in bounds; `reserve` made room for `len` bytes after `out.len()`.
         unsafe {
@@ -248,6 +257,19 @@ impl<'a> PageRef<'a> {
             }
             i += 8;
         }
+        // What is left is compared in words that overlap: bytes that were equal before are equal again. Bytes of a page
+        // that changes meanwhile may differ then, and give an order that no validation accepts.
+        if common >= 8 {
+            // SAFETY: the last eight of `common` bytes, which both have.
+            let (mine, theirs) =
+                unsafe { (word_at(self.base.add(at + common - 8)), word_at(key.as_ptr().add(common - 8))) };
+            return u64::from_be(mine).cmp(&u64::from_be(theirs)).then(len.cmp(&key.len()));
+        }
+        if common >= 4 {
+            // SAFETY: the first and the last four of `common` bytes, which both have.
+            let both = |at: *const u8| unsafe { both_halves(at, at.add(common - 4)) };
+            return both(self.base.wrapping_add(at)).cmp(&both(key.as_ptr())).then(len.cmp(&key.len()));
+        }
         while i < common {
             // SAFETY: `i < len` and `at + len` is in bounds.
             let mine = unsafe { self.base.add(at + i).read_volatile() };
@@ -287,8 +309,14 @@ impl<'a> PageRef<'a> {
 #[inline]
 fn lines_of(base: usize, at: usize, len: usize) -> impl Iterator<Item = usize> {
     const LINE: usize = 64;
-    let first = at.saturating_sub((base + at) % LINE);
-    (first..(at + len).min(PAGE_SIZE)).step_by(LINE)
+    let mut next = at.saturating_sub((base + at) % LINE);
+    let end = (at + len).min(PAGE_SIZE);
+    // By hand: `step_by` counts its steps in advance, by a division.
+    std::iter::from_fn(move || {
+        let line = next;
+        next += LINE;
+        (line < end).then_some(line)
+    })
 }
 
 /// A word, at any alignment.
@@ -299,6 +327,17 @@ fn lines_of(base: usize, at: usize, len: usize) -> impl Iterator<Item = usize> {
 unsafe fn word_at(at: *const u8) -> u64 {
     // SAFETY: the caller's promise.
     unsafe { at.cast::<u64>().read_unaligned() }
+}
+
+/// Four bytes and four others, as a number that is ordered like them.
+///
+/// # Safety
+/// Four bytes may be read at both.
+#[inline(always)]
+unsafe fn both_halves(first: *const u8, last: *const u8) -> u64 {
+    // SAFETY: the caller's promise.
+    let (first, last) = unsafe { (first.cast::<u32>().read_unaligned(), last.cast::<u32>().read_unaligned()) };
+    u64::from(u32::from_be(first)) << 32 | u64::from(u32::from_be(last))
 }
 
 /// Whether two words, at any alignment, are equal.
@@ -391,6 +430,17 @@ impl PageBytes {
         Box::new(PageBytes([0; PAGE_SIZE / 8]))
     }
 
+    /// A copy, on the heap.
+    pub(crate) fn boxed_of(bytes: &[u8; PAGE_SIZE]) -> Box<PageBytes> {
+        let mut copy = Box::<PageBytes>::new_uninit();
+        // SAFETY: source and target have exactly this many bytes and do not overlap, for the box is new; afterwards each
+        // of its words has a value, and any is valid.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy.as_mut_ptr().cast::<u8>(), PAGE_SIZE);
+            copy.assume_init()
+        }
+    }
+
     /// The bytes.
     pub(crate) fn as_bytes(&self) -> &[u8; PAGE_SIZE] {
         // SAFETY: the array has exactly this many bytes and `u8` has no alignment.
@@ -413,6 +463,28 @@ impl std::fmt::Debug for PageBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_compare_as_their_bytes_do() {
+        let mut page = PageBytes::boxed();
+        let mut x = 7_u32;
+        for (len, other) in (0..30).flat_map(|len| (0..30).map(move |other| (len, other))) {
+            for differs in 0..=len.min(other) {
+                let mut random = || {
+                    x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (x >> 24) as u8
+                };
+                let mine: Vec<u8> = (0..len).map(|_| random()).collect();
+                let mut theirs: Vec<u8> = (0..other).map(|_| random()).collect();
+                let same = differs.min(len).min(other);
+                theirs[..same].copy_from_slice(&mine[..same]);
+                let at = 100 + x as usize % 9;
+                page.as_bytes_mut()[at..at + len].copy_from_slice(&mine);
+                assert_eq!(PageRef::of(&page).compare(at, len, &theirs), mine.cmp(&theirs), "{mine:?} {theirs:?}");
+            }
+        }
+        assert_eq!(PageRef::of(&page).compare(PAGE_SIZE - 2, 3, &[]), Ordering::Less);
+    }
 
     /// With offsets rounded down as if pages began at lines, the last line of every other row was left out.
     #[test]

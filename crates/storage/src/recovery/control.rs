@@ -23,7 +23,7 @@ use crate::base::mutant::{Mutant, is_mutant};
 use crate::io::{Disk, DiskFile, OpenMode, read_up_to_at, sync_file, write_all_at};
 
 /// Version of all files. A build reads exactly one.
-pub(crate) const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 4;
 /// The file's name.
 pub(crate) const CONTROL: &str = "control";
 /// Its name until it is complete.

@@ -14,7 +14,7 @@ use crate::base::error::{OpenError, StorageError};
 use crate::base::ids::{Lsn, PAGE_SIZE, PageId, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::StructureChange;
-use crate::btree::ops::{self, PageChange, PageChanges};
+use crate::btree::ops::{self, PageChange, PageChanges, SectionAt};
 use crate::btree::space::SPACE_PAGE;
 use crate::buffer::BufferPool;
 use crate::io::Disk;
@@ -195,7 +195,7 @@ pub(crate) fn redo(
         for of_one in parts.chunk_by(|a, b| a.page == b.page) {
             let neighbours = of_one.iter().zip(of_one[0].number..).take_while(|(part, n)| part.number == *n).count();
             let of_one = if is_mutant(Mutant::RedoNeighboursOnly) { &of_one[..neighbours] } else { of_one };
-            let changes = of_one.iter().filter_map(|part| all.clone().skip_bytes(part.at).next());
+            let changes = of_one.iter().filter_map(|part| all.at(part.place));
             pages.repeat(record.lsn, of_one[0].page, changes)?;
         }
     }
@@ -211,19 +211,17 @@ struct Part {
     page: PageId,
     /// Which of the record's sections, from 0 on.
     number: usize,
-    /// Where it begins in the record's body.
-    at: usize,
+    place: SectionAt,
 }
 
 /// Sorts a record's sections by page; those of one page stay in their order. They need not be neighbours in the record:
 /// a statement on several rows writes them in its caller's order. False if the record does not decode.
 fn by_page(mut sections: PageChanges<'_>, parts: &mut Vec<Part>) -> bool {
     parts.clear();
-    let bytes = sections.left();
     loop {
-        let at = bytes - sections.left();
+        let place = sections.place();
         let Some(section) = sections.next() else { break };
-        parts.push(Part { page: section.page(), number: parts.len(), at });
+        parts.push(Part { page: section.page(), number: parts.len(), place });
     }
     parts.sort_unstable_by_key(|part| (part.page, part.number));
     sections.is_whole()

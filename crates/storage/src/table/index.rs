@@ -111,8 +111,20 @@ impl Txn<'_> {
     }
 
     /// Locks a key, a gap or both if that is possible at once. Latches may be held.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn try_lock(
+        &mut self,
+        index: &Index,
+        name: LockName,
+        mode: RecordMode,
+        low: Prefix,
+    ) -> Result<LockAttempt, TxnError> {
+        self.try_lock_row(index, name, mode, low)
+    }
+
+    /// As [`Txn::try_lock`], for the few statements that lock most rows.
+    #[inline(always)]
+    pub(crate) fn try_lock_row(
         &mut self,
         index: &Index,
         name: LockName,

@@ -10,6 +10,7 @@ use super::scan::{ScanEnd, ScanSpec};
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sites::site;
 use crate::lock::TableMode;
 use crate::txn::context::LeafSpot;
 use crate::txn::core::Txn;
@@ -205,14 +206,20 @@ impl Txn<'_> {
     ) -> Result<Option<Vec<u8>>, TxnError> {
         let mut first = None;
         let wanted = ScanSpec { from, to, want: Want::Write, likely: 1 };
-        self.scan(&table.primary, wanted, |key, _| {
-            first = Some(key.to_vec());
-            ControlFlow::Break(())
+        self.scan_batches(&table.primary, wanted, |_, batch, (frame, version)| {
+            let spot = LeafSpot { frame, version, position: batch.row(0).position };
+            first = Some((batch.key(0).to_vec(), spot));
+            Ok(ControlFlow::Break(()))
         })?;
-        if let Some(key) = &first {
-            self.delete_row(table, key)?;
+        let Some((key, spot)) = first else { return Ok(None) };
+        if table.secondaries.is_empty() {
+            // The scan has locked it for writing, and says where it lies.
+            self.core.pool.points().at(&site::BEFORE_WRITE);
+            self.mark_deleted(&table.primary, &key, spot)?;
+        } else {
+            self.delete_row(table, &key)?;
         }
-        Ok(first)
+        Ok(Some(key))
     }
 
     /// Deletes the rows from `from` up to `to`; returns how many. On an error all of it is undone.

@@ -62,7 +62,7 @@ impl<'db> Txn<'db> {
             Tree::fetch_group(&self.core.pool, group, found);
         }
         for (found, name) in found.iter().zip(names) {
-            let Some(KeyHint { frame, version, position, exact }) = *found else { continue };
+            let Some(KeyHint { frame, version, position, exact, .. }) = *found else { continue };
             let frame = self.core.pool.index_of(frame);
             let spot = LeafSpot { frame, version, position: position as u16 };
             self.claim.context().remember(Memo { name: *name, spot, exact });

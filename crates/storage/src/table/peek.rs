@@ -50,7 +50,7 @@ impl Core {
             let mut found = [None; GROUP];
             Tree::find_group(&self.pool, &group[..n], &mut found);
             for (name, found) in names.into_iter().zip(found) {
-                let Some(KeyHint { frame, version, position, exact }) = found else { continue };
+                let Some(KeyHint { frame, version, position, exact, .. }) = found else { continue };
                 let spot = LeafSpot { frame: self.pool.index_of(frame), version, position: position as u16 };
                 announced.0[name.low_bits() % ANNOUNCED] = Memo { name, spot, exact };
             }
@@ -300,7 +300,7 @@ impl Txn<'_> {
         }
         self.begin_record(RecordKind::Data);
         let mut differences = [(0, 0); TOGETHER];
-        let mut changed = false;
+        let mut before = None;
         for (i, SeenRow { key, row, .. }) in rows.iter().enumerate() {
             let (at, position) = places[i];
             let Some(leaf) = &leaves[at] else { continue };
@@ -312,12 +312,14 @@ impl Txn<'_> {
                 return Ok(unlatch(leaves));
             }
             if from < to {
-                changed = true;
-                let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-                ops::put_patch(&mut self.claim.context().rec, &place, from, &old[from..to], &row[from..to]);
+                let page = leaf.frame().page_id();
+                let place = RowAt { page, tree: index.tree, position, key };
+                let bytes = (&old[from..to], &row[from..to]);
+                ops::put_patch(&mut self.claim.context().rec, &place, before, from, bytes);
+                before = Some((page, index.tree));
             }
         }
-        if !changed {
+        if before.is_none() {
             unlatch(leaves);
             return Ok(true);
         }

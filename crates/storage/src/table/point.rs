@@ -7,7 +7,8 @@ use super::index::{Index, LockAttempt, Want};
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
-use crate::btree::search::LeafAt;
+use crate::btree::Tree;
+use crate::btree::search::{GROUP, KeyHint, KeyQuery, LeafAt};
 use crate::lock::{LockName, Prefix, RecordMode};
 use crate::txn::context::{LeafSpot, Memo};
 use crate::txn::core::Txn;
@@ -49,30 +50,12 @@ impl Txn<'_> {
         loop {
             let leaf = self.locate(index, name, key)?;
             if !leaf.exact {
-                let page = leaf.read.page();
-                if !self.locks_gaps() {
-                    if leaf.read.is_valid() {
-                        self.missed(want, name, &leaf);
-                        return Ok(None);
-                    }
-                    continue;
-                }
-                let cx = self.claim.context();
-                let next = index.name_at(names, page, leaf.position, &mut cx.key);
-                if !leaf.read.is_valid() {
-                    continue;
-                }
-                let low = Prefix::of(key);
-                if self.try_lock(index, next, RecordMode::GAP, low)? == LockAttempt::MustWait {
-                    drop(leaf);
-                    self.wait_for(index, next, RecordMode::GAP, low)?;
-                } else if leaf.read.is_valid() {
-                    self.missed(want, name, &leaf);
+                if self.is_absent(index, (name, key), want, leaf)? {
                     return Ok(None);
                 }
                 continue;
             }
-            if self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
+            if self.try_lock_row(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
                 drop(leaf);
                 self.wait_for(index, name, mode, Prefix::MIN)?;
                 continue;
@@ -95,6 +78,114 @@ impl Txn<'_> {
             self.core.pool.points().at(&site::AFTER_COPY);
             return Ok(Some(spot));
         }
+    }
+
+    /// Locks the rows of up to [`GROUP`] keys for reading and appends these parts of each to `out`; notes where the parts
+    /// of each row end, or that there is none. The keys are looked for together, and a row is copied from the place where
+    /// it was found: nothing is remembered and looked up again.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub(crate) fn fetch_several(
+        &mut self,
+        index: &Index,
+        keys: &[&[u8]],
+        columns: &[Range<usize>],
+        out: &mut Vec<u8>,
+        ends: &mut [Option<usize>; GROUP],
+    ) -> Result<(), TxnError> {
+        let core = self.core;
+        self.intend(index, Want::Read)?;
+        let bytes = columns.iter().map(|part| part.end).max().unwrap_or(0);
+        let mut names = [LockName::NONE; GROUP];
+        let mut group: [KeyQuery<'_>; GROUP] = [(index.tree, &[], 0); GROUP];
+        for (key, (name, wanted)) in keys.iter().zip(names.iter_mut().zip(&mut group)) {
+            (*name, *wanted) = (core.locks.names.of(index.tree.index, key), (index.tree, *key, bytes));
+            core.locks.prefetch(*name);
+        }
+        let group = &group[..keys.len()];
+        let mut places = [None; GROUP];
+        Tree::find_group(&core.pool, group, &mut places);
+        if core.pool.reads_in_parallel() && places[..group.len()].iter().any(Option::is_none) {
+            Tree::fetch_group(&core.pool, group, &mut places[..group.len()]);
+        }
+        core.pool.points().at(&site::BEFORE_READ);
+        for (i, key) in keys.iter().enumerate() {
+            let start = out.len();
+            if let Some(place) = &places[i]
+                && self.copy_from(index, (names[i], key), place, columns, out)?
+            {
+                ends[i] = Some(out.len());
+                continue;
+            }
+            out.truncate(start);
+            ends[i] = None;
+            if self.fetch(index, key, Want::Read, columns)?.is_some() {
+                out.extend_from_slice(&self.claim.peek().before);
+                ends[i] = Some(out.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks a row for reading and appends these parts of it, from where a group lookup has found it. False, and what was
+    /// appended means nothing, if the row is not there any more, or its lock not free.
+    #[inline]
+    fn copy_from(
+        &mut self,
+        index: &Index,
+        (name, key): (LockName, &[u8]),
+        place: &KeyHint<'_>,
+        columns: &[Range<usize>],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, TxnError> {
+        let core = self.core;
+        let read = place.frame.read(core.pool.latches());
+        let page = read.page();
+        let is_there = place.exact
+            && read.version() == place.version
+            && (place.proven || page.index() == index.tree.index && page.has_key(place.position, key));
+        if !is_there || self.try_lock_row(index, name, self.key_mode(Want::Read), Prefix::MIN)? == LockAttempt::MustWait
+        {
+            return Ok(false);
+        }
+        core.pool.points().at(&site::BEFORE_COPY);
+        let slot = page.slot(place.position);
+        let whole = append_columns(page, (slot.value_at(), slot.value_len), columns, out);
+        let copied = whole && !slot.is_ghost() && (read.is_valid() || is_mutant(Mutant::SkipRevalidation));
+        drop(read);
+        core.pool.points().at(&site::AFTER_COPY);
+        Ok(copied)
+    }
+
+    /// Whether `key`, whose place this is, has no row, and will have none until the transaction ends (serializable). False
+    /// if it has to be looked for again.
+    #[inline(never)]
+    fn is_absent(
+        &mut self,
+        index: &Index,
+        (name, key): (LockName, &[u8]),
+        want: Want,
+        leaf: LeafAt<'_>,
+    ) -> Result<bool, TxnError> {
+        if self.locks_gaps() {
+            let cx = self.claim.context();
+            let next = index.name_at(&self.core.locks.names, leaf.read.page(), leaf.position, &mut cx.key);
+            if !leaf.read.is_valid() {
+                return Ok(false);
+            }
+            let low = Prefix::of(key);
+            if self.try_lock(index, next, RecordMode::GAP, low)? == LockAttempt::MustWait {
+                drop(leaf);
+                self.wait_for(index, next, RecordMode::GAP, low)?;
+                return Ok(false);
+            }
+        }
+        let is_absent = leaf.read.is_valid();
+        if is_absent {
+            self.missed(want, name, &leaf);
+        }
+        Ok(is_absent)
     }
 
     /// Remembers where a row would lie that was to be written: a put goes on with inserting it there.

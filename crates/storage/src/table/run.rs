@@ -13,7 +13,7 @@ use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::ops::{self, RowAt};
 use crate::buffer::frame::FrameWrite;
-use crate::lock::{InsertCheck, Prefix, RecordMode};
+use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
 use crate::log::RecordKind;
 use crate::page::layout::{RECORD_HEAD, SLOT};
 use crate::txn::context::{LeafSpot, RowBatch};
@@ -43,27 +43,39 @@ impl Txn<'_> {
     pub(crate) fn insert_run(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
         self.rows_come(index);
+        let mut names = [LockName::NONE; MOST];
         for (i, (key, row)) in rows.iter().enumerate() {
             self.check_sizes(index, key, row.len())?;
             if i > 0 && rows[i - 1].0 >= *key {
                 return Err(TxnError::NotAscending { table: Arc::clone(&index.table) });
             }
-            self.core.locks.prefetch(self.core.locks.names.of(index.tree.index, key));
+            let name = self.core.locks.names.of(index.tree.index, key);
+            self.core.locks.prefetch(name);
+            names[i % MOST] = name;
         }
-        let mut rest = rows;
-        while !rest.is_empty() {
-            let n = self.insert_together(index, &rest[..rest.len().min(MOST)])?;
+        // Those of the first rows; of further ones they are worked out again.
+        let known = if rows.len() <= MOST { rows.len() } else { 0 };
+        let mut at = 0;
+        while at < rows.len() {
+            let rest = &rows[at..];
+            let n = self.insert_together(index, &rest[..rest.len().min(MOST)], names.get(at..known).unwrap_or(&[]))?;
             if n == 0 {
                 // A ghost, a reader of the gap or a full leaf is in the way: the general path handles them.
                 self.insert(index, rest[0].0, rest[0].1)?;
             }
-            rest = &rest[n.max(1)..];
+            at += n.max(1);
         }
         Ok(())
     }
 
-    /// Inserts as many of the rows as one gap of one leaf takes; 0 if the first needs the general path.
-    fn insert_together(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<usize, TxnError> {
+    /// Inserts as many of the rows as one gap of one leaf takes; 0 if the first needs the general path. `known` has the
+    /// names of their locks, if it has any.
+    fn insert_together(
+        &mut self,
+        index: &Index,
+        rows: &[(&[u8], &[u8])],
+        known: &[LockName],
+    ) -> Result<usize, TxnError> {
         let leaf = match self.finger(index, rows[0].0) {
             Some(leaf) => leaf,
             None => index.tree.find(&self.core.pool, rows[0].0)?,
@@ -90,8 +102,8 @@ impl Txn<'_> {
         if exact || n == 0 || !belong || !leaf.read.is_valid() {
             return Ok(0);
         }
-        for (key, _) in &rows[..n] {
-            let name = names.of(index.tree.index, key);
+        for (i, (key, _)) in rows[..n].iter().enumerate() {
+            let name = known.get(i).copied().unwrap_or_else(|| names.of(index.tree.index, key));
             if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
                 return Ok(0);
             }
@@ -106,9 +118,11 @@ impl Txn<'_> {
         leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
+        let mut before = None;
         for (i, (key, row)) in rows[..n].iter().enumerate() {
             let place = RowAt { page: id, tree: index.tree, position: position + i, key };
-            ops::put_insert(&mut self.claim.context().rec, &place, row);
+            ops::put_insert(&mut self.claim.context().rec, &place, before, row);
+            before = Some((id, index.tree));
         }
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
@@ -212,7 +226,9 @@ impl Txn<'_> {
             if from < to {
                 let position = batch.row(i).position;
                 let place = RowAt { page: id, tree: index.tree, position: usize::from(position), key: batch.key(i) };
-                ops::put_patch(&mut self.claim.context().rec, &place, from, &before[from..to], &row[from..to]);
+                let row_before = (n > 0).then_some((id, index.tree));
+                let bytes = (&before[from..to], &row[from..to]);
+                ops::put_patch(&mut self.claim.context().rec, &place, row_before, from, bytes);
                 patches[n] = (position, from as u16, (start + from) as u32, (to - from) as u16);
                 n += 1;
             }
@@ -356,7 +372,7 @@ impl Txn<'_> {
             after = after.max(leaf.page().lsn());
         }
         self.begin_record(RecordKind::Data);
-        let mut changed = false;
+        let mut before = None;
         let mut ranges = [(0, 0); TOGETHER];
         for (at, (i, spot)) in spots.iter().enumerate() {
             let Some(leaf) = &leaves[leaf_of[at]] else { continue };
@@ -364,13 +380,14 @@ impl Txn<'_> {
             let (from, to) = difference(old, new);
             ranges[at] = (from, to);
             if from < to {
-                changed = true;
                 let (page, position) = (leaf.frame().page_id(), usize::from(spot.position));
                 let place = RowAt { page, tree: index.tree, position, key: keys[*i] };
-                ops::put_patch(&mut self.claim.context().rec, &place, part_at + from, &old[from..to], &new[from..to]);
+                let bytes = (&old[from..to], &new[from..to]);
+                ops::put_patch(&mut self.claim.context().rec, &place, before, part_at + from, bytes);
+                before = Some((page, index.tree));
             }
         }
-        if !changed {
+        if before.is_none() {
             unlatch(&mut leaves);
             return Ok(true);
         }

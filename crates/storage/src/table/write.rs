@@ -28,6 +28,9 @@ use crate::txn::core::Txn;
 
 /// The bytes in which two rows of equal length differ: first and behind the last. Empty when they are equal.
 pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
+    if (8..64).contains(&before.len()) && before.len() == after.len() {
+        return difference_of_few(before, after);
+    }
     let word = |chunk: &[u8; 8]| u64::from_le_bytes(*chunk);
     let ((a, a_tail), (b, b_tail)) = (before.as_chunks::<8>(), after.as_chunks::<8>());
     let from = match a.iter().zip(b).position(|(a, b)| a != b) {
@@ -46,6 +49,31 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
         None => a_head.iter().zip(b_head).rposition(|(a, b)| a != b).map_or(from, |i| i + 1),
     };
     (from, to)
+}
+
+/// As [`difference`], of 8 to 63 bytes: words from either end, of which the last overlaps the one before.
+#[inline]
+fn difference_of_few(before: &[u8], after: &[u8]) -> (usize, usize) {
+    let len = before.len().min(after.len());
+    let differ = |at: usize| match (before[at..].first_chunk::<8>(), after[at..].first_chunk::<8>()) {
+        (Some(a), Some(b)) => u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b),
+        _ => 0,
+    };
+    let last = len.saturating_sub(8);
+    let mut at = 0;
+    while differ(at) == 0 {
+        if at == last {
+            return (len, len);
+        }
+        at = (at + 8).min(last);
+    }
+    let from = at + differ(at).trailing_zeros() as usize / 8;
+    let mut end = last;
+    // Ends: the word at `at`, which differs, is not passed.
+    while differ(end) == 0 {
+        end = end.saturating_sub(8).max(at);
+    }
+    (from, end + 8 - differ(end).leading_zeros() as usize / 8)
 }
 
 /// Bytes at the end that are equal, in blocks of 32.
@@ -168,7 +196,7 @@ impl<'db> Txn<'db> {
         leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-        ops::put_insert(&mut self.claim.context().rec, &place, row);
+        ops::put_insert(&mut self.claim.context().rec, &place, None, row);
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,
             Err(refused) => {
@@ -395,7 +423,7 @@ impl<'db> Txn<'db> {
             self.begin_record(RecordKind::Data);
             let cx = self.claim.context();
             let place = RowAt { page: leaf.frame().page_id(), tree: index.tree, position, key };
-            ops::put_patch(&mut cx.rec, &place, at + from, &cx.before[from..to], &cx.after[from..to]);
+            ops::put_patch(&mut cx.rec, &place, None, at + from, (&cx.before[from..to], &cx.after[from..to]));
             let lsn = match self.append(leaf.page().lsn()) {
                 Ok(lsn) => lsn,
                 Err(refused) => {
@@ -496,7 +524,7 @@ mod tests {
     #[test]
     fn difference_is_tight() {
         let rows = |n: usize| (0..n).map(|i| i as u8).collect::<Vec<_>>();
-        for n in 0..40 {
+        for n in 0..80 {
             let a = rows(n);
             assert_eq!(
                 {

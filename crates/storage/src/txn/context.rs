@@ -187,23 +187,13 @@ impl RowBatch {
         self.rows.truncate(n);
     }
 
-    /// Adds a row by letting `fill` append first its key and then its value; false if it could not.
+    /// Adds a row by letting `fill` append its key and its value; that returns the key's length, or none if it could
+    /// not, and then so does this return false.
     #[inline]
-    pub(crate) fn add(
-        &mut self,
-        position: usize,
-        fill_key: impl FnOnce(&mut Vec<u8>) -> bool,
-        fill_value: impl FnOnce(&mut Vec<u8>) -> bool,
-    ) -> bool {
+    pub(crate) fn add(&mut self, position: usize, fill: impl FnOnce(&mut Vec<u8>) -> Option<usize>) -> bool {
         let start = self.bytes.len() as u32;
-        if !fill_key(&mut self.bytes) {
-            return false;
-        }
-        let middle = self.bytes.len() as u32;
-        if !fill_value(&mut self.bytes) {
-            return false;
-        }
-        let end = self.bytes.len() as u32;
+        let Some(key_len) = fill(&mut self.bytes) else { return false };
+        let (middle, end) = (start + key_len as u32, self.bytes.len() as u32);
         self.rows.push(BatchRow { key: (start, middle), value: (middle, end), position: position as u16 });
         true
     }

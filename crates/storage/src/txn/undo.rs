@@ -34,7 +34,7 @@ pub(crate) fn roll_back(
 ) -> Result<(), StorageError> {
     let mut records = ReadBack::new(change.log, bytes, savepoint);
     let mut undo = Undo { change, rec, victim, leaf: None };
-    // Where the sections of a record begin, except the first one. Nearly all records have one section.
+    // The places of the sections of a record, except the first one. Nearly all records have one section.
     let mut others = Vec::new();
     let mut at = undo.victim.last;
     while at > savepoint {
@@ -43,15 +43,14 @@ pub(crate) fn roll_back(
             Some(RecordKind::Data) => {
                 let mut sections = PageChanges::new(record.body);
                 let first = sections.next();
-                let begins = |sections: &PageChanges<'_>| record.body.len() - sections.left();
                 others.clear();
-                let mut begin = begins(&sections);
+                let mut place = sections.place();
                 while sections.next().is_some() {
-                    others.push(begin);
-                    begin = begins(&sections);
+                    others.push(place);
+                    place = sections.place();
                 }
-                for begin in others.iter().rev() {
-                    if let Some(section) = PageChanges::new(record.body).skip_bytes(*begin).next() {
+                for place in others.iter().rev() {
+                    if let Some(section) = sections.at(*place) {
                         undo.section(&section, at)?;
                     }
                 }
@@ -192,7 +191,9 @@ impl<'a> Undo<'a> {
         self.rec.put_u64(next.0);
         match back {
             PageChange::Mark { at, ghost } => ops::put_mark(self.rec, at, *ghost),
-            PageChange::Patch { at, offset, before, after } => ops::put_patch(self.rec, at, *offset, before, after),
+            PageChange::Patch { at, offset, before, after } => {
+                ops::put_patch(self.rec, at, None, *offset, (before, after));
+            }
             PageChange::Replace { at, before, was_ghost, after, is_ghost } => {
                 ops::put_replace(self.rec, at, (before, *was_ghost), (after, *is_ghost));
             }

@@ -35,6 +35,16 @@ pub(crate) trait Read {
         self.read::<P::Table, R>(key, |row| f(&P::of(row)))
     }
 
+    /// As [`Self::read_part`] of several rows; `f` is told which key it is. Keys without a row are left out. An engine may
+    /// look for all of them together.
+    fn read_parts<P: Part>(
+        &mut self,
+        keys: &[<P::Table as TableDef>::Key],
+        mut f: impl FnMut(usize, &P),
+    ) -> Result<(), Self::Error> {
+        keys.iter().enumerate().try_for_each(|(i, key)| self.read_part::<P, _>(key, |part| f(i, part)).map(drop))
+    }
+
     /// Shows the rows of `from..=to` in ascending order, each once, until `f` breaks.
     fn scan<T: TableDef>(
         &mut self,
@@ -72,6 +82,18 @@ pub(crate) trait RowOps {
         mut f: impl FnMut(&P) -> R,
     ) -> Result<Option<R>, Self::Error> {
         self.row::<P::Table, R>(key, |row| f(&P::of(row)))
+    }
+
+    /// As [`Read::read_parts`].
+    #[track_caller]
+    #[inline(always)]
+    fn row_parts<P: Part>(
+        &mut self,
+        keys: &[<P::Table as TableDef>::Key],
+        mut f: impl FnMut(usize, &P),
+    ) -> Result<(), Self::Error> {
+        self.announce_part::<P>(keys);
+        keys.iter().enumerate().try_for_each(|(i, key)| self.row_part::<P, _>(key, |part| f(i, part)).map(drop))
     }
 
     /// As [`Ops::update_part`].
@@ -205,6 +227,15 @@ impl<O: Ops> RowOps for O {
         f: impl FnMut(&P) -> R,
     ) -> Result<Option<R>, Self::Error> {
         self.read_part::<P, R>(key, f)
+    }
+
+    #[inline(always)]
+    fn row_parts<P: Part>(
+        &mut self,
+        keys: &[<P::Table as TableDef>::Key],
+        f: impl FnMut(usize, &P),
+    ) -> Result<(), Self::Error> {
+        self.read_parts::<P>(keys, f)
     }
 
     #[inline(always)]

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use super::testing::{TestPool, pool, pool_over, pool_under};
 use super::*;
 use crate::base::ids::Lsn;
+use crate::page::sound::Flaw;
 
 /// Where the tests keep a page's content.
 const VALUE: usize = 512;
@@ -333,6 +334,35 @@ fn an_idle_database_is_synced_in_the_end() {
     let late = 40_000_000_000;
     while t.pool.clean_step(late, CleanGoal::default()).unwrap() != CleanStep::Idle {}
     assert_eq!(t.file.syncs.load(Ordering::Relaxed), 1);
+}
+
+/// The content of a preloaded page is looked at by the first that asks, of a page that was read when it is read.
+#[test]
+fn a_preloaded_page_is_looked_at_once() {
+    let t = pool(64);
+    for id in 2..=3 {
+        t.make(id, 1);
+    }
+    // A sum that is right, of a page that is of no kind.
+    t.pool.get(PageId(3)).unwrap().write().page_mut().put_u8(crate::page::header::KIND, 77);
+    t.pool.flush_all().unwrap();
+    let again = pool_over(t.file.clone(), PoolOptions { sound: true, ..PoolOptions::new(64) });
+    assert_eq!(again.pool.preload(4).unwrap(), 2);
+    let flaw = |t: &TestPool, id| t.pool.get(PageId(id)).unwrap().write().flaw();
+    assert_eq!(flaw(&again, 2), None);
+    for _ in 0..2 {
+        assert_eq!(flaw(&again, 3), Some(Flaw::Kind), "still unknown to be sound");
+    }
+    again.pool.get(PageId(3)).unwrap().write().page_mut().put_u8(crate::page::header::KIND, 0);
+    assert_eq!(flaw(&again, 3), None);
+
+    let read = pool_over(t.file.clone(), PoolOptions { sound: true, ..PoolOptions::new(64) });
+    // No page is newer than the log.
+    read.log.append(1 << 20);
+    assert_eq!(read.value(2), 1);
+    assert!(read.try_value(3).is_err());
+    assert_eq!(flaw(&read, 2), None);
+    assert_eq!(flaw(&t, 2), None, "made here");
 }
 
 #[test]

@@ -301,6 +301,17 @@ impl<'a> PageRef<'a> {
             && self.append_to(slot.offset + RECORD_HEAD, slot.key_len, out)
     }
 
+    /// Appends the whole key of a leaf's slot and, if wanted, the value, which lies behind the key: in two pieces. Returns
+    /// the key's length; none if the slot, which may be torn, leads out of the page.
+    #[inline(always)]
+    pub(crate) fn append_record(self, slot: Slot, with_value: bool, out: &mut Vec<u8>) -> Option<usize> {
+        let prefix = self.prefix_len();
+        let rest = slot.key_len + if with_value { slot.value_len } else { 0 };
+        let whole =
+            self.append_to(self.prefix_at(prefix), prefix, out) && self.append_to(slot.offset + RECORD_HEAD, rest, out);
+        whole.then_some(prefix + slot.key_len)
+    }
+
     /// The whole key of slot `i`.
     pub(crate) fn key(self, i: usize) -> Vec<u8> {
         let mut key = Vec::new();

@@ -145,8 +145,7 @@ impl PageMut<'_> {
 
     /// Gathers all free bytes between slots and heap.
     fn compact(&mut self) {
-        let mut copy = PageBytes::boxed();
-        copy.as_bytes_mut().copy_from_slice(self.bytes());
+        let copy = PageBytes::boxed_of(self.bytes());
         let old = PageRef::of(&copy);
         let mut heap = PAGE_SIZE;
         let mut keep = |page: &mut Self, from: usize, len: usize| {

@@ -176,8 +176,7 @@ impl Txn<'_> {
         }
         for i in (0..position).rev() {
             let slot = page.slot(i);
-            let value = |out: &mut Vec<u8>| slot.is_ghost() || page.append_value(slot, out);
-            if !batch.add(i, |out| page.append_key(i, out), value) {
+            if !batch.add(i, |out| page.append_record(slot, !slot.is_ghost(), out)) {
                 return Ok(Stop::Leaf(here, low));
             }
             let row = batch.len() - 1;

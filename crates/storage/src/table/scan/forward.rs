@@ -261,8 +261,7 @@ impl Txn<'_> {
         batch.clear();
         for i in position..page.count() {
             let slot = page.slot(i);
-            let value = |out: &mut Vec<u8>| slot.is_ghost() || page.append_value(slot, out);
-            if !batch.add(i, |out| page.append_key(i, out), value) {
+            if !batch.add(i, |out| page.append_record(slot, !slot.is_ghost(), out)) {
                 return Ok(Stop::Leaf(here, low));
             }
             let row = batch.len() - 1;
@@ -271,7 +270,7 @@ impl Txn<'_> {
             let mode = if beyond { RecordMode::GAP } else { both };
             if !beyond || gaps {
                 let name = names.of(index.tree.index, key);
-                if self.try_lock(index, name, mode, low)? == LockAttempt::MustWait {
+                if self.try_lock_row(index, name, mode, low)? == LockAttempt::MustWait {
                     batch.truncate(row);
                     return Ok(Stop::Wait(name, mode, low));
                 }

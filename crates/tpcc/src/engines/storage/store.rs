@@ -355,6 +355,27 @@ impl Read for StoreTransaction<'_> {
     }
 
     #[inline]
+    fn read_parts<P: Part>(&mut self, keys: &[KeyOf<P>], mut f: impl FnMut(usize, &P)) -> Result<(), StoreError> {
+        if !self.store.prefetch {
+            let mut each = keys.iter().enumerate();
+            return each.try_for_each(|(i, key)| self.read_part::<P, _>(key, |part| f(i, part)).map(drop));
+        }
+        let table = self.table::<P::Table>();
+        let mut fits = true;
+        for (chunk, keys) in keys.chunks(RUN).enumerate() {
+            let bytes: ArrayVec<KeyBytes, RUN> = keys.iter().map(KeyBytes::of).collect();
+            let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(KeyBytes::get::<KeyOf<P>>).collect();
+            self.tx.read_columns_of_raw(&table, &keys, &[bytes_of_part::<P>()], |i, part| {
+                match P::ref_from_bytes(part) {
+                    Ok(part) => f(chunk * RUN + i, part),
+                    Err(_) => fits = false,
+                }
+            })?;
+        }
+        all_fit::<P::Table, _>(fits, ())
+    }
+
+    #[inline]
     fn scan<T: TableDef>(
         &mut self,
         from: &T::Key,

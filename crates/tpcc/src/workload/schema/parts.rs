@@ -1,14 +1,14 @@
 //! Parts of rows: neighbouring columns that a transaction reads where it needs no others. An engine may then leave the
 //! rest of the row where it is: a customer has 655 bytes, and New-Order looks at 38 of them.
 
-use zerocopy::little_endian::{I16, I32, I64};
+use zerocopy::little_endian::{I16, I32, I64, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::rows::{
-    Address, CustomerCold, CustomerHot, DistrictCold, DistrictHot, StockCold, StockHot, WarehouseCold, WarehouseHot,
-    When,
+    Address, CustomerCold, CustomerHot, DistrictCold, DistrictHot, ItemCold, StockCold, StockHot, WarehouseCold,
+    WarehouseHot, When,
 };
-use super::tables::{Customer, District, Stock, Warehouse};
+use super::tables::{Customer, District, Item, Stock, Warehouse};
 use super::text::Text;
 use super::{Columns, Row, RowOf, TableDef};
 
@@ -97,6 +97,9 @@ parts! {
         phone: [u8; 16],
         address: Address,
     }
+
+    /// What an order shows of an item.
+    ItemShown of Item, (), ItemCold, from cold.price { price: I64, im_id: U32, name: Text<24>, data: Text<50> }
 
     /// Nothing but what is updated.
     CustomerUnseen of Customer, CustomerHot, CustomerCold, from cold.discount {}

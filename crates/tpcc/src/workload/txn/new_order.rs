@@ -16,7 +16,7 @@ use crate::workload::ops::{Ops, RowOps};
 use crate::workload::schema::keys::{
     CustomerKey, DistrictKey, ItemKey, NewOrderKey, OrderKey, OrderLineKey, StockKey, WarehouseKey,
 };
-use crate::workload::schema::parts::{CustomerTerms, DistrictTax, WarehouseTax};
+use crate::workload::schema::parts::{CustomerTerms, DistrictTax, ItemShown, WarehouseTax};
 use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, StockHot, When};
 use crate::workload::schema::tables::{Customer, District, Item, NewOrder, Order, OrderLine, Stock, Warehouse};
 use crate::workload::schema::text::Text;
@@ -107,15 +107,10 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, 
     match steps {
         StepOrder::HotLast => {
             prefetch(ops, order);
-            let by_stock = prefetch_lines(ops, order.lines);
+            let by_stock = prefetch_stock(ops, order.lines);
             customer(ops, order, out)?;
-            let mut found = [false; MAX_LINES];
-            for (line, found) in order.lines.iter().zip(&mut found) {
-                let (output, is_there) = item(ops, line)?;
-                out.lines.push(output);
-                *found = is_there;
-                out.invalid |= !is_there;
-            }
+            let found = items(ops, order.lines, &mut out.lines)?;
+            out.invalid = found[..order.lines.len()].contains(&false);
             let by_stock: ArrayVec<usize, MAX_LINES> = by_stock.filter(|&i| found[i]).collect();
             let dist_info = stocks(ops, order, &by_stock, &mut out.lines)?;
             district(ops, order, out)?;
@@ -160,17 +155,30 @@ pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
 pub(super) fn prefetch_lines<O: Ops>(ops: &mut O, lines: &[LineInput]) -> impl Iterator<Item = usize> + use<O> {
     let items: ArrayVec<ItemKey, MAX_LINES> = lines.iter().map(|line| ItemKey { i: line.item }).collect();
     ops.prefetch::<Item>(&items);
-    // Warehouse, item, line: equal stock rows stay in the order of lines.
-    // In one number, which is compared without a branch.
-    let packed =
-        |(i, line): (usize, &LineInput)| u128::from(line.supply_w) << 64 | u128::from(line.item) << 32 | i as u128;
-    let mut order: ArrayVec<u128, MAX_LINES> = lines.iter().enumerate().map(packed).collect();
-    order.sort_unstable();
-    let keys: ArrayVec<StockKey, MAX_LINES> =
-        order.iter().map(|&line| StockKey { w: (line >> 64) as u32, i: (line >> 32) as u32 }).collect();
-    ops.prefetch::<Stock>(&keys);
-    order.into_iter().map(|line| line as u32 as usize)
+    prefetch_stock(ops, lines)
 }
+
+/// As [`prefetch_lines`], of the stock rows alone.
+fn prefetch_stock<O: Ops>(ops: &mut O, lines: &[LineInput]) -> impl Iterator<Item = usize> + use<O> {
+    // Warehouse, item, line: equal stock rows stay in the order of lines.
+    // In one number of a machine word, which is compared without a branch.
+    let packed = |(i, line): (usize, &LineInput)| {
+        debug_assert!(line.item >> ITEM_BITS == 0);
+        u64::from(line.supply_w) << 32 | u64::from(line.item) << LINE_BITS | i as u64
+    };
+    let mut order: ArrayVec<u64, MAX_LINES> = lines.iter().enumerate().map(packed).collect();
+    order.sort_unstable();
+    let line = |packed: u64| packed as usize % (1 << LINE_BITS);
+    let key = |&packed: &u64| StockKey { w: lines[line(packed)].supply_w, i: lines[line(packed)].item };
+    let keys: ArrayVec<StockKey, MAX_LINES> = order.iter().map(key).collect();
+    ops.prefetch::<Stock>(&keys);
+    order.into_iter().map(line)
+}
+
+/// Bits of a line's number, and of its item's.
+const LINE_BITS: u32 = 4;
+const ITEM_BITS: u32 = 32 - LINE_BITS;
+const _: () = assert!(MAX_LINES <= 1 << LINE_BITS);
 
 pub(super) fn warehouse<O: Ops>(
     ops: &mut O,
@@ -247,23 +255,49 @@ pub(super) fn line<O: RowOps>(
 
 /// Reads I_PRICE, I_NAME and I_DATA; false when there is no such item. Brand says for now whether the item is ORIGINAL.
 pub(super) fn item<O: RowOps>(ops: &mut O, line: &LineInput) -> Result<(LineOutput, bool), Failure<O::Error>> {
-    let mut output = LineOutput {
-        supply_w: line.supply_w,
-        item: line.item,
-        name: Text::EMPTY,
-        quantity: line.quantity,
-        stock: 0,
-        brand: b'G',
-        price: 0,
-        amount: 0,
-    };
-    let found = ops.row::<Item, _>(&ItemKey { i: line.item }, |row| {
-        output.name = row.cold.name;
-        output.price = row.cold.price.get();
-        output.brand = if is_original(&row.cold.data) { b'B' } else { b'G' };
-    })?;
-    output.amount = output.price * i64::from(line.quantity);
+    let mut output = LineOutput::of(line);
+    let found = ops.row_part::<ItemShown, _>(&ItemKey { i: line.item }, |item| output.show(item))?;
     Ok((output, found.is_some()))
+}
+
+/// As [`item`] for all lines; tells which of them have an item.
+fn items<O: Ops>(
+    ops: &mut O,
+    lines: &[LineInput],
+    out: &mut ArrayVec<LineOutput, MAX_LINES>,
+) -> Result<[bool; MAX_LINES], Failure<O::Error>> {
+    out.extend(lines.iter().map(LineOutput::of));
+    let keys: ArrayVec<ItemKey, MAX_LINES> = lines.iter().map(|line| ItemKey { i: line.item }).collect();
+    let mut found = [false; MAX_LINES];
+    ops.read_parts::<ItemShown>(&keys, |i, item| {
+        found[i] = true;
+        out[i].show(item);
+    })?;
+    Ok(found)
+}
+
+impl LineOutput {
+    /// What is known from the input.
+    fn of(line: &LineInput) -> LineOutput {
+        LineOutput {
+            supply_w: line.supply_w,
+            item: line.item,
+            name: Text::EMPTY,
+            quantity: line.quantity,
+            stock: 0,
+            brand: b'G',
+            price: 0,
+            amount: 0,
+        }
+    }
+
+    /// Takes over what an order shows of an item. Brand says for now whether the item is ORIGINAL.
+    fn show(&mut self, item: &ItemShown) {
+        self.name = item.name;
+        self.price = item.price.get();
+        self.brand = if is_original(&item.data) { b'B' } else { b'G' };
+        self.amount = self.price * i64::from(self.quantity);
+    }
 }
 
 /// Takes the line's quantity from stock; returns S_DIST_xx of the order's district.

@@ -84,12 +84,10 @@ pub(crate) fn low_items<O: RowOps>(
 ) -> Result<(), Failure<O::Error>> {
     for group in items.chunks(GROUP) {
         let keys: ArrayVec<StockKey, GROUP> = group.iter().map(|&i| StockKey { w: input.w, i }).collect();
-        ops.announce_part::<StockQuantity>(&keys);
-        for key in &keys {
-            let quantity = ops
-                .row_part::<StockQuantity, _>(key, |part| part.quantity.get())?
-                .ok_or_else(|| Failure::missing::<Stock>(key))?;
-            if quantity < input.threshold {
+        let mut quantities = [None; GROUP];
+        ops.row_parts::<StockQuantity>(&keys, |at, part| quantities[at] = Some(part.quantity.get()))?;
+        for (key, quantity) in keys.iter().zip(quantities) {
+            if quantity.ok_or_else(|| Failure::missing::<Stock>(key))? < input.threshold {
                 low(key.i);
             }
         }
