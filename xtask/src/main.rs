@@ -41,7 +41,7 @@ enum Command {
     Peers(peers::PeersFlags),
     /// Writes what a package of `tpcc` holds beside the program: man pages and completions.
     Dist(dist::DistFlags),
-    /// Draws the picture of the crates that README.md begins with.
+    /// Draws the pictures of README.md: the crates, and what `cargo xtask peers --json docs/peers.json` has found.
     Picture(picture::PictureFlags),
     /// Rules of the house that no compiler knows: order of modules, circles, dead files, names, links, commands.
     Tidy(tidy::TidyFlags),
