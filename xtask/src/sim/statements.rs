@@ -142,7 +142,8 @@ impl Hand<'_, '_> {
         if self.rng.once_in(2) {
             let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
             let mut found = vec![None; keys.len()];
-            self.tx.read_columns_of_raw(&self.tables[table], &borrowed, &[0..usize::MAX], |at, row| {
+            let whole = std::slice::from_ref(&(0..usize::MAX));
+            self.tx.read_columns_of_raw(&self.tables[table], &borrowed, whole, |at, row| {
                 found[at] = Some(row.to_vec());
             })?;
             return Ok(Op::GetMany { table, keys, found });
