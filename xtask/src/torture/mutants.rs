@@ -122,7 +122,7 @@ mod breeding {
                 Oracle => ("oracle", 300),
                 Isolation => ("isolation", 50),
                 Speculate => ("speculate", 4000),
-                Starvation => ("starvation", 1000),
+                Starvation => ("starvation", 8000),
                 Latches => ("latches", 200),
             }
         }

@@ -104,9 +104,10 @@ fn one(rng: &mut Rng) -> Result<(), String> {
     }
     let tendencies = Tendencies {
         overruns: rng.pick(&[2, 20, u64::MAX]),
-        waits: rng.pick(&[2, 5, 100]),
-        ends: rng.pick(&[3, 20, 1000]),
-        pause: rng.pick(&[1, 10, 200]),
+        waits: rng.pick(&[2, 5, 100, u64::MAX]),
+        // With 1 and no pause a slot's fibers follow each other without end, each new to the core.
+        ends: rng.pick(&[1, 3, 20, 1000]),
+        pause: rng.pick(&[0, 1, 10, 200]),
         short: rng.once_in(2),
     };
     let mut draws = rng.split();
