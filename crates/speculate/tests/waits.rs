@@ -45,17 +45,19 @@ fn a_known_dependence_violates_nothing_where_its_reads_wait() {
             let guessed = count_up(&mut speculator);
             assert!(guessed.violations > EPOCHS / 4 && guessed.waits == 0, "{options:?}: {guessed:?}");
             let read = speculator.profile()[0].read;
-            let waited = |stats: Stats| {
-                // Each iteration goes on after a millisecond; on a busy machine some guess then after all.
-                assert!(stats.violations < EPOCHS / 2, "{options:?}: {stats:?}");
-                assert!(stats.waits > EPOCHS / 4, "{options:?}: {stats:?}");
+            let waits = |speculator: &mut Speculator<Rows>| {
+                // A read waits for a while only: where other programs keep an earlier epoch from running for longer, it
+                // guesses after all. So one loop out of some must be free of that.
+                let mut loops = (0..20).map(|_| count_up(speculator));
+                let stats = loops.find(|stats| 10 * stats.violations <= EPOCHS);
+                assert!(stats.is_some_and(|stats| stats.waits > EPOCHS / 4), "{options:?}: {stats:?}");
             };
             speculator.wait_at(read);
             assert_eq!(speculator.waits_at(), [read.to_string()]);
-            waited(count_up(&mut speculator));
+            waits(&mut speculator);
             // As another run of the program would say it.
             let places: &'static [&'static str] = vec![&*read.to_string().leak()].leak();
-            waited(count_up(&mut Speculator::new(options.wait_at(places)).unwrap()));
+            waits(&mut Speculator::new(options.wait_at(places)).unwrap());
         }
     }
 }

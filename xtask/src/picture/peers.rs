@@ -65,7 +65,21 @@ pub(super) fn draw(root: &Path) -> io::Result<String> {
         .map_err(|error| io::Error::new(error.kind(), format!("{MEASURED}: {error}; 'cargo xtask peers' makes it")))?;
     let measured: Measured = serde_json::from_str(&text)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, format!("{MEASURED}: {error}")))?;
+    if let Some(name) = not_drawn(&measured) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{MEASURED}: {name}: the picture has no place for it"),
+        ));
+    }
     Ok(picture(&measured))
+}
+
+/// An engine or an operation that was measured and that the picture does not know.
+fn not_drawn(measured: &Measured) -> Option<&str> {
+    let engine = measured.ratios.keys().find(|name| ENGINES.iter().all(|(known, ..)| known != name));
+    let operations = || measured.ratios.values().flat_map(BTreeMap::keys);
+    let operation = || operations().find(|id| ROWS.iter().all(|(known, _)| known != id));
+    engine.or_else(operation).map(String::as_str)
 }
 
 fn picture(measured: &Measured) -> String {
@@ -161,5 +175,17 @@ mod tests {
         }
         let places = svg.split(" cx=\"").skip(1).filter_map(|rest| rest.split('"').next()?.parse::<f64>().ok());
         assert!(places.into_iter().all(|x| (0.0..WIDTH).contains(&x)), "{svg}");
+    }
+
+    #[test]
+    fn what_the_picture_does_not_know_is_told() {
+        let of = |engine: &str, id: &str| {
+            let ratio = Ratio { median: 1.0, low: 1.0, high: 1.0 };
+            let ratios = BTreeMap::from([(engine.to_owned(), BTreeMap::from([(id.to_owned(), ratio)]))]);
+            not_drawn(&Measured { rounds: 1, ratios }).map(str::to_owned)
+        };
+        assert_eq!(of("redb", "scan-100"), None);
+        assert_eq!(of("leveldb", "scan-100").as_deref(), Some("leveldb"));
+        assert_eq!(of("redb", "scan-1000").as_deref(), Some("scan-1000"));
     }
 }

@@ -368,11 +368,24 @@ impl Tree {
 }
 
 impl Tree {
+    /// As [`Tree::find_group`]; has pages read that are not in the pool, if the pool has readers for that.
+    pub(crate) fn find_or_fetch_group<'p>(
+        pool: &'p BufferPool,
+        keys: &[KeyQuery<'_>],
+        found: &mut [Option<KeyHint<'p>>; GROUP],
+    ) {
+        Tree::find_group(pool, keys, found);
+        let found = &mut found[..keys.len()];
+        if pool.reads_in_parallel() && found.iter().any(Option::is_none) {
+            Tree::fetch_group(pool, keys, found);
+        }
+    }
+
     /// For keys of a group that were not found because pages are not in the pool: has these read, all at the same time,
     /// level by level, and then finds the keys. For pools with readers: a device serves many reads in the time of one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn fetch_group<'p>(pool: &'p BufferPool, keys: &[KeyQuery<'_>], found: &mut [Option<KeyHint<'p>>]) {
+    fn fetch_group<'p>(pool: &'p BufferPool, keys: &[KeyQuery<'_>], found: &mut [Option<KeyHint<'p>>]) {
         let mut missing = Vec::with_capacity(keys.len());
         let mut any = false;
         for _ in 0..MAX_LEVELS {

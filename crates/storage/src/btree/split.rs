@@ -231,9 +231,8 @@ impl Cut {
         Cut { position, separator: page.key(position), parts_a_gap: false }
     }
 
-    /// Before records move: what is wrong with the page, if it was preloaded and no check has looked at it since, or whether
-    /// it contradicts its parent (a page can be sound and lie in the wrong place). Only splits and merges change the parent,
-    /// after this check.
+    /// Before records move: what is wrong with the page ([`FrameWrite::flaw`]), or whether it contradicts its parent (a page
+    /// can be sound and lie in the wrong place). Only splits and merges change the parent, after this check.
     fn wrong(&self, node: &FrameWrite<'_>, parent: &FrameWrite<'_>, position: usize) -> Option<(PageId, String)> {
         let id = node.frame().page_id();
         if let Some(flaw) = node.flaw() {

@@ -73,37 +73,33 @@ pub(crate) fn flaw(bytes: &[u8; PAGE_SIZE], id: PageId) -> Option<Flaw> {
 }
 
 /// Whether the keys of a page that is sound in all else ascend between its fences. A sound page in the wrong place of a tree
-/// takes keys that do not belong there, and stands out by this. A tenth of the work of [`flaw`].
+/// takes keys that do not belong there, and stands out by this. Far less work than [`flaw`]: mostly a comparison a slot.
 pub(crate) fn disorder(bytes: &[u8; PAGE_SIZE]) -> Option<Flaw> {
     let part = |at: usize, len: usize| bytes.get(at..at + len);
     let prefix = u16_at(bytes, PREFIX_LEN);
     let fence = |at: usize, len: usize| part(u16_at(bytes, at), u16_at(bytes, len))?.get(prefix..);
-    let count = u16_at(bytes, COUNT).min(MAX_SLOTS);
-    let slot = |i: usize| {
-        let at = SLOTS + i * SLOT;
-        (u32_at(bytes, at), u16_at(bytes, at + 4), u16_at(bytes, at + 6))
+    let (slots, _) = bytes[SLOTS..].as_chunks::<SLOT>();
+    let slots = &slots[..u16_at(bytes, COUNT).min(MAX_SLOTS)];
+    let key = |slot: &[u8; SLOT]| {
+        let half = |at: usize| usize::from(u16::from_le_bytes([slot[at], slot[at + 1]]));
+        part(half(4) + RECORD_HEAD, half(6))
     };
-    let key = |i: usize| {
-        let (_, offset, key_len) = slot(i);
-        part(offset + RECORD_HEAD, key_len)
-    };
+    let head = |slot: &[u8; SLOT]| u32::from_le_bytes([slot[0], slot[1], slot[2], slot[3]]);
     // Heads that ascend prove that the keys do.
-    let falls = |i: &usize| {
-        let (before, after) = (slot(i - 1).0, slot(*i).0);
-        before > after || before == after && key(i - 1) >= key(*i)
+    let falls = |pair: &[[u8; SLOT]]| {
+        let (before, after) = (head(&pair[0]), head(&pair[1]));
+        before > after || before == after && key(&pair[0]) >= key(&pair[1])
     };
     let infinite = |flag: u16| u16_at(bytes, FLAGS) & usize::from(flag) != 0;
-    let is_below = || !infinite(flags::LOW_INFINITE) && key(0) < fence(LOW_OFFSET, LOW_LEN);
-    let is_above = || !infinite(flags::HIGH_INFINITE) && key(count - 1) >= fence(HIGH_OFFSET, HIGH_LEN);
-    if count == 0 {
-        None
-    } else if is_below() {
-        Some(Flaw::KeyOrder(0))
-    } else if let Some(i) = (1..count).find(falls) {
-        Some(Flaw::KeyOrder(i - 1))
-    } else {
-        is_above().then_some(Flaw::KeyOrder(count - 1))
+    let (first, last) = slots.first().zip(slots.last())?;
+    if !infinite(flags::LOW_INFINITE) && key(first) < fence(LOW_OFFSET, LOW_LEN) {
+        return Some(Flaw::KeyOrder(0));
     }
+    if let Some(i) = slots.windows(2).position(falls) {
+        return Some(Flaw::KeyOrder(i));
+    }
+    let is_above = !infinite(flags::HIGH_INFINITE) && key(last) >= fence(HIGH_OFFSET, HIGH_LEN);
+    is_above.then_some(Flaw::KeyOrder(slots.len() - 1))
 }
 
 /// The allocator's page.

@@ -56,12 +56,8 @@ impl<'db> Txn<'db> {
     #[inline(never)]
     fn prefetch_group(&mut self, group: &[KeyQuery<'_>], names: &[LockName; GROUP]) {
         let mut found = [None; GROUP];
-        Tree::find_group(&self.core.pool, group, &mut found);
-        let found = &mut found[..group.len()];
-        if self.core.pool.reads_in_parallel() && found.iter().any(Option::is_none) {
-            Tree::fetch_group(&self.core.pool, group, found);
-        }
-        for (found, name) in found.iter().zip(names) {
+        Tree::find_or_fetch_group(&self.core.pool, group, &mut found);
+        for (found, name) in found[..group.len()].iter().zip(names) {
             let Some(KeyHint { frame, version, position, exact, .. }) = *found else { continue };
             let frame = self.core.pool.index_of(frame);
             let spot = LeafSpot { frame, version, position: position as u16 };

@@ -105,10 +105,7 @@ impl Txn<'_> {
         }
         let group = &group[..keys.len()];
         let mut places = [None; GROUP];
-        Tree::find_group(&core.pool, group, &mut places);
-        if core.pool.reads_in_parallel() && places[..group.len()].iter().any(Option::is_none) {
-            Tree::fetch_group(&core.pool, group, &mut places[..group.len()]);
-        }
+        Tree::find_or_fetch_group(&core.pool, group, &mut places);
         core.pool.points().at(&site::BEFORE_READ);
         for (i, key) in keys.iter().enumerate() {
             let start = out.len();

@@ -43,38 +43,38 @@ impl Txn<'_> {
     pub(crate) fn insert_run(&mut self, index: &Index, rows: &[(&[u8], &[u8])]) -> Result<(), TxnError> {
         self.intend(index, Want::Write)?;
         self.rows_come(index);
-        let mut names = [LockName::NONE; MOST];
         for (i, (key, row)) in rows.iter().enumerate() {
             self.check_sizes(index, key, row.len())?;
             if i > 0 && rows[i - 1].0 >= *key {
                 return Err(TxnError::NotAscending { table: Arc::clone(&index.table) });
             }
-            let name = self.core.locks.names.of(index.tree.index, key);
-            self.core.locks.prefetch(name);
-            names[i % MOST] = name;
         }
-        // Those of the first rows; of further ones they are worked out again.
-        let known = if rows.len() <= MOST { rows.len() } else { 0 };
-        let mut at = 0;
-        while at < rows.len() {
-            let rest = &rows[at..];
-            let n = self.insert_together(index, &rest[..rest.len().min(MOST)], names.get(at..known).unwrap_or(&[]))?;
-            if n == 0 {
-                // A ghost, a reader of the gap or a full leaf is in the way: the general path handles them.
-                self.insert(index, rest[0].0, rest[0].1)?;
+        for rows in rows.chunks(MOST) {
+            let mut names = [LockName::NONE; MOST];
+            for (name, (key, _)) in names.iter_mut().zip(rows) {
+                *name = self.core.locks.names.of(index.tree.index, key);
+                self.core.locks.prefetch(*name);
             }
-            at += n.max(1);
+            let mut at = 0;
+            while at < rows.len() {
+                let n = self.insert_together(index, &rows[at..], &names[at..rows.len()])?;
+                if n == 0 {
+                    // A ghost, a reader of the gap or a full leaf is in the way: the general path handles them.
+                    self.insert(index, rows[at].0, rows[at].1)?;
+                }
+                at += n.max(1);
+            }
         }
         Ok(())
     }
 
-    /// Inserts as many of the rows as one gap of one leaf takes; 0 if the first needs the general path. `known` has the
-    /// names of their locks, if it has any.
+    /// Inserts as many of the rows, whose locks have these names, as one gap of one leaf takes; 0 if the first needs the
+    /// general path.
     fn insert_together(
         &mut self,
         index: &Index,
         rows: &[(&[u8], &[u8])],
-        known: &[LockName],
+        row_names: &[LockName],
     ) -> Result<usize, TxnError> {
         let leaf = match self.finger(index, rows[0].0) {
             Some(leaf) => leaf,
@@ -102,9 +102,8 @@ impl Txn<'_> {
         if exact || n == 0 || !belong || !leaf.read.is_valid() {
             return Ok(0);
         }
-        for (i, (key, _)) in rows[..n].iter().enumerate() {
-            let name = known.get(i).copied().unwrap_or_else(|| names.of(index.tree.index, key));
-            if self.try_lock(index, name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
+        for name in &row_names[..n] {
+            if self.try_lock(index, *name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
                 return Ok(0);
             }
         }
@@ -118,11 +117,10 @@ impl Txn<'_> {
         leaf.mark_dirty_at(|| self.core.log.tail());
         self.begin_record(RecordKind::Data);
         let id = leaf.frame().page_id();
-        let mut before = None;
         for (i, (key, row)) in rows[..n].iter().enumerate() {
             let place = RowAt { page: id, tree: index.tree, position: position + i, key };
-            ops::put_insert(&mut self.claim.context().rec, &place, before, row);
-            before = Some((id, index.tree));
+            let row_before = (i > 0).then_some((id, index.tree));
+            ops::put_insert(&mut self.claim.context().rec, &place, row_before, row);
         }
         let lsn = match self.append(leaf.page().lsn()) {
             Ok(lsn) => lsn,

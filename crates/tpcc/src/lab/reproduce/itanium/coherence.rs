@@ -32,6 +32,9 @@ const WAREHOUSES: u32 = 8;
 const TERMINALS: u32 = 10;
 /// Lines of figure 2.
 const TOP: [usize; 9] = [1, 2, 5, 10, 20, 50, 100, 200, 500];
+/// Tries of a probe, of which those count that no other program disturbed; and why there is no figure if none counts.
+const TRIES: usize = 31;
+const DISTURBED: &str = "two threads were never alone on two cores: other programs run there, or there is one core";
 const WHY: &str = "modelled: real runs of one worker, traced, and replayed on cores that keep to MESI; a node has 8 cores and a \
                    line from another node takes 4 times as long (assumed), one from the same node what the probe says; the \
                    paper samples the latencies of 32 processors, all L3 misses included, of a latch that keeps a list of its \
@@ -43,10 +46,8 @@ pub(super) fn coherence(lab: &mut Lab, findings: &mut Results) -> Result<(), Err
     let near_ns = match probe(lab, findings) {
         Ok(near_ns) => near_ns,
         Err(why) => {
-            missing(findings, &why);
-            for promise in [claims::SUPER_READS_2, claims::SUPER_UNCONTENDED, claims::COHERENCE_ERROR_P2] {
-                findings.claim(promise.missing(why.as_str()));
-            }
+            missing(findings, why);
+            missing_reads(findings, why);
             return Ok(());
         }
     };
@@ -108,21 +109,22 @@ fn missing(findings: &mut Results, why: &str) {
     table7(findings, &[]);
 }
 
-/// Tries of a probe, of which those count that no other program disturbed.
-const TRIES: usize = 31;
+/// The same of what reads of one page tell.
+fn missing_reads(findings: &mut Results, why: &str) {
+    for promise in [claims::SUPER_READS_2, claims::SUPER_UNCONTENDED, claims::COHERENCE_ERROR_P2] {
+        findings.claim(promise.missing(why));
+    }
+}
 
 /// Nanoseconds of a line from another core of this machine; or why it cannot be told.
-fn probe(lab: &mut Lab, findings: &mut Results) -> Result<f64, String> {
+fn probe(lab: &mut Lab, findings: &mut Results) -> Result<f64, &'static str> {
     lab.say("probing what a line from another core takes");
     let time = Duration::from_millis(20);
     let tried = |threads| median((0..TRIES).filter_map(|_| change_ns(threads, time)));
     let (alone, shared) = (tried(1), tried(2));
     findings.config.insert("transfer_probe".into(), json!({"change_ns": alone, "transfer_ns": shared}));
-    shared.ok_or_else(|| DISTURBED.to_owned())
+    shared.ok_or(DISTURBED)
 }
-
-/// Why there is no figure.
-const DISTURBED: &str = "two threads were never alone on two cores: other programs run there, or there is one core";
 
 fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Spread::of(values).map(|spread| spread.mid)
@@ -147,9 +149,7 @@ fn latch_reads(lab: &mut Lab, findings: &mut Results, near_ns: f64) -> Result<()
     }
     let rounds = ns[0][0].len();
     if rounds == 0 {
-        for promise in [claims::SUPER_READS_2, claims::SUPER_UNCONTENDED, claims::COHERENCE_ERROR_P2] {
-            findings.claim(promise.missing(DISTURBED));
-        }
+        missing_reads(findings, DISTURBED);
         return Ok(());
     }
     let ratio = |a: &[f64], b: &[f64]| Spread::of(a.iter().zip(b).map(|(a, b)| a / b));
