@@ -49,7 +49,13 @@ pub struct Listed {
 pub const LIST: &str = "builds.json";
 /// The build with everything on.
 pub const ALL: &str = "all";
-/// The same, its transactions in teams: what rows of the scheduler are held against.
+/// Everything on but the layout of code.
+pub const FEEDBACK: &str = "no grouping";
+/// Crates built in parts, without link-time optimisation.
+pub const APART: &str = "no inlining across crates";
+/// The same, with the engine in a shared object whose functions can be preempted.
+pub const SHARED: &str = "engine in a shared object";
+/// Everything on, its transactions in teams: what rows of the scheduler are held against.
 pub const ALL_STEPS: &str = "all, in teams";
 /// The plain release.
 pub const PLAIN: &str = "plain release";

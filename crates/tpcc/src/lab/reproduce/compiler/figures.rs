@@ -3,7 +3,9 @@
 use super::builds::{change, matrix, measured, of};
 use super::rows::{Class, Optimisation, ROWS};
 use crate::lab::reproduce::Results;
-use crate::lab::reproduce::builds::{ALL, Build, BuildFigures, Comparison, NOTHING, PLAIN, PerTransaction, compare_in};
+use crate::lab::reproduce::builds::{
+    ALL, Build, BuildFigures, Comparison, FEEDBACK, NOTHING, PLAIN, PerTransaction, compare_in,
+};
 use crate::lab::reproduce::claims::{self, Promise};
 use crate::lab::reproduce::lab::Lab;
 use crate::lab::reproduce::report::{Series, Spread};
@@ -73,18 +75,28 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         Some(why) => why.to_owned(),
         None => "the build with everything, or the plain one, is not in the list of builds".to_owned(),
     };
-    let against_plain = |promise: Promise| match of(&measured, ALL).zip(of(&measured, PLAIN)) {
-        Some((all, plain)) => {
-            let timing = all.against(plain);
+    let against_plain = |promise: Promise, build: &str, what: &str| match of(&measured, build).zip(of(&measured, PLAIN))
+    {
+        Some((build, plain)) => {
+            let timing = build.against(plain);
             let spread = timing.map(|t| Spread { mid: t.ratio, low: t.ratio_low, high: t.ratio_high });
-            promise.measured(
-                spread,
-                "feedback, grouping and fixed addresses against the plain release; 1 warehouse, 1 worker",
-            )
+            promise.measured(spread, what)
         }
         None => promise.missing(&why),
     };
-    let all = [claims::PGO_VS_PLAIN, claims::PGO_LAYOUT_VS_PLAIN].map(against_plain);
+    let all = [
+        against_plain(
+            claims::PGO_VS_PLAIN,
+            FEEDBACK,
+            "feedback and fixed addresses against the plain release; 1 warehouse, 1 worker",
+        ),
+        against_plain(
+            claims::PGO_LAYOUT_VS_PLAIN,
+            ALL,
+            "feedback, fixed addresses and functions grouped by how often they run, against the plain release; 1 warehouse, \
+             1 worker",
+        ),
+    ];
     all.into_iter().for_each(|claim| findings.claim(claim));
     Ok(())
 }
@@ -140,7 +152,7 @@ fn bars(lab: &mut Lab, findings: &mut Results, figure: &str, classes: &[Class]) 
 }
 
 /// What the run sets, beside the build, when everything is off.
-const RUN_OFF: &str = "--prefetch off --latches plain";
+const RUN_OFF: &str = "--prefetch off --latches plain --large-pages off --partition none";
 
 /// Section 3.8: everything on against everything off, two workers on eight warehouses.
 pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
@@ -187,7 +199,8 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     findings.series.extend([paper, ours]);
     findings.claim(claims::ALL_ON_VS_OFF.measured(
         whole,
-        "feedback, inlining across crates, fixed addresses, prefetch, optimistic latches, large pages, against none of them",
+        "feedback, inlining across crates, fixed addresses, prefetch, optimistic latches, large pages, terminals kept by a \
+         worker, against none of them",
     ));
     Ok(())
 }
