@@ -12,7 +12,7 @@ use tpcc::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix};
 use super::pgo::{plain, training, version};
 use super::profile::{MergedProfile, key, make};
 use super::tools::Compiler;
-use super::variant::Variant;
+use super::variant::{Engine, Variant};
 use super::{BuildError, say, target};
 
 /// The flags of `cargo xtask ablate-build`.
@@ -49,6 +49,7 @@ struct Row {
     program_flags: &'static [&'static str],
     profile: &'static [(&'static str, &'static str)],
     features: &'static [&'static str],
+    engine: Engine,
     /// Flags of the run.
     run: &'static str,
 }
@@ -62,19 +63,24 @@ const ALL: Row = Row {
     program_flags: &["-Crelocation-model=static"],
     profile: &[],
     features: &[],
+    engine: Engine::InProgram,
     run: "",
 };
 
 /// No link-time optimisation, and crates built in parts: calls between crates stay calls.
 const APART: &[(&str, &str)] = &[("LTO", "off"), ("CODEGEN_UNITS", "16")];
 
+/// The linker puts sections together by their prefixes.
+const KEEP_SECTIONS: &str = "-Clink-arg=-Wl,-z,keep-text-section-prefix";
+
 /// The builds, in the order of the table.
 const ROWS: &[Row] = &[
     ALL,
     Row { name: "no feedback", feedback: Feedback::Off, grouping: false, ..ALL },
-    Row { name: "no grouping", grouping: false, ..ALL },
+    Row { name: builds::FEEDBACK, grouping: false, ..ALL },
     Row { name: "splitting", flags: &["-Cllvm-args=-enable-split-machine-functions"], ..ALL },
-    Row { name: "no inlining across crates", profile: APART, ..ALL },
+    Row { name: builds::APART, profile: APART, ..ALL },
+    Row { name: builds::SHARED, profile: APART, program_flags: &[], engine: Engine::Shared, ..ALL },
     Row { name: "thin inlining across crates", profile: &[("LTO", "thin"), ("CODEGEN_UNITS", "16")], ..ALL },
     Row { name: "position independent", program_flags: &[], ..ALL },
     Row { name: "callee's registers saved", features: &["save-callee"], run: "--scheduler steps", ..ALL },
@@ -180,6 +186,7 @@ impl Row {
             && self.program_flags == other.program_flags
             && self.profile == other.profile
             && self.features == other.features
+            && self.engine == other.engine
     }
 
     fn variant(&self) -> Variant {
@@ -188,7 +195,11 @@ impl Row {
         if self.feedback == Feedback::On {
             match self.grouping {
                 // The compiler names sections by how often functions run; the linker keeps those of a name together.
-                true => program_flags.push("-Clink-arg=-Wl,-z,keep-text-section-prefix".into()),
+                // Flags of all crates reach the shared object, which is linked by itself.
+                true => match self.engine {
+                    Engine::InProgram => program_flags.push(KEEP_SECTIONS.into()),
+                    Engine::Shared => flags.push(KEEP_SECTIONS.into()),
+                },
                 false => flags.push("-Cllvm-args=-profile-guided-section-prefix=false".into()),
             }
         }
@@ -199,6 +210,7 @@ impl Row {
             program_flags,
             profile: self.profile.to_vec(),
             features: self.features.to_vec(),
+            engine: self.engine,
         }
     }
 

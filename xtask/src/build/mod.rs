@@ -7,6 +7,7 @@ mod layout;
 mod matrix;
 mod pgo;
 mod profile;
+mod shared;
 mod tools;
 mod variant;
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use super::tools::{Compiler, output};
-use super::variant::Variant;
+use super::variant::{Engine, Variant};
 use super::{BuildError, root, say, target};
 
 /// Seed of the databases and runs that train.
@@ -64,6 +64,7 @@ impl MergedProfile {
             built_with: "instrumented for profile feedback".into(),
             flags: vec![format!("-Cprofile-generate={}", raw.display())],
             program_flags: Vec::new(),
+            engine: Engine::InProgram,
             ..base.clone()
         };
         let program = instrumented.build(compiler, &directory)?.program;

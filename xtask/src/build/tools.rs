@@ -29,6 +29,12 @@ impl Compiler {
         Ok(Compiler { described, host, llvm })
     }
 
+    /// Where its libraries for what it builds for lie.
+    pub(super) fn libraries(&self) -> Option<PathBuf> {
+        let sysroot = output(Command::new("rustc").args(["--print", "sysroot"]))?;
+        Some(Path::new(sysroot.trim()).join("lib/rustlib").join(&self.host).join("lib"))
+    }
+
     /// A tool of LLVM, of this compiler's major version: that of the toolchain's component, or of the system.
     pub(super) fn tool(&self, name: &str) -> Option<PathBuf> {
         let sysroot = output(Command::new("rustc").args(["--print", "sysroot"])).unwrap_or_default();

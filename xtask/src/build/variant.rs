@@ -4,7 +4,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::tools::Compiler;
-use super::{BuildError, root, say};
+use super::{BuildError, root, say, shared};
+
+/// Where the code of the engine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Engine {
+    /// In the program.
+    #[default]
+    InProgram,
+    /// In a shared object that the program loads. There is no link-time optimisation then.
+    Shared,
+}
 
 /// How `tpcc` is built.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +31,8 @@ pub(super) struct Variant {
     pub(super) profile: Vec<(&'static str, &'static str)>,
     /// Features of `tpcc`.
     pub(super) features: Vec<&'static str>,
+    /// Where the engine's code is.
+    pub(super) engine: Engine,
 }
 
 /// A program, and what the compiler said.
@@ -42,6 +54,16 @@ impl Variant {
     /// Builds it within `directory`, where all variants share what they have in common.
     pub(super) fn build(&self, compiler: &Compiler, directory: &Path) -> Result<Built, BuildError> {
         say(&format!("building {}: a release build takes two minutes", self.name));
+        let name = format!("tpcc-{}", self.name);
+        let (mut flags, mut program_flags) = (self.flags.clone(), self.program_flags.clone());
+        let sources = match self.engine {
+            Engine::InProgram => root(),
+            Engine::Shared => {
+                flags.extend(shared::FLAGS.iter().map(|&flag| flag.to_owned()));
+                program_flags.extend(shared::program_flags(&name));
+                shared::sources(directory)?
+            }
+        };
         let mut cargo = Command::new("cargo");
         // The build must not inherit what runs this command.
         for variable in ["CARGO", "RUSTC", "RUSTDOC", "RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
@@ -52,8 +74,8 @@ impl Variant {
         }
         // With a target, build scripts and procedural macros are built without these flags.
         cargo
-            .current_dir(root())
-            .env("CARGO_ENCODED_RUSTFLAGS", self.flags.join("\u{1f}"))
+            .current_dir(sources)
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
             .env("TPCC_BUILT_WITH", &self.built_with)
             .args(["rustc", "--release", "--locked", "--package", "tpcc", "--bin", "tpcc"])
             .args(["--target", &compiler.host, "--target-dir"])
@@ -61,7 +83,7 @@ impl Variant {
         if !self.features.is_empty() {
             cargo.args(["--features", &self.features.join(",")]);
         }
-        cargo.arg("--").args(&self.program_flags);
+        cargo.arg("--").args(&program_flags);
         let output =
             cargo.stdin(Stdio::null()).output().map_err(|e| BuildError::new(format!("cargo: cannot be run: {e}")))?;
         let warnings = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -70,14 +92,17 @@ impl Variant {
             let end: Vec<&str> = end.into_iter().rev().collect();
             return Err(BuildError::new(format!("the build of {} failed:\n{}", self.name, end.join("\n"))));
         }
-        let made = directory.join("build").join(&compiler.host).join("release/tpcc");
-        let program = directory.join(format!("tpcc-{}", self.name));
-        copy(&made, &program)?;
+        let built = directory.join("build").join(&compiler.host).join("release");
+        let program = directory.join(&name);
+        copy(&built.join("tpcc"), &program)?;
+        if self.engine == Engine::Shared {
+            shared::keep(&built, directory, &name, compiler)?;
+        }
         Ok(Built { program, warnings })
     }
 }
 
-/// Copies a program to a name of its own; a program that runs under that name goes on.
+/// Copies a file; a program that runs under the name of the copy goes on.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<(), BuildError> {
     let failed = |e: std::io::Error| BuildError::new(format!("{} to {}: {e}", from.display(), to.display()));
     let new = to.with_extension("new");

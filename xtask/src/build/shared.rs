@@ -1,0 +1,91 @@
+//! The engine in a shared object, as the database of the compiler paper was built before its section 2.7: position independent
+//! code whose public functions can be preempted, so that each call to one goes through a table.
+//!
+//! Cargo reads the kind of a library from its manifest alone, and a user's `storage` is never a shared object: so the sources
+//! are copied, and the copy of the manifest says it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::profile::make;
+use super::tools::{Compiler, output};
+use super::variant::copy;
+use super::{BuildError, root};
+
+/// The crate whose code the shared object holds.
+const ENGINE: &str = "crates/storage/Cargo.toml";
+
+/// Copies the sources to a directory within `directory`, with the engine as a shared object.
+pub(super) fn sources(directory: &Path) -> Result<PathBuf, BuildError> {
+    let copied = directory.join("shared-sources");
+    // What is no source any more must not be built; it is no failure if there was no copy.
+    let _ = fs::remove_dir_all(&copied);
+    let files = output(Command::new("git").args(["ls-files", "-z"]).current_dir(root()))
+        .ok_or_else(|| BuildError::new("git ls-files failed").help("build from a clone"))?;
+    for file in files.split('\0').filter(|file| !file.is_empty()) {
+        let (from, to) = (root().join(file), copied.join(file));
+        if let Some(parent) = to.parent() {
+            make(parent)?;
+        }
+        // A tracked file that is deleted is no source.
+        if from.is_file() {
+            copy(&from, &to)?;
+        }
+    }
+    let manifest = copied.join(ENGINE);
+    let failed = |e: std::io::Error| BuildError::new(format!("{}: {e}", manifest.display()));
+    let text = fs::read_to_string(&manifest).map_err(failed)?;
+    fs::write(&manifest, as_shared_object(&text)?).map_err(failed)?;
+    Ok(copied)
+}
+
+/// A manifest of a library, as that of a shared object.
+fn as_shared_object(manifest: &str) -> Result<String, BuildError> {
+    if manifest.lines().any(|line| line.trim() == "[lib]") {
+        return Err(BuildError::new(format!("{ENGINE} has a [lib] already: this command must learn to change it")));
+    }
+    Ok(format!("{manifest}\n[lib]\ncrate-type = [\"dylib\"]\n"))
+}
+
+/// Where a program of this name finds its shared objects.
+fn libraries(program: &str) -> String {
+    format!("{program}.lib")
+}
+
+/// Flags of all crates: the standard library is a shared object too, or there would be two of it.
+pub(super) const FLAGS: &[&str] = &["-Cprefer-dynamic"];
+
+/// Flags of the program, which finds its shared objects beside itself.
+pub(super) fn program_flags(program: &str) -> [String; 1] {
+    [format!("-Clink-arg=-Wl,-rpath,$ORIGIN/{}", libraries(program))]
+}
+
+/// Copies the shared objects of a build beside the program of this name.
+pub(super) fn keep(built: &Path, directory: &Path, program: &str, compiler: &Compiler) -> Result<(), BuildError> {
+    let kept = directory.join(libraries(program));
+    make(&kept)?;
+    copy(&built.join("libstorage.so"), &kept.join("libstorage.so"))?;
+    let standard = compiler
+        .libraries()
+        .and_then(|libraries| fs::read_dir(libraries).ok())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .find(|file| file.file_name().to_str().is_some_and(|name| name.starts_with("libstd-") && name.ends_with(".so")))
+        .ok_or_else(|| BuildError::new("the compiler comes without a shared object of the standard library"))?;
+    copy(&standard.path(), &kept.join(standard.file_name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engines_manifest_can_be_made_one_of_a_shared_object() {
+        let manifest = fs::read_to_string(root().join(ENGINE)).unwrap();
+        let shared = as_shared_object(&manifest).unwrap();
+        assert!(shared.starts_with(&manifest) && shared.contains("crate-type = [\"dylib\"]"), "{shared}");
+        assert!(as_shared_object(&shared).unwrap_err().to_string().contains("[lib] already"));
+    }
+}
