@@ -302,10 +302,6 @@ impl Scheduler {
             self.board.publish(self.core, None);
             return None;
         };
-        if let Some(since) = self.idle_since.take() {
-            self.statistics.idle_ns += now_ns.saturating_sub(since);
-            self.free_since = now_ns;
-        }
         self.smallest = self.smallest.max(highest.vruntime);
         let choice = self.choose(highest);
         if let Role::Master = self.board.role(self.core) {
@@ -416,6 +412,11 @@ impl Scheduler {
 
     #[inline]
     fn enqueue(&mut self, now_ns: u64, fiber: u32) {
+        // The core is not idle from here on, even if its thread is slow to choose: that is part of the run to come.
+        if let Some(since) = self.idle_since.take() {
+            self.statistics.idle_ns += now_ns.saturating_sub(since);
+            self.free_since = now_ns;
+        }
         let slot = &mut self.slots[fiber as usize];
         slot.state = State::Queued;
         slot.ready_since = now_ns;

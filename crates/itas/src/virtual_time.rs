@@ -96,6 +96,14 @@ impl VirtualCores {
         &mut self.cores[core].scheduler
     }
 
+    /// Time passes on a core between two runs, as if the operating system had taken its thread away.
+    ///
+    /// # Panics
+    /// If there is no such core.
+    pub fn delay(&mut self, core: usize, ns: u64) {
+        self.cores[core].now_ns += ns;
+    }
+
     /// The time of the core that is furthest behind, in nanoseconds.
     #[must_use]
     pub fn now_ns(&self) -> u64 {

@@ -152,6 +152,20 @@ fn sleepers_come_back_at_most_the_credit_early() {
     assert_eq!(order(&mut scheduler, 6, &mut now), [0, 0, 0, 0, 1, 0]);
 }
 
+/// The operating system takes the thread away after a fiber came to an idle core and before it is chosen.
+#[test]
+fn time_lost_before_the_first_choice_is_part_of_a_run() {
+    let (table, ids) = groups(1, 0, 0);
+    let mut scheduler = core(&table, &Arc::new(Board::new(1)), 0, Fair);
+    assert_eq!(scheduler.pick(SLICE), None);
+    for fiber in 0..2 {
+        scheduler.arrive(2 * SLICE, fiber, ids[0]).unwrap();
+    }
+    order(&mut scheduler, 2, &mut (1000 * SLICE));
+    assert!(scheduler.longest_wait_to_bound() <= 1.0, "{}", scheduler.longest_wait_to_bound());
+    assert_eq!(scheduler.statistics().idle_ns, 2 * SLICE);
+}
+
 /// A policy of someone else's that wants one group to run and no other is held to the bound as well.
 struct Greedy(GroupId);
 
@@ -183,7 +197,8 @@ fn habit() -> impl Strategy<Value = Habit> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Random arrivals, blocks, exits, weights, overruns, policies and parameters: no wait exceeds the bound.
+    /// Random arrivals, blocks, exits, weights, overruns, delays between runs, policies and parameters: no wait exceeds the
+    /// bound.
     #[test]
     fn no_fiber_waits_beyond_the_bound(
         policy in 0u8..4,
@@ -195,6 +210,7 @@ proptest! {
         paper_slaves: bool,
         habits in prop::collection::vec(habit(), 1..40),
         fibers in 1u32..24,
+        delays in prop::collection::vec(0u64..200 * SLICE, 0..12),
     ) {
         let table = Groups::new();
         let aggregation = Aggregation { bonus: Duration::from_nanos(bonus), limit };
@@ -230,6 +246,13 @@ proptest! {
             };
             Run { ns, after }
         };
+        virtual_cores.run(1, &mut model).unwrap();
+        for delay in delays {
+            for core in 0..cores {
+                virtual_cores.delay(core, delay);
+            }
+            virtual_cores.run(1 + delay % 50, &mut model).unwrap();
+        }
         virtual_cores.run(3000, &mut model).unwrap();
         for core in 0..cores {
             let scheduler = virtual_cores.scheduler(core);
