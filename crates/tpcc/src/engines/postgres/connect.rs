@@ -36,6 +36,11 @@ pub(crate) struct RemoteConfig {
 }
 
 impl RemoteConfig {
+    /// Whether transactions wait for their turn at rows that many write: where the second writer of a row would be refused.
+    pub(super) fn takes_turns(&self) -> bool {
+        self.dialect.has_session_locks() && self.isolation != Isolation::ReadCommitted
+    }
+
     /// As it stands in messages: "127.0.0.1:5432".
     pub(crate) fn server(&self) -> String {
         let port = self.url.port(self.dialect);

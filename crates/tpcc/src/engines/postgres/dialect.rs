@@ -52,6 +52,12 @@ impl Dialect {
         self == Dialect::Postgres
     }
 
+    /// Whether a session can wait for locks of its own before a transaction (`pg_advisory_lock`). The others either lack
+    /// them or queue the writers of a row themselves.
+    pub(crate) fn has_session_locks(self) -> bool {
+        self == Dialect::Postgres
+    }
+
     /// Whether the server says how many bytes a table has.
     pub(crate) fn tells_sizes(self) -> bool {
         self != Dialect::Cockroach

@@ -77,7 +77,7 @@ impl<'e> PgSession<'e> {
 
 fn connect(server: &Server) -> Result<(Connection, Statements), Unconnected> {
     let connection = server.try_connect(Purpose::Terminal)?;
-    let prepared = connection.wait(Statements::prepare(&connection.client));
+    let prepared = connection.wait(Statements::prepare(&connection.client, server.config().takes_turns()));
     let statements = prepared
         .map_err(|error| Unconnected { said: connection.error(error, None).to_string(), help: String::new() })?;
     Ok((connection, statements))
@@ -94,13 +94,13 @@ impl Session for PgSession<'_> {
         if self.state == State::Lost || self.connection.client.is_closed() {
             self.reconnect()?;
         }
-        let before = if self.state == State::Idle { "" } else { "ROLLBACK; " };
+        let after_failure = self.state != State::Idle;
         Ok(PgTransaction {
             connection: &self.connection,
             statements: &self.statements,
             state: &mut self.state,
             lost: &mut self.lost,
-            before,
+            after_failure,
             begun: false,
         })
     }
@@ -128,7 +128,7 @@ pub(crate) struct PgTransaction<'t> {
     statements: &'t Statements,
     state: &'t mut State,
     lost: &'t mut u32,
-    before: &'static str,
+    after_failure: bool,
     begun: bool,
 }
 
@@ -149,7 +149,7 @@ impl OnConnection for PgTransaction<'_> {
     fn connection(&mut self) -> Result<&Connection, PgError> {
         if !self.begun {
             *self.state = State::Failed;
-            self.connection.batch(&format!("{}BEGIN", self.before))?;
+            self.connection.batch(if self.after_failure { "ROLLBACK; BEGIN" } else { "BEGIN" })?;
             (self.begun, *self.state) = (true, State::Open);
         }
         Ok(self.connection)
@@ -161,7 +161,12 @@ impl Writing for PgTransaction<'_> {}
 impl OpenTransaction for PgTransaction<'_> {
     fn run(&mut self, steps: StepOrder, input: &Input, scratch: &mut Scratch) -> TxnResult<Self> {
         *self.state = State::Failed;
-        let work = Batches { connection: self.connection, statements: self.statements, before: self.before, steps };
+        let work = Batches {
+            connection: self.connection,
+            statements: self.statements,
+            after_failure: self.after_failure,
+            steps,
+        };
         let verdict = run(&work, input, scratch).inspect_err(|failure| {
             if let Failure::Engine(PgError::Lost { .. }) = failure {
                 *self.state = State::Lost;

@@ -378,6 +378,43 @@ fn two_that_change_one_row_are_not_both_right() {
     let _ = session.begin_again().unwrap().run(StepOrder::Spec, &payment, &mut scratch).unwrap();
 }
 
+/// One of two sessions waits until the other's transaction is over, before it has a snapshot.
+#[test]
+fn payments_of_a_warehouse_wait_for_their_turn() {
+    let Some((_server, postgres, _)) = loaded() else { return };
+    let payments: Vec<Input> = inputs(120).into_iter().filter(|input| input.kind() == Kind::Payment).collect();
+    let pay = |part: usize| {
+        let mut session = postgres.session(part).unwrap();
+        let mut scratch = Scratch::default();
+        for payment in payments.iter().skip(part).step_by(2).cycle().take(100) {
+            let paid = session.begin().unwrap().run(StepOrder::HotLast, payment, &mut scratch);
+            let _ = paid.unwrap_or_else(|failure| panic!("{failure}"));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| pay(0));
+        scope.spawn(|| pay(1));
+    });
+}
+
+/// A transaction that failed in its first message has not sent its end: the session's next one gives the turn back.
+#[test]
+fn a_failed_transaction_keeps_no_turn() {
+    let Some((_server, postgres, _)) = loaded() else { return };
+    let (mut one, mut other) = (postgres.session(0).unwrap(), postgres.session(1).unwrap());
+    let mut scratch = Scratch::default();
+    let order = inputs(1).remove(0);
+    let Input::NewOrder(ordered) = &order else { panic!("{order:?}") };
+    let (w, district) = (ordered.customer.w, ordered.customer.d);
+    let elsewhere =
+        inputs(60).into_iter().find(|input| matches!(input, Input::Payment(paid) if (paid.w, paid.d) != (w, district)));
+    postgres.connection.batch("ALTER TABLE district RENAME COLUMN d_tax TO taxed").unwrap();
+    assert!(one.begin().unwrap().run(StepOrder::Spec, &order, &mut scratch).is_err());
+    postgres.connection.batch("ALTER TABLE district RENAME COLUMN taxed TO d_tax").unwrap();
+    let _ = one.begin_again().unwrap().run(StepOrder::Spec, &elsewhere.unwrap(), &mut scratch).unwrap();
+    let _ = other.begin().unwrap().run(StepOrder::Spec, &order, &mut scratch).unwrap();
+}
+
 #[test]
 fn what_is_not_a_whole_database_is_said() {
     let Some((_server, postgres, _)) = loaded() else { return };

@@ -6,6 +6,7 @@ use futures_util::future::join;
 use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
+use super::turns::Turn;
 use super::{Batches, Ended, int, missing};
 use crate::workload::generate::input::DeliveryInput;
 use crate::workload::schema::TableId;
@@ -50,9 +51,8 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     let out = &mut scratch.out.delivery;
     out.delivered.clear();
     let (w_id, districts) = (int(input.w), i32::from(input.districts));
-    let begin = work.begin();
     let (begin, taken) =
-        work.connection.wait(join(all.batch_execute(&begin), all.query(&own.take, &[&w_id, &districts])));
+        work.connection.wait(join(work.begin(Turn::Alone(input.w)), all.query(&own.take, &[&w_id, &districts])));
     work.done(begin)?;
     let taken = work.of(TableId::NewOrder, taken)?;
     out.delivered.extend((0..input.districts).map(|_| None));
@@ -90,9 +90,8 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
         amounts.push(sums[at].ok_or_else(|| missing(TableId::OrderLine, &line))?);
     }
 
-    let (credited, end) = work
-        .connection
-        .wait(join(all.execute(&own.credit, &[&w_id, &d_ids, &c_ids, &amounts]), all.batch_execute("COMMIT")));
+    let (credited, end) =
+        work.connection.wait(join(all.execute(&own.credit, &[&w_id, &d_ids, &c_ids, &amounts]), work.end("COMMIT")));
     let credited = work.of(TableId::Customer, credited)?;
     work.done(end)?;
     if credited != c_ids.len() as u64 {

@@ -9,7 +9,9 @@ mod new_order;
 mod order_status;
 mod payment;
 mod stock_level;
+mod turns;
 
+use futures_util::future::{OptionFuture, join, join4};
 use tokio_postgres::types::FromSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
@@ -19,6 +21,7 @@ use crate::workload::generate::input::Input;
 use crate::workload::schema::TableId;
 use crate::workload::schema::text::Text;
 use crate::workload::txn::{Failure, Scratch, StepOrder, Verdict};
+use turns::{Turn, Turns};
 
 /// The statements of a connection.
 pub(super) struct Statements {
@@ -27,17 +30,20 @@ pub(super) struct Statements {
     order_status: order_status::OrderStatusStatements,
     delivery: delivery::DeliveryStatements,
     stock_level: Statement,
+    /// None where nobody waits for a turn.
+    turns: Option<Turns>,
 }
 
 impl Statements {
-    /// Prepares them all.
-    pub(super) async fn prepare(client: &Client) -> Result<Statements, Error> {
+    /// Prepares them all; `takes_turns`: transactions wait for their turns.
+    pub(super) async fn prepare(client: &Client, takes_turns: bool) -> Result<Statements, Error> {
         Ok(Statements {
             new_order: new_order::NewOrderStatements::prepare(client).await?,
             payment: payment::PaymentStatements::prepare(client).await?,
             order_status: order_status::OrderStatusStatements::prepare(client).await?,
             delivery: delivery::DeliveryStatements::prepare(client).await?,
             stock_level: client.prepare(stock_level::COUNT).await?,
+            turns: if takes_turns { Some(Turns::prepare(client).await?) } else { None },
         })
     }
 }
@@ -48,8 +54,8 @@ pub(super) struct Batches<'t> {
     pub(super) connection: &'t Connection,
     /// Prepared there.
     pub(super) statements: &'t Statements,
-    /// Ends what a failure left of the transaction before, if it left something: stands before BEGIN.
-    pub(super) before: &'static str,
+    /// A failure may have left something of the transaction before: it is ended first.
+    pub(super) after_failure: bool,
     /// In which order steps are taken.
     pub(super) steps: StepOrder,
 }
@@ -73,14 +79,33 @@ impl Batches<'_> {
         &self.connection.client
     }
 
-    /// Begins a transaction that writes.
-    fn begin(&self) -> String {
-        format!("{}BEGIN", self.before)
+    /// Begins a transaction that writes, when its turn has come.
+    async fn begin(&self, turn: Turn) -> Result<(), Error> {
+        self.begin_as("BEGIN", turn).await
     }
 
-    /// Begins one that only reads.
-    fn begin_reading(&self) -> String {
-        format!("{}BEGIN READ ONLY", self.before)
+    /// Begins one that only reads, when its turn has come.
+    async fn begin_reading(&self, turn: Turn) -> Result<(), Error> {
+        self.begin_as("BEGIN READ ONLY", turn).await
+    }
+
+    async fn begin_as(&self, begin: &str, turn: Turn) -> Result<(), Error> {
+        let (client, turns) = (self.client(), self.statements.turns.as_ref());
+        let rolled_back: OptionFuture<_> = self.after_failure.then(|| client.batch_execute("ROLLBACK")).into();
+        let given_back = turns.filter(|_| self.after_failure).map(|turns| turns.give_back(client));
+        let taken = turns.map(|turns| turns.take(client, turn));
+        let sent =
+            join4(rolled_back, OptionFuture::from(given_back), OptionFuture::from(taken), client.batch_execute(begin));
+        let (rolled_back, given_back, taken, begun) = sent.await;
+        [rolled_back, given_back, taken].into_iter().flatten().collect::<Result<(), _>>().and(begun)
+    }
+
+    /// Ends a transaction, and its turn.
+    async fn end(&self, how: &str) -> Result<(), Error> {
+        let client = self.client();
+        let given_back = self.statements.turns.as_ref().map(|turns| turns.give_back(client));
+        let (ended, given_back) = join(client.batch_execute(how), OptionFuture::from(given_back)).await;
+        ended.and(given_back.unwrap_or(Ok(())))
     }
 
     /// The answer to a statement on `table`, or why there is none.

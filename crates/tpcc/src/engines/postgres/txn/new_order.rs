@@ -8,6 +8,7 @@ use futures_util::future::{join, join_all, join4, join5};
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::super::columns::Stamp;
+use super::turns::Turn;
 use super::{Batches, Ended, int, missing};
 use crate::workload::generate::input::{LineInput, MAX_LINES, NewOrderInput};
 use crate::workload::generate::string::is_original;
@@ -135,9 +136,8 @@ fn look(work: &Batches<'_>, input: &NewOrderInput) -> Result<Seen, super::PgErro
         let Layer { line, w, item, quantity, remote } = layer;
         all.query(take, &[line, w, item, quantity, remote]).await
     }));
-    let begin = work.begin();
     let key: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&w_id, &d_id, &c_id];
-    let (begin, district) = (all.batch_execute(&begin), all.query(&own.district, &key[..2]));
+    let (begin, district) = (work.begin(Turn::NewOrder(w, d)), all.query(&own.district, &key[..2]));
     let (warehouse, customer) = (all.query(&own.warehouse, &key[..1]), all.query(&own.customer, &key));
     let items: [&(dyn tokio_postgres::types::ToSql + Sync); 1] = [&wanted];
     let items = all.query(&own.items, &items);
@@ -237,7 +237,7 @@ pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scrat
         all.execute(&own.order, &[&w_id, &d_id, &o_id, &c_id, &now, &count, &all_local]),
         all.execute(&own.new_order, &[&w_id, &d_id, &o_id]),
         all.execute(&own.lines, &[&w_id, &d_id, &o_id, number, item, supply, quantity, amount, dist]),
-        all.batch_execute(if verdict == Verdict::Commit { "COMMIT" } else { "ROLLBACK" }),
+        work.end(if verdict == Verdict::Commit { "COMMIT" } else { "ROLLBACK" }),
     ));
     work.of(TableId::Order, order)?;
     work.of(TableId::NewOrder, new_order)?;

@@ -9,6 +9,7 @@ use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
 use super::payment::BY_NAME;
+use super::turns::Turn;
 use super::{Batches, Ended, int, missing};
 use crate::workload::generate::input::{OrderStatusInput, Who};
 use crate::workload::schema::TableId;
@@ -82,13 +83,12 @@ pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Sc
     };
     let (w_id, d_id) = (int(w), i16::from(d));
     let key: [&(dyn ToSql + Sync); 3] = [&w_id, &d_id, who];
-    let begin = work.begin_reading();
     let (begin, customer, order, lines, end) = work.connection.wait(join5(
-        all.batch_execute(&begin),
+        work.begin_reading(Turn::Alone(w)),
         all.query(customer, &key),
         all.query(order, &key),
         all.query(lines, &key),
-        all.batch_execute("COMMIT"),
+        work.end("COMMIT"),
     ));
     work.done(begin)?;
     let customer = work.of(TableId::Customer, customer)?;

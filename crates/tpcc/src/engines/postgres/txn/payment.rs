@@ -7,6 +7,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::super::columns::Stamp;
+use super::turns::Turn;
 use super::{Batches, Ended, PgError, int, missing};
 use crate::workload::generate::input::{PaymentInput, Who};
 use crate::workload::schema::TableId;
@@ -89,8 +90,8 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
     let of_district: [&(dyn ToSql + Sync); 3] = [&w_id, &d_id, &amount];
     let of_customer: [&(dyn ToSql + Sync); 11] =
         [&c_w_id, &c_d_id, who, &amount, &record, &run, &terminal, &sequence, &w_id, &d_id, &now];
-    let begin = work.begin();
-    let (begin, end) = (all.batch_execute(&begin), all.batch_execute("COMMIT"));
+    let turn = Turn::Payment(input.w, input.d);
+    let (begin, end) = (work.begin(turn), work.end("COMMIT"));
     let warehouse = all.query(&own.warehouse, &of_warehouse);
     let district = all.query(&own.district, &of_district);
     let customer = all.query(statement, &of_customer);

@@ -2,6 +2,7 @@
 
 use futures_util::future::join3;
 
+use super::turns::Turn;
 use super::{Batches, Ended, int};
 use crate::workload::generate::input::StockLevelInput;
 use crate::workload::schema::TableId;
@@ -17,11 +18,10 @@ pub(super) const COUNT: &str = "SELECT count(DISTINCT s_i_id) FROM district \
 pub(super) fn run(work: &Batches<'_>, input: &StockLevelInput, scratch: &mut Scratch) -> Ended {
     let all = work.client();
     let (w_id, d_id, threshold) = (int(input.w), i16::from(input.d), input.threshold);
-    let begin = work.begin_reading();
     let (begin, counted, end) = work.connection.wait(join3(
-        all.batch_execute(&begin),
+        work.begin_reading(Turn::Alone(input.w)),
         all.query_one(&work.statements.stock_level, &[&w_id, &d_id, &threshold]),
-        all.batch_execute("COMMIT"),
+        work.end("COMMIT"),
     ));
     work.done(begin)?;
     let row = work.of(TableId::Stock, counted)?;
