@@ -142,7 +142,7 @@ fn cost(claimed: f64, enough: f64, whose: &str, value: Spread) -> Judged {
     let (verdict, why) = if value.mid <= enough {
         (ClaimVerdict::Holds, format!("it is {times:.2} times {whose}"))
     } else if value.low > TOO_MUCH * claimed {
-        (ClaimVerdict::Contradicts, format!("it is {times:.1} times {whose}, even at best more than {TOO_MUCH} times"))
+        (ClaimVerdict::Contradicts, format!("it is {times:.2} times {whose}, even at best more than {TOO_MUCH} times"))
     } else {
         (ClaimVerdict::Weaker, format!("it is {times:.2} times {whose}"))
     };
