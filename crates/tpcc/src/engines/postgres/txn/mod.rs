@@ -30,7 +30,7 @@ pub(super) struct Statements {
     order_status: order_status::OrderStatusStatements,
     delivery: delivery::DeliveryStatements,
     stock_level: Statement,
-    /// None where nobody waits for a turn.
+    /// None on servers where transactions take no turns.
     turns: Option<Turns>,
 }
 
