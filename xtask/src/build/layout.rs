@@ -54,12 +54,7 @@ pub(crate) fn run(flags: &BoltFlags) -> ExitCode {
 
 fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     let compiler = Compiler::here()?;
-    let bolt = compiler.tool("llvm-bolt").zip(compiler.tool("merge-fdata"));
-    let (bolt, merge) = bolt.ok_or_else(|| {
-        let llvm = compiler.llvm;
-        BuildError::new(format!("llvm-bolt or merge-fdata of LLVM {llvm} is missing"))
-            .help(format!("apt-get install bolt-{llvm}"))
-    })?;
+    let layout = Layout::tools(&compiler)?;
     let directory = target("bolt");
     make(&directory)?;
     let reference = plain()?;
@@ -68,11 +63,10 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     let mut variant = profile.as_ref().map(with_feedback).unwrap_or_default();
     variant.name = if flags.plain { "plain-to-lay-out" } else { "feedback-to-lay-out" }.into();
     variant.built_with += if flags.plain { "block layout" } else { ", block layout" };
-    // BOLT moves functions only where it knows every relocation.
-    variant.program_flags.push("-Clink-arg=-Wl,-q".into());
+    variant.program_flags.push(KEEP_RELOCATIONS.into());
     let program = variant.build(&compiler, &directory)?.program;
     let binary = directory.join("tpcc");
-    lay_out(&bolt, &merge, &program, &binary, &directory)?;
+    lay_out(&layout, &program, &binary, &directory)?;
     does_its_job(&binary)?;
     let measured = measure(&flags.measuring, &reference, "block layout", &binary)?;
     let written = Written {
@@ -87,8 +81,30 @@ fn build(flags: &BoltFlags) -> Result<(), BuildError> {
     tell(&flags.measuring, &written)
 }
 
+/// BOLT moves functions only where it knows every relocation.
+pub(super) const KEEP_RELOCATIONS: &str = "-Clink-arg=-Wl,-q";
+
+/// The tools that lay blocks out anew.
+pub(super) struct Layout {
+    bolt: PathBuf,
+    merge: PathBuf,
+}
+
+impl Layout {
+    /// Those of the compiler's LLVM.
+    pub(super) fn tools(compiler: &Compiler) -> Result<Layout, BuildError> {
+        let tools = compiler.tool("llvm-bolt").zip(compiler.tool("merge-fdata"));
+        tools.map(|(bolt, merge)| Layout { bolt, merge }).ok_or_else(|| {
+            let llvm = compiler.llvm;
+            BuildError::new(format!("llvm-bolt or merge-fdata of LLVM {llvm} is missing"))
+                .help(format!("apt-get install bolt-{llvm}"))
+        })
+    }
+}
+
 /// Instruments `program`, runs transactions in it, and writes `binary` with its blocks in the order of what ran.
-fn lay_out(bolt: &Path, merge: &Path, program: &Path, binary: &Path, directory: &Path) -> Result<(), BuildError> {
+pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory: &Path) -> Result<(), BuildError> {
+    let Layout { bolt, merge } = layout;
     let instrumented = directory.join("tpcc-instrumented");
     let counts = directory.join("counts.fdata");
     say("laying out: instrumenting");

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use tpcc::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix};
+use serde::Serialize;
+use tpcc::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix, Timing};
 
+use super::layout::{self, Layout, lay_out};
 use super::pgo::{plain, training, version};
-use super::profile::{MergedProfile, key, make};
+use super::profile::{MergedProfile, commit, key, make};
 use super::tools::Compiler;
 use super::variant::{Engine, Variant};
 use super::{BuildError, say, target};
@@ -50,6 +52,8 @@ struct Row {
     profile: &'static [(&'static str, &'static str)],
     features: &'static [&'static str],
     engine: Engine,
+    /// Blocks are laid out anew in the linked program, where the tool for it is installed.
+    laid_out: bool,
     /// Flags of the run.
     run: &'static str,
 }
@@ -64,6 +68,7 @@ const ALL: Row = Row {
     profile: &[],
     features: &[],
     engine: Engine::InProgram,
+    laid_out: false,
     run: "",
 };
 
@@ -78,6 +83,7 @@ const ROWS: &[Row] = &[
     ALL,
     Row { name: "no feedback", feedback: Feedback::Off, grouping: false, ..ALL },
     Row { name: builds::FEEDBACK, grouping: false, ..ALL },
+    Row { name: builds::LAID_OUT, grouping: false, laid_out: true, ..ALL },
     Row { name: "splitting", flags: &["-Cllvm-args=-enable-split-machine-functions"], ..ALL },
     Row { name: builds::APART, profile: APART, ..ALL },
     Row { name: builds::SHARED, profile: APART, program_flags: &[], engine: Engine::Shared, ..ALL },
@@ -123,18 +129,46 @@ pub(crate) fn run(flags: &AblateFlags) -> ExitCode {
 }
 
 fn ablate(flags: &AblateFlags) -> Result<(), BuildError> {
-    let matrix = build(flags.only.as_deref())?;
+    let only = flags.only.as_deref();
+    let matrix = build(only)?;
     if flags.build_only {
         return Ok(());
     }
-    let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds: flags.rounds, seconds: 3, counted: true };
-    let builds: Vec<Build> = matrix.builds.iter().map(Listed::build).collect();
-    let data = directory().join("data");
-    let measured = builds::compare(&builds, how, Some(&data)).map_err(BuildError::new)?;
+    let compared = |build: &&Listed| build.name == builds::PLAIN || is_wanted(&build.name, only);
+    let builds: Vec<Build> = matrix.builds.iter().filter(compared).map(Listed::build).collect();
+    let measured = measure(&builds, flags.rounds)?;
     say(&table(&measured));
     let Some(json) = &flags.json else { return Ok(()) };
     let text = serde_json::to_string_pretty(&measured).map_err(|e| BuildError::new(e.to_string()))?;
     std::fs::write(json, text + "\n").map_err(|e| BuildError::new(format!("{}: {e}", json.display())))
+}
+
+/// What was found of a build at 1 warehouse, and its throughput at 20.
+#[derive(Debug, Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    one_warehouse: BuildFigures,
+    timed_20_warehouses: Option<Timing>,
+}
+
+/// Counts builds, and times them at 1 and at 20 warehouses.
+fn measure(builds: &[Build], rounds: usize) -> Result<Vec<Measured>, BuildError> {
+    let data = directory().join("data");
+    let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds, seconds: 3, counted: true };
+    let one = builds::compare(builds, how, Some(&data)).map_err(BuildError::new)?;
+    let how = Comparison { warehouses: 20, counted: false, ..how };
+    let twenty = builds::compare(builds, how, Some(&data)).map_err(BuildError::new)?;
+    let timings = twenty.into_iter().map(|build| build.timed);
+    Ok(one
+        .into_iter()
+        .zip(timings)
+        .map(|(one, timed)| Measured { one_warehouse: one, timed_20_warehouses: timed })
+        .collect())
+}
+
+/// Whether a build is asked for: all are, unless some are named; the one that others are held against is always.
+fn is_wanted(name: &str, only: Option<&str>) -> bool {
+    only.is_none_or(|only| name == builds::ALL || name.contains(only))
 }
 
 fn directory() -> PathBuf {
@@ -149,28 +183,38 @@ fn build(only: Option<&str>) -> Result<Matrix, BuildError> {
     let list = directory.join(builds::LIST);
     let key = key(&compiler, &training(&[]), "")?;
     let mut matrix = Matrix::read(&list).ok().filter(|matrix| matrix.key == key).unwrap_or_default();
-    matrix.key = key;
+    (matrix.key, matrix.commit) = (key, commit());
     // The plain release stands beside the rows, because it is what users have.
     if matrix.program(builds::PLAIN).is_none() {
         let program = plain()?;
-        matrix.add(listed(builds::PLAIN, &program, ""));
-        write(&matrix, &list)?;
+        matrix.add(listed(builds::PLAIN, &program, "", "plain"));
     }
-    let wanted = |row: &&Row| only.is_none_or(|only| row.name == builds::ALL || row.name.contains(only));
-    for row in ROWS.iter().filter(wanted) {
-        let same = ROWS.iter().find(|other| other.builds_as(row) && matrix.program(other.name).is_some());
-        let program = match same.and_then(|other| matrix.program(other.name)) {
-            Some(program) => program.to_owned(),
-            None => row.build(&compiler, &directory)?,
+    write(&matrix, &list)?;
+    for row in ROWS.iter().filter(|row| is_wanted(row.name, only)) {
+        let how = row.how();
+        // Rows that differ in how they run share a program.
+        let known = matrix.builds.iter().find(|build| build.how == how && build.program.is_file());
+        let program = match known.map(|build| build.program.clone()) {
+            Some(program) => program,
+            None => match row.build(&compiler, &directory)? {
+                Some(program) => program,
+                None => continue,
+            },
         };
-        matrix.add(listed(row.name, &program, row.run));
+        matrix.add(listed(row.name, &program, row.run, &how));
         write(&matrix, &list)?;
     }
     Ok(matrix)
 }
 
-fn listed(name: &str, program: &Path, flags: &str) -> Listed {
-    Listed { name: name.into(), program: program.into(), flags: flags.into(), version: version(program) }
+fn listed(name: &str, program: &Path, flags: &str, how: &str) -> Listed {
+    Listed {
+        name: name.into(),
+        program: program.into(),
+        flags: flags.into(),
+        version: version(program),
+        how: how.into(),
+    }
 }
 
 fn write(matrix: &Matrix, list: &Path) -> Result<(), BuildError> {
@@ -178,15 +222,13 @@ fn write(matrix: &Matrix, list: &Path) -> Result<(), BuildError> {
 }
 
 impl Row {
-    /// Whether the other's program is this one's, too: they differ in how they are run.
-    fn builds_as(&self, other: &Row) -> bool {
-        self.feedback == other.feedback
-            && self.grouping == other.grouping
-            && self.flags == other.flags
-            && self.program_flags == other.program_flags
-            && self.profile == other.profile
-            && self.features == other.features
-            && self.engine == other.engine
+    /// How it is built, beyond sources, compiler and training: what two rows with one program have in common.
+    fn how(&self) -> String {
+        let Row { feedback, grouping, flags, program_flags, profile, features, engine, laid_out, .. } = self;
+        format!(
+            "feedback {feedback:?}, grouping {grouping}, flags {flags:?}, of the program {program_flags:?}, profile \
+             {profile:?}, features {features:?}, engine {engine:?}, laid out {laid_out}"
+        )
     }
 
     fn variant(&self) -> Variant {
@@ -214,32 +256,49 @@ impl Row {
         }
     }
 
-    fn build(&self, compiler: &Compiler, directory: &Path) -> Result<PathBuf, BuildError> {
+    /// Builds it; none where the tool that it needs is not installed.
+    fn build(&self, compiler: &Compiler, directory: &Path) -> Result<Option<PathBuf>, BuildError> {
+        let layout = match Layout::tools(compiler) {
+            Err(missing) if self.laid_out => {
+                say(&format!("{}: left out, {missing}", self.name));
+                return Ok(None);
+            }
+            layout => layout.ok().filter(|_| self.laid_out),
+        };
         let mut variant = self.variant();
         if self.feedback == Feedback::On {
             let profile = MergedProfile::of(&variant, compiler, &training(&[]))?;
             variant.flags.extend(profile.flags());
             variant.built_with += ", profile feedback";
         }
-        Ok(variant.build(compiler, directory)?.program)
+        let Some(layout) = layout else { return Ok(Some(variant.build(compiler, directory)?.program)) };
+        variant.program_flags.push(layout::KEEP_RELOCATIONS.into());
+        variant.built_with += ", block layout";
+        let laid_out = directory.join(format!("tpcc-{}", variant.name));
+        variant.name += "-to-lay-out";
+        let program = variant.build(compiler, directory)?.program;
+        lay_out(&layout, &program, &laid_out, directory)?;
+        Ok(Some(laid_out))
     }
 }
 
 /// The table for a terminal.
-fn table(measured: &[BuildFigures]) -> String {
+fn table(measured: &[Measured]) -> String {
     let mut text = format!(
-        "{:<30} {:>12} {:>9} {:>9} {:>9}  {}\n",
-        "a transaction of the mix", "instructions", "I1", "D1", "mispred.", "throughput by the plain release's"
+        "{:<30} {:>12} {:>9} {:>9} {:>9}  {:<21}  {}\n",
+        "a transaction of the mix", "instructions", "I1", "D1", "mispred.", "by the plain release", "at 20 warehouses"
     );
-    for row in measured {
+    for Measured { one_warehouse: row, timed_20_warehouses: twenty } in measured {
         let count = |of: fn(&builds::PerTransaction) -> f64| {
             row.counted.as_ref().map_or("-".to_owned(), |counted| format!("{:.0}", of(counted)))
         };
-        let timed = row.timed.map_or("-".to_owned(), |timed| {
-            format!("{:.3} [{:.3} {:.3}]", timed.ratio, timed.ratio_low, timed.ratio_high)
+        let [one, twenty] = [row.timed, *twenty].map(|timed| {
+            timed.map_or("-".to_owned(), |timed| {
+                format!("{:.3} [{:.3} {:.3}]", timed.ratio, timed.ratio_low, timed.ratio_high)
+            })
         });
         text += &format!(
-            "{:<30} {:>12} {:>9} {:>9} {:>9}  {timed}\n",
+            "{:<30} {:>12} {:>9} {:>9} {:>9}  {one:<21}  {twenty}\n",
             row.name,
             count(|c| c.instructions),
             count(|c| c.i1_misses),
@@ -264,7 +323,10 @@ mod tests {
     #[test]
     fn rows_that_differ_in_how_they_run_share_a_program() {
         let row = |name: &str| ROWS.iter().find(|row| row.name == name).unwrap();
-        assert!(row("no prefetch").builds_as(&ALL) && row(builds::ALL_STEPS).builds_as(&ALL));
-        assert!(!row("no grouping").builds_as(&ALL) && !row(builds::NOTHING).builds_as(row(builds::ONLY_FEEDBACK)));
+        assert!(row("no prefetch").how() == ALL.how() && row(builds::ALL_STEPS).how() == ALL.how());
+        let different =
+            [ALL.name, builds::FEEDBACK, builds::NOTHING, builds::ONLY_FEEDBACK, builds::APART, builds::SHARED];
+        let ways: std::collections::HashSet<_> = different.iter().map(|name| row(name).how()).collect();
+        assert_eq!(ways.len(), different.len());
     }
 }

@@ -28,6 +28,9 @@ pub struct Build {
 pub struct Matrix {
     /// What they were made from: sources, compiler, training.
     pub key: String,
+    /// The commit that was last found to have these sources.
+    #[serde(default)]
+    pub commit: String,
     /// The builds.
     pub builds: Vec<Listed>,
 }
@@ -43,6 +46,9 @@ pub struct Listed {
     pub flags: String,
     /// What the program says of itself.
     pub version: String,
+    /// How it was built: settings, features, flags.
+    #[serde(default)]
+    pub how: String,
 }
 
 /// Name of the file with the list, beside the builds.
@@ -51,6 +57,8 @@ pub const LIST: &str = "builds.json";
 pub const ALL: &str = "all";
 /// Everything on but the layout of code.
 pub const FEEDBACK: &str = "no grouping";
+/// The same, with its blocks laid out anew; only where the tool for it is installed.
+pub const LAID_OUT: &str = "blocks laid out anew";
 /// Crates built in parts, without link-time optimisation.
 pub const APART: &str = "no inlining across crates";
 /// The same, with the engine in a shared object whose functions can be preempted.
@@ -281,6 +289,7 @@ mod tests {
             program: program.into(),
             flags: String::new(),
             version: String::new(),
+            how: String::new(),
         };
         matrix.add(listed(&here));
         assert_eq!(matrix.program(ALL), Some(here.as_path()));

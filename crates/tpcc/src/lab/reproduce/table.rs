@@ -46,26 +46,14 @@ pub(super) fn text(report: &Report) -> String {
     }
     if !report.claims.is_empty() {
         text += "\n";
-        let mut table = Table::new(["claim", "paper", "here", "verdict", "bar", "reached"]);
+        let mut table = Table::new(["claim", "paper", "here", "verdict"]);
         for claim in &report.claims {
-            let holds = match claim.holds {
-                Some(true) => "yes",
-                Some(false) => "no",
-                None => "-",
-            };
             let interval = claim
                 .low
                 .zip(claim.high)
                 .map_or(String::new(), |(low, high)| format!(" ({} to {})", shown(Some(low)), shown(Some(high))));
             let here = format!("{}{interval} {}", shown(claim.value), claim.unit);
-            table.rows.push(vec![
-                claim.name.clone(),
-                shown(claim.paper_value),
-                here,
-                claim.verdict.name().to_owned(),
-                claim.bar.clone(),
-                holds.to_owned(),
-            ]);
+            table.rows.push(vec![claim.name.clone(), shown(claim.paper_value), here, claim.verdict.name().to_owned()]);
         }
         text += &table.text();
         for claim in &report.claims {

@@ -1,15 +1,15 @@
 //! What was found of a claim of a paper, by one rule.
 //!
 //! A verdict is about the paper's claim: its value, its direction, and the interval of what was measured here. It knows nothing
-//! of this project's bars, with one exception that is said below. What a claim means follows from its unit and from which way
-//! is good:
+//! of this project's bars, with one exception that is said below. What a claim means is stated with it, or follows from its unit
+//! and from which way is good:
 //!
 //! | the claim | nothing would be | effect |
 //! | --- | --- | --- |
 //! | a gain, in times | 1 | how far the value is above 1 |
 //! | a time, in times of another | 1 | how far the value is below 1 |
 //! | a share that is saved | 0 | how far the value is above 0 |
-//! | keeping up, in times of another | | none: the claim is that nothing is lost |
+//! | keeping up, in times of another; where the paper claims a gain, it is judged as one | | none: the claim is that nothing is lost |
 //! | a cost, in times of something, that may be above 1; an error | | none: the claim is that it is small |
 //!
 //! *Holds* is the same direction and at least three quarters of the paper's effect. *Weaker* is the same direction and less of
@@ -30,7 +30,7 @@ const TOO_MUCH: f64 = 2.0;
 
 /// What a claim says of its value.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Sense {
+pub(super) enum Sense {
     /// More than this.
     MoreThan(f64),
     /// Less than this.
@@ -50,13 +50,19 @@ pub(super) struct Said {
     pub(super) paper: Option<f64>,
     /// Which way is good, and the limit of what keeps up or costs.
     pub(super) bar: Bar,
+    /// What is said, where it does not follow from these: a paper may find much where a project wants little.
+    pub(super) sense: Option<Sense>,
 }
 
 impl Sense {
     fn of(said: Said) -> Sense {
+        if let Some(sense) = said.sense {
+            return sense;
+        }
+        let claims_a_gain = said.paper.is_some_and(|paper| paper > 1.0);
         match (said.unit, said.bar) {
             // Times as much as something that is no slower already.
-            ("times", Bar::AtLeast(least)) if least <= 1.0 => Sense::KeepsUp(least),
+            ("times", Bar::AtLeast(least)) if least <= 1.0 && !claims_a_gain => Sense::KeepsUp(least),
             ("times", Bar::AtLeast(_)) => Sense::MoreThan(1.0),
             // A limit above 1 allows a cost.
             ("times", Bar::AtMost(most)) if most > 1.0 => Sense::Cost(most),
@@ -154,7 +160,7 @@ mod tests {
     use super::*;
 
     const fn said(unit: &'static str, paper: Option<f64>, bar: Bar) -> Said {
-        Said { unit, paper, bar }
+        Said { unit, paper, bar, sense: None }
     }
 
     const GAIN: Said = said("times", Some(1.4), Bar::AtLeast(1.35));
@@ -197,6 +203,24 @@ mod tests {
         }
         let silent = Said { paper: None, bar: Bar::AtLeast(8.0), ..GAIN };
         assert_eq!(verdict(silent, 1.1, 1.2, 1.3), ClaimVerdict::Holds, "without a number the direction is all");
+    }
+
+    /// A paper's gain is one, even where this project's bar would be content with keeping up.
+    #[test]
+    fn keeping_up_is_not_the_gain_that_a_paper_found() {
+        let gain = said("times", Some(1.1), Bar::AtLeast(0.97));
+        assert_eq!(verdict(gain, 0.97, 0.98, 0.99), ClaimVerdict::Contradicts);
+        assert_eq!(verdict(gain, 0.97, 0.99, 1.01), ClaimVerdict::Weaker);
+        assert!(Judged::of(gain, Some(Spread::exact(1.09))).of_paper.is_some());
+    }
+
+    #[test]
+    fn a_paper_may_find_much_where_the_bar_wants_little() {
+        let heavy = Said { sense: Some(Sense::MoreThan(0.0)), ..said("share", Some(0.35), Bar::AtMost(0.35)) };
+        assert_eq!(verdict(heavy, 0.02, 0.02, 0.02), ClaimVerdict::Weaker);
+        assert_eq!(verdict(heavy, 0.3, 0.3, 0.3), ClaimVerdict::Holds);
+        let little = Said { sense: Some(Sense::Cost(0.07)), ..said("share", Some(0.07), Bar::AtLeast(0.07)) };
+        assert_eq!(verdict(little, 0.6, 0.6, 0.6), ClaimVerdict::Contradicts);
     }
 
     #[test]

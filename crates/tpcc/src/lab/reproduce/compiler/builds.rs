@@ -57,10 +57,10 @@ fn made(list: &Path) -> Result<Matrix, String> {
         return Err(format!("some of the builds to compare are not there: {HOW}"));
     }
     let commit = Provenance::here().commit.unwrap_or_default();
-    match matrix.builds.iter().find(|build| !build.version.contains(&commit)) {
-        Some(build) => Err(format!("the builds to compare are of other sources ({}): {HOW}", build.version)),
-        None => Ok(matrix),
+    if matrix.commit != commit {
+        return Err(format!("the builds to compare are of commit {}, not of {commit}: {HOW}", matrix.commit));
     }
+    Ok(matrix)
 }
 
 /// All builds at 1 warehouse on 1 worker, counted and timed; measured once for all figures. Or why they are not.

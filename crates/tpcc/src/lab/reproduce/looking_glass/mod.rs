@@ -27,13 +27,13 @@ pub(super) const PAPER: Paper = Paper {
     experiments: &[
         Experiment {
             id: "looking-glass-payment",
-            title: "instructions and time of Payment, one part after the other taken away (Figure 5)",
+            title: "instructions of Payment by part, told apart by source file, and what is left without all (Figure 5)",
             minutes: (4.0, 2.0),
             run: payment,
         },
         Experiment {
             id: "looking-glass-new-order",
-            title: "instructions and time of New-Order, one part after the other taken away (Figures 6 and 7)",
+            title: "instructions of New-Order by part, told apart by source file, and what is left without all (Figures 6 and 7)",
             minutes: (4.0, 2.0),
             run: new_order,
         },
@@ -80,7 +80,7 @@ fn taken_away(
     }
     results.series.push(each);
     let mut rest = counted.total;
-    let mut steps = Series::new(format!("{id} taken away"), "left", "instructions a transaction");
+    let mut steps = Series::new(format!("{id} less each part's own"), "left", "instructions a transaction");
     steps.push_exact("everything", Some(rest));
     for component in TAKEN {
         rest -= counted.split[component as usize];
@@ -91,7 +91,7 @@ fn taken_away(
     let shares = [Component::Locks, Component::Latches, Component::Log, Component::Pool];
     for (promise, component) in parts.iter().zip(shares) {
         let share = counted.split[component as usize] / counted.total;
-        results.claim(promise.found(share, "of all instructions; told apart by source file, all parts at work"));
+        results.claim(promise.found(share, "of all instructions; told apart by source file while all parts are at work, where the paper takes the part away"));
     }
     let note = "instructions of the floor, which has none of the parts, to those of the whole engine";
     results.claim(match floor {
