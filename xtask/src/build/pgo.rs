@@ -16,7 +16,7 @@ use super::{BuildError, root, say, target};
 #[derive(Debug, Args)]
 pub(crate) struct PgoFlags {
     /// A run that trains, as flags of `tpcc run`, repeated for several [default: transactions alone on one thread for
-    /// 12 s, then in teams for 6 s, on 3 warehouses]
+    /// 12 s, then in teams for 6 s, on 3 warehouses]; `--warehouses` in it says how many are loaded
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     train: Vec<String>,
     /// A profile that this command has made, from these very sources

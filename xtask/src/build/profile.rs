@@ -15,7 +15,7 @@ use super::{BuildError, root, say, target};
 
 /// Seed of the databases and runs that train.
 const SEED: &str = "60317";
-/// Warehouses of the database that trains; no test and no figure has as many.
+/// Warehouses of the database that trains unless a run asks for others; no figure has as many.
 const WAREHOUSES: &str = "3";
 /// Runs that train unless others are asked for: transactions alone on their threads, and in teams.
 pub(super) const TRAINING: [&str; 2] = [
@@ -142,14 +142,39 @@ fn train(program: &Path, data: &Path, training: &[String]) -> Result<(), BuildEr
         }
         Ok(())
     };
-    tpcc(&["load", "--warehouses", WAREHOUSES, "--seed", SEED])?;
-    for run in training {
-        let mut words = vec!["run", "--seed", SEED, "--warmup", "0", "--check", "off"];
-        words.extend(run.split_whitespace());
-        tpcc(&words)?;
+    let asked: Vec<Vec<&str>> = training.iter().map(|run| run.split_whitespace().collect()).collect();
+    let numbers = asked.iter().filter_map(|words| value(words, "--warehouses")?.parse::<u32>().ok());
+    let warehouses = numbers.max().map_or(WAREHOUSES.to_owned(), |most| most.to_string());
+    tpcc(&["load", "--warehouses", &warehouses, "--seed", SEED])?;
+    for words in &asked {
+        tpcc(&run_words(words))?;
     }
     let _ = fs::remove_dir_all(data);
     Ok(())
+}
+
+/// What stands behind a flag.
+fn value<'a>(words: &[&'a str], flag: &str) -> Option<&'a str> {
+    words.iter().position(|word| *word == flag).and_then(|at| words.get(at + 1)).copied()
+}
+
+/// A run that trains: its own flags, and the usual ones where it says nothing else. The database is loaded already.
+fn run_words<'a>(asked: &[&'a str]) -> Vec<&'a str> {
+    let mut words = vec!["run"];
+    for (flag, usual) in [("--seed", SEED), ("--warmup", "0"), ("--check", "off")] {
+        if value(asked, flag).is_none() {
+            words.extend([flag, usual]);
+        }
+    }
+    let loaded = asked.iter().position(|word| *word == "--warehouses");
+    words.extend(
+        asked
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| loaded.is_none_or(|flag| *at != flag && *at != flag + 1))
+            .map(|(_, word)| word),
+    );
+    words
 }
 
 /// What a profile is good for: the same sources, lock file, compiler, training and settings.
@@ -205,6 +230,14 @@ mod tests {
         let shown = "Counters:\n  main:\n    Hash: 0x1\n    Counters: 2\n    Block counts: [0, 7]\n  never:\n    \
                      Hash: 0x2\n    Counters: 1\n    Block counts: [0]\nTotal functions: 2\n";
         assert_eq!(functions(shown), (2, 1));
+    }
+
+    #[test]
+    fn a_run_that_trains_may_say_what_is_usual_else() {
+        let asked = ["--seed", "5", "--mix", "payment", "--warehouses", "9", "--duration", "3"];
+        let words = run_words(&asked).join(" ");
+        assert_eq!(words, "run --warmup 0 --check off --seed 5 --mix payment --duration 3");
+        assert_eq!((value(&asked, "--warehouses"), value(&asked, "--workers")), (Some("9"), None));
     }
 
     #[test]

@@ -74,8 +74,9 @@ pub(crate) const fn frame_bytes() -> usize {
 const SHARD_FRAMES: usize = 2048;
 const MAX_SHARDS: usize = 8;
 const WAITER_SHARDS: usize = 16;
-/// Pools of at least this many frames ask the system for large pages, which save time and take up to 2 MiB more a region.
-pub(crate) const LARGE_FRAMES: usize = 2048;
+/// Pools of at least this many frames, those of 16 MiB, ask the system for large pages, which save time and take up to 2 MiB
+/// more a region.
+pub(crate) const LARGE_FRAMES: usize = (16 << 20) / size_of::<Frame>();
 /// Least number of frames of a pool.
 pub(crate) const MIN_FRAMES: usize = 16;
 

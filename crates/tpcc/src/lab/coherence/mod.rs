@@ -14,7 +14,7 @@
 //! | a private cache loses lines to other cores only | assumed: what it has no room for is paid for in the time of instructions |
 //! | a core waits for what it reads and for atomic changes, not for plain writes | as processors with a store buffer do |
 //! | requests for one line are served one after the other; its owner uses it until the next request has arrived | assumed |
-//! | other cores' work is the recorded transactions, on tables of their own warehouses, with slots, log positions and reader words of their own | assumed |
+//! | a core's work is the recorded transactions of one of the recorded warehouses, with a slot, log positions and a reader word of its own; where there are more cores than warehouses, several share a warehouse's rows and begin at different transactions | assumed |
 //!
 //! Not modelled: what the flusher and the cleaner do, waits for locks of rows, memory that the allocator gives.
 

@@ -18,7 +18,7 @@ fn size(id: &str, quick: bool) -> (u64, u64) {
         "steps-prefetch" if !quick => (40, 0),
         "steps-fig10" | "steps-fig11" | "steps-prefetch" => (20, 0),
         "steps-lookup" => (1, 2),
-        "compiler-interaction" => (8, 0),
+        "compiler-interaction" | "itanium-system" | "itanium-switches" | "itanium-coherence" => (8, 0),
         id if id.starts_with("itas-") => (0, 2),
         id if id.starts_with("speculate-") => (1, 1),
         _ => (1, 0),

@@ -127,8 +127,8 @@ fn rule() -> Markup {
             (verdict(ClaimVerdict::Weaker)) " is the same direction and less of it, or no difference that can be told from noise. "
             (verdict(ClaimVerdict::Contradicts)) " is the opposite, with the whole interval, or more than twice a cost. "
             (verdict(ClaimVerdict::NotHere)) " is what could not be measured. Where the paper gives no number, the direction decides, "
-            "or for a cost the limit that the claim itself names. Intervals are the least and the greatest of interleaved rounds "
-            "unless the note says otherwise; counts are exact."
+            "or for a cost the limit that the claim itself names. Intervals are the least and the greatest of interleaved rounds; "
+            "of builds that are compared, the 95% interval of the ratio of sums; counts are exact."
         }
     }
 }

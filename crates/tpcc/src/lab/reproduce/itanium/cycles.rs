@@ -62,10 +62,10 @@ const WORKLOADS: [(&str, &str); 3] = [("new-order", "New-Order"), ("payment", "P
 /// A workload, modelled.
 pub(super) struct Modelled {
     pub(super) name: &'static str,
-    /// With large pages, and without.
-    pub(super) large: Breakdown,
+    /// With large pages if there are any, and with small ones.
+    pub(super) everything_on: Breakdown,
     pub(super) small: Breakdown,
-    /// Nanoseconds of a transaction with large pages, measured.
+    /// Nanoseconds of a transaction with everything on, measured.
     pub(super) measured: Spread,
     /// Where its data comes from, as shares.
     sources: [(&'static str, f64); 4],
@@ -103,6 +103,8 @@ pub(super) fn modelled(lab: &mut Lab, probe: Probe) -> Result<Result<Vec<Modelle
             return Ok(Err("the probes are for x86-64".to_owned()));
         };
         let model = |exposed| Model { probe, exposed };
+        let given = storage::large_pages_available().is_ok();
+        let (with_given, given) = if given { (with_large, &large) } else { (with_small, &small) };
         let seconds = if lab.quick { 2 } else { 5 };
         let how = format!("--workers 1 --mix {mix} --warmup 1 --duration {seconds} --large-pages try");
         let run = lab.run_args(WAREHOUSES, WAREHOUSES, &how)?;
@@ -111,12 +113,12 @@ pub(super) fn modelled(lab: &mut Lab, probe: Probe) -> Result<Result<Vec<Modelle
         let measured = Spread { mid: 1e9 / rate.mid, low: 1e9 / rate.high, high: 1e9 / rate.low };
         all.push(Modelled {
             name,
-            large: model(with_large).breakdown(&large),
+            everything_on: model(with_given).breakdown(given),
             small: model(with_small).breakdown(&small),
             measured,
-            sources: model(with_large).sources(&large),
+            sources: model(with_given).sources(given),
             pages: [large.pages[0], small.pages[0]],
-            exposed: with_large,
+            exposed: with_given,
         });
     }
     Ok(Ok(all))
@@ -170,11 +172,11 @@ pub(super) fn cycles(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
         findings.claim(claims::SMALL_PAGES_TLB.found(ratio, note));
         lab.know(PAGES.into(), json!(ratio));
     }
-    let errors = all.iter().map(|of| (of, of.large.error(of.measured.mid)));
+    let errors = all.iter().map(|of| (of, of.everything_on.error(of.measured.mid)));
     let Some((_, worst)) = errors.clone().max_by(|a, b| a.1.total_cmp(&b.1)) else { return Ok(()) };
     let each: Vec<String> = errors
         .map(|(of, error)| {
-            let (sum, measured) = (of.large.sum() / 1e3, of.measured.mid / 1e3);
+            let (sum, measured) = (of.everything_on.sum() / 1e3, of.measured.mid / 1e3);
             format!("{} {sum:.2} us modelled, {measured:.2} measured ({:.0}%)", of.name, 100.0 * error)
         })
         .collect();
@@ -192,8 +194,8 @@ fn tables_2_and_3(findings: &mut Results, all: &[Modelled]) {
     for of in all {
         let name = format!("itanium-cycles fig1 {}, modelled", of.name);
         let mut series = Series::new(name, "source", "ns of a transaction");
-        of.large.parts().iter().for_each(|(part, ns)| series.push_exact(*part, Some(*ns)));
-        series.push_exact("sum", Some(of.large.sum()));
+        of.everything_on.parts().iter().for_each(|(part, ns)| series.push_exact(*part, Some(*ns)));
+        series.push_exact("sum", Some(of.everything_on.sum()));
         series.push("measured", Some(of.measured));
         findings.series.push(series);
     }
@@ -205,7 +207,10 @@ fn tables_2_and_3(findings: &mut Results, all: &[Modelled]) {
     }
     for of in all {
         let mut series = Series::new(format!("itanium-cycles table2 {}, modelled", of.name), "source", label);
-        of.large.parts().iter().for_each(|(part, ns)| series.push_exact(*part, Some(100.0 * ns / of.large.sum())));
+        of.everything_on
+            .parts()
+            .iter()
+            .for_each(|(part, ns)| series.push_exact(*part, Some(100.0 * ns / of.everything_on.sum())));
         findings.series.push(series);
     }
     let label = "per cent of the time that data takes";
@@ -229,12 +234,12 @@ fn table_4(findings: &mut Results, all: &[Modelled]) {
         findings.series.push(series);
     }
     let Some(mix) = all.last() else { return };
-    for (row, breakdown) in [("ALL", mix.large), ("-LP", mix.small)] {
+    for (row, breakdown) in [("ALL", mix.everything_on), ("-LP", mix.small)] {
         let name = format!("itanium-cycles table4 {}, modelled, {row}", mix.name);
         let mut series = Series::new(name, "source", label);
         let Breakdown { fe, gr, tlb, oth, not } = breakdown;
         for (column, ns) in COLUMNS.iter().zip([oth, fe, tlb, not, gr, breakdown.sum()]) {
-            series.push_exact(*column, Some(100.0 * ns / mix.large.sum()));
+            series.push_exact(*column, Some(100.0 * ns / mix.everything_on.sum()));
         }
         findings.series.push(series);
     }
