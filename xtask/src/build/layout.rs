@@ -8,12 +8,13 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 
+use super::files::{copy, make};
 use super::pgo::{
     Measuring, Written, counted, does_its_job, measure, plain, tell, timed, training, version, with_feedback,
 };
-use super::profile::{MergedProfile, make};
+use super::profile::MergedProfile;
 use super::tools::Compiler;
-use super::variant::{Variant, copy};
+use super::variant::Variant;
 use super::{BuildError, say, target};
 
 /// Seed of the database and runs that train.

@@ -10,9 +10,10 @@ use clap::Args;
 use serde::Serialize;
 use tpcc::builds::{self, Build, BuildFigures, Comparison, Listed, Matrix, Timing};
 
+use super::files::make;
 use super::layout::{self, Layout, lay_out};
 use super::pgo::{plain, training, version};
-use super::profile::{MergedProfile, commit, key, make};
+use super::profile::{MergedProfile, commit, key};
 use super::tools::Compiler;
 use super::variant::{Engine, Variant};
 use super::{BuildError, say, target};

@@ -3,6 +3,7 @@
 //! A build is a [`variant::Variant`]; what it takes lies below `target/pgo` and `target/bolt`, so that `target/release` is
 //! left as it is.
 
+mod files;
 mod layout;
 mod matrix;
 mod pgo;

@@ -7,9 +7,10 @@ use clap::Args;
 use serde::Serialize;
 use tpcc::builds::{Build, BuildFigures, Comparison, compare};
 
-use super::profile::{MergedProfile, TRAINING, make, mismatches};
+use super::files::{copy, make};
+use super::profile::{MergedProfile, TRAINING, mismatches};
 use super::tools::Compiler;
-use super::variant::{Built, Variant, copy};
+use super::variant::{Built, Variant};
 use super::{BuildError, root, say, target};
 
 /// The flags of `cargo xtask pgo`.

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
+use super::files::make;
 use super::tools::{Compiler, output};
 use super::variant::{Engine, Variant};
 use super::{BuildError, root, say, target};
@@ -215,10 +216,6 @@ fn read(path: &Path) -> Option<MergedProfile> {
 fn write(path: &Path, profile: &MergedProfile) -> Result<(), BuildError> {
     let text = serde_json::to_string_pretty(profile).map_err(|e| BuildError::new(e.to_string()))?;
     fs::write(path, text).map_err(|e| BuildError::new(format!("{}: {e}", path.display())))
-}
-
-pub(super) fn make(directory: &Path) -> Result<(), BuildError> {
-    fs::create_dir_all(directory).map_err(|e| BuildError::new(format!("{}: {e}", directory.display())))
 }
 
 #[cfg(test)]

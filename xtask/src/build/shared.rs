@@ -8,9 +8,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::profile::make;
+use super::files::{copy, make};
 use super::tools::{Compiler, output};
-use super::variant::copy;
 use super::{BuildError, root};
 
 /// The crate whose code the shared object holds.

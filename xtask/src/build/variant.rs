@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::files::copy;
 use super::tools::Compiler;
 use super::{BuildError, root, say, shared};
 
@@ -100,12 +101,4 @@ impl Variant {
         }
         Ok(Built { program, warnings })
     }
-}
-
-/// Copies a file; a program that runs under the name of the copy goes on.
-pub(super) fn copy(from: &Path, to: &Path) -> Result<(), BuildError> {
-    let failed = |e: std::io::Error| BuildError::new(format!("{} to {}: {e}", from.display(), to.display()));
-    let new = to.with_extension("new");
-    std::fs::copy(from, &new).map_err(failed)?;
-    std::fs::rename(&new, to).map_err(failed)
 }
