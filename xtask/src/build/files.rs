@@ -6,7 +6,7 @@ use super::BuildError;
 
 /// Makes a directory, and those that it lies in.
 pub(super) fn make(directory: &Path) -> Result<(), BuildError> {
-    fs::create_dir_all(directory).map_err(|e| BuildError::new(format!("{}: {e}", directory.display())))
+    std::fs::create_dir_all(directory).map_err(|e| BuildError::new(format!("{}: {e}", directory.display())))
 }
 
 /// Copies a file; a program that runs under the name of the copy goes on.
