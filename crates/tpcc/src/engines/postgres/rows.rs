@@ -91,7 +91,7 @@ fn row_fields<T: TableDef>(row: &RowOf<T>, to: &mut Vec<Field>) {
 
 fn query<T: TableDef>(connection: &Connection, sql: &str, fields: &[Field]) -> Result<Vec<Row>, PgError> {
     let parameters: Vec<&(dyn ToSql + Sync)> = fields.iter().map(|field| field as &(dyn ToSql + Sync)).collect();
-    connection.wait(connection.client.query(sql, &parameters)).map_err(|error| connection.error(error, Some(T::TABLE)))
+    connection.wait(connection.client.query(sql, &parameters))?.map_err(|error| connection.error(error, Some(T::TABLE)))
 }
 
 /// The memory of columns `first..` of a row.

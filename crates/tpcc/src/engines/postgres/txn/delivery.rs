@@ -52,7 +52,7 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     out.delivered.clear();
     let (w_id, districts) = (int(input.w), i32::from(input.districts));
     let (begin, taken) =
-        work.connection.wait(join(work.begin(Turn::Alone(input.w)), all.query(&own.take, &[&w_id, &districts])));
+        work.connection.wait(join(work.begin(Turn::Alone(input.w)), all.query(&own.take, &[&w_id, &districts])))?;
     work.done(begin)?;
     let taken = work.of(TableId::NewOrder, taken)?;
     out.delivered.extend((0..input.districts).map(|_| None));
@@ -71,7 +71,7 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     let (marked, dated) = work.connection.wait(join(
         all.query(&own.mark, &[&w_id, &carrier, &d_ids, &o_ids]),
         all.query(&own.date, &[&w_id, &now, &d_ids, &o_ids]),
-    ));
+    ))?;
     let (marked, dated) = (work.of(TableId::Order, marked)?, work.of(TableId::OrderLine, dated)?);
     let mut customers = [None; DISTRICTS];
     let mut sums = [None; DISTRICTS];
@@ -91,7 +91,7 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     }
 
     let (credited, end) =
-        work.connection.wait(join(all.execute(&own.credit, &[&w_id, &d_ids, &c_ids, &amounts]), work.end("COMMIT")));
+        work.connection.wait(join(all.execute(&own.credit, &[&w_id, &d_ids, &c_ids, &amounts]), work.end("COMMIT")))?;
     let credited = work.of(TableId::Customer, credited)?;
     work.done(end)?;
     if credited != c_ids.len() as u64 {

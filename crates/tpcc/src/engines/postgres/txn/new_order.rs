@@ -154,7 +154,7 @@ fn look(work: &Batches<'_>, input: &NewOrderInput) -> Result<Seen, super::PgErro
                 (begin, warehouse, district, customer, items, stocks)
             }
         }
-    });
+    })?;
     work.done(begin)?;
     Ok(match work.steps {
         StepOrder::HotLast => {
@@ -238,7 +238,7 @@ pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scrat
         all.execute(&own.new_order, &[&w_id, &d_id, &o_id]),
         all.execute(&own.lines, &[&w_id, &d_id, &o_id, number, item, supply, quantity, amount, dist]),
         work.end(if verdict == Verdict::Commit { "COMMIT" } else { "ROLLBACK" }),
-    ));
+    ))?;
     work.of(TableId::Order, order)?;
     work.of(TableId::NewOrder, new_order)?;
     work.of(TableId::OrderLine, lines)?;

@@ -89,7 +89,7 @@ pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Sc
         all.query(order, &key),
         all.query(lines, &key),
         work.end("COMMIT"),
-    ));
+    ))?;
     work.done(begin)?;
     let customer = work.of(TableId::Customer, customer)?;
     let order = work.of(TableId::Order, order)?;

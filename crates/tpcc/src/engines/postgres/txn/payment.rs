@@ -98,7 +98,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
     let (warehouse, district, customer) = match work.steps {
         StepOrder::HotLast => {
             let (begin, customer, district, warehouse, end) =
-                work.connection.wait(join5(begin, customer, district, warehouse, end));
+                work.connection.wait(join5(begin, customer, district, warehouse, end))?;
             work.done(begin)?;
             let customer = work.of(TableId::Customer, customer)?;
             let district = work.of(TableId::District, district)?;
@@ -108,7 +108,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
         }
         StepOrder::Spec => {
             let (begin, warehouse, district, customer, end) =
-                work.connection.wait(join5(begin, warehouse, district, customer, end));
+                work.connection.wait(join5(begin, warehouse, district, customer, end))?;
             work.done(begin)?;
             let warehouse = work.of(TableId::Warehouse, warehouse)?;
             let district = work.of(TableId::District, district)?;
