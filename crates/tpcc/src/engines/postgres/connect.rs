@@ -224,6 +224,9 @@ impl Server {
                 });
             }
             if self.config.takes_turns() {
+                // A turn is a statement of its own: were waiting for it to fail, the rest of its message would commit, and
+                // be done again.
+                settings.push("SET lock_timeout = 0".to_owned());
                 // What a dead client holds for its session is given back when its connection ends, and only this ends it.
                 settings.push(format!("SET tcp_keepalives_idle = {KEEPALIVE_IDLE_S}"));
                 settings.push(format!("SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_S}"));

@@ -8,6 +8,7 @@ use server::TestServer;
 
 use super::connect::{Connection, Purpose, RemoteConfig};
 use super::dialect::Dialect;
+use super::txn::turns::OF_WAREHOUSES;
 use super::{Postgres, QueriesDone};
 use crate::engines::floor::{Floor, Loading};
 use crate::workload::abort::{AbortCause, EngineError};
@@ -433,6 +434,30 @@ fn payments_of_a_warehouse_wait_for_their_turn() {
         scope.spawn(|| pay(0));
         scope.spawn(|| pay(1));
     });
+}
+
+/// A limit that an administrator has set on waiting for locks must not end the wait for a turn: the Payment behind it in the
+/// same message would commit, and be booked again.
+#[test]
+fn a_turn_is_waited_for_whatever_limit_the_role_has() {
+    let Some((_server, postgres, _)) = loaded() else { return };
+    postgres.connection.batch("ALTER ROLE postgres SET lock_timeout = '50ms'").unwrap();
+    let mut session = postgres.session(0).unwrap();
+    let mut scratch = Scratch::default();
+    let payment = inputs(10).into_iter().find(|input| input.kind() == Kind::Payment).unwrap();
+    let Input::Payment(paid) = &payment else { panic!("{payment:?}") };
+    let booked = || postgres.connection.text("SELECT count(*) FROM history").unwrap().parse::<u64>().unwrap();
+    let before = booked();
+    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    rival.text(&format!("SELECT pg_advisory_lock({OF_WAREHOUSES}, {})", paid.w)).unwrap();
+    let rival = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        rival.text("SELECT pg_advisory_unlock_all()").unwrap();
+    });
+    let done = session.begin().unwrap().run(StepOrder::HotLast, &payment, &mut scratch);
+    assert_eq!(done.unwrap_or_else(|failure| panic!("{failure}")), Verdict::Commit);
+    rival.join().unwrap();
+    assert_eq!(booked(), before + 1);
 }
 
 /// A transaction that failed in its first message has not sent its end: the session's next one gives the turn back.

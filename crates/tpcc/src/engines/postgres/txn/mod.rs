@@ -9,7 +9,7 @@ mod new_order;
 mod order_status;
 mod payment;
 mod stock_level;
-mod turns;
+pub(super) mod turns;
 
 use futures_util::future::{OptionFuture, join, join4};
 use tokio_postgres::types::FromSql;

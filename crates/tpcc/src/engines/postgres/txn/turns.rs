@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Error, Statement};
 use super::int;
 
 /// First halves of the locks' numbers: no other program should use these.
-const OF_WAREHOUSES: i32 = 0x7470_6300;
+pub(in super::super) const OF_WAREHOUSES: i32 = 0x7470_6300;
 const OF_WAREHOUSE_ROWS: i32 = 0x7470_6301;
 const OF_DISTRICT_ROWS: i32 = 0x7470_6302;
 
