@@ -103,6 +103,8 @@ pub(crate) struct Server {
     login: Config,
     /// As it calls itself: "PostgreSQL 15.6 (Debian ..) on ..".
     version: String,
+    /// `server_version_num`; 0 until the server has told it.
+    number: u32,
 }
 
 impl Server {
@@ -123,11 +125,12 @@ impl Server {
             login.password(password);
         }
         let name = config.server();
-        let mut server = Server { config: config.clone(), name, login, version: String::new() };
+        let mut server = Server { config: config.clone(), name, login, version: String::new(), number: 0 };
         let connection = server.connect(Purpose::Tables)?;
         let text = |sql| connection.text(sql).map_err(|error| server.failed(error));
         let (version, number) = (text("SELECT version()")?, text("SHOW server_version_num")?);
-        server.fits(&version, number.parse().unwrap_or(0))?;
+        server.number = number.parse().unwrap_or(0);
+        server.fits(&version, server.number)?;
         server.version = version;
         Ok((server, connection))
     }
@@ -232,7 +235,8 @@ impl Server {
                 settings.push(format!("SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_S}"));
                 settings.push(format!("SET tcp_keepalives_count = {KEEPALIVE_COUNT}"));
             }
-            settings.extend(self.config.dialect.terminal_settings().iter().map(|&setting| setting.to_owned()));
+            settings
+                .extend(self.config.dialect.terminal_settings(self.number).iter().map(|&setting| setting.to_owned()));
         }
         settings.join("; ")
     }
@@ -375,7 +379,7 @@ mod tests {
     fn another_dialect_and_an_old_version_are_refused() {
         let config = config("postgres://me@h/x", Dialect::Postgres);
         let name = config.server();
-        let server = Server { config, name, login: Config::new(), version: String::new() };
+        let server = Server { config, name, login: Config::new(), version: String::new(), number: 0 };
         assert!(server.fits("PostgreSQL 15.6 on x86_64", 150_006).is_ok());
         let old = server.fits("PostgreSQL 9.6.24 on x86_64", 90_624).unwrap_err().to_string();
         assert!(old.contains("h:5432: is PostgreSQL 9.6.24; version 14 or newer is needed"), "{old}");

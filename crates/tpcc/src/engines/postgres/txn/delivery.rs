@@ -15,14 +15,14 @@ use crate::workload::txn::{Scratch, Verdict};
 
 /// Takes the oldest order of each district.
 const TAKE: &str = "DELETE FROM new_order USING (SELECT d.d_id, (SELECT min(no_o_id) FROM new_order \
-    WHERE no_w_id = $1 AND no_d_id = d.d_id) AS o_id FROM generate_series(1, $2::integer) AS d (d_id)) AS oldest \
+    WHERE no_w_id = $1 AND no_d_id = d.d_id) AS o_id FROM generate_series(1, $2::int4) AS d (d_id)) AS oldest \
     WHERE no_w_id = $1 AND no_d_id = oldest.d_id AND no_o_id = oldest.o_id RETURNING no_d_id, no_o_id";
-const MARK: &str = "UPDATE orders SET o_carrier_id = $2 FROM unnest($3::smallint[], $4::integer[]) AS l (d, o) \
+const MARK: &str = "UPDATE orders SET o_carrier_id = $2 FROM unnest($3::int2[], $4::int4[]) AS l (d, o) \
     WHERE o_w_id = $1 AND o_d_id = l.d AND o_id = l.o RETURNING o_d_id, o_c_id";
-const DATE: &str = "UPDATE order_line SET ol_delivery_d = $2 FROM unnest($3::smallint[], $4::integer[]) AS l (d, o) \
+const DATE: &str = "UPDATE order_line SET ol_delivery_d = $2 FROM unnest($3::int2[], $4::int4[]) AS l (d, o) \
     WHERE ol_w_id = $1 AND ol_d_id = l.d AND ol_o_id = l.o RETURNING ol_d_id, ol_amount";
 const CREDIT: &str = "UPDATE customer SET c_balance = c_balance + l.amount, c_delivery_cnt = c_delivery_cnt + 1 \
-    FROM unnest($2::smallint[], $3::integer[], $4::bigint[]) AS l (d, c, amount) \
+    FROM unnest($2::int2[], $3::int4[], $4::int8[]) AS l (d, c, amount) \
     WHERE c_w_id = $1 AND c_d_id = l.d AND c_id = l.c";
 
 /// Most districts that a warehouse has.

@@ -143,7 +143,7 @@ fn missing(table: TableId, key: &impl std::fmt::Debug) -> Failure<PgError> {
     Failure::Missing { table, key: format!("{key:?}") }
 }
 
-/// A number of the workload as SQL's integer: none is that large.
+/// A number of the workload as SQL's int4: none is that large.
 fn int(number: u32) -> i32 {
     number.cast_signed()
 }

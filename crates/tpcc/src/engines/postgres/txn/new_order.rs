@@ -20,18 +20,18 @@ use crate::workload::txn::{Scratch, StepOrder, Verdict};
 
 const WAREHOUSE: &str = "SELECT w_tax FROM warehouse WHERE w_id = $1";
 const DISTRICT: &str = "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = $1 AND d_id = $2 \
-    RETURNING d_next_o_id - 1, d_tax";
+    RETURNING (d_next_o_id - 1)::int4, d_tax";
 const CUSTOMER: &str =
     "SELECT c_discount, c_last, c_credit FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3";
-const ITEMS: &str = "SELECT i_id, i_price, i_name, i_data FROM item WHERE i_id = ANY($1::integer[])";
+const ITEMS: &str = "SELECT i_id, i_price, i_name, i_data FROM item WHERE i_id = ANY($1::int4[])";
 const ORDER: &str = "INSERT INTO orders \
     (o_w_id, o_d_id, o_id, o_carrier_id, o_c_id, o_entry_d, o_ol_cnt, o_all_local) \
     VALUES ($1, $2, $3, NULL, $4, $5, $6, $7)";
 const NEW_ORDER: &str = "INSERT INTO new_order (no_w_id, no_d_id, no_o_id) VALUES ($1, $2, $3)";
 const LINES: &str = "INSERT INTO order_line (ol_w_id, ol_d_id, ol_o_id, ol_number, ol_delivery_d, ol_i_id, \
     ol_supply_w_id, ol_quantity, ol_amount, ol_dist_info) \
-    SELECT $1::integer, $2::smallint, $3::integer, l.number, NULL, l.item, l.supply, l.quantity, l.amount, l.dist \
-    FROM unnest($4::smallint[], $5::integer[], $6::integer[], $7::smallint[], $8::bigint[], $9::varchar[]) \
+    SELECT $1::int4, $2::int2, $3::int4, l.number, NULL, l.item, l.supply, l.quantity, l.amount, l.dist \
+    FROM unnest($4::int2[], $5::int4[], $6::int4[], $7::int2[], $8::int8[], $9::varchar[]) \
     AS l (number, item, supply, quantity, amount, dist)";
 
 /// Takes lines out of stock whose rows differ, in the order of the lines; S_DIST_xx is the district's.
@@ -40,7 +40,7 @@ fn stock(d: usize) -> String {
         "UPDATE stock SET s_quantity = CASE WHEN s_quantity >= l.quantity + 10 THEN s_quantity - l.quantity \
          ELSE s_quantity - l.quantity + 91 END, s_ytd = s_ytd + l.quantity, s_order_cnt = s_order_cnt + 1, \
          s_remote_cnt = s_remote_cnt + l.remote \
-         FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::smallint[], $5::integer[]) \
+         FROM unnest($1::int4[], $2::int4[], $3::int4[], $4::int2[], $5::int4[]) \
          AS l (line, w, item, quantity, remote) WHERE s_w_id = l.w AND s_i_id = l.item \
          RETURNING l.line, s_quantity, s_data, s_dist_{d:02}"
     )

@@ -18,7 +18,7 @@ use crate::workload::txn::order_status::OrderedLine;
 use crate::workload::txn::{Scratch, Verdict};
 
 /// Which customer: by number.
-const BY_ID: &str = "$3::integer";
+const BY_ID: &str = "$3::int4";
 
 fn customer(which: &str) -> String {
     format!(

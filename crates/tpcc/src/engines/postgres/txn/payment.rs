@@ -22,9 +22,10 @@ const WAREHOUSE: &str = "UPDATE warehouse SET w_ytd = w_ytd + $2 WHERE w_id = $1
 const DISTRICT: &str = "UPDATE district SET d_ytd = d_ytd + $3 WHERE d_w_id = $1 AND d_id = $2 \
     RETURNING d_street_1, d_street_2, d_city, d_state, d_zip";
 /// Which customer: by number.
-const BY_ID: &str = "$3::integer";
-/// By last name: of n, sorted by first name, number ceil(n/2) counted from 1.
-pub(super) const BY_NAME: &str = "(SELECT (array_agg(c_id ORDER BY c_first, c_id))[((count(*) + 1) / 2)::integer] \
+const BY_ID: &str = "$3::int4";
+/// By last name: of n, sorted by first name, number ceil(n/2) counted from 1. The half is a shift: `/` on integers gives a
+/// fraction in CockroachDB.
+pub(super) const BY_NAME: &str = "(SELECT (array_agg(c_id ORDER BY c_first, c_id))[((count(*) + 1) >> 1)::int4] \
     FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_last = $3)";
 
 /// Books the amount for a customer, and writes the row of HISTORY.
@@ -37,7 +38,7 @@ fn customer(which: &str) -> String {
          RETURNING c_id, c_first, c_middle, c_last, c_street_1, c_street_2, c_city, c_state, c_zip, c_phone, c_since, \
          c_credit, c_credit_lim, c_discount, c_balance, CASE WHEN c_credit = 'BC' THEN left(c_data, 200) END AS shown), \
          noted AS (INSERT INTO history (h_run, h_terminal, h_sequence, h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, \
-         h_date, h_amount, h_data) SELECT $6::integer, $7::integer, $8::bigint, c_id, $2, $1, d_id, w_id, \
+         h_date, h_amount, h_data) SELECT $6::int4, $7::int4, $8::int8, c_id, $2, $1, d_id, w_id, \
          $11::timestamptz, $4, w_name || '    ' || d_name \
          FROM paid, warehouse, district WHERE w_id = $9 AND d_w_id = $9 AND d_id = $10) \
          SELECT * FROM paid"
