@@ -293,7 +293,12 @@ fn pages_are_whole_in_a_browser() {
     let scratch = Scratch::new("browser");
     run(&scratch);
     reproduce(&scratch, &[]);
-    for name in ["run.html", "out/index.html"] {
+    let short = "--engine floor --check off --warmup 0 --transactions 4000";
+    let turns = ["compare", "--rounds", "2", "--run", short, "--report"];
+    ends(0, &[&turns[..], &[&scratch.of("pair.html"), "--run", &format!("{short} --order spec")]].concat());
+    let grid = ["--sweep", "workers=1,2", "--sweep", "order=spec,hot-last"];
+    ends(0, &[&turns[..], &[&scratch.of("grid.html")], &grid[..]].concat());
+    for name in ["run.html", "out/index.html", "pair.html", "grid.html"] {
         let page = scratch.read(name);
         let Some(found) = opened(&scratch, &page) else {
             eprintln!("no Chromium is installed: pages were not opened, and this test did not run");
