@@ -296,7 +296,7 @@ fn pages_are_whole_in_a_browser() {
     let short = "--engine floor --check off --warmup 0 --transactions 4000";
     let turns = ["compare", "--rounds", "2", "--run", short, "--report"];
     ends(0, &[&turns[..], &[&scratch.of("pair.html"), "--run", &format!("{short} --order spec")]].concat());
-    let grid = ["--sweep", "workers=1,2", "--sweep", "order=spec,hot-last"];
+    let grid = ["--sweep", "seed=1,2,3", "--sweep", "order=spec,hot-last"];
     ends(0, &[&turns[..], &[&scratch.of("grid.html")], &grid[..]].concat());
     for name in ["run.html", "out/index.html", "pair.html", "grid.html"] {
         let page = scratch.read(name);
