@@ -75,6 +75,17 @@ impl ColumnKind {
         }
     }
 
+    /// The type of a parameter that stands for it.
+    pub(super) fn parameter(self) -> Type {
+        match self {
+            ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => Type::INT2,
+            ColumnKind::KeyU32 | ColumnKind::I32 | ColumnKind::U32 => Type::INT4,
+            ColumnKind::KeyU64 | ColumnKind::I64 | ColumnKind::U64 => Type::INT8,
+            ColumnKind::When | ColumnKind::MaybeWhen => Type::TIMESTAMPTZ,
+            ColumnKind::KeyName(_) | ColumnKind::Fixed(_) | ColumnKind::Text(_) | ColumnKind::Long(_) => Type::VARCHAR,
+        }
+    }
+
     /// Whether it is text, which has a collation.
     pub(super) fn is_text(self) -> bool {
         matches!(self, ColumnKind::KeyName(_) | ColumnKind::Fixed(_) | ColumnKind::Text(_) | ColumnKind::Long(_))
@@ -172,6 +183,11 @@ impl Field {
     pub(super) fn new(kind: ColumnKind, bytes: &[u8]) -> Field {
         Field { kind, bytes: bytes.to_vec() }
     }
+
+    /// The type that it is sent as.
+    pub(super) fn sql_type(&self) -> Type {
+        self.kind.parameter()
+    }
 }
 
 impl ToSql for Field {
@@ -180,7 +196,7 @@ impl ToSql for Field {
     }
 
     fn accepts(_: &Type) -> bool {
-        // The server takes a parameter to be of the type of the column that it stands beside.
+        // Statements name its own type, `sql_type`.
         true
     }
 

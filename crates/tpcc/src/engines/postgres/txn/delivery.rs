@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use futures_util::future::join;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
@@ -38,10 +39,14 @@ pub(super) struct DeliveryStatements {
 impl DeliveryStatements {
     pub(super) async fn prepare(client: &Client) -> Result<DeliveryStatements, Error> {
         Ok(DeliveryStatements {
-            take: client.prepare(TAKE).await?,
-            mark: client.prepare(MARK).await?,
-            date: client.prepare(DATE).await?,
-            credit: client.prepare(CREDIT).await?,
+            take: client.prepare_typed(TAKE, &[Type::INT4, Type::INT4]).await?,
+            mark: client.prepare_typed(MARK, &[Type::INT4, Type::INT2, Type::INT2_ARRAY, Type::INT4_ARRAY]).await?,
+            date: client
+                .prepare_typed(DATE, &[Type::INT4, Type::TIMESTAMPTZ, Type::INT2_ARRAY, Type::INT4_ARRAY])
+                .await?,
+            credit: client
+                .prepare_typed(CREDIT, &[Type::INT4, Type::INT2_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY])
+                .await?,
         })
     }
 }

@@ -3,6 +3,8 @@
 //! What does not depend on an answer goes out together, BEGIN and COMMIT included, and costs one round trip; the server takes
 //! the statements of a batch in their order. A statement that fails makes those after it fail, and the COMMIT after them a
 //! ROLLBACK; the first error of a batch is the one that tells why.
+//!
+//! Parameters have their types named: beside an int4 column some servers take one for an int8, and would want 8 bytes.
 
 mod delivery;
 mod new_order;
@@ -12,7 +14,7 @@ mod stock_level;
 pub(super) mod turns;
 
 use futures_util::future::{OptionFuture, join, join4};
-use tokio_postgres::types::FromSql;
+use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::connect::Connection;
@@ -42,7 +44,7 @@ impl Statements {
             payment: payment::PaymentStatements::prepare(client).await?,
             order_status: order_status::OrderStatusStatements::prepare(client).await?,
             delivery: delivery::DeliveryStatements::prepare(client).await?,
-            stock_level: client.prepare(stock_level::COUNT).await?,
+            stock_level: client.prepare_typed(stock_level::COUNT, &[Type::INT4, Type::INT2, Type::INT2]).await?,
             turns: if takes_turns { Some(Turns::prepare(client).await?) } else { None },
         })
     }

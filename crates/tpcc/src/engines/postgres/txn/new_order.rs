@@ -5,6 +5,7 @@ use std::hint::black_box;
 
 use arrayvec::ArrayVec;
 use futures_util::future::{join, join_all, join4, join5};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::super::columns::Stamp;
@@ -65,17 +66,44 @@ impl NewOrderStatements {
     pub(super) async fn prepare(client: &Client) -> Result<NewOrderStatements, Error> {
         let mut all = Vec::with_capacity(DISTRICTS);
         for d in 1..=DISTRICTS {
-            all.push(client.prepare(&stock(d)).await?);
+            all.push(
+                client
+                    .prepare_typed(
+                        &stock(d),
+                        &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT4_ARRAY],
+                    )
+                    .await?,
+            );
         }
         Ok(NewOrderStatements {
-            warehouse: client.prepare(WAREHOUSE).await?,
-            district: client.prepare(DISTRICT).await?,
-            customer: client.prepare(CUSTOMER).await?,
-            items: client.prepare(ITEMS).await?,
+            warehouse: client.prepare_typed(WAREHOUSE, &[Type::INT4]).await?,
+            district: client.prepare_typed(DISTRICT, &[Type::INT4, Type::INT2]).await?,
+            customer: client.prepare_typed(CUSTOMER, &[Type::INT4, Type::INT2, Type::INT4]).await?,
+            items: client.prepare_typed(ITEMS, &[Type::INT4_ARRAY]).await?,
             stock: all,
-            order: client.prepare(ORDER).await?,
-            new_order: client.prepare(NEW_ORDER).await?,
-            lines: client.prepare(LINES).await?,
+            order: client
+                .prepare_typed(
+                    ORDER,
+                    &[Type::INT4, Type::INT2, Type::INT4, Type::INT4, Type::TIMESTAMPTZ, Type::INT2, Type::INT2],
+                )
+                .await?,
+            new_order: client.prepare_typed(NEW_ORDER, &[Type::INT4, Type::INT2, Type::INT4]).await?,
+            lines: client
+                .prepare_typed(
+                    LINES,
+                    &[
+                        Type::INT4,
+                        Type::INT2,
+                        Type::INT4,
+                        Type::INT2_ARRAY,
+                        Type::INT4_ARRAY,
+                        Type::INT4_ARRAY,
+                        Type::INT2_ARRAY,
+                        Type::INT8_ARRAY,
+                        Type::VARCHAR_ARRAY,
+                    ],
+                )
+                .await?,
         })
     }
 }

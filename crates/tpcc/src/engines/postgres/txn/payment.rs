@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use futures_util::future::join5;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::super::columns::Stamp;
@@ -45,6 +45,23 @@ fn customer(which: &str) -> String {
     )
 }
 
+/// Their types; of the third, which says which customer, this one.
+fn parameters(who: Type) -> [Type; 11] {
+    [
+        Type::INT4,
+        Type::INT2,
+        who,
+        Type::INT8,
+        Type::TEXT,
+        Type::INT4,
+        Type::INT4,
+        Type::INT8,
+        Type::INT4,
+        Type::INT2,
+        Type::TIMESTAMPTZ,
+    ]
+}
+
 pub(super) struct PaymentStatements {
     warehouse: Statement,
     district: Statement,
@@ -55,10 +72,10 @@ pub(super) struct PaymentStatements {
 impl PaymentStatements {
     pub(super) async fn prepare(client: &Client) -> Result<PaymentStatements, Error> {
         Ok(PaymentStatements {
-            warehouse: client.prepare(WAREHOUSE).await?,
-            district: client.prepare(DISTRICT).await?,
-            by_id: client.prepare(&customer(BY_ID)).await?,
-            by_name: client.prepare(&customer(BY_NAME)).await?,
+            warehouse: client.prepare_typed(WAREHOUSE, &[Type::INT4, Type::INT8]).await?,
+            district: client.prepare_typed(DISTRICT, &[Type::INT4, Type::INT2, Type::INT8]).await?,
+            by_id: client.prepare_typed(&customer(BY_ID), &parameters(Type::INT4)).await?,
+            by_name: client.prepare_typed(&customer(BY_NAME), &parameters(Type::TEXT)).await?,
         })
     }
 }
