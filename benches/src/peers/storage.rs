@@ -113,16 +113,6 @@ impl PeerTransaction for OursTransaction<'_> {
         Ok(self.tx.take_first_raw(&self.tables[table], from, to)?)
     }
 
-    fn update_run(
-        &mut self,
-        table: usize,
-        from: &[u8],
-        to: &[u8],
-        f: impl FnMut(&[u8], &mut [u8]),
-    ) -> Result<usize, Failure> {
-        Ok(self.tx.update_run_raw(&self.tables[table], from, to, f)?)
-    }
-
     fn commit(self) -> Result<(), Failure> {
         Ok(self.tx.commit()?)
     }

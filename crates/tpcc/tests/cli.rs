@@ -145,6 +145,22 @@ fn mistakes_name_the_flag_and_exit_2() {
 }
 
 #[test]
+fn what_is_unknown_leads_to_the_right_help() {
+    for (args, want) in [
+        (&["report", "--wide"][..], "'tpcc report -h' lists the flags"),
+        (&["reproduce", "all", "--wide"], "'tpcc reproduce -h' lists the flags"),
+        (&["load", "--wide"], "'tpcc load -h' lists the flags"),
+        (&["--wide"], "'tpcc -h' lists the flags"),
+        (&["renters"], "tenants"),
+        (&[], "tenants"),
+    ] {
+        let output = tpcc(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(want), "{args:?}: '{want}' in {}", stderr(&output));
+    }
+}
+
+#[test]
 fn help_names_every_flag_under_its_heading() {
     let output = tpcc(&["run", "--help"]);
     assert!(output.status.success());

@@ -66,6 +66,9 @@ fn saved_runs_are_compared_and_unlike_ones_refused() {
     let output = tpcc(&["compare", &a, &c]);
     assert!(output.status.code() == Some(2) && said(&output).contains("order (spec, hot-last)"), "{}", said(&output));
     assert_eq!(said(&output).lines().count(), 2, "{}", said(&output));
+    let output = tpcc(&["compare", &a, &b, "--report", &own.file("page.html")]);
+    let nothing = "--report: means nothing with saved results";
+    assert!(output.status.code() == Some(2) && said(&output).contains(nothing), "{}", said(&output));
     assert_eq!(tpcc(&["compare", &a, &c, "--may-differ", "order"]).status.code(), Some(0));
 
     // The schema's version is of what the program writes; half a file is damaged.
@@ -90,19 +93,27 @@ fn runs_take_turns_and_grids_are_tables() {
     let (data, out, csv) = (own.file("data"), own.file("out.json"), own.file("grid.csv"));
     let short = "--engine floor --check off --warmup 0 --transactions 4000";
     let [one, two] = ["spec", "hot-last"].map(|order| format!("{short} --order {order}"));
-    let output = tpcc(&["compare", "--run", &one, "--run", &two, "--rounds", "2", "--data", &data, "--json", &out]);
+    let page = own.file("page.html");
+    let pair = ["compare", "--run", &one, "--run", &two, "--rounds", "2", "--data", &data, "--json", &out];
+    let output = tpcc(&[&pair[..], &["--report", &page]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains(&format!("written   {page}")), "{}", said(&output));
+    let drawn = std::fs::read_to_string(&page).unwrap();
+    assert!(drawn.matches("<svg").count() == 2 && drawn.contains("Throughput of each round"), "{drawn}");
     let found = json(&out);
     assert_eq!(found["rounds"].as_array().unwrap().len(), 2);
     assert!(found["differences"].as_array().unwrap().iter().any(|one| one["name"] == "order"), "{found}");
     assert!(found["latencies"]["new-order"]["p50"]["ratio"]["low"].as_f64().unwrap() > 0.0);
 
     let grid = ["compare", "--run", short, "--sweep", "order=spec,hot-last", "--rounds", "2", "--data", data.as_str()];
-    let output = tpcc(&[&grid[..], &["--csv", csv.as_str(), "--json", out.as_str()][..]].concat());
+    let output =
+        tpcc(&[&grid[..], &["--csv", csv.as_str(), "--json", out.as_str(), "--report", page.as_str()][..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let found = json(&out);
     assert_eq!(found["cells"].as_array().unwrap().len(), 2);
     assert_eq!(found["cells"][0]["ratio"]["value"], 1.0);
+    let drawn = std::fs::read_to_string(&page).unwrap();
+    assert!(drawn.matches("<svg").count() == 2 && drawn.contains("Throughput by order"), "{drawn}");
     let lines = std::fs::read_to_string(&csv).unwrap();
     assert!(lines.lines().count() == 3 && lines.starts_with("order,throughput_per_s,"), "{lines}");
 }

@@ -121,6 +121,21 @@ fn a_server_is_loaded_run_and_checked() {
     let aborted: u64 = run["aborts"].as_array().unwrap().iter().map(|abort| abort["count"].as_u64().unwrap()).sum();
     assert_eq!(run["aborted"].as_u64().unwrap(), aborted);
 
+    // The files beside the JSON are those of every engine.
+    let scratch = std::env::temp_dir().join(format!("tpcc-pg-files-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).unwrap();
+    let [page, csv, hdr] = ["run.html", "run.csv", "run.hdr"].map(|name| scratch.join(name));
+    let [page_name, csv_name, hdr_name] = [&page, &csv, &hdr].map(|file| file.to_str().unwrap());
+    let args = ["run", "--connections", "2", "--duration", "2.2", "--warmup", "0.1", "--check", "off"];
+    let files = ["--report", page_name, "--csv", csv_name, "--hdr", hdr_name];
+    let output = call(0, &[], &[&args[..], &files[..]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!([page_name, csv_name, hdr_name].iter().all(|name| text.contains(&format!("written   {name}"))), "{text}");
+    let read = |file| std::fs::read_to_string(file).unwrap();
+    assert!(read(&page).contains("<svg") && read(&csv).lines().count() >= 3 && read(&hdr).contains("HISTF"));
+    std::fs::remove_dir_all(&scratch).unwrap();
+    call(1, &["/no/such/file: cannot be", "--report"], &["run", "--report", "/no/such/file"]);
+
     let check = json(&call(0, &[], &["check", "--json", "-"]));
     assert_eq!((&check["check"]["passed"], &check["check"]["conditions_held"]), (&true.into(), &12.into()));
     server.sql("UPDATE tpcc.district SET d_next_o_id = d_next_o_id + 1 WHERE d_id = 7");

@@ -2,8 +2,10 @@
 
 use std::error::Error as _;
 
+use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use super::flags::Cli;
 use super::values::Refused;
 use crate::workload::error::Error;
 
@@ -18,32 +20,33 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
     let flag = text(ContextKind::InvalidArg).map(|arg| arg.split([' ', '=']).next().unwrap_or_default().to_owned());
     let value = text(ContextKind::InvalidValue);
     let choices = text(ContextKind::ValidValue);
-    // `run` has the flags of all others but these.
-    let of = if matches!(command, "history" | "compare") { command } else { "run" };
+    // Without a command there is the help of all.
+    let all = commands();
+    let own = if all.iter().any(|name| name == command) { format!("tpcc {command}") } else { "tpcc".to_owned() };
     match (error.kind(), flag, value) {
         (ErrorKind::InvalidValue, Some(flag), Some(value)) if value.is_empty() => {
-            Error::usage(format!("{flag}: needs a value")).help(one_of(choices, &flag))
+            Error::usage(format!("{flag}: needs a value")).help(one_of(choices, &flag, &own))
         }
         (ErrorKind::InvalidValue, Some(flag), Some(value)) => {
-            Error::usage(format!("{flag} {value}: not one of its values"))
-                .help(one_of(choices, &flag))
+            Error::usage(format!("{flag} {value}: not one of its values")).help(one_of(choices, &flag, &own))
         }
         (ErrorKind::ValueValidation, Some(flag), Some(value)) => {
             let Some(refused) = error.source().and_then(|source| source.downcast_ref::<Refused>()) else {
                 return Error::usage(format!("{flag} {value}: not a number in its range"))
-                    .help("'tpcc run --help' gives the units");
+                    .help(format!("'{own} --help' gives the units"));
             };
-            let help = refused.help.map_or_else(|| format!("'tpcc {of} --help' explains {flag}"), str::to_owned);
+            let help = refused.help.map_or_else(|| format!("'{own} --help' explains {flag}"), str::to_owned);
             Error::usage(format!("{flag}{}", refused.said)).help(help)
         }
         (ErrorKind::UnknownArgument, Some(word), _) if !word.starts_with('-') => {
             Error::usage(format!("{word}: a word too many")).help(format!("'tpcc {command} -h' shows how to call it"))
         }
-        (ErrorKind::UnknownArgument, Some(flag), _) => Error::usage(format!("{flag}: no such flag"))
-            .help(match text(ContextKind::SuggestedArg) {
+        (ErrorKind::UnknownArgument, Some(flag), _) => {
+            Error::usage(format!("{flag}: no such flag")).help(match text(ContextKind::SuggestedArg) {
                 Some(other) => format!("did you mean {other}?"),
-                None => format!("'tpcc {of} -h' lists the flags"),
-            }),
+                None => format!("'{own} -h' lists the flags"),
+            })
+        }
         (ErrorKind::MissingRequiredArgument, ..) => {
             let flag = match error.get(ContextKind::InvalidArg) {
                 Some(ContextValue::Strings(flags)) => flags.first().cloned().unwrap_or_default(),
@@ -56,12 +59,11 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
         }
         (ErrorKind::InvalidSubcommand, ..) => {
             let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-            Error::usage(format!("{name}: no such command"))
-                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, report, compare, latency, index-fetch")
+            Error::usage(format!("{name}: no such command")).help(format!("one of {}", all.join(", ")))
         }
         (ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand, ..) => {
             Error::usage("no command given")
-                .help("one of run, load, check, copy, verify, shell, history, footprint, reproduce, report, compare, latency, index-fetch; 'tpcc run' loads and runs one warehouse")
+                .help(format!("one of {}; 'tpcc run' loads and runs one warehouse", all.join(", ")))
         }
         _ => {
             let text = error.to_string();
@@ -71,9 +73,14 @@ pub(crate) fn in_our_words(error: &clap::Error, command: &str) -> Error {
     }
 }
 
-fn one_of(choices: Option<String>, flag: &str) -> String {
+/// Names of all commands, as they are declared.
+fn commands() -> Vec<String> {
+    Cli::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
+}
+
+fn one_of(choices: Option<String>, flag: &str, own: &str) -> String {
     match choices {
         Some(choices) if !choices.is_empty() => format!("one of {choices}"),
-        _ => format!("'tpcc run --help' explains {flag}"),
+        _ => format!("'{own} --help' explains {flag}"),
     }
 }

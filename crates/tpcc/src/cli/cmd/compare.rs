@@ -1,9 +1,5 @@
 //! `tpcc compare`: two saved runs, two sets of flags that take turns, or a grid.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::path::Path;
-
 use clap::Parser;
 
 use super::Ended;
@@ -15,6 +11,7 @@ use crate::lab::compare;
 use crate::lab::compare::rounds::RunOf;
 use crate::lab::compare::sweep::{SweepAxis, combinations};
 use crate::report::json::{JsonOut, conclude};
+use crate::report::out::OutFile;
 use crate::workload::error::Error;
 use crate::workload::settings::EngineKind;
 
@@ -30,8 +27,12 @@ pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
     let data = flags.data.as_deref();
     match (&flags.base, &flags.new, flags.run.as_slice(), flags.sweep.as_slice()) {
         (Some(base), Some(new), [], []) => {
-            let given =
-                [("--rounds", flags.rounds.is_some()), ("--data", data.is_some()), ("--csv", flags.csv.is_some())];
+            let given = [
+                ("--rounds", flags.rounds.is_some()),
+                ("--data", data.is_some()),
+                ("--csv", flags.csv.is_some()),
+                ("--report", flags.report.is_some()),
+            ];
             refuse(&given, "saved results")?;
             let json = JsonOut::open(flags.output.json.as_deref())?;
             let found = compare::files(base, new, &flags.may_differ)?;
@@ -41,8 +42,11 @@ pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
             refuse(&[("--may-differ", !flags.may_differ.is_empty()), ("--csv", flags.csv.is_some())], "two --run")?;
             let (base, new) = (run_of(base, &[])?, run_of(new, &[])?);
             let json = JsonOut::open(flags.output.json.as_deref())?;
+            let page = OutFile::open_if(flags.report.as_deref(), "--report")?;
             let found = compare::rounds::compare(data, base, new, flags.rounds.unwrap_or(ROUNDS))?;
-            conclude(json, &found, compare::text(&found), false)?;
+            let written = write(&mut [(page, &|| compare::page::of_pair(&found))]);
+            conclude(json, &found, compare::text(&found) + &written.0, false)?;
+            written.1?;
         }
         (None, None, base @ ([] | [_]), [_, ..]) => {
             refuse(&[("--may-differ", !flags.may_differ.is_empty())], "--sweep")?;
@@ -50,15 +54,12 @@ pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
             let axes = flags.sweep.iter().map(|text| axis(text)).collect::<Result<Vec<_>, _>>()?;
             let runs = grid(&base, &axes)?;
             let json = JsonOut::open(flags.output.json.as_deref())?;
-            let csv = flags.csv.as_deref().map(CsvOut::open).transpose()?;
+            let csv = OutFile::open_if(flags.csv.as_deref(), "--csv")?;
+            let page = OutFile::open_if(flags.report.as_deref(), "--report")?;
             let found = compare::sweep::sweep(data, base, axes, &runs, flags.rounds.unwrap_or(SWEEP_ROUNDS))?;
-            let written = csv.map(|csv| csv.write(&found.csv())).transpose();
-            let mut text = compare::sweep_text(&found);
-            if let (Ok(_), Some(path)) = (&written, &flags.csv) {
-                text += &format!("written   {}\n", path.display());
-            }
-            conclude(json, &found, text, false)?;
-            written?;
+            let written = write(&mut [(csv, &|| found.csv()), (page, &|| compare::page::of_sweep(&found))]);
+            conclude(json, &found, compare::sweep_text(&found) + &written.0, false)?;
+            written.1?;
         }
         _ => {
             return Err(Error::usage("compare: what with what?").help(
@@ -67,6 +68,23 @@ pub(crate) fn run(flags: &CompareFlags) -> Result<Ended, Error> {
         }
     }
     Ok(Ended::Well)
+}
+
+/// A file that may have been asked for, and what belongs into it.
+type Content<'a> = (Option<OutFile>, &'a dyn Fn() -> String);
+
+/// Writes all files that are open. Gives the lines of the summary that name them, and the first that failed: the others are
+/// written.
+fn write(all: &mut [Content<'_>]) -> (String, Result<(), Error>) {
+    let (mut lines, mut result) = (String::new(), Ok(()));
+    for (file, content) in all {
+        let Some(file) = file.take() else { continue };
+        match file.write(content().as_bytes()) {
+            Ok(path) => lines += &format!("written   {}\n", path.display()),
+            Err(error) => result = result.and(Err(error)),
+        }
+    }
+    (lines, result)
 }
 
 /// Refuses the first flag that was given though `with` leaves it nothing to say.
@@ -132,32 +150,6 @@ fn run_of(line: &str, more: &[String]) -> Result<RunOf, Error> {
     let config = resolve::run(flags)?;
     let seconds = config.length.duration.map(|duration| (duration + config.length.warmup).as_secs_f64());
     Ok(RunOf { name, args, warehouses, is_seeded, seconds })
-}
-
-/// A file of comma-separated values, opened before the work.
-struct CsvOut<'a> {
-    path: &'a Path,
-    file: std::fs::File,
-}
-
-impl CsvOut<'_> {
-    fn open(path: &Path) -> Result<CsvOut<'_>, Error> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-        let file = file.map_err(|e| {
-            Error::failed(format!("{}: cannot be written: {e}", path.display()))
-                .help("pass another file with --csv; nothing was done")
-        })?;
-        Ok(CsvOut { path, file })
-    }
-
-    fn write(mut self, text: &str) -> Result<(), Error> {
-        // A pipe or terminal has no length to set.
-        let regular = self.file.metadata().is_ok_and(|m| m.is_file());
-        let emptied = if regular { self.file.set_len(0) } else { Ok(()) };
-        emptied
-            .and_then(|()| self.file.write_all(text.as_bytes()))
-            .map_err(|e| Error::failed(format!("{}: cannot be written: {e}", self.path.display())))
-    }
 }
 
 #[cfg(test)]

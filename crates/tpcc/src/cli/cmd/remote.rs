@@ -9,6 +9,7 @@ use crate::cli::flags::{CheckFlags, LoadFlags};
 use crate::driver::runner::threads::ThreadsRunner;
 use crate::driver::{self, Clock};
 use crate::engines::postgres::{Postgres, QueriesDone, RemoteConfig};
+use crate::report::files::RunFiles;
 use crate::report::json::{JsonOut, conclude};
 use crate::report::machine::{CpuTime, Machine, peak_rss_bytes};
 use crate::report::progress::{self, Progress};
@@ -26,6 +27,7 @@ use crate::workload::words::{counted, grouped};
 /// Carries `tpcc run` out.
 pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Error> {
     let json = JsonOut::open(config.json.as_deref())?;
+    let files = RunFiles::open(config.report.as_deref(), config.csv.as_deref(), config.hdr.as_deref())?;
     let cpu = CpuTime::now();
     let postgres = Postgres::reach(remote)?;
     let loaded = match postgres.open()? {
@@ -66,7 +68,8 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
         ..report::run_config(config, &shape, &loaded)
     };
     let report = report::run(settings, Machine::describe(cpu), &measured, None, checked.as_ref());
-    let written = conclude(json, &report, text::run(&report, checked.as_ref()), false);
+    let (named, files_written) = files.write(&report, &measured.stats);
+    let written = conclude(json, &report, text::run(&report, checked.as_ref()) + &named, false);
     if let Some(why) = measured.failure {
         let again = remote.command("check", "");
         return Err(
@@ -74,6 +77,7 @@ pub(super) fn run(config: &RunConfig, remote: &RemoteConfig) -> Result<Ended, Er
         );
     }
     written?;
+    files_written?;
     Ok(verdict(checked.as_ref()))
 }
 

@@ -12,7 +12,7 @@ use crate::cli::values::number;
 #[command(after_help = "\
 Two saved results:          tpcc compare base.json new.json
 Two sets of flags in turns: tpcc compare --run '--prefetch on' --run '--prefetch off' --rounds 7
-A grid over base flags:     tpcc compare --run '--scheduler steps' --sweep team-size=1,4,16
+A grid over base flags:     tpcc compare --run '--scheduler steps' --sweep team-size=1,4,16 --report grid.html
 
 Samples of a second of one run depend on each other: they are put into blocks, and the interval is \
 wider where blocks still do. Runs that take turns are compared round by round. Seeds, paths and how \
@@ -46,6 +46,12 @@ pub(crate) struct CompareFlags {
     /// With --sweep: write the grid to FILE as comma-separated values
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub(crate) csv: Option<PathBuf>,
+    /// With --run: write a page with figures to FILE, as 'tpcc run --report' does
+    ///
+    /// Of two --run the throughput of each round and how service times changed; of a grid throughput and the 99th percentile
+    /// of New-Order along one flag, with a line for each combination of the others. One HTML file that needs no network.
+    #[arg(long, value_name = "FILE.html", help_heading = "Output")]
+    pub(crate) report: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) output: JsonFlag,
 }

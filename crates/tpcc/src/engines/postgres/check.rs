@@ -48,7 +48,7 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
     Forbidden {
         rule: Invariant::C1,
         sql: "SELECT w_id, w_ytd, coalesce(ytd, 0) FROM warehouse LEFT JOIN \
-              (SELECT d_w_id, sum(d_ytd)::bigint AS ytd FROM district GROUP BY d_w_id) AS d ON d_w_id = w_id \
+              (SELECT d_w_id, sum(d_ytd)::int8 AS ytd FROM district GROUP BY d_w_id) AS d ON d_w_id = w_id \
               WHERE w_ytd <> coalesce(ytd, 0)",
         says: "warehouse {}: W_YTD {}, its districts {} (cents)",
     },
@@ -75,14 +75,14 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
     Forbidden {
         rule: Invariant::C4,
         sql: "SELECT coalesce(o_w_id, ol_w_id), coalesce(o_d_id, ol_d_id), coalesce(counts, 0), coalesce(lines, 0) FROM \
-              (SELECT o_w_id, o_d_id, sum(o_ol_cnt)::bigint AS counts FROM orders GROUP BY o_w_id, o_d_id) AS o FULL JOIN \
+              (SELECT o_w_id, o_d_id, sum(o_ol_cnt)::int8 AS counts FROM orders GROUP BY o_w_id, o_d_id) AS o FULL JOIN \
               (SELECT ol_w_id, ol_d_id, count(*) AS lines FROM order_line GROUP BY ol_w_id, ol_d_id) AS l \
               ON ol_w_id = o_w_id AND ol_d_id = o_d_id WHERE coalesce(counts, 0) <> coalesce(lines, 0)",
         says: "warehouse {}, district {}: orders count {} lines, there are {}",
     },
     Forbidden {
         rule: Invariant::C5,
-        sql: "SELECT o_w_id, o_d_id, o_id, o_carrier_id, (no_o_id IS NOT NULL)::integer FROM orders LEFT JOIN new_order \
+        sql: "SELECT o_w_id, o_d_id, o_id, o_carrier_id, (no_o_id IS NOT NULL)::int4 FROM orders LEFT JOIN new_order \
               ON no_w_id = o_w_id AND no_d_id = o_d_id AND no_o_id = o_id \
               WHERE (o_carrier_id IS NULL) <> (no_o_id IS NOT NULL)",
         says: "warehouse {}, district {}, order {}: carrier {}, rows of new_order {}",
@@ -112,24 +112,24 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
     Forbidden {
         rule: Invariant::C8,
         sql: "SELECT w_id, w_ytd, coalesce(paid, 0) FROM warehouse LEFT JOIN \
-              (SELECT h_w_id, sum(h_amount)::bigint AS paid FROM history GROUP BY h_w_id) AS h ON h_w_id = w_id \
+              (SELECT h_w_id, sum(h_amount)::int8 AS paid FROM history GROUP BY h_w_id) AS h ON h_w_id = w_id \
               WHERE w_ytd <> coalesce(paid, 0)",
         says: "warehouse {}: W_YTD {}, history {} (cents)",
     },
     Forbidden {
         rule: Invariant::C9,
         sql: "SELECT d_w_id, d_id, d_ytd, coalesce(paid, 0) FROM district LEFT JOIN \
-              (SELECT h_w_id, h_d_id, sum(h_amount)::bigint AS paid FROM history GROUP BY h_w_id, h_d_id) AS h \
+              (SELECT h_w_id, h_d_id, sum(h_amount)::int8 AS paid FROM history GROUP BY h_w_id, h_d_id) AS h \
               ON h_w_id = d_w_id AND h_d_id = d_id WHERE d_ytd <> coalesce(paid, 0)",
         says: "warehouse {}, district {}: D_YTD {}, history {} (cents)",
     },
     Forbidden {
         rule: Invariant::C10,
         sql: "SELECT c_w_id, c_d_id, c_id, c_balance, coalesce(delivered, 0), coalesce(paid, 0) FROM customer LEFT JOIN \
-              (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount)::bigint AS delivered FROM orders JOIN order_line \
+              (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount)::int8 AS delivered FROM orders JOIN order_line \
               ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id WHERE ol_delivery_d IS NOT NULL \
               GROUP BY o_w_id, o_d_id, o_c_id) AS o ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id LEFT JOIN \
-              (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount)::bigint AS paid FROM history \
+              (SELECT h_c_w_id, h_c_d_id, h_c_id, sum(h_amount)::int8 AS paid FROM history \
               GROUP BY h_c_w_id, h_c_d_id, h_c_id) AS h ON h_c_w_id = c_w_id AND h_c_d_id = c_d_id AND h_c_id = c_id \
               WHERE c_balance <> coalesce(delivered, 0) - coalesce(paid, 0)",
         says: "warehouse {}, district {}, customer {}: C_BALANCE {}, delivered {}, paid {} (cents)",
@@ -146,7 +146,7 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
     Forbidden {
         rule: Invariant::C12,
         sql: "SELECT c_w_id, c_d_id, c_id, c_balance, c_ytd_payment, coalesce(delivered, 0) FROM customer LEFT JOIN \
-              (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount)::bigint AS delivered FROM orders JOIN order_line \
+              (SELECT o_w_id, o_d_id, o_c_id, sum(ol_amount)::int8 AS delivered FROM orders JOIN order_line \
               ON ol_w_id = o_w_id AND ol_d_id = o_d_id AND ol_o_id = o_id WHERE ol_delivery_d IS NOT NULL \
               GROUP BY o_w_id, o_d_id, o_c_id) AS o ON o_w_id = c_w_id AND o_d_id = c_d_id AND o_c_id = c_id \
               WHERE c_balance + c_ytd_payment <> coalesce(delivered, 0)",
@@ -198,10 +198,10 @@ pub(super) const FORBIDDEN: &[Forbidden] = &[
     Forbidden {
         rule: Invariant::StockSums,
         sql: "SELECT s_w_id, ytd, orders, remote, coalesce(sold, 0), coalesce(lines, 0), coalesce(others, 0) FROM \
-              (SELECT s_w_id, sum(s_ytd)::bigint AS ytd, sum(s_order_cnt)::bigint AS orders, \
-              sum(s_remote_cnt)::bigint AS remote FROM stock GROUP BY s_w_id) AS s LEFT JOIN \
-              (SELECT ol_supply_w_id, sum(ol_quantity)::bigint AS sold, count(*) AS lines, \
-              sum((ol_supply_w_id <> ol_w_id)::integer)::bigint AS others FROM order_line WHERE ol_o_id > :customers \
+              (SELECT s_w_id, sum(s_ytd)::int8 AS ytd, sum(s_order_cnt)::int8 AS orders, \
+              sum(s_remote_cnt)::int8 AS remote FROM stock GROUP BY s_w_id) AS s LEFT JOIN \
+              (SELECT ol_supply_w_id, sum(ol_quantity)::int8 AS sold, count(*) AS lines, \
+              sum((ol_supply_w_id <> ol_w_id)::int4)::int8 AS others FROM order_line WHERE ol_o_id > :customers \
               GROUP BY ol_supply_w_id) AS l ON ol_supply_w_id = s_w_id \
               WHERE ytd <> coalesce(sold, 0) OR orders <> coalesce(lines, 0) OR remote <> coalesce(others, 0)",
         says: "warehouse {}: stock says {} sold in {} lines, {} of them remote; lines say {} in {}, {} remote",

@@ -11,27 +11,27 @@ use crate::workload::schema::{IndexId, TableId};
 /// What a column is, here and there. Keys are big-endian in memory, rows little-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ColumnKind {
-    /// `u8` of a key: smallint.
+    /// `u8` of a key: int2.
     KeyU8,
-    /// `u32` of a key: integer.
+    /// `u32` of a key: int4.
     KeyU32,
-    /// `u64` of a key: bigint.
+    /// `u64` of a key: int8.
     KeyU64,
     /// Characters padded with zeros, of an index's key.
     KeyName(usize),
-    /// `u8`: smallint.
+    /// `u8`: int2.
     U8,
-    /// `u8`, 0 where there is none: smallint or null.
+    /// `u8`, 0 where there is none: int2 or null.
     MaybeU8,
-    /// `i16`: smallint.
+    /// `i16`: int2.
     I16,
-    /// `i32`: integer.
+    /// `i32`: int4.
     I32,
-    /// `u32`: integer.
+    /// `u32`: int4.
     U32,
-    /// `i64`: bigint.
+    /// `i64`: int8.
     I64,
-    /// `u64`, as the 64 bits that it has: bigint.
+    /// `u64`, as the 64 bits that it has: int8.
     U64,
     /// Microseconds since 1970: timestamp with time zone.
     When,
@@ -62,16 +62,27 @@ impl ColumnKind {
         }
     }
 
-    /// The type in SQL.
+    /// The type in SQL, by the name that says its width: `integer` has 8 bytes in CockroachDB.
     pub(super) fn sql(self) -> String {
         match self {
-            ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => "smallint".to_owned(),
-            ColumnKind::KeyU32 | ColumnKind::I32 | ColumnKind::U32 => "integer".to_owned(),
-            ColumnKind::KeyU64 | ColumnKind::I64 | ColumnKind::U64 => "bigint".to_owned(),
+            ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => "int2".to_owned(),
+            ColumnKind::KeyU32 | ColumnKind::I32 | ColumnKind::U32 => "int4".to_owned(),
+            ColumnKind::KeyU64 | ColumnKind::I64 | ColumnKind::U64 => "int8".to_owned(),
             ColumnKind::When | ColumnKind::MaybeWhen => "timestamptz".to_owned(),
             ColumnKind::KeyName(n) | ColumnKind::Fixed(n) | ColumnKind::Text(n) | ColumnKind::Long(n) => {
                 format!("varchar({n})")
             }
+        }
+    }
+
+    /// The type of a parameter that stands for it.
+    pub(super) fn parameter(self) -> Type {
+        match self {
+            ColumnKind::KeyU8 | ColumnKind::U8 | ColumnKind::MaybeU8 | ColumnKind::I16 => Type::INT2,
+            ColumnKind::KeyU32 | ColumnKind::I32 | ColumnKind::U32 => Type::INT4,
+            ColumnKind::KeyU64 | ColumnKind::I64 | ColumnKind::U64 => Type::INT8,
+            ColumnKind::When | ColumnKind::MaybeWhen => Type::TIMESTAMPTZ,
+            ColumnKind::KeyName(_) | ColumnKind::Fixed(_) | ColumnKind::Text(_) | ColumnKind::Long(_) => Type::VARCHAR,
         }
     }
 
@@ -172,6 +183,11 @@ impl Field {
     pub(super) fn new(kind: ColumnKind, bytes: &[u8]) -> Field {
         Field { kind, bytes: bytes.to_vec() }
     }
+
+    /// The type that it is sent as.
+    pub(super) fn sql_type(&self) -> Type {
+        self.kind.parameter()
+    }
 }
 
 impl ToSql for Field {
@@ -180,7 +196,7 @@ impl ToSql for Field {
     }
 
     fn accepts(_: &Type) -> bool {
-        // The server takes a parameter to be of the type of the column that it stands beside.
+        // Statements name its own type, `sql_type`.
         true
     }
 

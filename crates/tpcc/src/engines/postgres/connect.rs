@@ -1,9 +1,11 @@
 //! A server, and connections to it. Each connection belongs to one thread, which drives it while it waits for an answer: an
 //! answer wakes the thread that wants it, and no other.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 use tokio_postgres::{Client, Config, NoTls, Row, SimpleQueryMessage};
 
 use super::dialect::Dialect;
@@ -17,8 +19,24 @@ use crate::workload::settings::{Durability, Isolation};
 /// Where everything of this program lies, apart from what a database has besides.
 pub(super) const SCHEMA: &str = "tpcc";
 
-/// How long a server may take to answer a connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// How long a server may take until a connection can be used: socket, login and settings.
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a terminal waits for the answers to one message before it takes the connection for lost. A server that works
+/// answers in milliseconds, one that waits for turns, locks or its disk in seconds. Loads and checks have statements on whole
+/// tables, which may take longer: they have no such limit.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+
+/// When the other end of a connection counts as dead, for us and, where it can be told so, for the server: silent for
+/// `KEEPALIVE_IDLE_S`, then deaf to `KEEPALIVE_COUNT` questions of the network. Together less than [`ANSWER_WITHIN`], so that
+/// what a dead client held is free again before those who wait for it give up.
+const KEEPALIVE_IDLE_S: u32 = 10;
+const KEEPALIVE_INTERVAL_S: u32 = 5;
+const KEEPALIVE_COUNT: u32 = 4;
+
+const fn seconds(number: u32) -> Duration {
+    Duration::from_secs(number as u64)
+}
 
 /// How a server is used.
 #[derive(Clone, Debug)]
@@ -85,6 +103,8 @@ pub(crate) struct Server {
     login: Config,
     /// As it calls itself: "PostgreSQL 15.6 (Debian ..) on ..".
     version: String,
+    /// `server_version_num`; 0 until the server has told it.
+    number: u32,
 }
 
 impl Server {
@@ -93,6 +113,9 @@ impl Server {
         let (url, port) = (&config.url, config.url.port(config.dialect));
         let mut login = Config::new();
         login.user(&url.user).dbname(&url.database).port(port).connect_timeout(CONNECT_WITHIN);
+        login.keepalives_idle(seconds(KEEPALIVE_IDLE_S)).keepalives_interval(seconds(KEEPALIVE_INTERVAL_S));
+        login.keepalives_retries(KEEPALIVE_COUNT);
+        login.tcp_user_timeout(seconds(KEEPALIVE_IDLE_S + KEEPALIVE_COUNT * KEEPALIVE_INTERVAL_S));
         login.application_name("tpcc");
         match url.host.starts_with('/') {
             true => login.host_path(&url.host),
@@ -102,11 +125,12 @@ impl Server {
             login.password(password);
         }
         let name = config.server();
-        let mut server = Server { config: config.clone(), name, login, version: String::new() };
+        let mut server = Server { config: config.clone(), name, login, version: String::new(), number: 0 };
         let connection = server.connect(Purpose::Tables)?;
         let text = |sql| connection.text(sql).map_err(|error| server.failed(error));
         let (version, number) = (text("SELECT version()")?, text("SHOW server_version_num")?);
-        server.fits(&version, number.parse().unwrap_or(0))?;
+        server.number = number.parse().unwrap_or(0);
+        server.fits(&version, server.number)?;
         server.version = version;
         Ok((server, connection))
     }
@@ -159,16 +183,36 @@ impl Server {
             said: format!("no more connections can be driven: {error}"),
             help: "pass a smaller --connections".to_owned(),
         })?;
-        let client = runtime.block_on(async {
-            let (client, link) = self.login.connect(NoTls).await?;
+        let settings = self.settings(purpose);
+        // The library's own limit is of the socket alone: a server may accept it, and never say a word.
+        let connecting = async {
+            let (client, link) = self.login.connect(NoTls).await.map_err(|error| self.unconnected(&error))?;
             tokio::spawn(async {
                 // A statement that waits for an answer gets the reason.
                 let _ = link.await;
             });
-            Ok(client)
-        });
-        let client = client.map_err(|error| self.unconnected(&error))?;
-        let connection = Connection { runtime, client, server: self.name.clone() };
+            match client.batch_execute(&settings).await {
+                Ok(()) => Ok(client),
+                Err(error) => {
+                    let said = format!("refuses a setting: {}", PgError::of(&self.name, error, None));
+                    Err(Unconnected { said, help: String::new() })
+                }
+            }
+        };
+        // The limit's clock is the runtime's: it is made inside.
+        let connected = runtime.block_on(async { timeout(CONNECT_WITHIN, connecting).await });
+        let client = connected.unwrap_or_else(|_| {
+            Err(Unconnected {
+                said: format!("is silent: not ready for a connection within {} s", CONNECT_WITHIN.as_secs()),
+                help: "look whether that is a server of PostgreSQL's protocol, and whether it still works".to_owned(),
+            })
+        })?;
+        let limit = (purpose == Purpose::Terminal).then_some(ANSWER_WITHIN);
+        Ok(Connection { runtime, client, server: self.name.clone(), limit, given_up: OnceLock::new() })
+    }
+
+    /// Statements with which a connection begins.
+    fn settings(&self, purpose: Purpose) -> String {
         let mut settings = vec![format!("SET search_path = {SCHEMA}")];
         if purpose == Purpose::Terminal {
             let level = self.config.isolation.name().replace('-', " ");
@@ -182,12 +226,19 @@ impl Server {
                         .to_owned(),
                 });
             }
-            settings.extend(self.config.dialect.terminal_settings().iter().map(|&setting| setting.to_owned()));
+            if self.config.takes_turns() {
+                // A turn is a statement of its own: were waiting for it to fail, the rest of its message would commit, and
+                // be done again.
+                settings.push("SET lock_timeout = 0".to_owned());
+                // What a dead client holds for its session is given back when its connection ends, and only this ends it.
+                settings.push(format!("SET tcp_keepalives_idle = {KEEPALIVE_IDLE_S}"));
+                settings.push(format!("SET tcp_keepalives_interval = {KEEPALIVE_INTERVAL_S}"));
+                settings.push(format!("SET tcp_keepalives_count = {KEEPALIVE_COUNT}"));
+            }
+            settings
+                .extend(self.config.dialect.terminal_settings(self.number).iter().map(|&setting| setting.to_owned()));
         }
-        connection
-            .batch(&settings.join("; "))
-            .map_err(|error| Unconnected { said: format!("refuses a setting: {error}"), help: String::new() })?;
-        Ok(connection)
+        settings.join("; ")
     }
 
     fn unconnected(&self, error: &tokio_postgres::Error) -> Unconnected {
@@ -238,12 +289,33 @@ pub(crate) struct Connection {
     runtime: Runtime,
     pub(super) client: Client,
     server: String,
+    /// How long [`Self::wait`] waits at most.
+    limit: Option<Duration>,
+    /// Why nothing more is asked over it, once an answer has not come in time.
+    given_up: OnceLock<String>,
 }
 
 impl Connection {
-    /// Drives the connection until `work` is done.
-    pub(super) fn wait<F: Future>(&self, work: F) -> F::Output {
-        self.runtime.block_on(work)
+    /// Drives the connection until `work` is done; a terminal's connection is lost when that takes too long.
+    pub(super) fn wait<F: Future>(&self, work: F) -> Result<F::Output, PgError> {
+        let Some(limit) = self.limit else { return Ok(self.runtime.block_on(work)) };
+        // The limit's clock is the runtime's: it is made inside.
+        self.runtime.block_on(async { timeout(limit, work).await }).map_err(|_| {
+            let why = self.given_up.get_or_init(|| format!("no answer within {} s", limit.as_secs_f64()));
+            PgError::Lost { server: self.server.clone(), why: why.clone() }
+        })
+    }
+
+    /// Why nothing can be asked over it any more; none while it can.
+    pub(super) fn lost(&self) -> Option<&str> {
+        let closed = self.client.is_closed().then_some("the connection was closed");
+        self.given_up.get().map(String::as_str).or(closed)
+    }
+
+    /// Gives up on answers after `limit`, for tests.
+    #[cfg(test)]
+    pub(super) fn set_limit(&mut self, limit: Duration) {
+        self.limit = Some(limit);
     }
 
     /// As [`PgError::of`], of this server.
@@ -258,7 +330,7 @@ impl Connection {
 
     /// Statements without parameters and results, separated by semicolons.
     pub(super) fn batch(&self, sql: &str) -> Result<(), PgError> {
-        self.wait(self.client.batch_execute(sql)).map_err(|error| self.error(error, None))
+        self.wait(self.client.batch_execute(sql))?.map_err(|error| self.error(error, None))
     }
 
     /// A statement with results, prepared for once.
@@ -267,12 +339,12 @@ impl Connection {
         sql: &str,
         parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
     ) -> Result<Vec<Row>, PgError> {
-        self.wait(self.client.query(sql, parameters)).map_err(|error| self.error(error, None))
+        self.wait(self.client.query(sql, parameters))?.map_err(|error| self.error(error, None))
     }
 
     /// The first column of the first row, as text.
     pub(super) fn text(&self, sql: &str) -> Result<String, PgError> {
-        let all = self.wait(self.client.simple_query(sql)).map_err(|error| self.error(error, None))?;
+        let all = self.wait(self.client.simple_query(sql))?.map_err(|error| self.error(error, None))?;
         let first = all.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
@@ -307,7 +379,7 @@ mod tests {
     fn another_dialect_and_an_old_version_are_refused() {
         let config = config("postgres://me@h/x", Dialect::Postgres);
         let name = config.server();
-        let server = Server { config, name, login: Config::new(), version: String::new() };
+        let server = Server { config, name, login: Config::new(), version: String::new(), number: 0 };
         assert!(server.fits("PostgreSQL 15.6 on x86_64", 150_006).is_ok());
         let old = server.fits("PostgreSQL 9.6.24 on x86_64", 90_624).unwrap_err().to_string();
         assert!(old.contains("h:5432: is PostgreSQL 9.6.24; version 14 or newer is needed"), "{old}");

@@ -10,6 +10,15 @@ pub(crate) enum Dialect {
     Yugabyte,
 }
 
+/// The first is new in version 12.
+const SETTINGS: [&str; 5] = [
+    "SET plan_cache_mode = force_generic_plan",
+    "SET enable_seqscan = off",
+    "SET enable_hashjoin = off",
+    "SET enable_mergejoin = off",
+    "SET jit = off",
+];
+
 impl Dialect {
     /// As typed and as printed.
     pub(crate) fn name(self) -> &'static str {
@@ -43,7 +52,8 @@ impl Dialect {
         match self {
             Dialect::Postgres => (140_000, "14"),
             Dialect::Cockroach => (130_000, "13 (CockroachDB 22.2)"),
-            Dialect::Yugabyte => (110_200, "11.2 (YugabyteDB 2.18)"),
+            // Numbers of version 10 and later have one point.
+            Dialect::Yugabyte => (110_002, "11.2 (YugabyteDB 2.18)"),
         }
     }
 
@@ -67,16 +77,13 @@ impl Dialect {
     ///
     /// Tables of one page would be scanned whole, and a few keys joined with all rows of a warehouse; a serializable scan
     /// conflicts with every writer of what it has passed. So rows are found by index, one by one. Plans are made once, not for
-    /// each set of parameters.
-    pub(crate) fn terminal_settings(self) -> &'static [&'static str] {
+    /// each set of parameters, where the server (`server_version_num`) has a setting for that.
+    pub(crate) fn terminal_settings(self, version: u32) -> &'static [&'static str] {
         match self {
-            Dialect::Postgres | Dialect::Yugabyte => &[
-                "SET plan_cache_mode = force_generic_plan",
-                "SET enable_seqscan = off",
-                "SET enable_hashjoin = off",
-                "SET enable_mergejoin = off",
-                "SET jit = off",
-            ],
+            Dialect::Postgres | Dialect::Yugabyte => match version {
+                ..120_000 => &SETTINGS[1..],
+                _ => &SETTINGS,
+            },
             Dialect::Cockroach => &[],
         }
     }
@@ -143,7 +150,15 @@ mod tests {
         assert_eq!(Dialect::Postgres.storage_of(80), " WITH (fillfactor = 80)");
         assert_eq!(Dialect::Postgres.storage_of(100), "");
         assert_eq!(Dialect::Cockroach.storage_of(80), "");
-        assert!(Dialect::Cockroach.terminal_settings().is_empty() && Dialect::Cockroach.collation().is_empty());
+        assert!(Dialect::Cockroach.terminal_settings(130_000).is_empty() && Dialect::Cockroach.collation().is_empty());
+        let plans =
+            |dialect: Dialect, version| dialect.terminal_settings(version).iter().any(|is| is.contains("plan_cache"));
+        assert!(
+            !plans(Dialect::Yugabyte, 110_002)
+                && plans(Dialect::Yugabyte, 150_002)
+                && plans(Dialect::Postgres, 140_000)
+        );
+        assert!(Dialect::Yugabyte.least_version().0 <= 110_002, "11.2 as server_version_num has it");
         assert!(Dialect::Postgres.after_load("item").starts_with("VACUUM"));
         assert_eq!(Dialect::Yugabyte.after_load("item"), "ANALYZE item");
         assert_eq!((Dialect::Cockroach.port(), Dialect::Yugabyte.port()), (26_257, 5_433));

@@ -116,7 +116,7 @@ fn copy_all(copier: &Connection, from: &Mutex<Receiver<Chunk>>) -> Result<(), Pg
                 let mut sink = Box::pin(copier.client.copy_in::<_, Bytes>(&sql).await?);
                 sink.send(chunk.rows).await?;
                 sink.as_mut().finish().await
-            })
+            })?
             .map_err(|error| copier.error(error, Some(chunk.table)))?;
     }
     Ok(())

@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 
 use tokio_postgres::Row;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::columns::{Column, Field, Raw, SqlTable, index, table};
@@ -90,8 +90,11 @@ fn row_fields<T: TableDef>(row: &RowOf<T>, to: &mut Vec<Field>) {
 }
 
 fn query<T: TableDef>(connection: &Connection, sql: &str, fields: &[Field]) -> Result<Vec<Row>, PgError> {
-    let parameters: Vec<&(dyn ToSql + Sync)> = fields.iter().map(|field| field as &(dyn ToSql + Sync)).collect();
-    connection.wait(connection.client.query(sql, &parameters)).map_err(|error| connection.error(error, Some(T::TABLE)))
+    let typed = |field| (field as &(dyn ToSql + Sync), Field::sql_type(field));
+    let parameters: Vec<(&(dyn ToSql + Sync), Type)> = fields.iter().map(typed).collect();
+    connection
+        .wait(connection.client.query_typed(sql, &parameters))?
+        .map_err(|error| connection.error(error, Some(T::TABLE)))
 }
 
 /// The memory of columns `first..` of a row.

@@ -94,7 +94,7 @@ pub(super) fn clear(
             let size = match server.config().dialect.tells_sizes() {
                 true => {
                     let sql = format!(
-                        "SELECT ceil(sum(pg_total_relation_size(c.oid)) / 1048576)::bigint FROM pg_class c \
+                        "SELECT ceil(sum(pg_total_relation_size(c.oid)) / 1048576)::int8 FROM pg_class c \
                          JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = '{SCHEMA}' AND c.relkind = 'r'"
                     );
                     format!(", {} MiB", connection.text(&sql).map_err(failed)?)
@@ -160,14 +160,14 @@ mod tests {
         let orders = table(TableId::NewOrder);
         assert_eq!(
             declaration(orders, Dialect::Cockroach),
-            "CREATE TABLE tpcc.new_order (no_w_id integer NOT NULL, no_d_id smallint NOT NULL, no_o_id integer NOT NULL, \
+            "CREATE TABLE tpcc.new_order (no_w_id int4 NOT NULL, no_d_id int2 NOT NULL, no_o_id int4 NOT NULL, \
              PRIMARY KEY (no_w_id, no_d_id, no_o_id))"
         );
         assert!(declaration(orders, Dialect::Yugabyte).contains("PRIMARY KEY (no_w_id ASC, no_d_id ASC, no_o_id ASC)"));
         let item = declaration(table(TableId::Item), Dialect::Postgres);
         assert!(!item.contains("PRIMARY KEY") && item.contains("i_name varchar(24) COLLATE \"C\" NOT NULL"), "{item}");
         assert!(declaration(table(TableId::Stock), Dialect::Postgres).ends_with(" WITH (fillfactor = 80)"));
-        assert!(declaration(table(TableId::Order), Dialect::Postgres).contains("o_carrier_id smallint, "));
+        assert!(declaration(table(TableId::Order), Dialect::Postgres).contains("o_carrier_id int2, "));
         let finishing = finishing(TableId::Order, Dialect::Postgres);
         assert_eq!(finishing[0], "ALTER TABLE orders ADD PRIMARY KEY (o_w_id, o_d_id, o_id)");
         assert_eq!(finishing[1], "CREATE INDEX order_by_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)");

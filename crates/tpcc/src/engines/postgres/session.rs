@@ -49,15 +49,22 @@ impl<'e> PgSession<'e> {
         Ok(PgSession { server, connection, statements, state: State::Idle, lost: 0 })
     }
 
+    /// Takes the connection of now for lost when an answer takes this long.
+    #[cfg(test)]
+    pub(super) fn limit_answers(&mut self, limit: Duration) {
+        self.connection.set_limit(limit);
+    }
+
     /// Replaces a lost connection, within a limit.
     fn reconnect(&mut self) -> Result<(), PgError> {
         self.lost += 1;
         let start = Instant::now();
         let server = self.server.name().to_owned();
+        let lost = self.connection.lost().unwrap_or("the connection was closed").to_owned();
         let tried_s = RECONNECT_WITHIN.as_secs();
         if self.lost > MOST_LOST {
             let why = format!("lost {} connections in a row", self.lost);
-            return Err(PgError::Gone { server, lost: "the connection was closed".to_owned(), tried_s, why });
+            return Err(PgError::Gone { server, lost, tried_s, why });
         }
         loop {
             match connect(self.server) {
@@ -66,7 +73,6 @@ impl<'e> PgSession<'e> {
                     return Ok(());
                 }
                 Err(Unconnected { said, .. }) if start.elapsed() >= RECONNECT_WITHIN || interrupt::requested() => {
-                    let lost = "the connection was closed".to_owned();
                     return Err(PgError::Gone { server, lost, tried_s: start.elapsed().as_secs(), why: said });
                 }
                 Err(_) => std::thread::sleep(RETRY_AFTER),
@@ -77,9 +83,10 @@ impl<'e> PgSession<'e> {
 
 fn connect(server: &Server) -> Result<(Connection, Statements), Unconnected> {
     let connection = server.try_connect(Purpose::Terminal)?;
-    let prepared = connection.wait(Statements::prepare(&connection.client, server.config().takes_turns()));
-    let statements = prepared
-        .map_err(|error| Unconnected { said: connection.error(error, None).to_string(), help: String::new() })?;
+    let prepared = connection
+        .wait(Statements::prepare(&connection.client, server.config().takes_turns()))
+        .and_then(|prepared| prepared.map_err(|error| connection.error(error, None)));
+    let statements = prepared.map_err(|error| Unconnected { said: error.to_string(), help: String::new() })?;
     Ok((connection, statements))
 }
 
@@ -91,7 +98,7 @@ impl Session for PgSession<'_> {
         Self: 't;
 
     fn begin(&mut self) -> Result<PgTransaction<'_>, PgError> {
-        if self.state == State::Lost || self.connection.client.is_closed() {
+        if self.state == State::Lost || self.connection.lost().is_some() {
             self.reconnect()?;
         }
         let after_failure = self.state != State::Idle;

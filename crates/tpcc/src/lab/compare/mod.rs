@@ -1,6 +1,7 @@
 //! `tpcc compare`: is one run faster than another, and by how much. Two saved results, two sets of flags whose runs take turns,
 //! or a grid of flags. How sure it is: [`ratio`].
 
+pub(crate) mod page;
 pub(crate) mod ratio;
 pub(crate) mod rounds;
 mod saved;

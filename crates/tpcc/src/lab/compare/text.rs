@@ -47,7 +47,7 @@ fn write_comparison(to: &mut String, of: &ComparedRuns) -> std::fmt::Result {
 }
 
 /// "1.032 (1.010 to 1.055)".
-fn ratio(of: &RatioWithin) -> String {
+pub(super) fn ratio(of: &RatioWithin) -> String {
     match (of.low, of.high) {
         (Some(low), Some(high)) => format!("{:.3} ({low:.3} to {high:.3})", of.value),
         _ => format!("{:.3}", of.value),

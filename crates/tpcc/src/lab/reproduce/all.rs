@@ -11,7 +11,7 @@ use super::lab::Lab;
 use super::needs;
 use super::page::{Absent, Entry, claims, reproduce_page};
 use super::report::{ClaimVerdict, Report};
-use super::{Experiment, PAPERS, Paper, Results, find, ids};
+use super::{EXECUTABLE, Experiment, PAPERS, Paper, Results, executable, find, ids};
 use crate::report::json::text_of;
 use crate::report::machine::{CpuTime, Machine};
 use crate::report::model::{Provenance, schema_of};
@@ -33,7 +33,7 @@ pub(crate) struct Campaign<'a> {
     pub(crate) only: &'a [String],
     /// Fewer points, shorter runs.
     pub(crate) quick: bool,
-    /// What has a result of this commit and these settings is not run again.
+    /// What has a result of this program and these settings is not run again.
     pub(crate) resume: bool,
     /// Directory for databases.
     pub(crate) data: Option<&'a Path>,
@@ -64,6 +64,8 @@ type Chosen = (&'static Paper, &'static Experiment);
 /// files that cannot be written.
 pub(crate) fn keep(order: &Campaign<'_>) -> Result<Kept, Error> {
     let chosen = choose(order)?;
+    // Of the file as it is now: it may be built anew while experiments run.
+    let _ = executable::digest();
     let out = order.out;
     let cannot = |e: std::io::Error| {
         Error::failed(format!("{}: cannot be written: {e}", out.display())).help("pass another directory with --out")
@@ -188,13 +190,15 @@ fn saved(directory: &Path) -> Option<Report> {
     (report.schema == schema_of("reproduce")).then_some(report)
 }
 
-/// Whether a result is what this program would find again: the same sources, settings and machine.
+/// Whether a result is what this program would find again: the same program, settings and machine. The commit does not tell
+/// two builds of changed sources apart, or of other features: the program's file does.
 fn is_current(report: &Report, quick: bool) -> bool {
     let (then, now) = (&report.provenance, Provenance::here());
     let (machine, here) = (&report.machine, Machine::describe(None));
     then.version == now.version
         && (&then.commit, then.dirty, &then.profile, &then.built_with)
             == (&now.commit, now.dirty, &now.profile, &now.built_with)
+        && executable::digest().is_some_and(|own| report.config.get(EXECUTABLE) == Some(&own.into()))
         && report.config.get("quick") == Some(&quick.into())
         && report.config.get("seed") == Some(&super::lab::SEED.into())
         && (machine.cores, &machine.cpu) == (here.cores, &here.cpu)
@@ -346,6 +350,11 @@ mod tests {
         let mut other = current.clone();
         other.machine.cpu = Some("another".into());
         assert!(!is_current(&other, true));
+        let mut other = current.clone();
+        other.config.insert(EXECUTABLE.into(), "another".into());
+        assert!(!is_current(&other, true), "built again from changed sources");
+        other.config.remove(EXECUTABLE);
+        assert!(!is_current(&other, true), "not known");
         let mut other = current;
         other.config.insert("seed".into(), 1.into());
         assert!(!is_current(&other, true));

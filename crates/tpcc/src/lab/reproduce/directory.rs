@@ -53,6 +53,13 @@ impl Drop for Directory {
     }
 }
 
+/// Removes a directory with everything in it, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), Error> {
+    fs::remove_dir_all(path)
+        .or_else(absent)
+        .map_err(|e| Error::failed(format!("{}: cannot be removed: {e}", path.display())))
+}
+
 /// Makes `to` a copy of a database, in the place of whatever is there.
 pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), Error> {
     let cannot =

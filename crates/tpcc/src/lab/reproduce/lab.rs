@@ -154,7 +154,14 @@ impl Lab {
         let path = self.directory.path().join(format!("warehouses-{warehouses}{untouched}"));
         if !path.join("control").exists() {
             self.say(&format!("loading {warehouses} warehouses"));
-            self.tpcc(&words(&format!("load --warehouses {warehouses} --seed {SEED} --data"), &path))?;
+            // A load that is broken off leaves what looks like a database: only a whole one gets the name that is looked for.
+            let part = path.with_extension("part");
+            directory::remove(&part)?;
+            self.tpcc(&words(&format!("load --warehouses {warehouses} --seed {SEED} --data"), &part))?;
+            std::fs::rename(&part, &path).map_err(|e| {
+                Error::failed(format!("{}: cannot be renamed to {}: {e}", part.display(), path.display()))
+                    .help("name another directory with --data")
+            })?;
         }
         self.databases.insert((warehouses, is_untouched), path.clone());
         Ok(path)

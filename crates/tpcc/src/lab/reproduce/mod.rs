@@ -10,6 +10,7 @@ pub(crate) mod child;
 mod claims;
 mod compiler;
 pub(crate) mod directory;
+mod executable;
 mod figures;
 mod itanium;
 mod itas;
@@ -83,6 +84,9 @@ impl Results {
     }
 }
 
+/// The setting that says which program it was, by the digest of its file.
+const EXECUTABLE: &str = "executable_sha256";
+
 /// Stands for all experiments of all papers.
 pub(crate) const ALL: &str = "all";
 
@@ -122,6 +126,7 @@ impl Results {
         config.insert("seed".into(), json!(lab::SEED));
         config.insert("build".into(), json!(provenance.line()));
         config.insert("command".into(), json!(provenance.command));
+        config.insert(EXECUTABLE.into(), json!(executable::digest()));
         Report {
             schema: schema_of("reproduce"),
             id: id.to_owned(),
@@ -189,7 +194,10 @@ mod tests {
 
     /// A report as an experiment makes it here, with these results.
     pub(super) fn report(id: &str, series: Vec<Series>, claims: Vec<Claim>) -> Report {
-        let config = [("quick".to_owned(), json!(true)), ("seed".to_owned(), json!(lab::SEED))].into_iter().collect();
+        let config = [("quick", json!(true)), ("seed", json!(lab::SEED)), (EXECUTABLE, json!(executable::digest()))]
+            .map(|(key, value)| (key.to_owned(), value))
+            .into_iter()
+            .collect();
         Report {
             schema: schema_of("reproduce"),
             id: id.to_owned(),

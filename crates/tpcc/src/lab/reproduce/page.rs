@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use super::EXECUTABLE;
 use super::figures::figures;
 use super::report::{Claim, ClaimVerdict, Report};
 use crate::report::NOTICE;
@@ -231,7 +232,10 @@ fn experiment(report: &Report) -> Markup {
         })
         .collect();
     let quick = if report.config.get("quick") == Some(&true.into()) { ", quick" } else { "" };
-    let own = report.config.iter().filter(|(key, _)| !["quick", "seed", "build", "command"].contains(&key.as_str()));
+    let own = report
+        .config
+        .iter()
+        .filter(|(key, _)| !["quick", "seed", "build", "command", EXECUTABLE].contains(&key.as_str()));
     let own: Vec<_> = own.collect();
     html! {
         h2 id=(report.id) { (sentence(&report.title).trim_end_matches('.')) }

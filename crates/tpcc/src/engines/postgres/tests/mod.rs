@@ -8,6 +8,7 @@ use server::TestServer;
 
 use super::connect::{Connection, Purpose, RemoteConfig};
 use super::dialect::Dialect;
+use super::txn::turns::OF_WAREHOUSES;
 use super::{Postgres, QueriesDone};
 use crate::engines::floor::{Floor, Loading};
 use crate::workload::abort::{AbortCause, EngineError};
@@ -357,6 +358,44 @@ fn a_lost_connection_is_counted_and_replaced_and_a_server_that_is_gone_is_named(
     assert!(text.contains("127.0.0.1") && text.contains("went away in the middle of the run"), "{text}");
 }
 
+/// Its socket accepts connections, and no word comes back.
+#[test]
+fn a_silent_server_is_named_within_the_limit() {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let config = RemoteConfig {
+        url: format!("postgres://me@{address}/x").parse().unwrap(),
+        dialect: Dialect::Postgres,
+        connections: 1,
+        durability: Durability::Sync,
+        isolation: Isolation::Serializable,
+    };
+    let begun = std::time::Instant::now();
+    let said = Postgres::reach(&config).err().unwrap().to_string();
+    assert!(said.contains(&format!("{address}: is silent")), "{said}");
+    assert!(begun.elapsed() < 2 * super::connect::CONNECT_WITHIN, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_server_that_falls_silent_is_a_lost_connection() {
+    let Some((_server, postgres, _)) = loaded() else { return };
+    let mut session = postgres.session(0).unwrap();
+    let mut scratch = Scratch::default();
+    let input = &inputs(1)[0];
+    // Nothing answers while the table is locked.
+    postgres.connection.batch("BEGIN; LOCK TABLE district").unwrap();
+    session.limit_answers(std::time::Duration::from_millis(200));
+    let failure = session.begin().unwrap().run(StepOrder::HotLast, input, &mut scratch).unwrap_err();
+    assert_eq!(failure.abort().map(|abort| abort.cause), Some(AbortCause::Connection), "{failure}");
+    let text = failure.to_string();
+    assert!(text.contains("127.0.0.1") && text.contains("no answer within 0.2 s"), "{text}");
+    postgres.connection.batch("ROLLBACK").unwrap();
+    // On a new connection, which has the usual limit.
+    let _ = session.begin_again().unwrap().run(StepOrder::HotLast, input, &mut scratch).unwrap();
+    let terminal = postgres.server.connect(Purpose::Terminal).unwrap();
+    assert_eq!(terminal.text("SHOW tcp_keepalives_idle").unwrap(), "10");
+}
+
 #[test]
 fn two_that_change_one_row_are_not_both_right() {
     let Some((_server, postgres, _)) = loaded() else { return };
@@ -395,6 +434,30 @@ fn payments_of_a_warehouse_wait_for_their_turn() {
         scope.spawn(|| pay(0));
         scope.spawn(|| pay(1));
     });
+}
+
+/// A limit that an administrator has set on waiting for locks must not end the wait for a turn: the Payment behind it in the
+/// same message would commit, and be booked again.
+#[test]
+fn a_turn_is_waited_for_whatever_limit_the_role_has() {
+    let Some((_server, postgres, _)) = loaded() else { return };
+    postgres.connection.batch("ALTER ROLE postgres SET lock_timeout = '50ms'").unwrap();
+    let mut session = postgres.session(0).unwrap();
+    let mut scratch = Scratch::default();
+    let payment = inputs(10).into_iter().find(|input| input.kind() == Kind::Payment).unwrap();
+    let Input::Payment(paid) = &payment else { panic!("{payment:?}") };
+    let booked = || postgres.connection.text("SELECT count(*) FROM history").unwrap().parse::<u64>().unwrap();
+    let before = booked();
+    let rival = postgres.server.connect(Purpose::Tables).unwrap();
+    rival.text(&format!("SELECT pg_advisory_lock({OF_WAREHOUSES}, {})", paid.w)).unwrap();
+    let rival = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        rival.text("SELECT pg_advisory_unlock_all()").unwrap();
+    });
+    let done = session.begin().unwrap().run(StepOrder::HotLast, &payment, &mut scratch);
+    assert_eq!(done.unwrap_or_else(|failure| panic!("{failure}")), Verdict::Commit);
+    rival.join().unwrap();
+    assert_eq!(booked(), before + 1);
 }
 
 /// A transaction that failed in its first message has not sent its end: the session's next one gives the turn back.

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use futures_util::future::join;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
@@ -15,14 +16,14 @@ use crate::workload::txn::{Scratch, Verdict};
 
 /// Takes the oldest order of each district.
 const TAKE: &str = "DELETE FROM new_order USING (SELECT d.d_id, (SELECT min(no_o_id) FROM new_order \
-    WHERE no_w_id = $1 AND no_d_id = d.d_id) AS o_id FROM generate_series(1, $2::integer) AS d (d_id)) AS oldest \
+    WHERE no_w_id = $1 AND no_d_id = d.d_id) AS o_id FROM generate_series(1, $2::int4) AS d (d_id)) AS oldest \
     WHERE no_w_id = $1 AND no_d_id = oldest.d_id AND no_o_id = oldest.o_id RETURNING no_d_id, no_o_id";
-const MARK: &str = "UPDATE orders SET o_carrier_id = $2 FROM unnest($3::smallint[], $4::integer[]) AS l (d, o) \
+const MARK: &str = "UPDATE orders SET o_carrier_id = $2 FROM unnest($3::int2[], $4::int4[]) AS l (d, o) \
     WHERE o_w_id = $1 AND o_d_id = l.d AND o_id = l.o RETURNING o_d_id, o_c_id";
-const DATE: &str = "UPDATE order_line SET ol_delivery_d = $2 FROM unnest($3::smallint[], $4::integer[]) AS l (d, o) \
+const DATE: &str = "UPDATE order_line SET ol_delivery_d = $2 FROM unnest($3::int2[], $4::int4[]) AS l (d, o) \
     WHERE ol_w_id = $1 AND ol_d_id = l.d AND ol_o_id = l.o RETURNING ol_d_id, ol_amount";
 const CREDIT: &str = "UPDATE customer SET c_balance = c_balance + l.amount, c_delivery_cnt = c_delivery_cnt + 1 \
-    FROM unnest($2::smallint[], $3::integer[], $4::bigint[]) AS l (d, c, amount) \
+    FROM unnest($2::int2[], $3::int4[], $4::int8[]) AS l (d, c, amount) \
     WHERE c_w_id = $1 AND c_d_id = l.d AND c_id = l.c";
 
 /// Most districts that a warehouse has.
@@ -38,10 +39,14 @@ pub(super) struct DeliveryStatements {
 impl DeliveryStatements {
     pub(super) async fn prepare(client: &Client) -> Result<DeliveryStatements, Error> {
         Ok(DeliveryStatements {
-            take: client.prepare(TAKE).await?,
-            mark: client.prepare(MARK).await?,
-            date: client.prepare(DATE).await?,
-            credit: client.prepare(CREDIT).await?,
+            take: client.prepare_typed(TAKE, &[Type::INT4, Type::INT4]).await?,
+            mark: client.prepare_typed(MARK, &[Type::INT4, Type::INT2, Type::INT2_ARRAY, Type::INT4_ARRAY]).await?,
+            date: client
+                .prepare_typed(DATE, &[Type::INT4, Type::TIMESTAMPTZ, Type::INT2_ARRAY, Type::INT4_ARRAY])
+                .await?,
+            credit: client
+                .prepare_typed(CREDIT, &[Type::INT4, Type::INT2_ARRAY, Type::INT4_ARRAY, Type::INT8_ARRAY])
+                .await?,
         })
     }
 }
@@ -52,7 +57,7 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     out.delivered.clear();
     let (w_id, districts) = (int(input.w), i32::from(input.districts));
     let (begin, taken) =
-        work.connection.wait(join(work.begin(Turn::Alone(input.w)), all.query(&own.take, &[&w_id, &districts])));
+        work.connection.wait(join(work.begin(Turn::Alone(input.w)), all.query(&own.take, &[&w_id, &districts])))?;
     work.done(begin)?;
     let taken = work.of(TableId::NewOrder, taken)?;
     out.delivered.extend((0..input.districts).map(|_| None));
@@ -71,7 +76,7 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     let (marked, dated) = work.connection.wait(join(
         all.query(&own.mark, &[&w_id, &carrier, &d_ids, &o_ids]),
         all.query(&own.date, &[&w_id, &now, &d_ids, &o_ids]),
-    ));
+    ))?;
     let (marked, dated) = (work.of(TableId::Order, marked)?, work.of(TableId::OrderLine, dated)?);
     let mut customers = [None; DISTRICTS];
     let mut sums = [None; DISTRICTS];
@@ -91,7 +96,7 @@ pub(super) fn run(work: &Batches<'_>, input: &DeliveryInput, scratch: &mut Scrat
     }
 
     let (credited, end) =
-        work.connection.wait(join(all.execute(&own.credit, &[&w_id, &d_ids, &c_ids, &amounts]), work.end("COMMIT")));
+        work.connection.wait(join(all.execute(&own.credit, &[&w_id, &d_ids, &c_ids, &amounts]), work.end("COMMIT")))?;
     let credited = work.of(TableId::Customer, credited)?;
     work.done(end)?;
     if credited != c_ids.len() as u64 {

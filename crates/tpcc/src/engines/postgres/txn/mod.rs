@@ -3,16 +3,18 @@
 //! What does not depend on an answer goes out together, BEGIN and COMMIT included, and costs one round trip; the server takes
 //! the statements of a batch in their order. A statement that fails makes those after it fail, and the COMMIT after them a
 //! ROLLBACK; the first error of a batch is the one that tells why.
+//!
+//! Parameters have their types named: beside an int4 column some servers take one for an int8, and would want 8 bytes.
 
 mod delivery;
 mod new_order;
 mod order_status;
 mod payment;
 mod stock_level;
-mod turns;
+pub(super) mod turns;
 
 use futures_util::future::{OptionFuture, join, join4};
-use tokio_postgres::types::FromSql;
+use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::connect::Connection;
@@ -42,7 +44,7 @@ impl Statements {
             payment: payment::PaymentStatements::prepare(client).await?,
             order_status: order_status::OrderStatusStatements::prepare(client).await?,
             delivery: delivery::DeliveryStatements::prepare(client).await?,
-            stock_level: client.prepare(stock_level::COUNT).await?,
+            stock_level: client.prepare_typed(stock_level::COUNT, &[Type::INT4, Type::INT2, Type::INT2]).await?,
             turns: if takes_turns { Some(TurnStatements::prepare(client).await?) } else { None },
         })
     }
@@ -143,7 +145,7 @@ fn missing(table: TableId, key: &impl std::fmt::Debug) -> Failure<PgError> {
     Failure::Missing { table, key: format!("{key:?}") }
 }
 
-/// A number of the workload as SQL's integer: none is that large.
+/// A number of the workload as SQL's int4: none is that large.
 fn int(number: u32) -> i32 {
     number.cast_signed()
 }

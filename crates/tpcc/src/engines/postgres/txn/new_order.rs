@@ -5,6 +5,7 @@ use std::hint::black_box;
 
 use arrayvec::ArrayVec;
 use futures_util::future::{join, join_all, join4, join5};
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::super::columns::Stamp;
@@ -20,18 +21,18 @@ use crate::workload::txn::{Scratch, StepOrder, Verdict};
 
 const WAREHOUSE: &str = "SELECT w_tax FROM warehouse WHERE w_id = $1";
 const DISTRICT: &str = "UPDATE district SET d_next_o_id = d_next_o_id + 1 WHERE d_w_id = $1 AND d_id = $2 \
-    RETURNING d_next_o_id - 1, d_tax";
+    RETURNING (d_next_o_id - 1)::int4, d_tax";
 const CUSTOMER: &str =
     "SELECT c_discount, c_last, c_credit FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_id = $3";
-const ITEMS: &str = "SELECT i_id, i_price, i_name, i_data FROM item WHERE i_id = ANY($1::integer[])";
+const ITEMS: &str = "SELECT i_id, i_price, i_name, i_data FROM item WHERE i_id = ANY($1::int4[])";
 const ORDER: &str = "INSERT INTO orders \
     (o_w_id, o_d_id, o_id, o_carrier_id, o_c_id, o_entry_d, o_ol_cnt, o_all_local) \
     VALUES ($1, $2, $3, NULL, $4, $5, $6, $7)";
 const NEW_ORDER: &str = "INSERT INTO new_order (no_w_id, no_d_id, no_o_id) VALUES ($1, $2, $3)";
 const LINES: &str = "INSERT INTO order_line (ol_w_id, ol_d_id, ol_o_id, ol_number, ol_delivery_d, ol_i_id, \
     ol_supply_w_id, ol_quantity, ol_amount, ol_dist_info) \
-    SELECT $1::integer, $2::smallint, $3::integer, l.number, NULL, l.item, l.supply, l.quantity, l.amount, l.dist \
-    FROM unnest($4::smallint[], $5::integer[], $6::integer[], $7::smallint[], $8::bigint[], $9::varchar[]) \
+    SELECT $1::int4, $2::int2, $3::int4, l.number, NULL, l.item, l.supply, l.quantity, l.amount, l.dist \
+    FROM unnest($4::int2[], $5::int4[], $6::int4[], $7::int2[], $8::int8[], $9::varchar[]) \
     AS l (number, item, supply, quantity, amount, dist)";
 
 /// Takes lines out of stock whose rows differ, in the order of the lines; S_DIST_xx is the district's.
@@ -40,7 +41,7 @@ fn stock(d: usize) -> String {
         "UPDATE stock SET s_quantity = CASE WHEN s_quantity >= l.quantity + 10 THEN s_quantity - l.quantity \
          ELSE s_quantity - l.quantity + 91 END, s_ytd = s_ytd + l.quantity, s_order_cnt = s_order_cnt + 1, \
          s_remote_cnt = s_remote_cnt + l.remote \
-         FROM unnest($1::integer[], $2::integer[], $3::integer[], $4::smallint[], $5::integer[]) \
+         FROM unnest($1::int4[], $2::int4[], $3::int4[], $4::int2[], $5::int4[]) \
          AS l (line, w, item, quantity, remote) WHERE s_w_id = l.w AND s_i_id = l.item \
          RETURNING l.line, s_quantity, s_data, s_dist_{d:02}"
     )
@@ -65,17 +66,44 @@ impl NewOrderStatements {
     pub(super) async fn prepare(client: &Client) -> Result<NewOrderStatements, Error> {
         let mut all = Vec::with_capacity(DISTRICTS);
         for d in 1..=DISTRICTS {
-            all.push(client.prepare(&stock(d)).await?);
+            all.push(
+                client
+                    .prepare_typed(
+                        &stock(d),
+                        &[Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT4_ARRAY, Type::INT2_ARRAY, Type::INT4_ARRAY],
+                    )
+                    .await?,
+            );
         }
         Ok(NewOrderStatements {
-            warehouse: client.prepare(WAREHOUSE).await?,
-            district: client.prepare(DISTRICT).await?,
-            customer: client.prepare(CUSTOMER).await?,
-            items: client.prepare(ITEMS).await?,
+            warehouse: client.prepare_typed(WAREHOUSE, &[Type::INT4]).await?,
+            district: client.prepare_typed(DISTRICT, &[Type::INT4, Type::INT2]).await?,
+            customer: client.prepare_typed(CUSTOMER, &[Type::INT4, Type::INT2, Type::INT4]).await?,
+            items: client.prepare_typed(ITEMS, &[Type::INT4_ARRAY]).await?,
             stock: all,
-            order: client.prepare(ORDER).await?,
-            new_order: client.prepare(NEW_ORDER).await?,
-            lines: client.prepare(LINES).await?,
+            order: client
+                .prepare_typed(
+                    ORDER,
+                    &[Type::INT4, Type::INT2, Type::INT4, Type::INT4, Type::TIMESTAMPTZ, Type::INT2, Type::INT2],
+                )
+                .await?,
+            new_order: client.prepare_typed(NEW_ORDER, &[Type::INT4, Type::INT2, Type::INT4]).await?,
+            lines: client
+                .prepare_typed(
+                    LINES,
+                    &[
+                        Type::INT4,
+                        Type::INT2,
+                        Type::INT4,
+                        Type::INT2_ARRAY,
+                        Type::INT4_ARRAY,
+                        Type::INT4_ARRAY,
+                        Type::INT2_ARRAY,
+                        Type::INT8_ARRAY,
+                        Type::VARCHAR_ARRAY,
+                    ],
+                )
+                .await?,
         })
     }
 }
@@ -154,7 +182,7 @@ fn look(work: &Batches<'_>, input: &NewOrderInput) -> Result<Seen, super::PgErro
                 (begin, warehouse, district, customer, items, stocks)
             }
         }
-    });
+    })?;
     work.done(begin)?;
     Ok(match work.steps {
         StepOrder::HotLast => {
@@ -238,7 +266,7 @@ pub(super) fn run(work: &Batches<'_>, input: &NewOrderInput, scratch: &mut Scrat
         all.execute(&own.new_order, &[&w_id, &d_id, &o_id]),
         all.execute(&own.lines, &[&w_id, &d_id, &o_id, number, item, supply, quantity, amount, dist]),
         work.end(if verdict == Verdict::Commit { "COMMIT" } else { "ROLLBACK" }),
-    ));
+    ))?;
     work.of(TableId::Order, order)?;
     work.of(TableId::NewOrder, new_order)?;
     work.of(TableId::OrderLine, lines)?;

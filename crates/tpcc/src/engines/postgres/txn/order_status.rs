@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::num::NonZeroU8;
 
 use futures_util::future::join5;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
@@ -18,7 +18,7 @@ use crate::workload::txn::order_status::OrderedLine;
 use crate::workload::txn::{Scratch, Verdict};
 
 /// Which customer: by number.
-const BY_ID: &str = "$3::integer";
+const BY_ID: &str = "$3::int4";
 
 fn customer(which: &str) -> String {
     format!(
@@ -53,17 +53,19 @@ struct Three(Statement, Statement, Statement);
 impl OrderStatusStatements {
     pub(super) async fn prepare(client: &Client) -> Result<OrderStatusStatements, Error> {
         Ok(OrderStatusStatements {
-            by_id: Three::prepare(client, BY_ID).await?,
-            by_name: Three::prepare(client, BY_NAME).await?,
+            by_id: Three::prepare(client, BY_ID, Type::INT4).await?,
+            by_name: Three::prepare(client, BY_NAME, Type::TEXT).await?,
         })
     }
 }
 
 impl Three {
-    async fn prepare(client: &Client, which: &str) -> Result<Three, Error> {
-        let customer = client.prepare(&customer(which)).await?;
-        let order = client.prepare(&order(which)).await?;
-        Ok(Three(customer, order, client.prepare(&lines(which)).await?))
+    /// `which` customer, by a parameter of the type `who`.
+    async fn prepare(client: &Client, which: &str, who: Type) -> Result<Three, Error> {
+        let types = [Type::INT4, Type::INT2, who];
+        let customer = client.prepare_typed(&customer(which), &types).await?;
+        let order = client.prepare_typed(&order(which), &types).await?;
+        Ok(Three(customer, order, client.prepare_typed(&lines(which), &types).await?))
     }
 }
 
@@ -89,7 +91,7 @@ pub(super) fn run(work: &Batches<'_>, input: &OrderStatusInput, scratch: &mut Sc
         all.query(order, &key),
         all.query(lines, &key),
         work.end("COMMIT"),
-    ));
+    ))?;
     work.done(begin)?;
     let customer = work.of(TableId::Customer, customer)?;
     let order = work.of(TableId::Order, order)?;

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use futures_util::future::join5;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Row, Statement};
 
 use super::super::columns::Stamp;
@@ -22,9 +22,10 @@ const WAREHOUSE: &str = "UPDATE warehouse SET w_ytd = w_ytd + $2 WHERE w_id = $1
 const DISTRICT: &str = "UPDATE district SET d_ytd = d_ytd + $3 WHERE d_w_id = $1 AND d_id = $2 \
     RETURNING d_street_1, d_street_2, d_city, d_state, d_zip";
 /// Which customer: by number.
-const BY_ID: &str = "$3::integer";
-/// By last name: of n, sorted by first name, number ceil(n/2) counted from 1.
-pub(super) const BY_NAME: &str = "(SELECT (array_agg(c_id ORDER BY c_first, c_id))[((count(*) + 1) / 2)::integer] \
+const BY_ID: &str = "$3::int4";
+/// By last name: of n, sorted by first name, number ceil(n/2) counted from 1. The half is a shift: `/` on integers gives a
+/// fraction in CockroachDB.
+pub(super) const BY_NAME: &str = "(SELECT (array_agg(c_id ORDER BY c_first, c_id))[((count(*) + 1) >> 1)::int4] \
     FROM customer WHERE c_w_id = $1 AND c_d_id = $2 AND c_last = $3)";
 
 /// Books the amount for a customer, and writes the row of HISTORY.
@@ -37,11 +38,28 @@ fn customer(which: &str) -> String {
          RETURNING c_id, c_first, c_middle, c_last, c_street_1, c_street_2, c_city, c_state, c_zip, c_phone, c_since, \
          c_credit, c_credit_lim, c_discount, c_balance, CASE WHEN c_credit = 'BC' THEN left(c_data, 200) END AS shown), \
          noted AS (INSERT INTO history (h_run, h_terminal, h_sequence, h_c_id, h_c_d_id, h_c_w_id, h_d_id, h_w_id, \
-         h_date, h_amount, h_data) SELECT $6::integer, $7::integer, $8::bigint, c_id, $2, $1, d_id, w_id, \
+         h_date, h_amount, h_data) SELECT $6::int4, $7::int4, $8::int8, c_id, $2, $1, d_id, w_id, \
          $11::timestamptz, $4, w_name || '    ' || d_name \
          FROM paid, warehouse, district WHERE w_id = $9 AND d_w_id = $9 AND d_id = $10) \
          SELECT * FROM paid"
     )
+}
+
+/// Their types; of the third, which says which customer, this one.
+fn parameters(who: Type) -> [Type; 11] {
+    [
+        Type::INT4,
+        Type::INT2,
+        who,
+        Type::INT8,
+        Type::TEXT,
+        Type::INT4,
+        Type::INT4,
+        Type::INT8,
+        Type::INT4,
+        Type::INT2,
+        Type::TIMESTAMPTZ,
+    ]
 }
 
 pub(super) struct PaymentStatements {
@@ -54,10 +72,10 @@ pub(super) struct PaymentStatements {
 impl PaymentStatements {
     pub(super) async fn prepare(client: &Client) -> Result<PaymentStatements, Error> {
         Ok(PaymentStatements {
-            warehouse: client.prepare(WAREHOUSE).await?,
-            district: client.prepare(DISTRICT).await?,
-            by_id: client.prepare(&customer(BY_ID)).await?,
-            by_name: client.prepare(&customer(BY_NAME)).await?,
+            warehouse: client.prepare_typed(WAREHOUSE, &[Type::INT4, Type::INT8]).await?,
+            district: client.prepare_typed(DISTRICT, &[Type::INT4, Type::INT2, Type::INT8]).await?,
+            by_id: client.prepare_typed(&customer(BY_ID), &parameters(Type::INT4)).await?,
+            by_name: client.prepare_typed(&customer(BY_NAME), &parameters(Type::TEXT)).await?,
         })
     }
 }
@@ -98,7 +116,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
     let (warehouse, district, customer) = match work.steps {
         StepOrder::HotLast => {
             let (begin, customer, district, warehouse, end) =
-                work.connection.wait(join5(begin, customer, district, warehouse, end));
+                work.connection.wait(join5(begin, customer, district, warehouse, end))?;
             work.done(begin)?;
             let customer = work.of(TableId::Customer, customer)?;
             let district = work.of(TableId::District, district)?;
@@ -108,7 +126,7 @@ pub(super) fn run(work: &Batches<'_>, input: &PaymentInput, scratch: &mut Scratc
         }
         StepOrder::Spec => {
             let (begin, warehouse, district, customer, end) =
-                work.connection.wait(join5(begin, warehouse, district, customer, end));
+                work.connection.wait(join5(begin, warehouse, district, customer, end))?;
             work.done(begin)?;
             let warehouse = work.of(TableId::Warehouse, warehouse)?;
             let district = work.of(TableId::District, district)?;

@@ -22,7 +22,7 @@ pub(super) fn run(work: &Batches<'_>, input: &StockLevelInput, scratch: &mut Scr
         work.begin_reading(Turn::Alone(input.w)),
         all.query_one(&work.statements.stock_level, &[&w_id, &d_id, &threshold]),
         work.end("COMMIT"),
-    ));
+    ))?;
     work.done(begin)?;
     let row = work.of(TableId::Stock, counted)?;
     work.done(end)?;

@@ -3,8 +3,9 @@
 //! A server whose transactions read a snapshot lets the second writer of a row wait for the first, and then refuses it: its
 //! snapshot is older than the row. And it refuses one of three that could have no serial order, by what they read, page by
 //! page. All that was done is done again. So a transaction waits for its turn before it has a snapshot, at locks of its
-//! session; they go out in the message that begins it, and are given back in the one that ends it. A connection that is lost
-//! gives its turns back too.
+//! session; they go out in the message that begins it, and are given back in the one that ends it. The server
+//! gives them back as well when it sees the connection end; of a client whose machine is gone it learns by keepalives, which a
+//! terminal's connection asks for (`connect.rs`), within half a minute.
 //!
 //! New-Orders of different districts run beside each other and beside a Payment. Payments of a warehouse write one row, and
 //! take turns. Delivery, Order-Status and Stock-Level read what New-Orders and Payments write, and run alone.
@@ -16,7 +17,7 @@ use tokio_postgres::{Client, Error, Statement};
 use super::int;
 
 /// First halves of the locks' numbers: no other program should use these.
-const OF_WAREHOUSES: i32 = 0x7470_6300;
+pub(in super::super) const OF_WAREHOUSES: i32 = 0x7470_6300;
 const OF_WAREHOUSE_ROWS: i32 = 0x7470_6301;
 const OF_DISTRICT_ROWS: i32 = 0x7470_6302;
 
