@@ -90,6 +90,8 @@ fn statement(tx: &mut Transaction<'_>, table: &Raw, model: &mut Rows, rng: &mut 
         6 => {
             let keys: Vec<_> = (0..rng.below(40)).map(|_| key_of(rng.below(120))).collect();
             let borrowed: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+            tx.find_together(rng.below(4) > 0);
+            tx.prefetch_along_raw(table, &key, 8);
             let done = tx.update_heads_raw(table, &borrowed, 8, |_, head, _| count(head)).unwrap();
             assert_eq!(done, keys.iter().filter(|key| model.contains_key(*key)).count());
             for key in keys {

@@ -1,6 +1,7 @@
 //! What every other module may use: identifiers, errors, options, the clock and the scheduler hook.
 
 pub(crate) mod arena;
+pub(crate) mod bytes;
 pub(crate) mod checked;
 pub(crate) mod checksum;
 pub(crate) mod clock;

@@ -2,6 +2,7 @@
 
 pub(crate) mod bulk;
 mod clear;
+pub(crate) mod group;
 pub(crate) mod ops;
 pub(crate) mod purge;
 pub(crate) mod search;

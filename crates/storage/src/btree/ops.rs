@@ -141,7 +141,7 @@ fn close(rec: &mut RecordBuf, at: usize) {
 pub(crate) type RowBefore = Option<(PageId, Tree)>;
 
 /// Adds a section about one row: its head with the place and two numbers, then key, bytes, bytes.
-#[inline]
+#[inline(always)]
 fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbers: [u16; 2], parts: [&[u8]; 2]) {
     let (form, head_len) = match before {
         Some((page, tree)) if tree == at.tree => {
@@ -156,17 +156,16 @@ fn put_row(rec: &mut RecordBuf, op: Op, at: &RowAt<'_>, before: RowBefore, numbe
     let bytes = head_len + at.key.len() + parts[0].len() + parts[1].len();
     debug_assert!(at.position < 1 << 14 && at.key.len() < 1 << 10);
     let place = at.position as u16 | (at.key.len() >> 8 << 14) as u16;
-    let mut head = [0; ROW_HEAD];
-    head[0] = op as u8 | form << 6;
-    head[1] = at.key.len() as u8;
-    head[2..4].copy_from_slice(&(bytes as u16).to_le_bytes());
-    head[4..6].copy_from_slice(&place.to_le_bytes());
-    head[6..8].copy_from_slice(&numbers[0].to_le_bytes());
-    head[8..10].copy_from_slice(&numbers[1].to_le_bytes());
-    head[10..14].copy_from_slice(&at.page.0.to_le_bytes());
-    head[14..18].copy_from_slice(&at.tree.index.0.to_le_bytes());
-    head[18..22].copy_from_slice(&at.tree.root.0.to_le_bytes());
-    rec.put_pieces((&head, head_len), [at.key, parts[0], parts[1]]);
+    // Built in words: a head of single fields would be stored piece by piece and then copied.
+    let first = u64::from(op as u8 | form << 6)
+        | u64::from(at.key.len() as u8) << 8
+        | u64::from(bytes as u16) << 16
+        | u64::from(place) << 32
+        | u64::from(numbers[0]) << 48;
+    let (page, index) = (u64::from(at.page.0), u64::from(at.tree.index.0));
+    let second = u64::from(numbers[1]) | page << 16 | index << 48;
+    let third = index >> 16 | u64::from(at.tree.root.0) << 16;
+    rec.put_pieces(([first, second, third], head_len), [at.key, parts[0], parts[1]]);
 }
 
 /// Bytes before the key in a section about one row, by form.
@@ -569,7 +568,7 @@ pub(crate) fn fits(section: &PageChange<'_>, page: PageRef<'_>) -> bool {
 #[inline]
 pub(crate) fn patch(page: &mut PageMut<'_>, position: usize, offset: usize, after: &[u8]) {
     let slot = page.read().slot(position);
-    page.put(slot.value_at() + offset, after);
+    page.put_few(slot.value_at() + offset, after);
     page.bump_row_version(slot);
 }
 

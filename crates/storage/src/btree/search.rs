@@ -1,4 +1,4 @@
-//! Finding the leaf of a key, alone or for a group of keys at once.
+//! Finding the leaf of a key: a descent from the root. For many keys at once see [`super::group`].
 //!
 //! A descent notes the version of each page, reads the child's number, notes the child's version and validates the
 //! parent: from then on the parent may change. Under `plain` latches the same code holds shares, so a page is left only
@@ -18,8 +18,6 @@ use crate::base::ids::PageId;
 use crate::base::sites::{PointSite, site};
 use crate::buffer::BufferPool;
 use crate::buffer::frame::{Frame, FrameRead};
-use crate::buffer::shortcuts::ShortcutEntry;
-use crate::latch::Version;
 use crate::page::PageRef;
 use crate::page::header::Kind;
 use crate::page::slotted::Narrowed;
@@ -242,6 +240,14 @@ impl Tree {
         Err(Stop::Damaged(id, "lies too deep"))
     }
 
+    /// The first page on the way to the leaf of a key that is not in the pool.
+    pub(super) fn missing_page(&self, pool: &BufferPool, key: &[u8]) -> Option<PageId> {
+        match self.descend::<false>(pool, |page, _| page.child_position(key), 0) {
+            Err(Stop::Miss(page)) => Some(page),
+            _ => None,
+        }
+    }
+
     #[inline]
     fn enter<'p>(&self, pool: &'p BufferPool, frame: &'p Frame, id: PageId) -> Result<FrameRead<'p>, Stop> {
         let read = frame.read(pool.latches());
@@ -260,274 +266,4 @@ fn segment(is_root: bool) -> &'static PointSite {
 #[inline(never)]
 fn narrow_ahead(page: PageRef<'_>, key: &[u8]) -> Narrowed {
     page.narrow(key)
-}
-
-/// Where a key was found by a group descent: a hint, good while the frame's version stays, of a leaf that need not be
-/// the key's.
-///
-/// A group descent reads each page under a version of its own, and does not check whether the page above still led
-/// there (a single descent does). Between two pages a split or a merge may have moved a key, and then the place is one
-/// of another leaf of the tree. That costs a descent and nothing else: a place is only remembered, and a statement that
-/// uses it compares it with the key on the page, under the same version (`table/locate.rs`). Only one leaf of a tree
-/// has exactly this key, or the gap that a missing key belongs into: a page that leaves its tree is emptied before its
-/// latch is released.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyHint<'p> {
-    pub(crate) frame: &'p Frame,
-    pub(crate) version: Version,
-    pub(crate) position: usize,
-    pub(crate) exact: bool,
-    /// The leaf, read under the version, has exactly the key: no need to compare it once more.
-    pub(crate) proven: bool,
-}
-
-/// A key of a group descent: its tree, itself, and how many bytes of its row are wanted.
-pub(crate) type KeyQuery<'k> = (Tree, &'k [u8], usize);
-
-/// Most keys of one group descent.
-pub(crate) const GROUP: usize = 16;
-
-impl Tree {
-    /// Finds up to [`GROUP`] keys, perhaps of several trees, in step, from the leaf that a shortcut leads to or from
-    /// the lowest inner level on: while the lines that one key needs next are on their way from memory, the search
-    /// works on the other keys. Prefetches the first bytes of each row and says where it is. The levels above are few
-    /// pages, and in the cache. A key whose page is not in the pool is left out.
-    #[inline(never)]
-    pub(crate) fn find_group<'p>(
-        pool: &'p BufferPool,
-        keys: &[KeyQuery<'_>],
-        found: &mut [Option<KeyHint<'p>>; GROUP],
-    ) {
-        if cfg!(any(miri, race_free)) {
-            // It reads pages while they change. Its results are hints, which callers can do without.
-            return;
-        }
-        debug_assert!(keys.len() <= GROUP);
-        let mut spots = [ShortcutEntry::NONE; GROUP];
-        for (spot, (tree, key, _)) in spots.iter_mut().zip(keys) {
-            *spot = pool.shortcuts().spot(tree.index, key);
-        }
-        let mut at: [Option<Hint<'p>>; GROUP] = [None; GROUP];
-        for ((hint, spot), (tree, key, _)) in at.iter_mut().zip(spots).zip(keys) {
-            *hint = Hint::by_shortcut(pool, spot).or_else(|| tree.lowest_inner(pool, key));
-        }
-        pool.points().at(&site::GROUP_INNER);
-        narrow(&mut at, keys);
-        pool.points().at(&site::GROUP_INNER_SEGMENT);
-        // First where the children lie, then the children: the page table, too, is larger than the L1 and L2 caches.
-        let mut children = [PageId::NONE; GROUP];
-        let mut open = false;
-        for (i, (hint, wanted)) in at.iter_mut().zip(keys).enumerate() {
-            let Some(inner) = hint else { continue };
-            let (tree, key, _) = wanted;
-            if inner.by_shortcut {
-                found[i] = inner.settle(wanted);
-                if found[i].is_some() {
-                    *hint = None;
-                    continue;
-                }
-                *hint = tree.lowest_inner(pool, key);
-                if let Some(instead) = hint {
-                    instead.narrow(key);
-                }
-            }
-            let Some(inner) = hint else { continue };
-            open = true;
-            if inner.frame.bytes().level() > 0 {
-                children[i] = inner.child(key);
-                if children[i].is_none() {
-                    *hint = None;
-                } else {
-                    pool.prefetch_entry(children[i]);
-                }
-            }
-        }
-        if !open {
-            // Shortcuts led to all of them.
-            pool.points().at(&site::GROUP_ROW);
-            return;
-        }
-        pool.points().at(&site::GROUP_ENTRY);
-        for (hint, child) in at.iter_mut().zip(children) {
-            if !child.is_none() {
-                *hint = Hint::enter(pool, child);
-            }
-        }
-        pool.points().at(&site::GROUP_LEAF);
-        narrow(&mut at, keys);
-        pool.points().at(&site::GROUP_SEGMENT);
-        for (i, (hint, wanted)) in at.iter().zip(keys).enumerate() {
-            let Some(leaf) = hint else { continue };
-            found[i] = leaf.settle(wanted);
-            if leaf.id != wanted.0.root && found[i].is_some_and(|found| found.exact) {
-                pool.shortcuts().learn(wanted.0.index, spots[i], leaf.id, leaf.frame.bytes().count());
-            }
-        }
-        pool.points().at(&site::GROUP_ROW);
-    }
-}
-
-impl Tree {
-    /// As [`Tree::find_group`]; has pages read that are not in the pool, if the pool has readers for that.
-    pub(crate) fn find_or_fetch_group<'p>(
-        pool: &'p BufferPool,
-        keys: &[KeyQuery<'_>],
-        found: &mut [Option<KeyHint<'p>>; GROUP],
-    ) {
-        Tree::find_group(pool, keys, found);
-        let found = &mut found[..keys.len()];
-        if pool.reads_in_parallel() && found.iter().any(Option::is_none) {
-            Tree::fetch_group(pool, keys, found);
-        }
-    }
-
-    /// For keys of a group that were not found because pages are not in the pool: has these read, all at the same time,
-    /// level by level, and then finds the keys. For pools with readers: a device serves many reads in the time of one.
-    #[cold]
-    #[inline(never)]
-    fn fetch_group<'p>(pool: &'p BufferPool, keys: &[KeyQuery<'_>], found: &mut [Option<KeyHint<'p>>]) {
-        let mut missing = Vec::with_capacity(keys.len());
-        let mut any = false;
-        for _ in 0..MAX_LEVELS {
-            missing.clear();
-            for ((tree, key, _), found) in keys.iter().zip(&*found) {
-                if found.is_none()
-                    && let Some(page) = tree.missing_page(pool, key)
-                    && !missing.contains(&page)
-                {
-                    missing.push(page);
-                }
-            }
-            if missing.is_empty() || !pool.load_group(&missing) {
-                break;
-            }
-            any = true;
-        }
-        if any {
-            let mut again = [None; GROUP];
-            Tree::find_group(pool, keys, &mut again);
-            found.copy_from_slice(&again[..keys.len()]);
-        }
-    }
-
-    /// The first page on the way to the leaf of a key that is not in the pool.
-    fn missing_page(&self, pool: &BufferPool, key: &[u8]) -> Option<PageId> {
-        match self.descend::<false>(pool, |page, _| page.child_position(key), 0) {
-            Err(Stop::Miss(page)) => Some(page),
-            _ => None,
-        }
-    }
-
-    /// The page just above the leaf of a key, most probably; the leaf itself if it is the root. Its first lines are
-    /// prefetched but not read.
-    #[inline]
-    fn lowest_inner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Option<Hint<'p>> {
-        let mut hint = Hint::new(pool.get(self.root)?, self.root);
-        let mut level = hint.frame.bytes().level();
-        while level > 1 {
-            hint.version = hint.frame.latch_version();
-            hint.narrowed = hint.frame.bytes().narrow_near(key);
-            hint = Hint::enter(pool, hint.child(key))?;
-            level -= 1;
-        }
-        Some(hint)
-    }
-}
-
-/// A frame in which a page was a moment ago.
-#[derive(Clone, Copy)]
-struct Hint<'p> {
-    frame: &'p Frame,
-    id: PageId,
-    /// The version under which it is read.
-    version: Version,
-    /// What was found under the version.
-    narrowed: Narrowed,
-    /// A shortcut led here: the frame may hold another page by now, or the key may lie in another leaf.
-    by_shortcut: bool,
-}
-
-impl<'p> Hint<'p> {
-    fn new(frame: &'p Frame, id: PageId) -> Hint<'p> {
-        Hint { frame, id, version: Version::NEVER, narrowed: Narrowed::NONE, by_shortcut: false }
-    }
-
-    /// The leaf in which a key near this one was found last. Its first lines are prefetched.
-    #[inline]
-    fn by_shortcut(pool: &'p BufferPool, spot: ShortcutEntry) -> Option<Hint<'p>> {
-        let id = pool.shortcuts().leaf(spot);
-        if id.is_none() {
-            return None;
-        }
-        let frame = pool.get(id)?;
-        frame.prefetch_search();
-        Some(Hint { by_shortcut: true, ..Hint::new(frame, id) })
-    }
-
-    /// Reads the hint keys, and prefetches the slots that they lead to.
-    #[inline]
-    fn narrow(&mut self, key: &[u8]) {
-        self.version = self.frame.latch_version();
-        let page = self.frame.bytes();
-        self.narrowed = page.narrow(key);
-        if self.by_shortcut {
-            page.prefetch_prefix();
-        }
-    }
-
-    /// The key's place, if this is a leaf of its tree and has not changed; its row is prefetched.
-    #[inline]
-    fn settle(&self, (tree, key, row_bytes): &KeyQuery<'_>) -> Option<KeyHint<'p>> {
-        let Hint { frame, id, version, .. } = *self;
-        let page = frame.bytes();
-        // A frame that has lost its page still shows it: only its number tells that it holds the page.
-        if frame.page_id() != id || !page.is_leaf() || page.index() != tree.index {
-            return None;
-        }
-        // Slots hold keys without the page's prefix, so in another page a different key looks the same.
-        if self.by_shortcut && !page.shares_prefix(key) {
-            return None;
-        }
-        let (position, exact) = page.finish(self.narrowed, key);
-        if self.by_shortcut && !exact {
-            // Only exactly this key proves that this is its leaf.
-            return None;
-        }
-        let slot = page.slot(position);
-        page.prefetch_bytes(slot.offset, slot.value_at() - slot.offset + slot.value_len.min(*row_bytes));
-        if !frame.is_still(version) {
-            return None;
-        }
-        frame.touch();
-        // A descent has not compared the page's prefix.
-        Some(KeyHint { frame, version, position, exact, proven: self.by_shortcut && exact })
-    }
-
-    /// The number of the child in which a key lies, if this is its inner page and has not changed.
-    #[inline]
-    fn child(&self, key: &[u8]) -> PageId {
-        let page = self.frame.bytes();
-        let (position, exact) = page.finish(self.narrowed, key);
-        let id = page.child(position + usize::from(exact));
-        let stands = page.level() > 0 && self.frame.page_id() == self.id && self.frame.is_still(self.version);
-        if stands { id } else { PageId::NONE }
-    }
-
-    /// The child of this number, whose first lines are prefetched.
-    #[inline]
-    fn enter(pool: &'p BufferPool, id: PageId) -> Option<Hint<'p>> {
-        let frame = pool.get(id)?;
-        frame.prefetch_search();
-        Some(Hint::new(frame, id))
-    }
-}
-
-/// Reads the hint keys of pages, and prefetches the slots that they lead to.
-#[inline]
-fn narrow(hints: &mut [Option<Hint<'_>>; GROUP], keys: &[KeyQuery<'_>]) {
-    for (hint, (_, key, _)) in hints.iter_mut().zip(keys) {
-        if let Some(hint) = hint {
-            hint.narrow(key);
-        }
-    }
 }

@@ -4,7 +4,7 @@ use super::table::AsTable;
 use super::transaction::{Transaction, undecodable};
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
-use crate::btree::search::GROUP;
+use crate::btree::group::GROUP;
 use crate::table::codec::{Key, Row};
 use crate::table::columns::WHOLE;
 use crate::table::index::{Index, Want};

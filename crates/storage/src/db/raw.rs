@@ -6,7 +6,7 @@ use super::table::{AsTable, OpenTable};
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::{Operation, OperationKind};
-use crate::btree::search::GROUP;
+use crate::btree::group::GROUP;
 use crate::table::columns::{WHOLE, changed};
 use crate::table::index::{Index, Want};
 use crate::table::info::TableInfo;
@@ -177,8 +177,9 @@ impl Transaction<'_> {
         self.noted(result).map(Option::flatten)
     }
 
-    /// As [`Transaction::update_head_raw`] for several rows at once: all are locked, in the order given, before any is
-    /// written, and up to sixteen that differ are written under one log record. `change` gets the number of the key
+    /// As [`Transaction::update_head_raw`] for several rows at once: they are looked for together, so there is no need to
+    /// announce them; all are locked, in the order given, before any is written, and up to sixteen that differ are written
+    /// under one log record. `change` gets the number of the key
     /// that it is called for; for a key that occurs again it sees its own result for the row. A key without a row is
     /// skipped; returns how many keys had one. On an error, or when `change` panics, no row is changed.
     ///
@@ -423,6 +424,21 @@ impl Transaction<'_> {
         // Inside another statement this does nothing: it is a hint.
         if let Ok(mut txn) = self.txn.try_borrow_mut() {
             txn.prefetch(rows);
+        }
+    }
+
+    /// Whether statements on several rows look for all of them together, as they do at first, or for one after the other:
+    /// for measurements of what the former is worth.
+    pub fn find_together(&mut self, together: bool) {
+        self.txn.get_mut().finds_together = together;
+    }
+
+    /// Announces a row that will be needed, of which so many bytes are wanted: it is looked for together with those of
+    /// the transaction's next statement on several keys, or of its next [`Transaction::prefetch_raw`]. Changes and locks
+    /// nothing.
+    pub fn prefetch_along_raw<K, V>(&mut self, table: &OpenTable<K, V>, key: &[u8], bytes: usize) {
+        if let Ok(info) = table.info(self.db) {
+            self.txn.get_mut().prefetch_along((info.primary.tree, key, bytes));
         }
     }
 

@@ -19,6 +19,7 @@
 //!
 //! A reader uses `synced` to distinguish the end of the log from a hole in it: see `reader`.
 
+use crate::base::bytes::copy_few;
 use crate::base::checksum::Crc;
 use crate::base::error::StorageError;
 use crate::base::ids::{Lsn, TxnId};
@@ -92,19 +93,25 @@ impl RecordBuf {
         self.used += bytes.len();
     }
 
-    /// Adds the first `len` bytes of a head, and then these pieces.
+    /// Adds the first `len` bytes of a head, which is given as words whose lowest byte comes first, and then these pieces.
     #[inline]
-    pub(crate) fn put_pieces<const N: usize>(&mut self, (head, len): (&[u8; N], usize), pieces: [&[u8]; 3]) {
+    pub(crate) fn put_pieces(&mut self, (head, len): ([u64; 3], usize), pieces: [&[u8]; 3]) {
         debug_assert!(self.prepared.is_none(), "a prepared record does not change");
-        let room = self.room(N + pieces[0].len() + pieces[1].len() + pieces[2].len());
+        let bytes = len + pieces[0].len() + pieces[1].len() + pieces[2].len();
+        let room = self.room(size_of_val(&head) + bytes);
         // Of constant length, so that no call copies it.
-        room[..N].copy_from_slice(head);
-        let mut at = len;
-        for piece in pieces {
-            room[at..at + piece.len()].copy_from_slice(piece);
-            at += piece.len();
+        if let Some(room) = room.first_chunk_mut::<24>() {
+            room[..8].copy_from_slice(&head[0].to_le_bytes());
+            room[8..16].copy_from_slice(&head[1].to_le_bytes());
+            room[16..].copy_from_slice(&head[2].to_le_bytes());
         }
-        self.used += at;
+        let (_, mut rest) = room.split_at_mut(len);
+        for piece in pieces {
+            let (place, behind) = rest.split_at_mut(piece.len());
+            copy_few(place, piece);
+            rest = behind;
+        }
+        self.used += bytes;
     }
 
     /// At least so many bytes behind those in use.

@@ -15,6 +15,7 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 
 use super::layout::{MAX_SLOTS, SLOT, SLOTS};
+use crate::base::bytes::copy_few;
 use crate::base::ids::PAGE_SIZE;
 use crate::base::prefetch::prefetch_read;
 
@@ -137,6 +138,13 @@ impl<'a> PageRef<'a> {
         u32::from_le(unsafe { self.base.add(at).cast::<u32>().read_unaligned() })
     }
 
+    /// The eight bytes at any `at`, as a number that orders like them; none if they do not all lie in the page.
+    #[inline]
+    pub(crate) fn u64_ordered(self, at: usize) -> Option<u64> {
+        // SAFETY: in bounds by the test before it.
+        (at + 8 <= PAGE_SIZE).then(|| u64::from_be(unsafe { word_at(self.base.add(at)) }))
+    }
+
     /// Copies `out.len()` bytes from `at`; false, and nothing copied, if they do not lie in the page.
     #[inline]
     #[must_use]
@@ -169,6 +177,27 @@ impl<'a> PageRef<'a> {
             return true;
         }
         self.append_many(at, len, out)
+    }
+
+    /// Appends a few bytes and then some more, given by their places and lengths; false if they do not lie in the page.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn append_two(self, few: (usize, usize), more: (usize, usize), out: &mut Vec<u8>) -> bool {
+        const FEW: usize = 16;
+        const MORE: usize = 64;
+        if few.1 > FEW || few.0 + FEW > PAGE_SIZE || more.1 > MORE || more.0 + MORE > PAGE_SIZE {
+            return self.append_to(few.0, few.1, out) && self.append_to(more.0, more.1, out);
+        }
+        out.reserve(FEW + MORE);
+        // SAFETY: the sources are in bounds by the test above; `reserve` made room for `FEW + MORE` bytes after `out.len()`,
+        // of which `few.1 <= FEW` and then `more.1 <= MORE` are kept, all of them written.
+        unsafe {
+            let end = out.as_mut_ptr().add(out.len());
+            std::ptr::copy_nonoverlapping(self.base.add(few.0), end, FEW);
+            std::ptr::copy_nonoverlapping(self.base.add(more.0), end.add(few.1), MORE);
+            out.set_len(out.len() + few.1 + more.1);
+        }
+        true
     }
 
     /// The rest of [`PageRef::append_to`]. Not inlined: compilers would merge the two copies into one of variable length.
@@ -386,6 +415,12 @@ impl<'a> PageMut<'a> {
     #[inline]
     pub(crate) fn put(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// As [`PageMut::put`], for what is mostly a few bytes.
+    #[inline]
+    pub(crate) fn put_few(&mut self, at: usize, bytes: &[u8]) {
+        copy_few(&mut self.bytes[at..at + bytes.len()], bytes);
     }
 
     /// Writes a byte at `at`.

@@ -35,6 +35,12 @@ pub(super) fn append_columns(
     true
 }
 
+/// How many bytes of a row are brought into the caches for these parts.
+#[inline]
+pub(super) fn bytes_until(columns: &[Range<usize>]) -> usize {
+    columns.iter().map(|part| part.end).max().unwrap_or(0)
+}
+
 /// The part that a statement changes: the first. The others it is shown.
 #[inline]
 pub(crate) fn changed(columns: &[Range<usize>]) -> Range<usize> {

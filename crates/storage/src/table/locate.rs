@@ -9,11 +9,12 @@ use super::index::Index;
 use crate::base::error::StorageError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::btree::Tree;
-use crate::btree::search::{GROUP, KeyHint, KeyQuery, LeafAt};
+use crate::btree::group::{GROUP, KeyHint, KeyQuery};
+use crate::btree::search::LeafAt;
 use crate::buffer::BufferPool;
 use crate::lock::LockName;
 use crate::page::PageRef;
-use crate::txn::context::{LeafSpot, Memo};
+use crate::txn::context::{Along, LeafSpot, Memo};
 use crate::txn::core::{Core, Txn};
 
 impl<'db> Txn<'db> {
@@ -29,15 +30,23 @@ impl<'db> Txn<'db> {
         spot(&self.core.pool, leaf)
     }
 
+    /// Has a row looked for with the next group of keys, and its place remembered.
+    #[inline]
+    pub(crate) fn prefetch_along(&mut self, row: KeyQuery<'_>) {
+        self.claim.context().along.push(row);
+    }
+
     /// Brings the rows of these keys, the pages above them and their lock buckets into the processor's
     /// caches, many at a time, and remembers the places.
     pub(crate) fn prefetch<'k>(&mut self, keys: impl Iterator<Item = KeyQuery<'k>>) {
         let core = self.core;
+        let along = std::mem::take(&mut self.claim.context().along);
         let mut group: [KeyQuery<'_>; GROUP] = [(CATALOG, &[], 0); GROUP];
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
         // The iterator runs the loop: one that is composed of others runs one for each, without asking where it is.
-        keys.for_each(|wanted| {
+        let keys = keys.map(|(tree, key, bytes)| (tree, key, bytes));
+        along.iter().chain(keys).for_each(|wanted| {
             let name = core.locks.names.of(wanted.0.index, wanted.1);
             core.locks.prefetch(name);
             (group[n], names[n]) = (wanted, name);
@@ -50,6 +59,52 @@ impl<'db> Txn<'db> {
         if n > 0 {
             self.prefetch_group(&group[..n], &names);
         }
+        self.give_along_back(along);
+    }
+
+    /// Looks for up to [`GROUP`] keys of one index together, and for the rows that come along with them, whose places it
+    /// remembers. What it does not find, which is all if the transaction finds rows alone, the caller finds by itself.
+    pub(super) fn look_for(
+        &mut self,
+        index: &Index,
+        keys: &[&[u8]],
+        bytes: usize,
+        names: &mut [LockName; GROUP],
+        places: &mut [Option<KeyHint<'db>>; GROUP],
+    ) {
+        if !self.finds_together {
+            return;
+        }
+        let core = self.core;
+        let mut group: [KeyQuery<'_>; GROUP] = [(index.tree, &[], bytes); GROUP];
+        for ((name, wanted), key) in names.iter_mut().zip(&mut group).zip(keys) {
+            wanted.1 = key;
+            *name = core.locks.names.of(index.tree.index, key);
+            core.locks.prefetch(*name);
+        }
+        if self.claim.peek().along.is_empty() {
+            return Tree::find_or_fetch_group(&core.pool, &group[..keys.len()], places);
+        }
+        let along = std::mem::take(&mut self.claim.context().along);
+        let mut n = keys.len();
+        for ((name, wanted), row) in names[n..].iter_mut().zip(&mut group[n..]).zip(along.iter()) {
+            *wanted = row;
+            *name = core.locks.names.of(row.0.index, row.1);
+            core.locks.prefetch(*name);
+            n += 1;
+        }
+        Tree::find_or_fetch_group(&core.pool, &group[..n], places);
+        for (place, name) in places[keys.len()..n].iter_mut().zip(&names[keys.len()..n]) {
+            self.remember(*name, place.take());
+        }
+        self.give_along_back(along);
+    }
+
+    /// Gives the buffers back of rows that have come along.
+    #[inline]
+    fn give_along_back(&mut self, mut along: Along) {
+        along.clear();
+        self.claim.context().along = along;
     }
 
     /// Shared by all callers and not inlined: it is long, and the L1 instruction cache is small.
@@ -58,11 +113,25 @@ impl<'db> Txn<'db> {
         let mut found = [None; GROUP];
         Tree::find_or_fetch_group(&self.core.pool, group, &mut found);
         for (found, name) in found[..group.len()].iter().zip(names) {
-            let Some(KeyHint { frame, version, position, exact, .. }) = *found else { continue };
-            let frame = self.core.pool.index_of(frame);
-            let spot = LeafSpot { frame, version, position: position as u16 };
-            self.claim.context().remember(Memo { name: *name, spot, exact });
+            self.remember(*name, *found);
         }
+    }
+
+    /// Remembers where a key was found, if it was.
+    #[inline]
+    fn remember(&mut self, name: LockName, found: Option<KeyHint<'_>>) {
+        if let Some(hint) = found {
+            let memo = Memo { name, spot: hint.spot(&self.core.pool), exact: hint.exact };
+            self.claim.context().remember(memo);
+        }
+    }
+}
+
+impl KeyHint<'_> {
+    /// The place as a transaction remembers it.
+    #[inline]
+    pub(super) fn spot(&self, pool: &BufferPool) -> LeafSpot {
+        LeafSpot { frame: pool.index_of(self.frame), version: self.version, position: self.position as u16 }
     }
 }
 

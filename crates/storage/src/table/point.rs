@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::columns::{WHOLE, append_columns};
+use super::columns::{WHOLE, append_columns, bytes_until};
 use super::index::{Index, LockAttempt, Want};
 use crate::base::error::TxnError;
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sites::site;
-use crate::btree::Tree;
-use crate::btree::search::{GROUP, KeyHint, KeyQuery, LeafAt};
+use crate::btree::group::{GROUP, KeyHint};
+use crate::btree::search::LeafAt;
 use crate::lock::{LockName, Prefix, RecordMode};
 use crate::txn::context::{LeafSpot, Memo};
 use crate::txn::core::Txn;
@@ -94,23 +94,14 @@ impl Txn<'_> {
         out: &mut Vec<u8>,
         ends: &mut [Option<usize>; GROUP],
     ) -> Result<(), TxnError> {
-        let core = self.core;
         self.intend(index, Want::Read)?;
-        let bytes = columns.iter().map(|part| part.end).max().unwrap_or(0);
-        let mut names = [LockName::NONE; GROUP];
-        let mut group: [KeyQuery<'_>; GROUP] = [(index.tree, &[], 0); GROUP];
-        for (key, (name, wanted)) in keys.iter().zip(names.iter_mut().zip(&mut group)) {
-            (*name, *wanted) = (core.locks.names.of(index.tree.index, key), (index.tree, *key, bytes));
-            core.locks.prefetch(*name);
-        }
-        let group = &group[..keys.len()];
-        let mut places = [None; GROUP];
-        Tree::find_or_fetch_group(&core.pool, group, &mut places);
-        core.pool.points().at(&site::BEFORE_READ);
+        let (mut names, mut places) = ([LockName::NONE; GROUP], [None; GROUP]);
+        self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
+        self.core.pool.points().at(&site::BEFORE_READ);
         for (i, key) in keys.iter().enumerate() {
             let start = out.len();
             if let Some(place) = &places[i]
-                && self.copy_from(index, (names[i], key), place, columns, out)?
+                && self.copy_from(index, (names[i], key), (place, Want::Read), columns, out)?
             {
                 ends[i] = Some(out.len());
                 continue;
@@ -125,14 +116,14 @@ impl Txn<'_> {
         Ok(())
     }
 
-    /// Locks a row for reading and appends these parts of it, from where a group lookup has found it. False, and what was
-    /// appended means nothing, if the row is not there any more, or its lock not free.
+    /// Locks a row and appends these parts of it, from where a group lookup has found it. False, and what was appended
+    /// means nothing, if the row is not there any more, or its lock not free.
     #[inline]
-    fn copy_from(
+    pub(super) fn copy_from(
         &mut self,
         index: &Index,
         (name, key): (LockName, &[u8]),
-        place: &KeyHint<'_>,
+        (place, want): (&KeyHint<'_>, Want),
         columns: &[Range<usize>],
         out: &mut Vec<u8>,
     ) -> Result<bool, TxnError> {
@@ -142,8 +133,7 @@ impl Txn<'_> {
         let is_there = place.exact
             && read.version() == place.version
             && (place.proven || page.index() == index.tree.index && page.has_key(place.position, key));
-        if !is_there || self.try_lock_row(index, name, self.key_mode(Want::Read), Prefix::MIN)? == LockAttempt::MustWait
-        {
+        if !is_there || self.try_lock_row(index, name, self.key_mode(want), Prefix::MIN)? == LockAttempt::MustWait {
             return Ok(false);
         }
         core.pool.points().at(&site::BEFORE_COPY);

@@ -4,13 +4,16 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::columns::{NOTHING, changed};
+use super::columns::{NOTHING, bytes_until, changed};
 use super::index::{Index, LockAttempt, Want};
 use super::scan::{ScanEnd, ScanSpec};
 use super::write::difference;
+use crate::base::bytes::{compare_few, copy_few};
 use crate::base::error::TxnError;
 use crate::base::ids::Lsn;
 use crate::base::mutant::{Mutant, is_mutant};
+use crate::base::sites::site;
+use crate::btree::group::{GROUP, KeyHint};
 use crate::btree::ops::{self, RowAt};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{InsertCheck, LockName, Prefix, RecordMode};
@@ -22,14 +25,14 @@ use crate::txn::core::Txn;
 /// Most rows of one record.
 const MOST: usize = 64;
 /// Most rows that are written together though they lie in different leaves.
-const TOGETHER: usize = 16;
+const TOGETHER: usize = GROUP;
 
 /// How many of the keys are written in one turn. A key that occurs again waits for the next turn, to see the row as
 /// this turn has changed it.
 fn turn(keys: &[&[u8]]) -> usize {
     let most = keys.len().min(TOGETHER);
     // Keys that ascend differ: most callers sort them, so that transactions lock them in one order.
-    if keys[..most].is_sorted_by(|a, b| a < b) {
+    if keys[..most].is_sorted_by(|a, b| compare_few(a, b).is_lt()) {
         return most;
     }
     (1..most).find(|&n| keys[..n].contains(&keys[n])).unwrap_or(most)
@@ -45,7 +48,7 @@ impl Txn<'_> {
         self.rows_come(index);
         for (i, (key, row)) in rows.iter().enumerate() {
             self.check_sizes(index, key, row.len())?;
-            if i > 0 && rows[i - 1].0 >= *key {
+            if i > 0 && compare_few(rows[i - 1].0, key).is_ge() {
                 return Err(TxnError::NotAscending { table: Arc::clone(&index.table) });
             }
         }
@@ -86,12 +89,15 @@ impl Txn<'_> {
         let cx = self.claim.context();
         let next = index.name_at(names, page, position, &mut cx.key);
         let ends = position < page.count() || !cx.key.is_empty();
+        let is_below = |key: &[u8]| !ends || compare_few(key, &cx.key).is_lt();
+        // Keys ascend.
+        let all_below = rows.last().is_some_and(|(key, _)| is_below(key));
         let mut room = page.free_bytes();
         let mut n = 0;
         for (key, row) in rows {
             // At most this much: the page's prefix reduces it.
             let need = SLOT + RECORD_HEAD + key.len() + row.len();
-            if need > room || (ends && *key >= cx.key.as_slice()) {
+            if need > room || !(all_below || is_below(key)) {
                 break;
             }
             room -= need;
@@ -103,7 +109,7 @@ impl Txn<'_> {
             return Ok(0);
         }
         for name in &row_names[..n] {
-            if self.try_lock(index, *name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
+            if self.try_lock_row(index, *name, RecordMode::X, Prefix::MIN)? == LockAttempt::MustWait {
                 return Ok(0);
             }
         }
@@ -131,10 +137,7 @@ impl Txn<'_> {
             }
         };
         let mut page = leaf.page_mut();
-        for (i, (key, row)) in rows[..n].iter().enumerate() {
-            page.insert(position + i, key, 0, row, 0);
-            page.note_insert(position + i);
-        }
+        page.insert_rows(position, &rows[..n]);
         page.set_lsn(lsn);
         self.release_inserted(index, rows[n - 1].0, position + n - 1, leaf);
         Ok(n)
@@ -301,19 +304,26 @@ impl Txn<'_> {
     ) -> Result<usize, TxnError> {
         let part = changed(columns);
         let len = part.len();
+        self.intend(index, Want::Write)?;
+        let (mut names, mut places) = ([LockName::NONE; TOGETHER], [None; TOGETHER]);
+        self.look_for(index, keys, bytes_until(columns), &mut names, &mut places);
+        self.core.pool.points().at(&site::BEFORE_READ);
         let mut spots = [(0, LeafSpot::NONE); TOGETHER];
         let mut n = 0;
         for (i, key) in keys.iter().enumerate() {
-            let Some(spot) = self.fetch_for_write(index, key, columns)? else { continue };
-            let cx = self.claim.peek();
-            let Some((head, rest)) = cx.before.split_at_checked(len) else { continue };
+            let found = self.fetch_at(index, (names[i], key), places[i].as_ref(), columns)?;
+            let Some(spot) = found else { continue };
+            let Some((head, rest)) = self.claim.peek().before.split_at_checked(len) else { continue };
             let start = heads.len();
-            heads.extend_from_slice(head);
-            heads.extend_from_slice(head);
-            change(i, &mut heads[start + len..], rest);
+            heads.resize(start + 2 * len, 0);
+            let (before, after) = heads[start..].split_at_mut(len);
+            copy_few(before, head);
+            copy_few(after, head);
+            change(i, after, rest);
             spots[n] = (i, spot);
             n += 1;
         }
+        self.core.pool.points().at(&site::BEFORE_WRITE);
         if !self.write_together(index, keys, part.clone(), heads, &spots[..n])? {
             // A leaf has changed since it was read: write one by one.
             for (at, (i, _)) in spots[..n].iter().enumerate() {
@@ -327,6 +337,27 @@ impl Txn<'_> {
             }
         }
         Ok(n)
+    }
+
+    /// As [`Txn::fetch_for_write`], of a row that a group lookup has looked for.
+    #[inline]
+    fn fetch_at(
+        &mut self,
+        index: &Index,
+        (name, key): (LockName, &[u8]),
+        place: Option<&KeyHint<'_>>,
+        columns: &[Range<usize>],
+    ) -> Result<Option<LeafSpot>, TxnError> {
+        if let Some(place) = place {
+            let mut before = std::mem::take(&mut self.claim.context().before);
+            before.clear();
+            let copied = self.copy_from(index, (name, key), (place, Want::Write), columns, &mut before);
+            self.claim.context().before = before;
+            if copied? {
+                return Ok(Some(place.spot(&self.core.pool)));
+            }
+        }
+        self.fetch_for_write(index, key, columns)
     }
 
     /// Latches the leaves of all rows at the versions at which they were read, and writes all rows in one record.
@@ -353,19 +384,24 @@ impl Txn<'_> {
                 let other = &spots[*earlier].1;
                 other.frame == spot.frame && other.version == spot.version
             };
-            if let Some(earlier) = (0..at).find(same) {
-                leaf_of[at] = leaf_of[earlier];
+            // Mostly keys ascend, and rows of one leaf are neighbours.
+            if at > 0 && same(&(at - 1)) {
+                leaf_of[at] = leaf_of[at - 1];
                 continue;
             }
             leaves[at] = core.pool.frame(spot.frame).try_write_at(spot.version);
             leaf_of[at] = at;
             if leaves[at].is_none() {
-                unlatch(&mut leaves);
-                return Ok(false);
+                // Another thread's latch, or one of these.
+                let Some(earlier) = (0..at).find(same) else {
+                    unlatch(&mut leaves);
+                    return Ok(false);
+                };
+                leaf_of[at] = leaf_of[earlier];
             }
         }
         let mut after = Lsn::ZERO;
-        for leaf in leaves.iter_mut().flatten() {
+        for leaf in leaves[..spots.len()].iter_mut().flatten() {
             leaf.mark_dirty_at(|| core.log.tail());
             after = after.max(leaf.page().lsn());
         }

@@ -27,10 +27,18 @@ use crate::txn::context::LeafSpot;
 use crate::txn::core::Txn;
 
 /// The bytes in which two rows of equal length differ: first and behind the last. Empty when they are equal.
+#[inline]
 pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
-    if (8..64).contains(&before.len()) && before.len() == after.len() {
-        return difference_of_few(before, after);
+    let len = before.len();
+    match len {
+        8..=32 if len == after.len() => {
+            difference_in(before, after, [0, (len - 8).min(8), len.saturating_sub(16), len - 8])
+        }
+        _ => difference_of_many(before, after),
     }
+}
+
+fn difference_of_many(before: &[u8], after: &[u8]) -> (usize, usize) {
     let word = |chunk: &[u8; 8]| u64::from_le_bytes(*chunk);
     let ((a, a_tail), (b, b_tail)) = (before.as_chunks::<8>(), after.as_chunks::<8>());
     let from = match a.iter().zip(b).position(|(a, b)| a != b) {
@@ -51,29 +59,17 @@ pub(crate) fn difference(before: &[u8], after: &[u8]) -> (usize, usize) {
     (from, to)
 }
 
-/// As [`difference`], of 8 to 63 bytes: words from either end, of which the last overlaps the one before.
-#[inline]
-fn difference_of_few(before: &[u8], after: &[u8]) -> (usize, usize) {
-    let len = before.len().min(after.len());
-    let differ = |at: usize| match (before[at..].first_chunk::<8>(), after[at..].first_chunk::<8>()) {
+/// As [`difference`], of what these words cover, which may overlap.
+#[inline(always)]
+fn difference_in<const N: usize>(before: &[u8], after: &[u8], places: [usize; N]) -> (usize, usize) {
+    let words = places.map(|at| match (before[at..].first_chunk::<8>(), after[at..].first_chunk::<8>()) {
         (Some(a), Some(b)) => u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b),
         _ => 0,
-    };
-    let last = len.saturating_sub(8);
-    let mut at = 0;
-    while differ(at) == 0 {
-        if at == last {
-            return (len, len);
-        }
-        at = (at + 8).min(last);
-    }
-    let from = at + differ(at).trailing_zeros() as usize / 8;
-    let mut end = last;
-    // Ends: the word at `at`, which differs, is not passed.
-    while differ(end) == 0 {
-        end = end.saturating_sub(8).max(at);
-    }
-    (from, end + 8 - differ(end).leading_zeros() as usize / 8)
+    });
+    let Some(first) = words.iter().position(|word| *word != 0) else { return (before.len(), before.len()) };
+    let last = words.iter().rposition(|word| *word != 0).unwrap_or(first);
+    let from = places[first] + words[first].trailing_zeros() as usize / 8;
+    (from, places[last] + 8 - words[last].leading_zeros() as usize / 8)
 }
 
 /// Bytes at the end that are equal, in blocks of 32.

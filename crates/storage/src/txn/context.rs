@@ -4,6 +4,8 @@ use std::ops::ControlFlow;
 
 use super::ghosts::GhostRuns;
 use crate::base::ids::{Lsn, SlotId, TxnId};
+use crate::btree::Tree;
+use crate::btree::group::KeyQuery;
 use crate::latch::Version;
 use crate::lock::{LockName, LockOwner};
 use crate::log::RecordBuf;
@@ -85,6 +87,47 @@ impl EncodedKeys {
     }
 }
 
+/// Most rows that come along with a group.
+const ALONG: usize = 4;
+
+/// Rows that are to be looked for with the next group of keys, whichever that is.
+#[derive(Debug, Default)]
+pub(crate) struct Along {
+    keys: EncodedKeys,
+    /// Of each its tree, and how many bytes of it are wanted.
+    rows: Vec<(Tree, usize)>,
+}
+
+impl Along {
+    /// Adds a row. It is a hint: what is too much is left out.
+    #[inline]
+    pub(crate) fn push(&mut self, (tree, key, bytes): KeyQuery<'_>) {
+        if self.rows.len() < ALONG {
+            self.keys.push(|out| out.extend_from_slice(key));
+            self.rows.push((tree, bytes));
+        }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Forgets all.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+        self.rows.clear();
+    }
+
+    /// The rows.
+    #[inline]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = KeyQuery<'_>> {
+        self.keys.iter().zip(&self.rows).map(|(key, (tree, bytes))| (*tree, key, *bytes))
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -113,6 +156,8 @@ pub(crate) struct Context {
     pub(crate) heads: Vec<u8>,
     /// Where its scans can skip ghosts.
     pub(crate) ghosts: GhostRuns,
+    /// What the next group of keys takes along.
+    pub(crate) along: Along,
     memos: Box<[MemoSet; MEMOS]>,
 }
 
@@ -133,6 +178,7 @@ impl Context {
             cursors: Default::default(),
             heads: Vec::new(),
             ghosts: GhostRuns::default(),
+            along: Along::default(),
             memos: Box::new([MemoSet { places: [Memo::NONE; WAYS], next: 0 }; MEMOS]),
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct Txn<'db> {
     pub(crate) claim: SlotGuard<'db>,
     pub(crate) age: Age,
     pub(crate) isolation: Isolation,
+    /// Whether statements on several rows look for all of them together.
+    pub(crate) finds_together: bool,
     ended: bool,
     /// A statement failed half-way and could not be undone: the transaction can only be rolled back.
     broken: bool,
@@ -77,10 +79,20 @@ impl Core {
         cx.sequence += 1;
         cx.last = Lsn::ZERO;
         cx.ghosts.clear();
+        cx.along.clear();
         let age = age.unwrap_or_else(|| Age(self.clock.age()));
         cx.owner.begin(age.0);
         cx.owner.run_by(self.hook.task());
-        Txn { core: self, claim, age, isolation, ended: false, broken: false, kept: Kept::default() }
+        Txn {
+            core: self,
+            claim,
+            age,
+            isolation,
+            finds_together: true,
+            ended: false,
+            broken: false,
+            kept: Kept::default(),
+        }
     }
 
     /// Returns when everything before `end` is on disk.

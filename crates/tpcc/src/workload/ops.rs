@@ -317,7 +317,8 @@ pub(crate) trait Ops: Read {
         self.prefetch::<P::Table>(keys);
     }
 
-    /// Notes a row whose hot columns and this part the next [`Self::prefetch`] brings along.
+    /// Notes a row whose hot columns and this part the next [`Self::prefetch`], or the next statement on several rows, brings
+    /// along.
     fn prefetch_along<P: Part>(&mut self, _key: &<P::Table as TableDef>::Key) {}
 
     /// Says that a row will be inserted whose key is like this one but for its last column. Costs little and changes

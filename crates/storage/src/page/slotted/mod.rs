@@ -21,17 +21,20 @@
 //!
 //! The 7 **hints**, heads of evenly spaced slots, lie together in the header: a search looks at the first fields of the
 //! header, at the hints, at the slots between two hints (in most pages one or two cache lines) and then at the record.
-//! A short prefix of a leaf lies in the header as well as in the fence, so that comparing it reads no other line.
+//! A short prefix of a leaf lies in the header as well as in the fence, so that comparing it reads no other line. In a
+//! leaf whose keys are numbers without holes the slot follows from the number (`dense`).
 //!
 //! In an inner page, the child in slot `i` holds the keys below the key of slot `i` (and not below that
 //! of slot `i - 1`); the header's `UPPER` child holds the rest.
 
+mod dense;
 mod read;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
+pub(crate) use dense::LeafPlace;
 pub(crate) use read::Narrowed;
 pub(super) use read::head_of;
 pub(crate) use write::Format;

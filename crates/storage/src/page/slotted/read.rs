@@ -57,6 +57,28 @@ fn head_of_few(key: &[u8], prefix: usize) -> u32 {
     rest.iter().chain(&[0; 4]).take(4).fold(0, |head, byte| head << 8 | u32::from(*byte))
 }
 
+/// Lengths of keys behind the prefix whose bytes behind the first four are compared in one word.
+const SHORT: std::ops::RangeInclusive<usize> = 5..=MOST_SHORT;
+const MOST_SHORT: usize = 12;
+
+/// The bytes of a key's rest behind the first four, padded with zeros, as a number: it orders like them, and among equal
+/// ones the shorter comes first.
+#[inline]
+fn short_tail(rest: &[u8]) -> Option<u64> {
+    if !SHORT.contains(&rest.len()) {
+        return None;
+    }
+    let mut word = [0; 8];
+    word[..rest.len() - 4].copy_from_slice(&rest[4..]);
+    Some(u64::from_be_bytes(word))
+}
+
+/// A word with its last `n` bytes, less than eight, zero.
+#[inline]
+fn without_last(word: u64, n: usize) -> u64 {
+    word & u64::MAX << (8 * n)
+}
+
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
 }
@@ -64,11 +86,11 @@ pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 /// The slots between which a key can lie.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Narrowed {
-    head: u32,
-    from: u16,
-    to: u16,
+    pub(super) head: u32,
+    pub(super) from: u16,
+    pub(super) to: u16,
     /// All keys of the page are above the key looked for, or all below: its place is `from`.
-    is_outside: bool,
+    pub(super) is_outside: bool,
 }
 
 impl Narrowed {
@@ -238,8 +260,8 @@ impl<'a> PageRef<'a> {
             return (from, false);
         }
         let rest = key.get(self.prefix_len()..).unwrap_or(&[]);
-        // The head of a short key is the whole key.
-        if rest.len() <= 4 && rest.len() == self.slot(from).key_len {
+        // The head of a short key, and what all keys share before it, is the whole key.
+        if rest.len() <= 4 + usize::from(self.u16(SKIP)) && rest.len() == self.slot(from).key_len {
             return (from, true);
         }
         self.lower_bound_among_equals(from, count, head, rest)
@@ -254,25 +276,43 @@ impl<'a> PageRef<'a> {
         head: u32,
         rest: &[u8],
     ) -> (usize, bool) {
-        let order = |i: usize| if self.head(i) != head { Ordering::Greater } else { self.compare_rest(i, rest) };
-        // Most runs of equal heads are short: steps that double end near the first slot, in few cache lines.
-        let (mut to, mut ahead) = (count, 0);
-        while from + ahead < to {
-            match order(from + ahead) {
-                Ordering::Less => (from, ahead) = (from + ahead + 1, 2 * ahead + 1),
-                Ordering::Greater => to = from + ahead,
-                Ordering::Equal => return (from + ahead, true),
+        let tail = short_tail(rest);
+        let order = |i: usize| {
+            if self.head(i) != head {
+                return Ordering::Greater;
             }
-        }
+            if let Some(tail) = tail
+                && let Some((mine, len)) = self.short_tail_of(i)
+            {
+                return mine.cmp(&tail).then(len.cmp(&rest.len()));
+            }
+            self.compare_rest(i, rest)
+        };
+        // Most runs of equal heads are short: steps that double end near the first slot, in few cache lines. From the first
+        // that goes too far on the rest is halved.
+        let (mut to, mut ahead, mut doubles) = (count, 0, true);
         while from < to {
-            let middle = (from + to) / 2;
-            match order(middle) {
-                Ordering::Less => from = middle + 1,
-                Ordering::Greater => to = middle,
-                Ordering::Equal => return (middle, true),
+            doubles &= from + ahead < to;
+            let at = if doubles { from + ahead } else { (from + to) / 2 };
+            match order(at) {
+                Ordering::Less => (from, ahead) = (at + 1, 2 * ahead + 1),
+                Ordering::Greater => to = at,
+                Ordering::Equal => return (at, true),
             }
         }
         (from, false)
+    }
+
+    /// As [`short_tail`], of the key in slot `i`, and its length.
+    #[inline]
+    fn short_tail_of(self, i: usize) -> Option<(u64, usize)> {
+        let place = self.slot_word(i, 4) as usize;
+        let (offset, len) = (place & 0xFFFF, place >> 16);
+        if !SHORT.contains(&len) {
+            return None;
+        }
+        let word = self.u64_ordered(offset + RECORD_HEAD + 4)?;
+        Some((without_last(word, MOST_SHORT - len), len))
     }
 
     /// Position of the child of an inner page in which `key` lies; `count()` stands for the upper child.
@@ -307,8 +347,7 @@ impl<'a> PageRef<'a> {
     pub(crate) fn append_record(self, slot: Slot, with_value: bool, out: &mut Vec<u8>) -> Option<usize> {
         let prefix = self.prefix_len();
         let rest = slot.key_len + if with_value { slot.value_len } else { 0 };
-        let whole =
-            self.append_to(self.prefix_at(prefix), prefix, out) && self.append_to(slot.offset + RECORD_HEAD, rest, out);
+        let whole = self.append_two((self.prefix_at(prefix), prefix), (slot.offset + RECORD_HEAD, rest), out);
         whole.then_some(prefix + slot.key_len)
     }
 
@@ -372,6 +411,15 @@ impl<'a> PageRef<'a> {
     /// Whether `key` begins with the page's prefix: must hold for a search that did not come here through the tree.
     #[inline]
     pub(crate) fn shares_prefix(self, key: &[u8]) -> bool {
+        let len = self.prefix_len();
+        if len <= LEAD_BYTES
+            && self.is_leaf()
+            && let Some(first) = key.first_chunk::<LEAD_BYTES>()
+        {
+            // One comparison of a word, without the bytes behind the prefix.
+            let behind = u64::MAX.checked_shl(8 * len as u32).unwrap_or(0);
+            return (u64::from_le_bytes(*first) ^ self.u64(LEAD)) & !behind == 0;
+        }
         key.get(..self.prefix_len()).is_some_and(|lead| self.has_prefix(lead))
     }
 
@@ -430,13 +478,13 @@ impl<'a> PageRef<'a> {
     }
 
     #[inline]
-    pub(super) fn is_from_low(self, key: &[u8]) -> bool {
+    pub(crate) fn is_from_low(self, key: &[u8]) -> bool {
         self.u16(FLAGS) & flags::LOW_INFINITE != 0
             || self.compare(usize::from(self.u16(LOW_OFFSET)), usize::from(self.u16(LOW_LEN)), key).is_le()
     }
 
     #[inline]
-    pub(super) fn is_below_high(self, key: &[u8]) -> bool {
+    pub(crate) fn is_below_high(self, key: &[u8]) -> bool {
         self.u16(FLAGS) & flags::HIGH_INFINITE != 0
             || self.compare(usize::from(self.u16(HIGH_OFFSET)), usize::from(self.u16(HIGH_LEN)), key).is_gt()
     }

@@ -47,6 +47,11 @@ fn check(page: PageRef<'_>, model: &BTreeMap<Vec<u8>, (Vec<u8>, bool)>) {
         let mut after = key.clone();
         after.push(0);
         assert_eq!(page.lower_bound(&after), (i + 1, model.contains_key(&after)));
+        if page.is_leaf() {
+            assert_eq!(page.find_at(page.place_in_leaf(key), key), Some(i), "key {key:?} by the header");
+            let found = page.find_at(page.place_in_leaf(&after), &after);
+            assert_eq!(found, model.contains_key(&after).then_some(i + 1));
+        }
         used += SLOT + page.slot(i).record_len();
     }
     assert_eq!(page.used_bytes(), used);
@@ -210,6 +215,66 @@ fn records_of_two_pages_are_found_on_one() {
     check(to.read(), &model);
 }
 
+/// Numbers without holes, with some, and with many, of one to four bytes behind the page's prefix.
+#[test]
+fn numbers_are_found_by_the_header_with_and_without_holes() {
+    let kept: [&dyn Fn(u32) -> bool; 4] = [&|_| true, &|n| n % 37 != 5, &|n| n % 2 == 0, &|n| n < 3];
+    for (is_kept, start) in
+        kept.iter().flat_map(|kept| [0u32, 200, 65_500, 0x00FF_FF80, 0xFFFF_FF00].map(|at| (kept, at)))
+    {
+        let numbers: Vec<u32> = (start..=start.saturating_add(255)).filter(|n| is_kept(n - start)).collect();
+        let key = |n: u32| [b"prefix".as_slice(), &n.to_be_bytes()].concat();
+        for high in [key(numbers[numbers.len() - 1]), b"prefiy".to_vec()] {
+            let (low, high) = (key(start), [&high[..], b"\0"].concat());
+            let mut bytes = page(Some(&low), Some(&high));
+            let mut model = BTreeMap::new();
+            for (at, n) in numbers.iter().enumerate() {
+                PageMut::of(&mut bytes).insert(at, &key(*n), 0, b"row", 0);
+                model.insert(key(*n), (b"row".to_vec(), false));
+            }
+            let page = PageRef::of(&bytes);
+            check(page, &model);
+            for n in (start..=start.saturating_add(255)).filter(|n| !is_kept(n - start)) {
+                assert_eq!(page.find_at(page.place_in_leaf(&key(n)), &key(n)), None, "{n} is missing");
+            }
+        }
+    }
+}
+
+/// Several rows put in together, before, between and behind others, lie as they do when they come one by one.
+#[test]
+fn rows_come_together_as_they_do_one_by_one() {
+    let key = |n: u32| [b"a".as_slice(), &n.to_be_bytes()].concat();
+    for (before, behind, n) in [0, 1, 3, 14, 70].into_iter().flat_map(|before| {
+        [0, 1, 2, 60].into_iter().flat_map(move |behind| [1, 2, 5, 16, 50].map(|n| (before, behind, n)))
+    }) {
+        // Of a page at the edge the heads begin behind what all keys share, until a key comes that does not.
+        for (low, lead) in [(None, 7u32), (None, 0x0700_0000), (Some(b"a".as_slice()), 7)] {
+            let (mut one, mut many) = (page(low, Some(b"b")), page(low, Some(b"b")));
+            let mut model = BTreeMap::new();
+            let there = (0..before).chain(1000..1000 + behind).map(|n| key(lead + n));
+            for (at, key) in there.enumerate() {
+                for page in [&mut one, &mut many] {
+                    PageMut::of(page).insert(at, &key, 0, b"there", 0);
+                }
+                model.insert(key, (b"there".to_vec(), false));
+            }
+            let keys: Vec<Vec<u8>> = (500..500 + n).map(|n| key(lead + n)).collect();
+            let rows: Vec<(&[u8], &[u8])> = keys.iter().map(|key| (&key[..], &b"new"[..])).collect();
+            for (i, (key, row)) in rows.iter().enumerate() {
+                let mut page = PageMut::of(&mut one);
+                page.insert(before as usize + i, key, 0, row, 0);
+                page.note_insert(before as usize + i);
+                model.insert(key.to_vec(), (row.to_vec(), false));
+            }
+            PageMut::of(&mut many).insert_rows(before as usize, &rows);
+            check(PageRef::of(&one), &model);
+            check(PageRef::of(&many), &model);
+            assert_eq!(PageRef::of(&one).insert_run(), PageRef::of(&many).insert_run());
+        }
+    }
+}
+
 #[test]
 fn ascending_inserts_are_recognised() {
     let mut bytes = page(None, None);
@@ -236,5 +301,6 @@ fn any_bytes_can_be_searched() {
         let p = PageRef::of(&bytes);
         let (at, _) = p.lower_bound(b"some key");
         let _ = (p.key(at.min(600)), p.child(at), p.high_fence(), p.free_bytes());
+        let _ = p.find_at(p.place_in_leaf(b"some key"), b"some key");
     }
 }

@@ -22,6 +22,9 @@ pub(crate) struct Format<'a> {
     pub(crate) upper: PageId,
 }
 
+/// Numbers of slots at which a page looks again at what its keys share.
+const SHARES_AT: [usize; 3] = [16, 64, 256];
+
 impl PageMut<'_> {
     /// Makes this an empty page of a tree. The LSN is kept.
     pub(crate) fn format(&mut self, f: &Format<'_>) {
@@ -69,7 +72,7 @@ impl PageMut<'_> {
         let offset = self.claim(SLOT + RECORD_HEAD + rest.len() + value.len(), SLOT);
         let leaf = self.read().is_leaf();
         self.put_u32(offset, if leaf { word } else { 0 });
-        self.put(offset + RECORD_HEAD, rest);
+        self.put_few(offset + RECORD_HEAD, rest);
         self.put(offset + RECORD_HEAD + rest.len(), value);
         let count = self.read().count();
         let at = SLOTS + position * SLOT;
@@ -83,9 +86,46 @@ impl PageMut<'_> {
         if flags & GHOST != 0 {
             self.add_ghosts(1);
         }
-        self.update_hints(position, count);
-        if matches!(count + 1, 16 | 64 | 256) {
+        self.hints_after_insert(position, count, count + 1);
+        if SHARES_AT.contains(&(count + 1)) {
             self.share_more();
+        }
+    }
+
+    /// As [`PageMut::insert`] of leaf rows that follow each other, none of them deleted, whose first comes to lie at
+    /// `position`: slots are shifted once, and the hints written once.
+    pub(crate) fn insert_rows(&mut self, position: usize, rows: &[(&[u8], &[u8])]) {
+        let rest_from = usize::from(self.read().u16(PREFIX_LEN));
+        let mut bytes = 0;
+        for (key, value) in rows {
+            self.share_less(&key[rest_from..]);
+            bytes += SLOT + RECORD_HEAD + key.len() - rest_from + value.len();
+        }
+        let slots = rows.len() * SLOT;
+        let mut end = self.claim(bytes, slots) + bytes - slots;
+        let count = self.read().count();
+        let mut at = SLOTS + position * SLOT;
+        self.shift(at, (count - position) * SLOT, at + slots);
+        let skip = usize::from(self.read().u16(SKIP));
+        for (key, value) in rows {
+            let rest = &key[rest_from..];
+            let offset = end - (RECORD_HEAD + rest.len() + value.len());
+            self.put_u32(offset, 0);
+            self.put_few(offset + RECORD_HEAD, rest);
+            self.put(offset + RECORD_HEAD + rest.len(), value);
+            self.put_u32(at, head_of(rest, skip));
+            self.put_u32(at + 4, offset as u32 | (rest.len() as u32) << 16);
+            self.put_u32(at + 8, value.len() as u32);
+            (end, at) = (offset, at + SLOT);
+        }
+        let now = count + rows.len();
+        self.put_u16(COUNT, now as u16);
+        self.hints_after_insert(position, count, now);
+        if SHARES_AT.iter().any(|at| (count + 1..=now).contains(at)) {
+            self.share_more();
+        }
+        for i in 0..rows.len() {
+            self.note_insert(position + i);
         }
     }
 
@@ -262,7 +302,9 @@ impl PageMut<'_> {
             heap -= RECORD_HEAD + key_len + slot.value_len;
             debug_assert!(heap >= at + SLOT, "the caller checked for room");
             self.put_u32(heap, if leaf { from.row_version(slot) } else { 0 });
-            self.put(heap + RECORD_HEAD, &lead);
+            if !lead.is_empty() {
+                self.put(heap + RECORD_HEAD, &lead);
+            }
             let tail = heap + RECORD_HEAD + lead.len();
             let _ = from.copy_to(slot.offset + RECORD_HEAD + dropped, &mut self.bytes()[tail..tail + rest]);
             let head = head_of(&self.bytes()[heap + RECORD_HEAD..heap + RECORD_HEAD + key_len], 0);
@@ -293,10 +335,9 @@ impl PageMut<'_> {
         self.put_u16(GHOSTS, ghosts as u16);
     }
 
-    /// Keeps the hints right after an insert at `position` into a page that had `before` slots.
-    fn update_hints(&mut self, position: usize, before: usize) {
-        let count = before + 1;
-        if before == 0 || count & 3 == 0 {
+    /// Keeps the hints right after inserts from `position` on into a page that had `before` slots and now has `count`.
+    fn hints_after_insert(&mut self, position: usize, before: usize, count: usize) {
+        if before == 0 || before & !3 != count & !3 {
             return self.fill_hints(1);
         }
         // Hints of slots before the position have not moved; mostly these are all.

@@ -242,6 +242,9 @@ impl Txn<'_> {
     }
 
     /// Copies and locks the rows of one leaf, page `here`, from `position` on. The page may be changing.
+    ///
+    /// Not inlined: its loop then has the registers to itself.
+    #[inline(never)]
     fn gather(
         &mut self,
         index: &Index,
@@ -256,39 +259,40 @@ impl Txn<'_> {
         let names = &self.core.locks.names;
         let gaps = self.locks_gaps();
         let key_mode = self.key_mode(wanted.want);
-        let both = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
+        let mode = if gaps { key_mode.union(RecordMode::GAP) } else { key_mode };
         next.clear();
         batch.clear();
-        for i in position..page.count() {
+        // A range that ends before it begins has no rows.
+        let (count, end) = (page.count(), wanted.to.position_in(page).max(position));
+        for i in position..end {
             let slot = page.slot(i);
             if !batch.add(i, |out| page.append_record(slot, !slot.is_ghost(), out)) {
                 return Ok(Stop::Leaf(here, low));
             }
             let row = batch.len() - 1;
-            let key = batch.key(row);
-            let beyond = wanted.to.stops_before(key);
-            let mode = if beyond { RecordMode::GAP } else { both };
-            if !beyond || gaps {
-                let name = names.of(index.tree.index, key);
-                if self.try_lock_row(index, name, mode, low)? == LockAttempt::MustWait {
-                    batch.truncate(row);
-                    return Ok(Stop::Wait(name, mode, low));
-                }
-                low = Prefix::MIN;
+            let name = names.of(index.tree.index, batch.key(row));
+            if self.try_lock_row(index, name, mode, low)? == LockAttempt::MustWait {
+                batch.truncate(row);
+                return Ok(Stop::Wait(name, mode, low));
             }
-            if beyond || slot.is_ghost() {
+            low = Prefix::MIN;
+            if slot.is_ghost() {
                 batch.truncate(row);
                 batch.ghosts += 1;
-            }
-            if beyond {
-                return Ok(Stop::End);
             }
             if batch.len() >= *likely {
                 return Ok(Stop::Full);
             }
         }
-        let more = page.append_high(next);
-        let over = !more || wanted.to.stops_before(next) || wanted.to == ScanEnd::Before(next);
+        // The range ends in the gap below the next key, or below the fence.
+        let is_inside = end < count;
+        let more = if is_inside { page.append_key(end, next) } else { page.append_high(next) };
+        if is_inside && !more {
+            // Torn, or damaged: then the scan leads nowhere, which is reported.
+            next.clear();
+            return Ok(Stop::Leaf(here, low));
+        }
+        let over = is_inside || !more || wanted.to.stops_before(next) || wanted.to == ScanEnd::Before(next);
         if gaps {
             let name = if more { names.of(index.tree.index, next) } else { names.supremum(index.tree.index) };
             if self.try_lock(index, name, RecordMode::GAP, low)? == LockAttempt::MustWait {

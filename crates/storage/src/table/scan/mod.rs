@@ -12,10 +12,12 @@ mod backward;
 mod forward;
 
 use super::index::{Index, Want};
+use crate::base::bytes::compare_few;
 use crate::base::error::TxnError;
 use crate::base::ids::PageId;
 use crate::latch::Version;
 use crate::lock::{LockName, Prefix, RecordMode};
+use crate::page::PageRef;
 use crate::txn::core::Txn;
 
 pub(crate) use backward::BackwardScan;
@@ -33,12 +35,31 @@ pub(crate) enum ScanEnd<'k> {
 }
 
 impl ScanEnd<'_> {
+    /// The first slot of a leaf whose key a forward scan stops short of.
+    #[inline]
+    fn position_in(self, page: PageRef<'_>) -> usize {
+        let (end, is_with) = match self {
+            ScanEnd::With(end) => (end, true),
+            ScanEnd::Before(end) => (end, false),
+            ScanEnd::Never => return page.count(),
+        };
+        // A search takes for granted that the leaf covers the key.
+        if !page.is_below_high(end) {
+            return page.count();
+        }
+        if !page.is_from_low(end) {
+            return 0;
+        }
+        let (position, exact) = page.lower_bound(end);
+        position + usize::from(exact && is_with)
+    }
+
     /// Whether a forward scan stops short of `key`.
     #[inline]
     fn stops_before(self, key: &[u8]) -> bool {
         match self {
-            ScanEnd::With(end) => key > end,
-            ScanEnd::Before(end) => key >= end,
+            ScanEnd::With(end) => compare_few(key, end).is_gt(),
+            ScanEnd::Before(end) => compare_few(key, end).is_ge(),
             ScanEnd::Never => false,
         }
     }

@@ -9,9 +9,6 @@ use crate::workload::schema::{IndexDef, Key, MAX_KEY, RowOf, TableDef};
 pub(in crate::engines) struct KeyBytes([u8; MAX_KEY]);
 
 impl KeyBytes {
-    /// No key's.
-    pub(in crate::engines) const EMPTY: KeyBytes = KeyBytes([0; MAX_KEY]);
-
     /// Encodes a key.
     #[inline(always)]
     pub(in crate::engines) fn of<K: Key>(key: &K) -> KeyBytes {

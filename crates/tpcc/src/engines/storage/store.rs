@@ -6,7 +6,7 @@ use arrayvec::ArrayVec;
 use storage::{Age, Database, Durability, Isolation, Lsn, OpenTable, Raw, Table, TxnError};
 use zerocopy::FromBytes;
 
-use super::codec::{KeyBytes, bytes_of, extract, key_of, row_mut, row_of};
+use super::codec::{bytes_of, extract, key_of, row_mut, row_of};
 use super::fiber_hook::StoreHook;
 use crate::workload::abort::{Abort, AbortCause, EngineError};
 use crate::workload::counters::{LatchCounters, LogCounters, PoolCounters};
@@ -14,7 +14,7 @@ use crate::workload::engine::{Engine, EngineFigures, OpenTransaction, Session, T
 use crate::workload::ops::{Direction, Ops, Read};
 use crate::workload::schema::parts::{ColdPart, Part};
 use crate::workload::schema::tables::TableMaker;
-use crate::workload::schema::{IndexDef, IndexVisitor, Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
+use crate::workload::schema::{IndexDef, IndexVisitor, Key, PerTable, RowOf, TableDef, TableFamily, TableId};
 
 /// Handles of the open tables.
 pub(super) struct Handles;
@@ -155,8 +155,9 @@ impl Store {
     }
 
     #[inline]
-    fn wrap<'t>(&'t self, tx: storage::Transaction<'t>) -> StoreTransaction<'t> {
-        StoreTransaction { store: self, tx, along: ArrayVec::new() }
+    fn wrap<'t>(&'t self, mut tx: storage::Transaction<'t>) -> StoreTransaction<'t> {
+        tx.find_together(self.prefetch);
+        StoreTransaction { store: self, tx }
     }
 
     /// Closes the database.
@@ -267,17 +268,10 @@ impl<'a> Session for StoreSession<'a> {
     }
 }
 
-/// A row to be fetched along with others: table, key and its length, bytes of the row.
-type Along = (OpenTable<Raw, Raw>, KeyBytes, usize, usize);
-
-/// Most rows noted to be fetched along.
-const ALONG: usize = 4;
-
 /// One transaction.
 pub(crate) struct StoreTransaction<'t> {
     store: &'t Store,
     pub(super) tx: storage::Transaction<'t>,
-    along: ArrayVec<Along, ALONG>,
 }
 
 impl StoreTransaction<'_> {
@@ -332,9 +326,9 @@ impl Read for StoreTransaction<'_> {
         key: &T::Key,
         mut f: impl FnMut(&RowOf<T>) -> R,
     ) -> Result<Option<R>, StoreError> {
-        let bytes = KeyBytes::of(key);
+        let bytes = key.encoded();
         let table = self.table::<T>();
-        decoded::<T, _>(self.tx.read_raw(&table, bytes.get::<T::Key>(), |row| row_of::<T>(row).map(&mut f))?)
+        decoded::<T, _>(self.tx.read_raw(&table, bytes.as_ref(), |row| row_of::<T>(row).map(&mut f))?)
     }
 
     #[inline]
@@ -343,15 +337,10 @@ impl Read for StoreTransaction<'_> {
         key: &<P::Table as TableDef>::Key,
         mut f: impl FnMut(&P) -> R,
     ) -> Result<Option<R>, StoreError> {
-        let bytes = KeyBytes::of(key);
+        let bytes = key.encoded();
         let table = self.table::<P::Table>();
         let shown = |part: &[u8]| P::ref_from_bytes(part).ok().map(&mut f);
-        decoded::<P::Table, _>(self.tx.read_columns_raw(
-            &table,
-            bytes.get::<KeyOf<P>>(),
-            &[bytes_of_part::<P>()],
-            shown,
-        )?)
+        decoded::<P::Table, _>(self.tx.read_columns_raw(&table, bytes.as_ref(), &[bytes_of_part::<P>()], shown)?)
     }
 
     #[inline]
@@ -363,8 +352,8 @@ impl Read for StoreTransaction<'_> {
         let table = self.table::<P::Table>();
         let mut fits = true;
         for (chunk, keys) in keys.chunks(RUN).enumerate() {
-            let bytes: ArrayVec<KeyBytes, RUN> = keys.iter().map(KeyBytes::of).collect();
-            let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(KeyBytes::get::<KeyOf<P>>).collect();
+            let bytes: ArrayVec<_, RUN> = keys.iter().map(Key::encoded).collect();
+            let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(AsRef::as_ref).collect();
             self.tx.read_columns_of_raw(&table, &keys, &[bytes_of_part::<P>()], |i, part| {
                 match P::ref_from_bytes(part) {
                     Ok(part) => f(chunk * RUN + i, part),
@@ -382,10 +371,10 @@ impl Read for StoreTransaction<'_> {
         to: &T::Key,
         mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
         let mut fits = true;
-        self.tx.scan_raw(&table, from.get::<T::Key>(), to.get::<T::Key>(), |key, row| {
+        self.tx.scan_raw(&table, from.as_ref(), to.as_ref(), |key, row| {
             let (Some(key), Some(row)) = (key_of::<T::Key>(key), row_of::<T>(row)) else {
                 fits = false;
                 return ControlFlow::Break(());
@@ -403,24 +392,17 @@ impl Read for StoreTransaction<'_> {
         direction: Direction,
         mut f: impl FnMut(&I::Key, &<I::Table as TableDef>::Key) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<I::Table>();
         let mut fits = true;
         let down = direction == Direction::Down;
-        self.tx.scan_index_raw(
-            &table,
-            position::<I>(),
-            from.get::<I::Key>(),
-            to.get::<I::Key>(),
-            down,
-            |key, primary| {
-                let (Some(key), Some(primary)) = (key_of::<I::Key>(key), key_of(primary)) else {
-                    fits = false;
-                    return ControlFlow::Break(());
-                };
-                f(&key, &primary)
-            },
-        )?;
+        self.tx.scan_index_raw(&table, position::<I>(), from.as_ref(), to.as_ref(), down, |key, primary| {
+            let (Some(key), Some(primary)) = (key_of::<I::Key>(key), key_of(primary)) else {
+                fits = false;
+                return ControlFlow::Break(());
+            };
+            f(&key, &primary)
+        })?;
         all_fit::<I::Table, _>(fits, ())
     }
 }
@@ -435,13 +417,13 @@ impl Ops for StoreTransaction<'_> {
         key: &T::Key,
         f: impl FnOnce(&mut T::Hot, &T::Cold) -> R,
     ) -> Result<Option<R>, StoreError> {
-        let bytes = KeyBytes::of(key);
+        let bytes = key.encoded();
         let table = self.table::<T>();
         let change = |hot: &mut [u8], cold: &[u8]| {
             let hot = T::Hot::mut_from_bytes(hot).ok()?;
             Some(f(hot, T::Cold::ref_from_bytes(cold).ok()?))
         };
-        decoded::<T, _>(self.tx.update_head_raw(&table, bytes.get::<T::Key>(), size_of::<T::Hot>(), change)?)
+        decoded::<T, _>(self.tx.update_head_raw(&table, bytes.as_ref(), size_of::<T::Hot>(), change)?)
     }
 
     #[inline]
@@ -450,14 +432,14 @@ impl Ops for StoreTransaction<'_> {
         key: &<P::Table as TableDef>::Key,
         f: impl FnOnce(&mut <P::Table as TableDef>::Hot, &P) -> R,
     ) -> Result<Option<R>, StoreError> {
-        let bytes = KeyBytes::of(key);
+        let bytes = key.encoded();
         let table = self.table::<P::Table>();
         let change = |hot: &mut [u8], part: &[u8]| {
             let hot = <P::Table as TableDef>::Hot::mut_from_bytes(hot).ok()?;
             Some(f(hot, P::ref_from_bytes(part).ok()?))
         };
         let columns = [0..size_of::<<P::Table as TableDef>::Hot>(), bytes_of_part::<P>()];
-        decoded::<P::Table, _>(self.tx.update_columns_raw(&table, bytes.get::<KeyOf<P>>(), &columns, change)?)
+        decoded::<P::Table, _>(self.tx.update_columns_raw(&table, bytes.as_ref(), &columns, change)?)
     }
 
     #[inline]
@@ -470,8 +452,8 @@ impl Ops for StoreTransaction<'_> {
         let mut fits = true;
         let mut rows = 0;
         for (chunk, keys) in keys.chunks(RUN).enumerate() {
-            let bytes: ArrayVec<KeyBytes, RUN> = keys.iter().map(KeyBytes::of).collect();
-            let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(KeyBytes::get::<T::Key>).collect();
+            let bytes: ArrayVec<_, RUN> = keys.iter().map(Key::encoded).collect();
+            let keys: ArrayVec<&[u8], RUN> = bytes.iter().map(AsRef::as_ref).collect();
             rows += self.tx.update_heads_raw(&table, &keys, size_of::<T::Hot>(), |i, hot, cold| {
                 match (T::Hot::mut_from_bytes(hot), T::Cold::ref_from_bytes(cold)) {
                     (Ok(hot), Ok(cold)) => f(chunk * RUN + i, hot, cold),
@@ -488,9 +470,9 @@ impl Ops for StoreTransaction<'_> {
         key: &T::Key,
         f: impl FnOnce(&mut RowOf<T>) -> R,
     ) -> Result<Option<R>, StoreError> {
-        let bytes = KeyBytes::of(key);
+        let bytes = key.encoded();
         let table = self.table::<T>();
-        decoded::<T, _>(self.tx.update_raw(&table, bytes.get::<T::Key>(), |row| row_mut::<T>(row).map(f))?)
+        decoded::<T, _>(self.tx.update_raw(&table, bytes.as_ref(), |row| row_mut::<T>(row).map(f))?)
     }
 
     #[inline]
@@ -500,10 +482,10 @@ impl Ops for StoreTransaction<'_> {
         to: &T::Key,
         mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
     ) -> Result<usize, StoreError> {
-        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
         let mut fits = true;
-        let rows = self.tx.update_run_raw(&table, from.get::<T::Key>(), to.get::<T::Key>(), |key, row| {
+        let rows = self.tx.update_run_raw(&table, from.as_ref(), to.as_ref(), |key, row| {
             match (key_of::<T::Key>(key), row_mut::<T>(row)) {
                 (Some(key), Some(row)) => f(&key, &mut row.hot, &row.cold),
                 _ => fits = false,
@@ -514,17 +496,17 @@ impl Ops for StoreTransaction<'_> {
 
     #[inline]
     fn insert<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), StoreError> {
-        let bytes = KeyBytes::of(key);
+        let bytes = key.encoded();
         let table = self.table::<T>();
-        Ok(self.tx.insert_raw(&table, bytes.get::<T::Key>(), bytes_of::<T>(row))?)
+        Ok(self.tx.insert_raw(&table, bytes.as_ref(), bytes_of::<T>(row))?)
     }
 
     #[inline]
     fn insert_run<T: TableDef>(&mut self, rows: &[(T::Key, RowOf<T>)]) -> Result<(), StoreError> {
         let table = self.table::<T>();
         for chunk in rows.chunks(RUN) {
-            let keys: ArrayVec<KeyBytes, RUN> = chunk.iter().map(|(key, _)| KeyBytes::of(key)).collect();
-            let pairs = keys.iter().zip(chunk).map(|(key, (_, row))| (key.get::<T::Key>(), bytes_of::<T>(row)));
+            let keys: ArrayVec<_, RUN> = chunk.iter().map(|(key, _)| key.encoded()).collect();
+            let pairs = keys.iter().zip(chunk).map(|(key, (_, row))| (key.as_ref(), bytes_of::<T>(row)));
             let pairs: ArrayVec<(&[u8], &[u8]), RUN> = pairs.collect();
             self.tx.insert_run_raw(&table, &pairs)?;
         }
@@ -533,9 +515,9 @@ impl Ops for StoreTransaction<'_> {
 
     #[inline]
     fn remove_first<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
-        let (from, to) = (KeyBytes::of(from), KeyBytes::of(to));
+        let (from, to) = (from.encoded(), to.encoded());
         let table = self.table::<T>();
-        match self.tx.take_first_raw(&table, from.get::<T::Key>(), to.get::<T::Key>())? {
+        match self.tx.take_first_raw(&table, from.as_ref(), to.as_ref())? {
             None => Ok(None),
             Some(key) => key_of(&key).ok_or_else(layout::<T>).map(Some),
         }
@@ -554,9 +536,8 @@ impl Ops for StoreTransaction<'_> {
     #[inline]
     fn prefetch_along<P: Part>(&mut self, key: &<P::Table as TableDef>::Key) {
         if self.store.prefetch {
-            let row = (self.table::<P::Table>(), KeyBytes::of(key), KeyOf::<P>::LEN, bytes_of_part::<P>().end);
-            // A hint: what is too much is left out.
-            let _ = self.along.try_push(row);
+            let table = self.table::<P::Table>();
+            self.tx.prefetch_along_raw(&table, key.encoded().as_ref(), bytes_of_part::<P>().end);
         }
     }
 
@@ -564,7 +545,7 @@ impl Ops for StoreTransaction<'_> {
     fn prefetch_insert<T: TableDef>(&mut self, key: &T::Key) {
         if self.store.prefetch {
             let table = self.table::<T>();
-            self.tx.prefetch_insert_raw(&table, KeyBytes::of(key).get::<T::Key>());
+            self.tx.prefetch_insert_raw(&table, key.encoded().as_ref());
         }
     }
 }
@@ -578,23 +559,16 @@ const fn bytes_of_part<P: Part>() -> Range<usize> {
 }
 
 impl StoreTransaction<'_> {
-    /// Announces rows, of each the first so many bytes, and those that were to come along.
+    /// Announces rows, of each the first so many bytes.
     #[inline]
     fn prefetch_rows<T: TableDef>(&mut self, keys: &[T::Key], row: usize) {
         if !self.store.prefetch {
             return;
         }
         let table = self.table::<T>();
-        let along = std::mem::take(&mut self.along);
-        let mut along = along.as_slice();
         for chunk in keys.chunks(RUN) {
-            let mut bytes = [KeyBytes::EMPTY; RUN];
-            for (to, key) in bytes.iter_mut().zip(chunk) {
-                *to = KeyBytes::of(key);
-            }
-            let rows = bytes[..chunk.len()].iter().map(|k| (table, k.get::<T::Key>(), row));
-            let along = std::mem::take(&mut along).iter();
-            self.tx.prefetch_raw(along.map(|(table, key, len, row)| (*table, key.first(*len), *row)).chain(rows));
+            let keys: ArrayVec<_, RUN> = chunk.iter().map(Key::encoded).collect();
+            self.tx.prefetch_raw(keys.iter().map(|key| (table, key.as_ref(), row)));
         }
     }
 }

@@ -55,6 +55,14 @@ macro_rules! key {
 
         impl Key for $name {
             const LEN: usize = 0 $(+ <$t as Part>::LEN)*;
+            type Bytes = [u8; 0 $(+ <$t as Part>::LEN)*];
+
+            #[inline(always)]
+            fn encoded(&self) -> Self::Bytes {
+                let mut bytes = [0; Self::LEN];
+                self.write(&mut bytes);
+                bytes
+            }
 
             #[inline(always)]
             fn write(&self, out: &mut [u8]) {

@@ -23,6 +23,12 @@ pub(crate) trait Key: Copy + Ord + Debug + Send + Sync + 'static {
     /// Bytes of the encoding, at most [`MAX_KEY`].
     const LEN: usize;
 
+    /// The encoding, on the stack.
+    type Bytes: AsRef<[u8]> + Copy;
+
+    /// Encodes.
+    fn encoded(&self) -> Self::Bytes;
+
     /// Encodes into `out`, which has exactly [`Self::LEN`] bytes.
     fn write(&self, out: &mut [u8]);
 

@@ -7,8 +7,8 @@ use std::hint::black_box;
 use arrayvec::ArrayVec;
 
 use super::new_order::{
-    self, LineOutput, NewOrderOutput, customer, district, insert_order, item, order_line, prefetch, prefetch_lines,
-    stocks, total, warehouse,
+    self, LineOutput, NewOrderOutput, by_stock, customer, district, insert_order, items, order_line, prefetch, stocks,
+    total, warehouse,
 };
 use super::{Failure, Verdict};
 use crate::workload::generate::input::{MAX_LINES, OrderInput};
@@ -43,19 +43,16 @@ pub(crate) fn run<O: Ops>(
     let LongOrderOutput { head, lines, rows } = out;
     prefetch(ops, order);
     for group in order.lines.chunks(MAX_LINES) {
-        let by_stock = prefetch_lines(ops, group);
-        if lines.is_empty() {
+        let first = lines.len();
+        let mut shown = ArrayVec::new();
+        let found = items(ops, group, &mut shown)?;
+        lines.extend(shown);
+        head.invalid |= found[..group.len()].contains(&false);
+        if first == 0 {
+            // It has come along with the first items.
             customer(ops, order, head)?;
         }
-        let first = lines.len();
-        let mut found = [false; MAX_LINES];
-        for (line, found) in group.iter().zip(&mut found) {
-            let (output, is_there) = item(ops, line)?;
-            lines.push(output);
-            *found = is_there;
-            head.invalid |= !is_there;
-        }
-        let by_stock: ArrayVec<usize, MAX_LINES> = by_stock.filter(|&i| found[i]).collect();
+        let by_stock: ArrayVec<usize, MAX_LINES> = by_stock(group).filter(|&i| found[i]).collect();
         let dist_info = stocks(ops, order, &by_stock, &mut lines[first..])?;
         for (i, line) in lines[first..].iter().enumerate().filter(|&(i, _)| found[i]) {
             // The order's number is not known yet.

@@ -18,7 +18,7 @@ use crate::workload::schema::keys::{
 };
 use crate::workload::schema::parts::{CustomerTerms, DistrictTax, ItemShown, WarehouseTax};
 use crate::workload::schema::rows::{OrderCold, OrderHot, OrderLineCold, OrderLineHot, StockHot, When};
-use crate::workload::schema::tables::{Customer, District, Item, NewOrder, Order, OrderLine, Stock, Warehouse};
+use crate::workload::schema::tables::{Customer, District, NewOrder, Order, OrderLine, Stock, Warehouse};
 use crate::workload::schema::text::Text;
 use crate::workload::schema::{Row, RowOf};
 
@@ -106,11 +106,12 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, 
     out.start(order);
     match steps {
         StepOrder::HotLast => {
+            // The customer comes along with the items.
             prefetch(ops, order);
-            let by_stock = prefetch_stock(ops, order.lines);
-            customer(ops, order, out)?;
             let found = items(ops, order.lines, &mut out.lines)?;
+            customer(ops, order, out)?;
             out.invalid = found[..order.lines.len()].contains(&false);
+            let by_stock = by_stock(order.lines);
             let by_stock: ArrayVec<usize, MAX_LINES> = by_stock.filter(|&i| found[i]).collect();
             let dist_info = stocks(ops, order, &by_stock, &mut out.lines)?;
             district(ops, order, out)?;
@@ -140,7 +141,8 @@ pub(super) fn run<O: Ops>(ops: &mut O, steps: StepOrder, input: &NewOrderInput, 
     Ok(if out.invalid { Verdict::Rollback } else { Verdict::Commit })
 }
 
-/// Announces the rows of an order but those of its lines. The customer comes along with the next group.
+/// Announces the rows of an order but those of its lines. The customer comes along with the next rows that are looked for
+/// together.
 pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
     let CustomerKey { w, d, .. } = order.customer;
     // Any order number will do.
@@ -150,16 +152,8 @@ pub(super) fn prefetch<O: Ops>(ops: &mut O, order: OrderInput<'_>) {
     ops.prefetch_along::<CustomerTerms>(&order.customer);
 }
 
-/// Announces the items and stock rows of lines; returns the lines' numbers in the order of their stock rows, in which
-/// every transaction locks them.
-pub(super) fn prefetch_lines<O: Ops>(ops: &mut O, lines: &[LineInput]) -> impl Iterator<Item = usize> + use<O> {
-    let items: ArrayVec<ItemKey, MAX_LINES> = lines.iter().map(|line| ItemKey { i: line.item }).collect();
-    ops.prefetch::<Item>(&items);
-    prefetch_stock(ops, lines)
-}
-
-/// As [`prefetch_lines`], of the stock rows alone.
-fn prefetch_stock<O: Ops>(ops: &mut O, lines: &[LineInput]) -> impl Iterator<Item = usize> + use<O> {
+/// The numbers of lines in the order of their stock rows, in which every transaction locks them.
+pub(super) fn by_stock(lines: &[LineInput]) -> impl Iterator<Item = usize> + use<> {
     // Warehouse, item, line: equal stock rows stay in the order of lines.
     // In one number of a machine word, which is compared without a branch.
     let packed = |(i, line): (usize, &LineInput)| {
@@ -168,11 +162,7 @@ fn prefetch_stock<O: Ops>(ops: &mut O, lines: &[LineInput]) -> impl Iterator<Ite
     };
     let mut order: ArrayVec<u64, MAX_LINES> = lines.iter().enumerate().map(packed).collect();
     order.sort_unstable();
-    let line = |packed: u64| packed as usize % (1 << LINE_BITS);
-    let key = |&packed: &u64| StockKey { w: lines[line(packed)].supply_w, i: lines[line(packed)].item };
-    let keys: ArrayVec<StockKey, MAX_LINES> = order.iter().map(key).collect();
-    ops.prefetch::<Stock>(&keys);
-    order.into_iter().map(line)
+    order.into_iter().map(|packed| packed as usize % (1 << LINE_BITS))
 }
 
 /// Bits of a line's number, and of its item's.
@@ -261,7 +251,7 @@ pub(super) fn item<O: RowOps>(ops: &mut O, line: &LineInput) -> Result<(LineOutp
 }
 
 /// As [`item`] for all lines; tells which of them have an item.
-fn items<O: Ops>(
+pub(super) fn items<O: Ops>(
     ops: &mut O,
     lines: &[LineInput],
     out: &mut ArrayVec<LineOutput, MAX_LINES>,

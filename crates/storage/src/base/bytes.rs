@@ -1,0 +1,80 @@
+//! Copying and comparing a few bytes: keys, columns, small rows. A call that does so for any number of bytes takes longer
+//! to find out how many there are than to touch them, so these do it in place, in words that overlap.
+
+use std::cmp::Ordering;
+
+/// As `copy_from_slice`, for what is mostly at most 32 bytes.
+///
+/// # Panics
+/// If the lengths differ.
+#[inline(always)]
+pub(crate) fn copy_few(to: &mut [u8], from: &[u8]) {
+    assert!(to.len() == from.len(), "as many bytes as there is room for");
+    let len = from.len();
+    if len > 32 {
+        return to.copy_from_slice(from);
+    }
+    if !(copy_ends::<16>(to, from) || copy_ends::<8>(to, from) || copy_ends::<4>(to, from)) {
+        for (to, from) in to.iter_mut().zip(from).take(3) {
+            *to = *from;
+        }
+    }
+}
+
+/// Copies the first and the last `N` bytes; false if there are not so many.
+#[inline(always)]
+fn copy_ends<const N: usize>(to: &mut [u8], from: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else { return false };
+    let (first, last) = (*first, *last);
+    if let Some(to) = to.first_chunk_mut::<N>() {
+        *to = first;
+    }
+    if let Some(to) = to.last_chunk_mut::<N>() {
+        *to = last;
+    }
+    true
+}
+
+/// As `a.cmp(b)`, for what mostly has 8 to 16 bytes in common.
+#[inline(always)]
+pub(crate) fn compare_few(a: &[u8], b: &[u8]) -> Ordering {
+    let common = a.len().min(b.len());
+    if !(8..=16).contains(&common) {
+        return a.cmp(b);
+    }
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..).and_then(|bytes| bytes.first_chunk::<8>()).map_or(0, |word| u64::from_be_bytes(*word))
+    };
+    // The second word overlaps the first, where both have the same bytes if it is looked at.
+    let (first, last) = ((word(a, 0), word(b, 0)), (word(a, common - 8), word(b, common - 8)));
+    first.0.cmp(&first.1).then(last.0.cmp(&last.1)).then(a.len().cmp(&b.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_all_and_nothing_else() {
+        let from: Vec<u8> = (1..=80).collect();
+        for len in 0..80 {
+            let mut to = [0; 81];
+            copy_few(&mut to[1..=len], &from[..len]);
+            assert_eq!((to[0], &to[1..=len], &to[len + 1..]), (0, &from[..len], &[0; 80][len..]));
+        }
+    }
+
+    #[test]
+    fn compares_as_slices_do() {
+        let base: Vec<u8> = (0..24).map(|n| n * 11).collect();
+        for (len, other) in (0..24).flat_map(|len| (0..24).map(move |other| (len, other))) {
+            for differs in 0..24 {
+                let mut b = base.clone();
+                b[differs] ^= 0x81;
+                for b in [&b[..other], &base[..other]] {
+                    assert_eq!(compare_few(&base[..len], b), base[..len].cmp(b), "{len} {other} {differs}");
+                }
+            }
+        }
+    }
+}
