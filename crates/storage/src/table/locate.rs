@@ -45,6 +45,7 @@ impl<'db> Txn<'db> {
         let mut names = [LockName::NONE; GROUP];
         let mut n = 0;
         // The iterator runs the loop: one that is composed of others runs one for each, without asking where it is.
+        #[expect(clippy::map_identity, reason = "their keys may live longer than those of the rows that come along")]
         let keys = keys.map(|(tree, key, bytes)| (tree, key, bytes));
         along.iter().chain(keys).for_each(|wanted| {
             let name = core.locks.names.of(wanted.0.index, wanted.1);
