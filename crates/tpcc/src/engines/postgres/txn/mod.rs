@@ -23,7 +23,7 @@ use crate::workload::generate::input::Input;
 use crate::workload::schema::TableId;
 use crate::workload::schema::text::Text;
 use crate::workload::txn::{Failure, Scratch, StepOrder, Verdict};
-use turns::{Turn, Turns};
+use turns::{Turn, TurnStatements};
 
 /// The statements of a connection.
 pub(super) struct Statements {
@@ -33,7 +33,7 @@ pub(super) struct Statements {
     delivery: delivery::DeliveryStatements,
     stock_level: Statement,
     /// None on servers where transactions take no turns.
-    turns: Option<Turns>,
+    turns: Option<TurnStatements>,
 }
 
 impl Statements {
@@ -45,7 +45,7 @@ impl Statements {
             order_status: order_status::OrderStatusStatements::prepare(client).await?,
             delivery: delivery::DeliveryStatements::prepare(client).await?,
             stock_level: client.prepare_typed(stock_level::COUNT, &[Type::INT4, Type::INT2, Type::INT2]).await?,
-            turns: if takes_turns { Some(Turns::prepare(client).await?) } else { None },
+            turns: if takes_turns { Some(TurnStatements::prepare(client).await?) } else { None },
         })
     }
 }

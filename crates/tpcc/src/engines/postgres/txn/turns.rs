@@ -36,20 +36,20 @@ pub(super) enum Turn {
 }
 
 /// The statements for it, on one connection.
-pub(super) struct Turns {
+pub(super) struct TurnStatements {
     new_order: Statement,
     payment: Statement,
     alone: Statement,
     give_back: Statement,
 }
 
-impl Turns {
-    pub(super) async fn prepare(client: &Client) -> Result<Turns, Error> {
+impl TurnStatements {
+    pub(super) async fn prepare(client: &Client) -> Result<TurnStatements, Error> {
         // Warehouse before its row, and that before a district's row: so no two wait for each other.
         let together = format!("pg_advisory_lock_shared({OF_WAREHOUSES}, $1)");
         let warehouse = format!("pg_advisory_lock({OF_WAREHOUSE_ROWS}, $1)");
         let district = format!("pg_advisory_lock({OF_DISTRICT_ROWS}, $2)");
-        Ok(Turns {
+        Ok(TurnStatements {
             new_order: client.prepare(&format!("SELECT {together}, {district}")).await?,
             payment: client.prepare(&format!("SELECT {together}, {warehouse}, {district}")).await?,
             alone: client.prepare(&format!("SELECT pg_advisory_lock({OF_WAREHOUSES}, $1)")).await?,
