@@ -16,6 +16,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::BufferPool;
+use super::homes::Homes;
 use super::write::BATCH;
 use crate::base::error::StorageError;
 use crate::base::hook::{BlockReason, WaitToken};
@@ -146,8 +147,8 @@ impl BufferPool {
 
     /// The goal *memory*; false if too little is missing to be worth a call.
     fn populate_ahead(&self, cleaner: &mut Cleaner) -> bool {
-        if self.homes.is_some() {
-            // The thread that gives a frame to a page shall touch it first.
+        if self.homes.as_ref().is_some_and(Homes::are_on_several_nodes) {
+            // The thread that gives a frame to a page shall touch it first, to have it in memory of its node.
             return false;
         }
         let used = self.used_frames().len();
