@@ -75,8 +75,8 @@ pub enum FrameHomes {
     #[default]
     Shared,
     /// Those of the thread's home, which few other threads share: one of the shards (at most eight, one for each 16 MiB) of
-    /// the memory node that it runs on. Frames come in chunks of 2 MiB, which the thread touches first where there are several nodes, and go back to the
-    /// home that they came from. A page stays in its frame, whichever thread uses it.
+    /// the memory node that it runs on. Frames come in chunks of 2 MiB, which the thread touches first where there are several
+    /// nodes, and go back to the home that they came from. A page stays in its frame, whichever thread uses it.
     PerThread,
 }
 
