@@ -2,8 +2,8 @@
 //!
 //! Without homes neighbouring frames belong to different shards, and a page takes a frame of the shard that its number
 //! says. With them a thread takes frames of its home: those that no page has had come in chunks of about a large page of
-//! memory, which, where there are several nodes, the thread that took them touches first, so that the system gives memory of its
-//! node; those that its shard gets back it finds again. The shards of a node are homes of the threads on it.
+//! memory, which, where there are several nodes, the thread that took them touches first, so that the system gives memory of
+//! its node; those that its shard gets back it finds again. The shards of a node are homes of the threads on it.
 //!
 //! After Saylor and Khessib (DaMoN 2006), section 6.2: "the buffer manager allocates a buffer from the node where a thread
 //! is running". Difference: a page stays where it is when threads of another node use it more.

@@ -179,9 +179,9 @@ impl Transaction<'_> {
 
     /// As [`Transaction::update_head_raw`] for several rows at once: they are looked for together, so there is no need to
     /// announce them; all are locked, in the order given, before any is written, and up to sixteen that differ are written
-    /// under one log record. `change` gets the number of the key
-    /// that it is called for; for a key that occurs again it sees its own result for the row. A key without a row is
-    /// skipped; returns how many keys had one. On an error, or when `change` panics, no row is changed.
+    /// under one log record. `change` gets the number of the key that it is called for; for a key that occurs again it sees
+    /// its own result for the row. A key without a row is skipped; returns how many keys had one. On an error, or when
+    /// `change` panics, no row is changed.
     ///
     /// # Errors
     /// See [`TxnError`].

@@ -24,7 +24,7 @@ use std::time::Duration;
 use crate::base::arena::PageSize;
 use crate::base::error::LockHolder;
 use crate::base::hook::Hook;
-use crate::base::ids::SlotId;
+use crate::base::ids::{IndexId, SlotId};
 
 pub(crate) use insert::InsertCheck;
 #[cfg(test)]
@@ -164,6 +164,14 @@ impl LockTable {
         assert!(!shared.attached.swap(true, Ordering::AcqRel), "slot {slot} has an owner already");
         self.used.fetch_max(usize::from(slot.0) + 1, Ordering::AcqRel);
         LockOwner::new(self.clone(), slot)
+    }
+
+    /// The name of a key's lock, which will be taken soon: its bucket is brought into this core's cache.
+    #[inline]
+    pub(crate) fn name_ahead(&self, index: IndexId, key: &[u8]) -> LockName {
+        let name = self.names.of(index, key);
+        self.prefetch(name);
+        name
     }
 
     /// Brings the bucket of `name` into this core's cache, for a lock that will be taken soon.

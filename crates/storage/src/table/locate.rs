@@ -48,9 +48,7 @@ impl<'db> Txn<'db> {
         #[expect(clippy::map_identity, reason = "their keys may live longer than those of the rows that come along")]
         let keys = keys.map(|(tree, key, bytes)| (tree, key, bytes));
         along.iter().chain(keys).for_each(|wanted| {
-            let name = core.locks.names.of(wanted.0.index, wanted.1);
-            core.locks.prefetch(name);
-            (group[n], names[n]) = (wanted, name);
+            (group[n], names[n]) = (wanted, core.locks.name_ahead(wanted.0.index, wanted.1));
             n += 1;
             if n == GROUP {
                 self.prefetch_group(&group, &names);
@@ -80,8 +78,7 @@ impl<'db> Txn<'db> {
         let mut group: [KeyQuery<'_>; GROUP] = [(index.tree, &[], bytes); GROUP];
         for ((name, wanted), key) in names.iter_mut().zip(&mut group).zip(keys) {
             wanted.1 = key;
-            *name = core.locks.names.of(index.tree.index, key);
-            core.locks.prefetch(*name);
+            *name = core.locks.name_ahead(index.tree.index, key);
         }
         if self.claim.peek().along.is_empty() {
             return Tree::find_or_fetch_group(&core.pool, &group[..keys.len()], places);
@@ -90,8 +87,7 @@ impl<'db> Txn<'db> {
         let mut n = keys.len();
         for ((name, wanted), row) in names[n..].iter_mut().zip(&mut group[n..]).zip(along.iter()) {
             *wanted = row;
-            *name = core.locks.names.of(row.0.index, row.1);
-            core.locks.prefetch(*name);
+            *name = core.locks.name_ahead(row.0.index, row.1);
             n += 1;
         }
         Tree::find_or_fetch_group(&core.pool, &group[..n], places);

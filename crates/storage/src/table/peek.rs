@@ -13,7 +13,7 @@ use super::write::difference;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
 use crate::btree::Tree;
-use crate::btree::group::{GROUP, KeyHint, KeyQuery};
+use crate::btree::group::{GROUP, KeyQuery};
 use crate::btree::ops::{self, RowAt};
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{LockName, Prefix};
@@ -44,15 +44,14 @@ impl Core {
             let n = group.iter_mut().zip(&mut keys).map(|(to, key)| *to = key).count();
             let mut names = [LockName::NONE; GROUP];
             for (name, (tree, key, _)) in names.iter_mut().zip(&group[..n]) {
-                *name = self.locks.names.of(tree.index, key);
-                self.locks.prefetch(*name);
+                *name = self.locks.name_ahead(tree.index, key);
             }
             let mut found = [None; GROUP];
             Tree::find_group(&self.pool, &group[..n], &mut found);
             for (name, found) in names.into_iter().zip(found) {
-                let Some(KeyHint { frame, version, position, exact, .. }) = found else { continue };
-                let spot = LeafSpot { frame: self.pool.index_of(frame), version, position: position as u16 };
-                announced.0[name.low_bits() % ANNOUNCED] = Memo { name, spot, exact };
+                let Some(hint) = found else { continue };
+                let memo = Memo { name, spot: hint.spot(&self.pool), exact: hint.exact };
+                announced.0[name.low_bits() % ANNOUNCED] = memo;
             }
         }
     }

@@ -55,8 +55,7 @@ impl Txn<'_> {
         for rows in rows.chunks(MOST) {
             let mut names = [LockName::NONE; MOST];
             for (name, (key, _)) in names.iter_mut().zip(rows) {
-                *name = self.core.locks.names.of(index.tree.index, key);
-                self.core.locks.prefetch(*name);
+                *name = self.core.locks.name_ahead(index.tree.index, key);
             }
             let mut at = 0;
             while at < rows.len() {

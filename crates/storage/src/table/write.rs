@@ -115,8 +115,7 @@ impl<'db> Txn<'db> {
         self.check_sizes(index, key, row.len())?;
         self.intend(index, Want::Write)?;
         self.rows_come(index);
-        let name = self.core.locks.names.of(index.tree.index, key);
-        self.core.locks.prefetch(name);
+        let name = self.core.locks.name_ahead(index.tree.index, key);
         loop {
             let leaf = match self.finger(index, key) {
                 Some(leaf) => leaf,

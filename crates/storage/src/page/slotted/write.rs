@@ -78,10 +78,8 @@ impl PageMut<'_> {
         let at = SLOTS + position * SLOT;
         self.shift(at, (count - position) * SLOT, at + SLOT);
         let skip = usize::from(self.read().u16(SKIP));
-        self.put_u32(at, head_of(rest, skip));
-        self.put_u16(at + 4, offset as u16);
-        self.put_u16(at + 6, rest.len() as u16);
-        self.put_u32(at + 8, if leaf { value.len() as u32 | u32::from(flags) << 16 } else { word });
+        let last = if leaf { value.len() as u32 | u32::from(flags) << 16 } else { word };
+        self.put_slot(at, head_of(rest, skip), (offset, rest.len()), last);
         self.put_u16(COUNT, count as u16 + 1);
         if flags & GHOST != 0 {
             self.add_ghosts(1);
@@ -113,9 +111,7 @@ impl PageMut<'_> {
             self.put_u32(offset, 0);
             self.put_few(offset + RECORD_HEAD, rest);
             self.put(offset + RECORD_HEAD + rest.len(), value);
-            self.put_u32(at, head_of(rest, skip));
-            self.put_u32(at + 4, offset as u32 | (rest.len() as u32) << 16);
-            self.put_u32(at + 8, value.len() as u32);
+            self.put_slot(at, head_of(rest, skip), (offset, rest.len()), value.len() as u32);
             (end, at) = (offset, at + SLOT);
         }
         let now = count + rows.len();
@@ -127,6 +123,15 @@ impl PageMut<'_> {
         for i in 0..rows.len() {
             self.note_insert(position + i);
         }
+    }
+
+    /// Writes the slot at `at`: the head of its key, where its record lies and how long the key in it is, and its last word,
+    /// the value's length with flags, or the child.
+    #[inline(always)]
+    fn put_slot(&mut self, at: usize, head: u32, (offset, key_len): (usize, usize), last: u32) {
+        self.put_u32(at, head);
+        self.put_u32(at + 4, offset as u32 | (key_len as u32) << 16);
+        self.put_u32(at + 8, last);
     }
 
     /// Lets heads begin earlier if a new key does not share the bytes that the other keys share.
@@ -308,11 +313,8 @@ impl PageMut<'_> {
             let tail = heap + RECORD_HEAD + lead.len();
             let _ = from.copy_to(slot.offset + RECORD_HEAD + dropped, &mut self.bytes()[tail..tail + rest]);
             let head = head_of(&self.bytes()[heap + RECORD_HEAD..heap + RECORD_HEAD + key_len], 0);
-            self.put_u32(at, head);
-            self.put_u16(at + 4, heap as u16);
-            self.put_u16(at + 6, key_len as u16);
-            let tail = if leaf { slot.value_len as u32 | u32::from(slot.flags) << 16 } else { from.word(i) };
-            self.put_u32(at + 8, tail);
+            let last = if leaf { slot.value_len as u32 | u32::from(slot.flags) << 16 } else { from.word(i) };
+            self.put_slot(at, head, (heap, key_len), last);
             at += SLOT;
             ghosts += i32::from(slot.is_ghost());
         }
