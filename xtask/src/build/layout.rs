@@ -12,13 +12,10 @@ use super::files::{copy, make};
 use super::pgo::{
     Measuring, Written, counted, does_its_job, measure, plain, tell, timed, training, version, with_feedback,
 };
-use super::profile::MergedProfile;
+use super::profile::{MergedProfile, train};
 use super::tools::Compiler;
 use super::variant::Variant;
 use super::{BuildError, say, target};
-
-/// Seed of the database and runs that train.
-const SEED: &str = "60317";
 
 /// How the blocks are laid out. Instructions keep their lengths: a hop between fibers knows that of the jump behind it.
 const LAYOUT: [&str; 8] = [
@@ -117,19 +114,7 @@ pub(super) fn lay_out(layout: &Layout, program: &Path, binary: &Path, directory:
         .arg(&instrumented)
         .arg(format!("--instrumentation-file={}", counts.display()))
         .arg("--instrumentation-file-append-pid"))?;
-    let data = directory.join("train");
-    let _ = std::fs::remove_dir_all(&data);
-    let tpcc = |words: &[&str]| {
-        say(&format!("training: tpcc {}", words.join(" ")));
-        ran(Command::new(&instrumented).args(words).arg("--data").arg(&data))
-    };
-    tpcc(&["load", "--warehouses", "3", "--seed", SEED])?;
-    for run in training(&[]) {
-        let mut words = vec!["run", "--seed", SEED, "--warmup", "0", "--check", "off"];
-        words.extend(run.split_whitespace());
-        tpcc(&words)?;
-    }
-    let _ = std::fs::remove_dir_all(&data);
+    train(&instrumented, &directory.join("train"), &training(&[]))?;
     let parts = parts(directory)?;
     if parts.is_empty() {
         return Err(BuildError::new(format!("{}: the instrumented program wrote no counts", counts.display())));

@@ -43,6 +43,7 @@ enum Feedback {
 }
 
 /// A build of the matrix.
+#[derive(Clone, Copy, Debug)]
 struct Row {
     name: &'static str,
     feedback: Feedback,
@@ -225,11 +226,7 @@ fn write(matrix: &Matrix, list: &Path) -> Result<(), BuildError> {
 impl Row {
     /// How it is built, beyond sources, compiler and training: what two rows with one program have in common.
     fn how(&self) -> String {
-        let Row { feedback, grouping, flags, program_flags, profile, features, engine, laid_out, .. } = self;
-        format!(
-            "feedback {feedback:?}, grouping {grouping}, flags {flags:?}, of the program {program_flags:?}, profile \
-             {profile:?}, features {features:?}, engine {engine:?}, laid out {laid_out}"
-        )
+        format!("{:?}", Row { name: "", run: "", ..*self })
     }
 
     fn variant(&self) -> Variant {
@@ -259,12 +256,12 @@ impl Row {
 
     /// Builds it; none where the tool that it needs is not installed.
     fn build(&self, compiler: &Compiler, directory: &Path) -> Result<Option<PathBuf>, BuildError> {
-        let layout = match Layout::tools(compiler) {
-            Err(missing) if self.laid_out => {
+        let layout = match self.laid_out.then(|| Layout::tools(compiler)).transpose() {
+            Ok(layout) => layout,
+            Err(missing) => {
                 say(&format!("{}: left out, {missing}", self.name));
                 return Ok(None);
             }
-            layout => layout.ok().filter(|_| self.laid_out),
         };
         let mut variant = self.variant();
         if self.feedback == Feedback::On {

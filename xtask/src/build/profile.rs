@@ -129,8 +129,8 @@ pub(super) fn mismatches(warnings: &str) -> (usize, usize) {
     (lines("hash mismatch") + lines("Counter mismatch"), lines("No profile data available for function"))
 }
 
-/// Runs transactions in an instrumented program.
-fn train(program: &Path, data: &Path, training: &[String]) -> Result<(), BuildError> {
+/// Runs transactions in an instrumented program, on databases at `data` that are gone afterwards.
+pub(super) fn train(program: &Path, data: &Path, training: &[String]) -> Result<(), BuildError> {
     let _ = fs::remove_dir_all(data);
     let tpcc = |words: &[&str]| {
         say(&format!("training: tpcc {}", words.join(" ")));

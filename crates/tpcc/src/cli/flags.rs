@@ -707,8 +707,8 @@ pub(crate) struct PartitionFlags {
     /// Without client the terminals of a warehouse are dealt to all workers, so that its rows and pages travel between cores.
     /// With server a worker gives the pages that it reads and creates frames of its own, in chunks of 2 MiB; where there are
     /// several memory nodes (NUMA), from the part of the pool that belongs to its node, and it touches them first. Threads
-    /// share a part when they are more than eight. Pages that are preloaded lie anywhere. The log is one for all in either case, and so is the
-    /// table of locks, of which each warehouse has an eighth.
+    /// share a part when they are more than eight. Pages that are preloaded lie anywhere. The log is one for all in either
+    /// case, and so is the table of locks, of which each warehouse has an eighth.
     #[arg(long, value_name = "none|client|server|both", hide_possible_values = true)]
     pub(crate) partition: Option<Partition>,
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cachegrind::{Behind, Counts};
 use super::lab::{Count, Lab, SEED, arguments};
+use super::report::Spread;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::interval::Ratio;
 use crate::workload::error::Error;
@@ -153,6 +154,13 @@ pub struct Timing {
     pub ratio_low: f64,
     /// Upper end of the interval.
     pub ratio_high: f64,
+}
+
+impl Timing {
+    /// The ratio and its interval.
+    pub(crate) fn spread(self) -> Spread {
+        Spread { mid: self.ratio, low: self.ratio_low, high: self.ratio_high }
+    }
 }
 
 /// What was found of a build.

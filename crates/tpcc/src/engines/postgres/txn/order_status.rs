@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error, Statement};
 
 use super::super::columns::Stamp;
-use super::payment::BY_NAME;
+use super::payment::{BY_ID, BY_NAME};
 use super::turns::Turn;
 use super::{Batches, Ended, int, missing};
 use crate::workload::generate::input::{OrderStatusInput, Who};
@@ -16,9 +16,6 @@ use crate::workload::schema::TableId;
 use crate::workload::schema::keys::{CustomerKey, OrderKey};
 use crate::workload::txn::order_status::OrderedLine;
 use crate::workload::txn::{Scratch, Verdict};
-
-/// Which customer: by number.
-const BY_ID: &str = "$3::int4";
 
 fn customer(which: &str) -> String {
     format!(

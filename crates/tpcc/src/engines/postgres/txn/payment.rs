@@ -22,7 +22,7 @@ const WAREHOUSE: &str = "UPDATE warehouse SET w_ytd = w_ytd + $2 WHERE w_id = $1
 const DISTRICT: &str = "UPDATE district SET d_ytd = d_ytd + $3 WHERE d_w_id = $1 AND d_id = $2 \
     RETURNING d_street_1, d_street_2, d_city, d_state, d_zip";
 /// Which customer: by number.
-const BY_ID: &str = "$3::int4";
+pub(super) const BY_ID: &str = "$3::int4";
 /// By last name: of n, sorted by first name, number ceil(n/2) counted from 1. The half is a shift: `/` on integers gives a
 /// fraction in CockroachDB.
 pub(super) const BY_NAME: &str = "(SELECT (array_agg(c_id ORDER BY c_first, c_id))[((count(*) + 1) >> 1)::int4] \

@@ -3,9 +3,9 @@
 //! A server whose transactions read a snapshot lets the second writer of a row wait for the first, and then refuses it: its
 //! snapshot is older than the row. And it refuses one of three that could have no serial order, by what they read, page by
 //! page. All that was done is done again. So a transaction waits for its turn before it has a snapshot, at locks of its
-//! session; they go out in the message that begins it, and are given back in the one that ends it. The server
-//! gives them back as well when it sees the connection end; of a client whose machine is gone it learns by keepalives, which a
-//! terminal's connection asks for (`connect.rs`), within half a minute.
+//! session; they go out in the message that begins it, and are given back in the one that ends it. The server gives them back
+//! as well when it sees the connection end; of a client whose machine is gone it learns within half a minute, by keepalives,
+//! which a terminal's connection asks for (`connect.rs`).
 //!
 //! New-Orders of different districts run beside each other and beside a Payment. Payments of a warehouse write one row, and
 //! take turns. Delivery, Order-Status and Stock-Level read what New-Orders and Payments write, and run alone.

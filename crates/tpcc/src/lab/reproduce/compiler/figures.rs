@@ -4,7 +4,8 @@ use super::builds::{change, matrix, measured, of};
 use super::rows::{Class, FIGURE_7, Optimisation, ROWS};
 use crate::lab::reproduce::Results;
 use crate::lab::reproduce::builds::{
-    ALL, Build, BuildFigures, Comparison, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, PerTransaction, compare_in,
+    ALL, Build, BuildFigures, Comparison, FEEDBACK, LAID_OUT, NOTHING, ONLY_FEEDBACK, PLAIN, PerTransaction, Timing,
+    compare_in,
 };
 use crate::lab::reproduce::claims::{self, Promise};
 use crate::lab::reproduce::lab::Lab;
@@ -19,7 +20,8 @@ fn speed_up(measured: &[BuildFigures], row: &Optimisation) -> Option<Spread> {
     let (with, without) = row.builds?;
     let timing = of(measured, with)?.against(of(measured, without)?)?;
     let per_cent = |ratio: f64| 100.0 * (ratio - 1.0);
-    Some(Spread { mid: per_cent(timing.ratio), low: per_cent(timing.ratio_low), high: per_cent(timing.ratio_high) })
+    let Spread { mid, low, high } = timing.spread();
+    Some(Spread { mid: per_cent(mid), low: per_cent(low), high: per_cent(high) })
 }
 
 /// The figures' measurements; where there are none, the report says why.
@@ -77,11 +79,7 @@ pub(super) fn table1(lab: &mut Lab, findings: &mut Results) -> Result<(), Error>
     };
     let against_plain = |promise: Promise, build: &str, what: &str| match of(&measured, build).zip(of(&measured, PLAIN))
     {
-        Some((build, plain)) => {
-            let timing = build.against(plain);
-            let spread = timing.map(|t| Spread { mid: t.ratio, low: t.ratio_low, high: t.ratio_high });
-            promise.measured(spread, what)
-        }
+        Some((build, plain)) => promise.measured(build.against(plain).map(Timing::spread), what),
         None if build == LAID_OUT && of(&measured, PLAIN).is_some() => {
             promise.missing("llvm-bolt was not there when the builds were made: install it, and make them again")
         }
@@ -177,8 +175,7 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     let (rounds, seconds) = if lab.quick { (7, 4) } else { (11, 8) };
     let how = Comparison { warehouses: 8, workers: 2, flags: "", rounds, seconds, counted: false };
     let measured = compare_in(lab, &builds, how)?;
-    let whole = measured.get(1).and_then(|on| on.timed);
-    let whole = whole.map(|t| Spread { mid: t.ratio, low: t.ratio_low, high: t.ratio_high });
+    let whole = measured.get(1).and_then(|on| on.timed).map(Timing::spread);
     let parts: f64 = ROWS
         .iter()
         // As in the paper's product: what its figure 7 has, but for feedback.
@@ -190,10 +187,7 @@ pub(super) fn interaction(lab: &mut Lab, findings: &mut Results) -> Result<(), E
     ours.push("everything on / off, 2 workers, 8 warehouses", whole);
     for (name, off) in [("the builds / off", NOTHING), ("the builds / only feedback", ONLY_FEEDBACK)] {
         let together = of(&alone, ALL).zip(of(&alone, off)).and_then(|(on, off)| on.against(off));
-        ours.push(
-            format!("{name}, 1 worker, 1 warehouse"),
-            together.map(|t| Spread { mid: t.ratio, low: t.ratio_low, high: t.ratio_high }),
-        );
+        ours.push(format!("{name}, 1 worker, 1 warehouse"), together.map(Timing::spread));
     }
     ours.push_exact("product of the parts but feedback, 1 worker, 1 warehouse", (!alone.is_empty()).then_some(parts));
     let mut paper = Series::new("compiler-interaction the paper's", "what", "times");

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::cycles::PAGES;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::reproduce::Results;
-use crate::lab::reproduce::builds::{Build, BuildFigures, Comparison, PerTransaction, compare_in};
+use crate::lab::reproduce::builds::{Build, BuildFigures, Comparison, PerTransaction, Timing, compare_in};
 use crate::lab::reproduce::cachegrind::Behind;
 use crate::lab::reproduce::claims::{self, Promise};
 use crate::lab::reproduce::lab::{Count, Lab, SEED, Timings, arguments};
@@ -101,7 +101,6 @@ fn processor_time() -> [f64; 2] {
 /// Tables 4 (totals), 6, 7 and 8.
 pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Error> {
     findings.config.insert("ablations".into(), json!(WHY));
-    let no_large_pages = storage::large_pages_available().err();
     let timings = timings(lab)?;
     let counted = counted(lab)?;
     totals(findings, &timings);
@@ -132,12 +131,13 @@ pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     // The paper's second buffer has 128 pages; this is one of 64.
     counted_pages.push_exact("data TLB of 64 pages", lab.known(PAGES).and_then(|value| value.as_f64()));
     findings.series.push(counted_pages);
+    findings.claim(match storage::large_pages_available() {
+        Ok(()) => claims::LARGE_PAGES_VS_SMALL.measured(timings.ratio(ALL, "-LP"), "2 workers, 8 warehouses"),
+        Err(why) => claims::LARGE_PAGES_VS_SMALL.missing(format!("no large pages are to be had: {why}")),
+    });
     let mut claim = |promise: Promise, without: &str, note: &str| {
         findings.claim(promise.measured(timings.ratio(ALL, without), note));
     };
-    if no_large_pages.is_none() {
-        claim(claims::LARGE_PAGES_VS_SMALL, "-LP", "2 workers, 8 warehouses");
-    }
     claim(claims::SUPER_VS_PLAIN, "-SL", "2 workers, 8 warehouses; two cores contend little for a root's latch");
     claim(claims::CLIENT_VS_NONE, "-CS", "2 workers, 8 warehouses");
     claim(
@@ -145,9 +145,6 @@ pub(super) fn switches(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
         "-SS",
         "2 workers, 8 warehouses; one memory node, so only frames of a worker's own are left",
     );
-    if let Some(why) = no_large_pages {
-        findings.claim(claims::LARGE_PAGES_VS_SMALL.missing(format!("no large pages are to be had: {why}")));
-    }
     let note = "counted, 1 warehouse, 1 worker";
     findings.claim(match plain_by_super {
         Some(ratio) => claims::PLAIN_INSTRUCTIONS.found(ratio, note),
@@ -258,7 +255,7 @@ pub(super) fn feedback(lab: &mut Lab, findings: &mut Results) -> Result<(), Erro
     let how = Comparison { warehouses: 1, workers: 1, flags: "", rounds, seconds, counted: true };
     let measured = compare_in(lab, &builds, how)?;
     let [plain, feedback] = &measured[..] else { return Ok(()) };
-    let faster = feedback.against(plain).map(|of| Spread { mid: of.ratio, low: of.ratio_low, high: of.ratio_high });
+    let faster = feedback.against(plain).map(Timing::spread);
     let rate = faster.map(|of| Spread { mid: 1.0 / of.mid, low: 1.0 / of.high, high: 1.0 / of.low });
     let ratio = |of: fn(&PerTransaction) -> f64| counted_ratio(plain, feedback, of);
     let instructions = ratio(|of| of.instructions);

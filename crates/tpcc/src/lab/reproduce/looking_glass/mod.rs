@@ -89,9 +89,11 @@ fn taken_away(
     steps.push_exact("floor", floor);
     results.series.push(steps);
     let shares = [Component::Locks, Component::Latches, Component::Log, Component::Pool];
+    let note = "of all instructions; told apart by source file while all parts are at work, where the paper takes the part \
+                away";
     for (promise, component) in parts.iter().zip(shares) {
         let share = counted.split[component as usize] / counted.total;
-        results.claim(promise.found(share, "of all instructions; told apart by source file while all parts are at work, where the paper takes the part away"));
+        results.claim(promise.found(share, note));
     }
     let note = "instructions of the floor, which has none of the parts, to those of the whole engine";
     results.claim(match floor {
