@@ -21,3 +21,4 @@ pub(crate) mod prefetch;
 pub(crate) mod rng;
 pub(crate) mod sites;
 pub(crate) mod sync;
+pub(crate) mod turns;

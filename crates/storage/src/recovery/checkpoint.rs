@@ -6,15 +6,14 @@
 //!
 //! Body of the record: redo start u64, count u32, then (transaction, first LSN, last LSN) u64 each.
 
-use std::sync::Arc;
-
 use super::control::{Control, ControlFile};
 use crate::base::error::StorageError;
-use crate::base::hook::{BlockReason, Hook, WaitToken};
+use crate::base::hook::BlockReason;
 use crate::base::ids::{Lsn, SlotId, TxnId};
 use crate::base::mutant::{Mutant, is_mutant};
 use crate::base::sync::Mutex;
 use crate::base::sync::atomic::{AtomicU64, Ordering};
+use crate::base::turns::Turns;
 use crate::log::{FIRST_LSN, RecordBuf, RecordKind};
 use crate::txn::active::Active;
 use crate::txn::core::Core;
@@ -22,9 +21,8 @@ use crate::txn::core::Core;
 /// Takes checkpoints. One at a time.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
-    /// A checkpoint waits for the log, so it holds no mutex meanwhile: it takes the state that only one checkpoint may
-    /// have, and the next one waits for its turn through the hook.
-    turns: Mutex<Turns>,
+    /// A checkpoint waits for the log, so it holds no mutex meanwhile: the next one waits for its turn through the hook.
+    turns: Turns<State>,
     /// The control file as the newest checkpoint has written it.
     control: Mutex<Control>,
     /// Checkpoints since open.
@@ -34,36 +32,11 @@ pub(crate) struct Checkpointer {
     slot: SlotId,
 }
 
-#[derive(Debug)]
-struct Turns {
-    /// None while a checkpoint is under way.
-    state: Option<State>,
-    waiting: Vec<Arc<WaitToken>>,
-}
-
 /// The state that a checkpoint writes with.
 #[derive(Debug)]
 struct State {
     file: ControlFile,
     rec: RecordBuf,
-}
-
-/// A checkpoint that is under way, until dropped.
-struct Turn<'c> {
-    of: &'c Checkpointer,
-    hook: &'c dyn Hook,
-    state: Option<State>,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let waiting = {
-            let mut turns = self.of.turns.lock();
-            turns.state = self.state.take();
-            std::mem::take(&mut turns.waiting)
-        };
-        waiting.iter().for_each(|token| self.hook.wake(token));
-    }
 }
 
 /// A checkpoint's record, decoded.
@@ -110,9 +83,14 @@ impl CheckpointBody {
 impl Checkpointer {
     /// Goes on from what the control file says. `slot` is this service's own slot in the log.
     pub(crate) fn new(file: ControlFile, control: Control, redo: Lsn, slot: SlotId) -> Checkpointer {
-        let (control, state) = (Mutex::new(control), Some(State { file, rec: RecordBuf::new() }));
-        let turns = Mutex::new(Turns { state, waiting: Vec::new() });
-        Checkpointer { turns, control, taken: AtomicU64::new(0), redo: AtomicU64::new(redo.0), slot }
+        let turns = Turns::new(State { file, rec: RecordBuf::new() }, BlockReason::LogFlush);
+        Checkpointer {
+            turns,
+            control: Mutex::new(control),
+            taken: AtomicU64::new(0),
+            redo: AtomicU64::new(redo.0),
+            slot,
+        }
     }
 
     /// Checkpoints taken since open.
@@ -130,29 +108,13 @@ impl Checkpointer {
         tail.0.saturating_sub(self.redo.load(Ordering::Relaxed))
     }
 
-    /// Waits until no other checkpoint is under way.
-    fn turn<'c>(&'c self, hook: &'c dyn Hook) -> Turn<'c> {
-        let token = Arc::new(WaitToken::new());
-        loop {
-            {
-                let mut turns = self.turns.lock();
-                if let Some(state) = turns.state.take() {
-                    return Turn { of: self, hook, state: Some(state) };
-                }
-                turns.waiting.push(Arc::clone(&token));
-            }
-            hook.block(&token, BlockReason::LogFlush);
-        }
-    }
-
     /// Takes one now.
     ///
     /// # Errors
     /// A failed write closes the instance; a full disk does not.
     pub(crate) fn take(&self, core: &Core) -> Result<(), StorageError> {
-        let mut turn = self.turn(&*core.hook);
-        // The state is there until the turn is dropped.
-        let Some(State { file, rec }) = &mut turn.state else { return Ok(()) };
+        let mut turn = self.turns.take(&*core.hook);
+        let Some(State { file, rec }) = turn.state() else { return Ok(()) };
         core.poison.check()?;
         // In this order: a change that a later look misses has all its records behind this tail.
         let tail = core.log.tail();
