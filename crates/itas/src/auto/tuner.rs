@@ -15,8 +15,11 @@ use crate::group::Aggregation;
 
 /// Share of a row that may be lost on loading.
 const LOST: f64 = 0.03;
-/// How much of what was seen before still counts after another interval.
-const KEPT: f64 = 0.6;
+/// How much of what was seen before still counts after another interval, at least.
+const KEPT: f64 = 0.3;
+/// Operations of a place that replace all that was seen of it. Where fewer come, more of the old counts; where none come,
+/// because rows are short, what was seen in longer ones stays: without it the next length would be a guess.
+const RENEWED: f64 = 40.0;
 /// Operations at a place before its cost is believed.
 const ENOUGH: f64 = 20.0;
 /// How much dearer operations of slices are that still load.
@@ -25,6 +28,9 @@ const DEARER: f64 = 1.04;
 const PROBE_EVERY: u32 = 8;
 /// How much longer.
 const PROBE: u32 = 4;
+/// A limit falls to no less than this part of itself in an interval, and rises at once. What an interval shows is noisy, and the
+/// two mistakes are not alike: rows that are too long gain nothing, short ones load in each slice.
+const FALL: u32 = 3;
 /// Slices of a row while nothing is known, and at least of a row that probes.
 const FIRST: u32 = 32;
 /// Limits between which a group's is set.
@@ -84,7 +90,7 @@ impl Tuner {
             known.take_in(work);
             if let Some(lost_ns) = known.reload_ns(slice_ns) {
                 let row = lost_ns / LOST / slice_ns as f64;
-                known.limit = (row.ceil() as u32).clamp(LEAST, most);
+                known.limit = (row.ceil() as u32).max(known.limit / FALL).clamp(LEAST, most);
             } else if known.limit == 0 {
                 known.limit = FIRST;
             }
@@ -115,8 +121,10 @@ impl Tuner {
 impl Known {
     fn take_in(&mut self, work: &[GroupWork; PLACES]) {
         for ((operations, ns), more) in self.seen.iter_mut().zip(work) {
-            *operations = KEPT * *operations + more.operations as f64;
-            *ns = KEPT * *ns + more.run_ns as f64;
+            let new = more.operations as f64;
+            let kept = (1.0 - new / RENEWED).max(KEPT);
+            *operations = kept * *operations + new;
+            *ns = kept * *ns + more.run_ns as f64;
         }
     }
 
@@ -192,6 +200,18 @@ mod tests {
         // And back.
         let (limit, after) = converges(&mut tuner, 60_000.0);
         assert!((32..=48).contains(&limit) && after < 20, "{limit} after {after}");
+    }
+
+    /// One interval in which loading was not seen made rows of one slice until the next probe.
+    #[test]
+    fn one_odd_interval_does_not_make_rows_short() {
+        let mut tuner = Tuner::new(TunerSettings::default());
+        let (limit, _) = converges(&mut tuner, 300_000.0);
+        assert!(limit >= 160, "{limit}");
+        let odd = tuner.interval(&[rows(0.0, 50, limit + 1)], SLICE, 16)[0];
+        assert!(odd.limit >= limit / FALL, "{odd:?}");
+        let (again, after) = converges(&mut tuner, 300_000.0);
+        assert!(again >= 160 && after <= 8, "{again} after {after}");
     }
 
     #[test]

@@ -93,8 +93,18 @@ pub(crate) struct TenantsPlan {
 impl TenantsPlan {
     /// Time in which each group has had a full turn on a core.
     fn cycle(&self) -> Duration {
-        let groups = (self.tenants + self.background) as u32;
-        groups * (self.aggregation.limit + 1).min(64) * self.slice
+        (self.tenants + self.background) as u32 * self.turn()
+    }
+
+    /// Time in which each fiber has had as many slices in a row as its siblings may have.
+    fn fiber_cycle(&self) -> Duration {
+        let fibers = self.tenants * self.terminals + self.background;
+        fibers as u32 * self.turn() / self.workers as u32
+    }
+
+    /// The longest aggregation.
+    fn turn(&self) -> Duration {
+        (self.aggregation.limit + 1).min(64) * self.slice
     }
 
     /// The settings of a policy's runtime.

@@ -28,6 +28,8 @@ use crate::workload::settings::StoreConfig;
 /// Most rounds of a policy, and the shortest that is worth a thread's start.
 const ROUNDS: usize = 9;
 const LEAST_ROUND: Duration = Duration::from_millis(100);
+/// Turns of a background loop in a round, at least: one turn too many or too few must not decide what the round says of it.
+const LOOP_TURNS: u32 = 3;
 /// Rounds that must be left where disturbed ones are dropped.
 const LEAST_LEFT: usize = 5;
 /// A round whose threads had a processor for a smaller share of the time was disturbed.
@@ -91,7 +93,7 @@ fn measure(plan: &TenantsPlan, tenants: &[Tenant], world: Option<&InputSpace>) -
             .map_err(|error| Error::failed(error.to_string()))?;
         lanes.push(Lane { policy, runtime, groups, rounds: Vec::new() });
     }
-    let rounds = ((plan.duration.as_secs_f64() / LEAST_ROUND.as_secs_f64()) as usize).clamp(1, ROUNDS);
+    let rounds = rounds(plan);
     let length = plan.duration / rounds as u32;
     let mut hall = Hall { plan, tenants, world, runs: 0 };
     for lane in lanes.iter_mut().filter(|lane| lane.policy == TenantPolicy::Auto) {
@@ -116,6 +118,13 @@ fn measure(plan: &TenantsPlan, tenants: &[Tenant], world: Option<&InputSpace>) -
         trace::write(path, &of)?;
     }
     Ok(conclude(plan, &lanes, rounds))
+}
+
+/// Rounds of a policy.
+fn rounds(plan: &TenantsPlan) -> usize {
+    let turns = if plan.background > 0 { LOOP_TURNS * plan.fiber_cycle() } else { Duration::ZERO };
+    let shortest = LEAST_ROUND.max(turns);
+    ((plan.duration.as_secs_f64() / shortest.as_secs_f64()) as usize).clamp(1, ROUNDS)
 }
 
 /// Where rounds take place.

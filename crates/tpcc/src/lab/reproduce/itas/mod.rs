@@ -33,7 +33,7 @@ pub(super) const PAPER: Paper = Paper {
         Experiment {
             id: "itas-fig7",
             title: "OLTP program: time against fair by size of the database",
-            minutes: (6.0, 1.5),
+            minutes: (6.0, 2.5),
             run: oltp::fig7,
         },
         Experiment {
@@ -51,7 +51,7 @@ pub(super) const PAPER: Paper = Paper {
         Experiment {
             id: "itas-fig10",
             title: "OLTP program: throughput of loop programs beside it",
-            minutes: (6.0, 1.5),
+            minutes: (6.0, 2.5),
             run: oltp::fig10,
         },
         Experiment {

@@ -25,7 +25,7 @@ fn run(lab: &mut Lab, access: &str, rows: u32) -> Result<Value, Error> {
     if let Some(known) = lab.known(&key) {
         return Ok(known);
     }
-    let seconds = if lab.quick { 2 } else { 8 };
+    let seconds = if lab.quick { 4 } else { 8 };
     lab.say(&format!("{TENANTS} tenants of {rows} rows, {access}, {LOOPS} loops, {seconds} s of each policy"));
     let how = format!(
         "tenants --mix sysbench-oltp --tenants {TENANTS} --terminals-per-tenant 8 --background {LOOPS} --rows {rows} --access \
