@@ -103,6 +103,7 @@ fn measure(flags: &Flags, names: &[&'static str], directory: &std::path::Path) -
     for subject in &subjects {
         let name = subject.name();
         let package = match name {
+            "lmdb" => "heed",
             "sqlite" => "rusqlite",
             _ => name,
         };

@@ -5,6 +5,8 @@
 //! enters as well.
 
 mod fjall;
+#[cfg(feature = "peers-lmdb")]
+mod lmdb;
 mod redb;
 pub mod report;
 #[cfg(feature = "peers-sqlite")]
@@ -69,6 +71,8 @@ pub const ENGINES: &[&str] = &[
     "storage",
     "redb",
     "fjall",
+    #[cfg(feature = "peers-lmdb")]
+    "lmdb",
     #[cfg(feature = "peers-sqlite")]
     "sqlite",
 ];
@@ -82,6 +86,8 @@ pub fn open(name: &str, directory: &Path, rows: u64) -> Result<Box<dyn Subject>,
         "storage" => Instance::<storage::Ours>::open(directory, rows),
         "redb" => Instance::<redb::Redb>::open(directory, rows),
         "fjall" => Instance::<fjall::Fjall>::open(directory, rows),
+        #[cfg(feature = "peers-lmdb")]
+        "lmdb" => Instance::<lmdb::Lmdb>::open(directory, rows),
         #[cfg(feature = "peers-sqlite")]
         "sqlite" => Instance::<sqlite::Sqlite>::open(directory, rows),
         _ => Err(format!("{name}: no such engine in this build; one of {}", ENGINES.join(", "))),

@@ -49,6 +49,11 @@ pub(crate) struct Counts {
 pub(crate) struct Totals(HashMap<String, f64>);
 
 impl Totals {
+    /// Of events by name; those without a value did not come.
+    pub(crate) fn new(names: &[String], values: &[f64]) -> Totals {
+        Totals(names.iter().cloned().zip(values.iter().copied()).collect())
+    }
+
     /// Reads a file that Cachegrind wrote.
     fn of(text: &str) -> Option<Totals> {
         let words = |begin: &str| {
@@ -57,7 +62,7 @@ impl Totals {
         };
         let (names, values) = (words("events:")?, words("summary:")?);
         let values: Vec<f64> = values.iter().map(|value| value.parse().ok()).collect::<Option<_>>()?;
-        Some(Totals(names.into_iter().zip(values).collect()))
+        Some(Totals::new(&names, &values))
     }
 
     /// What a unit costs when `other` did `units` more of them.

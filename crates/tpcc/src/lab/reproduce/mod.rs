@@ -4,6 +4,7 @@
 //! and claims to the findings, from which the report is made. It runs this very program as a user would.
 
 pub(crate) mod all;
+mod breakdown;
 pub mod builds;
 pub(crate) mod cachegrind;
 pub(crate) mod child;

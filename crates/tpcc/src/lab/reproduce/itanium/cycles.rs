@@ -1,27 +1,19 @@
-//! Tables 2, 3 and 4: where the time of a transaction goes, modelled (see [`model`](super::model)), beside what the paper
+//! Tables 2, 3 and 4: where the time of a transaction goes, modelled (see [`breakdown`](crate::lab::reproduce::breakdown)), beside what the paper
 //! measured.
 
 use serde_json::{Map, Value, json};
 
-use super::events::Events;
-use super::model::{Breakdown, Model, SOURCES};
-use super::overlap::Exposed;
-use super::probe::Probe;
 use crate::lab::footprint::geometry::Geometry;
 use crate::lab::reproduce::Results;
-use crate::lab::reproduce::cachegrind::{Behind, Counts};
+use crate::lab::reproduce::breakdown::{
+    Breakdown, Events, Exposed, LARGE_PAGES, Model, Probe, SECOND, SMALL_PAGES, SOURCES, THIRD,
+};
+use crate::lab::reproduce::cachegrind::Behind;
 use crate::lab::reproduce::claims;
 use crate::lab::reproduce::lab::{Count, Lab, SEED, arguments};
 use crate::lab::reproduce::report::{Series, Spread};
 use crate::workload::error::Error;
 
-/// The second level, and a share of the third: Cachegrind has one level behind the first, so each needs a run of its own.
-const SECOND: Behind = Behind { d1: "32768,8,64", ll: "1048576,8,64" };
-const THIRD: Behind = Behind { d1: "32768,8,64", ll: "16777216,16,64" };
-/// Translation buffers are caches whose lines are pages: 64 of the first, 2,048 of the second.
-const SMALL_PAGES: Behind = Behind { d1: "262144,64,4096", ll: "8388608,8,4096" };
-/// The same with pages of 2 MiB for data; 512 of the second, which is as many as Cachegrind can count the bytes of.
-const LARGE_PAGES: Behind = Behind { d1: "134217728,64,2097152", ll: "1073741824,8,2097152" };
 /// Transactions of the short and of the long counted run.
 const LENGTHS: (u64, u64) = (2_000, 6_000);
 /// Warehouses: what one leaves in the caches.
@@ -128,18 +120,7 @@ pub(super) fn modelled(lab: &mut Lab, probe: Probe) -> Result<Result<Vec<Modelle
 fn events(lab: &mut Lab, count: &dyn Fn(Behind) -> Count, pages: Behind) -> Result<Option<Events>, Error> {
     let Some(counts) = lab.count(&[count(SECOND), count(THIRD), count(pages)])? else { return Ok(None) };
     let [second, third, pages] = &counts[..] else { return Ok(None) };
-    Ok(Some(of_counts(second, third, pages)))
-}
-
-fn of_counts(second: &Counts, third: &Counts, pages: &Counts) -> Events {
-    Events {
-        instructions: second.instructions,
-        reads: second.reads,
-        fetches: [second.i1, second.ll_fetches],
-        misses: [second.d1_reads, second.ll_reads, third.ll_reads],
-        pages: [pages.d1_reads, pages.ll_reads],
-        mispredicts: second.mispredicts,
-    }
+    Ok(Some(Events::of_counts(second, third, pages)))
 }
 
 /// The experiment.

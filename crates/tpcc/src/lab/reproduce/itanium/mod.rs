@@ -3,10 +3,6 @@
 mod ablation;
 mod coherence;
 mod cycles;
-mod events;
-mod model;
-mod overlap;
-mod probe;
 
 use super::{Experiment, Paper};
 

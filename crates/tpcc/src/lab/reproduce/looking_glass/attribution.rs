@@ -1,4 +1,4 @@
-//! Instructions by component, from Callgrind's count of each machine instruction of the real binary.
+//! Instructions by component, and what they miss, from Callgrind's counts at each machine instruction of the real binary.
 //!
 //! The line tables of the release say which functions were inlined around an instruction; it counts for the innermost of
 //! these files that is a component's. Code of libraries that was not inlined counts for the code that calls it, in
@@ -8,8 +8,21 @@ use std::collections::HashMap;
 
 use super::component::{COMPONENTS, Component};
 
-/// Instructions by component.
-pub(super) type Split = [f64; COMPONENTS];
+/// How often each event of a file came, in the order of the file. The first are instructions.
+pub(super) type Costs = Vec<f64>;
+
+/// The counts of a file, by component.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Split {
+    /// Names of the events.
+    pub(super) events: Vec<String>,
+    pub(super) components: [Costs; COMPONENTS],
+    /// With those of code that belongs to no component.
+    pub(super) all: Costs,
+}
+
+/// Parts of a whole that are for each component.
+type Shares = [f64; COMPONENTS];
 
 /// Which component an instruction of an object file, at an address in that file, belongs to.
 pub(super) trait Places {
@@ -19,9 +32,9 @@ pub(super) trait Places {
 /// A function that was counted.
 #[derive(Default)]
 struct Function {
-    /// Its instructions that no component owns.
-    shared: f64,
-    /// From where it was called, and what these calls cost.
+    /// What its instructions cost that no component owns.
+    shared: Costs,
+    /// From where it was called, and the instructions of these calls.
     calls: Vec<(Caller, f64)>,
 }
 
@@ -31,6 +44,8 @@ enum Caller {
     Function(usize),
 }
 
+/// Lines within which a file says what it counts.
+const HEADER: usize = 30;
 /// How often shares are passed on from callers to callees: library code calls library code a few deep.
 const PASSES: usize = 40;
 
@@ -50,18 +65,22 @@ impl Functions {
     }
 }
 
-/// Reads what Callgrind wrote (`--dump-instr=yes`, nothing compressed); returns the split and all instructions. None when
-/// it is no such file.
-pub(super) fn split(text: &str, places: &mut impl Places) -> Option<(Split, f64)> {
+/// Reads what Callgrind wrote (`--dump-instr=yes`, nothing compressed). None when it is no such file.
+pub(super) fn split(text: &str, places: &mut impl Places) -> Option<Split> {
+    let header = || text.lines().take(HEADER);
+    if !header().any(|line| line == "positions: instr") {
+        return None;
+    }
+    let events: Vec<String> =
+        header().find_map(|line| line.strip_prefix("events: "))?.split_whitespace().map(str::to_owned).collect();
+    if events.first().map(String::as_str) != Some("Ir") {
+        return None;
+    }
     let mut functions = Functions::default();
-    let mut split = [0.0; COMPONENTS];
-    let mut total = 0.0;
+    let mut split = Split { events, ..Split::default() };
     let (mut object, mut called_object, mut called_name) = (String::new(), String::new(), String::new());
     let mut current = None;
     let mut lines = text.lines();
-    if !lines.clone().take(30).any(|line| line == "positions: instr") {
-        return None;
-    }
     while let Some(line) = lines.next() {
         if let Some(name) = line.strip_prefix("ob=") {
             object = name.to_owned();
@@ -73,7 +92,7 @@ pub(super) fn split(text: &str, places: &mut impl Places) -> Option<(Split, f64)
         } else if let Some(name) = line.strip_prefix("cfn=") {
             called_name = name.to_owned();
         } else if line.starts_with("calls=") {
-            let (address, cost) = position(lines.next()?)?;
+            let (address, mut costs) = position(lines.next()?)?;
             let callee = functions.number(&called_object, &called_name);
             let caller = match (places.component(&object, address), current) {
                 (Some(component), _) => Some(Caller::Component(component)),
@@ -81,29 +100,40 @@ pub(super) fn split(text: &str, places: &mut impl Places) -> Option<(Split, f64)
                 _ => None,
             };
             if let Some(caller) = caller {
-                functions.all[callee].calls.push((caller, cost));
+                functions.all[callee].calls.push((caller, costs.next()??));
             }
             // The next call names its object again where it is another one.
             called_object = object.clone();
         } else if line.starts_with("0x") {
-            let (address, cost) = position(line)?;
-            total += cost;
+            let (address, costs) = position(line)?;
+            let costs: Costs = costs.collect::<Option<_>>()?;
+            add(&mut split.all, &costs, 1.0);
             match places.component(&object, address) {
-                Some(component) => split[component as usize] += cost,
-                None => functions.all[current?].shared += cost,
+                Some(component) => add(&mut split.components[component as usize], &costs, 1.0),
+                None => add(&mut functions.all[current?].shared, &costs, 1.0),
             }
         }
     }
     for (function, shares) in functions.all.iter().zip(shares(&functions.all)) {
-        for (of, share) in split.iter_mut().zip(shares) {
-            *of += function.shared * share;
+        for (of, share) in split.components.iter_mut().zip(shares) {
+            add(of, &function.shared, share);
         }
     }
-    Some((split, total))
+    Some(split)
+}
+
+/// Adds a share of `costs`.
+fn add(sums: &mut Costs, costs: &[f64], share: f64) {
+    if sums.len() < costs.len() {
+        sums.resize(costs.len(), 0.0);
+    }
+    for (sum, cost) in sums.iter_mut().zip(costs) {
+        *sum += share * cost;
+    }
 }
 
 /// For which components each function works: shares that sum to one, or less where some calls lead back to no component.
-fn shares(functions: &[Function]) -> Vec<Split> {
+fn shares(functions: &[Function]) -> Vec<Shares> {
     let mut shares = vec![[0.0; COMPONENTS]; functions.len()];
     for _ in 0..PASSES {
         for (number, function) in functions.iter().enumerate() {
@@ -127,10 +157,11 @@ fn shares(functions: &[Function]) -> Vec<Split> {
     shares
 }
 
-/// "0x1a2b 34".
-fn position(line: &str) -> Option<(u64, f64)> {
-    let (address, cost) = line.split_once(' ')?;
-    Some((u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()?, cost.trim().parse().ok()?))
+/// "0x1a2b 34 5": an address, and how often each event came there; zeros at the end are left out.
+fn position(line: &str) -> Option<(u64, impl Iterator<Item = Option<f64>>)> {
+    let (address, costs) = line.split_once(' ')?;
+    let address = u64::from_str_radix(address.strip_prefix("0x")?, 16).ok()?;
+    Some((address, costs.split_whitespace().map(|cost| cost.parse().ok())))
 }
 
 #[cfg(test)]
@@ -152,20 +183,24 @@ mod tests {
 
     #[test]
     fn library_code_counts_for_its_callers() {
-        let text = "version: 1\npositions: instr\nevents: Ir\n\nob=libc\nfn=copy\n0x10 30\ncfn=inner\ncalls=3 0x40\n0x12 10\n\n\
-                    fn=inner\n0x40 10\n\nob=us\nfn=lock\n0x20 5\n0x24 7\ncob=libc\ncfn=copy\ncalls=3 0x10\n0x28 30\n\n\
-                    fn=log\n0x110 8\ncob=libc\ncfn=copy\ncalls=1 0x10\n0x114 10\ncfn=lock\ncalls=1 0x20\n0x118 12\n\n\
-                    fn=start\n0x900 4\n";
-        let (split, total) = split(text, &mut Made).unwrap();
-        assert_eq!(total, 64.0);
-        // Of the 40 instructions of copy and what it calls, three quarters are for locks.
-        assert_eq!(split[Component::Locks as usize], 12.0 + 30.0);
-        assert_eq!(split[Component::Log as usize], 8.0 + 10.0);
-        assert_eq!(split.iter().sum::<f64>(), 60.0, "code without a caller belongs to no component");
+        let text = "version: 1\npositions: instr\nevents: Ir D1mr\n\nob=libc\nfn=copy\n0x10 30 4\ncfn=inner\ncalls=3 0x40\n\
+                    0x12 10 4\n\nfn=inner\n0x40 10 4\n\nob=us\nfn=lock\n0x20 5\n0x24 7 1\ncob=libc\ncfn=copy\n\
+                    calls=3 0x10\n0x28 30 3\n\nfn=log\n0x110 8\ncob=libc\ncfn=copy\ncalls=1 0x10\n0x114 10 1\ncfn=lock\n\
+                    calls=1 0x20\n0x118 12\n\nfn=start\n0x900 4\n";
+        let split = split(text, &mut Made).unwrap();
+        assert_eq!(split.events, ["Ir", "D1mr"]);
+        assert_eq!(split.all, [64.0, 9.0]);
+        // Of the 40 instructions and 8 misses of copy and what it calls, three quarters are for locks.
+        assert_eq!(split.components[Component::Locks as usize], [12.0 + 30.0, 1.0 + 6.0]);
+        assert_eq!(split.components[Component::Log as usize], [8.0 + 10.0, 2.0]);
+        let own: f64 = split.components.iter().filter_map(|costs| costs.first()).sum();
+        assert_eq!(own, 60.0, "code without a caller belongs to no component");
     }
 
     #[test]
     fn other_files_are_refused() {
-        assert!(split("events: Ir\nsummary: 3\n", &mut Made).is_none());
+        for text in ["events: Ir\nsummary: 3\n", "positions: instr\nevents: Dr Ir\n", "positions: instr\n"] {
+            assert_eq!(split(text, &mut Made), None, "{text}");
+        }
     }
 }

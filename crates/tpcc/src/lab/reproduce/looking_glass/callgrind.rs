@@ -1,4 +1,5 @@
-//! Runs this program under Callgrind and splits what it counted among components.
+//! Runs this program under Callgrind and splits what it counted among components. As in
+//! [`cachegrind`](crate::lab::reproduce::cachegrind), the difference of two lengths is the count of one transaction.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,8 +7,10 @@ use std::process::Command;
 
 use addr2line::Loader;
 
-use super::attribution::{Places, Split, split};
+use super::attribution::{Costs, Places, Split, split};
 use super::component::{COMPONENTS, Component};
+use crate::lab::footprint::geometry::Geometry;
+use crate::lab::reproduce::cachegrind::{Behind, Counts, Totals};
 use crate::lab::reproduce::child;
 use crate::workload::error::Error;
 
@@ -52,35 +55,59 @@ impl Places for LineTables {
     }
 }
 
-/// Instructions by component, and all.
+/// Counts of a transaction by component, and of all code.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SplitCount {
-    pub(super) split: Split,
-    pub(super) total: f64,
+    pub(super) components: [Counts; COMPONENTS],
+    pub(super) all: Counts,
 }
 
 impl SplitCount {
-    /// Of one of `units` by which `longer` did more.
-    pub(super) fn to(&self, longer: &SplitCount, units: f64) -> SplitCount {
-        let mut split = [0.0; COMPONENTS];
-        for (each, (short, long)) in split.iter_mut().zip(self.split.iter().zip(longer.split)) {
-            *each = (long - short) / units;
-        }
-        SplitCount { split, total: (longer.total - self.total) / units }
+    /// Of one of the `units` that the longer of two runs did more.
+    fn between(short: &Split, long: &Split, units: f64) -> SplitCount {
+        let of = |short_costs: &Costs, long_costs: &Costs| {
+            Totals::new(&short.events, short_costs).to(&Totals::new(&long.events, long_costs), units)
+        };
+        let components = std::array::from_fn(|i| of(&short.components[i], &long.components[i]));
+        SplitCount { components, all: of(&short.all, &long.all) }
+    }
+
+    /// Of one component.
+    pub(super) fn of(&self, component: Component) -> &Counts {
+        &self.components[component as usize]
     }
 }
 
-/// Counts one run.
+/// Counts a run of each of two lengths, with `behind` for the data cache and the level behind both. `args` says how the
+/// run of a length is started, each time anew.
 pub(super) fn count(
     program: &Path,
-    args: &[String],
+    lengths: (u64, u64),
+    behind: Behind,
     places: &mut LineTables,
     scratch: &Path,
+    mut args: impl FnMut(u64) -> Result<Vec<String>, Error>,
 ) -> Result<SplitCount, Error> {
+    let (short, long) = lengths;
+    let mut run = |length: u64| one(program, &args(length)?, behind, places, scratch);
+    let (counted_short, counted_long) = (run(short)?, run(long)?);
+    Ok(SplitCount::between(&counted_short, &counted_long, (long - short) as f64))
+}
+
+/// Counts one run.
+fn one(
+    program: &Path,
+    args: &[String],
+    behind: Behind,
+    places: &mut LineTables,
+    scratch: &Path,
+) -> Result<Split, Error> {
     let file = scratch.join("callgrind.out");
     let mut command = Command::new("valgrind");
     command
         .args(["--tool=callgrind", "--dump-instr=yes", "--dump-line=no", "--compress-strings=no", "--compress-pos=no"])
+        .args(["--cache-sim=yes", "--branch-sim=yes"])
+        .args([format!("--I1={}", Geometry::USUAL), format!("--D1={}", behind.d1), format!("--LL={}", behind.ll)])
         .arg(format!("--callgrind-out-file={}", file.display()))
         .arg(program)
         .args(args);
@@ -88,7 +115,7 @@ pub(super) fn count(
     let text = std::fs::read_to_string(&file).unwrap_or_default();
     let _ = std::fs::remove_file(&file);
     match split(&text, places) {
-        Some((split, total)) if ended.status.success() => Ok(SplitCount { split, total }),
+        Some(split) if ended.status.success() => Ok(split),
         _ => Err(Error::failed(format!("callgrind: tpcc {}: {}", args.join(" "), ended.last_words()))),
     }
 }
@@ -110,17 +137,27 @@ mod tests {
         let scratch = std::env::temp_dir().join(format!("tpcc-callgrind-{}", std::process::id()));
         std::fs::create_dir_all(&scratch).unwrap();
         let mut tables = LineTables::open(&program).unwrap();
-        let counted = count(&program, &["--exact".to_owned(), test.to_owned()], &mut tables, &scratch).unwrap();
+        let args = ["--exact".to_owned(), test.to_owned()];
+        let counted = one(&program, &args, Behind::USUAL, &mut tables, &scratch).unwrap();
         std::fs::remove_dir_all(&scratch).unwrap();
-        let of = |component: Component| counted.split[component as usize];
-        assert!(of(Component::Workload) > 1_000.0 && of(Component::Workload) < counted.total, "{counted:?}");
+        let of = |component: Component| counted.components[component as usize].first().copied().unwrap_or(0.0);
+        assert!(of(Component::Workload) > 1_000.0 && of(Component::Workload) < counted.all[0], "{counted:?}");
         assert_eq!((of(Component::Locks), of(Component::Pool)), (0.0, 0.0), "no engine ran");
+        for event in ["I1mr", "D1mr", "DLmr", "ILmr", "Bcm"] {
+            assert!(counted.events.iter().any(|name| name == event), "{event}: {:?}", counted.events);
+        }
     }
 
     #[test]
     fn what_both_runs_did_cancels() {
-        let counted = |each: f64, total: f64| SplitCount { split: [each; COMPONENTS], total };
-        let one = counted(100.0, 1_000.0).to(&counted(300.0, 4_000.0), 10.0);
-        assert_eq!((one.split, one.total), ([20.0; COMPONENTS], 300.0));
+        let counted = |each: [f64; 2], all: [f64; 2]| Split {
+            events: vec!["Ir".to_owned(), "D1mr".to_owned()],
+            components: std::array::from_fn(|_| each.to_vec()),
+            all: all.to_vec(),
+        };
+        let (short, long) = (counted([100.0, 10.0], [1_000.0, 20.0]), counted([300.0, 30.0], [4_000.0, 50.0]));
+        let one = SplitCount::between(&short, &long, 10.0);
+        let of = |counts: &Counts| (counts.instructions, counts.d1_reads);
+        assert_eq!((of(one.of(Component::Log)), of(&one.all)), ((20.0, 2.0), (300.0, 3.0)));
     }
 }

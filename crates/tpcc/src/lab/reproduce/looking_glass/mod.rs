@@ -5,12 +5,16 @@
 //! binary runs whole, and each of its instructions is counted and told apart by the source file it comes from
 //! ([`attribution`]): what a part costs while all others are there. What cannot be seen so is what a part makes others do;
 //! the last step therefore is a real removal, `--engine floor`, which has none of the parts.
+//!
+//! The time of a part is modelled ([`breakdown`](super::breakdown)): what its instructions miss in simulated caches, times what an event costs on
+//! this machine. The measured time of the whole stands beside the sum.
 
 mod attribution;
 mod callgrind;
 mod component;
 
-use super::cachegrind::Behind;
+use super::breakdown::{Events, Exposed, LARGE_PAGES, Model, Probe, SECOND, SMALL_PAGES, THIRD};
+use super::cachegrind::{Behind, Counts};
 use super::claims::{self, Promise};
 use super::lab::{Count, Lab, SEED, Timings, arguments, words};
 use super::report::{Series, Spread};
@@ -27,14 +31,14 @@ pub(super) const PAPER: Paper = Paper {
     experiments: &[
         Experiment {
             id: "looking-glass-payment",
-            title: "instructions of Payment by part, told apart by source file, and what is left without all (Figure 5)",
-            minutes: (4.0, 2.0),
+            title: "instructions of Payment by part, told apart by source file, their time modelled, and what is left without all (Figure 5)",
+            minutes: (6.0, 3.5),
             run: payment,
         },
         Experiment {
             id: "looking-glass-new-order",
-            title: "instructions of New-Order by part, told apart by source file, and what is left without all (Figures 6 and 7)",
-            minutes: (4.0, 2.0),
+            title: "instructions of New-Order by part, told apart by source file, their time modelled, and what is left without all (Figures 6 and 7)",
+            minutes: (6.0, 3.5),
             run: new_order,
         },
     ],
@@ -72,32 +76,38 @@ fn taken_away(
         parts.iter().chain([&left]).for_each(|promise| results.claim(promise.missing(why.clone())));
         return Ok(());
     }
-    let counted = counted(lab, mix)?;
+    let parts_counted = counted(lab, mix)?;
+    let counted = &parts_counted.second;
     let floor = on_the_floor(lab, mix)?;
     let mut each = Series::new(format!("{id} parts"), "part", "instructions a transaction");
     for component in Component::ALL {
-        each.push_exact(component.name(), Some(counted.split[component as usize]));
+        each.push_exact(component.name(), Some(counted.of(component).instructions));
     }
     results.series.push(each);
-    let mut rest = counted.total;
+    let mut rest = counted.all.instructions;
     let mut steps = Series::new(format!("{id} less each part's own"), "left", "instructions a transaction");
     steps.push_exact("everything", Some(rest));
     for component in TAKEN {
-        rest -= counted.split[component as usize];
+        rest -= counted.of(component).instructions;
         steps.push_exact(format!("without {}", component.name()), Some(rest));
     }
     steps.push_exact("floor", floor);
     results.series.push(steps);
+    lab.say("probing what misses cost beside other work");
+    match parts_counted.model() {
+        Some(model) => results.series.push(parts_counted.times(id, &model, timed.rates("whole"))),
+        None => lab.say("the probes are for x86-64: no time by part"),
+    }
     let shares = [Component::Locks, Component::Latches, Component::Log, Component::Pool];
     let note = "of all instructions; told apart by source file while all parts are at work, where the paper takes the part \
                 away";
     for (promise, component) in parts.iter().zip(shares) {
-        let share = counted.split[component as usize] / counted.total;
+        let share = counted.of(component).instructions / counted.all.instructions;
         results.claim(promise.found(share, note));
     }
     let note = "instructions of the floor, which has none of the parts, to those of the whole engine";
     results.claim(match floor {
-        Some(floor) => left.found(floor / counted.total, note),
+        Some(floor) => left.found(floor / counted.all.instructions, note),
         None => left.missing("the floor could not be counted"),
     });
     Ok(())
@@ -116,22 +126,54 @@ fn lengths(lab: &Lab) -> (u64, u64) {
     if lab.quick { (1_000, 3_000) } else { (2_000, 8_000) }
 }
 
-/// Instructions of a transaction on the whole engine, by component.
-fn counted(lab: &mut Lab, mix: &str) -> Result<SplitCount, Error> {
-    lab.say(&format!("counting {mix}, instruction by instruction"));
+/// Counts of a transaction by component, with each cache that stands for something.
+struct PartsCounted {
+    second: SplitCount,
+    third: SplitCount,
+    pages: SplitCount,
+}
+
+impl PartsCounted {
+    fn events(&self, counts: impl Fn(&SplitCount) -> Counts) -> Events {
+        Events::of_counts(&counts(&self.second), &counts(&self.third), &counts(&self.pages))
+    }
+
+    /// What events cost amid these.
+    fn model(&self) -> Option<Model> {
+        let exposed = Exposed::measure(&self.events(|split| split.all))?;
+        Some(Model { probe: Probe::measure(), exposed })
+    }
+
+    /// Nanoseconds of each part, modelled, and of the whole at these `rates`.
+    fn times(&self, id: &str, model: &Model, rates: &[f64]) -> Series {
+        let modelled = |events: &Events| Some(model.breakdown(events).sum());
+        let mut times = Series::new(format!("{id} time of parts, modelled"), "part", "ns a transaction");
+        for component in Component::ALL {
+            times.push_exact(component.name(), modelled(&self.events(|split| *split.of(component))));
+        }
+        times.push_exact("sum, with the libraries of none", modelled(&self.events(|split| split.all)));
+        times.push("measured", Spread::of(rates.iter().map(|rate| 1e9 / rate)));
+        times
+    }
+}
+
+/// Counts a transaction on the whole engine.
+fn counted(lab: &mut Lab, mix: &str) -> Result<PartsCounted, Error> {
+    let pages = if storage::large_pages_available().is_ok() { LARGE_PAGES } else { SMALL_PAGES };
     let untouched = lab.untouched(1)?;
     let own = lab.scratch().join("looking-glass");
     let mut tables = LineTables::open(lab.program())?;
-    let (short, long) = lengths(lab);
-    let mut run = |transactions: u64| {
-        directory::copy(&untouched, &own)?;
-        let args = words(&format!("{} --transactions {transactions} --data", alone(mix)), &own);
-        callgrind::count(lab.program(), &args, &mut tables, lab.scratch())
+    let mut count = |behind| {
+        lab.say(&format!("counting {mix}, instruction by instruction"));
+        callgrind::count(lab.program(), lengths(lab), behind, &mut tables, lab.scratch(), |transactions| {
+            directory::copy(&untouched, &own)?;
+            Ok(words(&format!("{} --transactions {transactions} --data", alone(mix)), &own))
+        })
     };
-    let counted = (run(short)?, run(long)?);
+    let counted = PartsCounted { second: count(SECOND)?, third: count(THIRD)?, pages: count(pages)? };
     // What cannot be removed is below the directory that goes at the end.
     let _ = std::fs::remove_dir_all(&own);
-    Ok(counted.0.to(&counted.1, (long - short) as f64))
+    Ok(counted)
 }
 
 /// Instructions of a transaction on the floor.

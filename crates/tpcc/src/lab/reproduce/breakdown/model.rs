@@ -20,47 +20,47 @@ use super::overlap::Exposed;
 use super::probe::Probe;
 
 /// The rows of Table 3.
-pub(super) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];
+pub(crate) const SOURCES: [&str; 4] = ["L1 hit latency", "L2 hit latency", "L3 hit latency", "L3 miss latency"];
 
 /// Nanoseconds of a transaction by the paper's categories.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(super) struct Breakdown {
-    pub(super) fe: f64,
-    pub(super) gr: f64,
-    pub(super) tlb: f64,
-    pub(super) oth: f64,
-    pub(super) not: f64,
+pub(crate) struct Breakdown {
+    pub(crate) fe: f64,
+    pub(crate) gr: f64,
+    pub(crate) tlb: f64,
+    pub(crate) oth: f64,
+    pub(crate) not: f64,
 }
 
 impl Breakdown {
     /// By name, in the order of Table 2.
-    pub(super) fn parts(&self) -> [(&'static str, f64); 5] {
+    pub(crate) fn parts(&self) -> [(&'static str, f64); 5] {
         [("FE", self.fe), ("GR", self.gr), ("TLB", self.tlb), ("OTH", self.oth), ("NOT", self.not)]
     }
 
     /// All of it.
-    pub(super) fn sum(&self) -> f64 {
+    pub(crate) fn sum(&self) -> f64 {
         self.parts().iter().map(|(_, ns)| ns).sum()
     }
 
     /// By how much of the measured time the sum is wrong.
-    pub(super) fn error(&self, measured_ns: f64) -> f64 {
+    pub(crate) fn error(&self, measured_ns: f64) -> f64 {
         (self.sum() - measured_ns).abs() / measured_ns
     }
 }
 
 /// Costs of events.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(super) struct Model {
+pub(crate) struct Model {
     /// Latencies.
-    pub(super) probe: Probe,
+    pub(crate) probe: Probe,
     /// What is left of them beside other work, in the density of the code that is modelled.
-    pub(super) exposed: Exposed,
+    pub(crate) exposed: Exposed,
 }
 
 impl Model {
     /// Where the time of these events goes.
-    pub(super) fn breakdown(&self, events: &Events) -> Breakdown {
+    pub(crate) fn breakdown(&self, events: &Events) -> Breakdown {
         let Probe { l2, l3, branch, .. } = self.probe;
         let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self.exposed;
         let level = |misses: f64, further: f64| (misses - further).max(0.0);
@@ -76,7 +76,7 @@ impl Model {
     }
 
     /// Table 3: where data comes from, as shares of the time of all reads if none hid another.
-    pub(super) fn sources(&self, events: &Events) -> [(&'static str, f64); 4] {
+    pub(crate) fn sources(&self, events: &Events) -> [(&'static str, f64); 4] {
         let Probe { l1, l2, l3, memory, .. } = self.probe;
         let [d1, d2, d3] = events.misses;
         let ns = [(events.reads - d1) * l1, (d1 - d2) * l2, (d2 - d3) * l3, d3 * memory].map(|ns| ns.max(0.0));

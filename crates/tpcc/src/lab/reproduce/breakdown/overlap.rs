@@ -29,20 +29,20 @@ const TIMES: usize = 5;
 
 /// What events cost beside other work, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub(super) struct Exposed {
+pub(crate) struct Exposed {
     /// An instruction at the width at which the core issues.
-    pub(super) instruction: f64,
+    pub(crate) instruction: f64,
     /// A line of code from the second level, where code runs straight on.
-    pub(super) fetch: f64,
+    pub(crate) fetch: f64,
     /// A read from the second level, the third, memory.
-    pub(super) reads: [f64; 3],
+    pub(crate) reads: [f64; 3],
     /// A page that the second translation buffer has, and one that neither has.
-    pub(super) pages: [f64; 2],
+    pub(crate) pages: [f64; 2],
 }
 
 impl Exposed {
     /// Measures, in some seconds, in the density of these events. None where there is no code for it.
-    pub(super) fn measure(events: &Events) -> Option<Exposed> {
+    pub(crate) fn measure(events: &Events) -> Option<Exposed> {
         (filler::ROUND > 0).then(|| {
             let [d1, d2, d3] = events.misses;
             let apart = |misses: f64| if misses > 0.0 { events.instructions / misses } else { f64::INFINITY };
@@ -58,7 +58,7 @@ impl Exposed {
     }
 
     /// For a report.
-    pub(super) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
         json!({
             "instruction_ns": instruction, "fetch_ns": fetch, "l2_ns": second, "l3_ns": third, "memory_ns": memory,
@@ -67,7 +67,7 @@ impl Exposed {
     }
 
     /// For a sentence.
-    pub(super) fn in_words(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         let Exposed { instruction, fetch, reads: [second, third, memory], pages: [second_tlb, walk] } = self;
         format!(
             "beside other work: instruction {instruction:.3} ns, line of code {fetch:.1}, L2 {second:.1}, L3 {third:.1}, \
