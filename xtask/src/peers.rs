@@ -7,13 +7,8 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 /// Engines, and the feature of `benches` that each needs.
-const ENGINES: [(&str, &str); 5] = [
-    ("storage", "peers"),
-    ("redb", "peers"),
-    ("fjall", "peers"),
-    ("lmdb", "peers-lmdb"),
-    ("sqlite", "peers-sqlite"),
-];
+const ENGINES: [(&str, &str); 5] =
+    [("storage", "peers"), ("redb", "peers"), ("fjall", "peers"), ("lmdb", "peers-lmdb"), ("sqlite", "peers-sqlite")];
 
 /// The flags of `cargo xtask peers`.
 #[derive(Debug, Args)]

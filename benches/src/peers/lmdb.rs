@@ -60,7 +60,8 @@ impl Rival for Lmdb {
         // SAFETY: the directory is new and this process's own, so nothing else changes the file that is mapped.
         let env = Arc::new(unsafe { options.open(directory)? });
         let opened = env.create_databases_and_commit(env.write_txn()?, |opener, tx| {
-            let all = tables.iter().map(|name| opener.create_database(tx, Some(name))).collect::<Result<Vec<_>, _>>()?;
+            let all =
+                tables.iter().map(|name| opener.create_database(tx, Some(name))).collect::<Result<Vec<_>, _>>()?;
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(NewTables(all)))
         })?;
         let tables = opened.unwrap_commit();

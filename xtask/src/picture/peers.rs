@@ -42,13 +42,18 @@ const ROWS: [(&str, &str); 12] = [
 ];
 
 /// Colours of engines that are told apart with any colour vision, and their marks.
-const ENGINES: [(&str, &str, Mark); 3] =
-    [("redb", "#0072b2", Mark::Circle), ("fjall", "#d55e00", Mark::Square), ("sqlite", "#009e73", Mark::Diamond)];
+const ENGINES: [(&str, &str, Mark); 4] = [
+    ("redb", "#0072b2", Mark::Circle),
+    ("fjall", "#d55e00", Mark::Square),
+    ("lmdb", "#cc79a7", Mark::Triangle),
+    ("sqlite", "#009e73", Mark::Diamond),
+];
 
 #[derive(Clone, Copy)]
 enum Mark {
     Circle,
     Square,
+    Triangle,
     Diamond,
 }
 
@@ -148,6 +153,9 @@ fn mark(shape: Mark, colour: &str, x: f64, y: f64) -> String {
         Mark::Square => {
             let (x, y) = (x - 4.0, y - 4.0);
             format!("<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"8\" height=\"8\" fill=\"{colour}\"/>")
+        }
+        Mark::Triangle => {
+            format!("<path d=\"M{x:.1} {:.1}l5 9h-10z\" fill=\"{colour}\"/>", y - 5.0)
         }
         Mark::Diamond => {
             format!("<path d=\"M{x:.1} {:.1}l5 5l-5 5l-5-5z\" fill=\"{colour}\"/>", y - 5.0)
