@@ -39,14 +39,10 @@ impl Rival for Fjall {
         );
         let tables =
             tables.iter().map(|name| db.keyspace(name, KeyspaceCreateOptions::default)).collect::<Result<_, _>>()?;
-        let (persist, syncer) = match durability {
-            Durability::Sync => (Some(PersistMode::SyncData), None),
-            Durability::Async => {
-                // An error poisons the database, so that the next commit tells it.
-                let sync = |db: &OptimisticTxDatabase| drop(db.persist(PersistMode::SyncData));
-                (None, Some(Syncer::start(Arc::clone(&db), sync)))
-            }
-        };
+        let persist = (durability == Durability::Sync).then_some(PersistMode::SyncData);
+        // An error poisons the database, so that the next commit tells it.
+        let sync = |db: &OptimisticTxDatabase| drop(db.persist(PersistMode::SyncData));
+        let syncer = Syncer::start(durability, &db, sync);
         Ok(Fjall { db, tables, persist, _syncer: syncer })
     }
 }
@@ -99,7 +95,7 @@ enum Kind {
 impl FjallTransaction<'_> {
     fn writing(&mut self) -> Result<&mut OptimisticWriteTx, Failure> {
         match &mut self.kind {
-            Kind::Read(_) => Err(Failure::new("a transaction that only reads cannot write")),
+            Kind::Read(_) => Err(Failure::read_only()),
             Kind::Write(tx) => Ok(tx),
         }
     }

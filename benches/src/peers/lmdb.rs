@@ -65,14 +65,11 @@ impl Rival for Lmdb {
             Ok::<_, heed::Error>(CommitOrAbort::<_, ()>::Commit(NewTables(all)))
         })?;
         let tables = opened.unwrap_commit();
-        let syncer = match durability {
-            Durability::Sync => None,
-            Durability::Async => Some(Syncer::start(Arc::clone(&env), |env: &Env<WithTls>| {
-                if let Err(error) = env.force_sync() {
-                    eprintln!("lmdb: commits are not durable: {error}");
-                }
-            })),
-        };
+        let syncer = Syncer::start(durability, &env, |env: &Env<WithTls>| {
+            if let Err(error) = env.force_sync() {
+                eprintln!("lmdb: commits are not durable: {error}");
+            }
+        });
         Ok(Lmdb { _syncer: syncer, env, tables })
     }
 }
@@ -137,7 +134,7 @@ impl<'t> LmdbTransaction<'t> {
 
     fn writing(&mut self) -> Result<&mut RwTxn<'t>, Failure> {
         match &mut self.kind {
-            Kind::Read(_) => Err(Failure::new("a transaction that only reads cannot write")),
+            Kind::Read(_) => Err(Failure::read_only()),
             Kind::Write(tx) => Ok(tx),
         }
     }

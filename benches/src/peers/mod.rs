@@ -55,6 +55,11 @@ impl Failure {
         Failure { source: source.into(), is_conflict: false }
     }
 
+    /// A write in a transaction that was begun to read.
+    fn read_only() -> Failure {
+        Failure::new("a transaction that only reads cannot write")
+    }
+
     fn conflict(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
         Failure { source: source.into(), is_conflict: true }
     }

@@ -172,7 +172,7 @@ impl RedbTransaction<'_> {
     /// What `f` makes of a table that is written.
     fn with_mut<R>(&mut self, table: usize, f: impl FnOnce(&mut Writing<'_>) -> R) -> Result<R, Failure> {
         match &mut self.kind {
-            Kind::Read { .. } => Err(Failure::new("a transaction that only reads cannot write")),
+            Kind::Read { .. } => Err(Failure::read_only()),
             Kind::Write(write) => RedbTransaction::open(self.redb, write, table, f),
         }
     }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
+use storage::Durability;
+
 use super::SYNC_EVERY;
 
 /// The thread; ends when this is dropped.
@@ -13,15 +15,23 @@ pub(super) struct Syncer {
 }
 
 impl Syncer {
-    /// Calls `sync` every [`SYNC_EVERY`].
-    pub(super) fn start<E: Send + Sync + 'static>(engine: Arc<E>, sync: impl Fn(&E) + Send + 'static) -> Syncer {
+    /// Calls `sync` every [`SYNC_EVERY`] where commits are durable later; none where each is durable when it returns.
+    pub(super) fn start<E: Send + Sync + 'static>(
+        durability: Durability,
+        engine: &Arc<E>,
+        sync: impl Fn(&E) + Send + 'static,
+    ) -> Option<Syncer> {
+        if durability == Durability::Sync {
+            return None;
+        }
+        let engine = Arc::clone(engine);
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::spawn(move || {
             while stopped.recv_timeout(SYNC_EVERY) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
                 sync(&engine);
             }
         });
-        Syncer { stop: Some(stop), thread: Some(thread) }
+        Some(Syncer { stop: Some(stop), thread: Some(thread) })
     }
 }
 

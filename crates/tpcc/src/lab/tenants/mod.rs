@@ -98,8 +98,12 @@ impl TenantsPlan {
 
     /// Time in which each fiber has had as many slices in a row as its siblings may have.
     fn fiber_cycle(&self) -> Duration {
-        let fibers = self.tenants * self.terminals + self.background;
-        fibers as u32 * self.turn() / self.workers as u32
+        self.fibers() as u32 * self.turn() / self.workers as u32
+    }
+
+    /// Terminals and loops.
+    fn fibers(&self) -> usize {
+        self.tenants * self.terminals + self.background
     }
 
     /// The longest aggregation.
@@ -109,10 +113,9 @@ impl TenantsPlan {
 
     /// The settings of a policy's runtime.
     fn builder(&self, policy: TenantPolicy) -> Builder {
-        let fibers = self.tenants * self.terminals + self.background;
         let builder = Runtime::builder()
             .workers(self.workers)
-            .fibers(fibers)
+            .fibers(self.fibers())
             .stack_bytes(STACK_BYTES)
             .slice(self.slice)
             .pin(true);

@@ -1,5 +1,7 @@
 //! What is counted of a transaction, from which its time is modelled.
 
+use crate::lab::reproduce::cachegrind::Counts;
+
 /// Events of a transaction, counted.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Events {
@@ -13,4 +15,18 @@ pub(crate) struct Events {
     /// Pages that the first translation buffer has not, and neither.
     pub(crate) pages: [f64; 2],
     pub(crate) mispredicts: f64,
+}
+
+impl Events {
+    /// Of the counts of the same code with [`SECOND`](super::SECOND), with [`THIRD`](super::THIRD), and with pages.
+    pub(crate) fn of_counts(second: &Counts, third: &Counts, pages: &Counts) -> Events {
+        Events {
+            instructions: second.instructions,
+            reads: second.reads,
+            fetches: [second.i1, second.ll_fetches],
+            misses: [second.d1_reads, second.ll_reads, third.ll_reads],
+            pages: [pages.d1_reads, pages.ll_reads],
+            mispredicts: second.mispredicts,
+        }
+    }
 }

@@ -11,7 +11,7 @@ pub(crate) use model::{Breakdown, Model, SOURCES};
 pub(crate) use overlap::Exposed;
 pub(crate) use probe::Probe;
 
-use super::cachegrind::{Behind, Counts};
+use super::cachegrind::Behind;
 
 /// The second level, and a share of the third: one level behind the first can be simulated, so each needs a run of its own.
 pub(crate) const SECOND: Behind = Behind { d1: "32768,8,64", ll: "1048576,8,64" };
@@ -20,17 +20,3 @@ pub(crate) const THIRD: Behind = Behind { d1: "32768,8,64", ll: "16777216,16,64"
 pub(crate) const SMALL_PAGES: Behind = Behind { d1: "262144,64,4096", ll: "8388608,8,4096" };
 /// The same with pages of 2 MiB for data; 512 of the second, which is as many as can be simulated.
 pub(crate) const LARGE_PAGES: Behind = Behind { d1: "134217728,64,2097152", ll: "1073741824,8,2097152" };
-
-impl Events {
-    /// Of the counts of the same code with [`SECOND`], with [`THIRD`], and with pages.
-    pub(crate) fn of_counts(second: &Counts, third: &Counts, pages: &Counts) -> Events {
-        Events {
-            instructions: second.instructions,
-            reads: second.reads,
-            fetches: [second.i1, second.ll_fetches],
-            misses: [second.d1_reads, second.ll_reads, third.ll_reads],
-            pages: [pages.d1_reads, pages.ll_reads],
-            mispredicts: second.mispredicts,
-        }
-    }
-}
