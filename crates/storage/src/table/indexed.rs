@@ -63,13 +63,13 @@ impl Txn<'_> {
     }
 
     fn insert_entries(&mut self, table: &TableInfo, key: &[u8], row: &[u8]) -> Result<(), TxnError> {
-        let mut entry = Vec::with_capacity(64);
-        for secondary in &table.secondaries {
-            if entry_key(secondary, key, row, &mut entry) {
-                self.insert(&secondary.index, &entry, key)?;
-            }
-        }
-        Ok(())
+        // Taken, because an insert builds other keys in the context.
+        let mut entry = std::mem::take(&mut self.claim.context().entry);
+        let result = table.secondaries.iter().try_for_each(|secondary| {
+            if entry_key(secondary, key, row, &mut entry) { self.insert(&secondary.index, &entry, key) } else { Ok(()) }
+        });
+        self.claim.context().entry = entry;
+        result
     }
 
     /// Inserts rows whose keys ascend. On an error all of them are undone.

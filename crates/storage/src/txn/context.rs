@@ -142,6 +142,8 @@ pub(crate) struct Context {
     pub(crate) rec: RecordBuf,
     /// A key being built: a secondary entry's, a scan's.
     pub(crate) key: Vec<u8>,
+    /// The key of an index entry that is being inserted.
+    pub(crate) entry: Vec<u8>,
     /// A key and a row of a typed statement, encoded.
     pub(crate) encoded: Encoded,
     /// The row before the change.
@@ -171,6 +173,7 @@ impl Context {
             last: Lsn::ZERO,
             rec: RecordBuf::new(),
             key: Vec::new(),
+            entry: Vec::new(),
             encoded: Encoded::default(),
             before: Vec::new(),
             after: Vec::new(),
