@@ -4,7 +4,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,11 +31,36 @@ fn key(n: u64) -> [u8; 8] {
 type Handle = OpenTable<Raw, Raw>;
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What was seen, a while ago.
+/// What was seen, a while ago, of these parts of a row.
 struct Old {
     key: [u8; 8],
     place: Place,
+    columns: Vec<Range<usize>>,
     row: Option<Vec<u8>>,
+}
+
+#[expect(clippy::single_range_in_vec_init, reason = "a list of one part")]
+fn whole() -> Vec<Range<usize>> {
+    vec![0..usize::MAX]
+}
+
+/// All of a row, or some parts of it, which may lie behind its end.
+fn some_columns(rng: &mut Rng) -> Vec<Range<usize>> {
+    if rng.once_in(3) {
+        return whole();
+    }
+    let mut part = || {
+        let from = rng.below(200) as usize;
+        from..if rng.once_in(5) { usize::MAX } else { from + rng.below(40) as usize }
+    };
+    let first = part();
+    if first.start.is_multiple_of(2) { vec![first] } else { vec![first, part()] }
+}
+
+/// These parts of a row, one behind the other, up to the first that it does not have.
+fn parts(row: &[u8], columns: &[Range<usize>]) -> Vec<u8> {
+    let of = |part: &Range<usize>| row.get(part.start..if part.end == usize::MAX { row.len() } else { part.end });
+    columns.iter().map_while(of).flatten().copied().collect()
 }
 
 fn all(db: &Database, table: &Handle) -> Rows {
@@ -78,10 +103,16 @@ fn what_is_confirmed_is_what_is_there() {
             // Rows that were seen are written over, where they still are what was seen.
             let mut seen = Vec::new();
             while !old.is_empty() && !rng.once_in(12) {
-                let Old { key, place, row } = old.swap_remove(rng.below(old.len() as u64) as usize);
+                let Old { key, mut place, columns, row } = old.swap_remove(rng.below(old.len() as u64) as usize);
                 let to_write = rng.once_in(2);
-                let same = tx.confirm_raw(table, &key, &place, row.as_deref(), to_write).unwrap();
-                assert_eq!(same, rows.get(&key[..]) == row.as_ref(), "{key:?}");
+                if rng.once_in(10)
+                    && let Some(other) = old.last()
+                {
+                    // Another key's place costs a search.
+                    place = other.place;
+                }
+                let same = tx.confirm_columns_raw(table, &key, &place, (&columns, row.as_deref()), to_write).unwrap();
+                assert_eq!(same, rows.get(&key[..]).map(|row| parts(row, &columns)) == row, "{key:?} {columns:?}");
                 let new = rows.get(&key[..]).map_or_else(|| b"absent".to_vec(), |row| rng.bytes(row.len()));
                 // Another length now and then, and the same key twice.
                 let new = if rng.once_in(6) { rng.bytes(20) } else { new };
@@ -107,16 +138,20 @@ fn what_is_confirmed_is_what_is_there() {
                 db.announce_raw(&mut peeker, keys.iter().map(|key| (*table, &key[..], 64)));
             }
             for key in keys {
-                let (row, place) = db.peek_raw(&mut peeker, table, &key).unwrap();
+                let (row, _) = db.peek_raw(&mut peeker, table, &key).unwrap();
                 assert_eq!(row, rows.get(&key[..]).map(|row| &row[..]));
-                old.push(Old { key, place, row: row.map(<[u8]>::to_vec) });
+                let columns = some_columns(&mut rng);
+                let (row, place) = db.peek_columns_raw(&mut peeker, table, &key, &columns).unwrap();
+                let row = row.map(<[u8]>::to_vec);
+                assert_eq!(row, rows.get(&key[..]).map(|row| parts(row, &columns)), "{key:?} {columns:?}");
+                old.push(Old { key, place, columns, row });
             }
             let (from, to) = (key(rng.below(600)), key(rng.below(600)));
             let mut ranged = Vec::new();
             let most = rng.below(200) as usize;
             db.peek_range_raw(&mut peeker, table, (&from, &to), most + 1, |key, row, place| {
                 ranged.push((key.to_vec(), row.to_vec()));
-                old.push(Old { key: key.try_into().unwrap(), place, row: Some(row.to_vec()) });
+                old.push(Old { key: key.try_into().unwrap(), place, columns: whole(), row: Some(row.to_vec()) });
                 ControlFlow::Continue(())
             })
             .unwrap();
@@ -149,12 +184,15 @@ fn what_is_confirmed_stays() {
     for (n, (place, row), to_write) in [(2, &two, false), (3, &three, false), (6, &six, true)] {
         assert!(tx.confirm_raw(&table, &key(n), place, row.as_deref(), to_write).unwrap());
     }
+    // At the place of another key: what is locked is the key.
+    assert!(tx.confirm_raw(&table, &key(8), &two.0, Some(b"row"), true).unwrap());
     let mut other = db.begin().unwrap();
     let waits = |result: Result<_, TxnError>| matches!(result, Err(TxnError::OwnTask { .. }));
     assert_eq!(other.read_raw(&table, &key(2), |_| ()).unwrap(), Some(()), "a reader shares");
     assert!(waits(other.put_raw(&table, &key(2), b"new")));
     assert!(waits(other.insert_raw(&table, &key(3), b"new")));
     assert!(waits(other.read_raw(&table, &key(6), |_| ()).map(drop)));
+    assert!(waits(other.read_raw(&table, &key(8), |_| ()).map(drop)));
     drop(tx);
     other.put_raw(&table, &key(2), b"new").unwrap();
     other.insert_raw(&table, &key(3), b"new").unwrap();

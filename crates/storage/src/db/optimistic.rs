@@ -1,13 +1,14 @@
 //! Rows read without locks, from any thread, and locked later where they were found.
 
 use std::fmt;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use super::database::Database;
 use super::table::OpenTable;
 use super::transaction::Transaction;
 use crate::base::error::TxnError;
 use crate::base::hook::OperationKind;
+use crate::table::columns::WHOLE;
 use crate::table::index::Want;
 use crate::table::peek::{Announced, PeekedRows, SeenRow, TOGETHER};
 use crate::table::scan::{ScanEnd, ScanSpec};
@@ -95,9 +96,25 @@ impl Database {
         table: &OpenTable<K, V>,
         key: &[u8],
     ) -> Result<(Option<&'p [u8]>, Place), TxnError> {
+        self.peek_columns_raw(peeker, table, key, WHOLE)
+    }
+
+    /// As [`Database::peek_raw`], of these parts of the row, one behind the other: ranges of bytes, of which one that ends
+    /// at `usize::MAX` reaches to the row's end. A row that ends before a part does shows neither this part nor those
+    /// behind it.
+    ///
+    /// # Errors
+    /// As for [`Database::peek_raw`].
+    pub fn peek_columns_raw<'p, K, V>(
+        &self,
+        peeker: &'p mut Peeker,
+        table: &OpenTable<K, V>,
+        key: &[u8],
+        columns: &[Range<usize>],
+    ) -> Result<(Option<&'p [u8]>, Place), TxnError> {
         peeker.serve(self);
         let index = &table.info(self)?.primary;
-        let (there, memo) = self.core.peek(&peeker.announced, index, key, &mut peeker.row)?;
+        let (there, memo) = self.core.peek(&peeker.announced, index, key, columns, &mut peeker.row)?;
         Ok((there.then_some(&*peeker.row), Place { instance: self.core.instance, memo }))
     }
 
@@ -150,11 +167,27 @@ impl Transaction<'_> {
         seen: Option<&[u8]>,
         to_write: bool,
     ) -> Result<bool, TxnError> {
+        self.confirm_columns_raw(table, key, place, (WHOLE, seen), to_write)
+    }
+
+    /// As [`Transaction::confirm_raw`], of a row of which [`Database::peek_columns_raw`] has shown these parts. The lock is that
+    /// of the whole row; what lies outside of the parts is not looked at.
+    ///
+    /// # Errors
+    /// See [`TxnError`].
+    pub fn confirm_columns_raw<K, V>(
+        &mut self,
+        table: &OpenTable<K, V>,
+        key: &[u8],
+        place: &Place,
+        (columns, seen): (&[Range<usize>], Option<&[u8]>),
+        to_write: bool,
+    ) -> Result<bool, TxnError> {
         let want = if to_write { Want::Write } else { Want::Read };
         let Some(info) = self.seen(table, want)? else { return Ok(seen.is_none()) };
         self.enter(OperationKind::Fetch, &info.primary);
         let memo = (place.instance == self.db.core.instance).then_some(place.memo);
-        let result = self.txn.get_mut().confirm(&info.primary, key, memo, seen, want);
+        let result = self.txn.get_mut().confirm(&info.primary, key, memo, (columns, seen), want);
         self.noted(result)
     }
 

@@ -35,6 +35,29 @@ pub(super) fn append_columns(
     true
 }
 
+/// Whether these parts of a value are `seen`, as [`append_columns`] would have appended them.
+#[inline]
+#[must_use]
+pub(super) fn has_columns(
+    page: PageRef<'_>,
+    (value_at, value_len): (usize, usize),
+    columns: &[Range<usize>],
+    mut seen: &[u8],
+) -> bool {
+    for part in columns {
+        let to = if part.end == usize::MAX { value_len } else { part.end };
+        if part.start > to || to > value_len {
+            break;
+        }
+        let Some((expected, rest)) = seen.split_at_checked(to - part.start) else { return false };
+        if !page.has_many_bytes(value_at + part.start, expected) {
+            return false;
+        }
+        seen = rest;
+    }
+    seen.is_empty()
+}
+
 /// How many bytes of a row are brought into the caches for these parts.
 #[inline]
 pub(super) fn bytes_until(columns: &[Range<usize>]) -> usize {

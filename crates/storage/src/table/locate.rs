@@ -168,7 +168,7 @@ fn locate_again<'db>(core: &'db Core, memo: Memo, index: &Index, key: &[u8]) -> 
 
 /// Whether a remembered place, in a leaf that has not changed since, is that of `key`.
 #[inline]
-fn is_place(page: PageRef<'_>, memo: &Memo, index: &Index, key: &[u8]) -> bool {
+pub(super) fn is_place(page: PageRef<'_>, memo: &Memo, index: &Index, key: &[u8]) -> bool {
     let position = usize::from(memo.spot.position);
     let has = || if memo.exact { page.has_key(position, key) } else { page.lacks_key(position, key) };
     page.index() == index.tree.index && has() || is_mutant(Mutant::TrustLockNames)

@@ -4,17 +4,20 @@
 //! What makes it useful is that a transaction can afterwards lock the same row and ask whether it is still the same,
 //! without a search for it.
 
+use std::ops::Range;
+
 use super::catalog::CATALOG;
-use super::columns::WHOLE;
+use super::columns::{append_columns, has_columns};
 use super::index::{Index, LockAttempt, Want};
 use super::info::TableInfo;
-use super::locate::{locate, spot};
+use super::locate::{is_place, locate, spot};
 use super::write::difference;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
 use crate::btree::Tree;
 use crate::btree::group::{GROUP, KeyQuery};
 use crate::btree::ops::{self, RowAt};
+use crate::btree::search::LeafAt;
 use crate::buffer::frame::FrameWrite;
 use crate::lock::{LockName, Prefix};
 use crate::log::RecordKind;
@@ -56,7 +59,8 @@ impl Core {
         }
     }
 
-    /// Copies the row of `key` to `row` as it is now, perhaps uncommitted; says whether there is one, and where.
+    /// Copies these parts of the row of `key` to `row` as they are now, perhaps uncommitted; says whether there is a row, and
+    /// where.
     ///
     /// # Errors
     /// When a page cannot be read or is damaged, or a half-made change is in memory.
@@ -65,6 +69,7 @@ impl Core {
         announced: &Announced,
         index: &Index,
         key: &[u8],
+        columns: &[Range<usize>],
         row: &mut Vec<u8>,
     ) -> Result<(bool, Memo), StorageError> {
         self.poison.check_memory()?;
@@ -78,7 +83,7 @@ impl Core {
             if leaf.exact {
                 let slot = page.slot(leaf.position);
                 there = !slot.is_ghost();
-                if there && !page.append_value(slot, row) {
+                if there && !append_columns(page, (slot.value_at(), slot.value_len), columns, row) {
                     continue;
                 }
             }
@@ -192,8 +197,8 @@ pub(crate) struct SeenRow<'a> {
 pub(crate) const TOGETHER: usize = 16;
 
 impl Txn<'_> {
-    /// Locks the row of `key`, which was seen (at this place, if known), and says whether it is still (or still absent) as it was
-    /// seen.
+    /// Locks the row of `key`, of which these parts were seen (at this place, if known), and says whether they are still as they
+    /// were seen, or the row still absent.
     ///
     /// # Errors
     /// See [`TxnError`].
@@ -202,16 +207,33 @@ impl Txn<'_> {
         index: &Index,
         key: &[u8],
         place: Option<Memo>,
-        seen: Option<&[u8]>,
+        (columns, seen): (&[Range<usize>], Option<&[u8]>),
         want: Want,
     ) -> Result<bool, TxnError> {
         if let (Some(place), Some(seen)) = (place, seen) {
-            self.lock_row(index, key, want)?;
+            self.intend(index, want)?;
+            let core = self.core;
+            // The leaf, if it has not changed since the key was seen there.
+            let unchanged = || {
+                let read = core.pool.frame(place.spot.frame).read(core.pool.latches());
+                let position = usize::from(place.spot.position);
+                (read.version() == place.spot.version).then_some(LeafAt { read, position, exact: true })
+            };
+            let is_place = |leaf: &LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
+            let is_there = place.exact && unchanged().as_ref().is_some_and(is_place);
+            // A place that still has the key has the key's name, too.
+            let name = if is_there { place.name } else { core.locks.names.of(index.tree.index, key) };
+            self.lock_name(index, name, want)?;
             loop {
-                let leaf = locate(self.core, Some(place), index, key)?;
+                let leaf = match unchanged().filter(|_| is_there) {
+                    Some(leaf) => leaf,
+                    None => locate(core, Some(place), index, key)?,
+                };
                 let page = leaf.read.page();
                 let slot = page.slot(leaf.position);
-                let same = leaf.exact && !slot.is_ghost() && page.has_value(slot, seen);
+                let same = leaf.exact
+                    && !slot.is_ghost()
+                    && has_columns(page, (slot.value_at(), slot.value_len), columns, seen);
                 if leaf.read.is_valid() {
                     if leaf.exact {
                         return Ok(same);
@@ -221,14 +243,13 @@ impl Txn<'_> {
             }
         }
         // Of a row that is absent the gap is locked, too.
-        let found = self.fetch(index, key, want, WHOLE)?;
+        let found = self.fetch(index, key, want, columns)?;
         Ok(found.map(|_| self.claim.peek().before.as_slice()) == seen)
     }
 
+    /// Locks the row that has this name. The table's intention lock is held.
     #[inline]
-    fn lock_row(&mut self, index: &Index, key: &[u8], want: Want) -> Result<(), TxnError> {
-        self.intend(index, want)?;
-        let name = self.core.locks.names.of(index.tree.index, key);
+    fn lock_name(&mut self, index: &Index, name: LockName, want: Want) -> Result<(), TxnError> {
         let mode = self.key_mode(want);
         while self.try_lock(index, name, mode, Prefix::MIN)? == LockAttempt::MustWait {
             self.wait_for(index, name, mode, Prefix::MIN)?;
@@ -242,10 +263,11 @@ impl Txn<'_> {
     /// # Errors
     /// See [`TxnError`]. Rows written before the error stay so: the caller rolls back to a savepoint.
     pub(crate) fn replace_seen(&mut self, table: &TableInfo, rows: &[SeenRow<'_>]) -> Result<usize, TxnError> {
-        let mut found = 0;
+        let (index, mut found) = (&table.primary, 0);
+        self.intend(index, Want::Write)?;
         for group in rows.chunks(TOGETHER) {
             for row in group {
-                self.lock_row(&table.primary, row.key, Want::Write)?;
+                self.lock_name(index, self.core.locks.names.of(index.tree.index, row.key), Want::Write)?;
             }
             if self.replace_together(table, group)? {
                 found += group.len();

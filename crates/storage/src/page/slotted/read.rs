@@ -365,12 +365,6 @@ impl<'a> PageRef<'a> {
         self.append_to(slot.value_at(), slot.value_len, out)
     }
 
-    /// Whether the value of a slot is this.
-    #[inline]
-    pub(crate) fn has_value(self, slot: Slot, value: &[u8]) -> bool {
-        slot.value_len == value.len() && self.has_many_bytes(slot.value_at(), value)
-    }
-
     /// The version of the row in a slot.
     #[inline]
     pub(crate) fn row_version(self, slot: Slot) -> u32 {

@@ -103,7 +103,7 @@ impl TableMaker<Nothing> for Named<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use storage::disk::MemDisk;
@@ -119,7 +119,7 @@ mod tests {
     use crate::workload::schema::tables::{Customer, NewOrder, OrderLine};
 
     /// A small database, loaded by some threads.
-    fn loaded(pool: u64, threads: usize, seed: u64) -> Store {
+    pub(in crate::engines::storage) fn loaded(pool: u64, threads: usize, seed: u64) -> Store {
         let db = Options::new().buffer_pool(pool).open_on(Arc::new(MemDisk::new())).unwrap();
         let store = Store::new(db, Isolation::Serializable, Durability::Async, true, false, None).unwrap();
         let plan = load::Population::new(2, Scale::TINY, seed, When::at(77));

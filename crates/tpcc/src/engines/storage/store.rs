@@ -554,7 +554,7 @@ impl Ops for StoreTransaction<'_> {
 type KeyOf<P> = <<P as Part>::Table as TableDef>::Key;
 
 /// Where a part lies in its row.
-const fn bytes_of_part<P: Part>() -> Range<usize> {
+pub(super) const fn bytes_of_part<P: Part>() -> Range<usize> {
     P::AT..P::AT + size_of::<P>()
 }
 

@@ -55,6 +55,7 @@ pub(crate) fn run(
             &mut speculator,
             &rows,
             items.chunks(READS),
+            &[],
             |epoch, items| {
                 for (i, &item) in items.iter().enumerate() {
                     if i == before {

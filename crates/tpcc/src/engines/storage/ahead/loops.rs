@@ -9,8 +9,10 @@ use crate::engines::storage::store::{Store, StoreError, StoreTransaction};
 use crate::workload::generate::input::{
     DeliveryInput, Input, OrderInput, OrderStatusInput, PaymentInput, StockLevelInput,
 };
+use crate::workload::schema::TableId;
 use crate::workload::schema::keys::{ItemKey, StockKey};
-use crate::workload::schema::tables::{Item, Stock};
+use crate::workload::schema::parts::ItemShown;
+use crate::workload::schema::tables::Stock;
 use crate::workload::txn::long_order::{self, LongOrderOutput};
 use crate::workload::txn::payment::{CustomerData, Payer, Place};
 use crate::workload::txn::{Failure, Scratch, Verdict, customer, delivery, order_status, payment, stock_level};
@@ -116,12 +118,13 @@ impl<'s> Loops<'s> {
             &mut self.speculator,
             &self.rows,
             0..order.lines.len(),
+            &[TableId::Item],
             |epoch, &line| {
                 if line.is_multiple_of(grain) {
                     let lines = order.lines[line..].iter().take(grain);
                     let keys = lines.flat_map(|line| {
                         [
-                            RowKey::of::<Item>(&ItemKey { i: line.item }),
+                            RowKey::of_part::<ItemShown>(&ItemKey { i: line.item }),
                             RowKey::of::<Stock>(&StockKey { w: line.supply_w, i: line.item }),
                         ]
                     });
@@ -154,6 +157,7 @@ impl<'s> Loops<'s> {
             &mut self.speculator,
             &self.rows,
             [false, true],
+            &[],
             |epoch, &is_payer| {
                 if is_payer {
                     let mut data = CustomerData::new();
@@ -190,6 +194,7 @@ impl<'s> Loops<'s> {
             &mut self.speculator,
             &self.rows,
             1..=lines,
+            &[],
             |epoch, &number| order_status::line(epoch, order, number),
             // As a scan would, up to the number that a terminal shows.
             |line| {
@@ -215,6 +220,7 @@ impl<'s> Loops<'s> {
             &mut self.speculator,
             &self.rows,
             1..=input.districts,
+            &[],
             |epoch, &d| delivery::district(epoch, input, d),
             |order| delivered.push(order),
         )?;
@@ -244,6 +250,7 @@ impl<'s> Loops<'s> {
                 &mut self.speculator,
                 &self.rows,
                 1..=lines,
+                &[],
                 |epoch, &number| delivery::date_line(epoch, input, order, number),
                 |amount| sum += amount,
             )?;
@@ -270,6 +277,7 @@ impl<'s> Loops<'s> {
             &mut self.speculator,
             &self.rows,
             (first..next).step_by(grain),
+            &[TableId::Stock],
             |epoch, &from| {
                 let (mut items, mut low) = (Vec::new(), SmallVec::<[u32; 64]>::new());
                 let last = from.saturating_add(grain as u32).min(next) - 1;
@@ -288,7 +296,7 @@ impl<'s> Loops<'s> {
     /// A loop of so many iterations that do nothing.
     pub(crate) fn empty(&mut self, tx: &mut StoreTransaction<'s>, epochs: usize) -> Result<(), Failure<StoreError>> {
         self.set_grain(1)?;
-        tx.run_ahead(&mut self.speculator, &self.rows, 0..epochs, |_, _| Ok(()), drop)
+        tx.run_ahead(&mut self.speculator, &self.rows, 0..epochs, &[], |_, _| Ok(()), drop)
     }
 
     /// What the loops have done since the last call.

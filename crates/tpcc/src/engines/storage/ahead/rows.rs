@@ -1,9 +1,10 @@
 //! The rows of the storage engine as a [`speculate::Store`]: epochs peek at them without locks, and the transaction locks and
 //! confirms them in order.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use smallvec::SmallVec;
 use speculate::{KeyRange, RangeRow, RangeStore, Seen, SeenRange, Written};
@@ -11,7 +12,8 @@ use storage::optimistic::{Peeker, Place};
 use storage::{OpenTable, Raw, Transaction};
 
 use crate::engines::storage::codec::KeyBytes;
-use crate::engines::storage::store::{Store, StoreError};
+use crate::engines::storage::store::{Store, StoreError, bytes_of_part};
+use crate::workload::schema::parts::Part;
 use crate::workload::schema::tables::TableMaker;
 use crate::workload::schema::{Key as _, PerTable, RowOf, TableDef, TableFamily, TableId};
 
@@ -60,14 +62,39 @@ impl TableMaker<Nothing> for ByNumber<'_> {
 pub(crate) struct RowKey {
     table: TableId,
     len: u8,
+    part: RowPart,
     bytes: KeyBytes,
+}
+
+/// A part of a row: where it begins and ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RowPart {
+    from: u16,
+    to: u16,
+}
+
+impl RowPart {
+    /// All of a row, however long it is.
+    const WHOLE: RowPart = RowPart { from: 0, to: u16::MAX };
+
+    #[inline]
+    fn range(self) -> Range<usize> {
+        usize::from(self.from)..if self.to == u16::MAX { usize::MAX } else { usize::from(self.to) }
+    }
 }
 
 impl RowKey {
     /// The key's row.
     #[inline]
     pub(crate) fn of<T: TableDef>(key: &T::Key) -> RowKey {
-        RowKey { table: T::TABLE, len: T::Key::LEN as u8, bytes: KeyBytes::of(key) }
+        RowKey { table: T::TABLE, len: T::Key::LEN as u8, part: RowPart::WHOLE, bytes: KeyBytes::of(key) }
+    }
+
+    /// A part of the key's row. For epochs it has nothing to do with the row: only of rows that the loop does not write.
+    #[inline]
+    pub(super) fn of_part<P: Part>(key: &<P::Table as TableDef>::Key) -> RowKey {
+        let Range { start, end } = bytes_of_part::<P>();
+        RowKey { part: RowPart { from: start as u16, to: end as u16 }, ..RowKey::of::<P::Table>(key) }
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -82,7 +109,7 @@ impl RowKey {
 
 impl PartialEq for RowKey {
     fn eq(&self, other: &RowKey) -> bool {
-        self.table == other.table && self.bytes() == other.bytes()
+        self.table == other.table && self.part == other.part && self.bytes() == other.bytes()
     }
 }
 
@@ -97,7 +124,8 @@ impl Hash for RowKey {
 
 impl Ord for RowKey {
     fn cmp(&self, other: &RowKey) -> Ordering {
-        self.table.cmp(&other.table).then_with(|| self.bytes().cmp(other.bytes()))
+        let by_key = || self.bytes().cmp(other.bytes());
+        self.table.cmp(&other.table).then_with(by_key).then_with(|| self.part.cmp(&other.part))
     }
 }
 
@@ -107,26 +135,79 @@ impl PartialOrd for RowKey {
     }
 }
 
-/// Rows up to this length need no memory of their own.
-const INLINE: usize = 320;
-
-/// A row's bytes.
+/// A row's bytes, in memory that the thread's rows use again.
 pub(crate) struct RowBytes {
-    pub(super) bytes: SmallVec<[u8; INLINE]>,
+    bytes: Vec<u8>,
     /// To be inserted under a key that must be new.
-    pub(super) is_new: bool,
+    is_new: bool,
+}
+
+/// Most buffers that a thread keeps for its next rows.
+const SPARE: usize = 256;
+
+thread_local! {
+    /// Buffers of rows that are gone.
+    static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl RowBytes {
     /// A row that is there.
-    fn of(row: &[u8]) -> RowBytes {
-        RowBytes { bytes: SmallVec::from_slice(row), is_new: false }
+    #[inline]
+    pub(super) fn of(row: &[u8]) -> RowBytes {
+        let mut bytes = SPARES.with_borrow_mut(Vec::pop).unwrap_or_default();
+        bytes.extend_from_slice(row);
+        RowBytes { bytes, is_new: false }
+    }
+
+    /// A row to be inserted.
+    #[inline]
+    pub(super) fn inserted(row: &[u8]) -> RowBytes {
+        let mut inserted = RowBytes::of(row);
+        inserted.is_new = true;
+        inserted
+    }
+
+    /// The row, as one that takes the place of another.
+    #[inline]
+    pub(super) fn replacing(mut self) -> RowBytes {
+        self.is_new = false;
+        self
+    }
+
+    /// The bytes.
+    #[inline]
+    pub(super) fn get(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The bytes, to be changed.
+    #[inline]
+    pub(super) fn get_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
     }
 }
 
 impl Clone for RowBytes {
+    #[inline]
     fn clone(&self) -> RowBytes {
-        RowBytes { bytes: SmallVec::from_slice(&self.bytes), is_new: self.is_new }
+        let mut copy = RowBytes::of(&self.bytes);
+        copy.is_new = self.is_new;
+        copy
+    }
+}
+
+impl Drop for RowBytes {
+    #[inline]
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        // At the thread's end there may be no place for it any more.
+        let _ = SPARES.try_with(|spares| {
+            let mut spares = spares.borrow_mut();
+            if spares.len() < SPARE {
+                spares.push(bytes);
+            }
+        });
     }
 }
 
@@ -142,7 +223,7 @@ impl<'s> speculate::Store for RowStore<'s> {
         if self.store.prefetch {
             let rows = keys.iter().map(|key| {
                 let (table, len) = self.tables[key.table as usize];
-                (table, key.bytes(), len)
+                (table, key.bytes(), len.min(usize::from(key.part.to)))
             });
             self.store.db.announce_raw(peeker, rows);
         }
@@ -153,28 +234,29 @@ impl<'s> speculate::Store for RowStore<'s> {
     }
 
     fn peek(&self, peeker: &mut Peeker, key: &RowKey) -> Result<(Option<RowBytes>, Place), StoreError> {
-        let (row, place) = self.store.db.peek_raw(peeker, self.table(key), key.bytes())?;
+        let (row, place) = self.store.db.peek_columns_raw(peeker, self.table(key), key.bytes(), &[key.part.range()])?;
         Ok((row.map(RowBytes::of), place))
     }
 
     fn confirm(&self, tx: &mut Transaction<'s>, seen: Seen<'_, Self>) -> Result<bool, StoreError> {
         let Seen { key, value, stamp, to_write } = seen;
-        Ok(tx.confirm_raw(self.table(key), key.bytes(), stamp, value.map(|row| &row.bytes[..]), to_write)?)
+        let seen = value.map(RowBytes::get);
+        Ok(tx.confirm_columns_raw(self.table(key), key.bytes(), stamp, (&[key.part.range()], seen), to_write)?)
     }
 
     fn read(&self, tx: &mut Transaction<'s>, key: &RowKey) -> Result<Option<RowBytes>, StoreError> {
-        Ok(tx.read_raw(self.table(key), key.bytes(), RowBytes::of)?)
+        Ok(tx.read_columns_raw(self.table(key), key.bytes(), &[key.part.range()], RowBytes::of)?)
     }
 
     fn write(&self, tx: &mut Transaction<'s>, write: &Written<'_, Self>) -> Result<(), StoreError> {
         let (table, key) = (self.table(write.key), write.key.bytes());
         match write.value {
             None => drop(tx.delete_raw(table, key)?),
-            Some(row) if row.is_new => tx.insert_raw(table, key, &row.bytes)?,
+            Some(row) if row.is_new => tx.insert_raw(table, key, row.get())?,
             Some(row) => {
                 tx.update_raw(table, key, |old| {
                     old.clear();
-                    old.extend_from_slice(&row.bytes);
+                    old.extend_from_slice(row.get());
                 })?;
             }
         }
@@ -192,7 +274,7 @@ impl<'s> speculate::Store for RowStore<'s> {
                 let replaced = |write: &'_ &Written<'_, Self>| write.key.table == table && replaces(write);
                 let rows = writes.iter().filter(replaced).filter_map(|write| {
                     let (seen, row) = (write.seen.as_ref()?, write.value?);
-                    Some((write.key.bytes(), *seen.stamp, &row.bytes[..]))
+                    Some((write.key.bytes(), *seen.stamp, row.get()))
                 });
                 tx.replace_many_raw(&self.tables[table as usize].0, rows)?;
             }
@@ -208,7 +290,7 @@ impl<'s> speculate::Store for RowStore<'s> {
                         self.insert_run(tx, of, &mut inserts)?;
                     }
                     of = Some(write.key.table);
-                    inserts.push((key, &row.bytes));
+                    inserts.push((key, row.get()));
                 }
                 _ => {
                     self.insert_run(tx, of, &mut inserts)?;
@@ -245,7 +327,7 @@ impl<'s> RangeStore for RowStore<'s> {
         let SeenRange { range, most, to_write, .. } = seen;
         let (mut expected, mut same) = (seen.rows(), true);
         tx.lock_range_raw(self.table(&range.first), range_bytes(range), most, to_write, |key, row| {
-            same = expected.next().is_some_and(|(k, value)| k.bytes() == key && value.bytes[..] == *row);
+            same = expected.next().is_some_and(|(k, value)| k.bytes() == key && value.get() == row);
             if same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         Ok(same && expected.next().is_none())

@@ -10,17 +10,19 @@ use super::rows::{RUN, RowBytes, RowKey, RowStore};
 use crate::engines::storage::codec::{bytes_of, key_of, row_of};
 use crate::engines::storage::store::{StoreError, StoreTransaction, all_fit, decoded, layout};
 use crate::workload::ops::RowOps;
-use crate::workload::schema::{RowOf, TableDef};
+use crate::workload::schema::parts::Part;
+use crate::workload::schema::{RowOf, TableDef, TableId};
 use crate::workload::txn::Failure;
 
 impl<'s> StoreTransaction<'s> {
     /// Runs the steps of a loop ahead of the transaction, on the threads of `speculator`; `take` gets what they return, in
-    /// order.
+    /// order. They write no table of `read_only`.
     pub(crate) fn run_ahead<I, T: Send>(
         &mut self,
         speculator: &mut Speculator<RowStore<'s>>,
         rows: &RowStore<'s>,
         items: I,
+        read_only: &[TableId],
         body: impl Fn(&mut EpochOps<'_, '_, 's>, &I::Item) -> Result<T, Failure<StoreError>> + Sync,
         take: impl FnMut(T) + Send,
     ) -> Result<(), Failure<StoreError>>
@@ -30,7 +32,7 @@ impl<'s> StoreTransaction<'s> {
     {
         // Each thread that holds the token goes on with the transaction.
         self.tx.hand_over();
-        let body = |epoch: &mut Epoch<'_, RowStore<'s>>, item: &I::Item| body(&mut EpochOps(epoch), item);
+        let body = |epoch: &mut Epoch<'_, RowStore<'s>>, item: &I::Item| body(&mut EpochOps { epoch, read_only }, item);
         speculator.collect(rows, &mut self.tx, items, body, take).map_err(|error| match error {
             LoopError::Body(failure) => failure,
             LoopError::Store(error) => Failure::Engine(error),
@@ -40,12 +42,31 @@ impl<'s> StoreTransaction<'s> {
 }
 
 /// The statements of a transaction's steps, in an epoch that runs ahead of it.
-pub(crate) struct EpochOps<'e, 'l, 's>(&'e mut Epoch<'l, RowStore<'s>>);
+pub(crate) struct EpochOps<'e, 'l, 's> {
+    epoch: &'e mut Epoch<'l, RowStore<'s>>,
+    /// Tables that the loop does not write.
+    read_only: &'e [TableId],
+}
 
 impl EpochOps<'_, '_, '_> {
+    /// Whether rows of this table may be read in parts: an epoch does not see in a part what it has written to the row.
+    #[inline]
+    fn reads_only<T: TableDef>(&self) -> bool {
+        self.read_only.contains(&T::TABLE)
+    }
+
+    /// Refuses a write to a table that the loop said it does not write.
+    #[inline]
+    fn check_written<T: TableDef>(&self) -> Result<(), StoreError> {
+        if self.reads_only::<T>() {
+            return Err(StoreError::Speculation(format!("a loop that only reads {:?} has written to it", T::TABLE)));
+        }
+        Ok(())
+    }
+
     /// Says which rows, perhaps of several tables, will be needed soon.
     pub(crate) fn announce_rows(&mut self, rows: &[RowKey]) {
-        self.0.announce(rows);
+        self.epoch.announce(rows);
     }
 }
 
@@ -58,7 +79,23 @@ impl RowOps for EpochOps<'_, '_, '_> {
         key: &T::Key,
         mut f: impl FnMut(&RowOf<T>) -> R,
     ) -> Result<Option<R>, StoreError> {
-        decoded::<T, _>(self.0.view(&RowKey::of::<T>(key), |row| row.map(|row| row_of::<T>(&row.bytes).map(&mut f)))?)
+        decoded::<T, _>(
+            self.epoch.view(&RowKey::of::<T>(key), |row| row.map(|row| row_of::<T>(row.get()).map(&mut f)))?,
+        )
+    }
+
+    #[track_caller]
+    fn row_part<P: Part, R>(
+        &mut self,
+        key: &<P::Table as TableDef>::Key,
+        mut f: impl FnMut(&P) -> R,
+    ) -> Result<Option<R>, StoreError> {
+        if !self.reads_only::<P::Table>() {
+            return self.row::<P::Table, R>(key, |row| f(&P::of(row)));
+        }
+        let key = RowKey::of_part::<P>(key);
+        let shown = |part: &RowBytes| P::ref_from_bytes(part.get()).ok().map(&mut f);
+        decoded::<P::Table, _>(self.epoch.view(&key, |part| part.map(shown))?)
     }
 
     #[track_caller]
@@ -76,19 +113,20 @@ impl RowOps for EpochOps<'_, '_, '_> {
         key: &T::Key,
         f: impl FnOnce(&mut RowOf<T>) -> R,
     ) -> Result<Option<R>, StoreError> {
+        self.check_written::<T>()?;
         let key = RowKey::of::<T>(key);
-        let Some(mut row) = self.0.get(&key)? else { return Ok(None) };
-        row.is_new = false;
-        let Ok(columns) = RowOf::<T>::mut_from_bytes(&mut row.bytes) else { return decoded::<T, _>(Some(None)) };
+        let Some(row) = self.epoch.get(&key)? else { return Ok(None) };
+        let mut row = row.replacing();
+        let Ok(columns) = RowOf::<T>::mut_from_bytes(row.get_mut()) else { return decoded::<T, _>(Some(None)) };
         let answer = f(columns);
-        self.0.put(key, row);
+        self.epoch.put(key, row);
         Ok(Some(answer))
     }
 
     #[track_caller]
     fn insert_row<T: TableDef>(&mut self, key: &T::Key, row: &RowOf<T>) -> Result<(), StoreError> {
-        let bytes = SmallVec::from_slice(bytes_of::<T>(row));
-        self.0.put(RowKey::of::<T>(key), RowBytes { bytes, is_new: true });
+        self.check_written::<T>()?;
+        self.epoch.put(RowKey::of::<T>(key), RowBytes::inserted(bytes_of::<T>(row)));
         Ok(())
     }
 
@@ -100,8 +138,8 @@ impl RowOps for EpochOps<'_, '_, '_> {
         mut f: impl FnMut(&T::Key, &RowOf<T>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let mut fits = true;
-        self.0.each(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX, |key, row| {
-            let (Some(key), Some(row)) = (key_of::<T::Key>(key.bytes()), row_of::<T>(&row.bytes)) else {
+        self.epoch.each(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX, |key, row| {
+            let (Some(key), Some(row)) = (key_of::<T::Key>(key.bytes()), row_of::<T>(row.get())) else {
                 fits = false;
                 return ControlFlow::Break(());
             };
@@ -117,10 +155,11 @@ impl RowOps for EpochOps<'_, '_, '_> {
         to: &T::Key,
         mut f: impl FnMut(&T::Key, &mut T::Hot, &T::Cold),
     ) -> Result<usize, StoreError> {
+        self.check_written::<T>()?;
         let mut fits = true;
-        let rows = self.0.change_each(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX, |key, row| {
-            let mut row = RowBytes { is_new: false, ..row.clone() };
-            match (key_of::<T::Key>(key.bytes()), RowOf::<T>::mut_from_bytes(&mut row.bytes)) {
+        let rows = self.epoch.change_each(RowKey::of::<T>(from), RowKey::of::<T>(to), usize::MAX, |key, row| {
+            let mut row = row.clone().replacing();
+            match (key_of::<T::Key>(key.bytes()), RowOf::<T>::mut_from_bytes(row.get_mut())) {
                 (Some(key), Ok(columns)) => f(&key, &mut columns.hot, &columns.cold),
                 _ => fits = false,
             }
@@ -131,8 +170,9 @@ impl RowOps for EpochOps<'_, '_, '_> {
 
     #[track_caller]
     fn remove_first_row<T: TableDef>(&mut self, from: &T::Key, to: &T::Key) -> Result<Option<T::Key>, StoreError> {
+        self.check_written::<T>()?;
         let mut first = None;
-        self.0.change_each(RowKey::of::<T>(from), RowKey::of::<T>(to), 1, |key, _| {
+        self.epoch.change_each(RowKey::of::<T>(from), RowKey::of::<T>(to), 1, |key, _| {
             first = Some(*key);
             Change::Delete
         })?;
@@ -142,6 +182,80 @@ impl RowOps for EpochOps<'_, '_, '_> {
 
     fn announce<T: TableDef>(&mut self, keys: &[T::Key]) {
         let keys: SmallVec<[RowKey; RUN]> = keys.iter().map(RowKey::of::<T>).collect();
-        self.0.announce(&keys);
+        self.epoch.announce(&keys);
+    }
+
+    fn announce_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
+        let keys: SmallVec<[RowKey; RUN]> = keys.iter().map(RowKey::of_part::<P>).collect();
+        self.epoch.announce(&keys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use speculate::Options;
+
+    use super::*;
+    use crate::engines::storage::fingerprint::tests::loaded;
+    use crate::workload::engine::{Engine, Session};
+    use crate::workload::ops::Read;
+    use crate::workload::schema::keys::StockKey;
+    use crate::workload::schema::parts::StockQuantity;
+    use crate::workload::schema::tables::Stock;
+
+    const STOCK: StockKey = StockKey { w: 1, i: 1 };
+
+    /// What the loop's body does to a stock row, with these tables only read, and the quantity before and after.
+    fn quantities(
+        read_only: &[TableId],
+        body: impl Fn(&mut EpochOps<'_, '_, '_>) -> Result<i16, Failure<StoreError>> + Sync,
+    ) -> (Result<Vec<i16>, Failure<StoreError>>, i16, i16) {
+        let store = loaded(8 << 20, 1, 5);
+        let rows = RowStore::new(&store);
+        let mut speculator = Speculator::new(Options::new().workers(2)).unwrap();
+        let mut session = store.session(0).unwrap();
+        let mut tx = session.begin().unwrap();
+        let quantity = |tx: &mut StoreTransaction<'_>| {
+            tx.read_part::<StockQuantity, _>(&STOCK, |part| part.quantity.get()).unwrap().unwrap()
+        };
+        let before = quantity(&mut tx);
+        let mut seen = Vec::new();
+        let ran = tx.run_ahead(&mut speculator, &rows, 0..3, read_only, |epoch, _| body(epoch), |q| seen.push(q));
+        (ran.map(|()| seen), before, quantity(&mut tx))
+    }
+
+    fn read(epoch: &mut EpochOps<'_, '_, '_>) -> Result<i16, Failure<StoreError>> {
+        Ok(epoch.row_part::<StockQuantity, _>(&STOCK, |part| part.quantity.get())?.unwrap())
+    }
+
+    fn add(epoch: &mut EpochOps<'_, '_, '_>) -> Result<(), Failure<StoreError>> {
+        let changed = epoch.update_row::<Stock, _>(&STOCK, |hot, _| hot.quantity.set(hot.quantity.get() + 1))?;
+        changed.ok_or_else(|| Failure::missing::<Stock>(&STOCK))
+    }
+
+    #[test]
+    fn a_part_of_a_row_that_is_only_read_is_read_alone() {
+        let (ran, before, after) = quantities(&[TableId::Stock], read);
+        assert_eq!((ran.unwrap(), after), (vec![before; 3], before));
+    }
+
+    #[test]
+    fn a_part_of_a_row_that_is_written_shows_what_was_written() {
+        let (ran, before, after) = quantities(&[], |epoch| {
+            add(epoch)?;
+            read(epoch)
+        });
+        assert_eq!((ran.unwrap(), after), (vec![before + 1, before + 2, before + 3], before + 3));
+    }
+
+    #[test]
+    fn a_write_to_a_table_that_is_only_read_is_refused() {
+        let (ran, before, after) = quantities(&[TableId::Stock], |epoch| {
+            add(epoch)?;
+            read(epoch)
+        });
+        let told = ran.unwrap_err().to_string();
+        assert!(told.contains("only reads") && told.contains("Stock"), "{told}");
+        assert_eq!(before, after);
     }
 }
