@@ -128,7 +128,18 @@ impl Hand<'_, '_> {
 
     /// A row seen without a lock and then locked, if it still is what was seen; read if it is not.
     fn confirm(&mut self, table: usize, key: Vec<u8>) -> Result<Op, TxnError> {
-        let (handle, mut peeker) = (&self.tables[table], Peeker::default());
+        let mut peeker = Peeker::default();
+        if self.rng.once_in(2) {
+            let parts = self.parts(usize::MAX);
+            let handle = &self.tables[table];
+            let (row, place) = self.db.peek_columns_raw(&mut peeker, handle, &key, &parts)?;
+            let row = row.map(<[u8]>::to_vec);
+            let seen = (&parts[..], row.as_deref());
+            let same = self.tx.confirm_columns_raw(handle, &key, &place, seen, self.rng.once_in(2))?;
+            let found = if same { row } else { self.tx.read_columns_raw(handle, &key, &parts, <[u8]>::to_vec)? };
+            return Ok(Op::GetParts { table, key, parts, found });
+        }
+        let handle = &self.tables[table];
         let (row, place) = self.db.peek_raw(&mut peeker, handle, &key)?;
         let row = row.map(<[u8]>::to_vec);
         let same = self.tx.confirm_raw(handle, &key, &place, row.as_deref(), self.rng.once_in(2))?;
