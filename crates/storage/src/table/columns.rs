@@ -12,6 +12,15 @@ pub(crate) const WHOLE: &[Range<usize>] = &[0..usize::MAX];
 /// Nothing of a row: to lock it, or to mark it deleted.
 pub(crate) const NOTHING: &[Range<usize>] = &[];
 
+/// The parts that a value of this length has: up to the first that it ends before.
+#[inline]
+fn parts_within(columns: &[Range<usize>], value_len: usize) -> impl Iterator<Item = Range<usize>> {
+    columns.iter().map_while(move |part| {
+        let to = if part.end == usize::MAX { value_len } else { part.end };
+        (part.start <= to && to <= value_len).then_some(part.start..to)
+    })
+}
+
 /// Appends these parts of a value, given by its place and length, to `out`, one behind the other. One that ends at `usize::MAX` reaches to the
 /// end of the row. A row that ends before a part does has neither this part nor those behind it. False if the
 /// place, which may be torn, leads out of the page.
@@ -23,16 +32,7 @@ pub(super) fn append_columns(
     columns: &[Range<usize>],
     out: &mut Vec<u8>,
 ) -> bool {
-    for part in columns {
-        let to = if part.end == usize::MAX { value_len } else { part.end };
-        if part.start > to || to > value_len {
-            break;
-        }
-        if !page.append_to(value_at + part.start, to - part.start, out) {
-            return false;
-        }
-    }
-    true
+    parts_within(columns, value_len).all(|part| page.append_to(value_at + part.start, part.len(), out))
 }
 
 /// Whether these parts of a value are `seen`, as [`append_columns`] would have appended them.
@@ -44,12 +44,8 @@ pub(super) fn has_columns(
     columns: &[Range<usize>],
     mut seen: &[u8],
 ) -> bool {
-    for part in columns {
-        let to = if part.end == usize::MAX { value_len } else { part.end };
-        if part.start > to || to > value_len {
-            break;
-        }
-        let Some((expected, rest)) = seen.split_at_checked(to - part.start) else { return false };
+    for part in parts_within(columns, value_len) {
+        let Some((expected, rest)) = seen.split_at_checked(part.len()) else { return false };
         if !page.has_many_bytes(value_at + part.start, expected) {
             return false;
         }

@@ -147,14 +147,22 @@ pub(super) fn locate<'db>(
     key: &[u8],
 ) -> Result<LeafAt<'db>, StorageError> {
     if let Some(memo) = memo {
-        let read = core.pool.frame(memo.spot.frame).read(core.pool.latches());
-        if read.version() == memo.spot.version && is_place(read.page(), &memo, index, key) {
-            return Ok(LeafAt { read, position: usize::from(memo.spot.position), exact: memo.exact });
+        if let Some(leaf) = unchanged(core, &memo)
+            && is_place(leaf.read.page(), &memo, index, key)
+        {
+            return Ok(leaf);
         }
-        drop(read);
         return locate_again(core, memo, index, key);
     }
     index.tree.find(&core.pool, key)
+}
+
+/// The leaf of a remembered place, if it has not changed since.
+#[inline]
+pub(super) fn unchanged<'db>(core: &'db Core, memo: &Memo) -> Option<LeafAt<'db>> {
+    let LeafSpot { frame, version, position } = memo.spot;
+    let read = core.pool.frame(frame).read(core.pool.latches());
+    (read.version() == version).then_some(LeafAt { read, position: usize::from(position), exact: memo.exact })
 }
 
 /// The place of `key`, which is not where it was: perhaps elsewhere in the same leaf.

@@ -10,7 +10,7 @@ use super::catalog::CATALOG;
 use super::columns::{append_columns, has_columns};
 use super::index::{Index, LockAttempt, Want};
 use super::info::TableInfo;
-use super::locate::{is_place, locate, spot};
+use super::locate::{is_place, locate, spot, unchanged};
 use super::write::difference;
 use crate::base::error::{StorageError, TxnError};
 use crate::base::ids::Lsn;
@@ -213,19 +213,13 @@ impl Txn<'_> {
         if let (Some(place), Some(seen)) = (place, seen) {
             self.intend(index, want)?;
             let core = self.core;
-            // The leaf, if it has not changed since the key was seen there.
-            let unchanged = || {
-                let read = core.pool.frame(place.spot.frame).read(core.pool.latches());
-                let position = usize::from(place.spot.position);
-                (read.version() == place.spot.version).then_some(LeafAt { read, position, exact: true })
-            };
-            let is_place = |leaf: &LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
-            let is_there = place.exact && unchanged().as_ref().is_some_and(is_place);
+            let has_key = |leaf: LeafAt<'_>| is_place(leaf.read.page(), &place, index, key) && leaf.read.is_valid();
+            let is_there = place.exact && unchanged(core, &place).is_some_and(has_key);
             // A place that still has the key has the key's name, too.
             let name = if is_there { place.name } else { core.locks.names.of(index.tree.index, key) };
             self.lock_name(index, name, want)?;
             loop {
-                let leaf = match unchanged().filter(|_| is_there) {
+                let leaf = match is_there.then(|| unchanged(core, &place)).flatten() {
                     Some(leaf) => leaf,
                     None => locate(core, Some(place), index, key)?,
                 };

@@ -57,7 +57,7 @@ impl TableMaker<Nothing> for ByNumber<'_> {
     }
 }
 
-/// A row of a table.
+/// A row of a table, or a part of one.
 #[derive(Clone, Copy)]
 pub(crate) struct RowKey {
     table: TableId,

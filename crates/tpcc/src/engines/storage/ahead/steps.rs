@@ -186,6 +186,9 @@ impl RowOps for EpochOps<'_, '_, '_> {
     }
 
     fn announce_part<P: Part>(&mut self, keys: &[<P::Table as TableDef>::Key]) {
+        if !self.reads_only::<P::Table>() {
+            return self.announce::<P::Table>(keys);
+        }
         let keys: SmallVec<[RowKey; RUN]> = keys.iter().map(RowKey::of_part::<P>).collect();
         self.epoch.announce(&keys);
     }
